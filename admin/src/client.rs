@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn long_request_notices_within_the_limit_that_the_control_plane_hangs() {
+    async fn long_request_detects_a_hung_control_plane_within_the_limit() {
         let folder = tempfile::tempdir().unwrap();
         let alive = Duration::from_secs(10);
         let client = Client::new(&socket(folder.path(), alive));
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn live_control_plane_has_longer_for_a_plan_than_for_other_answers() {
+    async fn plan_request_has_a_longer_limit_than_other_requests() {
         let folder = tempfile::tempdir().unwrap();
         let client = Client::new(&socket(folder.path(), PLAN_LIMIT * 2));
         let given_up = timeout(LONG_LIMIT * 2, client.explain(&question())).await;

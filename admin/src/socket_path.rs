@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn longest_path_that_passes_is_the_longest_that_the_system_binds() {
+    fn longest_accepted_path_is_the_longest_the_system_binds() {
         let folder = tempfile::tempdir().unwrap();
         let path = |length: usize| {
             let rest = length - folder.path().as_os_str().len() - 1;

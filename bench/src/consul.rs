@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_catalog_is_read_and_written_out() {
+    fn catalog_shape_parses_and_generates_operations() {
         let catalog: Catalog = "4x3".parse().unwrap();
         let operations: Vec<_> =
             catalog.operations(|_, instance| (Ipv4Addr::LOCALHOST, instance > 0)).collect();

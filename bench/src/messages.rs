@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn responses_of_both_variants_are_read_in_place() {
+    fn responses_of_both_variants_decode_in_place() {
         let resources = resources();
         let delta = DeltaResponse {
             resources: resources.clone(),
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_put_together_however_they_are_cut() {
+    fn deframer_reassembles_frames_cut_at_any_size() {
         let messages: [&[u8]; 3] = [b"one", b"", b"three"];
         let stream: Vec<u8> =
             messages.iter().flat_map(|m| [&prefix(m.len()), *m].concat()).collect();

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_as_large_as_envoys_and_says_who_it_is() {
+    fn node_field_has_the_size_and_identity_of_an_envoy_node() {
         let statement = serde_json::json!({ "bind": "10.0.0.1" });
         let field = field(Variant::Delta, "one", "default/store", "a", &statement).concat();
         assert!((LENGTH - 2000..LENGTH + 2000).contains(&field.len()), "{}", field.len());

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shape_is_read_and_its_services_are_shared_out() {
+    fn shape_parses_and_assigns_services_to_proxies() {
         let shape: Shape = "1000x100".parse().unwrap();
         assert_eq!((shape.groups(), shape.callers_of_private()), (100, 30));
         assert_eq!(shape.services_of(0), ["service-0000", "changing", "private"]);

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_does_not_show_itself() {
+    fn secret_debug_output_hides_the_key() {
         let secret = Secret::new("-----BEGIN PRIVATE KEY-----".to_owned());
         assert!(!format!("{secret:?}").contains("BEGIN"));
     }

@@ -121,7 +121,7 @@ mod tests {
     const TCP: EgressPort = EgressPort { number: 5432, protocol: EgressProtocol::Tcp };
 
     #[test]
-    fn what_is_said_of_a_wildcard_adds_to_what_is_said_of_a_host_below_it() {
+    fn wildcard_host_egress_adds_to_egress_of_a_host_below_it() {
         let all = [
             egress("all", &["*.example.com"], &[], &[HTTP, HTTPS]),
             egress("one", &["api.example.com"], &[], &[HTTP]),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_called_where_no_host_is_named() {
+    fn egress_at_an_address_ignores_objects_that_name_hosts() {
         let all = [
             egress("db", &[], &["10.1.0.0/16"], &[TCP]),
             egress("web", &["api.example.com"], &["10.0.0.0/8"], &[HTTP, TCP]),

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finding_that_quotes_control_characters_is_one_line_without_them() {
+    fn finding_with_quoted_control_characters_is_one_escaped_line() {
         let hostile = "a\u{1b}[2J\nb\u{202e}";
         let safe = "a\\u001b[2J\\u000ab\\u202e";
         let spot = Spot::new(&hostile.into(), "", 0..0);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spot_counts_lines_and_characters_from_one() {
+    fn spot_counts_lines_and_characters_from_one() {
         let file: Arc<str> = "a.toml".into();
         let text = "first\nsäcond\n";
         let spot = Spot::new(&file, text, 9..10);

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_checked_and_its_account_is_that_of_its_own_trust_domain_alone() {
+    fn spiffe_id_is_validated_and_maps_to_an_own_domain_account() {
         let mesh = TrustDomain::new(Domain::default());
         let account: ServiceAccount = "shop/bookstore".parse().unwrap();
         let id = SpiffeId::new("mesh.internal/ns/shop/sa/bookstore").unwrap();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_id_is_read_as_it_was_written_and_nothing_else_is() {
+    fn proxy_spiffe_id_parses_only_in_canonical_form() {
         let trust_domain = TrustDomain::new(Domain::default());
         let proxy: ProxyId = "6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f".parse().unwrap();
         let uri = trust_domain.proxy(proxy, &"shop/bookstore".parse().unwrap());

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_read_in_its_one_form() {
+    fn ip_range_parses_only_in_canonical_form() {
         for good in ["10.0.0.0/8", "10.1.2.3/32", "0.0.0.0/0", "2001:db8::/32", "::/0", "::1/128"] {
             assert_eq!(good.parse::<IpRange>().unwrap().to_string(), good);
         }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_includes_those_that_begin_alike_and_are_longer() {
+    fn ip_range_includes_longer_prefixes_of_the_same_family() {
         let includes = |wide: &str, narrow: &str| {
             wide.parse::<IpRange>().unwrap().includes(narrow.parse().unwrap())
         };
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_range_of_one_address_is_that_of_its_family() {
+    fn single_address_range_has_the_full_prefix_of_its_family() {
         let of = |text: &str| IpRange::of(text.parse().unwrap()).to_string();
         assert_eq!(of("10.1.2.3"), "10.1.2.3/32");
         assert_eq!(of("::ffff:10.1.2.3"), "10.1.2.3/32");

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_read_as_it_is_written() {
+    fn locality_text_round_trips_and_invalid_text_is_rejected() {
         for text in ["eu", "eu/1", "eu/1/rack-7", "/1", "//rack-7", "eu//rack-7"] {
             assert_eq!(place(text).to_string(), text);
         }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_in_another_as_far_as_that_is_said() {
+    fn locality_includes_more_specific_localities() {
         let rack = place("eu/1/7");
         for (other, is_in) in [("eu", true), ("eu/1", true), ("eu/2", false), ("us", false)] {
             assert_eq!(place(other).includes(&rack), is_in, "{other}");
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn two_share_what_both_are_known_to_be_in() {
+    fn localities_share_only_levels_known_of_both() {
         let shares =
             |one: &str, other: &str| [1, 2, 3].map(|depth| place(one).shares(&place(other), depth));
         assert_eq!(shares("eu/1/7", "eu/1/8"), [true, true, false]);

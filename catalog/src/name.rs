@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_one_dns_label() {
+    fn name_is_one_dns_label() {
         for good in ["a", "bookstore-v1", "0", &"x".repeat(63)] {
             assert_eq!(Name::new(good).unwrap().as_str(), good);
         }
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostname_is_a_dns_name_of_two_labels_at_least() {
+    fn hostname_is_a_dns_name_of_at_least_two_labels() {
         for good in ["a.b", "API.example.com", "_sip.example.com", "*.example.com", "1.example"] {
             assert_eq!(Hostname::new(good).unwrap().as_str(), good.to_lowercase());
         }
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostname_covers_itself_and_a_wildcard_all_below_it() {
+    fn hostname_covers_itself_and_wildcard_covers_names_below_it() {
         let covers = |one: &str, other: &str| {
             Hostname::new(one).unwrap().covers(&Hostname::new(other).unwrap())
         };
@@ -374,14 +374,14 @@ mod tests {
     }
 
     #[test]
-    fn a_service_without_namespace_is_in_default() {
+    fn service_without_namespace_is_in_the_default_namespace() {
         let service: ServiceName = "bookstore".parse().unwrap();
         assert_eq!(service.to_string(), "default/bookstore");
         assert!("a/b/c".parse::<ServiceName>().is_err());
     }
 
     #[test]
-    fn names_on_the_wire_are_those_of_the_design() {
+    fn service_port_has_documented_cluster_and_server_names() {
         let port = ServicePort::new("shop/bookstore".parse().unwrap(), 14001);
         assert_eq!(port.to_string(), "shop/bookstore|14001");
         assert_eq!(port.server_name(&Domain::default()), "14001.bookstore.shop.mesh.internal");

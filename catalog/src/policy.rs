@@ -371,7 +371,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_disguised_whatever_its_query() {
+    fn disguised_path_is_detected_with_any_query() {
         let whole = |expression: &str| Regex::new(&format!(r"\A(?:{expression})\z")).unwrap();
         let alone = whole(PathRegex::DISGUISED);
         let before_query = whole(PathRegex::DISGUISED_BEFORE_QUERY);

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn port_range_is_read_as_it_is_written() {
+    fn port_range_text_round_trips_and_invalid_text_is_rejected() {
         for text in ["1", "8081", "20000-32000", "1-65535"] {
             assert_eq!(PortRange::parse(text).unwrap().to_string(), text);
         }

@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_is_forfeit_after_a_day_without_use_and_ends_with_its_time_or_revocation() {
+    fn certificate_state_follows_claim_expiry_and_revocation() {
         let joined: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let after = |hours| joined + SignedDuration::from_hours(hours);
         let mut record = JoinRecord {
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_id_is_the_uuid_or_four_parts_with_it() {
+    fn proxy_id_is_read_from_a_uuid_or_four_part_node_id() {
         let uuid = "6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f";
         let id: ProxyId = uuid.parse().unwrap();
         assert_eq!(ProxyId::from_node_id(uuid), Some(id));

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn removals_are_large_from_half_of_the_objects_and_five_on() {
+    fn removals_are_large_from_five_objects_and_half_of_all() {
         let are_large =
             |before, after| Removals::between(&policy(before), &policy(after)).are_large();
         assert!(are_large(0..9, 0..4), "5 of 10");

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_told_in_percent_as_far_as_that_is_whole() {
+    fn shares_are_shown_in_whole_percent_or_as_fractions() {
         assert_eq!(branch(&[("a", 9), ("b", 1)]).to_string(), "90 % default/a, 10 % default/b");
         assert_eq!(branch(&[("a", 2), ("b", 1)]).to_string(), "2/3 default/a, 1/3 default/b");
         assert_eq!(branch(&[("a", 7)]).to_string(), "all to default/a");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_shares_by_other_weights_are_the_same() {
+    fn branches_with_equal_weight_ratios_are_equal() {
         let nine = branch(&[("a", 9), ("b", 1)]);
         assert!(nine.says_the_same(&branch(&[("a", 90), ("b", 10)])));
         assert!(!nine.says_the_same(&branch(&[("a", 90), ("b", 11)])));

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn each_setting_is_that_of_the_nearest_that_says_it() {
+    fn most_specific_telemetry_wins_for_each_setting() {
         let tracing = Tracing {
             collector: Collector { host: "otel".into(), port: Collector::PORT },
             sampling: Sampling::ALL,

@@ -99,13 +99,13 @@ mod tests {
     }
 
     #[test]
-    fn line_break_is_escaped_in_a_line_alone() {
+    fn line_break_is_escaped_only_in_lines() {
         assert_eq!(escape_line("a\n\tb\r\n"), "a\\u000a\\u0009b\\u000d\\u000a");
         assert_eq!(escape_output("a\n\tb\r\n"), "a\n\tb\\u000d\n");
     }
 
     #[test]
-    fn visible_text_is_not_copied() {
+    fn visible_text_is_returned_without_a_copy() {
         for text in ["", "a/b.toml", "Bücher", "日本語", "עברית", "👍", "\\u001b"] {
             assert!(matches!(escape_line(text), Cow::Borrowed(same) if same == text), "{text}");
         }

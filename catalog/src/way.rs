@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_includes_what_asks_for_more() {
+    fn allowed_traffic_includes_stricter_conditions() {
         let narrow = way(&["GET"], Some("/a"), Some("gold"));
         for wide in [
             Way::EveryRequest,
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wider_ways_are_those_that_include_it() {
+    fn wider_allowed_traffic_is_exactly_the_including_set() {
         let mut all = vec![Way::EveryRequest, Way::Connections];
         for methods in [&[][..], &["GET"], &["PUT"]] {
             for path in [None, Some("/a"), Some("/b")] {
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_is_told_in_a_line() {
+    fn allowed_traffic_is_displayed_as_one_line() {
         let words = way(&["GET", "PUT"], Some("/a"), Some("gold")).to_string();
         assert_eq!(words, "GET, PUT on `/a` with x-tier `gold`");
         assert_eq!(

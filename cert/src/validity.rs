@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_spans_from_its_issuers_begin_to_its_issuers_end_at_most() {
+    fn certificate_validity_stays_within_that_of_its_issuer() {
         let now: Timestamp = "2026-11-21T07:00:00.9Z".parse().unwrap();
         let root = IssuerSpan::of_root(now);
         assert_eq!(root.begins.to_string(), "2025-11-21T07:00:00.9Z");

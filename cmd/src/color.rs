@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_color_and_dumb_terminal_turn_colors_off() {
+    fn no_color_and_dumb_terminal_disable_colors() {
         let allows = |no_color: Option<&str>, term: Option<&str>| {
             allows_color(no_color.map(OsStr::new), term.map(OsStr::new))
         };

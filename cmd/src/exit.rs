@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_without_an_answer_never_ends_as_an_answer_does() {
+    fn unanswered_question_never_exits_with_code_one() {
         let failed = ClientError::Failed("there is no policy in force yet".to_owned());
         let broken = ClientError::Broken("connection reset".into());
         let slow = ClientError::Slow {

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hostile_nack_is_shown_without_control_characters_or_forged_lines() {
+    fn hostile_nack_text_forges_no_lines_or_terminal_codes() {
         let hostile = "no\u{1b}[2J\n  refuses nothing\u{202e}\n";
         let nack = NackView {
             resource_type: "Listener".to_owned(),

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_index_of_lines_finds_the_spots_that_the_catalog_would() {
+    fn line_index_spots_equal_those_of_the_catalog() {
         let long = "lüng".repeat(MARKED);
         for text in ["first\nsäcond\n\nlast", "", "\n", "a\n", &format!("{long}\nb{long}{long}\n")]
         {

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_told_before_warnings_and_that_there_are_more() {
+    fn errors_precede_warnings_and_the_excess_is_reported() {
         let mut findings = Findings::at_most(3);
         findings.extend((0..5).map(|n| Finding::warning(codes::REGEX, None, n.to_string())));
         findings.extend((0..2).map(|n| Finding::error(codes::REGEX, None, n.to_string())));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_quoted_at_length_is_cut_between_characters() {
+    fn long_message_is_truncated_at_a_character_boundary() {
         let mut findings = Findings::at_most(1);
         let text = "ä".repeat(MESSAGE_BYTES);
         findings.push(Finding::error(codes::REGEX, None, text.clone()).help(text));

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_near_word_is_suggested_and_the_nearest_of_several() {
+    fn suggestion_is_the_nearest_word_if_close_enough() {
         let words = ["protocol", "port", "ports"];
         assert_eq!(closest("protocal", words), Some("protocol"));
         assert_eq!(closest("prot", words), Some("port"));

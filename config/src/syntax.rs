@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn other_error_of_syntax_keeps_the_words_of_the_parser() {
+    fn other_syntax_error_keeps_the_parser_message() {
         let found = findings("name = a\"b\nport = 1.2.3\n");
         assert!(found.iter().all(|line| !line.contains("without quotes")), "{found:#?}");
         assert!(!found.is_empty());

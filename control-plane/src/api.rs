@@ -397,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn start_with_a_good_policy_waits_for_the_snapshot_and_not_for_policy() {
+    fn start_waits_for_a_policy_and_then_for_the_snapshot() {
         let mut state = PolicyState::default();
         state.view.source = "policy".to_owned();
         assert_eq!(awaited(&state), "a policy without errors in `policy`");

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_too_low_that_leaves_no_room_for_all_connections() {
+    fn file_limit_below_the_connection_limit_is_too_low() {
         let limits = Limits { connections: 1000, ..Limits::default() };
         assert_eq!(too_low(1256, &limits), None);
         assert_eq!(too_low(1255, &limits), Some(999));

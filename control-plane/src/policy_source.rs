@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_in_force_is_kept_behind_it_and_before_it_is_needed() {
+    async fn active_policy_is_stored_later_or_at_once_if_the_folder_fails() {
         let root = tempfile::tempdir().unwrap();
         let store = store(&root.path().join("state"));
         let folder = root.path().join("policy");
@@ -436,7 +436,7 @@ mod tests {
 
     /// A later version of this program may refuse what passed once.
     #[tokio::test]
-    async fn what_was_rolled_back_from_is_better_than_nothing() {
+    async fn invalid_pinned_policy_falls_back_to_the_folder() {
         let root = tempfile::tempdir().unwrap();
         let store = store(&root.path().join("state"));
         let folder = root.path().join("policy");

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_of_the_store_is_a_finding() {
+    fn each_store_fault_is_a_finding() {
         assert_eq!(codes_of(&StoreHealth::default()), []);
         let record = |table: &str| QuarantinedRecord { table: table.into(), key: "7".into() };
         let health = StoreHealth {

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn statement_with_a_malformed_known_field_is_refused() {
+    fn statement_with_a_malformed_known_field_is_rejected() {
         for bad in [
             json!({ "bind": 7 }),
             json!("x"),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn known_fields_are_those_that_a_bootstrap_writes() {
+    fn known_statement_fields_equal_those_of_the_bootstrap() {
         // No field is left out here, so that a new one must be added to `FIELDS` too.
         let full = ProxyStatement {
             bind: Some("10.0.0.1".parse().unwrap()),

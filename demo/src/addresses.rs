@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_demos_have_two_networks() {
+    fn concurrent_demos_claim_different_networks() {
         let needed = [(21, 8080), (1, 15014)];
         let (one, other) = (Network::claim(&needed).unwrap(), Network::claim(&needed).unwrap());
         assert_ne!(one.number, other.number);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_with_a_listener_in_it_is_passed_over() {
+    fn network_with_a_port_in_use_is_skipped() {
         let first = Network::claim(&[]).unwrap();
         let number = first.number;
         let in_the_way = TcpListener::bind(first.socket(200, 8080)).unwrap();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_needed_port_at_all_addresses_is_named() {
+    fn process_holding_a_port_on_all_addresses_is_named() {
         // A port that nobody else needs: tests elsewhere on this machine go on.
         let stranger = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = stranger.local_addr().unwrap().port();

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_removed_with_all_that_is_in_it() {
+    fn folder_is_removed_recursively_without_following_links() {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("demo");
         fs_err::create_dir_all(folder.join("state/deep")).unwrap();

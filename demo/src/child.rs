@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_ends_is_told_with_the_end_of_its_log() {
+    async fn exited_child_is_reported_with_the_end_of_its_log() {
         let place = tempfile::tempdir().unwrap();
         let child = shell(place.path(), "seq 20; echo why >&2; exit 7");
         until(|| child.assert_running().is_err()).await;
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_is_there_until_it_is_asked_to_end() {
+    async fn child_runs_until_it_is_terminated() {
         let place = tempfile::tempdir().unwrap();
         let child = shell(place.path(), "exec sleep 600");
         assert!(is_there(&child));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_is_dropped_is_killed() {
+    async fn dropped_child_is_killed() {
         let place = tempfile::tempdir().unwrap();
         let child = shell(place.path(), "trap '' TERM; echo ready; exec sleep 600");
         until(|| child.log_tail() == "ready").await;
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn programs_that_do_not_end_are_killed_all_together() {
+    async fn unresponsive_children_are_killed_together_after_the_grace() {
         let place = tempfile::tempdir().unwrap();
         let stubborn = || shell(place.path(), "trap '' TERM; echo ready; exec sleep 600");
         let children = [stubborn(), stubborn()];

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_found_as_the_holder_of_its_port() {
+    fn own_process_is_found_as_the_holder_of_its_port() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let holder = holder_of(address).unwrap();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_at_all_addresses_is_in_everybodys_way() {
+    fn wildcard_listener_is_found_as_the_holder_of_any_address() {
         for all in ["0.0.0.0:0", "[::]:0"] {
             // A machine may be without IPv6.
             let Ok(listener) = TcpListener::bind(all) else { continue };
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_command_is_shortened_and_tamed() {
+    fn long_command_is_shortened_without_control_characters() {
         assert_eq!(shortened("nc -l\u{1b}[2J"), "nc -l[2J");
         assert_eq!(shortened(&"é".repeat(100)).chars().count(), MOST_CHARACTERS + 1);
     }

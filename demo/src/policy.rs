@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_edit_finds_what_it_changes_and_can_be_taken_back() {
+    fn every_edit_applies_and_can_be_reverted() {
         let place = tempfile::tempdir().unwrap();
         let network = Network::claim(&[]).unwrap();
         let folder = PolicyFolder::create(place.path().join("policy"), &network).unwrap();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_holds_policy_alone() {
+    fn folder_contains_only_policy_files() {
         let place = tempfile::tempdir().unwrap();
         let network = Network::claim(&[]).unwrap();
         let folder = PolicyFolder::create(place.path().join("policy"), &network).unwrap();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mistake_is_where_it_is_said_to_be() {
+    fn mistake_is_on_its_documented_line() {
         let (_, text, line) = MISTAKE;
         assert!(text.lines().nth(line as usize - 1).unwrap().contains("bookbyer"));
     }

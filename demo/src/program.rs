@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_is_read_from_what_envoy_prints() {
+    fn version_is_parsed_from_envoy_output() {
         let read = |text: &str| EnvoyVersion::from_answer(text).map(|found| found.to_string());
         let answer = "\n./envoy  version: 9e55809337/1.40.0/Clean/RELEASE/BoringSSL\n\n";
         assert_eq!(read(answer).unwrap(), "1.40.0");

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_listeners_want_the_same_place() {
+    fn listener_addresses_are_unique() {
         let needed = listeners();
         let places: BTreeSet<_> = needed.iter().collect();
         assert_eq!(places.len(), needed.len());

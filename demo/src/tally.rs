@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_tally_counts_by_verdict_and_forgets_after_a_second() {
+    async fn tally_counts_outcomes_and_its_rate_covers_one_second() {
         let tally = Tally::default();
         for outcome in [Outcome::Status(200), Outcome::Status(503), Outcome::Status(403)] {
             tally.record(outcome);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn shares_are_of_the_last_moments() {
+    async fn shares_cover_only_the_recent_window() {
         let shares = Shares::default();
         assert_eq!(shares.second(), None);
         for index in 0..10 {

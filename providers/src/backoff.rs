@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_the_bound_and_begin_anew() {
+    fn backoff_doubles_up_to_its_bound_and_resets() {
         let [least, most] = [100, 2000].map(Duration::from_millis);
         let mut backoff = Backoff::new(least, most);
         for millis in [100, 200, 400, 800, 1600, 2000, 2000] {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_again_and_again_asks_no_more_often_for_being_spread() {
+    fn jitter_never_shortens_the_wait() {
         for _ in 0..100 {
             let wait = spread(Duration::from_secs(8));
             assert!((8..=9).contains(&wait.as_secs()), "{wait:?}");

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_provider_is_right_and_who_contradicts_it_is_shown() {
+    fn first_provider_wins_and_conflicts_are_reported() {
         let listed = endpoint(Provider::Static, 1, None);
         let same = endpoint(Provider::Consul, 1, Some(8080));
         let other = endpoint(Provider::Consul, 1, Some(8081));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_that_joined_gives_way_to_what_a_provider_knows_of_it() {
+    fn provider_endpoint_replaces_that_of_its_enrolled_proxy() {
         let proxy = |number| Some(ProxyId(Uuid::from_u128(number)));
         let joined = |last, number| Endpoint {
             proxy: proxy(number),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_that_joined_gives_way_to_the_machine_that_it_is_on() {
+    fn machine_endpoint_replaces_that_of_its_enrolled_proxy() {
         let machine = |number| Some(Uuid::from_u128(number));
         let joined = |last, number| Endpoint {
             proxy: Some(ProxyId(Uuid::from_u128(u128::from(last)))),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn combined_endpoint_keeps_the_labels_of_every_provider_but_tag_joined() {
+    fn combined_endpoint_keeps_all_labels_but_tag_registered_ones() {
         let labels = |word: &str| Labels::from_iter([("role", word)]);
         let by = |provider, role| Endpoint { labels: labels(role), ..endpoint(provider, 1, None) };
         let tagged = Endpoint { joined_by_tag: true, ..by(Provider::Consul, "thief") };

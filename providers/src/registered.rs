@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_is_an_endpoint_of_every_service_that_it_joined_as() {
+    fn proxy_is_an_endpoint_of_each_enrolled_service() {
         let mut registered = Registered::default();
         let record = record("10.0.0.1:15003");
         let changed = registered.follow(&records(std::slice::from_ref(&record)));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_follow_their_proxies_and_nothing_else() {
+    fn endpoints_follow_only_their_join_records() {
         let mut registered = Registered::default();
         let (mut here, there) = (record("10.0.0.1:15003"), record("10.0.0.2:15003"));
         registered.follow(&records(std::slice::from_ref(&here)));

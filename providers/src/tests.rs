@@ -16,7 +16,7 @@ fn discovered(discovered: &Discovered, name: &ServiceName) -> Option<usize> {
 }
 
 #[test]
-fn of_whom_nothing_was_told_nothing_is_known_and_that_there_is_nobody_is_known() {
+fn unreported_service_is_unknown_and_empty_report_is_known() {
     let (specification, records) = (specification([service(true, false)]), Records::new());
     let mut discovery = Discovery::default();
     let mut discover = |believed: &GuardedEndpoints| {
@@ -29,7 +29,7 @@ fn of_whom_nothing_was_told_nothing_is_known_and_that_there_is_nobody_is_known()
 }
 
 #[test]
-fn what_was_known_stays_until_those_who_are_asked_now_have_told() {
+fn endpoints_are_kept_until_the_new_provider_reports() {
     let list = |last: &[u8]| {
         let list = set(last).into_iter().map(|one| StaticEndpoint {
             address: one.address,
@@ -54,7 +54,7 @@ fn what_was_known_stays_until_those_who_are_asked_now_have_told() {
 }
 
 #[test]
-fn nobody_joins_a_service_outside_of_the_mesh() {
+fn external_service_gets_no_provider_endpoints() {
     let mut outside = service(false, false);
     outside.external = Some(External { hostname: None, resolution: Resolution::Static });
     let (specification, records) = (specification([outside]), Records::new());
@@ -63,7 +63,7 @@ fn nobody_joins_a_service_outside_of_the_mesh() {
 }
 
 #[test]
-fn who_joins_by_itself_is_found_of_a_service_that_asks_nobody() {
+fn tag_registered_endpoint_is_found_without_a_query() {
     let (specification, records) = (specification([service(false, false)]), Records::new());
     let found = discover(&specification, &records, &believed(&[1]));
     assert_eq!(discovered(&found, &name()), Some(1));
@@ -72,7 +72,7 @@ fn who_joins_by_itself_is_found_of_a_service_that_asks_nobody() {
 }
 
 #[test]
-fn a_part_of_a_service_follows_it() {
+fn subset_follows_its_service() {
     let labels: Labels = [("version", "v2")].into_iter().collect();
     let part: ServiceName = "shop/part".parse().unwrap();
     let mut whole = service(true, false);
@@ -112,7 +112,7 @@ fn exclusions(discovered: &Discovered) -> Vec<(Provider, Option<Exclusion>)> {
 }
 
 #[test]
-fn excluded_endpoint_displaces_nothing_and_a_change_of_policy_admits_it() {
+fn excluded_endpoint_displaces_nothing_until_policy_admits_it() {
     let at = |provider, port| Endpoint {
         port: Some(port),
         ..Endpoint::new(provider, [10, 0, 0, 1].into())

@@ -96,7 +96,7 @@ fn copy(store: &Store, from: (database::Table, &str), to: (database::Table, &str
 }
 
 #[test]
-fn everything_survives_a_restart() {
+fn stored_data_survives_a_restart() {
     let state = State::new();
     let mesh = (Domain::default(), TrustDomain::new(Domain::new("example.org").unwrap()));
     let policy = vec![("shop/a.toml".to_owned(), "[[service]]\n".to_owned())];
@@ -128,7 +128,7 @@ fn everything_survives_a_restart() {
 }
 
 #[test]
-fn the_mesh_cannot_be_called_something_else_later() {
+fn domain_and_trust_domain_cannot_change_later() {
     let state = State::new();
     let store = state.open().unwrap();
     let (domain, other) = (Domain::default(), Domain::new("other.internal").unwrap());
@@ -141,7 +141,7 @@ fn the_mesh_cannot_be_called_something_else_later() {
 }
 
 #[test]
-fn a_wrong_key_is_refused_and_the_right_one_still_opens() {
+fn wrong_key_is_rejected_and_the_right_one_still_opens() {
     let state = State::new();
     state.open().unwrap().put_authority(b"material").unwrap();
     let wrong = state.0.path().join("wrong");
@@ -153,7 +153,7 @@ fn a_wrong_key_is_refused_and_the_right_one_still_opens() {
 }
 
 #[test]
-fn a_missing_key_is_never_replaced_where_there_is_a_database() {
+fn missing_key_is_never_replaced_if_a_database_exists() {
     let state = State::new();
     drop(state.open().unwrap());
     fs_err::remove_file(state.kek()).unwrap();
@@ -163,7 +163,7 @@ fn a_missing_key_is_never_replaced_where_there_is_a_database() {
 }
 
 #[test]
-fn a_key_that_others_can_read_or_that_is_no_key_is_refused() {
+fn exposed_or_malformed_key_is_rejected() {
     let state = State::new();
     state.key().unwrap();
     set_mode(&state.kek(), 0o640);
@@ -186,7 +186,7 @@ fn a_key_that_others_can_read_or_that_is_no_key_is_refused() {
 }
 
 #[test]
-fn the_key_is_the_same_at_every_start_and_another_one_elsewhere() {
+fn key_is_stable_across_starts_and_unique_per_state_folder() {
     let (one, other) = (State::new(), State::new());
     assert_eq!(one.key().unwrap().bytes(), one.key().unwrap().bytes());
     assert_ne!(one.key().unwrap().bytes(), other.key().unwrap().bytes());
@@ -194,7 +194,7 @@ fn the_key_is_the_same_at_every_start_and_another_one_elsewhere() {
 }
 
 #[test]
-fn a_folder_that_is_in_use_is_refused() {
+fn state_folder_in_use_is_rejected() {
     let state = State::new();
     let store = state.open().unwrap();
     let error = state.open().unwrap_err();
@@ -205,7 +205,7 @@ fn a_folder_that_is_in_use_is_refused() {
 }
 
 #[test]
-fn no_private_key_is_readable_in_the_files() {
+fn private_keys_are_not_readable_in_the_files() {
     let state = State::new();
     let store = state.open().unwrap();
     store.put_authority(PEM.as_bytes()).unwrap();
@@ -220,7 +220,7 @@ fn no_private_key_is_readable_in_the_files() {
 }
 
 #[test]
-fn files_are_their_owners_alone_and_no_drafts_stay() {
+fn files_are_owner_only_and_no_temporary_files_remain() {
     let state = State::new();
     drop(state.open().unwrap());
     assert_eq!(mode(&state.folder()), 0o700);
@@ -234,7 +234,7 @@ fn files_are_their_owners_alone_and_no_drafts_stay() {
 }
 
 #[test]
-fn what_is_ours_and_too_open_is_tightened() {
+fn own_folder_and_database_permissions_are_tightened() {
     let state = State::new();
     fs_err::create_dir(state.folder()).unwrap();
     set_mode(&state.folder(), 0o755);
@@ -247,7 +247,7 @@ fn what_is_ours_and_too_open_is_tightened() {
 }
 
 #[test]
-fn an_open_folder_with_other_files_is_refused_and_left_alone() {
+fn open_folder_with_other_files_is_rejected_unchanged() {
     let state = State::new();
     fs_err::create_dir(state.folder()).unwrap();
     set_mode(&state.folder(), 0o755);
@@ -260,7 +260,7 @@ fn an_open_folder_with_other_files_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_sealed_value_does_not_open_in_another_place() {
+fn sealed_value_does_not_open_in_a_different_place() {
     let state = State::new();
     let store = state.open().unwrap();
     store.put_service_certificate(&certificate("shop/a", "1")).unwrap();
@@ -278,7 +278,7 @@ fn a_sealed_value_does_not_open_in_another_place() {
 }
 
 #[test]
-fn a_newer_format_is_refused() {
+fn newer_format_is_rejected() {
     let state = State::new();
     let store = state.open().unwrap();
     store.put_raw(META, open::FORMAT_KEY, (open::FORMAT + 1).to_string().as_bytes()).unwrap();
@@ -288,7 +288,7 @@ fn a_newer_format_is_refused() {
 }
 
 #[test]
-fn what_is_no_database_of_ours_is_refused_and_left_alone() {
+fn foreign_database_file_is_rejected_unchanged() {
     let state = State::new();
     state.key().unwrap();
     for content in [&b""[..], b"not a database"] {
@@ -303,7 +303,7 @@ fn what_is_no_database_of_ours_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_named_with_what_to_do() {
+fn uncreatable_folder_error_names_the_path() {
     // Below a regular file, which stops root as well.
     let state = State::new();
     let key = state.key().unwrap();
@@ -316,7 +316,7 @@ fn a_folder_that_cannot_be_made_is_named_with_what_to_do() {
 }
 
 #[test]
-fn several_first_starts_at_once_agree_on_one_key_and_one_database() {
+fn concurrent_first_starts_agree_on_one_key_and_database() {
     let state = State::new();
     let start = || match state.open() {
         Ok(store) => Some(store),
@@ -334,7 +334,7 @@ fn several_first_starts_at_once_agree_on_one_key_and_one_database() {
 }
 
 #[test]
-fn a_record_of_before_there_were_revocations_is_read_and_removed_ones_are_gone() {
+fn join_record_of_old_format_is_read_and_removals_persist() {
     let state = State::new();
     let store = state.open().unwrap();
     let old = record(1);
@@ -350,7 +350,7 @@ fn a_record_of_before_there_were_revocations_is_read_and_removed_ones_are_gone()
 }
 
 #[test]
-fn a_join_record_of_an_older_version_names_no_machine_and_a_newer_one_keeps_it() {
+fn join_record_machine_is_stored_and_missing_in_old_records() {
     let state = State::new();
     let store = state.open().unwrap();
     let mut newer = record(1);
@@ -364,7 +364,7 @@ fn a_join_record_of_an_older_version_names_no_machine_and_a_newer_one_keeps_it()
 }
 
 #[test]
-fn the_endpoints_of_services_are_kept_and_dropped_and_an_older_state_has_none() {
+fn kept_endpoints_are_stored_removed_and_empty_in_old_state() {
     let state = State::new();
     let kept = |last: u8, service: &str| KeptEndpoints {
         provider: Provider::Consul,

@@ -14,7 +14,7 @@ const READS: usize = 12_000;
 const OF_NETWORK: usize = 10_000;
 
 #[tokio::test]
-async fn a_thousand_machines_take_ten_calls() {
+async fn thousand_vms_need_at_most_ten_azure_calls() {
     for is_flexible in [false, true] {
         let azure = FakeAzure::start().await;
         azure.change(|world| {
@@ -35,7 +35,7 @@ async fn a_thousand_machines_take_ten_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn twenty_scale_sets_take_less_than_a_tenth_of_what_may_be_asked() {
+async fn twenty_scale_sets_use_under_a_tenth_of_azure_rate_limits() {
     let azure = FakeAzure::start().await;
     let names: Vec<_> = (0..20).map(|n| format!("set{n}")).collect();
     azure.change(|world| {
@@ -79,7 +79,7 @@ async fn twenty_scale_sets_take_less_than_a_tenth_of_what_may_be_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hundreds_of_scale_sets_take_no_more_than_settings_allow_from_the_start() {
+async fn two_hundred_scale_sets_stay_within_reads_per_hour_from_start() {
     const SETS: u8 = 200;
     let azure = FakeAzure::start().await;
     let names: Vec<_> = (0..SETS).map(|n| format!("set{n}")).collect();
@@ -134,7 +134,7 @@ async fn hundreds_of_scale_sets_take_no_more_than_settings_allow_from_the_start(
 }
 
 #[tokio::test]
-async fn who_has_little_left_asks_less_often() {
+async fn low_remaining_azure_quota_lengthens_poll_interval() {
     let azure = shop().await;
     let often = AzureOptions { interval: Duration::from_millis(300), ..options(&azure) };
     let web = Watching::web(often);

@@ -30,7 +30,7 @@ fn by_secret(azure: &FakeAzure, secret_file: &Path) -> AzureOptions {
 }
 
 #[tokio::test]
-async fn a_secret_is_taken_from_its_file_which_others_may_not_read() {
+async fn client_secret_is_reread_from_its_private_file() {
     let azure = shop().await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("secret");
@@ -55,7 +55,7 @@ async fn a_secret_is_taken_from_its_file_which_others_may_not_read() {
 }
 
 #[tokio::test]
-async fn a_workload_shows_the_token_that_its_file_holds_now() {
+async fn workload_identity_token_is_reread_from_its_file() {
     let azure = shop().await;
     let folder = tempfile::tempdir().unwrap();
     let token_file = folder.path().join("token");
@@ -79,7 +79,7 @@ async fn a_workload_shows_the_token_that_its_file_holds_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_there_is_no_newer_token_the_one_that_there_is_will_do_until_it_ends() {
+async fn access_token_is_used_until_expiry_if_renewal_fails() {
     let azure = shop().await;
     azure.token_life(Duration::from_secs(20));
     let web = Watching::web(AzureOptions { interval: Duration::from_secs(2), ..options(&azure) });
@@ -104,7 +104,7 @@ async fn while_there_is_no_newer_token_the_one_that_there_is_will_do_until_it_en
 }
 
 #[tokio::test]
-async fn where_tokens_are_given_out_being_down_takes_nothing_away() {
+async fn login_endpoint_outage_keeps_known_endpoints() {
     for fault in
         [Fault::Cut, Fault::Status(503, "ServiceUnavailable"), Fault::Body("<html>".to_owned())]
     {
@@ -126,7 +126,7 @@ async fn where_tokens_are_given_out_being_down_takes_nothing_away() {
 }
 
 #[tokio::test]
-async fn the_metadata_service_is_waited_for_while_it_is_updated() {
+async fn metadata_service_410_is_retried_until_it_recovers() {
     let azure = shop().await;
     azure.be(Kind::Metadata, Fault::Passing(410, 5));
     let web = Watching::web(options(&azure));
@@ -139,7 +139,7 @@ async fn the_metadata_service_is_waited_for_while_it_is_updated() {
 }
 
 #[tokio::test]
-async fn other_faults_of_the_metadata_service_pass_or_are_told() {
+async fn metadata_service_errors_are_retried_or_reported() {
     for status in [404, 429, 500] {
         let azure = shop().await;
         azure.be(Kind::Metadata, Fault::Passing(status, 3));
@@ -155,7 +155,7 @@ async fn other_faults_of_the_metadata_service_pass_or_are_told() {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_off_by_an_hour_changes_nothing() {
+async fn clock_skew_of_an_hour_does_not_affect_tokens() {
     let ahead: fn() -> Timestamp = || Timestamp::now() + 1.hour();
     let behind: fn() -> Timestamp = || Timestamp::now() - 1.hour();
     for clock in [ahead, behind] {
@@ -169,7 +169,7 @@ async fn a_clock_that_is_off_by_an_hour_changes_nothing() {
 }
 
 #[tokio::test]
-async fn while_nobody_answers_all_is_stale_and_known() {
+async fn azure_outage_marks_services_stale_and_keeps_endpoints() {
     let azure = shop().await;
     let web = Watching::web(options(&azure));
     web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;

@@ -42,33 +42,33 @@ async fn answered_with(fault: Fault, reason: &str) {
 }
 
 #[tokio::test]
-async fn a_failure_is_not_believed() {
+async fn http_500_keeps_known_endpoints() {
     answered_with(Fault::Status(500, "InternalServerError"), "500 Internal Server Error").await;
 }
 
 #[tokio::test]
-async fn json_that_is_none_is_not_believed() {
+async fn invalid_json_keeps_known_endpoints() {
     answered_with(Fault::Body("{\"value\": [".to_owned()), "the answer cannot be read").await;
 }
 
 #[tokio::test]
-async fn an_answer_of_another_shape_is_not_believed() {
+async fn unexpected_json_shape_keeps_known_endpoints() {
     answered_with(Fault::Body("[]".to_owned()), "the answer cannot be read").await;
 }
 
 #[tokio::test]
-async fn a_next_page_that_is_no_url_is_half_a_list_and_none() {
+async fn invalid_next_link_keeps_known_endpoints() {
     let half = r#"{"value": [], "nextLink": "aaaaaaaaaaaaaa"}"#;
     answered_with(Fault::Body(half.to_owned()), "`aaaaaaaaaaaaaa`").await;
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_is_not_believed() {
+async fn broken_connection_keeps_known_endpoints() {
     answered_with(Fault::Cut, "127.").await;
 }
 
 #[tokio::test]
-async fn a_token_goes_to_no_foreign_host() {
+async fn access_token_is_never_sent_to_a_foreign_host() {
     survives(
         |azure| azure.be(Kind::UniformMachines, Fault::ForeignNext),
         async |azure, web| {
@@ -82,7 +82,7 @@ async fn a_token_goes_to_no_foreign_host() {
 }
 
 #[tokio::test]
-async fn who_may_not_read_is_told_which_right_is_missing_and_where() {
+async fn missing_azure_permission_is_reported_with_action_and_scope() {
     for (action, of) in [
         ("Microsoft.Compute/virtualMachineScaleSets/read", "resourceGroups"),
         ("Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read", "resourceGroups"),
@@ -103,7 +103,7 @@ async fn who_may_not_read_is_told_which_right_is_missing_and_where() {
 }
 
 #[tokio::test]
-async fn who_reads_a_group_alone_gets_states_of_resource_graph() {
+async fn power_states_fall_back_to_resource_graph_on_403() {
     let azure = FakeAzure::start().await;
     azure.change(|world| {
         let machine = |name, address| {
@@ -121,7 +121,7 @@ async fn who_reads_a_group_alone_gets_states_of_resource_graph() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_not_taken_any_more_is_renewed_and_no_event() {
+async fn revoked_access_token_is_renewed_without_staleness() {
     survives(
         FakeAzure::revoke_tokens,
         async |azure, web| {
@@ -138,12 +138,12 @@ async fn a_token_that_is_not_taken_any_more_is_renewed_and_no_event() {
 }
 
 #[tokio::test]
-async fn a_tenant_whose_tokens_are_not_taken_changes_nothing() {
+async fn rejected_access_tokens_keep_known_endpoints() {
     answered_with(Fault::Status(401, "InvalidAuthenticationToken"), "401 Unauthorized").await;
 }
 
 #[tokio::test]
-async fn a_scale_set_that_is_deleted_has_nobody_as_long_as_its_group_says_so() {
+async fn deleted_scale_set_has_no_endpoints_and_is_a_problem() {
     let azure = shop().await;
     let web = Watching::web(options(&azure));
     web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
@@ -165,12 +165,12 @@ async fn a_scale_set_that_is_deleted_has_nobody_as_long_as_its_group_says_so() {
 }
 
 #[tokio::test]
-async fn a_scale_set_that_is_not_found_and_is_in_the_list_of_them_takes_nobody_away() {
+async fn scale_set_404_while_still_listed_keeps_known_endpoints() {
     answered_with(Fault::Status(404, "ParentResourceNotFound"), "404 Not Found").await;
 }
 
 #[tokio::test]
-async fn a_group_that_is_gone_takes_nobody_away() {
+async fn missing_resource_group_keeps_known_endpoints() {
     let gone = Fault::Status(404, "ResourceGroupNotFound");
     survives(
         |azure| azure.be(Kind::ScaleSets, gone),
@@ -184,7 +184,7 @@ async fn a_group_that_is_gone_takes_nobody_away() {
 }
 
 #[tokio::test]
-async fn a_scale_set_that_should_have_machines_and_shows_none_is_not_vouched_for() {
+async fn unexpectedly_empty_scale_set_is_not_authoritative() {
     survives(
         |azure| azure.be(Kind::UniformMachines, Fault::Empty),
         async |_, web| {
@@ -199,7 +199,7 @@ async fn a_scale_set_that_should_have_machines_and_shows_none_is_not_vouched_for
 }
 
 #[tokio::test]
-async fn interfaces_that_are_not_shown_leave_their_machines_where_they_were() {
+async fn vms_without_listed_interfaces_keep_their_endpoints() {
     survives(
         |azure| {
             azure.be(Kind::UniformInterfaces, Fault::Empty);
@@ -220,7 +220,7 @@ async fn interfaces_that_are_not_shown_leave_their_machines_where_they_were() {
 }
 
 #[tokio::test]
-async fn machines_without_an_address_or_a_state_stay_where_they_were() {
+async fn vms_without_address_or_power_state_keep_their_endpoints() {
     survives(
         |azure| {
             azure.change(|world| {
@@ -252,7 +252,7 @@ async fn machines_without_an_address_or_a_state_stay_where_they_were() {
 }
 
 #[tokio::test]
-async fn a_machine_that_is_taken_apart_leaves_in_peace() {
+async fn vm_being_deleted_drains_without_problems() {
     let azure = shop().await;
     let web = Watching::web(options(&azure));
     web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
@@ -270,7 +270,7 @@ async fn a_machine_that_is_taken_apart_leaves_in_peace() {
 }
 
 #[tokio::test]
-async fn pages_that_shift_while_they_are_asked_for_lose_nobody() {
+async fn page_shift_during_listing_loses_no_vm() {
     let azure = shop().await;
     azure.change(|world| {
         for n in 2..8 {
@@ -292,7 +292,7 @@ async fn pages_that_shift_while_they_are_asked_for_lose_nobody() {
 }
 
 #[tokio::test]
-async fn who_is_told_to_wait_waits_and_what_was_known_stays() {
+async fn throttled_provider_waits_retry_after_and_keeps_endpoints() {
     survives(
         |azure| azure.be(Kind::UniformMachines, Fault::Throttled(2)),
         async |azure, web| {
@@ -323,7 +323,7 @@ async fn who_is_told_to_wait_waits_and_what_was_known_stays() {
 }
 
 #[tokio::test]
-async fn another_operation_that_is_under_way_is_no_throttling() {
+async fn concurrent_operation_429_is_retried_without_throttling() {
     let azure = shop().await;
     azure.be(Kind::UniformMachines, Fault::Status(429, "RetryableErrorDueToAnotherOperation"));
     let web = Watching::web(options(&azure));
@@ -339,7 +339,7 @@ async fn another_operation_that_is_under_way_is_no_throttling() {
 }
 
 #[tokio::test]
-async fn slow_answers_are_waited_for() {
+async fn slow_azure_responses_do_not_cause_staleness() {
     survives(
         |azure| azure.be(Kind::UniformMachines, Fault::Slow(Duration::from_millis(700))),
         async |azure, web| {
@@ -359,7 +359,7 @@ async fn slow_answers_are_waited_for() {
 }
 
 #[tokio::test]
-async fn two_machines_with_the_same_address_are_one_endpoint_and_a_word() {
+async fn vms_sharing_an_address_are_one_endpoint_and_a_problem() {
     let azure = shop().await;
     azure.change(|world| world.machines.push(Machine::of("web", "2", "10.0.0.2")));
     let services = [("web", vec![scale_set("web")])];

@@ -15,7 +15,7 @@ fn tags(all: &[(&str, &str)]) -> std::collections::BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn what_azure_knows_of_a_machine_is_known_of_its_endpoint() {
+async fn endpoint_carries_vm_labels_locality_health_and_address() {
     let azure = shop().await;
     let vm_id = azure.change(|world| {
         world.scale_sets.get_mut("web").unwrap().tags = tags(&[("Team", "shop"), ("env", "test")]);
@@ -70,7 +70,7 @@ async fn what_azure_knows_of_a_machine_is_known_of_its_endpoint() {
 }
 
 #[tokio::test]
-async fn machines_of_flexible_scale_sets_and_those_with_tags_are_found() {
+async fn flexible_scale_sets_and_tagged_vms_are_discovered() {
     let azure = shop().await;
     azure.change(|world| {
         let flexible = ScaleSet { is_flexible: true, tags: tags(&[("App", "flex")]) };
@@ -126,7 +126,7 @@ async fn machines_of_flexible_scale_sets_and_those_with_tags_are_found() {
 }
 
 #[tokio::test]
-async fn the_whole_subscription_is_looked_through_where_no_group_is_named() {
+async fn all_resource_groups_are_searched_if_none_is_configured() {
     let azure = shop().await;
     azure.change(|world| {
         let machine = Machine { tags: tags(&[("app", "db")]), ..Machine::at("db1", "10.2.0.1") };
@@ -143,7 +143,7 @@ async fn the_whole_subscription_is_looked_through_where_no_group_is_named() {
 }
 
 #[tokio::test]
-async fn of_several_interfaces_and_addresses_the_primary_of_the_family_is_taken() {
+async fn primary_address_of_the_configured_family_is_used() {
     let azure = shop().await;
     let some = |text: &str| Some(text.to_owned());
     azure.change(|world| {
@@ -172,7 +172,7 @@ async fn of_several_interfaces_and_addresses_the_primary_of_the_family_is_taken(
 }
 
 #[tokio::test]
-async fn services_that_ask_the_same_share_what_is_asked_and_what_changes_is_followed() {
+async fn services_with_equal_queries_share_endpoints_and_follow_changes() {
     let azure = shop().await;
     let services = [("one", vec![scale_set("web")]), ("two", vec![scale_set("WEB")])];
     let watching = Watching::services(options(&azure), services);
@@ -194,7 +194,7 @@ async fn services_that_ask_the_same_share_what_is_asked_and_what_changes_is_foll
 }
 
 #[tokio::test]
-async fn ids_in_any_case_and_pages_of_any_size_are_the_same_machines() {
+async fn id_case_and_page_size_do_not_change_discovered_vms() {
     let azure = shop().await;
     azure.change(|world| {
         for n in 2..7 {
@@ -217,7 +217,7 @@ async fn ids_in_any_case_and_pages_of_any_size_are_the_same_machines() {
 }
 
 #[tokio::test]
-async fn resource_graph_answers_where_it_can_and_who_it_leaves_out_is_asked_for_elsewhere() {
+async fn resource_graph_is_preferred_and_falls_back_to_compute_api() {
     for is_off in [false, true] {
         let azure = shop().await;
         azure.change(|world| {

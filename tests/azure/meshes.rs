@@ -11,7 +11,7 @@ use crate::shop::{Shop, settings};
 const READ: &str = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn machines_are_called_by_their_keys_through_whatever_happens_to_azure() {
+async fn azure_faults_fail_no_call_to_vms() {
     let Some(shop) = Shop::open().await else { return };
     shop.survives("401: the token is none any more", async |shop| {
         let before = shop.azure.count(Kind::Metadata);
@@ -125,7 +125,7 @@ async fn machines_are_called_by_their_keys_through_whatever_happens_to_azure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn machines_with_ipv6_alone_are_called_by_their_keys_through_faults_of_tokens_and_restarts() {
+async fn token_faults_and_restarts_fail_no_call_to_ipv6_vms() {
     let Some(mut shop) = Shop::open_with_ipv6_by_secret().await else { return };
     shop.survives("a secret that others may read", async |shop| {
         shop.set_mode_of_secret(0o644);
@@ -161,7 +161,7 @@ async fn machines_with_ipv6_alone_are_called_by_their_keys_through_faults_of_tok
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_with_ipv6_alone_is_called_there_through_faults() {
+async fn azure_faults_fail_no_plaintext_call_to_an_ipv6_vm() {
     let Some(programs) = Programs::find() else { return };
     if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
         eprintln!("skipped: this machine has no IPv6");

@@ -35,7 +35,7 @@ fn once(azure: &FakeAzure) -> AzureOptions {
 }
 
 #[tokio::test]
-async fn machines_of_the_same_name_in_two_subscriptions_are_two() {
+async fn equal_vm_names_in_two_subscriptions_are_two_endpoints() {
     let azure = shop().await;
     azure.change_in(OTHER, GROUP, |world| {
         world.scale_sets.insert("web".to_owned(), ScaleSet::default());
@@ -67,7 +67,7 @@ async fn machines_of_the_same_name_in_two_subscriptions_are_two() {
 }
 
 #[tokio::test]
-async fn whether_machines_of_many_groups_run_is_asked_for_once() {
+async fn power_states_of_many_groups_take_one_query() {
     const GROUPS: u8 = 12;
     for resource_graph in [false, true] {
         let azure = FakeAzure::start().await;
@@ -103,7 +103,7 @@ async fn whether_machines_of_many_groups_run_is_asked_for_once() {
 }
 
 #[tokio::test]
-async fn a_machine_that_starts_makes_that_interfaces_of_its_group_are_asked_for_and_of_no_other() {
+async fn started_vm_refreshes_interfaces_of_its_group_only() {
     let azure = FakeAzure::start().await;
     let mut services = Vec::new();
     for n in 0..5 {
@@ -132,7 +132,7 @@ async fn a_machine_that_starts_makes_that_interfaces_of_its_group_are_asked_for_
 }
 
 #[tokio::test]
-async fn an_interface_in_another_group_than_its_machine_is_found() {
+async fn interface_in_a_different_resource_group_is_found() {
     const NETWORK: &str = "rgNetwork";
     let azure = FakeAzure::start().await;
     azure.change_in(SUBSCRIPTION, NETWORK, |_| ());
@@ -179,7 +179,7 @@ async fn an_interface_in_another_group_than_its_machine_is_found() {
 }
 
 #[tokio::test]
-async fn a_second_interface_or_one_of_a_machine_that_is_off_makes_nobody_ask_its_group() {
+async fn secondary_and_stopped_vm_interfaces_cause_no_group_query() {
     for is_flexible in [false, true] {
         let azure = FakeAzure::start().await;
         azure.change(|world| {
@@ -213,7 +213,7 @@ async fn a_second_interface_or_one_of_a_machine_that_is_off_makes_nobody_ask_its
 }
 
 #[tokio::test]
-async fn that_there_are_more_other_groups_than_are_looked_at_is_told() {
+async fn excess_interface_resource_groups_are_reported() {
     let azure = FakeAzure::start().await;
     for n in 0..22 {
         let group = format!("network{n:02}");

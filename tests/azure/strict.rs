@@ -22,7 +22,7 @@ fn list(azure: &FakeAzure, what: &str, query: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_fake_is_as_strict_as_azure() {
+async fn fake_azure_rejects_requests_that_azure_rejects() {
     let azure = shop().await;
     let client = plain_http_client();
     let metadata = |query: &str| {

@@ -14,7 +14,7 @@ async fn look(options: AzureOptions, services: &[(&str, AzureQuery)]) -> Survey 
 }
 
 #[tokio::test]
-async fn a_dry_run_shows_each_call_and_what_is_found() {
+async fn dry_run_lists_each_call_and_its_endpoints() {
     let azure = shop().await;
     let found = look(options(&azure), &[("web", scale_set("web"))]).await;
     let calls: Vec<_> = found.calls.iter().map(|call| (call.method, call.status)).collect();
@@ -31,7 +31,7 @@ async fn a_dry_run_shows_each_call_and_what_is_found() {
 }
 
 #[tokio::test]
-async fn a_dry_run_names_the_right_that_is_missing() {
+async fn dry_run_names_the_missing_permission() {
     let azure = shop().await;
     azure.deny("Microsoft.Network/networkInterfaces/read");
     let db = tagged(AzureMachines::VirtualMachines, "app", "db");
@@ -46,7 +46,7 @@ async fn a_dry_run_names_the_right_that_is_missing() {
 }
 
 #[tokio::test]
-async fn a_dry_run_where_nobody_answers_says_so() {
+async fn dry_run_reports_unreachable_azure() {
     let azure = FakeAzure::start().await;
     let alone = options(&azure);
     drop(azure);

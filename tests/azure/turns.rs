@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::watching::{Watching, at, options, scale_set, shop, specification};
 
 #[tokio::test]
-async fn who_has_no_turn_asks_nothing_and_knows_what_it_is_told() {
+async fn follower_uses_leader_state_without_polling_azure() {
     let azure = shop().await;
     let turn = watch::Sender::new(false);
     let follower = Azure::start(options(&azure), Timestamp::now, turn.subscribe()).unwrap();
@@ -61,7 +61,7 @@ async fn who_has_no_turn_asks_nothing_and_knows_what_it_is_told() {
 }
 
 #[tokio::test]
-async fn what_another_one_has_found_for_another_question_is_not_taken() {
+async fn follower_ignores_leader_state_of_a_different_query() {
     let azure = shop().await;
     azure.change(|world| {
         world.scale_sets.insert("next".to_owned(), ScaleSet::default());

@@ -76,7 +76,7 @@ fn message(proxy: &Imposter, calls: Vec<HttpAccessLogEntry>) -> StreamAccessLogs
 
 // A83. The last call is one that is taken, so that the others were looked at before.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_is_believed_about_what_it_serves_and_of_callers_of_the_mesh_alone() {
+async fn audit_counts_only_own_services_and_mesh_callers() {
     let Some(server) = Server::open("mode = \"audit\"") else { return };
     server.place.write("policy/services.toml", POLICY);
     let _child = server.start().await;
@@ -147,7 +147,7 @@ fn untrue(proxy: &Imposter, nth: usize) -> StreamAccessLogsMessage {
 
 // A84. One that tells of all that it may, and of more, all the time; meanwhile another tells of one call.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_tells_untruths_without_end_hides_nothing_that_others_tell() {
+async fn endless_false_access_logs_hide_no_denials_of_others() {
     let Some(server) = Server::open("mode = \"audit\"") else { return };
     let port = |n| format!("{{ name = \"p{n}\", port = {}, protocol = \"http\" }}", 1000 + n);
     let ports: Vec<_> = (0..PORTS).map(port).collect();

@@ -56,7 +56,7 @@ fn place(azure: &FakeAzure) -> Option<Place> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_azure_would_tell_is_told_with_each_call() {
+async fn azure_test_prints_each_call_and_the_endpoints() {
     let azure = FakeAzure::start().await;
     let Some(place) = place(&azure) else { return };
     let run = test(&place, &[]);
@@ -94,7 +94,7 @@ async fn what_azure_would_tell_is_told_with_each_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_role_that_lacks_something_is_told_by_what_it_lacks() {
+async fn azure_test_names_the_action_that_the_role_lacks() {
     let azure = FakeAzure::start().await;
     let Some(place) = place(&azure) else { return };
     let lacks = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read";
@@ -112,7 +112,7 @@ async fn a_role_that_lacks_something_is_told_by_what_it_lacks() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused_before_anybody_is() {
+fn azure_test_rejects_invalid_input_before_any_call() {
     let Some(place) = Place::open() else { return };
     place.write("ironmesh.toml", "");
     place.write("policy/web.toml", POLICY);

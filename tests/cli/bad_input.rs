@@ -87,7 +87,7 @@ fn split(service: &str, backend: &str) -> String {
 }
 
 #[tokio::test]
-async fn whatever_comes_into_the_folder_is_told_and_the_last_good_policy_stays() {
+async fn invalid_policy_is_reported_and_the_last_good_stays_active() {
     let Some(server) = Server::open("") else { return };
     let place = &server.place;
     place.write("policy/good.toml", GOOD);
@@ -138,7 +138,7 @@ async fn whatever_comes_into_the_folder_is_told_and_the_last_good_policy_stays()
 }
 
 #[test]
-fn a_hundred_thousand_files_are_one_finding() {
+fn hundred_thousand_policy_files_are_one_finding() {
     let Some(place) = Place::open() else { return };
     let folder = place.path().join("policy");
     fs::create_dir(&folder).unwrap();

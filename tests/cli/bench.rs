@@ -47,7 +47,7 @@ fn assert_converged(rows: &[Value]) {
 }
 
 #[test]
-fn simulated_envoys_converge_in_delta_and_are_sent_nothing_again() {
+fn simulated_delta_envoys_converge_without_resends() {
     let Some(rows) = run("delta") else { return };
     assert_converged(&rows);
     assert_eq!(ours(&rows, "SIGKILL, restart: resources sent again"), "0.0");
@@ -56,13 +56,13 @@ fn simulated_envoys_converge_in_delta_and_are_sent_nothing_again() {
 }
 
 #[test]
-fn simulated_envoys_converge_in_the_state_of_the_world() {
+fn simulated_sotw_envoys_converge() {
     let Some(rows) = run("sotw") else { return };
     assert_converged(&rows);
 }
 
 #[test]
-fn what_a_real_consul_knows_comes_to_simulated_envoys_and_a_real_one() {
+fn consul_endpoints_reach_simulated_and_real_envoys() {
     let (Some(bench), Some(consul)) = (require_bench(), require_consul()) else { return };
     let Some(programs) = Programs::find() else { return };
     let mut command = Command::new(bench);
@@ -79,7 +79,7 @@ fn what_a_real_consul_knows_comes_to_simulated_envoys_and_a_real_one() {
 }
 
 #[test]
-fn a_fleet_that_makes_no_sense_is_refused() {
+fn bench_rejects_an_invalid_fleet_shape() {
     let Some(bench) = require_bench() else { return };
     for shape in ["20", "25x10", "100000x10"] {
         assert!(!succeeds(Command::new(&bench).args(["run", "--shape", shape])), "{shape}");

@@ -59,7 +59,7 @@ impl Running {
 }
 
 #[tokio::test]
-async fn the_folder_is_its_owners_alone_and_holds_what_envoy_reads() {
+async fn output_folder_is_private_and_holds_the_envoy_files() {
     let Some(running) = Running::open().await else { return };
     // The folder above is made as well.
     let run = running.bootstrap(&["store", "default/buyer"], "proxies/one");
@@ -101,7 +101,7 @@ async fn the_folder_is_its_owners_alone_and_holds_what_envoy_reads() {
 }
 
 #[tokio::test]
-async fn a_folder_that_is_there_is_refused_and_left_as_it_is() {
+async fn existing_output_folder_is_rejected_and_unchanged() {
     let Some(running) = Running::open().await else { return };
     running.server.place.write("proxy/notes.txt", "mine");
     let run = running.bootstrap(&["store"], "proxy");
@@ -114,7 +114,7 @@ async fn a_folder_that_is_there_is_refused_and_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_service_that_policy_does_not_define_is_refused_with_those_that_it_does() {
+async fn undefined_service_is_rejected_with_the_defined_ones() {
     let Some(running) = Running::open().await else { return };
     let known = "it defines: default/buyer, default/store";
     let run = running.bootstrap(&["store", "stroe"], "proxy");
@@ -143,7 +143,7 @@ async fn a_service_that_policy_does_not_define_is_refused_with_those_that_it_doe
 }
 
 #[tokio::test]
-async fn the_same_service_twice_is_refused() {
+async fn duplicate_service_is_rejected() {
     let Some(running) = Running::open().await else { return };
     // Two ways to write it.
     let run = running.bootstrap(&["store", "buyer", "default/store"], "proxy");
@@ -152,7 +152,7 @@ async fn the_same_service_twice_is_refused() {
 }
 
 #[tokio::test]
-async fn an_address_that_nobody_can_dial_is_refused() {
+async fn undialable_mesh_address_is_rejected() {
     let Some(running) = Running::open().await else { return };
     for address in ["0.0.0.0", "::", "224.0.0.1"] {
         let run = running.server.run(&[
@@ -171,7 +171,7 @@ async fn an_address_that_nobody_can_dial_is_refused() {
 }
 
 #[tokio::test]
-async fn a_folder_that_cannot_be_written_leaves_no_join_record() {
+async fn unwritable_output_folder_leaves_no_join_record() {
     let Some(running) = Running::open().await else { return };
     // Not even root makes a folder in /proc.
     for (out, named) in
@@ -183,7 +183,7 @@ async fn a_folder_that_cannot_be_written_leaves_no_join_record() {
 }
 
 #[tokio::test]
-async fn what_is_in_the_way_of_the_folder_is_named_and_nobody_joins() {
+async fn file_or_link_at_output_path_prevents_enrollment() {
     let Some(running) = Running::open().await else { return };
     let place = &running.server.place;
     place.write("file", "");
@@ -198,7 +198,7 @@ async fn what_is_in_the_way_of_the_folder_is_named_and_nobody_joins() {
 }
 
 #[tokio::test]
-async fn the_addresses_by_which_a_machine_is_known_are_kept_with_its_proxy() {
+async fn known_as_addresses_are_stored_with_the_proxy() {
     let Some(running) = Running::open().await else { return };
     let bootstrap = |out: &str, more: &[&str]| {
         let known = ["proxy", "bootstrap", "--service", "store", "--address", "127.0.0.1"];
@@ -224,7 +224,7 @@ async fn the_addresses_by_which_a_machine_is_known_are_kept_with_its_proxy() {
 }
 
 #[tokio::test]
-async fn two_upstreams_on_one_local_port_are_rejected_before_anything_is_issued() {
+async fn duplicate_upstream_port_is_rejected_before_issuing() {
     let Some(running) = Running::open().await else { return };
     for (one, other, words) in [
         (

@@ -27,7 +27,7 @@ protcol = "http"
 "#;
 
 #[test]
-fn a_good_policy_is_counted_and_exits_with_0() {
+fn valid_policy_is_summarized_and_exits_0() {
     let Some(place) = Place::open() else { return };
     place.write("policy/a.toml", GOOD);
     let run = place.run(&["policy", "check", "policy"]);
@@ -38,7 +38,7 @@ fn a_good_policy_is_counted_and_exits_with_0() {
 }
 
 #[test]
-fn empty_folder_is_an_error_unless_a_comment_says_so() {
+fn empty_folder_is_an_error_unless_it_holds_a_comment() {
     let Some(place) = Place::open() else { return };
     fs_err::create_dir(place.path().join("policy")).unwrap();
     let run = place.run(&["policy", "check", "policy"]);
@@ -62,7 +62,7 @@ fn empty_folder_is_an_error_unless_a_comment_says_so() {
 }
 
 #[test]
-fn all_mistakes_of_all_files_are_drawn_at_once_and_exit_with_3() {
+fn all_errors_of_all_files_are_annotated_and_exit_3() {
     let Some(place) = Place::open() else { return };
     place.write("policy/a.toml", GOOD);
     place.write("policy/split.toml", BAD_SPLIT);
@@ -88,7 +88,7 @@ fn all_mistakes_of_all_files_are_drawn_at_once_and_exit_with_3() {
 
 /// The whole of it, as docs/reference/findings.md tells: keys may come, and none may go.
 #[test]
-fn machines_get_findings_as_json() {
+fn findings_json_has_all_documented_keys() {
     let Some(place) = Place::open() else { return };
     place.write("policy/a.toml", GOOD);
     place.write("policy/b.toml", GOOD);
@@ -129,7 +129,7 @@ fn machines_get_findings_as_json() {
 }
 
 #[test]
-fn a_missing_folder_is_named_and_exits_with_1() {
+fn missing_policy_folder_is_named_and_exits_1() {
     let Some(place) = Place::open() else { return };
     let run = place.run(&["policy", "check", "nowhere"]);
     assert_eq!(run.code, 1, "{run:?}");
@@ -137,7 +137,7 @@ fn a_missing_folder_is_named_and_exits_with_1() {
 }
 
 #[test]
-fn a_wrong_command_line_exits_with_2() {
+fn invalid_command_line_exits_2() {
     let Some(place) = Place::open() else { return };
     assert_eq!(place.run(&["policy", "chekc", "policy"]).code, 2);
     let run = place.run(&[
@@ -154,7 +154,7 @@ fn a_wrong_command_line_exits_with_2() {
 }
 
 #[test]
-fn the_json_schema_that_is_printed_is_the_one_that_is_published() {
+fn printed_json_schema_equals_the_published_one() {
     let Some(place) = Place::open() else { return };
     let run = place.run(&["policy", "schema"]);
     assert_eq!((run.code, &*run.stderr), (0, ""), "{run:?}");
@@ -164,7 +164,7 @@ fn the_json_schema_that_is_printed_is_the_one_that_is_published() {
 }
 
 #[test]
-fn a_real_envoy_reads_what_a_policy_compiles_to() {
+fn check_with_envoy_validates_the_compiled_policy() {
     let Some(place) = Place::open() else { return };
     let Some(envoy) = require_envoy() else { return };
     let bookstore = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/bookstore/policy");

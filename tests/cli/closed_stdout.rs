@@ -41,7 +41,7 @@ fn run(command: &mut Command, stdout: impl Into<Stdio>) -> (Option<i32>, String)
 }
 
 #[test]
-fn a_command_whose_reader_has_seen_enough_ends_as_it_would_have() {
+fn closed_stdout_does_not_change_the_exit_code() {
     let Some(place) = place() else { return };
     for (arguments, code) in COMMANDS {
         let (reader, stdout) = pipe().unwrap();
@@ -53,7 +53,7 @@ fn a_command_whose_reader_has_seen_enough_ends_as_it_would_have() {
 }
 
 #[test]
-fn results_that_cannot_be_written_fail_a_command() {
+fn unwritable_stdout_fails_the_command() {
     let Some(place) = place() else { return };
     for (arguments, _) in COMMANDS.iter().filter(|(arguments, _)| !arguments[0].starts_with('-')) {
         let full = fs_err::File::create("/dev/full").unwrap();

@@ -60,7 +60,7 @@ async fn with_the_proxy(server: &Server) -> Value {
 }
 
 #[tokio::test]
-async fn endpoints_are_told_with_how_they_stand_in_words_and_as_json() {
+async fn endpoints_are_listed_with_status_as_text_and_json() {
     let Some((server, _child)) = open().await else { return };
     let list = with_the_proxy(&server).await;
     let names: Vec<_> =
@@ -100,7 +100,7 @@ async fn endpoints_are_told_with_how_they_stand_in_words_and_as_json() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_told_or_accepted_is_refused_with_the_reason() {
+async fn endpoints_rejects_invalid_services_and_accepts() {
     let Some((server, _child)) = open().await else { return };
     let unknown = "policy defines no service `shop/tll`; did you mean `shop/till`?";
     for (arguments, code, words) in [
@@ -132,7 +132,7 @@ async fn what_cannot_be_told_or_accepted_is_refused_with_the_reason() {
 }
 
 #[test]
-fn without_a_control_plane_endpoints_exits_with_4() {
+fn endpoints_without_control_plane_exits_4() {
     let Some(server) = Server::open("") else { return };
     for arguments in [&["endpoints"][..], &["endpoints", "--watch"], &["endpoints", "accept", "a"]]
     {
@@ -143,7 +143,7 @@ fn without_a_control_plane_endpoints_exits_with_4() {
 }
 
 #[tokio::test]
-async fn who_watches_sees_what_changes_also_over_a_restart_and_no_more_once_nobody_reads() {
+async fn endpoints_watch_follows_changes_across_a_restart() {
     let Some((server, mut child)) = open().await else { return };
     with_the_proxy(&server).await;
     let log = server.place.path().join("watch.log");

@@ -3,7 +3,7 @@
 use crate::command::Place;
 
 #[test]
-fn a_code_is_explained_as_text_and_as_json() {
+fn finding_code_is_explained_as_text_and_json() {
     let Some(place) = Place::open() else { return };
     let run = place.run(&["explain", "im302"]);
     assert_eq!((run.code, &*run.stderr), (0, ""), "{run:?}");

@@ -56,7 +56,7 @@ fn explain(place: &Place, arguments: &[&str]) -> Run {
 }
 
 #[test]
-fn a_call_to_the_outside_names_its_egress() {
+fn explain_egress_call_names_its_egress_object() {
     let Some(place) = Place::open() else { return };
     let to = ["--from", "till", "--to-host", "api.example.com:80", "--path", "/x/../books/1"];
     let run = explain(&place, &to);
@@ -79,7 +79,7 @@ allowed: default/till may GET `/x/../books/1` of api.example.com:80, outside of 
 }
 
 #[test]
-fn connections_are_told_from_requests() {
+fn explain_distinguishes_egress_connections_from_requests() {
     let Some(place) = Place::open() else { return };
     for (to, code, words) in [
         ("api.example.com:443", 0, "connections of https, by CONNECT or a declared upstream"),
@@ -104,7 +104,7 @@ fn connections_are_told_from_requests() {
 }
 
 #[test]
-fn a_caller_from_outside_is_told_what_it_lacks() {
+fn explain_external_caller_names_unmet_conditions() {
     let Some(place) = Place::open() else { return };
     let shop = ["--to", "store", "--port", "80", "--path", "/books/1"];
     let asked = |who: &[&str]| {
@@ -138,7 +138,7 @@ allowed: who shows a certificate of `gateway.example.com` and connects from 10.1
 }
 
 #[test]
-fn what_is_no_such_question_is_said_with_what_to_ask() {
+fn explain_rejects_invalid_questions_with_advice() {
     let Some(place) = Place::open() else { return };
     for (arguments, words) in [
         (

@@ -24,7 +24,7 @@ const OWN_NETWORK: [&str; 6] =
     ["--net", "--map-root-user", "--", "sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""];
 
 #[tokio::test]
-async fn without_any_settings_the_defaults_serve() {
+async fn serve_without_settings_uses_the_defaults() {
     let Some(place) = Place::open() else { return };
     if Path::new("/etc/ironmesh/ironmesh.toml").exists() {
         eprintln!("SKIPPED: this machine has a settings file of its own");
@@ -87,7 +87,7 @@ async fn without_any_settings_the_defaults_serve() {
 }
 
 #[tokio::test]
-async fn a_broken_policy_at_the_first_start_is_waited_for() {
+async fn first_start_with_broken_policy_waits_for_a_valid_one() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/store.toml", "[[service]]\nname = \"store\"\nprots = []\n");
     let mut child = server.start().await;

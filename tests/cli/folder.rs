@@ -33,7 +33,7 @@ async fn link_out_of_the_policy_folder_reveals_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lines_of_policy_are_shown_on_the_admin_socket_alone() {
+async fn policy_source_lines_appear_only_on_the_admin_socket() {
     let Some(server) = Server::open("") else { return };
     server
         .place

@@ -22,7 +22,7 @@ fn assert_harmless(text: &str) {
 }
 
 #[test]
-fn hostile_file_name_is_escaped_in_what_policy_check_prints() {
+fn hostile_file_name_is_escaped_in_policy_check_output() {
     let Some(place) = Place::open() else { return };
     place.write(FILE, POLICY);
     for output in ["text", "json"] {
@@ -62,7 +62,7 @@ fn node(id: &str, words: &str) -> Node {
 }
 
 #[tokio::test]
-async fn hostile_words_of_a_proxy_are_escaped_in_log_and_output() {
+async fn hostile_proxy_text_is_escaped_in_log_and_output() {
     const WORDS: &str = "no\u{1b}[2J\nERROR forged \u{202e}\u{9b}2J";
     let Some(server) = Server::open("") else { return };
     server.place.write(

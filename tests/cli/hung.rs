@@ -13,7 +13,7 @@ use crate::server::Server;
 const SERVICE: &str = "[[service]]\nname = \"store\"\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stopped_control_plane_makes_every_command_exit_4() {
+async fn every_command_exits_4_if_the_control_plane_is_stopped() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/a.toml", SERVICE);
     let child = server.start().await;
@@ -48,7 +48,7 @@ async fn stopped_control_plane_makes_every_command_exit_4() {
 }
 
 #[test]
-fn control_plane_that_answers_healthz_alone_makes_commands_exit_4_in_3_s() {
+fn commands_exit_4_in_3_s_if_only_healthz_answers() {
     let Some(server) = Server::open("") else { return };
     fs::create_dir(server.state()).unwrap();
     let listener = UnixListener::bind(server.state().join("admin.sock")).unwrap();

@@ -58,7 +58,7 @@ fn policy(run: &Run) -> String {
 }
 
 #[test]
-fn what_is_imported_is_a_policy_that_passes_the_check() {
+fn imported_policy_passes_the_check() {
     let Some(place) = place() else { return };
     let files = ["services.yaml", "target.yaml", "--from", "osm", "--out", "policy/shop.toml"];
     fs_err::create_dir(place.path().join("policy")).unwrap();
@@ -78,7 +78,7 @@ fn what_is_imported_is_a_policy_that_passes_the_check() {
 }
 
 #[test]
-fn yaml_in_the_policy_folder_is_policy_by_the_specification_of_smi() {
+fn yaml_in_policy_folder_follows_the_smi_specification() {
     let Some(place) = place() else { return };
     place.write("policy/a.yml", SERVICES);
     place.write("policy/b/target.yaml", TARGET);
@@ -94,7 +94,7 @@ fn yaml_in_the_policy_folder_is_policy_by_the_specification_of_smi() {
 }
 
 #[test]
-fn where_the_origin_matters_it_is_asked_for() {
+fn import_requires_the_origin_if_it_changes_the_result() {
     let Some(place) = place() else { return };
     let import = |more: &[&str]| {
         place.run(&[&["policy", "import", "target.yaml", "services.yaml"], more].concat())
@@ -110,7 +110,7 @@ fn where_the_origin_matters_it_is_asked_for() {
 }
 
 #[test]
-fn what_is_left_out_and_what_is_missing_is_told_on_stderr_and_in_comments() {
+fn import_reports_omissions_on_stderr_and_in_comments() {
     let Some(place) = place() else { return };
     let run = place.run(&["policy", "import", "mesh.yaml", "target.yaml", "--from", "osm"]);
     assert_eq!(run.code, 0, "{run:?}");
@@ -152,7 +152,7 @@ fn what_is_left_out_and_what_is_missing_is_told_on_stderr_and_in_comments() {
 }
 
 #[test]
-fn what_is_no_yaml_and_what_would_be_refused_exits_with_3() {
+fn import_of_invalid_yaml_or_policy_exits_3() {
     let Some(place) = place() else { return };
     place.write("broken.yaml", "a: 'x\n");
     let run = place.run(&["policy", "import", "services.yaml", "broken.yaml", "--out", "out.toml"]);
@@ -196,7 +196,7 @@ fn input_without_policy_fails_and_writes_no_file() {
 }
 
 #[test]
-fn stdin_is_a_file_and_a_missing_file_is_named() {
+fn import_reads_stdin_and_names_unreadable_files() {
     let Some(place) = place() else { return };
     let mut command = place.command(&["policy", "import", "-"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -85,7 +85,7 @@ fn keys(value: &Value, into: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_key_of_a_verdict_and_a_plan_is_documented_and_there() {
+fn json_keys_of_verdict_and_plan_match_the_docs() {
     let Some(place) = Place::open() else { return };
     place.write("before/a.toml", BEFORE);
     let after = BEFORE

@@ -27,7 +27,7 @@ fn joined(server: &Server) -> Vec<Value> {
 
 // More than one request lets in, so that two of them have to fit together.
 #[tokio::test]
-async fn each_of_many_has_a_folder_an_identity_and_an_address_of_its_own() {
+async fn bulk_enrollment_gives_each_proxy_its_own_identity() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/services.toml", POLICY);
     let _child = server.start().await;
@@ -70,7 +70,7 @@ async fn each_of_many_has_a_folder_an_identity_and_an_address_of_its_own() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_let_in_as_a_whole_is_refused_before_anything_is_written() {
+async fn bulk_enrollment_rejects_invalid_ranges_before_writing() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/services.toml", POLICY);
     let _child = server.start().await;
@@ -92,7 +92,7 @@ async fn what_cannot_be_let_in_as_a_whole_is_refused_before_anything_is_written(
 }
 
 #[tokio::test]
-async fn what_joined_before_a_failure_is_kept_and_counted() {
+async fn bulk_enrollment_failure_keeps_and_counts_enrolled_proxies() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/services.toml", POLICY);
     let _child = server.start().await;

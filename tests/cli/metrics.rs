@@ -82,7 +82,7 @@ async fn comes_to(admin: SocketAddr, sample: &str, wanted: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_family_is_described_and_has_a_sample_for_each_label() {
+async fn every_metric_family_has_help_type_and_all_labels() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/services.toml", POLICY);
     let _child = server.start().await;
@@ -122,7 +122,7 @@ async fn every_family_is_described_and_has_a_sample_for_each_label() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_happens_moves_its_own_number() {
+async fn events_update_their_own_metrics() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/services.toml", POLICY);
     let _child = server.start().await;

@@ -47,7 +47,7 @@ fn said(server: &Server, words: &str) -> usize {
 }
 
 #[tokio::test]
-async fn the_limit_is_raised_and_told_where_it_is_too_low() {
+async fn open_files_limit_is_raised_and_reported_if_too_low() {
     let Some(server) = Server::open("") else { return };
     let mut child = serve(&server, 100, 1000).await;
     let limits = fs_err::read_to_string(format!("/proc/{}/limits", child.id().unwrap())).unwrap();
@@ -61,7 +61,7 @@ async fn the_limit_is_raised_and_told_where_it_is_too_low() {
 
 // A64: who is connected stays, and when there is room again, others come.
 #[tokio::test]
-async fn without_a_file_left_old_streams_are_served_and_new_ones_come_later() {
+async fn exhausted_file_descriptors_delay_only_new_streams() {
     let Some(server) = Server::open("") else { return };
     let mut child = serve(&server, 100, 100).await;
     let out = server.place.path().join("proxy");

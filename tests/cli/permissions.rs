@@ -27,7 +27,7 @@ impl Drop for Locked {
 }
 
 #[test]
-fn a_state_folder_that_its_user_may_not_make_or_write_is_named() {
+fn state_folder_without_write_permission_is_named() {
     for exists in [false, true] {
         let Some(server) = Server::open("") else { return };
         server.place.write("policy/a.toml", "# No service yet.\n");
@@ -50,7 +50,7 @@ fn a_state_folder_that_its_user_may_not_make_or_write_is_named() {
 }
 
 #[test]
-fn a_policy_folder_that_its_user_may_not_read_is_named_and_no_state_is_made() {
+fn unreadable_policy_folder_is_named_and_creates_no_state() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/a.toml", "# No service yet.\n");
     let policy = server.place.path().join("policy");
@@ -69,7 +69,7 @@ fn a_policy_folder_that_its_user_may_not_read_is_named_and_no_state_is_made() {
 }
 
 #[test]
-fn a_policy_file_that_its_user_may_not_read_is_a_finding() {
+fn unreadable_policy_file_is_a_finding() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/a.toml", "# No service yet.\n");
     server.place.write("policy/b.toml", "");

@@ -62,7 +62,7 @@ fn plan(place: &Place, after: &str, arguments: &[&str]) -> Run {
 }
 
 #[test]
-fn a_policy_that_says_the_same_in_other_lines_changes_nothing() {
+fn plan_of_reformatted_policy_has_no_changes() {
     let Some(place) = Place::open() else { return };
     let after = format!("# a comment\n\n{BEFORE}");
     let run = plan(&place, &after, &["--detailed-exitcode"]);
@@ -71,7 +71,7 @@ fn a_policy_that_says_the_same_in_other_lines_changes_nothing() {
 }
 
 #[test]
-fn who_gains_and_loses_what_is_told_in_words_and_exits_with_5_if_wanted() {
+fn plan_lists_access_changes_and_exits_5_on_request() {
     let Some(place) = Place::open() else { return };
     let after = BEFORE
         .replace(r#"sources = [{ name = "buyer" }]"#, r#"sources = [{ name = "thief" }]"#)
@@ -126,7 +126,7 @@ proxies: 5 of 5 are sent something
 }
 
 #[test]
-fn splits_are_told_by_where_calls_go_in_the_end_and_parts_by_the_whole() {
+fn plan_shows_splits_by_effective_shares() {
     let Some(place) = Place::open() else { return };
     let after =
         BEFORE.replace("sources = [{ name = \"buyer\" }]", "sources = [{ name = \"thief\" }]");
@@ -209,7 +209,7 @@ splits
 }
 
 #[test]
-fn what_is_refused_is_drawn_and_exits_with_3() {
+fn plan_annotates_rejected_policy_and_exits_3() {
     let Some(place) = Place::open() else { return };
     let run = plan(&place, &BEFORE.replace("weight = 9", "wight = 9"), &[]);
     assert_eq!(run.code, 3, "{run:?}");
@@ -224,7 +224,7 @@ fn what_is_refused_is_drawn_and_exits_with_3() {
 }
 
 #[test]
-fn resources_are_told_inside_without_keys() {
+fn plan_resources_shows_field_changes_without_keys() {
     let Some(place) = Place::open() else { return };
     let after = BEFORE.replace(r#"methods = ["GET"]"#, r#"methods = ["PUT"]"#);
     let run = plan(&place, &after, &["--resources", "--output", "json"]);
@@ -242,7 +242,7 @@ fn resources_are_told_inside_without_keys() {
 }
 
 #[test]
-fn a_thousand_services_are_planned() {
+fn plan_of_thousand_services_finds_affected_proxies() {
     let Some(place) = Place::open() else { return };
     let mut policy = String::new();
     for n in 0..1000 {
@@ -275,7 +275,7 @@ fn a_thousand_services_are_planned() {
 }
 
 #[test]
-fn an_envoy_reads_what_the_plan_is_about_first() {
+fn plan_with_envoy_validates_the_policy_first() {
     let Some(place) = Place::open() else { return };
     let Some(envoy) = require_envoy() else { return };
     let run = plan(&place, BEFORE, &["--envoy", envoy.to_str().unwrap()]);
@@ -296,7 +296,7 @@ fn an_envoy_reads_what_the_plan_is_about_first() {
 }
 
 #[test]
-fn audit_is_told_as_audit_and_a_longer_list_as_the_same_finding() {
+fn plan_shows_audit_access_and_merges_extended_findings() {
     let Some(place) = Place::open() else { return };
     // Nobody may call `store-v2`, nor then the third.
     let third = "[[service]]\nname = 'third'\nports = [{ port = 80, protocol = 'http' }]\n";

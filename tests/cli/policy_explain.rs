@@ -61,7 +61,7 @@ fn explain(place: &Place, arguments: &[&str]) -> Run {
 }
 
 #[test]
-fn a_request_that_is_allowed_names_its_rule_and_exits_with_0() {
+fn explain_of_allowed_request_names_its_rule_and_exits_0() {
     let Some(place) = Place::open() else { return };
     let run = explain(&place, &["--from", "buyer", "--to", "store-v1", "--path", "/x/../books/1"]);
     assert_eq!(run.code, 0, "{run:?}");
@@ -83,7 +83,7 @@ default/store-v1, as account default/store-v1, strict:
 }
 
 #[test]
-fn a_request_that_is_denied_says_what_is_missing_and_exits_with_1() {
+fn explain_of_denied_request_names_the_cause_and_exits_1() {
     let Some(place) = Place::open() else { return };
     let ways = ["--from", "buyer", "--to", "store-v1", "--path", "/shelf", "--method", "PUT"];
     let run = explain(&place, &ways);
@@ -109,7 +109,7 @@ default/store-v1, as account default/store-v1, strict:
 }
 
 #[test]
-fn calls_through_a_split_are_judged_wherever_they_go() {
+fn explain_evaluates_every_backend_of_a_split() {
     let Some(place) = Place::open() else { return };
     let run = explain(&place, &["--from", "buyer", "--to", "store", "--path", "/books/1"]);
     assert_eq!(run.code, 1, "not all of it is allowed: {run:?}");
@@ -170,7 +170,7 @@ fn explain_more(place: &Place, arguments: &[&str]) -> Run {
 }
 
 #[test]
-fn where_calls_go_is_told_through_conditions_and_splits_behind_splits() {
+fn explain_resolves_conditional_and_nested_splits() {
     let Some(place) = Place::open() else { return };
     let run = explain_more(&place, &["--from", "buyer", "--to", "books", "--path", "/books/1"]);
     assert_eq!(run.code, 1, "{run:?}");
@@ -201,7 +201,7 @@ all to default/store-v2, as account default/store-v2, strict:
 }
 
 #[test]
-fn what_is_private_or_outside_says_so() {
+fn explain_identifies_private_and_external_services() {
     let Some(place) = Place::open() else { return };
     let run = explain_more(&place, &["--from", "office/auditor", "--to", "safe-new"]);
     assert_eq!(run.code, 1, "{run:?}");
@@ -238,7 +238,7 @@ default/pay, outside of the mesh, as account default/pay, strict:
 }
 
 #[test]
-fn without_a_request_the_ways_are_told_and_tcp_has_no_requests() {
+fn explain_without_request_lists_allowed_traffic() {
     let Some(place) = Place::open() else { return };
     let run = explain(&place, &["--from", "buyer", "--to", "store-v1"]);
     assert_eq!(run.code, 0, "{run:?}");
@@ -254,7 +254,7 @@ fn without_a_request_the_ways_are_told_and_tcp_has_no_requests() {
 }
 
 #[test]
-fn a_name_that_is_misspelt_is_no_denial() {
+fn explain_of_unknown_name_exits_2_with_a_suggestion() {
     let Some(place) = Place::open() else { return };
     let run = explain(&place, &["--from", "byer", "--to", "store-v1"]);
     assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
@@ -270,7 +270,7 @@ fn a_name_that_is_misspelt_is_no_denial() {
 }
 
 #[test]
-fn machines_get_the_verdict_as_data() {
+fn explain_prints_the_verdict_as_json() {
     let Some(place) = Place::open() else { return };
     let arguments = ["--from", "buyer", "--to", "store-v1", "--path", "/a%2fb", "--output", "json"];
     let run = explain(&place, &arguments);
@@ -306,7 +306,7 @@ rules = [{ kind = "HTTPRouteGroup", name = "hosts" }]
 "#;
 
 #[test]
-fn a_host_that_is_not_the_services_is_no_question_about_it() {
+fn explain_rejects_a_host_of_a_different_service() {
     let Some(place) = Place::open() else { return };
     place.write("policy/b.toml", BY_HOST);
     let to = ["--from", "thief", "--to", "store-v2"];
@@ -327,7 +327,7 @@ fn a_host_that_is_not_the_services_is_no_question_about_it() {
 }
 
 #[test]
-fn what_is_no_verdict_does_not_exit_as_a_denial() {
+fn explain_failures_do_not_exit_as_denials() {
     let Some(place) = Place::open() else { return };
     place.write("policy/a.toml", POLICY);
     place.write("bad.toml", "mode = 1\n");
@@ -350,7 +350,7 @@ fn what_is_no_verdict_does_not_exit_as_a_denial() {
 }
 
 #[test]
-fn a_control_plane_that_does_not_answer_is_one_that_was_not_reached() {
+fn explain_exits_4_if_control_plane_does_not_answer() {
     let Some(place) = Place::open() else { return };
     let state = place.path().join("home/ironmesh");
     fs_err::create_dir_all(&state).unwrap();
@@ -381,7 +381,7 @@ fn a_control_plane_that_does_not_answer_is_one_that_was_not_reached() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_control_plane_is_asked_at_any_length() {
+async fn explain_sends_large_requests_to_the_control_plane() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/a.toml", "[[service]]\nnam = 'x'\n");
     let mut child = server.start().await;
@@ -404,7 +404,7 @@ async fn a_running_control_plane_is_asked_at_any_length() {
 }
 
 #[test]
-fn what_policy_does_not_say_is_taken_from_the_settings_and_told() {
+fn explain_offline_names_the_defaults_from_settings() {
     let Some(place) = Place::open() else { return };
     place.write(
         "mesh.toml",
@@ -419,7 +419,7 @@ fn what_policy_does_not_say_is_taken_from_the_settings_and_told() {
 }
 
 #[test]
-fn what_is_easily_mistaken_is_told() {
+fn explain_hints_at_common_input_mistakes() {
     let Some(place) = Place::open() else { return };
     let about = ["--from", "buyer", "--to", "store-v1", "--path", "/books/1"];
     let with = |more: &[&str]| explain(&place, &[&about[..], more].concat());

@@ -53,7 +53,7 @@ fn list(server: &Server) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_proxy_that_never_came_is_shown_with_what_is_known() {
+async fn proxy_show_describes_an_unclaimed_proxy() {
     let Some((server, _child, ids)) = open(1).await else { return };
     let id = &ids[0];
     let run = server.run(&["proxy", "show", id]);
@@ -75,7 +75,7 @@ async fn a_proxy_that_never_came_is_shown_with_what_is_known() {
 }
 
 #[tokio::test]
-async fn config_takes_a_file_before_and_behind_the_uuid() {
+async fn config_option_works_before_and_after_the_uuid() {
     let Some((server, _child, ids)) = open(1).await else { return };
     let id = &*ids[0];
     for arguments in [
@@ -94,7 +94,7 @@ async fn config_takes_a_file_before_and_behind_the_uuid() {
 }
 
 #[tokio::test]
-async fn the_beginning_of_a_uuid_is_enough_where_no_other_begins_so() {
+async fn proxy_show_accepts_a_unique_uuid_prefix() {
     // Of so many some share their first digit, and hardly any the first eight.
     let Some((server, _child, ids)) = open(40).await else { return };
     let shown = json(&server, &["proxy", "show", &ids[0][..8].to_uppercase()]);
@@ -115,7 +115,7 @@ async fn the_beginning_of_a_uuid_is_enough_where_no_other_begins_so() {
 }
 
 #[tokio::test]
-async fn a_revocation_is_told_where_proxies_are_and_outlives_the_control_plane() {
+async fn revocation_is_shown_and_survives_a_restart() {
     let Some((server, mut child, ids)) = open(2).await else { return };
     let (id, other) = (&ids[0], &ids[1]);
     let folder = |id: &str| {
@@ -178,7 +178,7 @@ async fn a_revocation_is_told_where_proxies_are_and_outlives_the_control_plane()
 }
 
 #[tokio::test]
-async fn only_the_owner_of_the_state_revokes_and_only_whom_there_is() {
+async fn revoke_requires_the_admin_socket_and_a_known_proxy() {
     let Some((server, _child, ids)) = open(1).await else { return };
     let unknown = "00000000-0000-4000-8000-000000000000";
     let run = server.run(&["proxy", "revoke", unknown]);
@@ -213,7 +213,7 @@ async fn only_the_owner_of_the_state_revokes_and_only_whom_there_is() {
 }
 
 #[test]
-fn without_a_control_plane_show_and_revoke_exit_with_4() {
+fn show_and_revoke_without_control_plane_exit_4() {
     let Some(server) = Server::open("") else { return };
     let id = "00000000-0000-4000-8000-000000000000";
     for command in ["show", "revoke"] {
@@ -224,7 +224,7 @@ fn without_a_control_plane_show_and_revoke_exit_with_4() {
 }
 
 #[tokio::test]
-async fn revoke_takes_the_beginning_of_a_uuid_and_prints_the_whole() {
+async fn revoke_accepts_a_uuid_prefix_and_prints_the_full_uuid() {
     let Some((server, _child, ids)) = open(2).await else { return };
     let run = server.run(&["proxy", "revoke", &ids[0][..8].to_uppercase()]);
     assert_eq!(run.code, 0, "{run:?}");
@@ -238,7 +238,7 @@ async fn revoke_takes_the_beginning_of_a_uuid_and_prints_the_whole() {
 }
 
 #[tokio::test]
-async fn revoked_proxy_that_retries_writes_one_log_line() {
+async fn retries_of_a_revoked_proxy_write_one_log_line() {
     let Some((server, _child, ids)) = open(1).await else { return };
     let run = server.run(&["proxy", "revoke", &ids[0]]);
     assert_eq!(run.code, 0, "{run:?}");

@@ -44,7 +44,7 @@ fn revisions(server: &Server) -> (Vec<String>, Option<String>) {
 }
 
 #[tokio::test]
-async fn a_rollback_holds_over_a_restart_until_the_folder_is_something_else() {
+async fn rollback_survives_a_restart_until_the_folder_changes() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/a.toml", &service("zero"));
     let mut child = server.start().await;
@@ -111,7 +111,7 @@ fn keep(server: &Server, revision: &str) {
 }
 
 #[tokio::test]
-async fn rolling_back_to_what_the_folder_holds_ends_a_rollback() {
+async fn rollback_to_the_folder_revision_ends_the_rollback() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/a.toml", &service("one"));
     let mut child = server.start().await;
@@ -150,7 +150,7 @@ async fn rolling_back_to_what_the_folder_holds_ends_a_rollback() {
 }
 
 #[tokio::test]
-async fn the_commit_of_a_checkout_is_shown() {
+async fn git_commit_of_the_policy_folder_is_shown() {
     let Some(server) = Server::open("") else { return };
     let git = |arguments: &[&str]| {
         let mut git = std::process::Command::new("git");

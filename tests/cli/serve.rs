@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use crate::server::{Server, files};
 
 #[test]
-fn a_missing_policy_folder_is_named_and_no_state_is_made() {
+fn missing_policy_folder_is_named_and_creates_no_state() {
     let Some(server) = Server::open("") else { return };
     let run = server.refused();
     assert!(run.stderr.contains("there is no policy folder at"), "{}", run.stderr);
@@ -14,7 +14,7 @@ fn a_missing_policy_folder_is_named_and_no_state_is_made() {
 }
 
 #[test]
-fn a_port_in_use_is_named_with_the_setting_and_no_state_is_made() {
+fn port_in_use_is_named_with_its_setting_and_creates_no_state() {
     for (port, what, setting) in
         [(15128, "for xDS", "`listen.xds`"), (15014, "for the admin API", "`listen.admin`")]
     {
@@ -31,7 +31,7 @@ fn a_port_in_use_is_named_with_the_setting_and_no_state_is_made() {
 }
 
 #[test]
-fn a_state_folder_that_cannot_be_written_is_named() {
+fn file_in_place_of_state_folder_is_named() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/a.toml", "# No service yet.\n");
     // Root may write to any folder, but nobody may make one below a file.
@@ -42,7 +42,7 @@ fn a_state_folder_that_cannot_be_written_is_named() {
 }
 
 #[tokio::test]
-async fn a_wrong_key_encryption_key_is_refused_and_the_right_one_still_opens() {
+async fn wrong_key_encryption_key_is_rejected_and_not_replaced() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/a.toml", "# No service yet.\n");
     server.serve_once().await;
@@ -64,7 +64,7 @@ async fn a_wrong_key_encryption_key_is_refused_and_the_right_one_still_opens() {
 }
 
 #[test]
-fn unknown_and_contradictory_settings_are_drawn() {
+fn unknown_setting_is_annotated_with_a_suggestion() {
     let Some(server) = Server::open("trust_domian = \"x\"") else { return };
     let run = server.run(&["serve"]);
     assert_eq!(run.code, 3, "{run:?}");
@@ -74,7 +74,7 @@ fn unknown_and_contradictory_settings_are_drawn() {
 }
 
 #[tokio::test]
-async fn the_trust_domain_is_fixed_at_the_first_start() {
+async fn trust_domain_change_after_first_start_is_rejected() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/a.toml", "# No service yet.\n");
     server.serve_once().await;
@@ -85,7 +85,7 @@ async fn the_trust_domain_is_fixed_at_the_first_start() {
 }
 
 #[test]
-fn without_a_control_plane_the_commands_exit_with_4() {
+fn bootstrap_without_control_plane_exits_4() {
     let Some(server) = Server::open("") else { return };
     let out = server.place.path().join("proxy");
     let run = server.run(&[

@@ -53,7 +53,7 @@ async fn serve_without_writable_log_follows_policy_and_stops_cleanly() {
 }
 
 #[tokio::test]
-async fn signals_without_meaning_are_logged_and_serve_goes_on() {
+async fn unhandled_signals_are_logged_and_ignored() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/a.toml", POLICY);
     let mut child = server.start().await;
@@ -76,7 +76,7 @@ async fn signals_without_meaning_are_logged_and_serve_goes_on() {
 }
 
 #[tokio::test]
-async fn sigquit_stops_serve_in_good_order() {
+async fn sigquit_stops_serve_cleanly() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/a.toml", POLICY);
     let mut child = server.start().await;

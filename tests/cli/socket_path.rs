@@ -3,7 +3,7 @@
 use crate::command::Place;
 
 #[test]
-fn state_path_too_long_for_a_socket_is_reported_with_length_and_limit() {
+fn overlong_socket_path_is_reported_with_length_and_limit() {
     let Some(place) = Place::open() else { return };
     let name = "s".repeat(120);
     place.write("ironmesh.toml", &format!("state = \"{name}\"\npolicy = \"policy\"\n"));

@@ -26,7 +26,7 @@ async fn revision(server: &Server) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn status_says_first_what_is_wrong() {
+async fn status_lists_errors_first() {
     let Some(server) = Server::open("") else { return };
     assert_eq!(server.run(&["status"]).code, 4, "nothing runs");
     server.place.write("policy/services.toml", "[[service]]\nname = \"Store\"\n");
@@ -46,7 +46,7 @@ async fn status_says_first_what_is_wrong() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn status_says_where_a_policy_that_is_refused_is_looked_into() {
+async fn status_names_the_check_command_for_a_rejected_policy() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/a.toml", SERVICE);
     let _child = server.start().await;
@@ -62,7 +62,7 @@ async fn status_says_where_a_policy_that_is_refused_is_looked_into() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn status_says_why_the_source_of_policy_cannot_be_read() {
+async fn status_reports_why_the_policy_source_is_unreadable() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/a.toml", SERVICE);
     let _child = server.start().await;
@@ -82,7 +82,7 @@ async fn status_says_why_the_source_of_policy_cannot_be_read() {
 
 // Somebody wanted it: it is to be seen, and nothing to be mended.
 #[tokio::test(flavor = "multi_thread")]
-async fn status_notes_a_rollback_and_finds_nothing_wrong_with_it() {
+async fn status_notes_a_rollback_without_an_error() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/a.toml", SERVICE);
     let _child = server.start().await;
@@ -143,7 +143,7 @@ fn six() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn removal_that_is_held_back_is_shown_until_it_is_accepted() {
+async fn held_back_removal_is_shown_until_accepted() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/a.toml", &six());
     server.place.write("policy/b.toml", SERVICE);

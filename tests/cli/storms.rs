@@ -55,7 +55,7 @@ fn held(process: u32) -> u64 {
 
 // A45, A47: nothing stays of those who have gone.
 #[tokio::test]
-async fn after_many_storms_no_more_is_held_than_after_a_few() {
+async fn memory_does_not_grow_with_reconnect_storms() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/services.toml", POLICY);
     let mut child = server.start().await;

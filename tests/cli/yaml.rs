@@ -44,7 +44,7 @@ async fn open_at(server: &Server, port: &str) {
 }
 
 #[tokio::test]
-async fn an_edit_of_yaml_comes_into_force_and_one_that_does_not_pass_changes_nothing() {
+async fn valid_yaml_edit_is_applied_and_invalid_one_is_rejected() {
     let Some(server) = Server::open("") else { return };
     server.place.write("policy/rest.toml", REST);
     server.place.write("policy/smi.yaml", &yaml("80"));

@@ -9,7 +9,7 @@ use crate::watching::{Watching, query};
 use ironmesh_providers::consul::ConsulOptions;
 
 #[tokio::test]
-async fn an_agent_that_comes_back_empty_is_not_vouched_for_until_it_knows_as_much() {
+async fn empty_restarted_agent_is_not_authoritative_until_repopulated() {
     let Some(mut consul) = Consul::dev().await else { return };
     for (id, address) in [("a", "10.0.0.1"), ("b", "10.0.0.2"), ("c", "10.0.0.3")] {
         consul.register("web", id, address).await;
@@ -40,7 +40,7 @@ async fn an_agent_that_comes_back_empty_is_not_vouched_for_until_it_knows_as_muc
 }
 
 #[tokio::test]
-async fn an_agent_that_is_silent_is_left_for_the_next_one() {
+async fn silent_agent_is_replaced_by_the_next_one() {
     let Some(consul) = Consul::dev().await else { return };
     consul.register("web", "a", "10.0.0.1").await;
     let own = consul.address_of_its_own();
@@ -62,7 +62,7 @@ async fn an_agent_that_is_silent_is_left_for_the_next_one() {
 }
 
 #[tokio::test]
-async fn an_agent_is_not_left_for_a_question_that_fails_alone() {
+async fn failure_of_single_queries_does_not_switch_agents() {
     let Some(consul) = Consul::dev().await else { return };
     consul.register("other", "a", "10.0.0.1").await;
     let own = consul.address_of_its_own();
@@ -88,7 +88,7 @@ async fn an_agent_is_not_left_for_a_question_that_fails_alone() {
 }
 
 #[tokio::test]
-async fn more_services_than_connections_take_turns() {
+async fn services_beyond_max_connections_share_connections() {
     let Some(consul) = Consul::dev().await else { return };
     let names: Vec<String> = (0..12).map(|n| format!("s{n}")).collect();
     let services = names.iter().map(|name| (name.as_str(), Some(query(name))));
@@ -106,7 +106,7 @@ async fn more_services_than_connections_take_turns() {
 }
 
 #[tokio::test]
-async fn whoever_attaches_sees_what_is_known_and_never_less_than_woke_him() {
+async fn provider_subscribers_never_see_older_state() {
     let Some(consul) = Consul::dev().await else { return };
     let web = Watching::web(options(&[consul.url(0)]));
     // Attached before there was anything: nothing is known, which is not that there is nothing.

@@ -16,7 +16,7 @@ pub(crate) fn options(agents: &[String]) -> ConsulOptions {
 }
 
 #[tokio::test]
-async fn what_consul_knows_of_an_instance_is_known_of_its_endpoint() {
+async fn endpoint_carries_consul_labels_locality_weight_and_health() {
     let Some(consul) = Consul::dev().await else { return };
     let web = Watching::web(options(&[consul.url(0)]));
     assert_eq!(web.provider.provider(), Provider::Consul);
@@ -58,7 +58,7 @@ async fn what_consul_knows_of_an_instance_is_known_of_its_endpoint() {
 }
 
 #[tokio::test]
-async fn services_that_ask_the_same_share_a_query_and_filters_are_consuls() {
+async fn services_with_equal_queries_share_endpoints_and_filters_apply() {
     let Some(consul) = Consul::dev().await else { return };
     for (id, address, tag) in [("a", "10.0.0.1", "v1"), ("b", "10.0.0.2", "v2 \"&+")] {
         let service = json!({
@@ -97,7 +97,7 @@ async fn services_that_ask_the_same_share_a_query_and_filters_are_consuls() {
 }
 
 #[tokio::test]
-async fn a_filter_that_consul_refuses_concerns_its_service_alone() {
+async fn invalid_consul_filter_affects_only_its_service() {
     let Some(consul) = Consul::dev().await else { return };
     consul.register("web", "a", "10.0.0.1").await;
     let filtered = |filter: &str| ConsulQuery { filter: Some(filter.into()), ..query("web") };
@@ -145,27 +145,27 @@ async fn answered_with(status: u16, body: &str, reason: &str) {
 }
 
 #[tokio::test]
-async fn json_that_is_none_is_not_believed() {
+async fn invalid_json_keeps_known_endpoints() {
     answered_with(200, "[{", "the answer cannot be read").await;
 }
 
 #[tokio::test]
-async fn an_answer_of_another_shape_is_not_believed() {
+async fn unexpected_json_shape_keeps_known_endpoints() {
     answered_with(200, r#"{"web": []}"#, "the answer cannot be read").await;
 }
 
 #[tokio::test]
-async fn an_agent_that_fails_at_one_question_is_not_left_alone() {
+async fn http_500_keeps_known_endpoints() {
     answered_with(500, "rpc error", "rpc error").await;
 }
 
 #[tokio::test]
-async fn a_service_that_may_not_be_read_says_what_to_do() {
+async fn http_403_names_the_missing_permission() {
     answered_with(403, "Permission denied", "the right to read this service").await;
 }
 
 #[tokio::test]
-async fn entries_of_no_use_leave_what_their_instances_were() {
+async fn unusable_entries_keep_the_endpoints_of_their_instances() {
     let entry = |node: &str, id: &str, address: Value, port: Value| {
         json!({
             "Node": { "Node": node, "Address": "10.255.0.1", "Unknown": {} },
@@ -194,7 +194,7 @@ async fn entries_of_no_use_leave_what_their_instances_were() {
 }
 
 #[tokio::test]
-async fn an_index_that_goes_backwards_over_an_empty_answer_is_no_news_to_rely_on() {
+async fn empty_response_with_lower_index_is_not_authoritative() {
     let fault = Fault::Answer { status: 200, index: 3, body: "[]".to_owned() };
     survives(fault, async |web| {
         eventually("an empty answer that nobody vouches for", async || match web.of("web") {
@@ -207,7 +207,7 @@ async fn an_index_that_goes_backwards_over_an_empty_answer_is_no_news_to_rely_on
 }
 
 #[tokio::test]
-async fn an_answer_that_was_cut_for_want_of_rights_is_not_vouched_for() {
+async fn acl_filtered_response_is_not_authoritative() {
     let filtered = Fault::Headers(vec![("X-Consul-Results-Filtered-By-ACLs", "true")]);
     let Some(consul) = Consul::dev().await else { return };
     consul.register("web", "a", "10.0.0.1").await;
@@ -227,7 +227,7 @@ async fn an_answer_that_was_cut_for_want_of_rights_is_not_vouched_for() {
 }
 
 #[tokio::test]
-async fn a_server_without_a_leader_is_not_believed() {
+async fn server_without_leader_keeps_known_endpoints_as_stale() {
     let headers = vec![("X-Consul-KnownLeader", "false")];
     survives(Fault::Headers(headers), async |web| {
         web.is_stale("knows of no leader").await;
@@ -237,7 +237,7 @@ async fn a_server_without_a_leader_is_not_believed() {
 }
 
 #[tokio::test]
-async fn a_server_that_has_not_heard_of_its_leader_for_long_is_not_believed() {
+async fn server_with_old_leader_contact_keeps_known_endpoints_as_stale() {
     let headers = vec![("X-Consul-LastContact", "10001")];
     survives(Fault::Headers(headers), async |web| {
         web.is_stale("for more than 10 s").await;
@@ -247,7 +247,7 @@ async fn a_server_that_has_not_heard_of_its_leader_for_long_is_not_believed() {
 }
 
 #[tokio::test]
-async fn a_partition_leaves_what_is_known() {
+async fn network_partition_keeps_known_endpoints() {
     survives(Fault::Silence, async |web| {
         web.is_stale("no answer within").await;
         assert_eq!(web.of("web").unwrap().endpoints.len(), 2);
@@ -256,7 +256,7 @@ async fn a_partition_leaves_what_is_known() {
 }
 
 #[tokio::test]
-async fn an_agent_that_cuts_everybody_off_leaves_what_is_known() {
+async fn agent_closing_connections_keeps_known_endpoints() {
     survives(Fault::Refusal, async |web| {
         web.is_stale("no Consul agent can be used").await;
         assert_eq!(web.of("web").unwrap().endpoints.len(), 2);

@@ -26,7 +26,7 @@ rules = [{ kind = "HTTPRouteGroup", name = "bookstore" }]
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_registers_with_consul_joins_the_mesh_with_no_edit() {
+async fn consul_registration_adds_endpoints_without_policy_edit() {
     let Some(consul) = Consul::dev().await else { return };
     let Some(programs) = Programs::find() else { return };
     let settings = format!("consul = {{ agents = [\"{}\"], join_by_tag = true }}", consul.url(0));

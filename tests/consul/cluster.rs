@@ -22,7 +22,7 @@ async fn options(consul: &Consul, agents: &[u8]) -> ConsulOptions {
 }
 
 #[tokio::test]
-async fn servers_that_die_are_no_event_until_there_is_no_quorum() {
+async fn server_failures_have_no_effect_until_quorum_is_lost() {
     let Some(mut consul) = Consul::cluster().await else { return };
     consul.register("web", "a", "10.0.0.1").await;
     let whole = options(&consul, &[0, 1, 2]).await;
@@ -66,7 +66,7 @@ async fn servers_that_die_are_no_event_until_there_is_no_quorum() {
 }
 
 #[tokio::test]
-async fn over_tls_all_queries_share_few_connections() {
+async fn queries_over_tls_share_few_connections() {
     let Some(consul) = Consul::cluster().await else { return };
     let names: Vec<String> = (0..450).map(|n| format!("s{n}")).collect();
     let services = names.iter().map(|name| (name.as_str(), Some(query(name))));
@@ -84,7 +84,7 @@ async fn over_tls_all_queries_share_few_connections() {
 }
 
 #[tokio::test]
-async fn who_shows_no_certificate_is_told_why_he_gets_no_answer() {
+async fn tls_misconfiguration_is_reported_with_its_cause() {
     let Some(consul) = Consul::cluster().await else { return };
     let whole = options(&consul, &[0]).await;
     let unknown = ConsulOptions { certificate: None, key: None, ..whole.clone() };
@@ -94,7 +94,7 @@ async fn who_shows_no_certificate_is_told_why_he_gets_no_answer() {
 }
 
 #[tokio::test]
-async fn certificates_that_are_replaced_are_shown_and_bad_ones_are_not() {
+async fn replaced_ca_file_is_reloaded_and_an_invalid_one_ignored() {
     let Some(consul) = Consul::cluster().await else { return };
     consul.register("web", "a", "10.0.0.1").await;
     let whole = options(&consul, &[0]).await;

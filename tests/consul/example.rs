@@ -15,7 +15,7 @@ use tokio::time::timeout;
 const WAITS: u32 = 13;
 
 #[tokio::test]
-async fn the_example_does_what_its_guide_shows() {
+async fn consul_example_prints_the_output_of_its_guide() {
     let (Some(programs), Some(consul)) = (Programs::find(), require_consul()) else { return };
     let loopback = Loopback::claim();
     let host = loopback.host(1).to_string();

@@ -15,7 +15,7 @@ use crate::shop::Shop;
 const SERVICES_ONLY: &str = r#"service_prefix "" { policy = "read" }"#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_is_missing_weak_or_revoked_is_no_event_for_the_mesh() {
+async fn missing_weak_or_revoked_token_fails_no_request() {
     let Some(consul) = Consul::dev_with_tokens().await else { return };
     let good = consul.token("good", READS_ALL).await;
     let weak = consul.token("weak", SERVICES_ONLY).await;
@@ -70,7 +70,7 @@ async fn open_behind_a_liar() -> Option<(Shop, Liar)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_that_are_wrong_are_no_event_for_the_mesh() {
+async fn invalid_consul_responses_fail_no_request() {
     let Some((mut shop, liar)) = open_behind_a_liar().await else { return };
     let answer = |status, body: &str| Fault::Answer { status, index: 3, body: body.to_owned() };
     for (what, fault, words) in [
@@ -136,7 +136,7 @@ async fn answers_that_are_wrong_are_no_event_for_the_mesh() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_partition_of_a_minute_is_no_event_for_the_mesh() {
+async fn consul_partition_of_a_minute_fails_no_request() {
     let Some((mut shop, liar)) = open_behind_a_liar().await else { return };
     shop.survives("a partition of 60 s", async |shop| {
         liar.be(Fault::Silence);
@@ -152,7 +152,7 @@ async fn a_partition_of_a_minute_is_no_event_for_the_mesh() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn servers_that_die_are_no_event_for_the_mesh() {
+async fn consul_server_failures_fail_no_request() {
     let Some(consul) = Consul::cluster().await else { return };
     let token = consul.token("mesh", READS_ALL).await;
     fs::write(consul.file("token"), token.secret).unwrap();
@@ -190,7 +190,7 @@ async fn servers_that_die_are_no_event_for_the_mesh() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_goes_and_who_comes_costs_no_request() {
+async fn endpoint_churn_fails_no_request() {
     let Some(consul) = Consul::dev().await else { return };
     let settings = format!("consul.agents = [\"{}\"]", consul.url(0));
     let Some(mut shop) = Shop::open(consul, &settings).await else { return };

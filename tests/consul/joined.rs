@@ -24,7 +24,7 @@ async fn register(consul: &Consul, service: &str, id: &str, address: &str, tags:
 }
 
 #[tokio::test]
-async fn an_instance_joins_the_service_that_its_tag_names_if_policy_defines_it() {
+async fn tagged_instance_becomes_an_endpoint_of_its_defined_service() {
     let Some(consul) = Consul::dev().await else { return };
     let shop = "ironmesh-service=default/shop";
     register(&consul, "shop", "own", "10.0.0.1", &[]).await;
@@ -69,7 +69,7 @@ async fn an_instance_joins_the_service_that_its_tag_names_if_policy_defines_it()
 }
 
 #[tokio::test]
-async fn without_the_option_tags_join_nothing() {
+async fn service_tags_are_ignored_without_join_by_tag() {
     let Some(consul) = Consul::dev().await else { return };
     register(&consul, "shop", "own", "10.0.0.1", &[]).await;
     register(&consul, "other", "tagged", "10.0.0.3", &["ironmesh-service=default/shop"]).await;
@@ -90,7 +90,7 @@ async fn is_unconfirmed(watching: &Watching, service: &str, addresses: &[&str]) 
 }
 
 #[tokio::test]
-async fn an_agent_that_comes_back_empty_has_not_seen_that_nobody_joined() {
+async fn empty_restarted_agent_is_not_authoritative_for_tags() {
     let Some(mut consul) = Consul::dev().await else { return };
     let shop = "ironmesh-service=default/shop";
     register(&consul, "other", "tagged", "10.0.0.1", &[shop]).await;
@@ -114,7 +114,7 @@ async fn an_agent_that_comes_back_empty_has_not_seen_that_nobody_joined() {
 }
 
 #[tokio::test]
-async fn who_may_read_some_services_has_not_seen_that_nobody_joined() {
+async fn restricted_token_is_not_authoritative_for_tags() {
     let Some(consul) = Consul::dev_with_tokens().await else { return };
     register(&consul, "other", "tagged", "10.0.0.1", &["ironmesh-service=default/shop"]).await;
     consul.register("web", "a", "10.0.0.2").await;

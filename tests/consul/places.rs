@@ -73,7 +73,7 @@ async fn answers(buyer: &Envoy, host: u8) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_stay_near_and_go_elsewhere_in_order_without_a_failure() {
+async fn local_endpoints_are_preferred_and_failover_fails_no_request() {
     let Some(consul) = Consul::dev().await else { return };
     let Some(programs) = Programs::find() else { return };
     let settings = format!(

@@ -49,7 +49,7 @@ async fn answers(buyer: &Envoy, service: &str, status: u16) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_neither_consul_nor_a_last_good_state_nothing_is_served_and_it_is_said_why() {
+async fn start_without_consul_or_saved_state_waits_and_reports_why() {
     let Some((mut consul, mut mesh, _)) = prepare().await else { return };
     consul.kill(0).await;
     mesh.launch_control_plane(&[]);
@@ -91,7 +91,7 @@ async fn with_neither_consul_nor_a_last_good_state_nothing_is_served_and_it_is_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_consul_the_rest_is_served_and_what_consul_knows_when_it_comes() {
+async fn without_consul_option_serves_other_services_at_once() {
     let Some((mut consul, mut mesh, _)) = prepare().await else { return };
     consul.kill(0).await;
     mesh.launch_control_plane(&["--without", "consul"]);
@@ -111,7 +111,7 @@ async fn without_consul_the_rest_is_served_and_what_consul_knows_when_it_comes()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cold_start_with_all_down_serves_what_was_known_last() {
+async fn cold_start_without_consul_serves_the_last_known_state() {
     let Some((mut consul, mut mesh, programs)) = prepare().await else { return };
     consul.register("web", "a", &mesh.loopback().host(21).to_string()).await;
     mesh.restart_control_plane().await;

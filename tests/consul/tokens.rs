@@ -11,7 +11,7 @@ use crate::answers::options;
 use crate::watching::{Watching, query};
 
 #[tokio::test]
-async fn without_a_token_nothing_is_believed() {
+async fn missing_token_reports_the_required_permissions() {
     let Some(consul) = Consul::dev_with_tokens().await else { return };
     consul.register("web", "a", "10.0.0.1").await;
     let web = Watching::web(options(&[consul.url(0)]));
@@ -21,7 +21,7 @@ async fn without_a_token_nothing_is_believed() {
 }
 
 #[tokio::test]
-async fn a_token_is_believed_as_far_as_it_reads_and_a_new_one_is_taken_from_its_file() {
+async fn token_file_is_reloaded_and_weak_tokens_are_reported() {
     let Some(consul) = Consul::dev_with_tokens().await else { return };
     consul.register("web", "a", "10.0.0.1").await;
     consul.register("web", "b", "10.0.0.2").await;
@@ -79,7 +79,7 @@ async fn a_token_is_believed_as_far_as_it_reads_and_a_new_one_is_taken_from_its_
 }
 
 #[tokio::test]
-async fn a_token_that_loses_its_rights_takes_nothing_away() {
+async fn token_losing_permissions_keeps_known_endpoints() {
     let Some(consul) = Consul::dev_with_tokens().await else { return };
     consul.register("web", "a", "10.0.0.1").await;
     let token = consul.token("mesh", READS_ALL).await;
@@ -101,7 +101,7 @@ async fn a_token_that_loses_its_rights_takes_nothing_away() {
 }
 
 #[tokio::test]
-async fn who_does_not_know_the_token_is_left_for_an_agent_that_does() {
+async fn agent_rejecting_the_token_is_replaced_by_the_next_one() {
     let Some(strict) = Consul::dev_with_tokens().await else { return };
     let Some(open) = Consul::dev().await else { return };
     open.register("web", "a", "10.0.0.1").await;
@@ -114,7 +114,7 @@ async fn who_does_not_know_the_token_is_left_for_an_agent_that_does() {
 }
 
 #[tokio::test]
-async fn where_the_token_was_not_tried_an_empty_answer_is_not_vouched_for() {
+async fn empty_response_of_unchecked_datacenter_is_not_authoritative() {
     let Some(consul) = Consul::dev().await else { return };
     let elsewhere = ConsulQuery { datacenter: Some("dc1".into()), ..query("web") };
     let services = || [("here", Some(query("web"))), ("elsewhere", Some(elsewhere.clone()))];

@@ -31,7 +31,7 @@ async fn rising(place: &Place) -> Demo {
 }
 
 #[tokio::test]
-async fn killed_while_it_runs_it_leaves_nothing() {
+async fn sigkill_while_running_leaves_nothing_behind() {
     let Some(place) = Place::open().await else { return };
     let mut demo = place.start(&JSON);
     demo.started().await;
@@ -42,7 +42,7 @@ async fn killed_while_it_runs_it_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn killed_while_it_comes_up_it_leaves_nothing() {
+async fn sigkill_during_startup_leaves_nothing_behind() {
     let Some(place) = Place::open().await else { return };
     let mut demo = rising(&place).await;
     demo.child.kill_hard().await;
@@ -50,7 +50,7 @@ async fn killed_while_it_comes_up_it_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn asked_to_end_while_it_comes_up_it_does() {
+async fn sigterm_during_startup_ends_the_demo() {
     let Some(place) = Place::open().await else { return };
     let mut demo = rising(&place).await;
     demo.ends_upon(Signal::TERM).await;
@@ -58,7 +58,7 @@ async fn asked_to_end_while_it_comes_up_it_does() {
 }
 
 #[tokio::test]
-async fn it_ends_upon_sigterm() {
+async fn sigterm_ends_the_demo() {
     let Some(place) = Place::open().await else { return };
     let mut demo = place.start(&JSON);
     demo.started().await;
@@ -67,7 +67,7 @@ async fn it_ends_upon_sigterm() {
 }
 
 #[tokio::test]
-async fn told_again_to_end_it_kills_what_has_not_ended() {
+async fn second_sigint_kills_remaining_processes() {
     let Some(place) = Place::open().await else { return };
     let mut demo = place.start(&JSON);
     demo.started().await;
@@ -83,7 +83,7 @@ async fn told_again_to_end_it_kills_what_has_not_ended() {
 }
 
 #[tokio::test]
-async fn it_ends_upon_sighup() {
+async fn sighup_ends_the_demo() {
     let Some(place) = Place::open().await else { return };
     let mut demo = place.start_through(&HEARS_HANG_UP, &JSON);
     demo.started().await;
@@ -92,7 +92,7 @@ async fn it_ends_upon_sighup() {
 }
 
 #[tokio::test]
-async fn started_by_nohup_it_outlives_its_terminal() {
+async fn demo_under_nohup_survives_sighup() {
     let Some(place) = Place::open().await else { return };
     let mut demo = place.start_through(&["nohup"], &JSON);
     let started = demo.started().await;
@@ -107,7 +107,7 @@ async fn started_by_nohup_it_outlives_its_terminal() {
 }
 
 #[tokio::test]
-async fn it_ends_quietly_when_nobody_reads_any_more() {
+async fn closed_stdout_ends_the_demo_without_an_error() {
     let Some(place) = Place::open().await else { return };
     let mut command = place.command(&["demo"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -126,7 +126,7 @@ async fn it_ends_quietly_when_nobody_reads_any_more() {
 }
 
 #[tokio::test]
-async fn an_envoy_that_dies_ends_it_with_its_name_and_its_log() {
+async fn envoy_failure_ends_the_demo_and_keeps_the_logs() {
     let Some(place) = Place::open().await else { return };
     let mut demo = place.start(&JSON);
     let started = demo.started().await;

@@ -150,7 +150,7 @@ fn place_of(file: &Path, words: &str) -> String {
 const JSON: [&str; 2] = ["--output", "json"];
 
 #[tokio::test]
-async fn it_tells_in_lines_what_comes_of_the_hints_and_ctrl_c_leaves_nothing() {
+async fn live_demo_reports_hint_effects_as_lines_until_ctrl_c() {
     let Some(place) = Place::open().await else { return };
     let mut demo = place.start(&[]);
     let folder = demo
@@ -195,7 +195,7 @@ async fn it_tells_in_lines_what_comes_of_the_hints_and_ctrl_c_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_policy_folder_that_is_gone_is_told_and_so_is_its_return() {
+async fn missing_policy_folder_and_its_return_are_reported() {
     let Some(place) = Place::open().await else { return };
     let mut demo = place.start(&JSON);
     let folder = demo.started().await.policy_folder;
@@ -210,7 +210,7 @@ async fn a_policy_folder_that_is_gone_is_told_and_so_is_its_return() {
 }
 
 #[tokio::test]
-async fn a_control_plane_that_does_not_answer_is_told_and_so_is_its_answer() {
+async fn silent_control_plane_and_its_return_are_reported() {
     let Some(place) = Place::open().await else { return };
     let mut demo = place.start(&JSON);
     demo.started().await;

@@ -25,7 +25,7 @@ fn stranger() -> (TcpListener, String) {
 }
 
 #[tokio::test]
-async fn two_run_at_once_and_go_round_a_stranger() {
+async fn concurrent_demos_avoid_networks_in_use() {
     let Some(place) = Place::open().await else { return };
     let mut first = place.start(&["--output", "json"]);
     let one = first.started().await;

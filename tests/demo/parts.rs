@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::place::{Place, finish};
 
 #[tokio::test]
-async fn a_tied_program_is_become_and_not_started() {
+async fn demo_child_replaces_itself_with_the_program() {
     let Some(place) = Place::without_envoy().await else { return };
     let parent = std::process::id().to_string();
     let tied = ["demo-child", "--parent", &parent, "--", "sh", "-c", "echo $PPID; exit 7"];
@@ -22,7 +22,7 @@ async fn a_tied_program_is_become_and_not_started() {
 }
 
 #[tokio::test]
-async fn a_tied_program_does_not_begin_when_its_parent_is_gone() {
+async fn demo_child_does_not_start_without_its_parent() {
     let Some(place) = Place::without_envoy().await else { return };
     // The system gives no such id.
     let gone = i32::MAX.to_string();
@@ -33,7 +33,7 @@ async fn a_tied_program_does_not_begin_when_its_parent_is_gone() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_there_is_named() {
+async fn demo_child_names_a_missing_program() {
     let Some(place) = Place::without_envoy().await else { return };
     let parent = std::process::id().to_string();
     let tied = ["demo-child", "--parent", &parent, "--", "nowhere/x"];
@@ -67,7 +67,7 @@ async fn dismissed_with(place: &Place, told: &[u8]) -> PathBuf {
 }
 
 #[tokio::test]
-async fn the_caretaker_removes_its_folder_unless_it_is_told_to_keep_it() {
+async fn caretaker_removes_its_folder_unless_instructed_to_keep_it() {
     let Some(place) = Place::without_envoy().await else { return };
     let removed = dismissed_with(&place, b"").await;
     assert!(!removed.exists());
@@ -88,7 +88,7 @@ fn stray(named: Option<&Path>) -> Child {
 }
 
 #[tokio::test]
-async fn the_caretaker_ends_what_is_left_of_the_demo_and_nobody_else() {
+async fn caretaker_kills_only_remaining_demo_processes() {
     let Some(place) = Place::without_envoy().await else { return };
     // The kernel ends none of these.
     for word in ["", "keep\n"] {
@@ -118,7 +118,7 @@ async fn the_caretaker_ends_what_is_left_of_the_demo_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn the_folder_is_its_owners_alone() {
+async fn caretaker_folder_is_private() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let Some(place) = Place::without_envoy().await else { return };
@@ -131,7 +131,7 @@ async fn the_folder_is_its_owners_alone() {
 }
 
 #[tokio::test]
-async fn the_caretaker_says_why_there_is_no_folder() {
+async fn caretaker_reports_why_it_cannot_create_its_folder() {
     let Some(place) = Place::without_envoy().await else { return };
     let (_process, said) = caretaker(&place, &place.path().join("nowhere")).await;
     assert!(said.starts_with("failed ") && said.contains("nowhere"), "{said}");

@@ -62,7 +62,7 @@ async fn assert_refused(place: &Place, change: impl Fn(&mut Command), words: &[&
 }
 
 #[tokio::test]
-async fn without_an_envoy_it_says_where_to_get_one() {
+async fn missing_envoy_is_reported_with_advice() {
     let Some(place) = Place::without_envoy().await else { return };
     let words = ["no Envoy is found", "`make demo`", "ENVOY_BIN", "PATH"];
     let change = |command: &mut Command| {
@@ -72,7 +72,7 @@ async fn without_an_envoy_it_says_where_to_get_one() {
 }
 
 #[tokio::test]
-async fn what_is_no_envoy_is_named() {
+async fn invalid_envoy_binary_is_named() {
     let Some(place) = Place::without_envoy().await else { return };
     let file = stand_in(&place, "file", 0o644, "");
     for path in [file, place.path().join("nowhere"), place.temporary()] {
@@ -86,7 +86,7 @@ async fn what_is_no_envoy_is_named() {
 }
 
 #[tokio::test]
-async fn an_old_envoy_is_told_its_version_and_the_oldest_that_may_join() {
+async fn outdated_envoy_is_rejected_with_the_minimum_version() {
     let Some(place) = Place::without_envoy().await else { return };
     let old = stand_in(&place, "old", 0o755, &answers("1.30.0"));
     let shown = old.display().to_string();
@@ -95,7 +95,7 @@ async fn an_old_envoy_is_told_its_version_and_the_oldest_that_may_join() {
 }
 
 #[tokio::test]
-async fn a_temporary_folder_that_is_not_there_or_has_no_room_is_told() {
+async fn unusable_temporary_folder_is_reported() {
     let Some(place) = Place::without_envoy().await else { return };
     let envoy = stand_in(&place, "envoy", 0o755, &answers("1.40.0"));
     let within = |temporary: PathBuf| {

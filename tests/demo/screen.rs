@@ -52,7 +52,7 @@ fn is_whole(picture: &[String]) -> bool {
 }
 
 #[tokio::test]
-async fn a_picture_where_it_has_room_lines_where_not_and_ctrl_c_ends_it() {
+async fn terminal_size_selects_picture_or_line_output() {
     let Some(place) = Place::open().await else { return };
     let (mut terminal, mut process) = Terminal::open(&place, 100, 40);
     let whole = |text: &str| picture(text).filter(|picture| is_whole(picture));
@@ -89,7 +89,7 @@ async fn a_picture_where_it_has_room_lines_where_not_and_ctrl_c_ends_it() {
 }
 
 #[tokio::test]
-async fn the_closing_of_its_terminal_ends_it() {
+async fn closing_the_terminal_ends_the_demo() {
     let Some(place) = Place::open().await else { return };
     let (mut terminal, mut process) = Terminal::open(&place, 100, 40);
     terminal.shows("a picture", picture).await;

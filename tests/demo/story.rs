@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::place::{Place, finish};
 
 #[tokio::test]
-async fn the_check_passes_each_step_and_says_what_it_measured() {
+async fn check_passes_each_step_and_reports_measurements() {
     let Some(place) = Place::open().await else { return };
     let run = finish(&mut place.command(&["demo", "--check", "--output", "json"])).await;
     assert_eq!(run.code, 0, "{run:?}");
@@ -51,7 +51,7 @@ async fn the_check_passes_each_step_and_says_what_it_measured() {
 }
 
 #[tokio::test]
-async fn a_check_that_is_ended_says_how_far_it_came() {
+async fn interrupted_check_reports_its_progress() {
     let Some(place) = Place::open().await else { return };
     let mut demo = place.start(&["--check", "--output", "json"]);
     demo.told("ironmesh demo: split 90/10\n").await;

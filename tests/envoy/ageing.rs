@@ -7,7 +7,7 @@ use crate::bookstore::{Bookstore, HOST};
 use crate::restart::held;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn traffic_does_not_notice_that_connections_to_the_control_plane_age() {
+async fn max_connection_age_of_xds_fails_no_request() {
     let settings = "xds = { max_connection_age = \"2s\" }";
     let Some(store) = Bookstore::open_where(settings, &[], &[], |proxy| proxy).await else {
         return;

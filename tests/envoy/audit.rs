@@ -117,7 +117,7 @@ async fn ledger(envoy: &Envoy) -> TcpConnection {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_audit_all_pass_and_who_strict_would_deny_is_named() {
+async fn audit_allows_all_calls_and_reports_strict_denials() {
     let Some(place) = Place::open("audit").await else { return };
     for envoy in [&place.buyer, &place.visitor] {
         let mut http1 = Http1Connection::connect(envoy.socket(WEB)).await.unwrap();
@@ -193,7 +193,7 @@ async fn in_audit_all_pass_and_who_strict_would_deny_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn from_permissive_over_audit_to_strict_the_granted_caller_notices_nothing() {
+async fn mode_switch_over_audit_to_strict_fails_no_granted_request() {
     let Some(mut place) = Place::open("permissive").await else { return };
     // Somebody who dials the store past any sidecar, with a true certificate, on a connection that it keeps.
     let folder = place.mesh.bootstrap(&ProxyOptions::new("default/visitor", 53)).await;
@@ -245,7 +245,7 @@ async fn from_permissive_over_audit_to_strict_the_granted_caller_notices_nothing
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_listener_of_http_differs_between_the_modes() {
+async fn mode_changes_do_not_update_http_listeners() {
     let Some(programs) = Programs::find() else { return };
     let services = "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n\
                     [[service]]\nname = \"visitor\"\n";

@@ -112,7 +112,7 @@ impl Store {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn overlapping_grants_give_each_caller_exactly_its_own() {
+async fn overlapping_grants_allow_each_caller_only_its_requests() {
     let Some(store) = Store::open().await else { return };
     for (who, method, path, header, status) in REQUESTS {
         let caller = if who == "anna" { &store.anna } else { &store.ben };

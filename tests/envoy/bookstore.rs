@@ -241,7 +241,7 @@ pub(crate) fn expect(response: &Response, status: u16) -> anyhow::Result<()> {
 
 /// A mistake in the files above would look like one of the mesh, half a minute later.
 #[test]
-fn the_bookstores_policy_has_no_mistake() {
+fn bookstore_policy_has_only_expected_findings() {
     let (buyers, split) = (buyers("/books/.*"), split(90, 10));
     let all = [SERVICES, &buyers, &split, THIEF, crate::restart::WAREHOUSE];
     let without_buyers = [SERVICES, &split, THIEF];

@@ -376,7 +376,7 @@ fn times_in(dump: &Value, host: &str, path: &str) -> Option<Times> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_pair_of_settings_comes_to_what_the_reference_says() {
+async fn every_pair_of_http_settings_matches_the_reference() {
     use Level::{Mesh, Namespace, Retry, Route, Service};
     let Some(market) = Market::open().await else { return };
     let before = market.unnamed();
@@ -428,7 +428,7 @@ async fn every_pair_of_settings_comes_to_what_the_reference_says() {
 
 /// A split decides where a request goes, and HTTP routes how.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_setting_holds_for_a_canary_as_well() {
+async fn every_http_setting_applies_to_a_canary() {
     let Some(market) = Market::open().await else { return };
     let before = market.unnamed();
     let load = market.load().await;
@@ -453,7 +453,7 @@ async fn every_setting_holds_for_a_canary_as_well() {
 
 /// What one object says of several settings holds of each, whatever is farther.
 #[tokio::test(flavor = "multi_thread")]
-async fn settings_of_one_object_come_to_what_the_reference_says() {
+async fn http_settings_of_one_object_match_the_reference() {
     let Some(market) = Market::open().await else { return };
     let before = market.unnamed();
     let load = market.load().await;

@@ -134,7 +134,7 @@ matches = [{ name = "status", path_regex = "/status.*", methods = ["GET"] }]
 const MATCHES: &str = r#"matches = [{ kind = "HTTPRouteGroup", name = "status" }]"#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_egress_lets_its_sources_call_its_hosts_as_it_says_and_nobody_else() {
+async fn egress_allows_only_its_sources_hosts_and_requests() {
     let Some(hall) = Hall::open().await else { return };
     let host = "httpbin.example:8080";
     let by_host = "hosts = [\"httpbin.example\"]";
@@ -203,7 +203,7 @@ async fn an_egress_lets_its_sources_call_its_hosts_as_it_says_and_nobody_else() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_egress_by_address_leads_to_its_ranges_and_a_name_to_none_that_is_never_called() {
+async fn egress_allows_only_its_ranges_and_no_forbidden_address() {
     let Some(hall) = Hall::open().await else { return };
     let (inside, outside) = (hall.address(HTTPBIN, 5432), hall.address(OTHER, 5432));
     let range = |host| format!("ip_addresses = [\"{}/32\"]", hall.mesh.loopback().host(host));
@@ -245,7 +245,7 @@ async fn an_egress_by_address_leads_to_its_ranges_and_a_name_to_none_that_is_nev
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn passthrough_lets_all_out_but_what_is_of_the_mesh_or_never_called() {
+async fn passthrough_allows_all_but_mesh_names_and_forbidden_hosts() {
     let Some(hall) = Hall::open().await else { return };
     let host = "httpbin.example:8080";
     assert_eq!(ask(&hall.till, host, "/").await.unwrap().0, 404);
@@ -297,7 +297,7 @@ async fn passthrough_lets_all_out_but_what_is_of_the_mesh_or_never_called() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_local_port_stands_for_a_host_outside_as_long_as_an_egress_lets_it() {
+async fn external_upstream_listens_only_while_an_egress_allows_it() {
     let Some(hall) = Hall::open().await else { return };
     let at = |host, port| hall.address(host, port);
     let buyer = ProxyOptions::new("default/till", 13)
@@ -379,7 +379,7 @@ async fn a_local_port_stands_for_a_host_outside_as_long_as_an_egress_lets_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn egresses_that_come_and_go_break_nothing_that_runs() {
+async fn egress_changes_fail_no_running_traffic() {
     let Some(shop) = Shop::open("").await else { return };
     let loopback = shop.mesh.loopback();
     let _app = App::http1("outside", loopback.socket(HTTPBIN, 8080)).await;

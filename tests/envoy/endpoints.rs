@@ -32,7 +32,7 @@ rules = [{{ kind = "HTTPRouteGroup", name = "all" }}]
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_static_endpoint_is_reached_through_its_proxy_at_its_own_port() {
+async fn static_endpoint_is_reached_through_its_proxy_on_its_own_port() {
     let Some(programs) = Programs::find() else { return };
     let mesh = Mesh::start(&programs, &[]).await;
     let empty_revision = mesh.readyz().await["policy"]["revision"].clone();
@@ -67,13 +67,13 @@ async fn a_static_endpoint_is_reached_through_its_proxy_at_its_own_port() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_is_kept_with_envoys_words_and_the_rest_goes_on() {
+async fn nack_is_kept_with_envoys_message_and_others_are_served() {
     let Some(store) = Bookstore::open().await else { return };
     a_port_in_use_is_refused(&store, |options| options).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sotw_a_refusal_is_kept_with_envoys_words_and_the_rest_goes_on() {
+async fn sotw_nack_is_kept_with_envoys_message_and_others_are_served() {
     let Some(store) = Bookstore::open_sotw().await else { return };
     a_port_in_use_is_refused(&store, ProxyOptions::sotw).await;
 }

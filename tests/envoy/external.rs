@@ -101,7 +101,7 @@ async fn ask(from: &Envoy, port: u16, call: (Method, &str, &str)) -> anyhow::Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn external_services_are_for_those_whom_policy_allows_and_what_it_allows() {
+async fn external_services_accept_only_granted_calls() {
     let Some(programs) = Programs::find() else { return };
     let mesh = Mesh::start(&programs, &[]).await;
     let empty = mesh.readyz().await["policy"]["revision"].clone();

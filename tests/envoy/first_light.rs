@@ -8,7 +8,7 @@ use ironmesh_tests::{Http1Connection, eventually, get_once};
 use crate::bookstore::{Bookstore, HOST, buyers, expect, split};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_allowed_request_reaches_the_application() {
+async fn allowed_request_reaches_the_application() {
     let Some(store) = Bookstore::open().await else { return };
     let before = store.seen();
     let response = store.buy("/books/7?page=2").await.unwrap();
@@ -20,7 +20,7 @@ async fn an_allowed_request_reaches_the_application() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_path_or_method_is_denied_by_the_servers_sidecar() {
+async fn ungranted_path_or_method_is_denied_by_the_server_sidecar() {
     let Some(store) = Bookstore::open().await else { return };
     let mut connection = Http1Connection::connect(store.local()).await.unwrap();
     for (method, path) in [(Method::GET, "/admin"), (Method::POST, "/books/1")] {
@@ -37,7 +37,7 @@ async fn another_path_or_method_is_denied_by_the_servers_sidecar() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_thief_is_denied_by_the_servers_sidecar() {
+async fn ungranted_caller_is_denied_by_the_server_sidecar() {
     let Some(store) = Bookstore::open().await else { return };
     let thief = store.thief().await;
     let (seen, denied) = (store.seen(), store.denied_by_store().await);
@@ -49,7 +49,7 @@ async fn the_thief_is_denied_by_the_servers_sidecar() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_host_a_service_is_found_under_each_of_its_names() {
+async fn service_is_routed_by_each_of_its_host_names() {
     let Some(store) = Bookstore::open().await else { return };
     let by_host = store.buyer.socket(15080);
     for name in ["bookstore", "bookstore.default", HOST] {
@@ -64,7 +64,7 @@ async fn by_host_a_service_is_found_under_each_of_its_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn by_host_what_is_unknown_or_not_granted_is_404() {
+async fn unknown_or_ungranted_host_gets_404() {
     let Some(store) = Bookstore::open().await else { return };
     let seen = store.seen();
     let not_granted = "bookwarehouse.default.mesh.internal";
@@ -78,7 +78,7 @@ async fn by_host_what_is_unknown_or_not_granted_is_404() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_outbound_listener_is_an_http_proxy() {
+async fn outbound_listener_acts_as_an_http_proxy() {
     let Some(store) = Bookstore::open().await else { return };
     let mut connection = Http1Connection::connect(store.buyer.socket(15080)).await.unwrap();
     let host = format!("{HOST}:14001");
@@ -89,7 +89,7 @@ async fn the_outbound_listener_is_an_http_proxy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plaintext_to_the_mesh_port_is_refused() {
+async fn plaintext_to_the_mesh_port_is_rejected() {
     let Some(store) = Bookstore::open().await else { return };
     let seen = store.seen();
     let answer = get_once(store.v1.socket(15003), "/books/1", &[("host", HOST)]).await;
@@ -98,7 +98,7 @@ async fn plaintext_to_the_mesh_port_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_split_divides_the_traffic_as_its_weights_say() {
+async fn split_distributes_requests_by_weight() {
     let Some(store) = Bookstore::open().await else { return };
     // Five standard deviations of a binomial distribution: √(n·p·(1−p)) is 9.5 and 15.8 here.
     let second = store.served_by_v2(1000).await;
@@ -117,7 +117,7 @@ async fn a_split_divides_the_traffic_as_its_weights_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_withdrawal_holds_for_the_next_request_on_an_open_connection() {
+async fn withdrawn_grant_denies_next_request_on_open_connection() {
     let Some(store) = Bookstore::open().await else { return };
     let mut connection = Http1Connection::connect(store.local()).await.unwrap();
     assert_eq!(connection.get("/books/1", HOST).await.unwrap().status, 200);
@@ -149,7 +149,7 @@ async fn a_withdrawal_holds_for_the_next_request_on_an_open_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_path_in_disguise_passes_no_grant() {
+async fn disguised_path_matches_no_grant() {
     let Some(store) = Bookstore::open().await else { return };
     let seen = store.seen();
     for path in [
@@ -183,7 +183,7 @@ async fn a_path_in_disguise_passes_no_grant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_its_policy_file_nobody_may_call() {
+async fn removed_policy_file_denies_its_callers() {
     let Some(store) = Bookstore::open().await else { return };
     let mut connection = Http1Connection::connect(store.local()).await.unwrap();
     assert_eq!(connection.get("/books/1", HOST).await.unwrap().status, 200);
@@ -206,7 +206,7 @@ async fn without_its_policy_file_nobody_may_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sidecars_show_the_identity_of_their_account() {
+async fn sidecars_present_their_service_account_identity() {
     let Some(store) = Bookstore::open().await else { return };
     for (envoy, account) in
         [(&store.buyer, "bookbuyer"), (&store.v1, "bookstore"), (&store.v2, "bookstore")]

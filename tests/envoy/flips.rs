@@ -219,7 +219,7 @@ impl Fair {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn versions_take_over_from_each_other_in_one_stroke_without_a_failed_request() {
+async fn atomic_version_switch_fails_no_request() {
     let Some(fair) = Fair::open(|options| options).await else { return };
     let load = fair.load().await;
     for version in [0, 1, 2, 1, 0, 2] {
@@ -233,7 +233,7 @@ async fn versions_take_over_from_each_other_in_one_stroke_without_a_failed_reque
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_random_flips_break_nothing() {
+async fn hundred_random_policy_flips_fail_no_request() {
     let Some(fair) = Fair::open(|options| options).await else { return };
     let load = fair.load().await;
     fair.flip(&load, 100, Random::seeded(0x5eed)).await;
@@ -241,7 +241,7 @@ async fn a_hundred_random_flips_break_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sotw_a_hundred_random_flips_break_nothing() {
+async fn sotw_hundred_random_policy_flips_fail_no_request() {
     let Some(fair) = Fair::open(ProxyOptions::sotw).await else { return };
     let load = fair.load().await;
     fair.flip(&load, 100, Random::seeded(0x5071)).await;

@@ -128,7 +128,7 @@ fn foretold(plan: &Value) -> Sent {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_plan_foretells_is_what_the_proxies_are_sent() {
+async fn plan_matches_the_resources_that_proxies_receive() {
     let Some(shop) = Shop::open().await else { return };
     let ben_too = POLICY.replace(
         r#"sources = [{ name = "anna" }]"#,
@@ -230,7 +230,7 @@ async fn what_a_plan_foretells_is_what_the_proxies_are_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_control_plane_explains_what_its_envoys_do() {
+async fn explain_verdict_matches_envoy_responses() {
     let Some(shop) = Shop::open().await else { return };
     let explain = async |from: &str, path: &str| {
         let arguments = ["policy", "explain", "--from", from, "--to", "store", "--path", path];

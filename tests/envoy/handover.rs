@@ -48,7 +48,7 @@ rules = [{{ kind = "HTTPRouteGroup", name = "all" }}]
 // The buyer calls the old service until the new one is served; the proxy serves the old one until nobody
 // calls it. Neither waits in vain.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_that_changes_its_service_in_one_stroke_keeps_nobody_waiting() {
+async fn proxy_switching_its_service_fails_no_request() {
     let Some(programs) = Programs::find() else { return };
     let mesh = Mesh::start(&programs, &[("policy.toml", &policy(&["stall", "shop"]))]).await;
     let _app = App::http1("app", mesh.loopback().socket(21, 8080)).await;

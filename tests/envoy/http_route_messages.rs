@@ -206,7 +206,7 @@ fn route(keys: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn headers_are_set_added_and_taken_off_as_they_are_written() {
+async fn header_rules_set_add_and_remove_as_configured() {
     let routes = route(
         "request_headers = { set = { x-tier = \"gold\", x-literal = '%REQ(:path)% 100%% %' }, \
          add = { x-also = \"mesh\" }, remove = [\"x-secret\", \"user-agent\"] }\n\
@@ -254,7 +254,7 @@ async fn headers_are_set_added_and_taken_off_as_they_are_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_server_judges_the_path_and_the_host_that_arrive() {
+async fn server_authorizes_the_rewritten_path_and_host() {
     let prefix = route("rewrite = { path_prefix = { from = \"/old/\", to = \"/new\" } }");
     let Some(stall) = Stall::open().await else { return };
     let load = stall.load("/new/1").await;
@@ -315,7 +315,7 @@ async fn the_server_judges_the_path_and_the_host_that_arrive() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_redirected_comes_to_nobody() {
+async fn redirected_request_reaches_no_application() {
     let of_search = "[[http_route]]\nname = \"search\"\nservice = \"store\"\n\
         matches = [{ kind = \"HTTPRouteGroup\", name = \"store\", matches = [\"search\"] }]\n";
     let redirect = |redirect: &str| {
@@ -379,7 +379,7 @@ async fn who_is_redirected_comes_to_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_goes_to_whom_the_caller_may_call_and_to_nobody_else() {
+async fn mirrored_requests_reach_only_granted_services() {
     let mirror = |percent: &str| {
         route(&format!(
             "mirror = {{ service = \"shadow\", percent = {percent} }}\ntimeout = \"20s\"\n\
@@ -454,7 +454,7 @@ async fn a_copy_goes_to_whom_the_caller_may_call_and_to_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_calls_says_his_time_and_retries_only_where_he_may() {
+async fn caller_overrides_timeout_and_retries_only_if_allowed() {
     let of_search = |keys: &str| {
         format!(
             "[[http_route]]\nname = \"search\"\nservice = \"store\"\n\

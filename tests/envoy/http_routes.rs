@@ -120,7 +120,7 @@ async fn ask(envoy: &Envoy, path: &str, answer: &str) -> anyhow::Result<Response
 
 /// Open Service Mesh's scenario: five retries on 5xx, and then it is enough.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_retry_tries_again_as_often_as_it_says_and_not_once_it_is_gone() {
+async fn retries_follow_policy_and_stop_on_its_removal() {
     let retry = r#"
 [[retry]]
 name = "buyer"
@@ -161,7 +161,7 @@ retry_policy = { retry_on = "5xx", num_retries = 5, per_try_timeout = "3s", retr
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_nearest_object_that_says_a_setting_decides_it() {
+async fn most_specific_http_route_setting_wins() {
     let of_all = "[[http_route]]\nname = \"all\"\nscope = \"mesh\"\n";
     let of_namespace = "[[http_route]]\nname = \"here\"\nscope = \"namespace\"\n";
     let of_service = "[[http_route]]\nname = \"store\"\nservice = \"store\"\n";
@@ -218,7 +218,7 @@ async fn the_nearest_object_that_says_a_setting_decides_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_ends_with_its_time_and_each_try_with_its_own() {
+async fn request_and_per_try_timeouts_are_enforced() {
     let of_service = "[[http_route]]\nname = \"store\"\nservice = \"store\"\ntimeout = \"50ms\"\n";
     let Some(market) = Market::open(of_service).await else { return };
     wait_for(&market.buyer, "\"timeout\":\"0.050s\"", true).await;
@@ -254,7 +254,7 @@ async fn a_request_ends_with_its_time_and_each_try_with_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn under_load_settings_change_and_no_request_fails() {
+async fn http_route_changes_under_load_fail_no_request() {
     let Some(shop) = Shop::open("").await else { return };
     let load = shop.load().await;
     let mut connection = shop.connection().await;
@@ -300,7 +300,7 @@ async fn under_load_settings_change_and_no_request_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fault_is_made_of_the_requests_and_callers_that_it_is_about_and_of_no_others() {
+async fn fault_injection_affects_only_matching_requests_and_callers() {
     let fault = |keys: &str| {
         format!(
             "[[http_route]]\nname = \"search\"\nservice = \"store\"\nsources = [{{ name = \"buyer\" }}]\n\
@@ -390,7 +390,7 @@ async fn a_fault_is_made_of_the_requests_and_callers_that_it_is_about_and_of_no_
 
 /// Whatever a caller says to Envoy, on either side: it is given what policy gives it.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_switches_a_sidecar_by_what_he_sends() {
+async fn caller_headers_do_not_control_the_sidecar() {
     let of_service = "[[http_route]]\nname = \"store\"\nservice = \"store\"\n\
                       timeout = \"1m\"\nretries = { num_retries = 0 }\n";
     let Some(market) = Market::open(of_service).await else { return };

@@ -21,7 +21,7 @@ impl Bookstore {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn at_the_mesh_port_the_certificate_decides() {
+async fn mesh_port_authorizes_by_certificate() {
     let Some(store) = Bookstore::open().await else { return };
     let mesh_port = store.v1.socket(15003);
     let (buyer, thief) = (
@@ -56,7 +56,7 @@ async fn at_the_mesh_port_the_certificate_decides() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_certificate_opens_no_mesh_port_and_a_service_certificate_no_xds() {
+async fn proxy_and_service_certificates_are_not_interchangeable() {
     let Some(store) = Bookstore::open().await else { return };
     let folder = store.mesh.bootstrap(&ProxyOptions::new("default/bookbuyer", 13)).await;
     let read = |name: &str| fs_err::read_to_string(folder.join(name)).unwrap();
@@ -80,7 +80,7 @@ async fn a_proxy_certificate_opens_no_mesh_port_and_a_service_certificate_no_xds
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_control_plane_believes_the_certificate_alone() {
+async fn control_plane_identifies_proxies_by_certificate_only() {
     let Some(store) = Bookstore::open().await else { return };
     let thief = store.imposter("default/bookthief", 14).await;
     let other = store.imposter("default/bookbuyer", 13).await;
@@ -105,7 +105,7 @@ async fn the_control_plane_believes_the_certificate_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_envoy_that_is_too_old_is_told_so() {
+async fn outdated_envoy_is_rejected_with_its_version() {
     let Some(store) = Bookstore::open().await else { return };
     let thief = store.imposter("default/bookthief", 14).await;
     let envoy = |minor_number| {

@@ -65,7 +65,7 @@ async fn status(connection: &mut Http1Connection, path: &str) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn identities_and_labels_let_in_whom_they_name_and_an_account_only_as_a_whole() {
+async fn identity_binding_allows_named_ids_and_only_whole_accounts() {
     let Some(programs) = Programs::find() else { return };
     let mesh = Mesh::start(&programs, &[("policy.toml", POLICY)]).await;
     let _app = App::http1("till", mesh.loopback().socket(21, 8080)).await;

@@ -145,7 +145,7 @@ fn ingress(backend: &str, sources: &str, more: &str) -> String {
 
 // Scenario 15 of OSM's end-to-end tests.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_policy_nobody_comes_in_and_with_one_who_it_names() {
+async fn ingress_allows_only_callers_named_by_policy() {
     let Some(store) = Store::open().await else { return };
     let range = format!("{}/32", store.host(31));
     for caller in [Caller::Plain, Caller::Edge, Caller::Buyer, Caller::Nameless] {
@@ -180,7 +180,7 @@ async fn without_a_policy_nobody_comes_in_and_with_one_who_it_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn callers_from_outside_get_what_the_matches_say_and_nothing_beside() {
+async fn ingress_matches_limit_external_callers() {
     let Some(store) = Store::open().await else { return };
     let matches = "matches = [{ kind = \"HTTPRouteGroup\", name = \"store\" }]";
     let range = format!("{}/32", store.host(31));
@@ -211,7 +211,7 @@ async fn callers_from_outside_get_what_the_matches_say_and_nothing_beside() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_from_outside_cannot_pass_for_another_nor_direct_the_proxy() {
+async fn external_caller_cannot_forge_identity_or_control_the_proxy() {
     let Some(store) = Store::open().await else { return };
     let range = format!("{}/32", store.host(31));
     let http = over_http(&range, "").replace("\"store\"\nback", "\"by-http\"\nback");
@@ -307,7 +307,7 @@ sources = [{ kind = "AuthenticatedPrincipal", name = "spiffe://mesh.internal/ns/
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ways_in_that_meet_at_a_proxy_are_told_and_never_refused_by_it() {
+async fn conflicting_ingress_backends_are_reported_without_a_nack() {
     let Some(programs) = Programs::find() else { return };
     let policy = [("services.toml", SERVICES), ("ingress.toml", MEETING)];
     let mesh = Mesh::start(&programs, &policy).await;

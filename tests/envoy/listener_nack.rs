@@ -26,12 +26,12 @@ rules = [{ kind = "HTTPRouteGroup", name = "all" }]
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn delta_restarted_proxy_without_its_mesh_port_is_withdrawn_until_it_is_free() {
+async fn delta_proxy_without_its_mesh_port_is_excluded_until_it_binds() {
     mesh_port_is_taken_for_a_while(|options| options).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sotw_restarted_proxy_without_its_mesh_port_is_withdrawn_until_it_is_free() {
+async fn sotw_proxy_without_its_mesh_port_is_excluded_until_it_binds() {
     mesh_port_is_taken_for_a_while(ProxyOptions::sotw).await;
 }
 

@@ -5,7 +5,7 @@ use ironmesh_tests::eventually;
 use crate::bookstore::{Bookstore, expect};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn envoys_of_lost_authority_raise_an_error_and_serve_on() {
+async fn lost_authority_is_an_error_while_envoys_keep_serving() {
     let Some(mut store) = Bookstore::open().await else { return };
     store.mesh.stop().await;
     fs_err::remove_dir_all(store.mesh.folder().join("state")).unwrap();

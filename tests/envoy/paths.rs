@@ -40,7 +40,7 @@ const ASKED: [(&str, Option<&str>); 24] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disguised_dot_segment_passes_no_grant_on_a_path() {
+async fn disguised_dot_segment_matches_no_grant() {
     let Some(store) = Bookstore::open().await else { return };
     let mut connection = Http1Connection::connect(store.local()).await.unwrap();
     assert_answers(&store, &mut connection).await;
@@ -49,7 +49,7 @@ async fn a_disguised_dot_segment_passes_no_grant_on_a_path() {
 
 /// There the path is normalized once and not twice, which leaves other disguises.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disguised_dot_segment_passes_no_grant_at_the_mesh_port_either() {
+async fn disguised_dot_segment_matches_no_grant_at_the_mesh_port() {
     let Some(store) = Bookstore::open().await else { return };
     let folder = store.mesh.bootstrap(&ProxyOptions::new("default/bookbuyer", 13)).await;
     let control_plane = store.mesh.xds();
@@ -151,7 +151,7 @@ async fn ask(buyer: &Envoy, port: u16, host: &str, path: &str) -> Result<(u16, S
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn escaped_slashes_pass_to_a_service_that_keeps_them_and_to_no_other() {
+async fn escaped_slashes_reach_only_services_that_keep_them() {
     let Some(programs) = Programs::find() else { return };
     let mesh = Mesh::start(&programs, &[("policy.toml", &projects("keep"))]).await;
     let app = |name: &'static str, host| App::http1(name, mesh.loopback().socket(host, 8080));

@@ -115,7 +115,7 @@ impl Shop {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_endpoint_is_called_by_its_own_transport() {
+async fn permissive_calls_use_tls_or_plaintext_per_endpoint() {
     let Some(shop) = Shop::open("", PERMISSIVE).await else { return };
     shop.wait_for(&["plain", "proxied"]).await;
     // By HTTP/1.1 and HTTP/2, though the applications speak HTTP/1.1 alone.
@@ -154,7 +154,7 @@ async fn each_endpoint_is_called_by_its_own_transport() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn between_strict_and_permissive_and_back() {
+async fn mode_switch_between_strict_and_permissive_takes_effect() {
     let Some(shop) = Shop::open("", "").await else { return };
     endpoint_known_nowhere(&shop).await;
     expect(&shop.call().await.unwrap(), 403).unwrap();
@@ -210,7 +210,7 @@ async fn endpoint_known_nowhere(shop: &Shop) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn also_in_permissive_mode_only_the_mesh_may_call() {
+async fn permissive_mode_rejects_callers_outside_the_mesh() {
     let Some(shop) = Shop::open("mode = \"permissive\"", "").await else { return };
     endpoint_known(&shop.customer, "default/till|80").await;
     shop.wait_for(&["plain", "proxied"]).await;

@@ -71,7 +71,7 @@ async fn one_proxy_serves_two_services_each_under_its_own_identity() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_listens_where_it_is_bound_and_is_dialled_at_its_address() {
+async fn proxy_listens_on_bind_and_is_dialed_at_its_mesh_address() {
     let Some(programs) = Programs::find() else { return };
     let mesh = Mesh::start(&programs, &[("policy.toml", POLICY)]).await;
     // The application is beside the proxy, and what others dial is forwarded, as by a router.
@@ -118,7 +118,7 @@ async fn forward(from: SocketAddr, to: SocketAddr) -> JoinSet<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upstream_that_policy_forbids_is_denied_by_the_callers_sidecar() {
+async fn forbidden_upstream_is_denied_by_the_caller_sidecar() {
     let upstreams = ["default/bookwarehouse:14002=14002"];
     let Some(store) = Bookstore::open_with(&[], &upstreams).await else { return };
     let app = App::http2("bookwarehouse", store.mesh.loopback().socket(31, 8080)).await;

@@ -112,7 +112,7 @@ ports = [{ name = "web", port = 14001, protocol = "http", target_port = 8080 }]
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_grant_leaves_the_others_in_force_and_names_its_policy() {
+async fn nacked_grant_keeps_other_grants_and_names_its_policy() {
     let Some(shop) = Shop::open().await else { return };
     let store = &shop.store;
     store.mesh.write_policy("auditors.toml", &auditors(LARGE));
@@ -167,7 +167,7 @@ async fn a_refused_grant_leaves_the_others_in_force_and_names_its_policy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sotw_a_refused_grant_leaves_the_others_in_force_until_policy_changes() {
+async fn sotw_nacked_grant_keeps_other_grants_until_policy_changes() {
     let Some(shop) = Shop::open_adapted(ProxyOptions::sotw).await else { return };
     let store = &shop.store;
     store.mesh.write_policy("auditors.toml", &auditors(LARGE));
@@ -187,7 +187,7 @@ async fn sotw_a_refused_grant_leaves_the_others_in_force_until_policy_changes() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_never_restores_access() {
+async fn nack_never_restores_withdrawn_access() {
     let Some(shop) = Shop::open().await else { return };
     let store = &shop.store;
     // The buyers' grant is withdrawn in the same revision that brings what the small one refuses.
@@ -206,7 +206,7 @@ async fn a_refusal_never_restores_access() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn version_that_two_envoys_nack_reaches_a_newcomer_and_three_withhold_it() {
+async fn version_is_quarantined_after_three_nacks_and_not_after_two() {
     let Some(shop) = Shop::open().await else { return };
     let store = &shop.store;
     let another_small = async |host: u8| {

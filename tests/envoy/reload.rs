@@ -32,7 +32,7 @@ fn release(store: &Bookstore, name: &str, path_regex: &str) -> std::path::PathBu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_swapped_folder_and_a_swapped_link_are_enforced() {
+async fn swapped_policy_folder_or_symlink_is_applied() {
     let Some(store) = Bookstore::open().await else { return };
     let policy = store.mesh.folder().join("policy");
     let denying = release(&store, "denying", "/magazines/.*");
@@ -60,7 +60,7 @@ async fn a_swapped_folder_and_a_swapped_link_are_enforced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_file_changes_nothing_that_runs_and_is_told_everywhere() {
+async fn invalid_policy_file_changes_nothing_and_is_reported() {
     let Some(mut store) = Bookstore::open().await else { return };
     let good = store.mesh.readyz().await["policy"]["revision"].clone();
     let mut connection = Http1Connection::connect(store.local()).await.unwrap();
@@ -109,7 +109,7 @@ async fn a_bad_file_changes_nothing_that_runs_and_is_told_everywhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn edits_in_place_within_a_moment_are_applied_as_one() {
+async fn quick_edits_in_place_are_applied_as_one_revision() {
     let Some(store) = Bookstore::open().await else { return };
     let policy = store.mesh.folder().join("policy");
     let in_force = || store.mesh.log().matches("policy is active").count();
@@ -139,7 +139,7 @@ async fn edits_in_place_within_a_moment_are_applied_as_one() {
 const SETTLE: Duration = Duration::from_millis(200);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_burst_of_changes_settles_as_long_as_the_settings_say() {
+async fn change_burst_is_debounced_for_the_settle_time() {
     let Some(programs) = Programs::find() else { return };
     let till = |port: u16| {
         format!(

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::bookstore::{Bookstore, HOST, expect};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_proxy_certificate_that_is_moved_in_place_is_used_without_a_restart() {
+async fn replaced_proxy_certificate_is_used_without_a_restart() {
     let Some(mut store) = Bookstore::open().await else { return };
     let mut connection = Http1Connection::connect(store.local()).await.unwrap();
     expect(&connection.get("/books/1", HOST).await.unwrap(), 200).unwrap();

@@ -29,7 +29,7 @@ matches = { ports = [3306] }
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn our_own_restart_is_no_event() {
+async fn control_plane_restart_affects_neither_traffic_nor_envoys() {
     let policy = [("warehouse.toml", WAREHOUSE)];
     let upstreams = ["default/bookwarehouse:14002=14002", "default/bookwarehouse:3306=3306"];
     let Some(mut store) = Bookstore::open_with(&policy, &upstreams).await else { return };

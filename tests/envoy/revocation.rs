@@ -46,7 +46,7 @@ async fn run(mesh: &Mesh, arguments: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revoked_proxy_is_cut_off_and_its_callers_go_to_the_other() {
+async fn revoked_proxy_is_disconnected_and_callers_use_the_other() {
     let Some(programs) = Programs::find() else { return };
     let mut mesh = Mesh::start(&programs, &[("policy.toml", POLICY)]).await;
     let one_app = App::http1("one", mesh.loopback().socket(21, 8080)).await;

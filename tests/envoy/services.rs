@@ -60,7 +60,7 @@ async fn answers(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_subset_is_the_endpoints_with_its_labels_by_a_name_of_its_own() {
+async fn subset_contains_only_endpoints_with_its_labels() {
     let Some(programs) = Programs::find() else { return };
     let mesh = Mesh::start(&programs, &[("policy.toml", SUBSETS)]).await;
     let app = |name: &'static str, host| App::http1(name, mesh.loopback().socket(host, 8080));
@@ -168,7 +168,7 @@ namespace = "office"
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_private_service_is_for_its_own_namespace_also_where_all_may_call() {
+async fn private_permissive_service_is_limited_to_its_namespace() {
     let Some(programs) = Programs::find() else { return };
     let mesh = Mesh::start(&programs, &[("policy.toml", VISIBILITY)]).await;
     let _web = App::http1("stock", mesh.loopback().socket(21, 8080)).await;
@@ -275,7 +275,7 @@ async fn tls_echo(address: std::net::SocketAddr) -> RootCertStore {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_protocol_is_carried_as_it_is_said_to_be() {
+async fn each_port_carries_its_declared_protocol() {
     let Some(programs) = Programs::find() else { return };
     let mesh = Mesh::start(&programs, &[("policy.toml", PROTOCOLS)]).await;
     let _web = App::http2("store", mesh.loopback().socket(21, 8080)).await;

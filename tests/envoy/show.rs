@@ -48,7 +48,7 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_key_is_found_in_whatever_form_it_is() {
+fn key_detector_finds_keys_in_every_encoding() {
     let key = ironmesh_cert::generate_proxy_key_and_csr().unwrap().0;
     let pem = key.expose();
     let raw = PrivateKeyDer::from_pem_slice(pem.as_bytes()).unwrap().secret_der().to_vec();
@@ -84,7 +84,7 @@ fn states(config: &Value) -> BTreeMap<String, usize> {
 
 // Invariant 9.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_proxy_is_to_have_is_shown_and_no_key() {
+async fn proxy_show_lists_resources_without_private_keys() {
     let Some(store) = Bookstore::open().await else { return };
     let mesh = &store.mesh;
     let folder = mesh.folder().join("proxies/default-bookstore-v1-21");

@@ -81,7 +81,7 @@ fn target(name: &str, to: &str, from: &str, rule: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn traffic_access() {
+async fn smi_conformance_traffic_access() {
     let Some(suite) = Suite::open("").await else { return };
     // Blocked by default: A does not learn of B.
     suite.get(&suite.a, "app-b", "/echo", 404).await;
@@ -98,7 +98,7 @@ async fn traffic_access() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn traffic_spec() {
+async fn smi_conformance_traffic_spec() {
     let Some(suite) = Suite::open("").await else { return };
     let spec = |conditions: &str| {
         let group = format!(
@@ -119,7 +119,7 @@ async fn traffic_spec() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_sources_have_each_its_own_routes_and_targets_stay_in_their_namespace() {
+async fn traffic_targets_are_separate_per_source_and_namespace() {
     let Some(suite) = Suite::open("").await else { return };
     let group = |name: &str, path: &str| {
         format!(
@@ -158,7 +158,7 @@ async fn two_sources_have_each_its_own_routes_and_targets_stay_in_their_namespac
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn permissive_and_policy_take_over_from_each_other_without_a_denied_request() {
+async fn switch_between_permissive_and_policy_denies_no_request() {
     let Some(suite) = Suite::open("").await else { return };
     let services =
         |mode: &str| SERVICES.replace("name = \"app-b\"\n", &format!("name = \"app-b\"\n{mode}\n"));
@@ -201,7 +201,7 @@ async fn permissive_and_policy_take_over_from_each_other_without_a_denied_reques
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_split_holds_in_permissive_mode_and_each_backend_is_still_reached() {
+async fn split_applies_in_permissive_mode_and_backends_are_reachable() {
     let Some(suite) = Suite::open("mode = \"permissive\"\n").await else { return };
     let split = "[[traffic_split]]\nname = \"b\"\nservice = \"app-b\"\n\
                  backends = [{ service = \"app-b\", weight = 1 }, { service = \"app-c\", weight = 1 }]\n";

@@ -8,7 +8,7 @@ use crate::bookstore::{Bookstore, HOST, buyers, expect, split};
 use crate::restart::connected;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sotw_who_may_is_served_and_who_may_not_is_denied() {
+async fn sotw_granted_caller_is_served_and_others_are_denied() {
     let Some(store) = Bookstore::open_sotw().await else { return };
     let thief = store.thief().await;
     let (seen, denied) = (store.seen(), store.denied_by_store().await);
@@ -35,7 +35,7 @@ async fn sotw_who_may_is_served_and_who_may_not_is_denied() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sotw_a_split_moves_under_load_and_nothing_fails() {
+async fn sotw_split_change_under_load_fails_no_request() {
     let Some(store) = Bookstore::open_sotw().await else { return };
     let load = Load::start(store.local(), HOST, "/books/1");
     load.pass(REQUESTS_PER_FAULT).await;
@@ -53,7 +53,7 @@ async fn sotw_a_split_moves_under_load_and_nothing_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sotw_our_own_restart_is_no_event() {
+async fn sotw_control_plane_restart_affects_neither_traffic_nor_envoys() {
     let Some(mut store) = Bookstore::open_sotw().await else { return };
     let load = Load::start(store.local(), HOST, "/books/1");
     load.pass(REQUESTS_PER_FAULT).await;

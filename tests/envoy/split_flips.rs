@@ -56,7 +56,7 @@ async fn touched(envoy: &Envoy) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn conditional_splits_that_turn_around_touch_no_listener_and_break_nothing() {
+async fn conditional_split_flips_update_only_routes_without_failures() {
     let mut random = Random::seeded(0x0911);
     let Some(shop) = Shop::open(&policy(&mut random)).await else { return };
     let load = shop.load().await;

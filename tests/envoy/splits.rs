@@ -67,7 +67,7 @@ impl Buyer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_request_goes_by_the_first_split_whose_conditions_it_meets() {
+async fn request_uses_the_first_split_with_matching_conditions() {
     let splits = MATCHES.to_owned()
         + &split("20-second", "store", &["search", "write", "beta"], &[("v2", 1)])
         + &split("10-staff", "store", &["staff"], &[("next", 1)])
@@ -124,7 +124,7 @@ async fn each_request_goes_by_the_first_split_whose_conditions_it_meets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_conditions_of_nested_splits_must_all_hold_and_a_query_is_no_path() {
+async fn nested_splits_require_all_conditions_and_ignore_the_query() {
     let splits = MATCHES.to_owned()
         + &split("outer", "store", &["orders"], &[("v1", 1)])
         + &split("inner", "v1", &["year"], &[("v2", 1)])
@@ -175,7 +175,7 @@ async fn weights_multiply_through_nested_splits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backend_that_is_not_there_gets_its_share_when_it_comes_and_no_request_fails() {
+async fn late_backend_gets_its_share_and_no_request_fails() {
     let splits = split("store", "store", &[], &[("v1", 1000), ("next", 500)]);
     let Some(shop) = Shop::open(&splits).await else { return };
     let without: Vec<_> = SERVICES.into_iter().filter(|name| *name != "next").collect();

@@ -123,7 +123,7 @@ async fn stay_open(connections: &mut [&mut TcpConnection]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_denied_caller_of_a_server_that_speaks_first_gets_no_byte() {
+async fn denied_caller_of_server_first_protocol_receives_no_byte() {
     let Some(warehouse) = Warehouse::open().await else { return };
     let store = warehouse.stranger("default/bookstore", 22).await;
     assert_eq!(store.hears().await.unwrap(), "bookwarehouse", "the way itself is good");
@@ -146,7 +146,7 @@ async fn a_denied_caller_of_a_server_that_speaks_first_gets_no_byte() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forbidden_upstream_of_tcp_has_no_listener() {
+async fn forbidden_tcp_upstream_has_no_listener() {
     let Some(warehouse) = Warehouse::open().await else { return };
     let options = ProxyOptions::new("default/bookthief", 12).upstream(UPSTREAM);
     let thief = warehouse.mesh.envoy(&options).await;
@@ -162,7 +162,7 @@ async fn a_forbidden_upstream_of_tcp_has_no_listener() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_added_caller_touches_no_connection_and_a_withdrawal_ends_them() {
+async fn added_caller_keeps_tcp_connections_and_withdrawal_ends_them() {
     let Some(mut warehouse) = Warehouse::open().await else { return };
     let options = ProxyOptions::new("default/bookkeeper", 13).upstream(UPSTREAM);
     let keeper = warehouse.mesh.envoy(&options).await;
@@ -211,7 +211,7 @@ async fn an_added_caller_touches_no_connection_and_a_withdrawal_ends_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_that_nobody_may_call_has_no_chain() {
+async fn tcp_port_without_grants_has_no_filter_chain() {
     let Some(warehouse) = Warehouse::open().await else { return };
     let store = warehouse.stranger("default/bookstore", 22).await;
     let mut old = warehouse.connected(&warehouse.store).await;
@@ -231,7 +231,7 @@ async fn a_port_that_nobody_may_call_has_no_chain() {
 
 // A service whose TCP port nobody may call, beside one of another account that is called.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_closed_port_keeps_nothing_else_of_its_proxy_from_taking_part() {
+async fn tcp_port_without_grants_does_not_block_other_ports() {
     let Some(programs) = Programs::find() else { return };
     let policy = r#"
 [[service]]

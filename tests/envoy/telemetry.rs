@@ -147,7 +147,7 @@ sampling_percent = 100
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_both_sides_tell_of_calls_arrives() {
+async fn both_sidecars_deliver_access_logs_and_spans() {
     let Some(place) = Place::open(|at| everything("all", "scope = \"mesh\"", at)).await else {
         return;
     };
@@ -199,7 +199,7 @@ async fn what_both_sides_tell_of_calls_arrives() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_in_a_file_has_what_its_filter_lets_through_in_the_usual_fields() {
+async fn file_access_log_applies_its_filter_and_default_fields() {
     // Of all services: the bootstrap of the buyer allows no folder, so that only the store logs.
     let telemetry = "[[telemetry]]\nname = \"log\"\n[telemetry.access_log]\n\
                      sink = { file = \"store.log\" }\nfilter = { status_at_least = 201 }\n";
@@ -234,7 +234,7 @@ async fn a_log_in_a_file_has_what_its_filter_lets_through_in_the_usual_fields() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn callers_cannot_widen_what_is_sampled() {
+async fn callers_cannot_increase_trace_sampling() {
     let nothing = |at| everything("all", "scope = \"mesh\"", at).replace("= 100\n", "= 0\n");
     let Some(place) = Place::open(nothing).await else { return };
     let collector = Collector::start(collector(&place.mesh)).await;
@@ -278,7 +278,7 @@ fn collector_of(place: &Place) -> SocketAddr {
 /// What switching telemetry on costs: of the service's own chains, and of nobody else's, connections are
 /// drained. No request is lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn switching_telemetry_on_drains_the_chains_of_its_service_alone() {
+async fn enabling_telemetry_drains_only_chains_of_its_service() {
     let Some(place) = Place::open(|_| String::new()).await else { return };
     let collector = Collector::start(collector(&place.mesh)).await;
     let mut journal = ledger(&place.buyer, JOURNAL).await;
@@ -327,7 +327,7 @@ async fn switching_telemetry_on_drains_the_chains_of_its_service_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_is_away_or_silent_holds_nothing_up() {
+async fn unavailable_or_silent_collector_does_not_delay_calls() {
     let Some(place) = Place::open(|at| everything("all", "scope = \"mesh\"", at)).await else {
         return;
     };

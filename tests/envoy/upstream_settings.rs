@@ -57,7 +57,7 @@ fn assert_overloaded(response: &Response) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asks_more_at_once_than_the_setting_says_is_told_that_it_is_too_much() {
+async fn requests_beyond_max_requests_are_rejected() {
     let Some(shop) = Shop::open("").await else { return };
     let (cluster, store) = ("default/store|14001", shop.app("store"));
     let overflow = r"^cluster\.default/store\|14001\.upstream_rq_(active|pending)_overflow$";
@@ -122,7 +122,7 @@ rules = [{{ kind = "HTTPRouteGroup", name = "all" }}]
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_may_wait_for_a_connection_do_not() {
+async fn requests_beyond_max_pending_requests_are_rejected() {
     let Some(shop) = Shop::open("").await else { return };
     let address = shop.mesh.loopback().socket(31, 8080);
     let app = App::http1("outside", address).await;
@@ -188,7 +188,7 @@ async fn more_than_may_wait_for_a_connection_do_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_setting_that_comes_and_goes_disturbs_no_call() {
+async fn upstream_setting_changes_disturb_no_call() {
     let Some(shop) = Shop::open("").await else { return };
     let load = shop.load().await;
     // Also the services of the stream and of the connection.
@@ -206,7 +206,7 @@ async fn a_setting_that_comes_and_goes_disturbs_no_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_are_as_many_and_as_long_as_the_setting_says() {
+async fn connection_limits_follow_the_upstream_setting() {
     let Some(shop) = Shop::open("").await else { return };
     let tcp = "connection_settings.tcp.max_connections = 1";
     let http = "connection_settings.http.max_requests_per_connection = 2";
@@ -271,7 +271,7 @@ async fn refused_at_once(shop: &Shop, answered: u64) -> [u64; 3] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_is_tried_again_than_the_setting_says() {
+async fn retries_stay_within_max_retries_and_retry_budget() {
     let Some(shop) = Shop::open("").await else { return };
     // Without a setting, up to 20 retries at once are within the budget.
     shop.mesh.write_policy("retries.toml", RETRIED);
@@ -303,7 +303,7 @@ async fn no_more_is_tried_again_than_the_setting_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_setting_that_is_wrong_changes_nothing_and_is_told() {
+async fn invalid_upstream_setting_changes_nothing_and_is_reported() {
     let Some(shop) = Shop::open(&setting("connection_settings.http.max_requests = 7")).await else {
         return;
     };

@@ -44,7 +44,7 @@ rules = [{ kind = "HTTPRouteGroup", name = "chat" }]
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_websocket_passes_two_sidecars_under_the_policy_of_its_request() {
+async fn websocket_passes_two_sidecars_if_its_request_is_granted() {
     let Some(programs) = Programs::find() else { return };
     let mesh = Mesh::start(&programs, &[("policy.toml", POLICY)]).await;
     let _app = echo(mesh.loopback().socket(41, 8080)).await;

@@ -5,7 +5,7 @@ use crate::documents::service;
 use crate::place::Place;
 
 #[tokio::test]
-async fn a_push_is_taken_by_a_running_control_plane() {
+async fn running_control_plane_applies_a_push() {
     let Some(etcd) = Etcd::start().await else { return };
     let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
     let mut serve = place.serve().await;
@@ -37,7 +37,7 @@ async fn a_push_is_taken_by_a_running_control_plane() {
 }
 
 #[tokio::test]
-async fn what_is_written_by_hand_is_found_and_the_last_good_stays() {
+async fn manual_etcd_edit_is_reported_and_the_last_good_stays_active() {
     let Some(etcd) = Etcd::start().await else { return };
     let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
     place.write("policy/a.toml", &service("a"));
@@ -111,7 +111,7 @@ async fn found(place: &Place, good: &str, expected: &str) {
 }
 
 #[tokio::test]
-async fn without_etcd_a_start_goes_by_what_was_good_last() {
+async fn start_without_etcd_uses_the_last_good_policy() {
     let Some(mut etcd) = Etcd::start().await else { return };
     let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
     place.write("policy/a.toml", &service("a"));
@@ -140,7 +140,7 @@ async fn without_etcd_a_start_goes_by_what_was_good_last() {
 }
 
 #[tokio::test]
-async fn with_neither_etcd_nor_a_last_good_policy_nothing_is_served_and_it_is_said_why() {
+async fn start_without_etcd_or_saved_policy_waits_and_reports_why() {
     let Some(mut etcd) = Etcd::stopped() else { return };
     let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
     let mut serve = place.serve().await;
@@ -165,7 +165,7 @@ async fn with_neither_etcd_nor_a_last_good_policy_nothing_is_served_and_it_is_sa
 }
 
 #[tokio::test]
-async fn what_was_pushed_and_compacted_while_nobody_watched_is_read_again() {
+async fn compacted_pushes_are_read_again_after_a_lost_watch() {
     let Some(mut etcd) = Etcd::start().await else { return };
     let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
     place.write("policy/a.toml", &service("a"));
@@ -208,7 +208,7 @@ async fn revisions(etcd: &Etcd) -> (i64, i64) {
 }
 
 #[tokio::test]
-async fn what_is_pushed_to_an_etcd_that_was_put_back_to_a_backup_is_taken() {
+async fn push_after_an_etcd_restore_is_applied() {
     let Some(mut etcd) = Etcd::start().await else { return };
     let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
     place.write("policy/a.toml", &service("a"));

@@ -5,7 +5,7 @@ use crate::documents::service;
 use crate::place::Place;
 
 #[tokio::test]
-async fn members_that_die_are_no_event_until_there_is_no_quorum() {
+async fn member_failures_have_no_effect_until_quorum_is_lost() {
     let Some(mut etcd) = Etcd::start_three().await else { return };
     let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
     place.write("policy/a.toml", &service("a"));

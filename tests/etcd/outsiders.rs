@@ -7,7 +7,7 @@ use crate::documents::service;
 use crate::place::Place;
 
 #[tokio::test]
-async fn who_is_not_let_in_is_told_what_to_mend() {
+async fn etcd_access_errors_name_the_fix_without_secrets() {
     let Some(etcd) = Etcd::start_three().await else { return };
     let Some(place) = Place::open("") else { return };
     etcd.ctl(&["user", "add", "paul:right"]).await;

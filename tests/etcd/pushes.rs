@@ -29,7 +29,7 @@ fn files(folder: &Path) -> BTreeMap<String, String> {
 }
 
 #[tokio::test]
-async fn what_was_pushed_is_pulled_as_it_was() {
+async fn pull_returns_the_pushed_files_unchanged() {
     let Some(etcd) = Etcd::start().await else { return };
     let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
     let run = place.policy(&["pull", "out"]).await;
@@ -79,7 +79,7 @@ async fn what_was_pushed_is_pulled_as_it_was() {
 }
 
 #[tokio::test]
-async fn what_does_not_check_is_not_pushed() {
+async fn push_rejects_policy_with_errors() {
     let Some(etcd) = Etcd::start().await else { return };
     let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
     place.write("policy/a.toml", "[[service]]\nname = bookstore\n");
@@ -114,7 +114,7 @@ async fn what_does_not_check_is_not_pushed() {
 }
 
 #[tokio::test]
-async fn the_last_twenty_are_kept_and_the_oldest_of_them_can_be_rolled_back_to() {
+async fn last_twenty_revisions_are_kept_for_rollback() {
     let Some(etcd) = Etcd::start().await else { return };
     let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
     let mut pushed = Vec::new();
@@ -146,7 +146,7 @@ async fn the_last_twenty_are_kept_and_the_oldest_of_them_can_be_rolled_back_to()
 }
 
 #[tokio::test]
-async fn a_rollback_tells_the_same_as_json_as_one_of_a_folder() {
+async fn rollback_json_has_equal_keys_for_etcd_and_folder() {
     let Some(etcd) = Etcd::start().await else { return };
     let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
     let mut revisions = Vec::new();
@@ -192,7 +192,7 @@ fn keys(told: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_push_of_the_same_mends_what_is_damaged() {
+async fn repeated_push_repairs_damaged_chunks() {
     let Some(etcd) = Etcd::start().await else { return };
     let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
     place.write("policy/a.toml", &service("a"));
@@ -215,7 +215,7 @@ async fn a_push_of_the_same_mends_what_is_damaged() {
 }
 
 #[tokio::test]
-async fn the_commit_that_was_pushed_is_listed() {
+async fn pushed_git_commit_is_listed() {
     let Some(etcd) = Etcd::start().await else { return };
     let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
     place.write("checkout/policy/a.toml", &service("a"));

@@ -34,7 +34,7 @@ async fn push_half(etcd: &Etcd, place: &Place) -> Child {
 }
 
 #[tokio::test]
-async fn of_two_pushes_at_once_one_wins_and_the_other_is_told() {
+async fn concurrent_pushes_have_one_winner_named_to_the_loser() {
     let Some(etcd) = Etcd::start().await else { return };
     let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
     place.write("base/a.toml", &service("a"));
@@ -61,7 +61,7 @@ async fn of_two_pushes_at_once_one_wins_and_the_other_is_told() {
 }
 
 #[tokio::test]
-async fn a_push_that_is_overtaken_is_told_by_whom_and_leaves_nothing() {
+async fn overtaken_push_names_the_winner_and_leaves_nothing() {
     let Some(etcd) = Etcd::start().await else { return };
     let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
     write_large(&place, "large", "large", 1000);
@@ -80,7 +80,7 @@ async fn a_push_that_is_overtaken_is_told_by_whom_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_push_whose_step_counts_late_and_unheard_is_no_conflict_with_itself() {
+async fn push_retry_does_not_conflict_with_its_own_late_commit() {
     let Some(etcd) = Etcd::start().await else { return };
     let relay = Relay::start(etcd.socket(0)).await;
     let settings = format!("[policy.etcd]\nendpoints = [\"{}\"]\n", relay.endpoint());
@@ -110,7 +110,7 @@ async fn a_push_whose_step_counts_late_and_unheard_is_no_conflict_with_itself() 
 }
 
 #[tokio::test]
-async fn a_push_that_is_killed_half_way_harms_nobody_and_goes_with_its_lease() {
+async fn killed_push_is_removed_when_its_lease_expires() {
     let Some(etcd) = Etcd::start().await else { return };
     let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
     place.write("small/a.toml", &service("small"));

@@ -63,7 +63,7 @@ fn asking(azure: &FakeAzure) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_control_plane_asks_azure_and_another_goes_on_when_it_dies() {
+async fn leader_polls_azure_and_a_follower_replaces_it_on_death() {
     let Some(etcd) = Etcd::start().await else { return };
     let azure = FakeAzure::start().await;
     let Some([first, second]) = two_places(&etcd, &azure) else { return };
@@ -102,7 +102,7 @@ async fn one_control_plane_asks_azure_and_another_goes_on_when_it_dies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_etcd_each_control_plane_asks_azure_for_itself() {
+async fn control_planes_poll_azure_separately_without_etcd() {
     let Some(mut etcd) = Etcd::start().await else { return };
     let azure = FakeAzure::start().await;
     let Some([first, second]) = two_places(&etcd, &azure) else { return };
@@ -134,7 +134,7 @@ async fn without_etcd_each_control_plane_asks_azure_for_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_takes_the_turn_again_tells_again() {
+async fn leader_that_regains_its_lease_publishes_again() {
     let Some(etcd) = Etcd::start().await else { return };
     let azure = FakeAzure::start().await;
     let Some([first, second]) = two_places(&etcd, &azure) else { return };
@@ -168,7 +168,7 @@ async fn who_takes_the_turn_again_tells_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_cannot_tell_does_not_keep_others_from_asking() {
+async fn leader_that_cannot_publish_lets_followers_poll_azure() {
     let Some(etcd) = Etcd::start_with_most(16 * 1024).await else { return };
     let azure = FakeAzure::start().await;
     let Some([first, second]) = two_places(&etcd, &azure) else { return };
@@ -196,7 +196,7 @@ async fn who_cannot_tell_does_not_keep_others_from_asking() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asks_otherwise_is_not_told_what_others_have_found() {
+async fn follower_with_different_settings_polls_azure_itself() {
     const OTHER: &str = "rgOther";
     let Some(etcd) = Etcd::start().await else { return };
     let azure = FakeAzure::start().await;
@@ -228,7 +228,7 @@ async fn who_asks_otherwise_is_not_told_what_others_have_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_that_asks_for_another_scale_set_is_answered_by_who_asks() {
+async fn leader_polls_the_scale_set_of_a_changed_policy() {
     let Some(etcd) = Etcd::start().await else { return };
     let azure = FakeAzure::start().await;
     add(&azure, 1);

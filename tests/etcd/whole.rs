@@ -26,7 +26,7 @@ fn marks(folder: &Path) -> (BTreeSet<String>, usize) {
 }
 
 #[tokio::test]
-async fn a_large_policy_is_never_seen_in_part_while_it_is_replaced_again_and_again() {
+async fn large_policy_is_never_read_partially_during_replacement() {
     let Some(etcd) = Etcd::start().await else { return };
     let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
     write_large(&place, "one", "one", DOCUMENTS);

@@ -17,7 +17,7 @@ const PROCESSES: usize = 20;
 const OUTPUT: &str = "IRONMESH_GOLDEN_VERSIONS";
 
 #[test]
-fn every_golden_resource_encodes_to_the_same_bytes_in_20_processes() {
+fn golden_resources_encode_identically_in_20_processes() {
     let folder = tempfile::tempdir().unwrap();
     let files: Vec<_> = (0..PROCESSES).map(|n| folder.path().join(n.to_string())).collect();
     let at_once = available_parallelism().map_or(1, usize::from);
@@ -50,7 +50,7 @@ fn every_golden_resource_encodes_to_the_same_bytes_in_20_processes() {
 
 /// Not a test of its own: what each of the processes does.
 #[test]
-fn writes_the_versions_of_all_resources_where_it_is_told_to() {
+fn child_process_writes_all_resource_versions() {
     let Some(file) = std::env::var_os(OUTPUT) else { return };
     let mut versions = String::new();
     for case in Case::all() {
@@ -69,7 +69,7 @@ fn writes_the_versions_of_all_resources_where_it_is_told_to() {
 fn start(file: &Path) -> Child {
     let itself = std::env::current_exe().unwrap();
     let mut command = Command::new(itself);
-    let helper = "bytes::writes_the_versions_of_all_resources_where_it_is_told_to";
+    let helper = "bytes::child_process_writes_all_resource_versions";
     command.args(["--exact", helper]).env(OUTPUT, file);
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     command.spawn().unwrap()

@@ -17,7 +17,7 @@ use crate::certificates::RealCertificates;
 use crate::rendering;
 
 #[test]
-fn envoy_accepts_what_every_proxy_is_to_have() {
+fn envoy_accepts_the_resources_of_every_proxy() {
     let Some(program) = require_envoy() else { return };
     let certificates = RealCertificates::new();
     let mut refused = String::new();
@@ -51,7 +51,7 @@ fn envoy_accepts_the_bootstrap_of_every_proxy() {
 
 /// Guards the other tests here: Envoy must look into what is inlined.
 #[test]
-fn envoy_refuses_a_rendering_with_a_mistake_in_its_routes_or_secrets() {
+fn envoy_rejects_mistakes_in_inlined_routes_and_secrets() {
     let Some(program) = require_envoy() else { return };
     let certificates = RealCertificates::new();
     let case = Case::all().into_iter().find(|case| case.name == "bookstore").unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use fs_err as fs;
 
 #[test]
-fn every_example_of_the_reference_is_in_a_case() {
+fn every_reference_example_is_part_of_a_golden_case() {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = fs::read_to_string(tests.join("../docs/reference/policy.md")).unwrap();
     let mut policies = Vec::new();

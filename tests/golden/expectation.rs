@@ -15,7 +15,7 @@ const SHOWN: usize = 12;
 const BEFORE: usize = 4;
 
 #[test]
-fn every_case_compiles_to_what_is_expected() {
+fn every_case_compiles_to_its_expected_files() {
     let update = std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1");
     let mut differences = String::new();
     for case in Case::all() {
@@ -119,7 +119,7 @@ fn first_difference(expected: &str, actual: &str) -> Option<String> {
 }
 
 #[test]
-fn a_difference_is_shown_from_its_first_line_on() {
+fn difference_is_shown_from_its_first_line() {
     assert_eq!(first_difference("a\nb\n", "a\nb\n"), None);
     let shown = first_difference("a\nb\nc\n", "a\nx\nc\n").unwrap();
     assert_eq!(shown, "first difference in line 2:\n      a\n    - b\n    - c\n    + x\n    + c\n");

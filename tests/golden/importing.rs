@@ -75,7 +75,7 @@ fn files(import: &Import) -> Files {
 }
 
 #[test]
-fn every_import_comes_out_as_expected() {
+fn every_import_produces_its_expected_files() {
     let update = std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1");
     let mut differences = String::new();
     for import in imports() {
@@ -92,7 +92,7 @@ fn every_import_comes_out_as_expected() {
 }
 
 #[test]
-fn what_is_imported_is_policy_that_is_taken_but_for_what_the_input_does_not_have() {
+fn imported_policy_loads_unless_the_input_is_incomplete() {
     for Import { name, result, .. } in imports() {
         let Ok(imported) = result else { continue };
         let errors: Vec<_> =
@@ -105,7 +105,7 @@ fn what_is_imported_is_policy_that_is_taken_but_for_what_the_input_does_not_have
 }
 
 #[test]
-fn the_guide_shows_what_goes_in_and_what_comes_out() {
+fn migration_guide_shows_the_actual_import_result() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let guide = fs::read_to_string(root.join("../docs/guides/from-osm.md")).unwrap();
     let import = read_import(root.join("golden/imports/osm-guide"));

@@ -21,7 +21,7 @@ const POLICIES: usize = 100;
 const AT_ONCE: usize = 20;
 
 #[test]
-fn envoy_accepts_whatever_policy_the_loader_accepts() {
+fn envoy_accepts_every_policy_the_loader_accepts() {
     let Some(program) = require_envoy() else { return };
     let certificates = RealCertificates::new();
     let mut chance = Chance(0x90_11C1);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::case::Case;
 
 #[test]
-fn everything_that_a_resource_refers_to_is_there() {
+fn every_resource_reference_resolves() {
     let mut dangling = Vec::new();
     let mut followed = 0;
     for case in Case::all() {

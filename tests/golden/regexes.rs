@@ -39,7 +39,7 @@ const HARD: [&str; 5] = [
 ];
 
 #[test]
-fn envoy_accepts_the_largest_expressions_that_the_loader_accepts() {
+fn envoy_accepts_the_largest_expressions_the_loader_accepts() {
     let Some(program) = require_envoy() else { return };
     let mut chance = Chance(0x1207);
     let mut largest = Vec::new();
@@ -70,7 +70,7 @@ fn envoy_accepts_the_largest_expressions_that_the_loader_accepts() {
 }
 
 #[test]
-fn envoy_accepts_whatever_text_the_loader_takes_for_an_expression() {
+fn envoy_accepts_every_expression_the_loader_accepts() {
     let Some(program) = require_envoy() else { return };
     let mut chance = Chance(0xD1A1);
     let mut accepted = Vec::new();
@@ -89,7 +89,7 @@ fn envoy_accepts_whatever_text_the_loader_takes_for_an_expression() {
 /// In a split behind another one, the expression is compared with the path and its query, in the form in
 /// which the loader rewrites it: or not at all, where that would be too large.
 #[test]
-fn envoy_accepts_paths_of_splits_behind_splits() {
+fn envoy_accepts_path_conditions_of_nested_splits() {
     let Some(program) = require_envoy() else { return };
     let mut chance = Chance(0x5B11);
     let mut paths: Vec<String> = HARD.map(str::to_owned).to_vec();

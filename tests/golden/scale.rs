@@ -98,7 +98,7 @@ fn versions(resources: &ResourceSet) -> Vec<(ResourceType, Arc<str>, Version)> {
 }
 
 #[test]
-fn a_change_of_one_file_of_a_thousand_is_parsed_alone_and_affects_its_service_alone() {
+fn one_file_change_reparses_one_file_and_affects_one_service() {
     let mut documents: Vec<_> = (0..SERVICES).map(|number| document(number, "items")).collect();
     documents.push(Document::new("caller.toml", "[[service]]\nname = \"caller\"\n"));
     let mut loader = Loader::default();

@@ -8,7 +8,7 @@ use fs_err as fs;
 mod story;
 
 #[test]
-fn the_kept_stories_of_policy_keep_the_rules() {
+fn fuzz_corpus_policies_keep_the_invariants() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/policy");
     let entries = fs::read_dir(&folder).unwrap();
     let count = entries.map(|entry| story::tell(&fs::read(entry.unwrap().path()).unwrap())).count();

@@ -27,7 +27,7 @@ const REFUSED: [&str; 14] = [
 ];
 
 #[test]
-fn envoy_takes_every_operator_that_the_loader_takes() {
+fn envoy_accepts_every_log_operator_the_loader_accepts() {
     let Some(program) = require_envoy() else { return };
     let operators: Vec<String> = log_operators().collect();
     assert!(operators.len() > 100, "only {} operators", operators.len());
@@ -37,7 +37,7 @@ fn envoy_takes_every_operator_that_the_loader_takes() {
 }
 
 #[test]
-fn envoy_refuses_what_the_loader_refuses() {
+fn envoy_rejects_log_formats_the_loader_rejects() {
     let Some(program) = require_envoy() else { return };
     for text in REFUSED {
         assert!(!is_taken(text), "{text}");

@@ -35,7 +35,7 @@ const POLICIES: usize = 4;
 const REQUESTS: usize = 12;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_verdict_is_what_the_rbac_says_and_what_envoy_does() {
+async fn explain_verdict_matches_compiled_rbac_and_envoy() {
     let Some(program) = require_envoy() else { return };
     let of_environment = |name| std::env::var(name).ok()?.parse().ok();
     let seed = of_environment("PROPTEST_RNG_SEED").unwrap_or_else(rand_seed);

@@ -76,7 +76,7 @@ async fn told(server: &Server, client: &Identity, count: usize) {
 
 // A80: who tells of calls, and who says so of whom.
 #[tokio::test]
-async fn what_a_client_tells_is_taken_from_its_certificate() {
+async fn access_logs_are_attributed_by_certificate() {
     let server = Server::start().await;
     let (client, other) = (server.authority.proxy(), server.authority.proxy());
     let mut bystander = Bystander::open(&server).await;
@@ -107,7 +107,7 @@ async fn what_a_client_tells_is_taken_from_its_certificate() {
 
 // A81: they have seats that xDS may need.
 #[tokio::test]
-async fn streams_that_tell_of_calls_leave_seats_for_xds() {
+async fn access_log_streams_leave_connections_for_xds() {
     let limits = Limits { connections_per_client: 4, ..Limits::default() };
     let server = Server::start_with(limits).await;
     let client = server.authority.proxy();
@@ -139,7 +139,7 @@ async fn streams_that_tell_of_calls_leave_seats_for_xds() {
 
 // A82: it is read as fast as it may tell, and not cut.
 #[tokio::test]
-async fn who_tells_without_end_is_read_slowly_and_others_are_served() {
+async fn endless_access_log_stream_is_throttled_without_delaying_others() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;

@@ -39,14 +39,14 @@ fn with_tls13(server: &Server, client: Option<&Identity>) -> Arc<ClientConfig> {
 }
 
 #[tokio::test]
-async fn who_shows_no_certificate_is_refused_in_the_handshake() {
+async fn client_without_certificate_is_rejected_in_the_handshake() {
     let server = Server::start().await;
     let refusal = refusal(&server, with_tls13(&server, None)).await.to_string();
     assert!(refusal.contains("CertificateRequired"), "{refusal}");
 }
 
 #[tokio::test]
-async fn a_certificate_of_another_authority_is_refused_in_the_handshake() {
+async fn foreign_authority_certificate_is_rejected_in_the_handshake() {
     let server = Server::start().await;
     let stranger = TestAuthority::new().proxy();
     let refusal = refusal(&server, with_tls13(&server, Some(&stranger))).await.to_string();
@@ -56,7 +56,7 @@ async fn a_certificate_of_another_authority_is_refused_in_the_handshake() {
 
 // A21.
 #[tokio::test]
-async fn tls_1_2_is_refused() {
+async fn tls_1_2_is_rejected() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;
@@ -67,7 +67,7 @@ async fn tls_1_2_is_refused() {
 }
 
 #[tokio::test]
-async fn a_new_tls_configuration_is_used_from_the_next_connection_on() {
+async fn new_tls_configuration_applies_from_the_next_connection() {
     let mut server = Server::start().await;
     let mut bystander = Bystander::open(&server).await;
     let old_client = server.authority.proxy();
@@ -90,7 +90,7 @@ async fn a_new_tls_configuration_is_used_from_the_next_connection_on() {
 }
 
 #[tokio::test]
-async fn a_silent_connection_stands_in_nobodys_way() {
+async fn silent_connection_does_not_delay_other_clients() {
     let server = Server::start().await;
     let silent = tokio::net::TcpStream::connect(server.address).await.unwrap();
     let client = server.authority.proxy();
@@ -102,7 +102,7 @@ async fn a_silent_connection_stands_in_nobodys_way() {
 
 // A13: a session that is resumed would not be checked again.
 #[tokio::test]
-async fn no_session_is_resumed() {
+async fn tls_sessions_are_never_resumed() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let tls = with_tls13(&server, Some(&client));
@@ -120,7 +120,7 @@ async fn no_session_is_resumed() {
 
 // A13: also one who is cut off, and has kept what TLS gave it, must show its certificate again.
 #[tokio::test]
-async fn who_was_cut_off_makes_a_whole_handshake() {
+async fn disconnected_client_makes_a_full_handshake() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;
@@ -143,7 +143,7 @@ async fn who_was_cut_off_makes_a_whole_handshake() {
 
 // A69.
 #[tokio::test]
-async fn clients_come_by_ipv6_and_by_both_where_the_address_is_any() {
+async fn clients_connect_over_ipv6_and_dual_stack() {
     let loopback = IpAddr::from(Ipv6Addr::LOCALHOST);
     if let Err(error) = TcpListener::bind((loopback, 0)).await {
         assert!(std::env::var("CI").as_deref() != Ok("true"), "no IPv6: {error}");

@@ -52,7 +52,7 @@ async fn settled(server: &Server, set: &ResourceSet) -> Vec<(Identity, Stream)> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_visits_those_whom_it_is_for_and_sends_them_what_has_changed() {
+async fn change_pushes_only_changed_resources_to_affected_clients() {
     let server = Server::start().await;
     let set = base("1");
     let mut clients = settled(&server, &set).await;
@@ -85,7 +85,7 @@ async fn a_change_visits_those_whom_it_is_for_and_sends_them_what_has_changed() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reconnect_sends_nothing_again() {
+async fn reconnect_resends_nothing() {
     let server = Server::start().await;
     let set = base("1");
     let clients = settled(&server, &set).await;

@@ -20,7 +20,7 @@ use crate::sotw::{self, SotwStream};
 
 // A36. (While they hang, the bystander comes anew, and is there long before their time is over.)
 #[tokio::test]
-async fn silent_connections_in_masses_stand_in_nobodys_way() {
+async fn many_silent_connections_do_not_delay_other_clients() {
     let server = Server::start_with(Limits { handshakes: 16, ..Limits::default() }).await;
     let mut old = Bystander::open(&server).await;
     let mut silent = Vec::new();
@@ -87,7 +87,7 @@ async fn flood_of_silent_connections_starves_no_other_client() {
 
 // A40: also where it has a certificate for each.
 #[tokio::test]
-async fn of_many_connections_of_one_client_few_are_served_and_some_are_told() {
+async fn connections_beyond_the_client_limit_are_rejected() {
     let limits = Limits { connections_per_client: 3, ..Limits::default() };
     let server = Server::start_with(limits).await;
     let client = server.authority.proxy();
@@ -135,7 +135,7 @@ async fn of_many_connections_of_one_client_few_are_served_and_some_are_told() {
 
 // A39.
 #[tokio::test]
-async fn the_streams_of_a_client_are_counted_over_all_its_connections() {
+async fn stream_limit_counts_all_connections_of_a_client() {
     let server = Server::start_with(Limits { streams_per_client: 5, ..Limits::default() }).await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;

@@ -71,7 +71,7 @@ async fn too_many_unknown_types_end_the_stream() {
 
 // A26: what is within bounds is answered, in responses of a bounded size.
 #[tokio::test]
-async fn a_hundred_thousand_names_are_answered_and_too_many_end_the_stream() {
+async fn hundred_thousand_names_are_answered_and_more_end_the_stream() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;
@@ -125,7 +125,7 @@ async fn is_told_of_listeners(stream: &mut Stream) {
 
 // A26: what one client makes us hold is bounded on all its streams together.
 #[tokio::test]
-async fn names_on_all_streams_of_a_client_count_together() {
+async fn name_limit_counts_all_streams_of_a_client() {
     let limits = Limits { names_per_client: 1 << 20, ..Limits::default() };
     let server = Server::start_with(limits).await;
     let (client, other) = (server.authority.proxy(), server.authority.proxy());
@@ -160,7 +160,7 @@ async fn names_on_all_streams_of_a_client_count_together() {
 
 // A27.
 #[tokio::test]
-async fn one_name_a_million_times_is_one_name() {
+async fn duplicate_names_in_a_request_count_once() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;
@@ -184,7 +184,7 @@ async fn one_name_a_million_times_is_one_name() {
 
 // A28: of types without a wildcard a star is a name.
 #[tokio::test]
-async fn odd_names_are_names_as_any_other() {
+async fn unusual_resource_names_are_answered_like_others() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;
@@ -213,7 +213,7 @@ async fn odd_names_are_names_as_any_other() {
 
 // A30.
 #[tokio::test]
-async fn what_a_client_says_that_it_has_is_bounded() {
+async fn initial_versions_of_a_client_are_limited() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;
@@ -242,7 +242,7 @@ async fn what_a_client_says_that_it_has_is_bounded() {
 
 // A31.
 #[tokio::test]
-async fn of_a_long_refusal_little_is_kept() {
+async fn long_nack_message_is_truncated() {
     let server = Server::start().await;
     let mut bystander = Bystander::open(&server).await;
     let long = "no\n".repeat(1 << 20);
@@ -279,7 +279,7 @@ async fn of_a_long_refusal_little_is_kept() {
 
 // A32: their names count in delta, and nothing of them in the other variant.
 #[tokio::test]
-async fn answers_to_nothing_change_nothing() {
+async fn acks_with_unknown_nonces_change_nothing() {
     let server = Server::start().await;
     let mut bystander = Bystander::open(&server).await;
     let (a, set) = cluster("a", "1");
@@ -321,7 +321,7 @@ async fn answers_to_nothing_change_nothing() {
 
 // A33.
 #[tokio::test]
-async fn answers_that_come_twice_bring_no_push() {
+async fn duplicate_acks_and_nacks_cause_no_push() {
     let server = Server::start().await;
     let mut bystander = Bystander::open(&server).await;
     let next = |content| cluster("a", content).1;
@@ -364,7 +364,7 @@ async fn answers_that_come_twice_bring_no_push() {
 
 // A33: an ACK that comes twice looks like a client that warms something anew, and asks again (R15).
 #[tokio::test]
-async fn who_sends_each_ack_twice_is_not_answered_without_end() {
+async fn sotw_duplicate_acks_cause_no_endless_responses() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;

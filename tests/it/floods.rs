@@ -11,7 +11,7 @@ use crate::server::{Server, cluster};
 
 // A41: the newest is what counts, and nobody else waits.
 #[tokio::test]
-async fn who_subscribes_and_unsubscribes_without_end_is_served_and_others_are_too() {
+async fn endless_subscription_changes_do_not_delay_others() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;
@@ -49,7 +49,7 @@ async fn who_subscribes_and_unsubscribes_without_end_is_served_and_others_are_to
 
 // A39: also where each is closed at once.
 #[tokio::test]
-async fn who_opens_streams_without_end_must_connect_anew() {
+async fn client_opening_endless_streams_is_disconnected() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;

@@ -117,7 +117,7 @@ fn goodbyes(mut said: &[u8]) -> Vec<u32> {
 
 // A38. What h2 bounds it says with a reason; the others are told to go.
 #[tokio::test]
-async fn a_flood_of_frames_ends_its_connection_and_others_are_served_meanwhile() {
+async fn http2_frame_flood_ends_its_connection_without_delaying_others() {
     let server = Server::start().await;
     let mut bystander = Bystander::open(&server).await;
     let mut attacks = Vec::new();

@@ -83,7 +83,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_frame_that_is_no_request_ends_its_own_stream_only() {
+async fn undecodable_frame_ends_only_its_stream() {
     let server = Server::start().await;
     let (client, other) = (server.authority.proxy(), server.authority.proxy());
     // One stream on the same connection, one of another client.
@@ -144,7 +144,7 @@ async fn random_and_truncated_bytes_are_an_invalid_argument() {
 
 // A22, A23: what is said is believed before anything is read.
 #[tokio::test]
-async fn a_request_that_is_too_large_is_refused_by_its_length() {
+async fn oversized_request_is_rejected_by_its_length() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;
@@ -161,7 +161,7 @@ async fn a_request_that_is_too_large_is_refused_by_its_length() {
 
 // A24.
 #[tokio::test]
-async fn compressed_requests_are_not_read() {
+async fn compressed_requests_are_rejected() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;
@@ -182,7 +182,7 @@ async fn compressed_requests_are_not_read() {
 
 // A28.
 #[tokio::test]
-async fn text_that_is_not_utf_8_is_an_invalid_argument() {
+async fn invalid_utf_8_is_an_invalid_argument() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;
@@ -210,7 +210,7 @@ fn names_field(name: &str) -> Vec<u8> {
 
 // A29.
 #[tokio::test]
-async fn a_node_that_is_nested_deeply_is_an_invalid_argument() {
+async fn deeply_nested_node_is_an_invalid_argument() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;
@@ -248,7 +248,7 @@ fn field(number: u32, content: &[u8]) -> Vec<u8> {
 
 // A35.
 #[tokio::test]
-async fn a_request_of_the_other_variant_is_an_invalid_argument() {
+async fn request_of_the_other_variant_is_an_invalid_argument() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;

@@ -20,7 +20,7 @@ fn of(service: &str) -> HealthCheckRequest {
 }
 
 #[tokio::test]
-async fn who_asks_is_told_that_xds_is_served() {
+async fn health_check_reports_xds_as_serving() {
     let server = Server::start().await;
     let channel = connect(&server, &server.authority.proxy()).await;
     let mut client = HealthClient::new(channel);
@@ -36,7 +36,7 @@ async fn who_asks_is_told_that_xds_is_served() {
 
 // health.proto, Watch: unlike `Check`, which ends with `NOT_FOUND`.
 #[tokio::test]
-async fn who_watches_what_is_not_known_is_told_so_and_the_stream_stays_open() {
+async fn health_watch_of_unknown_service_stays_open() {
     let server = Server::start().await;
     let channel = connect(&server, &server.authority.proxy()).await;
     let watch = timeout(patience(), HealthClient::new(channel).watch(of("x"))).await.unwrap();
@@ -51,7 +51,7 @@ async fn who_watches_what_is_not_known_is_told_so_and_the_stream_stays_open() {
 }
 
 #[tokio::test]
-async fn who_watches_is_told_of_the_shutdown_before_the_stream_ends() {
+async fn health_watch_reports_shutdown_before_the_stream_ends() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut stream = Stream::open(&server, &client).await;
@@ -71,7 +71,7 @@ async fn who_watches_is_told_of_the_shutdown_before_the_stream_ends() {
 
 // docs/decisions/0017.
 #[tokio::test]
-async fn services_that_are_not_there_are_told_as_unimplemented() {
+async fn unknown_grpc_methods_are_unimplemented() {
     let server = Server::start().await;
     let channel = connect(&server, &server.authority.proxy()).await;
     for path in [

@@ -7,7 +7,7 @@ use crate::client::{Stream, clusters, connect, names};
 use crate::server::{Server, cluster};
 
 #[tokio::test]
-async fn what_is_published_reaches_its_client_and_no_other() {
+async fn published_set_reaches_only_its_client() {
     let server = Server::start().await;
     let (client, other) = (server.authority.proxy(), server.authority.proxy());
     let mut stream = Stream::open(&server, &client).await;
@@ -23,7 +23,7 @@ async fn what_is_published_reaches_its_client_and_no_other() {
 }
 
 #[tokio::test]
-async fn what_a_client_takes_it_is_known_to_have() {
+async fn acked_version_is_recorded() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut stream = Stream::open(&server, &client).await;
@@ -40,7 +40,7 @@ async fn what_a_client_takes_it_is_known_to_have() {
 
 // Invariants 4 and 8: what it has from before our restart it is not sent, so it does not answer.
 #[tokio::test]
-async fn what_a_client_brings_along_it_is_known_to_have() {
+async fn initial_versions_count_as_acked() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let (resource, set) = cluster("a", "1");
@@ -56,7 +56,7 @@ async fn what_a_client_brings_along_it_is_known_to_have() {
 
 // Invariant 7.
 #[tokio::test]
-async fn what_a_client_refuses_is_kept_with_its_words_until_it_is_refused_no_more() {
+async fn nack_message_is_kept_until_a_version_is_acked() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let (good, set) = cluster("a", "1");
@@ -97,7 +97,7 @@ async fn what_a_client_refuses_is_kept_with_its_words_until_it_is_refused_no_mor
 }
 
 #[tokio::test]
-async fn a_refused_resource_that_is_published_no_more_is_refused_no_more() {
+async fn nack_is_cleared_when_its_resource_is_removed() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut stream = Stream::open(&server, &client).await;
@@ -131,7 +131,7 @@ async fn two_streams_of_one_client_both_get_its_pushes() {
 // R19 is about one process. A machine that is killed and back before its old connection is known to be
 // dead, or a hot restart: the old stream is open still.
 #[tokio::test]
-async fn a_new_process_is_asked_again_what_the_one_before_has_refused() {
+async fn fresh_client_is_sent_resources_its_predecessor_nacked() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut old = Stream::open(&server, &client).await;

@@ -49,7 +49,7 @@ fn pushes(server: &Server) -> u64 {
 
 // A42.
 #[tokio::test]
-async fn who_refuses_everything_is_asked_for_each_once_and_others_are_served() {
+async fn client_nacking_everything_gets_bounded_pushes() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;
@@ -82,7 +82,7 @@ async fn who_refuses_everything_is_asked_for_each_once_and_others_are_served() {
 
 // A42. Here all that a response has is refused with it.
 #[tokio::test]
-async fn sotw_who_refuses_everything_is_asked_for_each_once_and_others_are_served() {
+async fn sotw_client_nacking_everything_gets_bounded_pushes() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;

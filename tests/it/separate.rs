@@ -169,13 +169,13 @@ async fn every_type_comes_by_a_service_of_its_own(envoy: &Path, api_type: ApiTyp
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_envoy_with_a_delta_stream_for_each_type_is_served() {
+async fn delta_envoy_with_a_stream_per_type_is_served() {
     let Some(envoy) = require_envoy() else { return };
     every_type_comes_by_a_service_of_its_own(&envoy, ApiType::DeltaGrpc).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_envoy_with_a_state_of_the_world_stream_for_each_type_is_served() {
+async fn sotw_envoy_with_a_stream_per_type_is_served() {
     let Some(envoy) = require_envoy() else { return };
     every_type_comes_by_a_service_of_its_own(&envoy, ApiType::Grpc).await;
 }

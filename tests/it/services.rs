@@ -85,7 +85,7 @@ fn node(client: &Identity) -> Node {
 
 // R5: the type may be left out.
 #[tokio::test]
-async fn each_type_has_a_service_of_its_own_in_both_variants() {
+async fn each_type_has_its_own_service_in_both_variants() {
     let server = Server::start().await;
     let set = everything();
     for (service, plural, of) in SERVICES {
@@ -141,7 +141,7 @@ async fn each_type_has_a_service_of_its_own_in_both_variants() {
 
 // R5.
 #[tokio::test]
-async fn another_type_than_that_of_the_service_is_an_invalid_argument() {
+async fn type_of_a_different_service_is_an_invalid_argument() {
     let server = Server::start().await;
     for (service, plural, of) in SERVICES {
         let client = server.authority.proxy();
@@ -158,7 +158,7 @@ async fn another_type_than_that_of_the_service_is_an_invalid_argument() {
 
 // Several streams of one client do not overwrite what each of them has.
 #[tokio::test]
-async fn what_separate_streams_have_taken_is_put_together() {
+async fn acks_of_separate_streams_are_merged() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let set = everything();
@@ -190,7 +190,7 @@ async fn what_separate_streams_have_taken_is_put_together() {
 }
 
 #[tokio::test]
-async fn what_is_not_served_is_unimplemented_and_what_to_do_is_said() {
+async fn unsupported_methods_are_unimplemented_with_advice() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     for (service, method, words) in [

@@ -40,7 +40,7 @@ async fn sotw_streams_end_as_unavailable() {
 
 // Invariant 10: who does not read harms only itself.
 #[tokio::test]
-async fn the_server_returns_although_a_client_does_not_read() {
+async fn server_shuts_down_although_a_client_does_not_read() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let small = Endpoint::from_static("http://xds")

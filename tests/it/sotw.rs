@@ -84,7 +84,7 @@ fn names(push: &DiscoveryResponse) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn sotw_a_published_set_reaches_its_client_and_its_answer_comes_back() {
+async fn sotw_published_set_reaches_its_client_and_answers_are_recorded() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut stream = SotwStream::begin(&server, &client, clusters(&client)).await;
@@ -112,7 +112,7 @@ async fn sotw_a_published_set_reaches_its_client_and_its_answer_comes_back() {
 
 // R12, invariant 8.
 #[tokio::test]
-async fn sotw_a_client_that_comes_back_with_the_version_of_its_clusters_has_them() {
+async fn sotw_reconnect_with_current_cluster_version_counts_as_ack() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let (a, set) = cluster("a", "1");
@@ -129,7 +129,7 @@ async fn sotw_a_client_that_comes_back_with_the_version_of_its_clusters_has_them
 
 // R19: what is refused on one stream is not sent on the next, and what was before stays in force.
 #[tokio::test]
-async fn sotw_what_is_in_force_outlives_its_stream() {
+async fn sotw_acked_version_survives_its_stream() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut stream = SotwStream::begin(&server, &client, clusters(&client)).await;
@@ -155,7 +155,7 @@ async fn sotw_what_is_in_force_outlives_its_stream() {
 
 // R2, R3, R5.
 #[tokio::test]
-async fn sotw_a_request_without_a_node_or_a_type_is_an_invalid_argument() {
+async fn sotw_request_without_node_or_type_is_an_invalid_argument() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let another = Some(Node { id: "another".to_owned(), ..Node::default() });
@@ -177,7 +177,7 @@ async fn sotw_a_request_without_a_node_or_a_type_is_an_invalid_argument() {
 
 // As with delta: also while the stream of the process before is open.
 #[tokio::test]
-async fn sotw_a_new_process_is_asked_again_what_the_one_before_has_refused() {
+async fn sotw_fresh_client_is_sent_resources_its_predecessor_nacked() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut old = SotwStream::begin(&server, &client, clusters(&client)).await;

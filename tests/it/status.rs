@@ -88,7 +88,7 @@ fn certificate() -> Arc<Resource> {
 }
 
 #[tokio::test]
-async fn a_client_is_told_how_it_stands_with_each_resource_and_no_secret() {
+async fn csds_reports_sync_status_per_resource_without_secrets() {
     use ClientResourceStatus::{Acked, DoesNotExist, Nacked, Unknown};
     use ConfigStatus::{Error, Stale, Synced};
 
@@ -159,7 +159,7 @@ async fn a_client_is_told_how_it_stands_with_each_resource_and_no_secret() {
 
 // Invariant 2.
 #[tokio::test]
-async fn whatever_a_client_asks_for_it_sees_itself_alone() {
+async fn csds_shows_a_client_only_itself() {
     let server = Server::start().await;
     let (client, other) = (server.authority.proxy(), server.authority.proxy());
     let mut streams = Vec::new();
@@ -212,7 +212,7 @@ async fn whatever_a_client_asks_for_it_sees_itself_alone() {
 }
 
 #[tokio::test]
-async fn a_stream_is_answered_each_time_and_is_one_of_its_connection() {
+async fn csds_connection_serves_one_stream_and_answers_each_request() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;

@@ -40,7 +40,7 @@ fn sotw_secrets(client: &Identity, names: &[&str]) -> DiscoveryRequest {
 
 // A8.
 #[tokio::test]
-async fn who_claims_to_be_another_is_denied_and_the_other_is_served() {
+async fn false_node_id_is_denied_and_its_owner_is_served() {
     let server = Server::start().await;
     let (client, other) = (server.authority.proxy(), server.authority.proxy());
     let mut bystander = Bystander::open(&server).await;
@@ -58,7 +58,7 @@ async fn who_claims_to_be_another_is_denied_and_the_other_is_served() {
 
 // A9.
 #[tokio::test]
-async fn who_becomes_another_within_a_stream_is_cut_off() {
+async fn node_id_change_within_a_stream_ends_it() {
     let server = Server::start().await;
     let (client, other) = (server.authority.proxy(), server.authority.proxy());
     let mut bystander = Bystander::open(&server).await;
@@ -77,7 +77,7 @@ async fn who_becomes_another_within_a_stream_is_cut_off() {
 
 // A29: it would be held for as long as the stream, and shown to people.
 #[tokio::test]
-async fn a_node_id_that_is_huge_or_no_text_is_an_invalid_argument() {
+async fn huge_or_unprintable_node_id_is_an_invalid_argument() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;
@@ -97,7 +97,7 @@ async fn a_node_id_that_is_huge_or_no_text_is_an_invalid_argument() {
 
 // A10: what is published for another is not there.
 #[tokio::test]
-async fn a_secret_of_another_is_not_there() {
+async fn secret_of_a_different_client_is_not_found() {
     let server = Server::start().await;
     let (client, other) = (server.authority.proxy(), server.authority.proxy());
     let mut bystander = Bystander::open(&server).await;
@@ -120,7 +120,7 @@ async fn a_secret_of_another_is_not_there() {
 
 // A11.
 #[tokio::test]
-async fn who_asks_for_all_secrets_gets_none() {
+async fn wildcard_secret_subscription_returns_none() {
     let server = Server::start().await;
     let mut bystander = Bystander::open(&server).await;
     for all in [&[][..], &["*"]] {

@@ -16,7 +16,7 @@ use crate::server::{Server, cluster};
 use crate::sotw::{self, SotwStream};
 
 #[tokio::test]
-async fn a_client_that_is_not_admitted_is_told_why() {
+async fn rejected_client_receives_the_reason() {
     let server = Server::start().await;
     let (client, other) = (server.authority.proxy(), server.authority.proxy());
     let channel = connect(&server, &client).await;
@@ -28,7 +28,7 @@ async fn a_client_that_is_not_admitted_is_told_why() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_refused_again_and_again_must_connect_anew() {
+async fn repeatedly_rejected_client_loses_its_connection() {
     let server = Server::start().await;
     let (client, other) = (server.authority.proxy(), server.authority.proxy());
     // Envoy tries again on the connection that it has, with the certificate that it had.
@@ -51,7 +51,7 @@ async fn a_client_that_is_refused_again_and_again_must_connect_anew() {
 
 // R3.
 #[tokio::test]
-async fn a_first_request_without_a_node_is_an_invalid_argument() {
+async fn first_request_without_node_is_an_invalid_argument() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     for node in [None, Some(Node::default())] {
@@ -64,7 +64,7 @@ async fn a_first_request_without_a_node_is_an_invalid_argument() {
 
 // R5.
 #[tokio::test]
-async fn a_request_without_a_type_is_an_invalid_argument() {
+async fn request_without_type_is_an_invalid_argument() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let untyped = DeltaDiscoveryRequest { type_url: String::new(), ..clusters(&client) };
@@ -80,7 +80,7 @@ async fn a_request_without_a_type_is_an_invalid_argument() {
 
 // R1, R2.
 #[tokio::test]
-async fn a_node_may_be_repeated_and_not_be_changed() {
+async fn node_may_be_repeated_but_not_changed() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut stream = Stream::open(&server, &client).await;
@@ -100,7 +100,7 @@ async fn a_node_may_be_repeated_and_not_be_changed() {
 
 // F1: Envoy's node lists its extensions.
 #[tokio::test]
-async fn a_node_of_61_kilobytes_is_fine() {
+async fn node_of_61_kilobytes_is_accepted() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let extension = |n: usize| Extension {
@@ -118,7 +118,7 @@ async fn a_node_of_61_kilobytes_is_fine() {
 
 // A12: what a revocation does, however many streams there are.
 #[tokio::test]
-async fn a_client_that_is_disconnected_is_told_why_and_its_connections_end() {
+async fn disconnect_ends_all_streams_of_a_client_with_the_reason() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;
@@ -143,7 +143,7 @@ async fn a_client_that_is_disconnected_is_told_why_and_its_connections_end() {
 
 // A12: TLS looks at it only once.
 #[tokio::test]
-async fn a_certificate_that_ends_while_its_streams_are_open_ends_them() {
+async fn expired_certificate_ends_open_streams() {
     let server = Server::start().await;
     let mut bystander = Bystander::open(&server).await;
     // Long enough to connect, however busy the machine is.

@@ -104,7 +104,7 @@ async fn are_cut(server: &Server, count: u64) {
 
 // Invariant 10: 4 MiB on each of a thousand streams would be 4 GiB.
 #[tokio::test]
-async fn what_one_client_has_begun_is_bounded_on_all_its_connections() {
+async fn incomplete_requests_of_a_client_share_one_memory_quota() {
     let limits = Limits { unfinished_per_client: 1 << 20, ..Limits::default() };
     let server = Server::start_with(limits).await;
     let client = server.authority.proxy();
@@ -136,7 +136,7 @@ async fn what_one_client_has_begun_is_bounded_on_all_its_connections() {
 
 // Invariant 10: what an Envoy says at first has room at all times.
 #[tokio::test]
-async fn what_all_clients_have_begun_is_bounded_and_first_requests_have_room() {
+async fn incomplete_request_limit_leaves_memory_for_first_requests() {
     let limits = Limits { unfinished: 1 << 20, ..Limits::default() };
     let server = Server::start_with(limits).await;
     let mut bystander = Bystander::open(&server).await;

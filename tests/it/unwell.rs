@@ -119,7 +119,7 @@ impl Customer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_healthy_gets_nothing_new_and_nobody_notices() {
+async fn draining_and_unhealthy_endpoints_get_no_new_calls() {
     use Health::{Draining, Healthy, Unhealthy};
     let Some(program) = require_envoy() else { return };
     let (server, loopback) = (Server::start().await, Loopback::claim());

@@ -82,13 +82,13 @@ async fn the_guilty_is_found_and_all_others_are_in_force(envoy: &Path, api_type:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_malformed_cluster_keeps_no_other_from_a_delta_envoy() {
+async fn malformed_cluster_does_not_block_others_for_a_delta_envoy() {
     let Some(envoy) = require_envoy() else { return };
     the_guilty_is_found_and_all_others_are_in_force(&envoy, "DELTA_GRPC").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_malformed_cluster_keeps_no_other_from_a_state_of_the_world_envoy() {
+async fn malformed_cluster_does_not_block_others_for_a_sotw_envoy() {
     let Some(envoy) = require_envoy() else { return };
     the_guilty_is_found_and_all_others_are_in_force(&envoy, "GRPC").await;
 }

@@ -15,7 +15,7 @@ use crate::server::PORT;
 
 // Invariant 10.
 #[test]
-fn one_who_says_nothing_is_closed_after_10_s_and_stands_in_nobodys_way() {
+fn silent_connection_is_closed_after_10_s_without_delaying_others() {
     with_seeds(1, |seed| {
         let mut mesh = Mesh::new(seed);
         mesh.start_server("server");

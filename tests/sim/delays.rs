@@ -9,7 +9,7 @@ use crate::contents::Contents;
 use crate::mesh::Mesh;
 
 #[test]
-fn messages_that_are_held_back_for_a_while_cost_no_stream() {
+fn short_message_delay_keeps_the_stream() {
     in_both_variants(|variant, seed| {
         let mut contents = Contents::of_services(&["a", "b"]);
         let mut mesh = Mesh::of_two(seed, variant, &contents.set());
@@ -36,7 +36,7 @@ fn messages_that_are_held_back_for_a_while_cost_no_stream() {
 }
 
 #[test]
-fn messages_that_are_held_back_for_long_cost_the_stream_and_nothing_else() {
+fn long_message_delay_ends_only_the_affected_stream() {
     in_both_variants(|variant, seed| {
         let mut contents = Contents::of_services(&["a", "b"]);
         let mut mesh = Mesh::of_two(seed, variant, &contents.set());
@@ -53,7 +53,7 @@ fn messages_that_are_held_back_for_long_cost_the_stream_and_nothing_else() {
 }
 
 #[test]
-fn a_network_that_fails_in_one_direction_costs_the_stream_and_nothing_else() {
+fn one_way_partition_ends_only_the_affected_stream() {
     in_both_variants(|variant, seed| {
         for (from, to) in [("away", "server"), ("server", "away")] {
             let mut contents = Contents::of_services(&["a", "b"]);
@@ -74,7 +74,7 @@ fn a_network_that_fails_in_one_direction_costs_the_stream_and_nothing_else() {
 }
 
 #[test]
-fn over_a_slow_network_to_slow_proxies_the_newest_arrives_and_nothing_is_broken() {
+fn slow_proxies_on_a_slow_network_converge_to_the_newest_set() {
     in_both_variants(|variant, seed| {
         let mut contents = Contents::of_services(&["a", "b", "c"]);
         let mut mesh = Mesh::with_latency(seed, Duration::from_secs(1));

@@ -10,7 +10,7 @@ use crate::mesh::Mesh;
 use crate::proxy::state::{BAD, Partly};
 
 #[test]
-fn a_proxy_that_is_cut_off_for_a_minute_delays_nobody_and_comes_back_to_the_same() {
+fn partitioned_proxy_delays_no_other_and_converges_on_return() {
     in_both_variants(|variant, seed| {
         let mut contents = Contents::of_services(&["a", "b", "c"]);
         let mut mesh = Mesh::of_two(seed, variant, &contents.set());
@@ -42,7 +42,7 @@ fn a_proxy_that_is_cut_off_for_a_minute_delays_nobody_and_comes_back_to_the_same
 
 // Invariant 7.
 #[test]
-fn what_a_proxy_refuses_stays_known_and_is_not_sent_again_however_often_it_comes_back() {
+fn nacked_resource_is_not_resent_after_reconnects() {
     in_both_variants(|variant, seed| {
         let mut contents = Contents::of_services(&["a"]);
         let mut mesh = Mesh::of_two(seed, variant, &contents.set());

@@ -11,7 +11,7 @@ use crate::proxy::Variant;
 
 // Invariant 4, R23.
 #[test]
-fn a_proxy_that_moves_to_another_replica_is_sent_nothing_that_it_has() {
+fn proxy_changing_replicas_is_not_resent_its_resources() {
     in_both_variants(|variant, seed| {
         let mut contents = Contents::of_services(&["a", "b", "c"]);
         let mut mesh = Mesh::new(seed);

@@ -18,7 +18,7 @@ fn log(mesh: &Mesh, host: &str) -> Vec<String> {
 
 // Invariants 4 and 8.
 #[test]
-fn after_a_restart_proxies_are_sent_nothing_that_they_have() {
+fn control_plane_restart_resends_nothing_proxies_have() {
     in_both_variants(|variant, seed| {
         let set = Contents::of_services(&["a", "b", "c"]).set();
         let mut mesh = Mesh::of_two(seed, variant, &set);
@@ -42,7 +42,7 @@ fn after_a_restart_proxies_are_sent_nothing_that_they_have() {
 
 // Invariants 4, 6 and 8.
 #[test]
-fn what_has_changed_during_a_restart_is_sent_and_what_has_gone_is_told() {
+fn changes_and_removals_during_a_restart_are_sent() {
     in_both_variants(|variant, seed| {
         let mut contents = Contents::of_services(&["a", "b", "c"]);
         let mut mesh = Mesh::of_two(seed, variant, &contents.set());
@@ -82,7 +82,7 @@ fn what_has_changed_during_a_restart_is_sent_and_what_has_gone_is_told() {
 
 // Invariant 8: a machine that loses its power says no farewell.
 #[test]
-fn a_control_plane_that_vanishes_in_silence_is_left_for_its_next_life() {
+fn proxies_reconnect_after_a_silent_control_plane_loss() {
     in_both_variants(|variant, seed| {
         let mut contents = Contents::of_services(&["a", "b"]);
         let mut mesh = Mesh::of_two(seed, variant, &contents.set());
@@ -101,7 +101,7 @@ fn a_control_plane_that_vanishes_in_silence_is_left_for_its_next_life() {
 }
 
 #[test]
-fn a_proxy_that_begins_anew_is_given_all_at_once_also_while_the_server_knows_of_its_old_stream() {
+fn restarted_proxy_gets_all_resources_despite_its_old_stream() {
     in_both_variants(|variant, seed| {
         let set = Contents::of_services(&["a", "b", "c"]).set();
         let mut mesh = Mesh::of_two(seed, variant, &set);

@@ -11,7 +11,7 @@ use crate::mesh::Mesh;
 
 // Invariant 10.
 #[test]
-fn one_who_does_not_read_is_cut_when_too_much_waits_for_it_and_delays_nobody() {
+fn slow_reader_is_disconnected_without_delaying_others() {
     in_both_variants(|variant, seed| {
         let mut contents = Contents::of_services(&["a", "b", "c", "d", "e", "f", "g", "h"]);
         let mut mesh = Mesh::of_two(seed, variant, &contents.set());

@@ -23,7 +23,7 @@ const SERVICES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const STEPS: usize = 80;
 
 #[test]
-fn whatever_happens_in_the_end_everyone_has_what_it_is_to_have() {
+fn random_walk_converges_to_the_published_sets() {
     with_seeds(6, |seed| {
         let mut walk = Walk::new(seed);
         for _ in 0..STEPS {

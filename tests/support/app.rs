@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_app_tells_what_it_was_asked() {
+    async fn app_reports_its_requests() {
         let app = App::http1("shop", any_port()).await;
         let mut connection = Http1Connection::connect(app.address()).await.unwrap();
         for count in 1..=2 {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_echo_stream_stays_open_in_both_directions() {
+    async fn echo_stream_stays_open_in_both_directions() {
         let app = App::http2("ledger", any_port()).await;
         let mut connection = Http2Connection::connect(app.address()).await.unwrap();
         let mut stream = connection.open_echo("/echo", "ledger").await.unwrap();

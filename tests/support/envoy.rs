@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_stat_stands_for_itself_in_a_filter() {
+    fn stat_name_is_escaped_in_a_filter() {
         assert_eq!(regex_escaped("cluster.a/b-v1|80"), r"cluster\.a\/b\-v1\|80");
         assert_eq!(percent_encoded("^a|b$"), "%5Ea%7Cb%24");
     }

@@ -53,13 +53,13 @@ mod tests {
 
     #[tokio::test]
     #[should_panic(expected = "for the end; last seen: nothing yet")]
-    async fn a_look_that_never_waits_has_a_deadline() {
+    async fn failing_probe_times_out() {
         within(INTERVAL * 3, "the end", async || Err::<(), _>("nothing yet")).await;
     }
 
     #[tokio::test]
     #[should_panic(expected = "for the end; last seen: nothing: the first look")]
-    async fn a_look_that_never_comes_back_has_a_deadline() {
+    async fn hanging_probe_times_out() {
         within(INTERVAL * 3, "the end", async || pending::<Result<(), String>>().await).await;
     }
 }

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_ledger_speaks_first_and_counts_whom_it_sees() {
+    async fn ledger_sends_first_and_counts_connections() {
         let address = crate::Loopback::claim().socket(1, 8080);
         let ledger = Ledger::start("bookwarehouse", address).await;
         for count in 1..=2 {

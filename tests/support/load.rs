@@ -317,7 +317,7 @@ mod tests {
     use crate::App;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn load_counts_what_fails() {
+    async fn load_counts_failures() {
         // HTTP/1.1 alone, so that what asks by HTTP/2 fails.
         let app = App::http1("shop", SocketAddr::from(([127, 0, 0, 1], 0))).await;
         let load = Load::start(app.address(), "bookstore", "/");
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn load_may_be_answered_as_is_foreseen() {
+    fn expected_statuses_are_no_failures() {
         let both = [StatusCode::OK, StatusCode::IM_A_TEAPOT];
         report(&[(200, 50), (418, 2)], 52, 2).assert_answered_with(&both);
         report(&[(200, 50)], 50, 0).assert_answered_with(&both);
@@ -361,20 +361,20 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "1 of 7 failed")]
-    fn load_may_not_be_answered_otherwise() {
+    fn unexpected_status_is_a_failure() {
         report(&[(200, 6), (503, 1)], 7, 1).assert_answered_with(&[StatusCode::OK]);
     }
 
     #[test]
     #[should_panic(expected = "3 of 8 failed")]
-    fn load_may_not_be_left_without_an_answer() {
+    fn missing_response_is_a_failure() {
         let both = [StatusCode::OK, StatusCode::IM_A_TEAPOT];
         report(&[(200, 5), (418, 2)], 8, 3).assert_answered_with(&both);
     }
 
     #[test]
     #[should_panic(expected = "0 of 2 failed")]
-    fn a_200_may_be_what_is_not_foreseen() {
+    fn unexpected_200_is_a_failure() {
         report(&[(200, 2)], 2, 0).assert_answered_with(&[StatusCode::IM_A_TEAPOT]);
     }
 }

@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_settings_of_a_test_are_settings() {
+    fn generated_settings_file_loads() {
         let (xds, admin) = (([127, 64, 0, 1], 15128).into(), ([127, 64, 0, 1], 15014).into());
         let settings = ironmesh_config::load_settings(
             &config(Path::new("/mesh"), xds, admin),

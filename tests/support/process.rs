@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_process_ends_as_it_is_told_and_leaves_its_log() {
+    async fn child_ends_on_signal_and_keeps_its_log() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
         let script = "trap 'echo bye; exit 3' TERM; echo ready; while :; do read -t 0.1 x; done";

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_is_judged_by_its_chain_and_not_by_its_name() {
+    async fn peer_is_verified_by_chain_and_not_by_name() {
         let (ours, other) = (Authority::new(), Authority::new());
         let (chain, key) = ours.issue("bookbuyer");
         for (server, trusted) in [(&ours, true), (&other, false)] {

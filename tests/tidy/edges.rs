@@ -76,7 +76,7 @@ const IO: &[&str] = &[
 const OPAQUE: &str = "envoy-types";
 
 #[test]
-fn the_allowed_edges_between_crates() {
+fn crates_import_only_allowed_crates() {
     let metadata = metadata();
     let packages = metadata.workspace_packages();
     let ours: BTreeSet<&str> = packages.iter().map(|package| package.name.as_str()).collect();
@@ -107,7 +107,7 @@ fn the_allowed_edges_between_crates() {
 }
 
 #[test]
-fn crates_with_a_keeper_are_named_by_it_alone() {
+fn reserved_dependencies_are_named_only_by_their_owners() {
     let metadata = metadata();
     let mut problems = Vec::new();
     for package in metadata.workspace_packages() {
@@ -124,7 +124,7 @@ fn crates_with_a_keeper_are_named_by_it_alone() {
 }
 
 #[test]
-fn the_catalog_and_the_compiler_see_no_io() {
+fn catalog_and_compiler_depend_on_no_io() {
     let metadata = metadata();
     let graph = normal_graph(&metadata);
     let mut problems = Vec::new();

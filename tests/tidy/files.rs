@@ -16,7 +16,7 @@ const EMPTY_NAMES: &[&str] =
 const SKIPPED_FOLDERS: &[&str] = &["target", "generated"];
 
 #[test]
-fn every_crate_says_what_it_is_for() {
+fn every_target_has_a_header_comment() {
     let metadata = metadata();
     let mut problems = Vec::new();
     for package in metadata.workspace_packages() {
@@ -49,7 +49,7 @@ fn files_are_short() {
 }
 
 #[test]
-fn file_names_say_what_is_inside() {
+fn file_names_are_specific() {
     let bad: Vec<PathBuf> = rust_files()
         .into_iter()
         .filter(|path| EMPTY_NAMES.iter().any(|name| path.ends_with(name)))
@@ -58,7 +58,7 @@ fn file_names_say_what_is_inside() {
 }
 
 #[test]
-fn the_architecture_page_names_every_crate() {
+fn architecture_page_names_every_crate() {
     let page = fs_err::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let metadata = metadata();
     let missing: Vec<&str> = metadata

@@ -69,7 +69,7 @@ fn glossary_names_code_that_exists() {
 }
 
 #[test]
-fn no_type_has_the_name_of_a_banned_word() {
+fn type_names_are_not_banned_words() {
     let banned: BTreeSet<String> = terms()
         .iter()
         .flat_map(|[.., words]| {

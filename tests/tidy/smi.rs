@@ -8,7 +8,7 @@ const PAGE: &str = "docs/smi.md";
 const REASON: &str = "not served: ";
 
 #[test]
-fn every_sentence_of_smi_and_every_scenario_has_a_test_or_a_reason() {
+fn every_smi_rule_and_scenario_has_a_test_or_a_reason() {
     let tables = tables(PAGE);
     assert_eq!(tables.len(), 2, "{PAGE}");
     let mut problems = Vec::new();

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kept_descriptors_are_those_of_the_locked_envoy_types() {
+    fn stored_descriptors_match_the_locked_envoy_types() {
         let mut kept_bytes = Vec::new();
         GzDecoder::new(fs_err::File::open(kept()).unwrap()).read_to_end(&mut kept_bytes).unwrap();
         assert!(kept_bytes == stripped().unwrap(), "run `cargo xtask descriptors`");

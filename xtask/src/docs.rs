@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reference_and_the_json_schema_are_what_the_schema_of_the_language_says() {
+    fn generated_reference_and_json_schema_are_current() {
         for (path, text) in made().unwrap() {
             let kept = fs_err::read_to_string(&path).unwrap();
             let path = path.display();

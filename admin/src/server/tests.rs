@@ -132,7 +132,7 @@ impl ControlPlane for Slow {
 
 // All runs on one thread here.
 #[tokio::test]
-async fn who_asks_for_all_of_a_proxy_has_nobody_wait() {
+async fn slow_proxy_request_does_not_delay_others() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (has_begun, (go, let_go)) = (Arc::<Notify>::default(), mpsc::channel());
@@ -194,7 +194,7 @@ async fn request_by_a_foreign_host_gets_421() {
 }
 
 #[tokio::test]
-async fn however_many_questions_are_asked_few_are_answered_at_once() {
+async fn explain_requests_beyond_the_limit_get_503() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let ((go, let_go), questions) = (mpsc::channel(), Arc::<Asked>::default());
@@ -231,7 +231,7 @@ async fn however_many_questions_are_asked_few_are_answered_at_once() {
 }
 
 #[tokio::test]
-async fn a_plan_is_given_up_when_its_client_goes() {
+async fn plan_is_cancelled_when_its_client_disconnects() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("admin.sock");
     let listener = bind_socket(&path).unwrap();

@@ -72,7 +72,7 @@ fn listener(name: &str) -> Listener {
 }
 
 #[test]
-fn it_asks_in_the_order_of_envoy() {
+fn client_requests_types_in_the_order_of_envoy() {
     for variant in [Variant::Delta, Variant::Sotw] {
         let mut served = Served::new(variant);
         let first: Vec<_> = served.envoy.open().into_iter().map(said).collect();
@@ -88,7 +88,7 @@ fn it_asks_in_the_order_of_envoy() {
 }
 
 #[test]
-fn a_changed_cluster_is_taken_when_its_endpoints_have_come() {
+fn changed_cluster_is_acked_after_its_endpoints_arrive() {
     let mut served = Served::new(Variant::Delta);
     served.envoy.open();
     served.give(&[cluster("a", "")]);
@@ -101,7 +101,7 @@ fn a_changed_cluster_is_taken_when_its_endpoints_have_come() {
 }
 
 #[test]
-fn on_a_later_stream_it_says_what_it_has() {
+fn resumed_stream_sends_initial_versions_and_fresh_one_none() {
     let mut served = Served::new(Variant::Delta);
     served.envoy.open();
     served.give(&[cluster("a", "")]);

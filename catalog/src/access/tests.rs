@@ -95,7 +95,7 @@ fn these(names: &[&str]) -> Callers {
 }
 
 #[test]
-fn callers_include_those_who_are_among_them() {
+fn callers_include_their_subsets_and_anyone_includes_all() {
     assert!(these(&["a", "b"]).include(&these(&["a"])));
     assert!(!these(&["a"]).include(&these(&["a", "b"])));
     assert!(Callers::Anyone.include(&these(&["a"])) && Callers::Anyone.include(&Callers::Anyone));
@@ -105,7 +105,7 @@ fn callers_include_those_who_are_among_them() {
 }
 
 #[test]
-fn only_a_tcp_route_that_covers_the_port_lets_in() {
+fn tcp_access_requires_a_tcp_route_that_covers_the_port() {
     let callers = |specification: &MeshSpecification| {
         let all = accesses_of(specification, Mode::Strict, &TcpAccesses::default()).ports;
         let service: ServiceName = "warehouse".parse().unwrap();
@@ -122,7 +122,7 @@ fn only_a_tcp_route_that_covers_the_port_lets_in() {
 }
 
 #[test]
-fn a_withdrawal_is_counted_and_an_addition_is_not() {
+fn tcp_withdrawals_count_removed_callers_only() {
     let port = ServicePort::new("warehouse".parse().unwrap(), LEDGER);
     let steps: [(Option<Mode>, &[&str], u64); 7] = [
         (None, &["a"], 0),
@@ -141,7 +141,7 @@ fn a_withdrawal_is_counted_and_an_addition_is_not() {
 }
 
 #[test]
-fn a_port_that_comes_back_is_not_what_it_was() {
+fn readded_port_has_a_new_withdrawal_count() {
     let port = ServicePort::new("warehouse".parse().unwrap(), LEDGER);
     let step = |specification: &MeshSpecification, before: &TcpAccesses| {
         accesses_of(specification, Mode::Strict, before)

@@ -213,7 +213,7 @@ mod tests {
     use crate::way::Cited;
 
     #[test]
-    fn of_a_setting_that_says_several_things_any_that_differs_is_told() {
+    fn multi_value_setting_is_reported_if_any_value_differs() {
         let by = Cited {
             object: "upstream traffic setting `shop/near`".to_owned(),
             spot: Spot::new(&"p.toml".into(), "x", 0..1),

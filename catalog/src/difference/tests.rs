@@ -117,7 +117,7 @@ fn access(before: &Snapshot, after: &Snapshot) -> Vec<String> {
 }
 
 #[test]
-fn access_that_is_gained_and_lost_is_told_by_account_and_way() {
+fn gained_and_lost_access_is_listed_by_account() {
     let before = mesh(None, &[("anna", &["/a", "/b"]), ("ben", &["/a"])]);
     let after = mesh(None, &[("anna", &["/a", "/c"]), ("cleo", &["/a"])]);
     assert_eq!(
@@ -133,7 +133,7 @@ fn access_that_is_gained_and_lost_is_told_by_account_and_way() {
 }
 
 #[test]
-fn what_follows_from_a_wider_way_is_not_lost() {
+fn access_implied_by_a_wider_grant_is_not_reported_as_lost() {
     let before = mesh(None, &[("anna", &["/a"]), ("ben", &["/a"])]);
     let wider = mesh(None, &[("anna", &["*"]), ("ben", &["/a"])]);
     assert_eq!(access(&before, &wider), ["+ default/anna: every request"]);
@@ -162,7 +162,7 @@ fn changed(mesh: &Snapshot, change: impl Fn(&mut Service)) -> Snapshot {
 }
 
 #[test]
-fn who_may_not_know_of_a_private_service_loses_it() {
+fn private_service_removes_access_of_other_namespaces() {
     let private = |mesh: &Snapshot| changed(mesh, |store| store.visibility = Visibility::Private);
     let strict = mesh(None, &[("anna", &["/a"]), ("office/cleo", &["/a"])]);
     assert_eq!(access(&strict, &private(&strict)), ["- office/cleo: any method on `/a`"]);
@@ -181,7 +181,7 @@ fn who_may_not_know_of_a_private_service_loses_it() {
 }
 
 #[test]
-fn what_becomes_of_escaped_slashes_is_told() {
+fn escaped_slashes_change_is_reported() {
     let before = mesh(None, &[("anna", &["/a"])]);
     let after = changed(&before, |store| store.escaped_slashes = EscapedSlashes::Keep);
     let difference = Difference::between(&before, &after);
@@ -189,7 +189,7 @@ fn what_becomes_of_escaped_slashes_is_told() {
 }
 
 #[test]
-fn another_max_connection_duration_is_shown() {
+fn max_connection_duration_change_is_reported() {
     let before = mesh(None, &[("anna", &["/a"])]);
     let hour = std::time::Duration::from_secs(3600);
     let after = changed(&before, |store| store.max_connection_duration = Some(hour));
@@ -198,7 +198,7 @@ fn another_max_connection_duration_is_shown() {
 }
 
 #[test]
-fn a_service_that_is_drained_is_told() {
+fn drained_service_is_reported_without_access_changes() {
     let active = mesh(None, &[("anna", &["/a"])]);
     let drained = changed(&active, |store| store.drained = true);
     let details = |from, to| Difference::between(from, to).services[0].details.clone();
@@ -211,7 +211,7 @@ fn a_service_that_is_drained_is_told() {
 }
 
 #[test]
-fn a_part_of_a_service_is_told_with_the_service() {
+fn subset_access_change_is_reported_with_its_service() {
     let with_part = |mesh: &Snapshot| {
         changed(mesh, |store| {
             let labels = [("v", "1")].into_iter().collect();
@@ -229,7 +229,7 @@ fn a_part_of_a_service_is_told_with_the_service() {
 }
 
 #[test]
-fn a_further_method_is_gained_alone() {
+fn only_added_or_removed_methods_are_reported() {
     let before = mesh_by(&["GET"], None, &[("anna", &["/a"])]);
     let after = mesh_by(&["PUT", "GET", "POST"], None, &[("anna", &["/a"])]);
     assert_eq!(access(&before, &after), ["+ default/anna: POST, PUT on `/a`"]);
@@ -243,7 +243,7 @@ fn a_further_method_is_gained_alone() {
 }
 
 #[test]
-fn services_are_told_with_what_of_them_changes() {
+fn changed_service_is_reported_with_changed_details_only() {
     let (before, after) = (mesh(None, &[]), mesh(Some(Mode::Permissive), &[]));
     let services = Difference::between(&before, &after).services;
     let [only] = &services[..] else { panic!("{services:?}") };
@@ -254,7 +254,7 @@ fn services_are_told_with_what_of_them_changes() {
 }
 
 #[test]
-fn a_mode_that_comes_from_elsewhere_is_told_of_the_services_that_have_it() {
+fn namespace_mode_change_is_reported_for_inheriting_services() {
     let before = mesh(Some(Mode::Strict), &[]);
     let in_namespace = |mode, of_service| {
         let after = mesh(of_service, &[]);
@@ -280,7 +280,7 @@ fn a_mode_that_comes_from_elsewhere_is_told_of_the_services_that_have_it() {
 }
 
 #[test]
-fn the_mode_that_lets_all_in_is_told() {
+fn access_gained_by_mode_names_the_mode() {
     let strict = mesh(None, &[]);
     for mode in [Mode::Permissive, Mode::Audit] {
         let access = Difference::between(&strict, &mesh(Some(mode), &[])).access;
@@ -292,7 +292,7 @@ fn the_mode_that_lets_all_in_is_told() {
 }
 
 #[test]
-fn twenty_thousand_ways_of_one_account_are_compared_quickly() {
+fn twenty_thousand_paths_of_one_account_are_compared() {
     let paths: Vec<_> = (0..20_000).map(|n| format!("/{n}")).collect();
     let mut paths: Vec<_> = paths.iter().map(String::as_str).collect();
     let before = mesh_by(&["GET", "PUT"], None, &[("anna", &paths)]);
@@ -310,7 +310,7 @@ fn twenty_thousand_ways_of_one_account_are_compared_quickly() {
 }
 
 #[test]
-fn who_comes_to_be_let_in_from_outside_is_told_and_in_which_ways() {
+fn ingress_backend_change_is_reported_with_entry_and_sources() {
     let with = |source: IngressSource| {
         let port = ServicePort::new("store".parse().unwrap(), 80);
         let policy = IngressBackend {

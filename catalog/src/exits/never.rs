@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_never_called_is_named_by_its_ranges() {
+    fn never_called_addresses_have_the_expected_ranges() {
         let named: Vec<_> = never_called().map(|(range, _)| range.to_string()).collect();
         let expected = [
             "0.0.0.0/8",

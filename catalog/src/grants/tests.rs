@@ -176,7 +176,7 @@ fn of(accounts: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_binding_is_its_account_and_its_identities() {
+fn identity_binding_resolves_to_its_account_and_identities() {
     let identity = |text: &str| BoundIdentity { id: SpiffeId::new(text).unwrap(), spot: spot() };
     let mut place = Place::new(IdentityBinding {
         account: Some("shop/buyer".parse().unwrap()),
@@ -194,7 +194,7 @@ fn a_binding_is_its_account_and_its_identities() {
 }
 
 #[test]
-fn labels_bind_an_account_all_of_whose_endpoints_have_them() {
+fn label_binding_needs_labels_on_all_endpoints_of_the_account() {
     let role = [("role", "batch")];
     let other = [("role", "web"), ("zone", "a")];
     let mut place =
@@ -260,7 +260,7 @@ fn consul_labels_neither_add_nor_remove_a_grant_unless_trusted() {
 }
 
 #[test]
-fn tag_joined_labels_never_count_in_a_binding() {
+fn labels_of_consul_tag_endpoints_never_count_in_a_binding() {
     let mut place = Place::new(batch_binding());
     place.binding.trusted_providers = BTreeSet::from([Provider::Consul, Provider::Azure]);
     let tagged = |last, words: &[_]| {
@@ -277,7 +277,7 @@ fn tag_joined_labels_never_count_in_a_binding() {
 }
 
 #[test]
-fn trusted_labels_count_where_an_untrusted_provider_has_precedence() {
+fn trusted_labels_count_despite_untrusted_provider_precedence() {
     let mut place = Place::new(batch_binding());
     place.binding.trusted_providers = BTreeSet::from([Provider::Azure]);
     place.records = vec![record(1, "shop/v1", &[])];
@@ -295,7 +295,7 @@ fn trusted_labels_count_where_an_untrusted_provider_has_precedence() {
 }
 
 #[test]
-fn grants_follow_endpoints_where_a_binding_selects_by_them_and_are_shared_otherwise() {
+fn label_binding_grants_follow_endpoints_and_are_else_shared() {
     let role = [("role", "batch")];
     let mut place =
         Place::new(IdentityBinding { endpoint_labels: Some(labels(&role)), ..binding("callers") });
@@ -344,7 +344,7 @@ fn place() -> impl Strategy<Value = Place> {
 
 proptest! {
     #[test]
-    fn grants_that_follow_are_as_from_nothing(first in place(), steps in vec((place(), 0..4_u8), 1..6)) {
+    fn revised_grants_equal_grants_assembled_from_scratch(first in place(), steps in vec((place(), 0..4_u8), 1..6)) {
         let mut place = first;
         let mut specification = place.specification();
         let mut snapshot = place.snapshot();
@@ -368,7 +368,7 @@ proptest! {
 }
 
 #[test]
-fn grants_are_found_by_either_end_and_between_two_accounts() {
+fn grants_are_found_by_source_destination_or_both() {
     let account = |text: &str| text.parse::<ServiceAccount>().unwrap();
     let grant = |target: &str, destinations: &[&str], sources: &[&str]| {
         let target = TrafficTarget {

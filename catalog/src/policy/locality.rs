@@ -190,7 +190,7 @@ mod tests {
     const PLACES: [&str; 6] = ["eu/1/a", "eu/1/b", "eu/2", "us/1", "us/2", ""];
 
     #[test]
-    fn the_nearest_come_first_and_then_by_steps_the_rest() {
+    fn prefer_local_orders_localities_by_distance() {
         let prefer = |near| LocalitySetting { prefer_local: Some(near), ..Default::default() };
         let zone = prefer(Nearness::Zone);
         assert_eq!(
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn failover_says_what_of_the_equally_far_comes_first() {
+    fn failover_orders_equally_distant_localities() {
         let setting = LocalitySetting {
             prefer_local: Some(Nearness::Zone),
             failover: vec![
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_distribution_comes_before_what_it_does_not_name() {
+    fn distributed_localities_precede_unlisted_ones() {
         let setting = LocalitySetting {
             prefer_local: Some(Nearness::Region),
             failover: vec![failover("", &["us"])],
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_hold_whatever_the_weights_are() {
+    fn distribution_shares_hold_for_extreme_weights() {
         let setting = LocalitySetting {
             distribute: vec![distribution("", &[("eu", 1), ("us", 99)])],
             ..Default::default()

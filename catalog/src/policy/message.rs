@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_whole_segments() {
+    fn prefix_rewrite_matches_whole_path_segments() {
         for (change, path, made) in [
             (prefix("/a", "/b"), "/a", "/b"),
             (prefix("/a", "/b"), "/a/", "/b/"),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_expression_matches_at_the_beginning_is_replaced_once() {
+    fn regex_rewrite_replaces_once_at_the_beginning_of_the_path() {
         for (change, path, made) in [
             (regex("/v1/", "/v2/"), "/v1/v1/x", "/v2/v1/x"),
             (regex("/v1/", "/v2/"), "/x/v1/", "/x/v1/"),

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_local_port_stands_for_a_host_or_an_address() {
+    fn host_upstream_parses_host_or_address_with_local_port() {
         for (text, authority) in [
             ("api.example.com:443=14443", "api.example.com:443"),
             ("10.1.2.3:5432=15432", "10.1.2.3:5432"),

@@ -150,7 +150,7 @@ fn behind(snapshot: &Snapshot, record: &JoinRecord, service: &str) -> Vec<(u16, 
 }
 
 #[test]
-fn only_a_proxy_with_the_port_in_force_is_dialled() {
+fn proxy_is_called_only_after_it_acked_the_port() {
     let here = endpoint("10.0.0.1", None, 1);
     let ready = [record(1, "10.0.0.1", "store", true)];
     assert_eq!(dialled(&assemble(vec![here.clone()], &ready)), [("10.0.0.1:15003".to_owned(), 1)]);
@@ -161,7 +161,7 @@ fn only_a_proxy_with_the_port_in_force_is_dialled() {
 }
 
 #[test]
-fn two_proxies_of_one_machine_make_no_participant_unless_the_provider_names_one() {
+fn two_proxies_at_one_address_need_a_provider_that_names_one() {
     let mut records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", true)];
     records[1].mesh_address.set_port(16003);
     let here = endpoint("10.0.0.1", None, 1);
@@ -173,7 +173,7 @@ fn two_proxies_of_one_machine_make_no_participant_unless_the_provider_names_one(
 }
 
 #[test]
-fn endpoints_behind_one_proxy_are_dialled_once_with_the_sum_of_their_weights() {
+fn endpoints_of_one_proxy_are_called_once_with_summed_weight() {
     let records = [record(1, "10.0.0.1", "store", true)];
     let two = vec![endpoint("10.0.0.1", Some(8081), 2), endpoint("10.0.0.1", None, 3)];
     let snapshot = assemble(two, &records);
@@ -184,7 +184,7 @@ fn endpoints_behind_one_proxy_are_dialled_once_with_the_sum_of_their_weights() {
 }
 
 #[test]
-fn a_proxy_that_joined_again_at_its_address_takes_nothing_from_the_one_that_runs() {
+fn reenrolled_proxy_neither_replaces_nor_doubles_a_running_one() {
     let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", false)];
     let listed = || endpoint("10.0.0.1", None, 3);
     let snapshot = assemble(vec![listed()], &records);
@@ -200,7 +200,7 @@ fn a_proxy_that_joined_again_at_its_address_takes_nothing_from_the_one_that_runs
 }
 
 #[test]
-fn in_permissive_mode_what_takes_no_part_is_called_in_plaintext() {
+fn permissive_mode_calls_non_participants_in_plaintext() {
     let found = || {
         vec![
             endpoint("10.0.0.1", None, 2),
@@ -240,7 +240,7 @@ fn in_permissive_mode_what_takes_no_part_is_called_in_plaintext() {
 }
 
 #[test]
-fn where_a_proxy_was_revoked_nobody_is_called_until_another_has_joined() {
+fn revoked_proxy_address_is_not_called_until_reenrollment() {
     let listed = || endpoint("10.0.0.1", None, 1);
     let mut gone = record(1, "10.0.0.1", "store", false);
     gone.revoked = Some(Revocation { at: Timestamp::UNIX_EPOCH, reason: None });
@@ -263,7 +263,7 @@ fn where_a_proxy_was_revoked_nobody_is_called_until_another_has_joined() {
 }
 
 #[test]
-fn who_is_there_is_another_question_than_how_far_each_has_come() {
+fn membership_comparison_ignores_participation() {
     let records = |participates: bool, ids: &[u128]| -> Records {
         let record = |id: &u128| Arc::new(record(*id, "10.0.0.1", "store", participates));
         ids.iter().map(record).map(|record| (record.id, record)).collect()
@@ -276,7 +276,7 @@ fn who_is_there_is_another_question_than_how_far_each_has_come() {
 }
 
 #[test]
-fn a_list_of_endpoints_that_changes_leaves_alone_what_follows_from_policy() {
+fn static_endpoint_change_reuses_tcp_accesses() {
     let mut service = service("store");
     service.ports[0].protocol = Protocol::Tcp;
     let Endpoint { address, port, weight, labels, .. } = endpoint("10.0.0.1", None, 1);
@@ -314,7 +314,7 @@ fn a_list_of_endpoints_that_changes_leaves_alone_what_follows_from_policy() {
 }
 
 #[test]
-fn the_mode_of_a_namespace_is_that_of_its_services_which_say_none() {
+fn service_without_mode_inherits_the_namespace_mode() {
     let before = assemble(vec![endpoint("10.0.0.1", None, 1)], &[]);
     assert_eq!(dialled(&before), []);
     let in_mode = |mode| {

@@ -115,7 +115,7 @@ fn service(text: &str) -> Service {
 }
 
 #[test]
-fn conditional_splits_come_first_by_name_and_the_service_itself_last() {
+fn conditional_splits_precede_the_service_itself_in_name_order() {
     let mesh = Mesh::new(&["a", "b", "c"]).split("2-second", "a", &["m0"], &[("b", 1)]).split(
         "1-first",
         "a",
@@ -132,14 +132,14 @@ fn conditional_splits_come_first_by_name_and_the_service_itself_last() {
 }
 
 #[test]
-fn the_service_itself_as_its_own_backend_is_what_runs_as_it() {
+fn service_as_its_own_backend_is_not_a_cycle() {
     let mesh = Mesh::new(&["a", "b"]).split("s", "a", &[], &[("a", 1), ("b", 1)]);
     assert_eq!(mesh.ways("a", 80), [" → a 1, b 1"]);
     assert!(mesh.splits().circles().is_empty());
 }
 
 #[test]
-fn nested_splits_multiply_with_their_conditions() {
+fn nested_splits_multiply_weights_and_combine_conditions() {
     let mesh = Mesh::new(&["a", "b", "c", "d"])
         .split("a", "a", &["m0"], &[("b", 3), ("c", 1)])
         .split("b", "b", &["m1"], &[("d", 1)])
@@ -148,7 +148,7 @@ fn nested_splits_multiply_with_their_conditions() {
 }
 
 #[test]
-fn a_condition_that_was_asked_already_is_not_asked_again() {
+fn repeated_condition_is_evaluated_once() {
     let mesh = Mesh::new(&["a", "b", "c"])
         .split("a", "a", &["m0"], &[("b", 1), ("a", 1)])
         .split("b", "b", &["m0"], &[("c", 1)])
@@ -157,7 +157,7 @@ fn a_condition_that_was_asked_already_is_not_asked_again() {
 }
 
 #[test]
-fn backends_that_ask_for_the_same_make_no_ways_that_nobody_goes() {
+fn equal_conditions_of_backends_make_no_unreachable_routes() {
     let mesh = Mesh::new(&["a", "b", "c", "d"])
         .split("a", "a", &[], &[("b", 1), ("c", 3)])
         .split("b", "b", &["m0"], &[("d", 1)])
@@ -166,7 +166,7 @@ fn backends_that_ask_for_the_same_make_no_ways_that_nobody_goes() {
 }
 
 #[test]
-fn what_always_holds_is_no_condition() {
+fn match_without_criteria_makes_its_split_unconditional() {
     let mut mesh = Mesh::new(&["a", "b", "c"]).split("1", "a", &["m0"], &[("b", 1)]).split(
         "2",
         "a",
@@ -178,7 +178,7 @@ fn what_always_holds_is_no_condition() {
 }
 
 #[test]
-fn who_is_not_there_gets_nothing_until_they_are() {
+fn missing_backend_gets_no_share_until_it_exists() {
     let mut mesh = Mesh::new(&["a", "b"])
         .split("a", "a", &[], &[("b", 1), ("c", 3), ("d", 0)])
         .split("c", "c", &[], &[("gone", 1)]);
@@ -195,7 +195,7 @@ fn who_is_not_there_gets_nothing_until_they_are() {
 }
 
 #[test]
-fn a_circle_is_found_once_and_leads_nowhere() {
+fn split_cycle_is_found_once_and_gets_no_traffic() {
     let mesh = Mesh::new(&["a", "b", "c"])
         .split("a", "a", &[], &[("b", 1)])
         .split("b", "b", &["m0"], &[("c", 1)])
@@ -211,7 +211,7 @@ fn a_circle_is_found_once_and_leads_nowhere() {
 }
 
 #[test]
-fn of_one_service_no_ways_are_looked_at_but_those_behind_it() {
+fn routes_of_one_service_cover_only_splits_reachable_from_it() {
     let mesh = Mesh::new(&["a", "b", "c", "d"])
         .split("a", "a", &[], &[("b", 1), ("c", 1)])
         .split("b", "b", &[], &[("d", 1)])
@@ -227,7 +227,7 @@ fn of_one_service_no_ways_are_looked_at_but_those_behind_it() {
 }
 
 #[test]
-fn a_chain_of_ten_thousand_splits_is_followed() {
+fn chain_of_ten_thousand_splits_is_resolved() {
     let names: Vec<_> = (0..10_000).map(|n| format!("s{n}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let mesh = Mesh::new(&names);
@@ -238,7 +238,7 @@ fn a_chain_of_ten_thousand_splits_is_followed() {
 }
 
 #[test]
-fn conditions_that_multiply_without_end_are_too_many_and_told_where_that_begins() {
+fn too_many_conditions_are_reported_at_the_causing_split() {
     let mut mesh = Mesh::new(&["top", "a", "b"]).split("top", "top", &[], &[("a", 1)]);
     let many: Vec<String> = (0..MOST_WAYS).map(|n| format!("x{n}")).collect();
     mesh.group.matches = many.iter().map(|name| http_match(name)).collect();
@@ -318,7 +318,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn every_request_goes_where_choosing_at_each_split_would_send_it(
+    fn resolved_routes_equal_choosing_a_backend_at_each_split(
         mesh in mesh(),
         holds in 0..16_usize,
     ) {

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_stay_as_they_are_written_where_nothing_is_nested() {
+    fn weights_without_nesting_stay_unchanged() {
         assert_eq!(
             multiplied(&[(1000, &[("a", 1)]), (500, &[("b", 1)])]),
             [("a", 1000), ("b", 500)]
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_of_weights_are_exact_and_one_who_is_named_twice_has_both_shares() {
+    fn nested_weights_multiply_exactly_and_duplicates_add_up() {
         // A third of three quarters, two thirds of them, and a quarter.
         let parts: [(u32, &[_]); 2] = [(3, &[("a", 1), ("b", 2)]), (1, &[("b", 1)])];
         assert_eq!(multiplied(&parts), [("a", 3), ("b", 9)]);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_common_divisor_is_taken_out_before_anything_is_rounded() {
+    fn common_divisor_is_removed_before_rounding() {
         let half = 1 << 30;
         let parts: [(u32, &[_]); 2] =
             [(half, &[("a", half), ("b", half)]), (half, &[("c", half), ("d", half)])];
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_rounded_and_nobody_with_a_weight_is_lost() {
+    fn overflowing_weights_are_rounded_and_none_becomes_zero() {
         // Sums without a common divisor, whose product has more than 128 bits.
         let primes = [4_294_967_291, 4_294_967_279, 4_294_967_231, 4_294_967_197, 4_294_967_189];
         let inner: Vec<_> = primes.iter().map(|sum| [(*sum, 1), (sum - 1, sum - 1)]).collect();

@@ -131,7 +131,7 @@ mod tests {
 
     // What Envoy 1.40 made of each.
     #[test]
-    fn a_path_is_what_envoy_makes_of_it() {
+    fn normalized_path_equals_that_of_envoy() {
         for (asked, made) in [
             ("/", "/"),
             ("/a/../b", "/b"),
@@ -180,7 +180,7 @@ mod tests {
 
     // What Envoy 1.40 made of each.
     #[test]
-    fn a_kept_escaped_slash_is_no_slash() {
+    fn kept_escaped_slash_is_not_a_path_separator() {
         for (asked, made) in [
             ("/a%2Fb", "/a%2Fb"),
             ("/a%5cb/../c", "/c"),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_is_not_judged() {
+    fn invalid_path_is_reported_as_a_problem() {
         for bad in ["", "a", "*", "http://a/b", "/a b", "/a%", "/a%2", "/a%zz", "/\u{e9}", "?a"] {
             assert!(problem(bad).is_some(), "{bad}");
         }

@@ -164,7 +164,7 @@ fn ask(caller: &str, to: &str, request: Option<Request>) -> Verdict {
 }
 
 #[test]
-fn a_request_is_let_through_by_the_rule_that_it_meets() {
+fn request_is_allowed_by_the_matching_rule() {
     let verdict = ask("buyer", "v1", Some(get("/x/../books//1?page=2", "gold")));
     assert_eq!(verdict.answer, Answer::Allowed);
     assert_eq!(verdict.compared_path.as_deref(), Some("/books/1"));
@@ -177,7 +177,7 @@ fn a_request_is_let_through_by_the_rule_that_it_meets() {
 }
 
 #[test]
-fn what_does_not_hold_is_told_each_by_itself() {
+fn denied_request_lists_each_mismatch() {
     let request = Request { method: "POST".to_owned(), path: "/shelf".to_owned(), headers: vec![] };
     let verdict = ask("buyer", "v1", Some(request));
     assert_eq!(verdict.answer, Answer::Denied);
@@ -203,7 +203,7 @@ fn what_does_not_hold_is_told_each_by_itself() {
 }
 
 #[test]
-fn who_is_not_named_is_told_who_is() {
+fn caller_without_grant_gets_the_list_of_allowed_callers() {
     let verdict = ask("cook", "v1", Some(get("/books/1", "gold")));
     assert!(!verdict.known);
     let only = &verdict.destinations[0];
@@ -213,7 +213,7 @@ fn who_is_not_named_is_told_who_is() {
 }
 
 #[test]
-fn escaped_slashes_are_for_those_who_keep_them() {
+fn escaped_slash_passes_only_services_that_keep_it() {
     let keep = |names: &[&str]| {
         let mut specification = mesh();
         for name in names {
@@ -250,7 +250,7 @@ fn escaped_slashes_are_for_those_who_keep_them() {
 }
 
 #[test]
-fn calls_of_a_split_are_judged_where_they_go() {
+fn split_calls_are_authorized_per_backend() {
     let verdict = ask("buyer", "store", Some(get("/books/1", "silver")));
     assert_eq!((&verdict.answer, verdict.known), (&Answer::InPart, true));
     let told: Vec<_> = verdict
@@ -315,7 +315,7 @@ fn conditional() -> MeshSpecification {
 }
 
 #[test]
-fn a_request_goes_where_its_conditions_lead_through_splits_behind_splits() {
+fn nested_split_conditions_select_the_backends() {
     let snapshot = snapshot(conditional());
     let ask = |request| {
         verdict(&snapshot, &question("buyer", "store", request), Sight::PolicyAlone).unwrap()
@@ -347,7 +347,7 @@ fn a_request_goes_where_its_conditions_lead_through_splits_behind_splits() {
 }
 
 #[test]
-fn a_private_service_is_for_its_own_namespace_whatever_else_is_said() {
+fn private_service_denies_other_namespaces_despite_grants() {
     for mode in [Mode::Strict, Mode::Permissive] {
         let mut mesh = mesh();
         let private = |service: Service| Service {
@@ -384,7 +384,7 @@ fn a_private_service_is_for_its_own_namespace_whatever_else_is_said() {
 }
 
 #[test]
-fn a_part_of_a_service_is_judged_as_the_service() {
+fn subset_is_authorized_as_its_service() {
     let mut mesh = mesh();
     let labels = [("version", "1")].into_iter().collect();
     let part = Service {
@@ -402,7 +402,7 @@ fn a_part_of_a_service_is_judged_as_the_service() {
 }
 
 #[test]
-fn a_drained_service_may_be_called_and_has_no_endpoint() {
+fn drained_service_is_allowed_and_has_no_endpoint() {
     let mut mesh = mesh();
     let drained = Service { drained: true, ..service("v1", &HTTP) };
     mesh.services.insert(drained.name.clone(), Arc::new(drained));
@@ -417,7 +417,7 @@ fn a_drained_service_may_be_called_and_has_no_endpoint() {
 }
 
 #[test]
-fn an_external_service_is_judged_by_the_callers_own_proxy() {
+fn external_service_access_is_enforced_by_the_caller_proxy() {
     let mut mesh = mesh();
     let outside = |hostname: &str, resolution| Service {
         external: Some(External { hostname: Some(Hostname::new(hostname).unwrap()), resolution }),
@@ -460,7 +460,7 @@ fn an_external_service_is_judged_by_the_callers_own_proxy() {
 }
 
 #[test]
-fn tcp_is_judged_by_port_and_without_requests() {
+fn tcp_verdict_depends_on_the_port_and_accepts_no_request() {
     let snapshot = snapshot(mesh());
     let ask = |port, request| {
         let question = Question { port, ..question("cook", "ledger", request) };
@@ -476,7 +476,7 @@ fn tcp_is_judged_by_port_and_without_requests() {
 }
 
 #[test]
-fn on_tcp_a_verdict_is_what_is_asked_in_the_handshake() {
+fn tcp_verdict_equals_the_caller_list_of_the_handshake() {
     let mut mesh = mesh();
     let mut open = service("open", &[(3306, Protocol::Tcp)]);
     open.mode = Some(Mode::Permissive);
@@ -502,7 +502,7 @@ fn on_tcp_a_verdict_is_what_is_asked_in_the_handshake() {
 }
 
 #[test]
-fn without_a_request_all_ways_are_told() {
+fn verdict_without_request_covers_all_allowed_traffic() {
     let verdict = ask("buyer", "v1", None);
     assert_eq!(verdict.answer, Answer::Allowed);
     assert_eq!(verdict.destinations[0].judgement.by.len(), 1);
@@ -510,7 +510,7 @@ fn without_a_request_all_ways_are_told() {
 }
 
 #[test]
-fn in_permissive_mode_targets_are_not_looked_at() {
+fn permissive_mode_ignores_traffic_targets() {
     let mut mesh = mesh();
     let mut v2 = service("v2", &[(80, Protocol::Http)]);
     v2.mode = Some(Mode::Permissive);
@@ -524,7 +524,7 @@ fn in_permissive_mode_targets_are_not_looked_at() {
 }
 
 #[test]
-fn in_audit_all_pass_and_it_is_told_whom_strict_would_deny() {
+fn audit_mode_allows_all_and_reports_strict_denials() {
     let mut mesh = mesh();
     let mut v1 = service("v1", &HTTP);
     v1.mode = Some(Mode::Audit);
@@ -543,7 +543,7 @@ fn in_audit_all_pass_and_it_is_told_whom_strict_would_deny() {
 }
 
 #[test]
-fn private_backends_have_no_share_of_what_others_call() {
+fn private_backends_have_no_share_for_other_namespaces() {
     let mut mesh = mesh();
     for of in ["v1", "store"] {
         let mut service = service(of, &HTTP);
@@ -573,7 +573,7 @@ fn private_backends_have_no_share_of_what_others_call() {
 }
 
 #[test]
-fn names_that_policy_does_not_know_have_no_verdict() {
+fn unknown_account_service_or_port_is_a_question_error() {
     let snapshot = snapshot(mesh());
     let ask = |question| verdict(&snapshot, &question, Sight::Mesh).unwrap_err();
     let unknown = ask(question("byer", "v1", None));

@@ -10,7 +10,7 @@ fn years(n: i64) -> SignedDuration {
 }
 
 #[test]
-fn an_authority_is_the_same_after_a_restart() {
+fn authority_is_unchanged_after_a_restart() {
     let store = MemoryStore::default();
     let first = Authority::open(&store, &trust_domain(), now()).unwrap();
     let kept = store.kept().authority.clone().unwrap();
@@ -22,7 +22,7 @@ fn an_authority_is_the_same_after_a_restart() {
 }
 
 #[test]
-fn root_and_intermediate_are_what_peers_expect_of_authorities() {
+fn root_and_intermediate_have_the_required_extensions() {
     let authority = authority();
     let pems = [authority.trust_bundle().roots, authority.intermediate().to_owned()];
     let ders = pems.each_ref().map(|pem| leaf(pem));
@@ -50,7 +50,7 @@ fn root_and_intermediate_are_what_peers_expect_of_authorities() {
 }
 
 #[test]
-fn the_intermediate_is_replaced_below_the_same_root_when_a_third_is_left() {
+fn intermediate_is_renewed_under_same_root_at_a_third_left() {
     let store = MemoryStore::default();
     let mut authority = Authority::open(&store, &trust_domain(), now()).unwrap();
     let (bundle, intermediate) = (authority.trust_bundle(), authority.intermediate().to_owned());
@@ -77,7 +77,7 @@ fn the_intermediate_is_replaced_below_the_same_root_when_a_third_is_left() {
 }
 
 #[test]
-fn nothing_is_used_that_is_not_kept() {
+fn authority_that_cannot_be_stored_is_not_used() {
     let store = MemoryStore::default();
     store.kept().authority_refused = true;
     let error = Authority::open(&store, &trust_domain(), now()).unwrap_err();
@@ -85,7 +85,7 @@ fn nothing_is_used_that_is_not_kept() {
 }
 
 #[test]
-fn material_of_another_mesh_or_that_does_not_fit_together_is_refused() {
+fn foreign_or_inconsistent_authority_is_rejected() {
     let (store, other) = (MemoryStore::default(), MemoryStore::default());
     Authority::open(&store, &trust_domain(), now()).unwrap();
     Authority::open(&other, &trust_domain(), now()).unwrap();
@@ -111,7 +111,7 @@ fn material_of_another_mesh_or_that_does_not_fit_together_is_refused() {
 }
 
 #[test]
-fn everything_that_a_fast_clock_makes_is_valid_for_right_clocks() {
+fn certificates_from_a_fast_clock_are_valid_for_right_clocks() {
     let (store, ahead) = (MemoryStore::default(), now() + SignedDuration::from_hours(72));
     let authority = Authority::open(&store, &trust_domain(), ahead).unwrap();
     for pem in [&authority.trust_bundle().roots, authority.intermediate()] {
@@ -141,7 +141,7 @@ pub(super) fn with_intermediate_from(begins: Timestamp) -> MemoryStore {
 }
 
 #[test]
-fn intermediate_not_yet_valid_is_replaced_by_one_that_is() {
+fn not_yet_valid_intermediate_is_replaced() {
     let ahead = now() + SignedDuration::from_hours(72);
     let store = with_intermediate_from(ahead);
     let mut authority = Authority::open(&store, &trust_domain(), ahead).unwrap();

@@ -67,7 +67,7 @@ fn key_identifier(
 }
 
 #[test]
-fn each_kind_of_certificate_has_its_own_identity_and_uses() {
+fn each_certificate_kind_has_its_own_identity_and_usage() {
     let authority = authority();
     let service = authority.issue_service_certificate(&account(), DAY, now()).unwrap();
     let uses =
@@ -87,7 +87,7 @@ fn each_kind_of_certificate_has_its_own_identity_and_uses() {
 }
 
 #[test]
-fn what_is_said_of_a_certificate_is_what_it_says() {
+fn certificate_metadata_matches_the_certificate() {
     let authority = authority();
     let service = authority.issue_service_certificate(&account(), DAY, now()).unwrap();
     let der = leaf(&service.chain);
@@ -105,7 +105,7 @@ fn what_is_said_of_a_certificate_is_what_it_says() {
 }
 
 #[test]
-fn lifetimes_of_service_certificates_are_spread_and_renewed_at_two_thirds() {
+fn service_certificate_lifetimes_vary_and_renew_at_two_thirds() {
     let authority = authority();
     let now = now();
     let mut lifetimes = BTreeSet::new();
@@ -126,7 +126,7 @@ fn lifetimes_of_service_certificates_are_spread_and_renewed_at_two_thirds() {
 }
 
 #[test]
-fn a_proxy_certificate_takes_nothing_from_the_request_but_its_key() {
+fn proxy_certificate_uses_only_the_key_of_its_csr() {
     let authority = authority();
     let key = crate::profile::new_key().unwrap();
     let mut wish = CertificateParams::new(vec!["evil.example".to_owned()]).unwrap();
@@ -147,7 +147,7 @@ fn a_proxy_certificate_takes_nothing_from_the_request_but_its_key() {
 }
 
 #[test]
-fn a_long_name_leaves_the_common_name_to_the_uuid() {
+fn long_service_name_reduces_common_name_to_uuid() {
     let authority = authority();
     let (_, csr) = generate_proxy_key_and_csr().unwrap();
     // With the UUID and two dots, 26 characters are 64.
@@ -163,7 +163,7 @@ fn a_long_name_leaves_the_common_name_to_the_uuid() {
 }
 
 #[test]
-fn a_request_that_its_key_did_not_sign_is_refused() {
+fn forged_or_malformed_csr_is_rejected() {
     let (_, csr) = generate_proxy_key_and_csr().unwrap();
     // The last line of base64 holds nothing but signature.
     let last = csr.trim_end().rfind('\n').and_then(|end| csr[..end].rfind('\n')).unwrap() + 1;
@@ -186,14 +186,14 @@ fn a_request_that_its_key_did_not_sign_is_refused() {
 }
 
 #[test]
-fn a_proxy_without_a_service_gets_no_certificate() {
+fn proxy_without_a_service_gets_no_certificate() {
     let (_, csr) = generate_proxy_key_and_csr().unwrap();
     let error = authority().issue_proxy_certificate(&csr, proxy(), &[], DAY, now()).unwrap_err();
     assert!(matches!(error, IssueError::NoService), "{error}");
 }
 
 #[test]
-fn a_year_of_a_proxy_fits_into_the_intermediate_even_just_before_its_renewal() {
+fn proxy_lifetime_fits_the_intermediate_before_its_renewal() {
     let authority = authority();
     let (_, csr) = generate_proxy_key_and_csr().unwrap();
     let late = authority.intermediate_renew_at();

@@ -13,7 +13,7 @@ fn certificate_with(uris: &[&str]) -> CertificateDer<'static> {
 }
 
 #[test]
-fn a_proxy_is_known_by_its_certificate() {
+fn proxy_identity_is_read_from_its_certificate() {
     let authority = authority();
     let (_, csr) = generate_proxy_key_and_csr().unwrap();
     let identity = proxy_identity(&leaf(&proxy_certificate(&authority, &csr).chain)).unwrap();
@@ -22,7 +22,7 @@ fn a_proxy_is_known_by_its_certificate() {
 }
 
 #[test]
-fn certificates_of_services_and_of_the_control_plane_are_no_proxys() {
+fn service_and_control_plane_certificates_identify_no_proxy() {
     let authority = authority();
     let account = "shop/bookstore".parse().unwrap();
     let service = authority.issue_service_certificate(&account, DAY, now()).unwrap();
@@ -34,7 +34,7 @@ fn certificates_of_services_and_of_the_control_plane_are_no_proxys() {
 }
 
 #[test]
-fn anything_but_one_uri_of_a_proxy_is_refused() {
+fn certificate_without_exactly_one_proxy_uri_is_rejected() {
     let uri = format!("spiffe://mesh.internal/proxy/{UUID}/ns/shop/svc/bookstore");
     assert!(proxy_identity(&certificate_with(&[&uri])).is_ok());
     let refused = |uris: &[&str]| proxy_identity(&certificate_with(uris)).unwrap_err();

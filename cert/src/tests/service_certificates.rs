@@ -55,7 +55,7 @@ fn account(name: &str) -> ServiceAccount {
 }
 
 #[test]
-fn accounts_in_use_have_certificates_and_only_those() {
+fn only_accounts_in_use_have_certificates() {
     let mut mesh = Mesh::new();
     assert!(mesh.certificates.current().is_empty());
     assert_eq!(next_renewal(&mesh.certificates), None);
@@ -71,7 +71,7 @@ fn accounts_in_use_have_certificates_and_only_those() {
 }
 
 #[test]
-fn a_restart_keeps_the_certificates() {
+fn restart_keeps_the_certificates() {
     let mut mesh = Mesh::new();
     mesh.ensure(&["a", "b"], 0);
     let before = mesh.certificates.current();
@@ -81,7 +81,7 @@ fn a_restart_keeps_the_certificates() {
 }
 
 #[test]
-fn a_certificate_is_renewed_when_two_thirds_of_its_life_are_over() {
+fn certificate_is_renewed_after_two_thirds_of_its_life() {
     let mut mesh = Mesh::new();
     mesh.ensure(&["a"], 0);
     let first = mesh.serial("a");
@@ -96,7 +96,7 @@ fn a_certificate_is_renewed_when_two_thirds_of_its_life_are_over() {
 }
 
 #[test]
-fn an_account_that_cannot_be_renewed_keeps_its_certificate_and_the_others_go_on() {
+fn failed_renewal_keeps_certificate_and_spares_other_accounts() {
     let mut mesh = Mesh::new();
     mesh.ensure(&["a", "b"], 0);
     let (a, b) = (mesh.serial("a"), mesh.serial("b"));
@@ -114,7 +114,7 @@ fn an_account_that_cannot_be_renewed_keeps_its_certificate_and_the_others_go_on(
 }
 
 #[test]
-fn a_certificate_that_is_not_kept_is_not_published() {
+fn certificate_that_cannot_be_stored_is_not_published() {
     let mut mesh = Mesh::new();
     mesh.store.kept().refused = Some(account("a"));
     let accounts = [account("a")].into();
@@ -126,7 +126,7 @@ fn a_certificate_that_is_not_kept_is_not_published() {
 }
 
 #[test]
-fn what_a_peer_would_refuse_is_replaced_before_it_is_published() {
+fn certificate_invalid_for_peers_is_replaced_before_publishing() {
     let mut mesh = Mesh::new();
     mesh.ensure(&["a", "b"], 0);
     let kept = mesh.store.kept().certificates.clone();
@@ -167,7 +167,7 @@ fn certificate_issued_by_a_fast_clock_is_valid_for_right_clocks() {
 }
 
 #[test]
-fn certificate_of_the_future_is_replaced_once_the_clock_is_steady() {
+fn future_certificate_is_replaced_once_the_clock_is_steady() {
     let mut mesh = Mesh::new();
     mesh.ensure(&["a"], 72);
     let serial = mesh.serial("a");
@@ -201,7 +201,7 @@ fn certificate_not_yet_valid_is_published_by_a_slow_clock() {
 }
 
 #[test]
-fn expired_certificate_is_published_after_a_restart_if_renewal_fails() {
+fn expired_certificate_is_published_if_its_renewal_fails() {
     let mut mesh = Mesh::new();
     mesh.ensure(&["a"], 0);
     let serial = mesh.serial("a");
@@ -212,7 +212,7 @@ fn expired_certificate_is_published_after_a_restart_if_renewal_fails() {
 }
 
 #[test]
-fn another_authority_means_other_certificates_at_once() {
+fn new_authority_replaces_all_certificates_at_once() {
     let mut mesh = Mesh::new();
     mesh.ensure(&["a"], 0);
     let first = mesh.serial("a");

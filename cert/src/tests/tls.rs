@@ -120,7 +120,7 @@ fn handshake(
 const TLS13: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
 #[test]
-fn a_proxy_with_its_certificate_is_let_in_and_known() {
+fn proxy_with_valid_certificate_connects_and_is_identified() {
     let authority = authority();
     let (key, csr) = generate_proxy_key_and_csr().unwrap();
     let chain = proxy_certificate(&authority, &csr).chain;
@@ -139,14 +139,14 @@ fn a_proxy_with_its_certificate_is_let_in_and_known() {
 }
 
 #[test]
-fn without_a_certificate_there_is_no_connection() {
+fn connection_without_a_client_certificate_is_rejected() {
     let authority = authority();
     let error = handshake(&server(&authority), &client(&authority, TLS13, None)).unwrap_err();
     assert_eq!(error, Error::NoCertificatesPresented);
 }
 
 #[test]
-fn a_proxy_of_another_mesh_is_refused() {
+fn proxy_of_a_foreign_mesh_is_rejected() {
     let (authority, other) = (authority(), authority());
     let (key, csr) = generate_proxy_key_and_csr().unwrap();
     let chain = proxy_certificate(&other, &csr).chain;
@@ -156,7 +156,7 @@ fn a_proxy_of_another_mesh_is_refused() {
 }
 
 #[test]
-fn an_expired_proxy_is_refused() {
+fn expired_proxy_certificate_is_rejected() {
     let authority = authority();
     let (key, csr) = generate_proxy_key_and_csr().unwrap();
     let past = now() - jiff::SignedDuration::from_hours(2);
@@ -169,7 +169,7 @@ fn an_expired_proxy_is_refused() {
 }
 
 #[test]
-fn a_proxy_whose_time_has_not_come_is_refused() {
+fn not_yet_valid_proxy_certificate_is_rejected() {
     let future = now() + jiff::SignedDuration::from_hours(2);
     let store = authority::with_intermediate_from(future);
     let mut authority = Authority::open(&store, &trust_domain(), future).unwrap();
@@ -183,7 +183,7 @@ fn a_proxy_whose_time_has_not_come_is_refused() {
 }
 
 #[test]
-fn the_control_plane_cannot_be_a_client_of_itself() {
+fn control_plane_certificate_is_rejected_as_a_client() {
     let authority = authority();
     let own = authority.issue_control_plane_certificate(&ServerNames::default(), now()).unwrap();
     let config = client(&authority, TLS13, Some((&own.chain, own.key.expose())));
@@ -192,7 +192,7 @@ fn the_control_plane_cannot_be_a_client_of_itself() {
 }
 
 #[test]
-fn tls_1_2_is_refused() {
+fn tls_1_2_is_rejected() {
     let authority = authority();
     let (key, csr) = generate_proxy_key_and_csr().unwrap();
     let chain = proxy_certificate(&authority, &csr).chain;
@@ -203,7 +203,7 @@ fn tls_1_2_is_refused() {
 }
 
 #[test]
-fn what_does_not_parse_makes_no_configuration() {
+fn invalid_certificate_key_or_roots_give_no_tls_config() {
     let authority = authority();
     let own = authority.issue_control_plane_certificate(&ServerNames::default(), now()).unwrap();
     let none = TrustBundle { roots: String::new() };

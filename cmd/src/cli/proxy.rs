@@ -186,14 +186,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_is_a_name_with_a_word() {
+    fn label_argument_requires_a_name_and_an_equals_sign() {
         assert_eq!(label("version=v1=x"), Ok(("version".to_owned(), "v1=x".to_owned())));
         assert_eq!(label("version="), Ok(("version".to_owned(), String::new())));
         assert!(label("version").is_err() && label("=v1").is_err());
     }
 
     #[test]
-    fn an_upstream_names_a_service_and_a_local_port() {
+    fn upstream_argument_parses_service_or_host_and_local_port() {
         let read = service("shop/bookstore=14001").unwrap();
         assert_eq!(
             (read.service.to_string(), read.port, read.local_port),

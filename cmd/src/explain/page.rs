@@ -84,7 +84,7 @@ mod tests {
     use crate::explain::pages::PAGES;
 
     #[test]
-    fn a_page_is_text_with_its_code_set_in_and_its_links_as_words() {
+    fn page_renders_code_indented_and_links_as_text() {
         let page = "# IM0999: a page\n\nSee [IM0404](../errors/IM0404.md) and [RE2](https://re2.dev).\n\n\
                     ## Bad\n\n```toml\n[[service]]\n\nname = \"a\"\n```\n";
         assert_eq!(title(page), "a page");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn no_page_is_wider_than_a_terminal_but_for_its_code() {
+    fn page_text_fits_the_terminal_width_except_code() {
         for (number, page) in PAGES {
             let text = as_text(page);
             assert!(!text.contains("](") && !text.contains("```"), "{number}:\n{text}");

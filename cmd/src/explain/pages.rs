@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_page_of_the_folder_is_in_the_binary_under_its_code() {
+    fn every_error_page_is_embedded_under_its_code() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/errors");
         let files = fs_err::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
         let mut kept: Vec<_> = files

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn unknown_code_is_answered_with_the_three_nearest() {
+fn unknown_code_error_lists_the_three_nearest() {
     let near = |text: &str| -> Vec<_> {
         let words = code(text).unwrap_err();
         words
@@ -20,7 +20,7 @@ fn unknown_code_is_answered_with_the_three_nearest() {
 }
 
 #[test]
-fn a_code_is_read_as_people_write_it() {
+fn finding_code_parses_in_all_common_spellings() {
     for text in ["IM0101", "im0101", "IM101", "101", "0101"] {
         assert_eq!(code(text).unwrap().code, Code(101), "{text}");
     }

@@ -364,7 +364,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_count_up_and_folders_sort_as_their_numbers() {
+    fn bulk_enrollment_counts_addresses_and_numbers_folders() {
         let of = |first: &str, count| {
             let proxies = new_proxies(first.parse().unwrap(), count).ok()?;
             let last = proxies.last()?;

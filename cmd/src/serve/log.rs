@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_cannot_be_written_are_counted_and_the_count_is_logged() {
+    fn unwritable_log_lines_are_counted_and_the_count_is_logged() {
         let (mut output, lost) = (Disk::default(), Arc::default());
         for (is_full, line) in
             [(false, "1\n"), (true, "2\n"), (true, "3\n"), (false, "4\n"), (false, "5\n")]
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn json_log_reports_lost_lines_and_escapes_all_control_characters() {
+    fn json_log_reports_lost_lines_and_escapes_control_characters() {
         let (mut output, lost) = (Disk::default(), Arc::default());
         let hostile = "{\"fields\":{\"message\":\"a\\u001b\u{9b}\u{202e}b\"}}\n";
         for (is_full, line) in [(true, "{}\n"), (false, hostile)] {

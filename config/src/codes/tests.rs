@@ -7,7 +7,7 @@ use super::ALL;
 use crate::{Document, load_documents};
 
 #[test]
-fn every_code_has_its_page_and_every_page_its_code() {
+fn every_code_has_a_page_and_every_page_a_code() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/errors");
     // Codes of 0400 to 0599 and from 0700 on belong to other crates, and so do these two; `tests/cli/codes.rs`
     // sees them all.
@@ -26,7 +26,7 @@ fn every_code_has_its_page_and_every_page_its_code() {
 }
 
 #[test]
-fn a_page_is_titled_by_its_code_and_shows_a_bad_and_a_mended_example() {
+fn page_has_its_code_as_title_and_a_bad_and_a_fixed_example() {
     // What is in etcd is no document. What Envoy refuses and the loader does not is a mistake of ours.
     // A removal takes a policy from before, and a link a file system.
     let without =
@@ -40,7 +40,7 @@ fn a_page_is_titled_by_its_code_and_shows_a_bad_and_a_mended_example() {
 }
 
 #[test]
-fn the_bad_example_of_a_page_has_its_code_and_the_mended_one_has_not() {
+fn bad_example_of_a_page_has_its_code_and_the_fixed_one_has_not() {
     // An example is text of some lines, and what these are about is not.
     let others = [
         super::UNREADABLE_FILE,
@@ -77,6 +77,6 @@ fn fence(code: Code) -> String {
 }
 
 #[test]
-fn codes_are_in_order_and_differ() {
+fn codes_are_sorted_and_unique() {
     assert!(ALL.is_sorted_by(|a, b| a < b));
 }

@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_waits_longer_each_time_up_to_a_bound_and_not_all_alike() {
+    fn backoff_grows_up_to_a_bound_with_jitter() {
         for (failures, longest) in [(0, 250), (1, 500), (4, 4000), (5, 5000), (u32::MAX, 5000)] {
             let longest = Duration::from_millis(longest);
             let waits: Vec<_> = (0..100).map(|_| backoff(failures)).collect();

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_encoded_is_decoded() {
+    fn encoded_documents_round_trip() {
         for documents in
             [vec![], vec![Document::new("a/b.toml", "x".repeat(CHUNK)), Document::new("c", "ü")]]
         {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_pushed_is_refused() {
+    fn manifest_not_written_by_a_push_is_rejected() {
         let bytes = encode(&[Document::new("a.toml", "# a")]).unwrap();
         let manifest = Manifest::new("1".to_owned(), record(), &bytes);
         let text = String::from_utf8(manifest.encode().unwrap()).unwrap();

@@ -184,7 +184,7 @@ mod tests {
     use crate::settings::EtcdSettings;
 
     #[tokio::test]
-    async fn what_is_larger_than_etcd_takes_is_refused_before_anything_is_written() {
+    async fn oversized_policy_is_rejected_before_the_first_write() {
         let settings = EtcdSettings {
             // Nobody listens there.
             endpoints: vec!["http://127.0.0.1:9".to_owned()],

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_commit_is_told_and_whether_documents_differ_from_it() {
+    async fn commit_is_reported_and_dirty_if_documents_differ() {
         let Some(checkout) = Checkout::new() else {
             eprintln!("SKIPPED: git is missing");
             return;
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn outside_of_a_checkout_there_is_no_commit_and_a_broken_one_is_told() {
+    async fn folder_without_checkout_has_no_commit_and_broken_one_fails() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(commit_of(folder.path()).await.unwrap(), None);
         assert_eq!(commit_of(&folder.path().join("nothing")).await.unwrap(), None);

@@ -28,7 +28,7 @@ fn problems(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn all_files_of_policy_are_read_in_order_but_for_hidden_ones() {
+fn policy_files_are_read_in_order_without_hidden_ones() {
     let folder = folder(&[
         ("b.toml", b"# b"),
         ("c.yaml", b"# c"),
@@ -46,7 +46,7 @@ fn all_files_of_policy_are_read_in_order_but_for_hidden_ones() {
 }
 
 #[test]
-fn a_single_file_is_legal() {
+fn single_toml_file_is_a_valid_policy() {
     let folder = folder(&[("a.toml", b"[[service]]\nname = \"a\"\n")]);
     assert_eq!(paths(&folder.path().join("a.toml")), ["a.toml"]);
     assert!(load_folder(folder.path()).unwrap().specification.is_some());
@@ -95,7 +95,7 @@ fn ignored_files_are_one_warning_and_change_no_revision() {
 }
 
 #[test]
-fn file_that_grows_while_it_is_read_is_an_error_and_a_replaced_one_is_not() {
+fn growing_file_is_an_error_and_a_replaced_file_is_not() {
     use std::io::Write as _;
     let folder = folder(&[("a.toml", b"# a\n"), ("b.toml", b"# b\n"), ("c.toml", b"# c\n")]);
     let at = |name: &str| folder.path().join(name);
@@ -113,7 +113,7 @@ fn file_that_grows_while_it_is_read_is_an_error_and_a_replaced_one_is_not() {
 }
 
 #[test]
-fn a_single_file_of_yaml_is_a_policy_too() {
+fn single_yaml_file_is_a_valid_policy() {
     let text = b"apiVersion: v1\nkind: Service\nmetadata: { name: a }\n";
     let folder = folder(&[("a.yaml", text), ("b.yml", text)]);
     for file in ["a.yaml", "b.yml"] {
@@ -128,7 +128,7 @@ fn a_single_file_of_yaml_is_a_policy_too() {
 }
 
 #[test]
-fn links_are_followed_into_hidden_folders_as_well() {
+fn links_into_hidden_folders_are_followed() {
     // As Kubernetes mounts a config map.
     let folder = folder(&[("..2026/a.toml", b"# a")]);
     symlink("..2026", folder.path().join("..data")).unwrap();
@@ -137,7 +137,7 @@ fn links_are_followed_into_hidden_folders_as_well() {
 }
 
 #[test]
-fn links_out_of_the_folder_are_findings_and_nothing_behind_them_is_read() {
+fn links_out_of_the_folder_are_findings_and_not_read() {
     let place = folder(&[
         ("policy/a.toml", b"# a"),
         ("policy/deep/b.toml", b"# b"),
@@ -176,7 +176,7 @@ fn links_out_of_the_folder_are_findings_and_nothing_behind_them_is_read() {
 
 // As deployment tools swap releases.
 #[test]
-fn folder_that_is_a_link_is_resolved_anew_at_each_reading() {
+fn linked_folder_is_resolved_at_each_read() {
     let place = folder(&[("1/a.toml", b"# 1"), ("2/a.toml", b"# 2")]);
     let link = place.path().join("policy");
     for release in ["1", "2"] {
@@ -198,7 +198,7 @@ fn absolute_links_that_stay_in_the_folder_are_followed() {
 }
 
 #[test]
-fn links_that_lead_back_or_nowhere_are_findings() {
+fn looping_and_dangling_links_are_findings() {
     let folder = folder(&[("a/b/c.toml", b"")]);
     symlink("..", folder.path().join("a/b/up")).unwrap();
     symlink("nothing", folder.path().join("gone.toml")).unwrap();
@@ -210,7 +210,7 @@ fn links_that_lead_back_or_nowhere_are_findings() {
 }
 
 #[test]
-fn a_file_that_is_not_text_is_a_finding_and_the_others_are_read() {
+fn non_utf8_file_is_a_finding_and_other_files_are_read() {
     let folder = folder(&[("a.toml", b"x = \xff"), ("b.toml", b"")]);
     fs::create_dir_all(folder.path().join("c.toml")).unwrap();
     let read = read_folder(folder.path()).unwrap();
@@ -228,7 +228,7 @@ fn a_file_that_is_not_text_is_a_finding_and_the_others_are_read() {
 }
 
 #[test]
-fn a_file_beyond_the_limit_is_a_finding() {
+fn oversized_file_is_a_finding() {
     let folder = folder(&[]);
     let file = fs::File::create(folder.path().join("big.toml")).unwrap();
     file.set_len(4 * 1024 * 1024 + 1).unwrap();
@@ -236,7 +236,7 @@ fn a_file_beyond_the_limit_is_a_finding() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_a_finding_and_nobody_waits_for_it() {
+fn non_regular_file_is_a_finding_without_blocking() {
     let folder = folder(&[("a.toml", b"")]);
     let at = |name: &str| folder.path().join(name);
     // Reading a pipe would wait for who writes to it; reading a device may never end.
@@ -254,7 +254,7 @@ fn what_is_no_regular_file_is_a_finding_and_nobody_waits_for_it() {
 
 /// Each folder leads to the next in two ways, so that there are as many ways as 2 to the power of 30.
 #[test]
-fn folders_that_are_found_on_many_ways_are_too_many() {
+fn folders_multiplied_by_links_exceed_the_folder_limit() {
     let folder = folder(&[]);
     for n in 0..30 {
         let inner = folder.path().join(format!("{n}"));
@@ -270,7 +270,7 @@ fn folders_that_are_found_on_many_ways_are_too_many() {
 }
 
 #[test]
-fn a_path_that_is_no_policy_folder_is_an_error_that_says_what_to_do() {
+fn invalid_policy_folder_path_is_an_error_with_a_remedy() {
     let folder = folder(&[("a.md", b"")]);
     let error = read_folder(&folder.path().join("none")).unwrap_err();
     assert!(matches!(error, FolderError::Missing { .. }));

@@ -222,7 +222,7 @@ fn meaning(loaded: &Loaded) -> Option<MeshSpecification> {
 
 proptest! {
     #[test]
-    fn what_is_imported_means_what_the_yaml_means(text in policy()) {
+    fn imported_toml_has_the_meaning_of_its_yaml(text in policy()) {
         let yaml = Document::new("p.yaml", text.as_str());
         let direct = load_documents([yaml.clone()]);
         let imported = import(&[yaml], Some(Origin::Smi), "p.toml").unwrap();
@@ -244,7 +244,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_imported_does_not_depend_on_the_order_of_the_files(
+    fn import_is_independent_of_the_file_order(
         texts in prop::collection::vec(policy(), 2..4)
     ) {
         let documents: Vec<_> =
@@ -260,7 +260,7 @@ proptest! {
 }
 
 #[test]
-fn where_the_rules_differ_it_must_be_said_which_were_in_force() {
+fn ambiguous_path_regex_requires_the_origin_of_the_import() {
     let group = |regex: &str| {
         let spec = format!("spec: {{ matches: [{{ name: all, pathRegex: {} }}] }}", quoted(regex));
         resource("specs.smi-spec.io/v1alpha4", "HTTPRouteGroup", ("", "g"), &spec)
@@ -279,7 +279,7 @@ fn where_the_rules_differ_it_must_be_said_which_were_in_force() {
 }
 
 #[test]
-fn what_a_key_would_have_narrowed_is_left_out_as_a_whole() {
+fn object_with_an_unknown_narrowing_key_is_left_out_entirely() {
     for (api_version, kind, spec) in [
         (
             "specs.smi-spec.io/v1alpha4",
@@ -312,7 +312,7 @@ fn what_a_key_would_have_narrowed_is_left_out_as_a_whole() {
 }
 
 #[test]
-fn what_a_stranger_writes_stays_in_its_comment() {
+fn hostile_name_of_an_imported_object_stays_in_its_comment() {
     let name = "\"a\\r\\n[[service]]\\nname = 'x'\\u0007\"";
     let text = format!(
         "apiVersion: policy.openservicemesh.io/v1alpha1\nkind: Egress\nmetadata: {{ name: {name} }}\n\

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_names_of_a_broken_document_are_guessed() {
+    fn names_in_a_broken_document_are_guessed() {
         let text = "{ namespace = , name = \"a\" }\n  service_account='b'\nname = \nport = 1";
         assert_eq!(names(text), ["a".to_owned(), "b".to_owned()].into());
     }

@@ -64,7 +64,7 @@ fn with_service(name: &str, text: &str) -> String {
 const BOOKSTORE: &str = include_str!("tests/bookstore.toml");
 
 #[test]
-fn the_bookstore_of_the_design_loads_without_a_finding() {
+fn bookstore_example_loads_without_findings() {
     let specification = specification(BOOKSTORE);
     let services: Vec<String> = specification.services.keys().map(ToString::to_string).collect();
     let names = ["bookbuyer", "bookstore", "bookstore-v1", "bookstore-v2"];
@@ -85,14 +85,14 @@ fn the_bookstore_of_the_design_loads_without_a_finding() {
 }
 
 #[test]
-fn no_documents_are_a_mesh_in_which_nothing_is_allowed() {
+fn empty_document_list_is_a_policy_without_grants() {
     let loaded = load_documents([]);
     assert!(loaded.findings.is_empty());
     assert!(loaded.specification.unwrap().traffic_targets.is_empty());
 }
 
 #[test]
-fn a_revision_names_the_content_whatever_the_order_and_is_twelve_digits() {
+fn revision_depends_on_content_not_order_and_has_twelve_digits() {
     let (a, b) = (Document::new("a.toml", "# a"), Document::new("b.toml", "# b"));
     let revision = |documents: &[Document]| load_documents(documents.to_vec()).revision;
     assert_eq!(revision(&[a.clone(), b.clone()]), revision(&[b.clone(), a.clone()]));
@@ -102,7 +102,7 @@ fn a_revision_names_the_content_whatever_the_order_and_is_twelve_digits() {
 }
 
 #[test]
-fn a_thousand_services_and_five_thousand_rules_are_told_apart_quickly() {
+fn policy_of_five_thousand_traffic_targets_loads() {
     use std::fmt::Write;
     let mut text = String::new();
     for n in 0..1000 {

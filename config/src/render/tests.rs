@@ -7,7 +7,7 @@ fn drawn(documents: &[Document]) -> String {
 }
 
 #[test]
-fn a_finding_is_drawn_with_its_line_its_label_and_its_help() {
+fn finding_is_rendered_with_line_label_and_help() {
     let document =
         Document::new("shop.toml", "[[service]]\nname = \"a\"\nservice_acount = \"b\"\n");
     assert_eq!(
@@ -25,7 +25,7 @@ error[IM0102]: a service has no key `service_acount`
 }
 
 #[test]
-fn a_place_in_another_file_is_drawn_from_that_file() {
+fn related_location_is_rendered_from_its_own_file() {
     let first = Document::new("a.toml", "# first\n[[service]]\nname = \"store\"\n");
     let second = Document::new("b.toml", "[[service]]\nname = \"store\"\n");
     assert_eq!(
@@ -46,7 +46,7 @@ error[IM0202]: service `store` is defined twice in namespace `default`
 }
 
 #[test]
-fn a_place_in_the_same_file_is_drawn_in_the_same_excerpt() {
+fn related_location_in_the_same_file_shares_the_excerpt() {
     let text = "[[service]]\nname = \"a\"\nports = []\n\n\n\n[[service]]\nname = \"a\"\n";
     assert_eq!(
         drawn(&[Document::new("a.toml", text)]),
@@ -64,7 +64,7 @@ error[IM0202]: service `a` is defined twice in namespace `default`
 }
 
 #[test]
-fn findings_are_parted_by_an_empty_line_and_colour_is_asked_for() {
+fn findings_are_separated_by_blank_lines_and_colored_on_request() {
     let loaded = load_documents([Document::new("a.toml", "x = 1\ny = 2\n")]);
     let plain = render(&loaded.findings, &loaded.documents, false);
     assert_eq!(plain.matches("\n\nerror[IM0102]").count(), 1);
@@ -74,7 +74,7 @@ fn findings_are_parted_by_an_empty_line_and_colour_is_asked_for() {
 }
 
 #[test]
-fn a_file_without_text_and_an_error_at_the_end_of_one_are_drawn_too() {
+fn finding_without_source_or_at_end_of_file_is_rendered() {
     let spot = Spot::new(&"gone.toml".into(), "", 0..0);
     let finding = Finding::error(crate::codes::UNREADABLE_FILE, Some(spot), "it is gone");
     assert_eq!(render(&[finding], &[], false), "error[IM0107]: it is gone\n--> gone.toml:1:1\n");
@@ -84,7 +84,7 @@ fn a_file_without_text_and_an_error_at_the_end_of_one_are_drawn_too() {
 }
 
 #[test]
-fn no_damaged_document_is_too_broken_to_draw() {
+fn damaged_document_is_rendered_without_panic() {
     let text = include_str!("../policy/tests/bookstore.toml").replace("buy", "büy");
     for (at, character) in text.char_indices() {
         let (before, after) = text.split_at(at);
@@ -96,7 +96,7 @@ fn no_damaged_document_is_too_broken_to_draw() {
 }
 
 #[test]
-fn hostile_file_name_and_source_line_are_drawn_without_control_characters() {
+fn hostile_file_name_and_source_render_without_control_codes() {
     let document = Document::new("a\u{1b}[2J\n\u{202e}.toml", "x\u{1b}y = \"\u{202e}\u{9b}\"\n");
     let loaded = load_documents(vec![document.clone()]);
     assert!(!loaded.findings.is_empty());

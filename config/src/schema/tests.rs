@@ -29,13 +29,13 @@ fn as_json(text: &str) -> Value {
 }
 
 #[test]
-fn the_examples_are_one_policy_without_a_finding() {
+fn examples_form_one_policy_without_findings() {
     let loaded = load_documents(examples());
     assert!(loaded.findings.is_empty(), "{:#?}", loaded.findings);
 }
 
 #[test]
-fn the_json_schema_accepts_every_policy_that_loads_without_an_error() {
+fn json_schema_accepts_every_policy_that_loads() {
     let mut policies = Vec::new();
     for folder in ["tests/golden/cases", "examples", "docs/reference"] {
         toml_files(&root().join(folder), &mut policies);
@@ -64,7 +64,7 @@ fn the_json_schema_accepts_every_policy_that_loads_without_an_error() {
 }
 
 #[test]
-fn the_json_schema_refuses_what_has_not_the_shape_of_the_language() {
+fn json_schema_rejects_malformed_policy() {
     let with = |text: &str| as_json(&format!("[[service]]\nname = \"a\"\n{text}"));
     let [draft_7, draft_4] = validators();
     for text in [
@@ -92,7 +92,7 @@ fn the_json_schema_refuses_what_has_not_the_shape_of_the_language() {
 }
 
 #[test]
-fn the_json_schema_is_one_of_draft_7_and_of_draft_4() {
+fn json_schema_is_valid_in_draft_7_and_draft_4() {
     let schema = json_schema();
     jsonschema::draft7::meta::validate(&schema).unwrap();
     jsonschema::draft4::meta::validate(&schema).unwrap();

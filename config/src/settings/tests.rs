@@ -11,7 +11,7 @@ fn findings(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_empty_file_has_the_defaults_of_the_design() {
+fn empty_settings_file_has_documented_defaults() {
     let settings = load_settings("", "ironmesh.toml").unwrap();
     assert_eq!(settings, Settings::default());
     assert_eq!(settings.listen.xds.to_string(), "0.0.0.0:15128");
@@ -55,7 +55,7 @@ max_connection_age = "1h"
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once() {
+fn all_settings_errors_are_reported_together() {
     let text = "meshh = \"prod\"\ndomain = \"Mesh..x\"\nmode = \"audits\"\nstate = 1\n\
                 advertise = [\"cp\", \"cp:0\"]\n[listen]\nxds = \"15128\"\nadmin = \"0.0.0.0:15014\"\n";
     let told = findings(text);
@@ -76,14 +76,14 @@ fn all_that_is_wrong_is_told_at_once() {
 }
 
 #[test]
-fn syntax_errors_are_told_with_their_place() {
+fn all_syntax_errors_of_settings_are_reported() {
     let told = findings("mesh = prod\nmode = \n");
     assert!(told.len() >= 2, "{told:#?}");
     assert!(told.iter().all(|line| line.starts_with("error[IM0101]")), "{told:#?}");
 }
 
 #[test]
-fn a_lifetime_is_a_duration_within_bounds() {
+fn service_lifetime_is_a_duration_within_bounds() {
     let lifetime = |text: &str| {
         let text = format!("certificates.service_lifetime = \"{text}\"");
         load_settings(&text, "ironmesh.toml").map(|s| s.certificates.service_lifetime.as_secs())
@@ -104,7 +104,7 @@ fn place(text: &str) -> PolicyPlace {
 }
 
 #[test]
-fn policy_is_in_a_folder_or_in_etcd() {
+fn policy_setting_selects_a_folder_or_etcd() {
     assert_eq!(place("policy = \"rules\""), PolicyPlace::Folder("rules".into()));
     assert_eq!(place("[policy]\nfolder = \"rules\""), PolicyPlace::Folder("rules".into()));
     let small = place("mesh = \"prod\"\n[policy.etcd]\nendpoints = [\"http://127.0.0.1:2379\"]");
@@ -127,7 +127,7 @@ fn policy_is_in_a_folder_or_in_etcd() {
 }
 
 #[test]
-fn removal_hold_is_set_with_and_without_a_folder() {
+fn removal_hold_is_read_with_and_without_a_folder() {
     let settings = |text: &str| load_settings(text, "ironmesh.toml").unwrap();
     assert_eq!(settings("").removal_hold, Duration::from_secs(30));
     assert_eq!(settings("policy = \"rules\"").removal_hold, Duration::from_secs(30));
@@ -139,7 +139,7 @@ fn removal_hold_is_set_with_and_without_a_folder() {
 }
 
 #[test]
-fn what_does_not_fit_together_about_etcd_is_told() {
+fn inconsistent_etcd_settings_are_reported() {
     let here = "endpoints = [\"http://127.0.0.1:1\"]";
     for (text, expected) in [
         (

@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_names_of_a_broken_document_are_guessed() {
+    fn names_in_a_broken_document_are_guessed() {
         let text = "metadata:\n  name: 'a' # first\n- name: b\r\n- { name: c, x: [\nserviceAccountName: d\n\
                     name:\nnamespace: e\nname\n";
         assert_eq!(guess(text), ["a", "b", "c", "d"]);

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_character_is_found_where_it_is() {
+    fn character_index_maps_to_its_byte_offset() {
         for text in ["", "plain", &"ü€-".repeat(100), &format!("{}ü", "a".repeat(127))] {
             let positions = Positions::new(text);
             let expected: Vec<_> = text.char_indices().map(|(at, _)| at).collect();

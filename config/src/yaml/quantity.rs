@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_are_counted_in_thousandths() {
+    fn quantity_parses_as_thousandths() {
         for (text, expected) in [
             ("500m", Some(500)),
             ("0m", Some(0)),

@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_scalars_are_what_yaml_says() {
+    fn plain_scalars_have_their_yaml_types() {
         for (expected, texts) in [
             ("null", &["", "~", "null"][..]),
             ("boolean", &["true", "False"]),

@@ -112,7 +112,7 @@ spec:
 ";
 
 #[test]
-fn a_policy_in_yaml_is_that_of_the_same_words_in_toml() {
+fn yaml_policy_equals_the_same_policy_in_toml() {
     let toml = r#"
 [[service]]
 name = "store"
@@ -138,7 +138,7 @@ rules = [{ kind = "HTTPRouteGroup", name = "routes", matches = ["buy"] }]
 }
 
 #[test]
-fn a_finding_is_drawn_from_the_lines_of_yaml() {
+fn finding_is_rendered_from_yaml_lines() {
     let text = format!("{SERVICES}{}{GROUP}", TARGET.replace("name: buyer\n", "name: bayer\n"));
     let loaded = load(&text);
     assert_eq!(
@@ -156,7 +156,7 @@ error[IM0201]: no service runs as `bayer` in namespace `default`
 }
 
 #[test]
-fn the_same_name_in_yaml_and_in_toml_is_told_with_both_places() {
+fn duplicate_name_in_yaml_and_toml_is_shown_with_both_locations() {
     let toml = Document::new("a.toml", "[[service]]\nname = \"store\"\n");
     let loaded = load_documents([toml, Document::new("b.yaml", SERVICES)]);
     assert_eq!(
@@ -177,7 +177,7 @@ error[IM0202]: service `store` is defined twice in namespace `default`
 }
 
 #[test]
-fn a_document_of_yaml_is_read_again_only_when_it_has_changed() {
+fn yaml_document_is_parsed_again_only_after_a_change() {
     let mut loader = crate::Loader::default();
     let toml = Document::new("a.toml", "[[service]]\nname = \"other\"\n");
     let yaml = format!("{SERVICES}{TARGET}{GROUP}");

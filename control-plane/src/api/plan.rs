@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_plan_is_made_at_a_time_and_others_are_told_since_when() {
+    fn concurrent_plan_is_rejected_with_the_start_time() {
         let planning = Planning::default();
         let turn = planning.begin().unwrap();
         let begun = planning.begun.lock().unwrap();

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_share_gives_way_until_all_are_alike() {
+    fn largest_share_is_evicted_until_shares_are_equal() {
         let mut book = Book::new(6);
         for number in 0..6 {
             assert_eq!(tell(&mut book, 1, number), None);

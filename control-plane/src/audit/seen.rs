@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_cut_behind_its_second_segment() {
+    fn path_is_truncated_after_its_second_segment() {
         for (path, expected) in [
             ("/", "/"),
             ("/books", "/books"),

@@ -138,7 +138,7 @@ fn target(name: &str, sources: &[&str], kind: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_rule_may_allow_now_is_forgotten_and_news_of_before_are_passed_over() {
+async fn policy_change_forgets_allowed_denials_and_ignores_stale_logs() {
     let place = Place::open(Mode::Audit);
     place.call("buyer", Some("/books"));
     place.call("store", Some("/books"));
@@ -159,7 +159,7 @@ async fn what_a_rule_may_allow_now_is_forgotten_and_news_of_before_are_passed_ov
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_are_judged_by_whom_strict_would_let_in() {
+async fn connection_is_recorded_if_strict_mode_would_deny_it() {
     let place = Place::open(Mode::Audit);
     place.call("buyer", None);
     assert_eq!(place.seen(), [("buyer".to_owned(), 3306)]);
@@ -171,7 +171,7 @@ async fn connections_are_judged_by_whom_strict_would_let_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_kept_of_what_is_not_in_audit() {
+async fn leaving_audit_mode_clears_denials_and_keeps_counters() {
     let place = Place::open(Mode::Audit);
     place.call("buyer", Some("/"));
     place.call("buyer", None);
@@ -186,7 +186,7 @@ async fn nothing_is_kept_of_what_is_not_in_audit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_kept_is_bounded_and_the_rest_is_counted() {
+async fn recorded_denials_are_bounded_and_the_excess_is_counted() {
     let (accounts, ports) = (100, 82);
     let place = Place::open(Mode::Audit);
     place.set(Mode::Audit, &(callers(accounts) + &till(ports)));
@@ -234,7 +234,7 @@ async fn what_is_kept_is_bounded_and_the_rest_is_counted() {
 }
 
 #[test]
-fn what_is_not_seen_for_a_day_is_forgotten() {
+fn denial_not_repeated_for_a_day_is_forgotten() {
     let place = Place::open(Mode::Audit);
     place.call("buyer", Some("/"));
     let mut state = place.audit.state.lock();
@@ -247,7 +247,7 @@ fn what_is_not_seen_for_a_day_is_forgotten() {
 
 // A84: whom policy does not know has no certificate of the mesh, so it cannot have called.
 #[tokio::test(start_paused = true)]
-async fn invented_callers_are_passed_over_and_others_are_named() {
+async fn invented_callers_are_ignored_and_real_ones_are_recorded() {
     let place = Place::open(Mode::Audit);
     place.set(Mode::Audit, &till(1));
     let hostile = place.proxy(1, &["till"]);
@@ -263,7 +263,7 @@ async fn invented_callers_are_passed_over_and_others_are_named() {
 
 // A84: what one proxy is the first to tell of gives way to what others tell of.
 #[tokio::test(start_paused = true)]
-async fn who_tells_of_all_that_there_is_takes_nobodys_room() {
+async fn flooding_proxy_does_not_displace_denials_of_others() {
     let place = Place::open(Mode::Audit);
     let (accounts, ports) = (100, 100);
     place.set(Mode::Audit, &(callers(accounts) + &till(ports)));
@@ -294,7 +294,7 @@ async fn who_tells_of_all_that_there_is_takes_nobodys_room() {
 
 // What is settled by policy alone holds no certificates, and goes when it is no matter any more.
 #[tokio::test(start_paused = true)]
-async fn of_moments_before_policy_is_kept_and_only_for_a_while() {
+async fn earlier_snapshots_keep_only_policy_until_settled() {
     let place = Place::open(Mode::Audit);
     let first = Arc::downgrade(place.snapshots.borrow().as_ref().unwrap());
     place.set(Mode::Audit, &target("buyers", &["buyer"], "TCPRoute"));

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_that_differ_in_place_alone_are_counted() {
+    fn findings_that_differ_only_in_location_match_by_count() {
         let (needless, other) = ("this rule is needless", "another");
         assert_eq!(told(&[(needless, 1)], &[(needless, 7)]), [""; 0], "it has moved");
         assert_eq!(
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_with_another_name_is_the_same_finding() {
+    fn changed_name_list_is_a_changed_finding_not_a_new_one() {
         let (one, two) = ("nobody may call service `d/a`", "nobody may call services `d/a`, `d/b`");
         let many = "nobody may call services `d/a`, `d/c` and 2 more";
         assert_eq!(told(&[(one, 1)], &[(two, 1)]), [format!("~ {two}:1")]);

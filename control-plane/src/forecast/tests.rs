@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::*;
 
 #[test]
-fn values_differ_as_deep_inside_as_they_do() {
+fn field_differences_are_found_at_any_depth() {
     let before = json!({ "a": { "b/c": 1, "d": [1, 2] }, "e": 1 });
     let after = json!({ "a": { "b/c": 2, "d": [1, 3, 4] }, "f": 1 });
     let mut fields = Vec::new();
@@ -40,7 +40,7 @@ fn specification(text: &str) -> Arc<MeshSpecification> {
 }
 
 #[test]
-fn proxies_that_are_bound_elsewhere_and_sent_the_same_are_one_group() {
+fn proxies_differing_only_in_bind_address_form_one_group() {
     let (before, after) =
         (specification(POLICY), specification(&POLICY.replace("port = 80", "port = 81")));
     let proxies: Vec<_> = (1..=4)
@@ -66,7 +66,7 @@ fn proxies_that_are_bound_elsewhere_and_sent_the_same_are_one_group() {
 }
 
 #[test]
-fn a_plan_that_nobody_wants_is_given_up_before_the_next_proxy() {
+fn cancelled_plan_stops_before_the_next_proxy() {
     let policy = specification(POLICY);
     let proxies = offline::one_proxy_each(&policy, &policy);
     let settings = load_settings("", "ironmesh.toml").unwrap();

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_could_not_be_kept_is_tried_again_until_it_is() {
+    async fn failed_policy_write_is_retried_until_it_succeeds() {
         let root = tempfile::tempdir().unwrap();
         let good = store(&root.path().join("good"));
         let mut keeper = Keeper::new(refusing_store(&root.path().join("refusing")));

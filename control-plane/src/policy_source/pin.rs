@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_start_goes_by_what_was_rolled_back_to_and_not_by_what_was_kept_last() {
+    async fn start_activates_the_pinned_policy_not_the_last_stored_one() {
         let machine = Machine::new();
         let one = machine.keep("# one");
         machine.keep("# two");
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_folder_held_first_after_a_rollback_is_known_over_a_restart() {
+    async fn first_folder_revision_after_a_rollback_survives_restarts() {
         let machine = Machine::new();
         let one = machine.keep("# one");
         // The folder could not be read when it was rolled back from.
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_folder_that_holds_what_was_rolled_back_to_is_in_force() {
+    async fn folder_equal_to_the_pinned_policy_ends_the_rollback() {
         let machine = Machine::new();
         machine.pin(machine.keep("# one"), None);
         machine.write("# one");
@@ -214,7 +214,7 @@ mod tests {
 
     // What it warns of is not active.
     #[tokio::test]
-    async fn folder_that_is_rolled_back_from_produces_no_warnings() {
+    async fn folder_replaced_by_a_rollback_produces_no_warnings() {
         let machine = Machine::new();
         machine.pin(machine.keep("# one"), Some(revision(IDLE)));
         machine.write(IDLE);
@@ -233,7 +233,7 @@ mod tests {
     const IDLE: &str = "[[namespace]]\nname = \"idle\"\nmode = \"audit\"\n";
 
     #[tokio::test]
-    async fn a_folder_that_does_not_pass_after_a_restart_ends_no_rollback() {
+    async fn invalid_or_missing_folder_after_restart_keeps_the_rollback() {
         let machine = Machine::new();
         machine.pin(machine.keep("# one"), Some(revision("# two")));
         machine.write("[[");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_what_was_rolled_back_to_the_last_good_policy_stays() {
+    async fn lost_pinned_policy_falls_back_to_the_last_good_one() {
         let machine = Machine::new();
         let mut lost = machine.keep("# one");
         lost.revision = revision("# lost");

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_told_nothing_for_long_asks_until_something_is_told() {
+    async fn follower_polls_azure_after_silent_lease_ttl() {
         let (mut group, asks) = group();
         let mut follow = |looked| {
             let is_ours = group.follow(Ok(looked));
@@ -391,7 +391,7 @@ mod tests {
 
     // Its host alone may be the one that Azure does not let in.
     #[tokio::test(start_paused = true)]
-    async fn who_is_told_that_nobody_can_ask_tries_it_after_a_while() {
+    async fn follower_polls_azure_after_a_lease_ttl_of_stale_reports() {
         let (mut group, asks) = group();
         let mut follow = |looked| {
             group.follow(Ok(looked));
@@ -407,7 +407,7 @@ mod tests {
 
     // etcd keeps leases and what is under them over its own restart, and tells them first.
     #[tokio::test(start_paused = true)]
-    async fn what_was_told_before_etcd_was_away_does_not_come_back() {
+    async fn report_from_before_an_etcd_outage_is_unused_for_a_lease_ttl() {
         let (mut group, asks) = group();
         let mut follow = |looked| {
             group.follow(looked);
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_found_in_a_burst_is_told_together() {
+    async fn leader_publishes_reports_once_per_renew_interval() {
         let (mut group, _asks) = group();
         assert!(group.may_tell());
         group.told_at = Some(Instant::now());
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_told_under_a_lease_is_told_again_under_the_next_one() {
+    async fn shared_report_is_published_again_under_a_new_lease() {
         let (mut group, _asks) = group();
         for (looked, is_known) in [
             (Role::Leader { is_new: true }, false),
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_to_others_is_what_they_take() {
+    fn shared_report_round_trips_through_its_encoding() {
         for told in [told(2), Told::default(), told(1000)] {
             let bytes = encode(&told);
             assert!(!bytes.is_empty());
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_or_of_another_version_is_taken_by_nobody() {
+    fn oversized_or_unknown_format_report_is_not_shared() {
         assert_eq!(encode(&told(20_000)), b"");
         let of_another = String::from_utf8(encode(&told(1))).unwrap();
         let of_another = of_another.replace("\"format\":2", "\"format\":3");

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_that_runs_with_the_steady_one_does_not_jump() {
+    fn clock_in_step_with_the_steady_clock_reports_no_jump() {
         let (now, instant) = (at("2026-11-21T07:00:00Z"), Instant::now());
         let mut watch = ClockWatch::new(now, instant);
         assert_eq!(watch.compare(now + SECOND, instant + SECOND), None);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn jump_in_either_direction_is_detected_once_and_doubted_for_an_hour() {
+    fn clock_jump_is_detected_once_and_stays_recent_for_an_hour() {
         let (now, instant) = (at("2026-11-21T07:00:00Z"), Instant::now());
         let mut watch = ClockWatch::new(now, instant);
         let back = watch.compare(at("2026-11-21T06:00:01Z"), instant + SECOND).unwrap();

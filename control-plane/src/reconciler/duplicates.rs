@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_may_be_of_one_machine_are_not_two() {
+    fn addresses_possibly_of_one_machine_are_not_two_machines() {
         let two =
             |one: &str, other: &str| are_two_machines(one.parse().unwrap(), other.parse().unwrap());
         assert!(two("10.0.0.1", "10.0.0.2") && two("fd00::1", "fd00::2"));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn alarm_names_both_addresses_and_ends_with_one_of_them() {
+    fn alarm_names_both_addresses_and_ends_when_one_stream_remains() {
         let (mut duplicates, now) = (Duplicates::default(), Instant::now());
         let wall: Timestamp = "2026-11-21T07:00:00Z".parse().unwrap();
         let proxy = ProxyId(Uuid::from_u128(1));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_single_resources_are_not_counted() {
+    fn non_aggregated_streams_are_not_counted_as_duplicates() {
         let (mut duplicates, now) = (Duplicates::default(), Instant::now());
         let separate = LiveStream { is_aggregated: false, ..stream("10.0.0.2:6", now) };
         let streams = vec![stream("10.0.0.1:5", now), separate];

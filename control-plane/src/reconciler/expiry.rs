@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_is_a_warning_before_its_end_and_an_error_after() {
+    fn expiring_certificate_is_a_warning_and_expired_one_an_error() {
         let short = [record(1, 30)];
         assert!(found(&short, 19).is_empty());
         let [warning] = &found(&short, 21)[..] else { panic!("{:?}", found(&short, 21)) };
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_of_a_proxy_that_is_replaced_revoked_or_never_came_is_no_finding() {
+    fn replaced_revoked_or_unclaimed_certificate_has_no_finding() {
         let replaced =
             [record(1, 30), JoinRecord { id: ProxyId(Uuid::from_u128(9)), ..record(1, 900) }];
         assert!(found(&replaced, 31).is_empty());

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_lost_for_long_is_suspected_once() {
+    fn proxy_lost_beyond_the_timeout_is_unreachable_once() {
         let (mut liveness, now, all) = (ProxyLiveness::default(), Instant::now(), records(1..=3));
         for number in 1..=3 {
             liveness.connected(id(number));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_mass_that_is_lost_nobody_is_suspected() {
+    fn mass_disconnect_suppresses_unreachable_marking() {
         let (mut liveness, now, all) = (ProxyLiveness::default(), Instant::now(), records(1..=3));
         for number in 1..=3 {
             liveness.connected(id(number));
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn after_our_restart_those_who_were_there_have_time_to_come_back() {
+    fn restart_gives_known_proxies_time_to_reconnect() {
         let (mut liveness, now, all) = (ProxyLiveness::default(), Instant::now(), records(1..=3));
         liveness.connected(id(1));
         liveness.begin(&all, now, then());
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn proxies_are_away_only_after_the_grace_of_a_restart() {
+    fn restart_grace_delays_reporting_proxies_as_disconnected() {
         let (mut liveness, now, all) = (ProxyLiveness::default(), Instant::now(), records(1..=3));
         liveness.begin(&all, now, then());
         liveness.connected(id(1));

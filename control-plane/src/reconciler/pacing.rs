@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_change_is_acted_on_at_once_and_a_burst_behind_it_together() {
+    fn first_change_runs_at_once_and_a_burst_is_debounced() {
         for cause in [Cause::Source, Cause::Clients] {
             let begin = Instant::now();
             let mut pacing = Pacing::new(SETTLE);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_does_not_wait_for_a_wave_of_answers() {
+    fn source_change_does_not_wait_for_debounced_client_answers() {
         let begin = Instant::now();
         let mut pacing = Pacing::new(SETTLE);
         // A wave, of which each part is acted on when the window closes.

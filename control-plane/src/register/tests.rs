@@ -42,7 +42,7 @@ fn ids(records: &Records) -> Vec<u128> {
 }
 
 #[test]
-fn a_revocation_is_kept_over_restarts_and_what_was_said_first_stays() {
+fn revocation_survives_restarts_and_keeps_its_first_reason() {
     let folder = tempfile::tempdir().unwrap();
     let now = Timestamp::now();
     let register = Register::open(store(&folder), now).unwrap();
@@ -69,7 +69,7 @@ fn a_revocation_is_kept_over_restarts_and_what_was_said_first_stays() {
 }
 
 #[test]
-fn who_has_let_the_time_pass_is_out_of_use_and_forgotten_a_month_later() {
+fn expired_record_is_retired_and_forgotten_a_month_later() {
     let folder = tempfile::tempdir().unwrap();
     let now = Timestamp::now();
     let after = |days: i64| now + SignedDuration::from_hours(24 * days);
@@ -98,7 +98,7 @@ fn who_has_let_the_time_pass_is_out_of_use_and_forgotten_a_month_later() {
 }
 
 #[test]
-fn a_clock_that_is_wrong_for_less_than_a_day_removes_nothing() {
+fn clock_wrong_for_less_than_a_day_removes_no_record() {
     let folder = tempfile::tempdir().unwrap();
     let (now, begin) = (Timestamp::now(), Instant::now());
     let years_ahead = now + SignedDuration::from_hours(24 * 365 * 20);
@@ -118,7 +118,7 @@ fn a_clock_that_is_wrong_for_less_than_a_day_removes_nothing() {
 }
 
 #[test]
-fn those_who_claim_at_once_wait_for_the_disk_once() {
+fn concurrent_claims_share_one_disk_write() {
     const PROXIES: u8 = 50;
     let (folder, now) = (tempfile::tempdir().unwrap(), Timestamp::now());
     let store = store(&folder);

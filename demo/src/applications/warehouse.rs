@@ -96,7 +96,7 @@ mod tests {
     use crate::ledger::{Ledger, LedgerError};
 
     #[tokio::test]
-    async fn a_line_may_be_so_long_and_no_longer() {
+    async fn line_beyond_the_maximum_length_closes_the_connection() {
         let network = Network::claim(&[(31, 8080)]).unwrap();
         let address = network.socket(31, 8080);
         let _warehouse = Warehouse::open(address).await.unwrap();

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn harm_is_a_failed_request_or_the_end_of_the_one_connection() {
+    fn failed_request_or_ended_connection_fails_the_load_report() {
         let mut report = LoadReport { requests: 9, exchanges: 7, ..LoadReport::default() };
         report.unharmed().unwrap();
         report.ended = Some("connection broke".to_owned());

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_passes_when_every_step_did() {
+    fn report_passes_if_every_step_passed() {
         let mut report = report();
         let seen = Seen::new("10.4 %".to_owned(), json!({ "requests": 500 }));
         assert_eq!(report.add("split", 7, &Ok(seen)), "ok      split: 10.4 %\n");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_failure_is_listed_as_not_run() {
+    fn step_after_a_failure_is_listed_as_not_run() {
         let mut report = report();
         let line = report.add("split", 7, &Err(Problem("seen last: 503".to_owned())));
         assert_eq!(line, "FAILED  split: seen last: 503\n");

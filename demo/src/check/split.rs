@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sample_is_repeated_once_and_no_more() {
+    async fn sample_out_of_range_is_repeated_once() {
         assert!(matches!(taken(&[121, 200]).await, (Ok(121), 1)));
         assert!(matches!(taken(&[300, 279]).await, (Ok(279), 2)));
         let (found, taken) = taken(&[110, 290, 200]).await;
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_failed_is_no_matter_of_chance() {
+    async fn failed_request_is_not_sampled_again() {
         let mut taken = 0;
         let found = within(10.0, 4.0, async || {
             taken += 1;

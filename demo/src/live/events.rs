@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_once() {
+    fn change_is_reported_once() {
         let mut watch = Watch::default();
         let mut facts = facts();
         assert_eq!(
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_with_its_drawing_and_so_is_its_end() {
+    fn policy_rejection_and_its_end_are_reported() {
         let mut watch = Watch::default();
         let good = facts();
         seen(&mut watch, &good);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_gone_is_told_and_so_is_its_return() {
+    fn missing_folder_and_its_return_are_reported() {
         let mut watch = Watch::default();
         let good = facts();
         seen(&mut watch, &good);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silence_is_told_once_and_so_is_its_end() {
+    fn control_plane_silence_and_its_end_are_reported() {
         let mut watch = Watch::default();
         let mut facts = facts();
         seen(&mut watch, &facts);

@@ -50,7 +50,7 @@ mod tests {
     use crate::policy::PolicyFolder;
 
     #[test]
-    fn the_commands_do_what_they_say() {
+    fn hint_commands_have_their_documented_effect() {
         let place = tempfile::Builder::new().prefix("it's a demo-").tempdir().unwrap();
         let network = Network::claim(&[]).unwrap();
         let folder = PolicyFolder::create(place.path().join("policy"), &network).unwrap();
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_place_has_the_commands_alone() {
+    fn narrow_terminal_shows_hint_commands_without_text() {
         for hint in hints(Path::new("/tmp/ironmesh-demo-abcdef/policy")) {
             assert!(line(&hint, 60).chars().count() <= 60, "{hint:?}");
             assert!(line(&hint, 80).chars().count() <= 80, "{hint:?}");

@@ -66,14 +66,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_lines_say_what_to_edit() {
+    fn first_lines_name_the_policy_folder() {
         let text = begin(&ground());
         assert!(text.contains("policy folder: /tmp/ironmesh-demo-abcdef/policy\n"), "{text}");
         assert!(text.contains("cd /tmp/ironmesh-demo-abcdef/policy\n"), "{text}");
     }
 
     #[test]
-    fn a_summary_sums_up() {
+    fn summary_shows_totals_split_and_silence() {
         let silent = Facts { silent: Some(7), ..facts() };
         let end = "10 %; the control plane has not answered for 7 s\n";
         assert!(summary(&silent, &noon()).ends_with(end));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_drawn() {
+    fn policy_rejection_is_rendered_indented() {
         let what = What::Refused { findings: vec![finding()], drawn: "error\n --> x\n".to_owned() };
         assert_eq!(
             event(&Event { at: noon(), what }),

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_is_one_object_with_its_time() {
+    fn every_line_is_one_json_object_with_a_timestamp() {
         let events = Watch::default().observe(&facts(), &noon());
         let mut lines = vec![begin(&ground(), &noon()), summary(&facts(), &noon())];
         lines.extend(events.iter().map(event));

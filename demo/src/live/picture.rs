@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_cut_and_its_colour_ends_with_it() {
+    fn truncated_line_resets_its_color() {
         let line = Line::plain("now ").and(Colour::Good, "200→").and(Colour::Plain, "\u{1b}[2J");
         assert_eq!(line.drawn(80, false), "now 200→[2J");
         assert_eq!(line.drawn(6, false), "now 20");

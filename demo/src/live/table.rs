@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_it_where_there_is_room() {
+    fn large_terminal_shows_the_whole_table() {
         let picture = drawn(&facts(), 2, 80, 30).unwrap();
         let picture: Vec<&str> = picture.iter().map(|line| line.trim_end()).collect();
         assert_eq!(
@@ -213,7 +213,7 @@ Lately
     }
 
     #[test]
-    fn a_silent_control_plane_is_told_instead_of_what_it_said_last() {
+    fn silent_control_plane_replaces_the_last_policy_state() {
         let silent = Facts { silent: Some(7), ..facts() };
         let picture = drawn(&silent, 0, 60, 30).unwrap();
         assert!(
@@ -223,7 +223,7 @@ Lately
     }
 
     #[test]
-    fn it_keeps_to_the_terminal_whatever_its_size() {
+    fn table_fits_every_terminal_size() {
         let mut refused = facts();
         refused.policy.findings.push(finding());
         refused.policy.stale_since = Some("2026-11-21T12:00:00Z".to_owned());
@@ -244,7 +244,7 @@ Lately
     }
 
     #[test]
-    fn events_go_before_hints_and_a_refusal_stays() {
+    fn small_terminal_drops_events_then_hints_but_no_rejection() {
         let has = |picture: &[String], text: &str| picture.iter().any(|line| line.contains(text));
         let picture = drawn(&facts(), 60, 80, 30).unwrap();
         assert!(
@@ -266,7 +266,7 @@ Lately
     }
 
     #[test]
-    fn the_folder_is_told_whole_in_a_narrow_terminal() {
+    fn long_folder_path_wraps_in_a_narrow_terminal() {
         let path = format!("policy  /{}", "long/".repeat(20));
         let lines = whole(&path, 60);
         let joined: String = lines.iter().map(|line| line.drawn(60, false)).collect();

@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn little_is_left_when_it_is_little_of_what_there_was() {
+    fn low_share_of_remaining_quota_slows_polling() {
         const MUCH: &str = "Microsoft.Compute/GetA3Min;29,Microsoft.Compute/GetB30Min;339";
         let is_slow = |answers: &[Answer]| {
             let arm = Arm::new(&AzureOptions::default(), Timestamp::now, false).unwrap();
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn resource_graph_that_was_asked_too_often_keeps_nobody_from_asking_the_provider() {
+    fn throttled_resource_graph_does_not_block_provider_calls() {
         let arm = Arm::new(&AzureOptions::default(), Timestamp::now, false).unwrap();
         let of_graph = question(vec![("useResourceGraph", "true".to_owned())]);
         let wait = Duration::from_secs(60);

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn asking_that_breaks_off_is_a_failure() {
+    async fn panicked_query_task_is_a_failure() {
         let mut running: JoinSet<Asked> = JoinSet::new();
         let task = running.spawn(async { panic!("so it is") });
         let (id, asked) = finished(running.join_next_with_id().await.unwrap());

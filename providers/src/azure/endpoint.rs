@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_called_is_as_the_table_says() {
+    fn machine_state_maps_to_documented_health() {
         use Health::{Draining, Healthy, Unhealthy};
         for (provisioning, power, health, wanted) in [
             ("succeeded", "running", "", MachineState::Is(Healthy)),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_primary_interface_says_where_a_machine_is() {
+    fn machine_address_is_that_of_its_primary_interface() {
         use AddressFamily::{Ipv4, Ipv6};
         let both = interface(true, &["10.0.0.4", "fd00::4"]);
         let other = interface(false, &["10.1.0.4", "fd01::4"]);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_not_shown_may_be_the_primary() {
+    fn missing_interface_may_be_the_primary() {
         let id = |group: &str| {
             let id = format!(
                 "/subscriptions/s/resourceGroups/{group}/providers/Microsoft.Network/networkInterfaces/nic"

@@ -230,7 +230,7 @@ mod tests {
 
     /// What the system trusts is read from the environment, so a process of its own has none.
     #[tokio::test]
-    async fn a_machine_that_trusts_nobody_starts_and_says_so_when_it_asks() {
+    async fn missing_system_certificates_fail_only_https_requests() {
         const ALONE: &str = "IRONMESH_TEST_TRUSTS_NOBODY";
         if std::env::var_os(ALONE).is_none() {
             let folder = tempfile::tempdir().unwrap();

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_the_same_in_whatever_case() {
+    fn resource_ids_are_compared_case_insensitively() {
         let id = |text| ResourceId::parse(text).unwrap();
         let one = id(
             "/subscriptions/S1/resourceGroups/RG/providers/Microsoft.Compute/virtualMachineScaleSets/Web/virtualMachines/7",

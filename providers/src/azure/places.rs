@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_goes_to_the_host_that_was_asked_and_nowhere_else() {
+    fn token_is_sent_only_to_the_configured_host() {
         let places = Places::new(&AzureOptions::default()).unwrap();
         assert_eq!(places.audience(), "https://management.azure.com");
         for good in [
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_http_stays_on_this_machine() {
+    fn plain_http_is_allowed_only_for_local_addresses() {
         for good in ["https://arm.example.com", "http://127.0.0.1:8080", "http://[::1]:80/"] {
             custom(good).unwrap();
         }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cloud_has_its_own_doors_and_its_tokens_are_for_no_other() {
+    fn each_cloud_has_its_own_hosts_and_token_audience() {
         let of = |cloud| Places::new(&AzureOptions { cloud, ..AzureOptions::default() }).unwrap();
         // As Microsoft's own clients have them.
         let all = [

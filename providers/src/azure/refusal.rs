@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_right_that_is_missing() {
+    fn error_names_the_missing_permission() {
         let body = r#"{"error":{"code":"AuthorizationFailed","message":"The client 'a' with object id 'b' does not have authorization to perform action 'Microsoft.Compute/virtualMachineScaleSets/read' over scope '/subscriptions/s/resourceGroups/g' or the scope is invalid."}}"#;
         let refused = answer(403, &[], body);
         let missing = Refusal::read(&refused.body).missing(refused.status, "x", "y").unwrap();
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_because_of_the_clock_is_told_so() {
+    fn unauthorized_error_names_clock_skew() {
         let date = ("Date", "Sun, 22 Nov 2026 11:00:00 GMT");
         let told = told(&answer(401, &[date], "{}"));
         assert!(told.contains("60 minutes ahead"), "{told}");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_no_for_how_long_is_left_alone_for_a_while() {
+    fn retry_after_is_honored_up_to_a_bound() {
         assert_eq!(wait(&answer(429, &[("Retry-After", "17")], "")).as_secs(), 17);
         assert_eq!(wait(&answer(429, &[("Retry-After", "1000000")], "")), LONGEST);
         assert_eq!(wait(&answer(429, &[("Retry-After", "soon")], "")), UNSAID);

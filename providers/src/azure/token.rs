@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_that_others_may_read_is_not_used() {
+    fn secret_file_readable_by_others_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret");
         let read = || read_now("secret_file", &path);

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_filters_of_any_characters_are_encoded() {
+    fn names_and_filters_are_url_encoded() {
         let agent = Url::parse("http://127.0.0.1:8500/behind/").unwrap();
         let filter = r#"Checks.Status != "critical" & x"#;
         let url = url(&Request {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_without_its_leader_says_is_not_believed() {
+    fn response_without_leader_or_too_stale_is_rejected() {
         let response = |has_leader, millis| Response {
             index: 1,
             has_leader,

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_that_all_refuse_is_no_fault_of_the_agent() {
+    fn rejected_query_is_not_an_agent_failure() {
         let refused = |text: &str| RequestError::Status {
             status: StatusCode::INTERNAL_SERVER_ERROR,
             text: text.to_owned(),

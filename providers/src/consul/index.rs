@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_question_has_no_index_and_the_next_has_the_last() {
+    fn first_query_has_no_index_and_the_next_has_the_last() {
         let mut index = Index::default();
         assert_eq!(index.next(), None);
         assert_eq!((index.take(15), index.next()), (Step::Forward, Some(15)));
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_goes_backwards_begins_anew() {
+    fn index_that_goes_backward_is_reset() {
         let mut index = Index::default();
         index.take(68);
         assert_eq!((index.take(11), index.next()), (Step::Backward, None));
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_break_it_is_remembered_how_far_it_was() {
+    fn restart_still_detects_a_backward_index() {
         let mut index = Index::default();
         index.take(68);
         index.restart();

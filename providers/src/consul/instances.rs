@@ -197,7 +197,7 @@ mod tests {
     use crate::consul::LocalityKeys;
 
     #[test]
-    fn an_answer_that_says_the_same_is_not_read_again() {
+    fn identical_answer_is_not_parsed_again() {
         let locality = LocalityKeys::default();
         let reading = Reading { tagged_address: None, locality: &locality, before: &[] };
         let body = |port: u16| {

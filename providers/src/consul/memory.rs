@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_lost_his_memory_is_believed_when_he_knows_as_much_as_before() {
+    fn agent_that_lost_state_is_authoritative_once_recovered() {
         let mut memory = Memory { is_lost: false, most: 3 };
         assert!(memory.is_whole(false, 0), "a scale to zero is none");
         memory.most = 3;

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_token_is_tried_in_the_datacenter_of_the_settings_and_nowhere_else() {
+    fn preflight_checks_token_only_in_configured_datacenter() {
         let here = ConsulOptions { datacenter: Some("here".into()), ..ConsulOptions::default() };
         let to = |name, value: &str| [(name, value.to_owned())];
         assert!(is_tried(&here, &to("dc", "here")));

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_https_a_machine_that_trusts_nobody_will_do() {
+    fn client_without_https_needs_no_system_certificates() {
         const WITHOUT: &str = "IRONMESH_TEST_TRUSTS_NOBODY";
         if std::env::var_os(WITHOUT).is_some() {
             client_config(&ConsulOptions::default()).unwrap();
@@ -103,7 +103,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let nothing = folder.path().join("nothing.pem");
         fs_err::write(&nothing, "").unwrap();
-        let name = "consul::tls::tests::without_https_a_machine_that_trusts_nobody_will_do";
+        let name = "consul::tls::tests::client_without_https_needs_no_system_certificates";
         let run = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", name])
             .envs([(WITHOUT, "1".as_ref()), ("SSL_CERT_FILE", nothing.as_os_str())])

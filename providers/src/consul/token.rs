@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_goes_away_leaves_the_token_that_was_there() {
+    fn removed_token_file_keeps_the_last_token() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         let mut file = TokenFile::new(Some(path.clone()));

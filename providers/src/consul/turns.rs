@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_is_many_takes_turns_that_are_short_enough_for_all() {
+    async fn many_queries_share_connections_with_shorter_waits() {
         let options = ConsulOptions { max_connections: 3, ..ConsulOptions::default() };
         let turns = Turns::new(&options, false);
         turns.share(2);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_shares_connections_waits_for_nobody() {
+    async fn multiplexed_queries_never_wait_for_a_connection() {
         let options = ConsulOptions { max_connections: 1, ..ConsulOptions::default() };
         let turns = Turns::new(&options, true);
         turns.share(1000);

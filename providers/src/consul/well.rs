@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_query_counts_once_and_none_that_is_gone() {
+    fn each_live_query_counts_once() {
         let all = Wellness::default();
         let (mut one, mut other) = (all.one(), all.one());
         assert!(!all.is_any());

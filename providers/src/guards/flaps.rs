@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn who_flaps_gets_no_traffic_until_it_is_quiet() {
+    fn flapping_endpoint_gets_no_traffic_until_quiet() {
         let mut flaps = Flaps::default();
         let now = flap(&mut flaps, 2, Instant::now());
         let all = set([1, 2, 3]);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_changes_are_no_flapping_and_are_forgotten() {
+    fn slow_changes_do_not_count_as_flapping() {
         let mut flaps = Flaps::default();
         let mut now = Instant::now();
         for _ in 0..20 {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_damped_than_may_be() {
+    fn damping_stays_within_the_allowed_number() {
         let mut flaps = Flaps::default();
         let now = flap(&mut flaps, 3, Instant::now());
         assert_eq!(flaps.damp(&set([1]), 0, now).endpoints, None);

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sudden_loss_is_doubted_and_nothing_else() {
+    fn only_sudden_shrinkage_is_held_back() {
         for (before, after, is_doubted) in [
             ("1 2 3 4", "1 2", false),
             ("1 2 3 4", "1", true),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_long_quiet_a_loss_in_two_steps_is_one() {
+    fn shrinkage_in_two_steps_after_quiet_is_held_back() {
         let (all, some, few) = ("1 2 3 4 5 6 7 8 9 10", "1 2 3 4 5 6", "1 2 3 4");
         let mut guard = Guard::new(all);
         guard.now += Duration::from_secs(3600);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_drained_is_missed_by_nobody_and_the_others_are() {
+    fn drained_endpoints_do_not_count_as_shrinkage() {
         let mut guard = Guard::new("1 2 3");
         for told in ["~1 ~2 ~3 4 5 6", "4 5 6"] {
             assert!(!guard.doubts(RULE, told), "{told}");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_in_small_steps_is_a_loss() {
+    fn gradual_shrinkage_within_the_grace_is_held_back() {
         let steps = ["1 2 3 4 5", "1 2 3 4", "1 2 3", "1 2", "1", ""];
         assert_eq!(first_doubt(&steps, Duration::from_secs(1)), Some(3));
         // By and by it is none, but for the last one.
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn while_it_is_doubted_nobody_is_lost_and_who_is_new_is_there() {
+    fn held_back_set_loses_no_endpoint_and_gains_new_ones() {
         let held = without_loss(&set("1 2 -3 4"), &set("-1 3 ~4 5"));
         assert_eq!(held, set("1 2 3 ~4 5"));
     }

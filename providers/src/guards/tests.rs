@@ -123,7 +123,7 @@ impl Place {
 }
 
 #[test]
-fn a_loss_is_held_back_until_the_grace_is_over() {
+fn shrinkage_is_held_back_until_the_grace_ends() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
     assert_eq!((place.believed(), place.held()), (vec![1, 2, 3], None));
@@ -144,7 +144,7 @@ fn a_loss_is_held_back_until_the_grace_is_over() {
 }
 
 #[test]
-fn what_nobody_vouches_for_is_held_back_without_end() {
+fn non_authoritative_shrinkage_is_held_back_indefinitely() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
     place.sees(set(&[]), false);
@@ -159,7 +159,7 @@ fn what_nobody_vouches_for_is_held_back_without_end() {
 }
 
 #[test]
-fn who_comes_back_ends_it() {
+fn returning_endpoints_end_the_hold() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
     place.sees(set(&[]), true);
@@ -170,7 +170,7 @@ fn who_comes_back_ends_it() {
 }
 
 #[test]
-fn an_operator_accepts_what_is_held_back_and_nothing_else() {
+fn operator_accept_applies_only_to_a_held_back_removal() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
     assert_eq!(place.guards.accept(&name(), place.now), Err(AcceptError::NothingHeld));
@@ -184,7 +184,7 @@ fn an_operator_accepts_what_is_held_back_and_nothing_else() {
 }
 
 #[test]
-fn of_a_drained_service_nothing_is_doubted() {
+fn removals_of_a_drained_service_are_not_held_back() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
     place.sees(set(&[]), true);
@@ -194,7 +194,7 @@ fn of_a_drained_service_nothing_is_doubted() {
 }
 
 #[test]
-fn what_was_kept_is_believed_until_the_provider_tells_and_is_doubted_as_before() {
+fn stored_endpoints_are_used_and_guarded_after_restart() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
     let kept = place.kept();
@@ -214,7 +214,7 @@ fn what_was_kept_is_believed_until_the_provider_tells_and_is_doubted_as_before()
 }
 
 #[test]
-fn who_asks_no_more_is_forgotten_here_and_on_disk() {
+fn service_without_a_query_is_forgotten_in_memory_and_store() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
     place.kept();
@@ -228,7 +228,7 @@ fn who_asks_no_more_is_forgotten_here_and_on_disk() {
 }
 
 #[test]
-fn of_who_joined_by_itself_a_loss_is_doubted_too() {
+fn shrinkage_of_tag_registered_endpoints_is_held_back() {
     let mut place = Place::new([]);
     place.specification = specification([service(false, false)]);
     place.sees(set(&[1, 2]), true);
@@ -241,7 +241,7 @@ fn of_who_joined_by_itself_a_loss_is_doubted_too() {
 }
 
 #[test]
-fn a_provider_that_is_stale_changes_nothing() {
+fn stale_provider_keeps_endpoints_and_is_reported() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
     let stale = Stale { since: place.now.timestamp, reason: "nobody answers".to_owned() };
@@ -255,7 +255,7 @@ fn a_provider_that_is_stale_changes_nothing() {
 }
 
 #[test]
-fn one_that_flaps_gets_no_traffic_for_a_while_and_is_kept_as_it_is() {
+fn flapping_endpoint_gets_no_traffic_and_is_stored_unchanged() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
     for _ in 0..3 {
@@ -274,7 +274,7 @@ fn one_that_flaps_gets_no_traffic_for_a_while_and_is_kept_as_it_is() {
 }
 
 #[test]
-fn endpoints_are_dated_from_when_they_came() {
+fn endpoint_since_is_its_first_appearance() {
     let mut place = Place::new([]);
     place.sees(set(&[1]), true);
     let first = place.now.timestamp;
@@ -286,7 +286,7 @@ fn endpoints_are_dated_from_when_they_came() {
 }
 
 #[test]
-fn the_grace_runs_only_while_its_provider_vouches_for_the_loss() {
+fn grace_restarts_after_the_provider_was_stale() {
     let stale = |place: &Place| {
         Some(Stale { since: place.now.timestamp, reason: "nobody answers".to_owned() })
     };
@@ -307,7 +307,7 @@ fn the_grace_runs_only_while_its_provider_vouches_for_the_loss() {
 }
 
 #[test]
-fn what_nobody_vouches_for_takes_nobody_away_and_adds_who_is_new() {
+fn non_authoritative_report_only_adds_endpoints() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3, 4]), true);
     // An agent that has lost its memory, with which instances register again one by one.
@@ -321,7 +321,7 @@ fn what_nobody_vouches_for_takes_nobody_away_and_adds_who_is_new() {
 }
 
 #[test]
-fn who_comes_and_goes_during_a_doubt_is_gone() {
+fn endpoint_seen_only_during_a_hold_is_dropped_at_once() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3, 4]), true);
     for newcomer in 5..50 {
@@ -334,7 +334,7 @@ fn who_comes_and_goes_during_a_doubt_is_gone() {
 }
 
 #[test]
-fn a_doubt_about_another_question_waits_for_its_answer() {
+fn hold_pauses_until_a_changed_query_is_answered() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
     place.sees(set(&[]), true);
@@ -350,7 +350,7 @@ fn a_doubt_about_another_question_waits_for_its_answer() {
 }
 
 #[test]
-fn what_is_not_believed_is_no_flapping() {
+fn held_back_changes_do_not_count_as_flapping() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
     for _ in 0..10 {
@@ -361,7 +361,7 @@ fn what_is_not_believed_is_no_flapping() {
 }
 
 #[test]
-fn nobody_is_nothing_to_begin_with_unless_somebody_vouches_for_it() {
+fn first_empty_report_counts_only_if_authoritative() {
     let mut place = Place::new([]);
     place.sees(set(&[]), false);
     assert_eq!(place.guards.believed(), &GuardedEndpoints::default());
@@ -371,7 +371,7 @@ fn nobody_is_nothing_to_begin_with_unless_somebody_vouches_for_it() {
 }
 
 #[test]
-fn who_is_told_to_leave_during_a_doubt_is_not_called_again() {
+fn endpoint_drained_during_a_hold_is_not_used_again() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
     place.sees(set(&[1]), false);

@@ -96,7 +96,7 @@ fn edited_values_of_other_tables_count_as_missing() {
 }
 
 #[test]
-fn edited_names_of_the_mesh_are_refused() {
+fn edited_mesh_names_are_rejected() {
     let store = State::new().open().unwrap();
     let domain = Domain::default();
     store.put_mesh(&domain, &TrustDomain::new(domain.clone())).unwrap();
@@ -159,7 +159,7 @@ fn database_of_format_1_is_migrated_once_and_authenticated_since() {
 }
 
 #[test]
-fn migrated_database_that_states_format_1_is_refused() {
+fn migrated_database_that_states_format_1_is_rejected() {
     let state = State::new();
     let store = state.open().unwrap();
     store.put_raw(META, FORMAT_KEY, b"1").unwrap();

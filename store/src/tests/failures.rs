@@ -68,7 +68,7 @@ fn store_keeps_its_lock_while_it_is_closed_and_after_recovery() {
 }
 
 #[test]
-fn write_of_nothing_does_not_clear_a_fault() {
+fn empty_write_does_not_clear_a_fault() {
     let state = State::new();
     let store = store_after_failure(&state);
     store.engine.file().faults.set_full(false);

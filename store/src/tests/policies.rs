@@ -35,7 +35,7 @@ fn texts(store: &Store) -> usize {
 }
 
 #[test]
-fn of_a_policy_that_is_kept_only_what_no_other_has_is_written() {
+fn stored_policy_writes_only_new_documents() {
     let store = State::new().open().unwrap();
     let kept = || store.last_good_policy().unwrap().unwrap();
     assert_eq!(store.put_policy(&record("none"), []).unwrap(), 1, "that there is one");
@@ -57,7 +57,7 @@ fn of_a_policy_that_is_kept_only_what_no_other_has_is_written() {
 }
 
 #[test]
-fn the_last_policies_are_kept_each_once_and_the_newest_first() {
+fn recent_policies_are_kept_once_each_newest_first() {
     let state = State::new();
     {
         let store = state.open().unwrap();
@@ -79,7 +79,7 @@ fn the_last_policies_are_kept_each_once_and_the_newest_first() {
 }
 
 #[test]
-fn the_oldest_go_when_their_documents_are_too_large_and_the_newest_never() {
+fn oversized_history_drops_oldest_but_never_the_newest() {
     let store = State::new().open().unwrap();
     let large = ["1", "2", "3", "4"].map(|letter| letter.repeat(100));
     let put = |revision: &str, text: &str| {
@@ -95,7 +95,7 @@ fn the_oldest_go_when_their_documents_are_too_large_and_the_newest_never() {
 }
 
 #[test]
-fn what_was_rolled_back_to_survives_a_restart_until_it_is_over() {
+fn policy_pin_survives_a_restart_until_removed() {
     let state = State::new();
     let pin = PolicyPin { record: record("1"), folder: Some(PolicyRevision("2".into())) };
     assert_eq!(state.open().unwrap().policy_pin().unwrap(), None);
@@ -106,7 +106,7 @@ fn what_was_rolled_back_to_survives_a_restart_until_it_is_over() {
 }
 
 #[test]
-fn a_last_good_policy_of_before_is_read_until_one_is_kept() {
+fn old_format_last_good_policy_is_read_until_replaced() {
     let policy = [("a.toml", "# a"), ("b.toml", "# b")].map(|(a, b)| (a.to_owned(), b.to_owned()));
     let one_value = State::new().open().unwrap();
     one_value.put_json(POLICY, "last_good", &policy).unwrap();

@@ -495,7 +495,7 @@ type Told<T> = BTreeMap<(String, String), T>;
 const OTHERS: u8 = 61;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_level_spares_services_as_the_reference_says() {
+async fn every_upstream_setting_level_matches_the_reference() {
     let Some(square) = Square::open().await else { return };
     let (before, tried_before) = (square.store.unnamed(), tried_again(&square.buyer).await);
     let load = Load::start(square.buyer.socket(14001), "load", "/load");

@@ -9,7 +9,7 @@ use crate::bookstore::expect;
 use crate::shop::Shop;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_is_withdrawn_is_so_at_the_next_request_on_an_open_connection() {
+async fn withdrawn_ingress_principal_is_denied_on_open_connection() {
     let Some(store) = Store::open().await else { return };
     store.write(&over_https("edge", ""));
     store.wait_for(Caller::Edge, 31, 200).await;
@@ -37,7 +37,7 @@ async fn whoever_is_withdrawn_is_so_at_the_next_request_on_an_open_connection() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_comes_in_by_address_is_withdrawn_at_the_next_request_too() {
+async fn withdrawn_source_address_is_denied_on_open_connection() {
     let Some(store) = Store::open().await else { return };
     let plain = |hosts: &[u8]| {
         let source =
@@ -76,7 +76,7 @@ async fn withdrawn(mut kept: Vec<Http1Connection>) {
 
 // The addresses of a service follow it, and no connection ends when they change.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_comes_from_where_a_service_runs_is_let_in_for_as_long_as_it_runs_there() {
+async fn ingress_source_service_follows_its_current_addresses() {
     let Some(store) = Store::open().await else { return };
     let source = "{ kind = \"Service\", name = \"balancer\" }";
     let policy = super::ingress("port = { number = 14001, protocol = \"http\" }", source, "");
@@ -153,7 +153,7 @@ sources = [{ kind = "AuthenticatedPrincipal", name = "spiffe://mesh.internal/ns/
 
 // Each of these changes edits the listener of the mesh: of that Envoy keeps all chains that stay the same.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_meshs_own_calls_lose_nothing_when_ways_in_come_change_and_go() {
+async fn ingress_changes_fail_no_mesh_request() {
     let Some(shop) = Shop::open("").await else { return };
     let load = shop.load().await;
     let edge = join(&shop.mesh, "default/buyer", 31).await;

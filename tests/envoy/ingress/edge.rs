@@ -90,7 +90,7 @@ fn with_a_way_to_the_store(mut bootstrap: Value, world: (&str, u16), store: (&st
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_edge_that_is_an_envoy_comes_in_with_its_certificate_of_the_mesh() {
+async fn edge_envoy_is_authorized_by_its_mesh_certificate() {
     let Some(programs) = Programs::find() else { return };
     let policy = r#"
 [[ingress_backend]]

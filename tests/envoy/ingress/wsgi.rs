@@ -24,7 +24,7 @@ make_server(sys.argv[1], int(sys.argv[2]), application).serve_forever()
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wsgi_application_gets_no_identity_that_an_outsider_writes() {
+async fn wsgi_application_receives_no_forged_identity() {
     let Some(programs) = Programs::find() else { return };
     let mesh = Mesh::start(&programs, &[("services.toml", SERVICES)]).await;
     let at = mesh.loopback().socket(21, 8080);

@@ -93,7 +93,7 @@ impl Counted {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rate_limit_service_counts_what_policy_tells_it_of() {
+async fn rate_limit_service_counts_the_descriptors_of_policy() {
     let more = "fail_open = false";
     let Some(store) = Counted::open(more, true).await else { return };
     // What has no descriptor is not asked about.
@@ -128,7 +128,7 @@ async fn a_rate_limit_service_counts_what_policy_tells_it_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_rate_limit_service_calls_pass_or_fail_as_policy_says() {
+async fn unavailable_rate_limit_service_fails_open_or_closed() {
     let Some(mut store) = Counted::open("", true).await else { return };
     let anna: &[_] = &[("x-user", "anna")];
     eventually("the store to answer", async || {
@@ -196,7 +196,7 @@ async fn wait_for_counting(server: &Envoy, is_there: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rate_limit_service_counts_connections_that_have_shaken_hands() {
+async fn rate_limit_service_counts_connections_after_the_handshake() {
     let Some(shop) = Shop::open("").await else { return };
     let address = shop.mesh.loopback().socket(99, 8081);
     let limits = RateLimits::start(address, 2).await;

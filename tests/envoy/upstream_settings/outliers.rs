@@ -68,7 +68,7 @@ impl Stores {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_answers_with_errors_is_asked_nothing_for_a_while_and_the_others_go_on() {
+async fn failing_endpoint_is_ejected_and_others_keep_serving() {
     let long =
         "outlier_detection = { consecutive_gateway_errors = 3, base_ejection_time = \"1h\" }";
     let Some(stores) = Stores::open(&setting(long)).await else { return };
@@ -102,7 +102,7 @@ async fn who_answers_with_errors_is_asked_nothing_for_a_while_and_the_others_go_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn where_all_are_ejected_nobody_is_asked_until_their_time_is_over() {
+async fn fully_ejected_service_returns_503_until_ejection_ends() {
     let short = "[upstream_traffic_setting.outlier_detection]\nconsecutive_5xx = 2\n\
                  interval = \"100ms\"\nbase_ejection_time = \"5s\"\nmax_ejection_percent = 100\n";
     let Some(stores) = Stores::open(&setting(short)).await else { return };

@@ -91,7 +91,7 @@ impl Places {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_near_is_called_and_others_in_order_where_nobody_is() {
+async fn local_endpoints_are_preferred_and_failover_follows_order() {
     let near = "[upstream_traffic_setting.locality]\nprefer_local = \"zone\"\n\
                 failover = [{ from = \"eu\", to = [\"ap\", \"us\"] }]\n";
     let ejecting = "outlier_detection = { consecutive_gateway_errors = 1, max_ejection_percent = 100, \
@@ -133,7 +133,7 @@ async fn who_is_near_is_called_and_others_in_order_where_nobody_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_are_shared_out_as_policy_says() {
+async fn locality_weights_distribute_calls() {
     let shares = "[upstream_traffic_setting.locality]\nprefer_local = \"region\"\n\
                   [[upstream_traffic_setting.locality.distribute]]\nfrom = \"eu\"\n\
                   to = [{ locality = \"eu/1\", weight = 80 }, { locality = \"us\", weight = 20 }]\n";

@@ -63,7 +63,7 @@ async fn wait_for_limit(server: &Envoy, is_there: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_beyond_the_rate_are_turned_away_and_who_may_not_call_uses_nothing_up() {
+async fn excess_requests_are_rejected_and_denied_ones_are_not_counted() {
     let Some(programs) = Programs::find() else { return };
     let policy = [("store.toml", STORE), ("settings.toml", &setting(LIMIT))];
     let mesh = Mesh::start(&programs, &policy).await;
@@ -105,7 +105,7 @@ async fn requests_beyond_the_rate_are_turned_away_and_who_may_not_call_uses_noth
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_of_requests_that_comes_and_goes_disturbs_no_call() {
+async fn local_rate_limit_changes_disturb_no_call() {
     let Some(shop) = Shop::open("").await else { return };
     let load = shop.load().await;
     for requests in [1_000_000, 2_000_000] {
@@ -132,7 +132,7 @@ async fn a_limit_of_requests_that_comes_and_goes_disturbs_no_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_beyond_the_rate_end_at_once_and_those_of_before_with_the_old_chain() {
+async fn excess_connections_close_and_older_ones_drain_with_their_chain() {
     let Some(shop) = Shop::open("").await else { return };
     let mut before = TcpConnection::connect(shop.buyer.socket(3306)).await.unwrap();
     before.line().await.unwrap();

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn only_chains_that_differ_drain_unless_the_listener_itself_does() {
+    fn only_changed_chains_drain_unless_the_listener_changes() {
         let before = set(&[("a|1", "1"), ("b|1", "1"), ("", "1")], "x");
         assert!(difference(&before, &before).is_empty());
         let (a, b, rest) = (("a|1", "1"), ("b|1", "1"), ("", "1"));

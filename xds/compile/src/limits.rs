@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn local_failures_eject_by_default_and_policy_adds_answers() {
+    fn local_failures_eject_by_default_and_policy_adds_responses() {
         assert_eq!(enforced(None), [None, None, Some(3)]);
         assert_eq!(enforced(policy(Some(10), None).as_ref()), [Some(10), None, Some(3)]);
         assert_eq!(enforced(policy(Some(10), Some(2)).as_ref()), [Some(10), Some(2), Some(2)]);

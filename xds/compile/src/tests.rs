@@ -100,7 +100,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn compiling_again_in_any_order_gives_the_same_bytes(
+    fn recompile_in_any_order_gives_the_same_bytes(
         shape in shape(),
         turned in 0..8_usize,
         reversed: bool,
@@ -118,7 +118,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_refers_to_what_is_not_there(shape in shape()) {
+    fn every_referenced_resource_exists(shape in shape()) {
         for (proxy, compiled) in compile_shape(&shape) {
             for (from, kind, name) in references::of(&compiled) {
                 prop_assert!(
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_proxy_takes_part_with_it_asks_for(shape in shape()) {
+    fn participation_resources_are_requested_by_the_proxy(shape in shape()) {
         for (proxy, compiled) in compile_shape(&shape) {
             let references = references::of(&compiled);
             for (kind, name, version) in &compiled.takes_part_with {
@@ -154,7 +154,7 @@ proptest! {
     }
 
     #[test]
-    fn a_service_port_allows_the_sources_of_its_targets_and_nobody_else(shape in shape()) {
+    fn http_port_allows_exactly_the_sources_of_its_targets(shape in shape()) {
         let (snapshot, proxies) = shape.build(Order::default());
         let model = model::Model::new(&snapshot);
         for (_, compiled) in compile(snapshot.clone(), &proxies) {
@@ -200,7 +200,7 @@ proptest! {
     }
 
     #[test]
-    fn a_tcp_port_shakes_hands_with_its_callers_and_is_closed_without(shape in shape()) {
+    fn tcp_port_allows_exactly_its_callers_and_is_else_closed(shape in shape()) {
         let (snapshot, proxies) = shape.build(Order::default());
         let model = model::Model::new(&snapshot);
         for (proxy, compiled) in compile(snapshot.clone(), &proxies) {
@@ -265,7 +265,7 @@ proptest! {
     }
 
     #[test]
-    fn an_inbound_listener_denies_everything_by_itself(shape in shape()) {
+    fn inbound_listener_denies_everything_by_itself(shape in shape()) {
         for (_, compiled) in compile_shape(&shape) {
             for (name, listener) in content(&compiled, ResourceType::Listener) {
                 let (mut managers, mut filters) = (0, 0);
@@ -287,7 +287,7 @@ proptest! {
     }
 
     #[test]
-    fn every_listener_of_callers_can_make_the_faults_that_routes_ask_for(shape in shape()) {
+    fn every_outbound_listener_has_the_fault_filter(shape in shape()) {
         for (_, compiled) in compile_shape(&shape) {
             for (name, listener) in content(&compiled, ResourceType::Listener) {
                 let is_fault = |filter: &Value| filter["name"] == "envoy.filters.http.fault";
@@ -303,7 +303,7 @@ proptest! {
     }
 
     #[test]
-    fn a_proxy_learns_only_of_services_in_its_scope(shape in shape()) {
+    fn proxy_receives_only_services_in_its_scope(shape in shape()) {
         let (snapshot, proxies) = shape.build(Order::default());
         let model = model::Model::new(&snapshot);
         for (proxy, compiled) in compile(snapshot.clone(), &proxies) {

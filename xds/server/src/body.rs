@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_a_status_are_readable_and_mean_the_same() {
+    fn grpc_message_is_readable_and_decodes_unchanged() {
         for (words, written) in [
             ("proxy x was revoked: sold", "proxy x was revoked: sold"),
             ("100 %20 ä\n", "100 %2520 %C3%A4%0A"),
@@ -108,7 +108,7 @@ mod tests {
 
     // Invariant 10: the one whose stream is cut for reading too slowly has a full queue.
     #[tokio::test]
-    async fn the_status_arrives_also_behind_a_full_queue() {
+    async fn status_is_delivered_behind_a_full_queue() {
         let (messages, queue) = mpsc::channel(1);
         let end = End::default();
         let mut body = MessageBody::new(queue, Arc::clone(&end));

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seats_are_for_all_and_for_each_client_and_come_back() {
+    fn connections_are_limited_in_total_and_per_client() {
         let limits = Limits { connections: 7, connections_per_client: 2, ..Limits::default() };
         let seats = ConnectionLimit::new(limits);
         let sit = |owner: &[u8]| {

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_comes_in_masses_is_said_once_a_second_with_its_number() {
+    async fn repeated_message_is_logged_once_a_second_with_the_count() {
         let rarely = LogThrottle::default();
         assert_eq!([rarely.now(), rarely.now(), rarely.now()], [Some(0), None, None]);
         tokio::time::advance(PAUSE).await;
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn client_that_tries_again_is_logged_once_a_minute_with_the_count() {
+    async fn retrying_client_is_logged_once_a_minute_with_the_count() {
         let throttle = ClientLogThrottle::default();
         let now = |client: &str| throttle.now(client.as_bytes().to_vec());
         assert_eq!([now("a"), now("a"), now("b"), now("a")], [Some(0), None, Some(0), None]);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_an_outage_the_end_is_said_where_its_beginning_was() {
+    async fn outage_end_is_logged_only_if_its_start_was_logged() {
         let mut outage = Outage::default();
         assert!(!outage.is_over(), "there was none");
         assert_eq!([outage.goes_on(), outage.goes_on()], [true, false]);

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_taken_of_the_client_and_of_the_connection_or_of_all_and_comes_back() {
+    fn memory_quota_is_held_per_client_and_in_total_and_released() {
         let limits =
             Limits { unfinished_per_client: 600 << 10, unfinished: 1 << 20, ..Limits::default() };
         let rooms = Rooms::new(&limits);
@@ -188,7 +188,7 @@ mod tests {
 
     // A client does not have more held for it by having more connections.
     #[tokio::test]
-    async fn an_answer_is_the_only_one_of_its_client() {
+    async fn one_buffered_answer_is_allowed_per_client() {
         let waits = async |room: &MemoryQuota| {
             let mut answer = std::pin::pin!(room.answer());
             std::future::poll_fn(|context| {
@@ -208,7 +208,7 @@ mod tests {
 
     // What an Envoy says at first is 61 KB, and what it has of 1,900 clusters, or some calls that it tells of.
     #[test]
-    fn a_first_request_has_room_on_as_many_connections_as_there_may_be() {
+    fn memory_quota_fits_a_first_request_on_every_connection() {
         let limits = Limits { unfinished: 0, ..Limits::default() };
         let rooms = Rooms::new(&limits);
         let mut held = Vec::new();

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_guilty_are_found_by_halves() {
+    fn bisection_finds_bad_resources_in_few_pushes() {
         assert_eq!(search(2, |number| number == 1), (2, vec![1]));
         for guilty in [0, 333, 999] {
             let (pushes, found) = search(1000, |number| number == guilty);

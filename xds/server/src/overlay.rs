@@ -251,7 +251,7 @@ mod tests {
     proptest! {
         /// Whatever it shares, it is the map that it would be by itself.
         #[test]
-        fn an_overlay_is_the_map_that_was_put_into_it(steps in steps()) {
+        fn overlay_equals_a_plain_map(steps in steps()) {
             let version = |name: u8, version: u8| {
                 resources(&[(name, version)]).values().next().unwrap().version()
             };
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_is_not_known_is_not_certain() {
+    fn certain_overlay_excludes_unknown_versions() {
         let base = resources(&[(1, 0), (2, 0), (3, 0), (4, 0)]);
         let version = |name: &str| base.get(name).map(|resource| resource.version());
         // As the base says, another, unknown, and not there; and two that the base has not.
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_the_base_says_is_not_held() {
+    fn overlay_stores_only_differences_from_its_base() {
         let base = resources(&[(1, 0), (2, 0), (3, 0), (4, 0)]);
         let mut overlay = Overlay::<Version>::default();
         for resource in base.values() {

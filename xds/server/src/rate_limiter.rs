@@ -52,7 +52,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn a_burst_is_free_and_what_follows_is_paced() {
+    async fn burst_is_free_and_later_requests_are_delayed() {
         let mut pace = RateLimiter::new(SECOND, 10);
         let now = Instant::now();
         for _ in 0..10 {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_who_keeps_the_pace_is_never_slowed() {
+    async fn client_within_the_rate_is_never_delayed() {
         let mut pace = RateLimiter::new(SECOND, 10);
         let mut now = Instant::now();
         for _ in 0..1000 {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_who_does_not_is_known_by_how_long_it_goes_on() {
+    async fn time_over_the_rate_is_measured_until_a_pause() {
         let mut pace = RateLimiter::new(SECOND, 10);
         let mut now = Instant::now();
         pace.take(10, now);

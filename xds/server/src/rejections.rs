@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn repeated_alerts_of_an_unknown_authority_are_counted_by_address() {
+    async fn repeated_unknown_ca_alerts_are_counted_by_address() {
         let (rejections, now) = (Rejections::default(), Instant::now());
         assert_eq!(rejections.last(), None);
         for _ in 0..3 {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn recent_failures_are_listed_by_address_newest_first_and_bounded() {
+    async fn recent_failures_are_listed_newest_first_and_bounded() {
         let (rejections, now) = (Rejections::default(), Instant::now());
         let at = |second: u16| now + Duration::from_secs(second.into());
         let broken = io::Error::from(io::ErrorKind::UnexpectedEof);

@@ -23,7 +23,7 @@ pub(crate) fn pool() -> &'static DescriptorPool {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_descriptors_that_are_built_in_are_whole() {
+    fn built_in_descriptors_are_complete() {
         assert!(super::pool().all_messages().len() > 1000);
     }
 }

@@ -38,13 +38,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_cannot_write_on_a_terminal() {
+    fn error_detail_drops_control_characters() {
         let error = ErrorDetail::new(3, "no\n2026 INFO all is well\u{1b}[2J".to_owned());
         assert_eq!(error.message, "no 2026 INFO all is well [2J");
     }
 
     #[test]
-    fn a_long_refusal_is_cut_between_characters() {
+    fn long_error_detail_is_truncated_between_characters() {
         let error = ErrorDetail::new(3, "ä".repeat(5000));
         assert_eq!(error.message.len(), ErrorDetail::MAX_LENGTH);
     }

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_not_shown() {
+    fn private_key_is_omitted_from_json_and_debug() {
         let inline = |text: &str| {
             Some(DataSource {
                 specifier: Some(Specifier::InlineString(text.to_owned())),

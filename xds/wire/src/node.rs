@@ -128,7 +128,7 @@ mod tests {
 
     // Invariant 10: a node is kept for as long as its stream lives, and shown on terminals.
     #[test]
-    fn a_node_is_small_and_can_be_shown() {
+    fn node_with_oversized_or_control_text_is_rejected() {
         let node = |id: &str, text: usize| Node {
             id: id.to_owned(),
             statement: Some(serde_json::Value::String("x".repeat(text))),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_reduced_to_what_is_of_use() {
+    fn node_keeps_only_the_fields_in_use() {
         let text = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
         let port = Value { kind: Some(Kind::NumberValue(14001.0)) };
         let fields = [("bind".to_owned(), text("10.0.0.1")), ("port".to_owned(), port)].into();

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_secret_only_what_is_public_is_kept() {
+    fn redacted_secret_keeps_only_public_parts() {
         let certificate = TlsCertificate {
             certificate_chain: Some(inline("the chain")),
             private_key: Some(inline("SECRET")),

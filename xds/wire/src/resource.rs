@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn type_urls_are_those_of_the_messages() {
+    fn type_urls_match_their_messages() {
         fn check<M: Discoverable>() {
             assert_eq!(M::TYPE.url(), M::type_url());
             assert_eq!(ResourceType::from_url(&M::type_url()), Some(M::TYPE));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_entry_of_a_state_of_the_world_is_a_part_of_the_delta_entry() {
+    fn sotw_entry_is_a_slice_of_the_delta_entry() {
         // Around the sizes at which lengths take one byte more.
         for size in (0..400).chain(16_000..16_500) {
             let cluster = Cluster { name: "n".repeat(size), ..Cluster::default() };
@@ -296,7 +296,7 @@ mod tests {
 
     // R11, R23.
     #[test]
-    fn the_version_of_several_resources_is_that_of_their_names_and_contents() {
+    fn version_of_several_resources_covers_names_and_contents() {
         let cluster = |name: &str, content: &str| {
             Arc::new(Resource::new(&Cluster {
                 name: name.to_owned(),
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_the_hash_of_the_content() {
+    fn version_is_the_hash_of_the_content() {
         let cluster =
             |name: &str| Resource::new(&Cluster { name: name.to_owned(), ..Cluster::default() });
         assert_eq!(cluster("a").version(), cluster("a").version());

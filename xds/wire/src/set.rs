@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_that_shares_with_an_older_one_has_its_own_content() {
+    fn set_sharing_with_an_older_one_keeps_its_own_content() {
         let old = set(&[("kept", "1"), ("changed", "1"), ("gone", "1")]);
         let new = set(&[("kept", "1"), ("changed", "2"), ("added", "1")]);
         let shared = new.sharing_with(&old);

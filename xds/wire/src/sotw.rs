@@ -78,7 +78,7 @@ mod tests {
 
     /// R48.
     #[test]
-    fn a_frame_is_what_a_client_decodes() {
+    fn frame_decodes_to_the_same_response() {
         let resource = |name: &str| {
             Arc::new(Resource::new(&Cluster { name: name.to_owned(), ..Cluster::default() }))
         };
@@ -100,7 +100,7 @@ mod tests {
 
     /// R39, R49, R50.
     #[test]
-    fn a_response_has_nothing_that_envoy_does_not_implement() {
+    fn response_sets_only_fields_that_envoy_implements() {
         let cluster = Cluster { name: "a".to_owned(), ..Cluster::default() };
         let resources = vec![Arc::new(Resource::new(&cluster))];
         let version = Version::of_all(&resources);
@@ -118,7 +118,7 @@ mod tests {
 
     /// R49.
     #[test]
-    fn what_we_do_not_implement_is_passed_over() {
+    fn unimplemented_resource_locators_are_ignored() {
         let locator = discovery::ResourceLocator { name: "a".to_owned(), ..Default::default() };
         let request = SotwRequest::from(discovery::DiscoveryRequest {
             resource_locators: vec![locator],

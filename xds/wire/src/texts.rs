@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_found_whole_at_every_depth_and_behind_every_kind_of_field() {
+    fn search_finds_whole_texts_at_every_depth_and_field_kind() {
         let host = VirtualHost { name: "default/a|80".to_owned(), ..VirtualHost::default() };
         let routes = RouteConfiguration {
             name: "routes".to_owned(),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_has_an_end() {
+    fn search_of_malformed_or_deeply_nested_bytes_terminates() {
         for bytes in [&[0x0a, 0xff][..], &[0xff; 40], &[0x0a, 0x02, 0x61], &[0x09, 1], &[0x0f]] {
             assert!(!has(bytes, "text"), "{bytes:?}");
         }

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suite_that_breaks_off_is_a_failure() {
+    fn aborted_suite_is_a_failure() {
         let mut outcome = Outcome::new("it");
         outcome.hear(r#"{ "type": "suite", "event": "started", "test_count": 2 }"#);
         outcome.hear(r#"{ "type": "test", "event": "started", "name": "a" }"#);

@@ -47,7 +47,7 @@ async fn connection_ends_after_its_life() {
 }
 
 #[tokio::test]
-async fn connection_without_a_place_is_closed_until_one_is_free() {
+async fn connection_beyond_the_limit_is_closed_until_one_ends() {
     let address = start(Bounds { connections: 1, head: LONG, life: LONG }).await;
     let mut first = TcpStream::connect(address).await.unwrap();
     first.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();

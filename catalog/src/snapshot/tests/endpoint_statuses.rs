@@ -31,7 +31,7 @@ fn state(mode: Mode, endpoint: &Endpoint, records: &[JoinRecord]) -> State {
 }
 
 #[test]
-fn every_endpoint_is_a_participant_or_it_is_said_why_not() {
+fn endpoint_is_a_participant_or_has_an_exclusion_reason() {
     let listed = endpoint("10.0.0.1", None, 1);
     let ready = record(1, "10.0.0.1", "store", true);
     let unclaimed = record(1, "10.0.0.1", "store", false);
@@ -63,7 +63,7 @@ fn every_endpoint_is_a_participant_or_it_is_said_why_not() {
 }
 
 #[test]
-fn one_whose_proxy_has_not_heard_of_it_is_not_called_at_all() {
+fn endpoint_not_yet_configured_on_its_proxy_is_not_called() {
     let mut record = record(1, "10.0.0.1", "store", true);
     record.claimed_at = Some(AT);
     record.vacant = record.participation.clone();
@@ -81,7 +81,7 @@ fn one_whose_proxy_has_not_heard_of_it_is_not_called_at_all() {
 }
 
 #[test]
-fn it_is_told_which_proxy_is_in_front_and_where_that_is_dialled() {
+fn endpoint_status_names_its_proxy_and_mesh_address() {
     let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", false)];
     let snapshot = assemble(vec![endpoint("10.0.0.1", None, 1)], &records);
     let all = endpoint_statuses(&snapshot, &[]);
@@ -92,7 +92,7 @@ fn it_is_told_which_proxy_is_in_front_and_where_that_is_dialled() {
 }
 
 #[test]
-fn one_that_takes_one_of_two_ports_is_not_all_there() {
+fn endpoint_with_one_unacked_port_is_excluded_on_that_port_only() {
     let mut store = service("store");
     store.ports.push(Port {
         name: Name::new("other").unwrap(),
@@ -107,7 +107,7 @@ fn one_that_takes_one_of_two_ports_is_not_all_there() {
 }
 
 #[test]
-fn one_whose_certificate_has_ended_is_told_from_one_that_never_had_a_proxy() {
+fn expired_certificate_is_not_reported_as_a_missing_proxy() {
     let past = record(1, "10.0.0.1", "store", true);
     let elsewhere = record(2, "10.0.0.2", "other", true);
     let known = ["10.0.0.1", "10.0.0.2"].map(|address| endpoint(address, None, 1));
@@ -120,7 +120,7 @@ fn one_whose_certificate_has_ended_is_told_from_one_that_never_had_a_proxy() {
 }
 
 #[test]
-fn a_proxy_that_may_be_dead_is_called_only_as_its_provider_says() {
+fn unreachable_proxy_is_excluded_unless_a_provider_checks_it() {
     let suspect = JoinRecord { suspect_since: Some(AT), ..record(1, "10.0.0.1", "store", true) };
     let why = || State::Out(ExclusionReason::Suspect { since: AT });
     let listed = endpoint("10.0.0.1", None, 1);
@@ -152,7 +152,7 @@ fn a_proxy_that_may_be_dead_is_called_only_as_its_provider_says() {
 }
 
 #[test]
-fn a_proxy_without_an_endpoint_is_told_once_its_provider_has_spoken() {
+fn proxy_without_endpoint_is_reported_once_its_provider_answers() {
     let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.2", "store", true)];
     let snapshot = assemble(vec![endpoint("10.0.0.1", None, 1)], &records);
     let [_, alone] = &endpoint_statuses(&snapshot, &[])[..] else { panic!() };
@@ -169,7 +169,7 @@ fn a_proxy_without_an_endpoint_is_told_once_its_provider_has_spoken() {
 }
 
 #[test]
-fn of_a_drained_service_and_of_one_outside_it_is_said_that_they_are() {
+fn endpoint_status_shows_drained_and_external_services() {
     let known = || vec![endpoint("10.0.0.1", None, 1)];
     let drained = Service { drained: true, ..service("store") };
     let snapshot = assemble_all(Mode::Permissive, vec![(drained, known())], &[]);
@@ -187,7 +187,7 @@ fn of_a_drained_service_and_of_one_outside_it_is_said_that_they_are() {
 }
 
 #[test]
-fn many_of_a_kind_are_told_at_once() {
+fn many_findings_of_one_kind_are_aggregated_per_service() {
     let listed = |n: u8| endpoint(&format!("10.0.1.{n}"), None, 1);
     let told_of = |endpoints: u8, proxies: u8| {
         let record = |n: u8| record(n.into(), &format!("10.0.2.{n}"), "store", true);

@@ -16,7 +16,7 @@ fn together(endpoints: Vec<Endpoint>) -> (u32, Health) {
 }
 
 #[test]
-fn behind_one_address_the_healthy_ones_count_and_of_others_all() {
+fn shared_address_sums_healthy_weights_or_all_if_none_healthy() {
     use Health::{Draining, Healthy, Unhealthy};
     let all = [(8081, 2, Healthy), (8082, 3, Healthy), (8083, 7, Unhealthy), (8084, 9, Draining)];
     let known = |some: &[(u16, u32, Health)]| {
@@ -31,7 +31,7 @@ fn behind_one_address_the_healthy_ones_count_and_of_others_all() {
 }
 
 #[test]
-fn a_proxy_knows_which_of_its_applications_is_critical() {
+fn local_endpoints_keep_the_health_of_each_application() {
     let records = [record(1, "10.0.0.1", "store", true)];
     let known = vec![known(8081, 2, Health::Unhealthy), known(8080, 3, Health::Healthy)];
     let snapshot = assemble(known, &records);
@@ -40,7 +40,7 @@ fn a_proxy_knows_which_of_its_applications_is_critical() {
 }
 
 #[test]
-fn where_it_is_is_what_the_first_says_that_knows() {
+fn endpoint_locality_is_the_first_known_or_that_of_its_proxy() {
     let place = |zone: &str| Locality { zone: zone.into(), ..Locality::default() };
     let at =
         |port, zone: &str| Endpoint { locality: place(zone), ..known(port, 1, Health::Healthy) };
@@ -68,7 +68,7 @@ fn where_it_is_is_what_the_first_says_that_knows() {
 }
 
 #[test]
-fn one_that_joined_again_counts_once_and_as_the_better_of_both() {
+fn reenrolled_proxy_counts_once_with_the_better_health() {
     let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", true)];
     let known = [(0, 9, Health::Unhealthy), (1, 2, Health::Healthy)].map(|(n, weight, health)| {
         let proxy: Option<ProxyId> = records.get(n).map(|record| record.id);
@@ -80,7 +80,7 @@ fn one_that_joined_again_counts_once_and_as_the_better_of_both() {
 }
 
 #[test]
-fn in_plaintext_each_has_its_own_health_and_place() {
+fn plaintext_endpoints_keep_their_own_health_and_locality() {
     let zone = Locality { zone: "a".into(), ..Locality::default() };
     let known = vec![
         Endpoint { locality: zone.clone(), ..known(8080, 1, Health::Draining) },
@@ -92,7 +92,7 @@ fn in_plaintext_each_has_its_own_health_and_place() {
 }
 
 #[test]
-fn a_drained_service_is_nowhere_and_nothing_is_wrong_with_its_endpoints() {
+fn drained_service_has_no_callable_endpoints_and_no_findings() {
     let of = |drained, mode| {
         let store = Service { drained, ..service("store") };
         let known = vec![endpoint("10.0.0.1", None, 1), endpoint("10.0.0.2", None, 1)];
@@ -112,7 +112,7 @@ fn a_drained_service_is_nowhere_and_nothing_is_wrong_with_its_endpoints() {
 }
 
 #[test]
-fn a_part_of_a_drained_service_is_nowhere_either_and_back_with_it() {
+fn subset_is_drained_and_restored_with_its_service() {
     let labels: Labels = [("version", "v1")].into_iter().collect();
     let known = || Endpoint { labels: labels.clone(), ..endpoint("10.0.0.1", None, 1) };
     let of = |drained| {

@@ -29,7 +29,7 @@ fn target_port_that_no_endpoint_has_is_reported() {
 }
 
 #[test]
-fn target_port_is_not_judged_where_ports_of_endpoints_are_unknown() {
+fn target_port_is_not_checked_if_endpoint_ports_are_unknown() {
     let service = with_two_ports();
     for listening in [&[][..], &[Some(80), None], &[Some(80), Some(81)]] {
         assert_eq!(service.ports_without_listener(listening.iter().copied()), None);

@@ -12,7 +12,7 @@ fn one(address: &str, weight: u32) -> Vec<(String, u32)> {
 }
 
 #[test]
-fn several_services_behind_one_proxy_are_each_dialled_at_its_one_address() {
+fn services_of_one_proxy_share_its_mesh_address() {
     let mut record = record(1, "10.0.0.1", "store", true);
     record.services.push("till".parse().unwrap());
     record.participation.0.insert(("till".parse().unwrap(), WEB));
@@ -27,7 +27,7 @@ fn several_services_behind_one_proxy_are_each_dialled_at_its_one_address() {
 }
 
 #[test]
-fn a_service_with_several_ports_has_each_at_its_target_whatever_port_the_provider_knows() {
+fn multi_port_service_uses_target_ports_not_provider_ports() {
     let mut store = service("store");
     let metrics = Port { number: 9090, target: 9091, ..store.ports[0].clone() };
     store.ports.push(Port { name: "metrics".parse().unwrap(), ..metrics });
@@ -43,7 +43,7 @@ fn a_service_with_several_ports_has_each_at_its_target_whatever_port_the_provide
 }
 
 #[test]
-fn several_proxies_of_one_machine_serve_a_service_each() {
+fn proxies_on_one_machine_each_serve_their_own_service() {
     let mut records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "till", true)];
     records[1].mesh_address.set_port(16003);
     let all = vec![
@@ -57,7 +57,7 @@ fn several_proxies_of_one_machine_serve_a_service_each() {
 }
 
 #[test]
-fn two_proxies_of_one_machine_and_service_are_told_apart_by_the_key_alone() {
+fn proxies_of_one_machine_and_service_need_named_proxy_ids() {
     let mut records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", true)];
     records[1].mesh_address.set_port(16003);
     let unnamed = vec![instance("10.0.0.1", 8080), instance("10.0.0.1", 8081)];
@@ -76,7 +76,7 @@ fn two_proxies_of_one_machine_and_service_are_told_apart_by_the_key_alone() {
 }
 
 #[test]
-fn behind_a_nat_an_instance_is_tied_to_its_proxy_by_the_key_or_by_a_known_address() {
+fn endpoint_behind_nat_matches_its_proxy_by_id_or_known_address() {
     let (private, record) = ("192.168.7.7", record(1, "203.0.113.9", "store", true));
     let here = one("203.0.113.9:15003", 1);
     let unknown = assemble(vec![instance(private, 8080)], std::slice::from_ref(&record));
@@ -110,7 +110,7 @@ fn on(machine: u128, record: JoinRecord) -> JoinRecord {
 }
 
 #[test]
-fn a_machine_is_tied_to_the_proxy_that_joined_as_being_on_it_whatever_their_addresses() {
+fn machine_id_matches_its_proxy_despite_different_addresses() {
     let record = on(7, record(1, "203.0.113.9", "store", true));
     let snapshot = assemble(vec![machine("192.168.7.7", 7)], std::slice::from_ref(&record));
     assert_eq!(dialled(&snapshot), one("203.0.113.9:15003", 1));
@@ -124,7 +124,7 @@ fn a_machine_is_tied_to_the_proxy_that_joined_as_being_on_it_whatever_their_addr
 }
 
 #[test]
-fn a_proxy_that_said_on_which_machine_it_is_stands_in_front_of_no_other_one_of_azure() {
+fn proxy_with_a_machine_id_matches_no_other_azure_machine() {
     // The address was another machine's before, and the proxy of that one has not gone yet.
     let records = [on(7, record(1, "10.0.0.1", "store", true))];
     let snapshot = assemble(vec![machine("10.0.0.1", 8)], &records);
@@ -145,7 +145,7 @@ fn a_proxy_that_said_on_which_machine_it_is_stands_in_front_of_no_other_one_of_a
 }
 
 #[test]
-fn a_proxy_that_has_not_said_on_which_machine_it_is_is_known_by_its_address() {
+fn proxy_without_machine_id_matches_by_address() {
     let records = [record(1, "10.0.0.1", "store", true)];
     let snapshot = assemble(vec![machine("10.0.0.1", 8)], &records);
     assert_eq!(dialled(&snapshot), one("10.0.0.1:15003", 1));
@@ -156,7 +156,7 @@ fn a_proxy_that_has_not_said_on_which_machine_it_is_is_known_by_its_address() {
 }
 
 #[test]
-fn a_machine_on_which_two_proxies_say_that_they_are_is_nobodys() {
+fn machine_id_of_two_proxies_matches_neither() {
     let records = [(1, "10.0.0.1"), (2, "10.0.0.2")];
     let records = records.map(|(id, address)| on(7, record(id, address, "store", true)));
     let snapshot = assemble(vec![machine("10.0.0.1", 7)], &records);
@@ -170,7 +170,7 @@ fn a_machine_on_which_two_proxies_say_that_they_are_is_nobodys() {
 }
 
 #[test]
-fn who_was_revoked_on_a_machine_keeps_it_from_being_called() {
+fn revoked_proxy_excludes_the_endpoint_of_its_machine() {
     let shut_out = Revocation { at: Timestamp::UNIX_EPOCH, reason: None };
     let mut revoked = on(7, record(1, "10.0.0.1", "store", true));
     revoked.revoked = Some(shut_out);
@@ -180,7 +180,7 @@ fn who_was_revoked_on_a_machine_keeps_it_from_being_called() {
 }
 
 #[test]
-fn an_address_that_two_machines_claim_is_nobodys() {
+fn address_claimed_by_two_proxies_matches_neither() {
     let shared = vec!["192.168.7.7".parse().unwrap()];
     let records = [(1, "10.0.0.1"), (2, "10.0.0.2")].map(|(id, address)| JoinRecord {
         addresses: shared.clone(),
@@ -197,7 +197,7 @@ fn an_address_that_two_machines_claim_is_nobodys() {
 }
 
 #[test]
-fn instances_that_share_an_address_are_one_endpoint_of_the_mesh() {
+fn instances_at_one_address_are_one_mesh_endpoint() {
     let records = [record(1, "10.0.0.1", "store", true)];
     let sick = Endpoint { weight: 4, health: Health::Unhealthy, ..instance("10.0.0.1", 8082) };
     let all = vec![instance("10.0.0.1", 8080), instance("10.0.0.1", 8081), sick];
@@ -210,7 +210,7 @@ fn instances_that_share_an_address_are_one_endpoint_of_the_mesh() {
 }
 
 #[test]
-fn the_same_application_twice_counts_once_and_the_earlier_provider_is_believed() {
+fn duplicate_endpoint_counts_once_by_provider_precedence() {
     let records = [record(1, "10.0.0.1", "store", true)];
     let listed = endpoint("10.0.0.1", Some(8080), 5);
     let found = Endpoint { weight: 7, health: Health::Unhealthy, ..instance("10.0.0.1", 8080) };
@@ -227,7 +227,7 @@ fn the_same_application_twice_counts_once_and_the_earlier_provider_is_believed()
 }
 
 #[test]
-fn in_permissive_mode_each_of_the_rest_is_called_with_its_own_transport() {
+fn permissive_mode_calls_each_endpoint_with_its_own_transport() {
     let mut records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.2", "store", false)];
     records[1].claimed_at = Some(Timestamp::UNIX_EPOCH);
     let named = Endpoint { proxy: Some(records[1].id), ..instance("10.0.0.2", 8080) };
@@ -247,7 +247,7 @@ fn in_permissive_mode_each_of_the_rest_is_called_with_its_own_transport() {
 }
 
 #[test]
-fn what_is_tagged_as_a_service_of_joined_proxies_is_never_called_in_plaintext() {
+fn unrequested_consul_endpoint_is_never_called_in_plaintext() {
     let of = |endpoints| {
         let store = Service { endpoints, ..service("store") };
         let ready = record(1, "10.0.0.1", "store", true);
@@ -266,7 +266,7 @@ fn what_is_tagged_as_a_service_of_joined_proxies_is_never_called_in_plaintext() 
 }
 
 #[test]
-fn our_own_restart_changes_nothing_of_who_takes_part() {
+fn snapshot_after_a_restart_has_the_same_participants() {
     let suspect = JoinRecord {
         suspect_since: Some(Timestamp::UNIX_EPOCH),
         ..record(2, "10.0.0.2", "store", true)

@@ -95,7 +95,7 @@ fn found(address: &str, health: Health) -> Endpoint {
 }
 
 #[test]
-fn port_without_healthy_endpoint_is_an_error_once_a_caller_has_connected() {
+fn unavailable_port_is_an_error_once_a_caller_has_connected() {
     let server = claimed(record(1, "10.0.0.1", "store", true));
     let store = |health| vec![(service("store"), vec![found("10.0.0.1", health)])];
     let both = [server.clone(), buyer()];
@@ -126,7 +126,7 @@ fn port_without_healthy_endpoint_is_an_error_once_a_caller_has_connected() {
 }
 
 #[test]
-fn split_backend_without_endpoints_is_an_error_at_its_place_if_it_has_weight() {
+fn weighted_split_backend_without_endpoints_is_an_error() {
     let first = claimed(record(1, "10.0.0.1", "store", true));
     let services = || {
         vec![

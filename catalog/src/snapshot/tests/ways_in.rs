@@ -114,7 +114,7 @@ fn endpoint(provider: Provider, address: &str) -> Endpoint {
 }
 
 #[test]
-fn a_source_that_is_a_service_is_where_it_runs_now() {
+fn source_service_resolves_to_its_current_addresses() {
     let sources = || {
         vec![
             IngressSource::Service("edge".parse().unwrap()),
@@ -153,7 +153,7 @@ fn source_service_excludes_addresses_that_others_can_register() {
 }
 
 #[test]
-fn where_nobody_is_named_by_address_addresses_are_no_matter_and_nowhere_is_nobody() {
+fn principal_source_has_no_ranges_and_empty_service_allows_none() {
     let of = |source| {
         let inputs = inputs(vec![source], EndpointSource::registered(), &[], &[]);
         ranges(&Snapshot::assemble(inputs, TcpAccesses::default()))

@@ -4,7 +4,7 @@ use super::*;
 use crate::verdict::matching::COMPILED;
 
 #[test]
-fn each_expression_is_compiled_once_for_all_values_and_all_rules() {
+fn each_regex_is_compiled_once_per_verdict() {
     let mut mesh = mesh();
     let one = |n: usize| HttpMatch {
         name: name(&format!("m{n}")),
@@ -31,7 +31,7 @@ fn each_expression_is_compiled_once_for_all_values_and_all_rules() {
 }
 
 #[test]
-fn a_request_that_no_sidecar_would_take_has_no_verdict() {
+fn oversized_request_has_no_verdict() {
     let snapshot = snapshot(mesh());
     let ask = |request| verdict(&snapshot, &question("buyer", "v1", Some(request)), Sight::Mesh);
     let with = |headers: Vec<(String, String)>| Request { headers, ..get("/books/1", "gold") };
@@ -50,7 +50,7 @@ fn a_request_that_no_sidecar_would_take_has_no_verdict() {
 }
 
 #[test]
-fn what_cannot_be_in_a_request_has_no_verdict() {
+fn malformed_request_has_no_verdict() {
     let snapshot = snapshot(mesh());
     let ask = |method: &str, headers: &[(&str, &str)]| {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));

@@ -28,7 +28,7 @@ fn ask_host(snapshot: &Snapshot, to: &str, host: Option<&str>) -> Result<Verdict
 }
 
 #[test]
-fn a_host_that_is_none_of_the_services_has_no_verdict() {
+fn foreign_host_has_no_verdict_and_lists_valid_hosts() {
     let snapshot = mesh_by_host(r"other\.example");
     for host in ["other.example", "v2.shop", "v1.shop:81", "v1.shop.", "", "v1.shop.mesh"] {
         let error = ask_host(&snapshot, "v1", Some(host)).unwrap_err();
@@ -50,7 +50,7 @@ fn a_host_that_is_none_of_the_services_has_no_verdict() {
 }
 
 #[test]
-fn where_a_rule_is_about_the_host_it_is_told_what_calls_of_an_upstream_come_to() {
+fn host_dependent_verdict_reports_the_upstream_answer_too() {
     let snapshot = mesh_by_host("v1");
     let written = ask_host(&snapshot, "v1", Some("v1:80")).unwrap();
     assert_eq!(written.answer, Answer::Allowed);
@@ -72,7 +72,7 @@ fn where_a_rule_is_about_the_host_it_is_told_what_calls_of_an_upstream_come_to()
 }
 
 #[test]
-fn a_host_that_the_callers_own_sidecar_compares_is_one_of_a_declared_upstream() {
+fn caller_side_host_rules_apply_only_at_declared_upstreams() {
     // Of calls with one host, `store` is split to `v2`, which nobody may call.
     let mut mesh = mesh();
     let group = HttpRouteGroup {
@@ -125,7 +125,7 @@ fn a_host_that_the_callers_own_sidecar_compares_is_one_of_a_declared_upstream() 
 }
 
 #[test]
-fn a_host_below_a_wildcard_that_another_service_has_is_one_to_that() {
+fn wildcard_service_rejects_the_host_of_another_service() {
     let mut mesh = mesh();
     let outside = |of: &str, hostname: &str, resolution| Service {
         external: Some(External { hostname: Some(Hostname::new(hostname).unwrap()), resolution }),

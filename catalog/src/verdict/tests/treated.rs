@@ -35,7 +35,7 @@ fn prefix(from: &str, to: &str) -> PathChange {
 }
 
 #[test]
-fn the_path_that_arrives_is_judged() {
+fn rewritten_path_is_authorized() {
     let shelf = || mesh_with(rewrite(Some(prefix("/shelf", "/books")), None));
     let verdict = ask_of(shelf(), Some(get("/shelf/1?page=2", "gold")));
     assert_eq!(
@@ -58,7 +58,7 @@ fn the_path_that_arrives_is_judged() {
 }
 
 #[test]
-fn the_headers_and_the_host_that_arrive_are_judged() {
+fn changed_headers_and_rewritten_host_are_authorized() {
     let headers = |changes: HeaderChanges| {
         mesh_with(CallSettings { request_headers: Some(changes), ..CallSettings::default() })
     };
@@ -88,7 +88,7 @@ fn the_headers_and_the_host_that_arrive_are_judged() {
 }
 
 #[test]
-fn what_is_redirected_is_answered_before_anybody_judges() {
+fn redirect_answers_before_authorization() {
     let redirect = Redirect {
         status: 308,
         scheme: None,
@@ -122,7 +122,7 @@ fn what_is_redirected_is_answered_before_anybody_judges() {
 }
 
 #[test]
-fn a_mirror_that_the_caller_may_not_call_is_told() {
+fn unusable_mirror_is_reported_with_its_reason() {
     let mirror = |to: &str| {
         let service = format!("shop/{to}").parse().unwrap();
         let mirror = Mirror { service, percent: Percent(100_000), spot: spot() };

@@ -12,14 +12,14 @@ fn lines(change: impl FnOnce(&mut EndpointList)) -> Vec<String> {
 }
 
 #[test]
-fn what_is_the_same_is_not_told_and_nor_is_its_age() {
+fn unchanged_endpoints_and_ages_produce_no_lines() {
     assert!(lines(|_| ()).is_empty());
     let later = |list: &mut EndpointList| list.services[0].endpoints[0].since = None;
     assert!(lines(later).is_empty());
 }
 
 #[test]
-fn endpoints_that_come_go_and_change_are_told_by_what_is_known_of_them() {
+fn added_removed_and_changed_endpoints_are_reported() {
     let all = changes(&EndpointList::default(), &list());
     assert_eq!(
         all[2],
@@ -35,7 +35,7 @@ fn endpoints_that_come_go_and_change_are_told_by_what_is_known_of_them() {
 }
 
 #[test]
-fn doubts_and_providers_that_are_stale_are_told_when_they_begin_and_end() {
+fn stale_providers_and_held_removals_report_begin_and_end() {
     let none = EndpointList::default();
     let begun = changes(&none, &list());
     assert_eq!(

@@ -99,7 +99,7 @@ pub(in crate::endpoints) fn list() -> EndpointList {
 }
 
 #[test]
-fn what_is_wrong_stands_above_and_columns_are_as_wide_as_they_must_be() {
+fn table_shows_problems_first_and_fits_column_widths() {
     let now = "2026-01-01T02:59:59Z".parse().unwrap();
     let expected = "\
 consul is stale since 2026-01-01T00:00:00Z: no agent answers
@@ -123,14 +123,14 @@ default/vault, drained: no endpoint of it is called
 }
 
 #[test]
-fn a_doubt_that_no_clock_ends_says_so() {
+fn held_removal_without_deadline_names_its_condition() {
     let held = HeldView { since: then(), until: None, before: 2, left: 0 };
     let words = "has lost 2 of 2 at 2026-01-01T00:00:00Z; no more are taken out of use until it vouches for that";
     assert_eq!(doubt(&held), words);
 }
 
 #[test]
-fn an_age_is_told_in_its_largest_unit() {
+fn age_is_shown_in_its_largest_unit() {
     for (later, words) in [
         ("2026-01-01T00:00:00Z", "0s"),
         ("2026-01-01T00:00:59.9Z", "59s"),
@@ -145,7 +145,7 @@ fn an_age_is_told_in_its_largest_unit() {
 }
 
 #[test]
-fn every_key_as_json_is_documented() {
+fn every_json_key_of_endpoints_is_documented() {
     fn keys(value: &serde_json::Value, into: &mut std::collections::BTreeSet<String>) {
         match value {
             serde_json::Value::Array(items) => items.iter().for_each(|item| keys(item, into)),
@@ -167,7 +167,7 @@ fn every_key_as_json_is_documented() {
 }
 
 #[test]
-fn hostile_names_in_a_provider_neither_forge_rows_nor_command_the_terminal() {
+fn hostile_provider_text_forges_no_rows_or_terminal_codes() {
     let hostile = "x\u{1b}[2J\n10.0.0.9:80\u{202e}";
     let mut list = list();
     let lines = text(&list, then()).lines().count();

@@ -65,7 +65,7 @@ fn break_groups(specification: &MeshSpecification, groups: &[&str]) -> Arc<MeshS
 }
 
 #[tokio::test]
-async fn envoy_accepts_a_policy_and_refuses_it_by_file_and_line() {
+async fn envoy_rejection_is_a_finding_at_file_and_line() {
     let Some(program) = envoy() else { return };
     let loaded = load_documents([Document::new("policy.toml", policy())]);
     let specification = loaded.specification.unwrap_or_else(|| panic!("{:#?}", loaded.findings));
@@ -89,7 +89,7 @@ async fn envoy_accepts_a_policy_and_refuses_it_by_file_and_line() {
 
 /// What is compiled depends on the settings as well: in permissive mode no rule is looked at.
 #[tokio::test]
-async fn envoy_is_asked_about_the_mesh_of_the_settings() {
+async fn envoy_check_uses_the_mode_of_the_settings() {
     let Some(program) = envoy() else { return };
     let specification = load_documents([Document::new("policy.toml", policy())]).specification;
     let broken = break_groups(&specification.unwrap(), &["g7"]);
@@ -100,7 +100,7 @@ async fn envoy_is_asked_about_the_mesh_of_the_settings() {
 }
 
 #[tokio::test]
-async fn of_much_that_envoy_refuses_some_is_told() {
+async fn envoy_check_limits_the_number_of_findings() {
     let Some(program) = envoy() else { return };
     let specification = load_documents([Document::new("policy.toml", policy())]).specification;
     let groups = ["g0", "g1", "g3", "g4", "g6", "g7", "g9"];
@@ -111,7 +111,7 @@ async fn of_much_that_envoy_refuses_some_is_told() {
 
 /// What a caller may ask of an external service is in its own routes, and in nobody else's.
 #[tokio::test]
-async fn each_callers_routes_of_an_external_service_are_looked_at() {
+async fn external_service_routes_of_each_caller_are_checked() {
     let Some(program) = envoy() else { return };
     let mut policy = "[[service]]\nname = \"pay\"\nexternal = true\nhostname = \"pay.example\"\n\
                       ports = [{ port = 80, protocol = \"http\" }]\n"
@@ -140,7 +140,7 @@ async fn each_callers_routes_of_an_external_service_are_looked_at() {
 }
 
 #[tokio::test]
-async fn what_is_no_envoy_is_an_error_and_no_finding() {
+async fn program_that_is_not_envoy_is_an_error_and_not_a_finding() {
     let specification = load_documents([]).specification.unwrap();
     for (program, said) in [
         ("/bin/false", "said: exit status: 1"),

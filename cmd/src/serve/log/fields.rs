@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_text_in_a_log_neither_forges_a_line_nor_commands_a_terminal() {
+    fn hostile_log_text_forges_no_lines_or_terminal_codes() {
         let written = Written::default();
         let writer = written.clone();
         let log = tracing_subscriber::fmt().with_ansi(false).without_time().with_target(false);

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_to_another_file_in_a_watched_directory_makes_no_new_watches() {
+    fn retargeted_link_in_a_watched_directory_adds_no_watches() {
         let root = tempfile::tempdir().unwrap();
         let policy = root.path().join("policy");
         for name in ["policy", "policy/.files", "policy/.elsewhere"] {

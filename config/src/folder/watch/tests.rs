@@ -32,7 +32,7 @@ fn swap_link(link: &Path, target: &str) {
 }
 
 #[test]
-fn another_target_of_a_link_on_the_way_is_a_swap() {
+fn changed_target_of_an_ancestor_link_is_a_swap() {
     let root = two_folders();
     let current = root.path().join("current");
     symlink("one", &current).unwrap();
@@ -47,7 +47,7 @@ fn another_target_of_a_link_on_the_way_is_a_swap() {
 }
 
 #[test]
-fn a_folder_renamed_into_place_is_a_swap_and_one_that_was_made_is_not() {
+fn folder_renamed_into_place_is_a_swap_and_created_one_is_not() {
     let root = two_folders();
     let path = root.path().join("one");
     let before = identity(&path);
@@ -62,7 +62,7 @@ fn a_folder_renamed_into_place_is_a_swap_and_one_that_was_made_is_not() {
 }
 
 #[test]
-fn a_link_inside_that_points_elsewhere_is_a_swap() {
+fn changed_target_of_an_inner_link_is_a_swap() {
     let root = two_folders();
     symlink("one", root.path().join("..data")).unwrap();
     symlink("..data/policy/a.toml", root.path().join("a.toml")).unwrap();
@@ -72,7 +72,7 @@ fn a_link_inside_that_points_elsewhere_is_a_swap() {
 }
 
 #[test]
-fn an_edit_in_place_settles_also_when_the_editor_renames() {
+fn edit_in_place_settles_even_with_a_rename() {
     let root = two_folders();
     let before = identity(root.path());
     fs::write(root.path().join("one/new"), "# new").unwrap();
@@ -81,7 +81,7 @@ fn an_edit_in_place_settles_also_when_the_editor_renames() {
 }
 
 #[test]
-fn the_nearest_ancestor_of_a_missing_folder_is_watched() {
+fn nearest_ancestor_of_a_missing_folder_is_watched() {
     let root = tempfile::tempdir().unwrap();
     let real = fs::canonicalize(root.path()).unwrap();
     let layout = Layout::of(&real.join("a/b/policy"));
@@ -116,7 +116,7 @@ async fn notices(path: &Path, expected: &[(&str, &str)], change: impl FnOnce()) 
 }
 
 #[tokio::test]
-async fn an_edit_and_a_new_file_are_noticed() {
+async fn edited_and_new_files_are_noticed() {
     let root = two_folders();
     let path = root.path().join("one/policy");
     notices(&path, &[("a.toml", "# edited")], || {
@@ -131,7 +131,7 @@ async fn an_edit_and_a_new_file_are_noticed() {
 }
 
 #[tokio::test]
-async fn a_swapped_link_on_the_way_is_noticed_and_so_are_edits_behind_it() {
+async fn swapped_ancestor_link_and_later_edits_are_noticed() {
     let root = two_folders();
     let current = root.path().join("current");
     symlink("one", &current).unwrap();
@@ -150,7 +150,7 @@ async fn a_swapped_link_on_the_way_is_noticed_and_so_are_edits_behind_it() {
 }
 
 #[tokio::test]
-async fn a_folder_that_is_replaced_by_another_is_noticed() {
+async fn replaced_folder_is_noticed() {
     let root = two_folders();
     let path = root.path().join("one/policy");
     notices(&path, &[("a.toml", "# two")], || {
@@ -161,7 +161,7 @@ async fn a_folder_that_is_replaced_by_another_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_folder_that_was_missing_is_noticed_when_it_is_made() {
+async fn missing_folder_is_noticed_once_created() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("etc/ironmesh/policy");
     notices(&path, &[("a.toml", "# a")], || {
@@ -172,7 +172,7 @@ async fn a_folder_that_was_missing_is_noticed_when_it_is_made() {
 }
 
 #[tokio::test]
-async fn a_file_behind_a_link_is_noticed_when_it_is_edited() {
+async fn edit_of_a_linked_file_is_noticed() {
     let root = two_folders();
     let path = root.path().join("one/policy");
     fs::create_dir(path.join(".files")).unwrap();
@@ -185,7 +185,7 @@ async fn a_file_behind_a_link_is_noticed_when_it_is_edited() {
 }
 
 #[tokio::test]
-async fn the_task_ends_when_the_watch_is_dropped() {
+async fn watch_task_ends_when_its_receiver_is_dropped() {
     let root = two_folders();
     let alarm = Arc::new(Alarm::default());
     let armed = Armed::new(root.path(), &alarm).unwrap();
@@ -196,7 +196,7 @@ async fn the_task_ends_when_the_watch_is_dropped() {
 }
 
 #[tokio::test]
-async fn our_own_reading_is_no_change() {
+async fn read_access_is_not_a_change() {
     use notify::event::{AccessKind, AccessMode, EventKind};
     let root = two_folders();
     let real = fs::canonicalize(root.path()).unwrap();
@@ -212,7 +212,7 @@ async fn our_own_reading_is_no_change() {
 }
 
 #[test]
-fn a_lock_of_an_editor_is_no_swap() {
+fn editor_lock_file_is_not_a_swap() {
     let root = two_folders();
     let before = identity(root.path());
     symlink("someone@host.1", root.path().join(".#a.toml")).unwrap();
@@ -220,7 +220,7 @@ fn a_lock_of_an_editor_is_no_swap() {
 }
 
 #[test]
-fn edits_that_never_cease_are_waited_for_only_so_long() {
+fn continuous_edits_are_debounced_up_to_a_maximum() {
     let first = Settling::after_event(None);
     assert_eq!(first.until - first.began, SETTLE);
     let began = Instant::now() - SETTLE_AT_MOST;
@@ -230,7 +230,7 @@ fn edits_that_never_cease_are_waited_for_only_so_long() {
 
 /// As `scp` over a slow line writes it: half of the file is there, and its writer is silent.
 #[tokio::test]
-async fn file_without_its_end_is_not_read_before_its_writer_closes_it() {
+async fn partial_file_is_not_read_before_its_writer_closes_it() {
     use std::io::Write as _;
     let root = two_folders();
     let path = root.path().join("one/policy");
@@ -247,7 +247,7 @@ async fn file_without_its_end_is_not_read_before_its_writer_closes_it() {
 }
 
 #[test]
-fn writer_that_never_closes_is_waited_for_only_so_long() {
+fn wait_for_a_writer_that_never_closes_is_bounded() {
     let began = Instant::now();
     let waiting = Settling { began, until: began }.for_writer().unwrap();
     assert!(waiting.until > began && waiting.began == began);

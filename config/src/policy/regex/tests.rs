@@ -11,7 +11,7 @@ fn refused(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn what_both_languages_read_alike_is_accepted() {
+fn regex_with_equal_meaning_in_re2_is_accepted() {
     for text in [
         "",
         "/books/.*",
@@ -32,7 +32,7 @@ fn what_both_languages_read_alike_is_accepted() {
 }
 
 #[test]
-fn what_re2_refuses_or_reads_otherwise_is_refused() {
+fn regex_that_re2_rejects_or_reads_differently_is_rejected() {
     for (text, part) in [
         ("(?x)a b", "x"),
         ("(?R:a$)", "R"),
@@ -69,7 +69,7 @@ fn what_re2_refuses_or_reads_otherwise_is_refused() {
 }
 
 #[test]
-fn only_an_expression_that_surely_matches_nothing_is_warned_of() {
+fn only_regexes_that_can_never_match_are_warnings() {
     use Around::{Host, Nothing, Path};
     use Impossible::{Beginning, Character, Contradiction};
     let problem =
@@ -138,7 +138,7 @@ fn only_an_expression_that_surely_matches_nothing_is_warned_of() {
 
 /// The sizes are what Envoy 1.40 says, and what we say. A test with a real Envoy looks at many more.
 #[test]
-fn the_estimate_of_a_size_is_never_below_what_envoy_finds() {
+fn size_estimate_is_never_below_the_size_in_envoy() {
     use Around::{Host, Nothing, Path};
     for (text, around, real, estimated) in [
         ("/books/[a-z0-9-]{1,40}", Nothing, 170, 170),

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_covered_by_the_same_and_by_a_plain_beginning() {
+    fn path_is_covered_by_itself_and_by_plain_prefixes() {
         let on = |path: &str| HttpMatch {
             name: Name::default_namespace(),
             path: Some(PathRegex { text: path.into(), before_query: None }),

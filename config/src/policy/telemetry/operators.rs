@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_envoy_takes_is_taken() {
+    fn log_format_valid_in_envoy_is_accepted() {
         for text in [
             "",
             "no operator",
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_envoy_refuses_is_told_with_its_place() {
+    fn log_format_invalid_in_envoy_is_reported_with_its_position() {
         for (text, told) in [
             ("a %NOPE% b", "there is no command operator `%NOPE%` at 2: %NOPE%"),
             ("%CEL(true)%", "there is no command operator `%CEL%` at 0: %CEL(true)%"),
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_nearly_right_is_offered() {
+    fn misspelled_operator_gets_a_suggestion() {
         let help = check("%RESPONSE_COED%").remove(0).help;
         assert_eq!(help, "did you mean `%RESPONSE_CODE%`?");
     }

@@ -7,7 +7,7 @@ fn across(texts: &[&str]) -> Loaded {
 }
 
 #[test]
-fn the_same_name_in_two_files_is_told_with_both_places() {
+fn duplicate_name_in_two_files_is_reported_with_both_locations() {
     let service = "[[service]]\nname = \"store\"\n";
     let loaded = across(&[service, service]);
     assert_eq!(
@@ -29,7 +29,7 @@ fn references_reach_across_files() {
 }
 
 #[test]
-fn a_reference_to_nothing_is_told_with_what_may_have_been_meant() {
+fn unresolved_reference_is_reported_with_a_suggestion() {
     let text = BOOKSTORE
         .replace("sources = [{ name = \"bookbuyer\"", "sources = [{ name = \"bookbiyer\"")
         .replace("matches = [\"buy\"]", "matches = [\"bux\"]")
@@ -48,7 +48,7 @@ fn a_reference_to_nothing_is_told_with_what_may_have_been_meant() {
 }
 
 #[test]
-fn a_group_that_is_not_there_is_told_and_its_matches_are_not() {
+fn missing_route_group_is_reported_without_its_matches() {
     let text = BOOKSTORE.replace("name = \"bookstore\", matches", "name = \"bookstor\", matches");
     assert_eq!(
         finding(&text),
@@ -58,7 +58,7 @@ fn a_group_that_is_not_there_is_told_and_its_matches_are_not() {
 }
 
 #[test]
-fn a_reference_into_the_wrong_namespace_is_told_where_it_is_right() {
+fn reference_to_the_wrong_namespace_names_the_right_one() {
     let text = BOOKSTORE.replace(
         "[[service]]\nname = \"bookbuyer\"",
         "[[service]]\nnamespace = \"shop\"\nname = \"bookbuyer\"",
@@ -67,7 +67,7 @@ fn a_reference_into_the_wrong_namespace_is_told_where_it_is_right() {
 }
 
 #[test]
-fn a_service_that_runs_as_another_account_is_told_to() {
+fn service_named_as_account_is_reported_with_its_real_account() {
     let text = BOOKSTORE.replace(
         "destination = { name = \"bookstore\" }",
         "destination = { name = \"bookstore-v1\" }",
@@ -78,7 +78,7 @@ fn a_service_that_runs_as_another_account_is_told_to() {
 }
 
 #[test]
-fn a_broken_object_does_not_make_its_callers_look_broken() {
+fn broken_object_causes_no_findings_in_its_referrers() {
     let text = BOOKSTORE.replace("path_regex = \"/books/.*\"", "path_regex = \"(\"").replace(
         "name = \"bookstore-v1\"\nservice_account",
         "name = \"bookstore-v1\"\nservice_acount",

@@ -128,7 +128,7 @@ impl Files {
 
 proptest! {
     #[test]
-    fn after_any_edits_what_is_loaded_again_is_what_is_loaded_anew(
+    fn incremental_load_equals_full_load_after_any_edits(
         edits in prop::collection::vec(edit(), 1..20)
     ) {
         let (mut files, mut loader) = (Files::good(), Loader::default());
@@ -159,7 +159,7 @@ fn store(addresses: &[&str]) -> Document {
 }
 
 #[test]
-fn an_edit_parses_what_it_is_about_and_the_rest_is_shared() {
+fn edit_parses_only_its_document_and_shares_the_rest() {
     let rest: Vec<_> = (0..100)
         .map(|n| {
             let text = format!(
@@ -197,7 +197,7 @@ fn an_edit_parses_what_it_is_about_and_the_rest_is_shared() {
 }
 
 #[test]
-fn a_warning_elsewhere_costs_an_edit_nothing_and_is_told_again() {
+fn warnings_of_other_documents_are_kept_without_rechecking() {
     let elsewhere = Document::new(
         "elsewhere.toml",
         "[[http_route_group]]\nname = \"all\"\nmatches = [{ name = \"all\" }]\n\

@@ -23,7 +23,7 @@ fn text(keys: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn an_egress_names_hosts_or_addresses_each_once_and_in_one_form() {
+fn egress_hosts_addresses_and_ports_are_normalized_and_unique() {
     let specification = specification(&text(&[
         ("hosts", "[\"API.example.com\", \"api.example.com\", \"*.example.org\"]"),
         ("ip_addresses", "[\"10.1.0.0/16\", \"2001:db8::/32\"]"),
@@ -43,7 +43,7 @@ fn an_egress_names_hosts_or_addresses_each_once_and_in_one_form() {
 }
 
 #[test]
-fn what_an_egress_cannot_be_is_told() {
+fn invalid_egress_is_reported() {
     for (keys, expected) in [
         (("sources", "[]"), "error[IM0304]: `sources` is empty (p.toml:7:11)"),
         (("sources", ""), "error[IM0103]: an egress needs `sources`"),
@@ -127,7 +127,7 @@ fn what_an_egress_cannot_be_is_told() {
 }
 
 #[test]
-fn a_host_of_an_egress_is_none_of_the_mesh_and_none_of_an_external_service() {
+fn egress_host_of_a_mesh_or_external_service_is_rejected() {
     let own = "[[service]]\nname = \"api\"\nnamespace = \"shop\"\n";
     let told = finding(&(text(&[("hosts", "[\"api.shop\"]")]) + own));
     let expected = "error[IM0202]: `api.shop` is what service `shop/api` is called in the mesh";
@@ -150,7 +150,7 @@ fn a_host_of_an_egress_is_none_of_the_mesh_and_none_of_an_external_service() {
 }
 
 #[test]
-fn a_namespace_lets_all_calls_go_or_refuses_them() {
+fn namespace_egress_mode_overrides_the_default() {
     let says = |mode: &str| format!("[[namespace]]\nname = \"default\"\negress = \"{mode}\"\n");
     let told = finding(&(text(&[]) + &says("passthrough")));
     assert!(told.starts_with("warning[IM0622]: this egress allows nothing more"), "{told}");

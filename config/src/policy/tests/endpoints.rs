@@ -25,7 +25,7 @@ fn asked(keys: &str) -> Providers {
 
 /// A question to Consul that says nothing but the name.
 #[test]
-fn static_endpoints_are_listed_in_either_form() {
+fn static_endpoints_are_read_inline_or_as_tables() {
     let inline =
         "[service.endpoints]\nstatic = [{ address = \"10.0.0.5\", port = 8080, weight = 2 }]";
     let tables = "[[service.endpoints.static]]\naddress = \"fd00::1\"";
@@ -38,7 +38,7 @@ fn static_endpoints_are_listed_in_either_form() {
 }
 
 #[test]
-fn what_is_wrong_with_static_endpoints_is_told() {
+fn invalid_static_endpoint_is_reported() {
     let endpoints = |list: &str| {
         finding_in(&format!(
             "ports = [{{ port = 80, protocol = \"http\" }}]\nendpoints = {{ static = [{list}] }}"
@@ -61,7 +61,7 @@ fn what_is_wrong_with_static_endpoints_is_told() {
 }
 
 #[test]
-fn an_endpoint_of_several_ports_has_no_port_of_its_own() {
+fn static_endpoint_of_multi_port_service_must_not_set_a_port() {
     let told = finding_in(
         "ports = [{ name = \"x\", port = 80, protocol = \"http\" }, \
          { name = \"y\", port = 81, protocol = \"http\" }]\n\
@@ -71,7 +71,7 @@ fn an_endpoint_of_several_ports_has_no_port_of_its_own() {
 }
 
 #[test]
-fn endpoints_without_a_port_to_call_them_on_are_a_warning() {
+fn endpoints_of_a_service_without_ports_are_a_warning() {
     for endpoints in [
         "static = [{ address = \"10.0.0.1\" }]",
         "consul = {}",
@@ -87,7 +87,7 @@ fn endpoints_without_a_port_to_call_them_on_are_a_warning() {
 }
 
 #[test]
-fn consul_is_asked_for_the_name_of_the_service_unless_policy_says_another() {
+fn consul_query_defaults_to_the_service_name() {
     for own_name in ["endpoints = { consul = {} }", "[service.endpoints.consul]"] {
         let expected = Providers { consul: Some(ConsulQuery::of("a")), ..Providers::default() };
         assert_eq!(asked(own_name), expected, "{own_name}");
@@ -108,7 +108,7 @@ fn consul_is_asked_for_the_name_of_the_service_unless_policy_says_another() {
 }
 
 #[test]
-fn several_providers_are_asked_together() {
+fn service_combines_several_providers() {
     let list = "static = [{ address = \"10.0.0.1\" }]";
     let both = asked(&format!("endpoints = {{ {list}, consul = {{}}, registered = true }}"));
     assert_eq!(
@@ -123,7 +123,7 @@ fn several_providers_are_asked_together() {
 }
 
 #[test]
-fn what_is_wrong_with_providers_is_told() {
+fn invalid_provider_query_is_reported() {
     for (endpoints, expected) in [
         ("{}", "error[IM0103]: the endpoints of a service name no provider (p.toml:4:13)"),
         ("{ registered = false }", "error[IM0103]: the endpoints of a service name no provider"),
@@ -170,7 +170,7 @@ fn what_is_wrong_with_providers_is_told() {
 }
 
 #[test]
-fn azure_is_asked_for_scale_sets_and_for_machines() {
+fn azure_query_selects_scale_sets_and_machines() {
     let set = |name: &str| AzureQuery {
         machines: AzureMachines::ScaleSet(Some(name.into())),
         subscription: None,
@@ -210,7 +210,7 @@ fn azure_is_asked_for_scale_sets_and_for_machines() {
 
 /// Names go into the addresses of what is asked, and into questions in Azure's own language.
 #[test]
-fn what_is_no_name_in_azure_goes_nowhere() {
+fn invalid_azure_name_is_rejected() {
     let told = |key: &str, value: &str| {
         let ports = "ports = [{ port = 80, protocol = \"http\" }]";
         let azure = format!(
@@ -273,7 +273,7 @@ fn what_is_no_name_in_azure_goes_nowhere() {
 }
 
 #[test]
-fn a_port_of_machines_is_that_of_a_service_with_one() {
+fn azure_query_port_requires_a_service_with_one_port() {
     let ports = "ports = [{ name = \"a\", port = 80, protocol = \"http\" }, { name = \"b\", port = 81, protocol = \"http\" }]";
     let told = finding_in(&format!(
         "{ports}\nendpoints = {{ azure_vm = {{ tags = {{ a = \"b\" }}, port = 80 }} }}"
@@ -285,7 +285,7 @@ fn a_port_of_machines_is_that_of_a_service_with_one() {
 }
 
 #[test]
-fn a_service_without_a_name_is_told_for_that_alone() {
+fn service_without_name_reports_only_the_missing_name() {
     let told = finding("[[service]]\nendpoints = { consul = {} }\n");
     assert!(told.starts_with("error[IM0103]: a service needs `name`"), "{told}");
 }

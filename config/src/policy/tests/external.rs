@@ -18,7 +18,7 @@ fn external(protocol: &str, keys: &str) -> (External, EndpointSource) {
 }
 
 #[test]
-fn an_external_service_is_looked_up_listed_or_passed_through() {
+fn external_service_uses_dns_static_list_or_passthrough() {
     let hostname = |text: &str| Some(Hostname::new(text).unwrap());
     let (known, endpoints) = external("tls", "hostname = \"API.example.com\"");
     let dns = External { hostname: hostname("api.example.com"), resolution: Resolution::Dns };
@@ -37,7 +37,7 @@ fn an_external_service_is_looked_up_listed_or_passed_through() {
 }
 
 #[test]
-fn what_an_external_service_cannot_be_is_told() {
+fn invalid_external_service_is_reported() {
     let list = "endpoints = { static = [{ address = \"203.0.113.7\" }] }";
     for (protocol, keys, expected) in [
         ("tls", "", "error[IM0103]: a service needs `hostname`"),
@@ -104,7 +104,7 @@ fn what_an_external_service_cannot_be_is_told() {
 }
 
 #[test]
-fn a_hostname_is_that_of_one_service_for_each_port() {
+fn hostname_and_port_belong_to_one_external_service() {
     let other = "[[service]]\nname = \"b\"\nexternal = true\nhostname = \"a.example\"\n\
                  ports = [{ port = 443, protocol = \"tls\" }]\n";
     let both = text("tls", "hostname = \"A.example\"") + other;
@@ -122,7 +122,7 @@ fn a_hostname_is_that_of_one_service_for_each_port() {
 }
 
 #[test]
-fn a_hostname_without_a_port_is_that_of_one_service() {
+fn hostname_without_port_belongs_to_one_external_service() {
     let other = "[[service]]\nname = \"b\"\nexternal = true\nhostname = \"a.example\"\n\
                  ports = [{ port = 8080, protocol = \"http\" }]\n";
     let both = text("http", "hostname = \"a.example\"") + other;
@@ -137,7 +137,7 @@ fn a_hostname_without_a_port_is_that_of_one_service() {
 }
 
 #[test]
-fn an_external_service_is_not_called_as_one_of_the_mesh_is() {
+fn external_hostname_of_a_mesh_service_is_rejected() {
     let own = "[[service]]\nname = \"till\"\nnamespace = \"shop\"\n";
     let told = finding(&(text("http", "hostname = \"till.shop\"") + own));
     let expected = "error[IM0202]: `till.shop` is what service `shop/till` is called in the mesh";
@@ -146,7 +146,7 @@ fn an_external_service_is_not_called_as_one_of_the_mesh_is() {
 }
 
 #[test]
-fn a_split_does_not_lead_out_of_the_mesh_nor_begin_there() {
+fn external_service_in_a_traffic_split_is_rejected() {
     let split = |service: &str, backend: &str| {
         format!(
             "{}[[service]]\nname = \"m\"\nports = [{{ port = 443, protocol = \"tls\" }}]\n\

@@ -26,7 +26,7 @@ const SEARCH: &str =
     "service = \"a\"\nmatches = [{ kind = \"HTTPRouteGroup\", name = \"g\", matches = [\"m\"] }]";
 
 #[test]
-fn a_route_is_about_as_much_as_it_says() {
+fn http_route_scope_is_read_and_the_most_specific_route_wins() {
     let text = [
         route("all", "scope = \"mesh\"\ntimeout = \"1m\""),
         route("here", "retries = { num_retries = 0 }"),
@@ -52,7 +52,7 @@ fn a_route_is_about_as_much_as_it_says() {
 }
 
 #[test]
-fn what_is_tried_again_is_said_in_envoys_words_and_by_statuses() {
+fn retry_conditions_are_envoy_words_and_statuses() {
     let text = route(
         "r",
         "retries = { retry_on = [\"5xx\", \"503\", \"5xx\", \"unavailable\", \"retriable-status-codes\"] }",
@@ -77,7 +77,7 @@ fn route_text(keys: &str) -> String {
 }
 
 #[test]
-fn what_is_wrong_with_settings_is_told() {
+fn invalid_http_route_settings_are_reported() {
     for (keys, expected) in [
         ("", "error[IM0103]: an HTTP route needs `timeout` or `retries`"),
         ("timeout = \"-1s\"", "error[IM0105]: `timeout` must be a duration: `-1s`"),
@@ -134,7 +134,7 @@ fn what_is_wrong_with_settings_is_told() {
 }
 
 #[test]
-fn what_is_said_twice_of_the_same_calls_is_told() {
+fn conflicting_http_routes_of_one_level_are_reported() {
     let time = |name: &str, keys: &str| route(name, &format!("{keys}\ntimeout = \"1s\""));
     let (of_a, of_buyer) = ("service = \"a\"", "service = \"a\"\nsources = [{ name = \"buyer\" }]");
     let of_server = "service = \"a\"\nsources = [{ name = \"a\" }]";
@@ -159,7 +159,7 @@ fn what_is_said_twice_of_the_same_calls_is_told() {
 }
 
 #[test]
-fn what_has_no_effect_is_told() {
+fn http_route_without_effect_is_a_warning() {
     let of_client = route("r", "service = \"buyer\"\ntimeout = \"1s\"");
     let told = finding(&with_services(&of_client));
     assert!(
@@ -176,7 +176,7 @@ fn what_has_no_effect_is_told() {
 }
 
 #[test]
-fn more_routes_than_a_sidecar_is_to_look_at_are_told() {
+fn too_many_generated_routes_are_an_error() {
     let matches: Vec<_> =
         (0..40).map(|n| format!("{{ name = \"x{n}\", path_regex = \"/{n}$\" }}")).collect();
     let group =
@@ -207,7 +207,7 @@ fn more_routes_than_a_sidecar_is_to_look_at_are_told() {
 }
 
 #[test]
-fn a_fault_says_of_what_and_of_how_many() {
+fn fault_is_read_and_invalid_fault_is_reported() {
     let text = route(
         "r",
         "fault = { delay = { duration = \"2s\", percent = 0.0125 }, abort = { grpc_status = 14, percent = 100 } }",

@@ -12,14 +12,14 @@ fn matches(text: &str) -> Vec<HttpMatch> {
 }
 
 #[test]
-fn a_match_with_nothing_but_its_name_matches_everything() {
+fn match_with_only_a_name_matches_everything() {
     let all = &matches("{ name = \"all\" }")[0];
     assert!(all.path.is_none() && all.methods.is_empty() && all.headers.is_empty());
     assert!(matches("{ name = \"a\", methods = [\"*\"] }")[0].methods.is_empty());
 }
 
 #[test]
-fn headers_are_a_table_or_a_list_of_tables_and_lower_case() {
+fn headers_are_read_from_table_or_list_in_lower_case() {
     for headers in
         ["{ Host = 'store', User-Agent = '.*' }", "[{ host = 'store' }, { user-agent = '.*' }]"]
     {
@@ -30,7 +30,7 @@ fn headers_are_a_table_or_a_list_of_tables_and_lower_case() {
 }
 
 #[test]
-fn what_is_wrong_with_a_match_is_told() {
+fn invalid_match_is_reported() {
     for (text, expected) in [
         ("", "error[IM0304]: `matches` is empty"),
         ("{ path_regex = '/' }", "error[IM0103]: a match needs `name`"),
@@ -64,7 +64,7 @@ fn what_is_wrong_with_a_match_is_told() {
 }
 
 #[test]
-fn a_method_in_lower_case_is_told_with_the_right_one() {
+fn lower_case_method_is_reported_with_a_suggestion() {
     assert_eq!(
         finding(&group("{ name = 'a', methods = ['get', 'POST'] }")),
         "error[IM0105]: `get` is not an HTTP method (p.toml:3:37) / did you mean `GET`?"
@@ -72,7 +72,7 @@ fn a_method_in_lower_case_is_told_with_the_right_one() {
 }
 
 #[test]
-fn a_bad_regex_is_told_at_its_column_in_the_file() {
+fn invalid_regex_is_reported_at_its_column() {
     // The group opens at the 8th character of the expression, which begins at column 40.
     let literal = finding(&group("{ name = 'a', path_regex = '/books/(x' }"));
     assert_eq!(literal, "error[IM0302]: invalid regular expression: unclosed group (p.toml:3:47)");
@@ -82,7 +82,7 @@ fn a_bad_regex_is_told_at_its_column_in_the_file() {
 }
 
 #[test]
-fn an_expression_that_no_path_matches_is_a_warning() {
+fn regex_that_no_path_matches_is_a_warning() {
     let loaded = load_one(&group("{ name = 'a', path_regex = 'books/.*' }"));
     assert_eq!(
         lines(&loaded),
@@ -93,7 +93,7 @@ fn an_expression_that_no_path_matches_is_a_warning() {
 }
 
 #[test]
-fn an_expression_that_is_too_long_is_not_even_parsed() {
+fn oversized_regex_is_rejected_without_parsing() {
     let group = |expression: &str| {
         format!(
             "[[http_route_group]]\nname = \"g\"\nmatches = [{{ name = \"m\", path_regex = '{expression}' }}]\n"

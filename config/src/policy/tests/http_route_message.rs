@@ -43,7 +43,7 @@ fn settings(keys: &str) -> CallSettings {
 }
 
 #[test]
-fn what_is_said_of_requests_is_told_in_words() {
+fn message_settings_are_described_in_words() {
     let said = settings(
         "allow_override_headers = true\nmirror = { service = \"b\", percent = 0.5 }\n\
          request_headers = { set = { X-Tier = \"100 %\" }, add = { x-b = \"c\" }, remove = [\"X-D\"] }\n\
@@ -71,7 +71,7 @@ fn what_is_said_of_requests_is_told_in_words() {
 }
 
 #[test]
-fn what_is_wrong_with_headers_is_told() {
+fn invalid_header_changes_are_reported() {
     let many: Vec<_> = (0..33).map(|n| format!("x-{n} = \"a\"")).collect();
     let many = format!("{{ set = {{ {} }} }}", many.join(", "));
     for (changes, expected) in [
@@ -130,7 +130,7 @@ fn what_is_wrong_with_headers_is_told() {
 }
 
 #[test]
-fn what_is_wrong_with_rewrites_is_told() {
+fn invalid_rewrites_are_reported() {
     let long = format!("{{ path_prefix = {{ from = \"/{}\", to = \"/\" }} }}", "a".repeat(256));
     for (rewrite, expected) in [
         ("{}", "error[IM0103]: a rewrite needs `path_prefix` or `path_regex` or `host`"),
@@ -216,7 +216,7 @@ fn what_is_wrong_with_rewrites_is_told() {
 }
 
 #[test]
-fn what_is_wrong_with_redirects_is_told() {
+fn invalid_or_conflicting_redirects_are_reported() {
     for (keys, expected) in [
         ("redirect = { status = 301 }", "error[IM0103]: a redirect needs `scheme` or `host` or"),
         ("redirect = { host = \"b\" }", "error[IM0103]: a redirect needs `status`"),
@@ -276,7 +276,7 @@ fn what_is_wrong_with_redirects_is_told() {
 }
 
 #[test]
-fn a_redirect_of_all_requests_does_not_lead_to_itself() {
+fn redirect_loop_of_all_requests_is_an_error() {
     let paths = ["path = \"/maintenance\"", "path_prefix = { from = \"/a\", to = \"/b\" }"];
     for path in paths {
         for about in [
@@ -306,7 +306,7 @@ fn a_redirect_of_all_requests_does_not_lead_to_itself() {
 }
 
 #[test]
-fn a_mirror_is_to_somebody_whom_the_callers_may_call() {
+fn mirror_target_must_be_callable_by_the_callers() {
     let mirror = |to: &str| format!("mirror = {{ service = \"{to}\", percent = 10 }}");
     for (to, expected) in [
         ("z", "error[IM0201]: there is no service `z`"),
@@ -356,7 +356,7 @@ fn a_mirror_is_to_somebody_whom_the_callers_may_call() {
 }
 
 #[test]
-fn a_mirror_to_who_answers_the_calls_is_told() {
+fn mirror_to_a_split_backend_of_the_same_calls_is_a_warning() {
     let with_split = |keys: &str, backends: &[(&str, u32)]| {
         let backends: Vec<_> = backends
             .iter()
@@ -396,7 +396,7 @@ fn a_mirror_to_who_answers_the_calls_is_told() {
 }
 
 #[test]
-fn a_mirror_to_a_part_of_who_answers_the_calls_is_told() {
+fn mirror_to_a_subset_of_the_same_service_is_a_warning() {
     let subsets = "[[service]]\nname = \"a\"\nsubsets = [{ name = \"a-v2\", labels = { version = \"v2\" } }]\n";
     let text = policy("mirror = { service = \"a-v2\", percent = 10 }")
         .replace("[[service]]\nname = \"a\"\n", subsets);
@@ -410,7 +410,7 @@ fn a_mirror_to_a_part_of_who_answers_the_calls_is_told() {
 }
 
 #[test]
-fn each_of_them_is_the_nearest_objects_as_a_whole() {
+fn most_specific_http_route_wins_for_each_message_setting() {
     let text = policy(
         "request_headers = { set = { x-b = \"2\" } }\nmirror = { service = \"b\", percent = 0 }\n\
          [[http_route]]\nname = \"far\"\nscope = \"mesh\"\nallow_override_headers = true\n\

@@ -16,7 +16,7 @@ fn with(keys: &str) -> String {
 }
 
 #[test]
-fn each_scheme_is_read_and_a_target_names_the_binding() {
+fn each_identity_scheme_is_read_and_usable_in_targets() {
     let one = specification(&with("service_account = \"store\""));
     let target = one.traffic_targets.values().next().unwrap();
     let subject = Subject::Binding("default".parse().unwrap(), "batch".parse().unwrap());
@@ -42,7 +42,7 @@ fn each_scheme_is_read_and_a_target_names_the_binding() {
 }
 
 #[test]
-fn what_binds_nobody_or_anybody_is_refused() {
+fn empty_or_ambiguous_identity_binding_is_rejected() {
     for (keys, told) in [
         ("", "error[IM0103]: an identity binding needs `service_account` or"),
         ("spiffe_identities = []", "error[IM0304]: `spiffe_identities` is empty"),
@@ -74,7 +74,7 @@ fn what_binds_nobody_or_anybody_is_refused() {
 }
 
 #[test]
-fn a_binding_that_is_not_there_is_told_with_the_name_that_is_near() {
+fn missing_identity_binding_is_reported_with_a_suggestion() {
     let text = with("service_account = \"store\"").replace(
         "sources = [{ kind = \"IdentityBinding\", name = \"batch\"",
         "sources = [{ kind = \"IdentityBinding\", name = \"bach\"",
@@ -85,7 +85,7 @@ fn a_binding_that_is_not_there_is_told_with_the_name_that_is_near() {
 }
 
 #[test]
-fn a_rule_on_a_binding_that_is_about_no_port_is_told() {
+fn rule_without_matching_port_of_a_binding_is_a_warning() {
     let text = with("service_account = \"store\"").replace("\"http\"", "\"tcp\"");
     let told = finding(&text);
     assert!(told.starts_with("warning[IM0305]"), "{told}");

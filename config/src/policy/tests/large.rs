@@ -7,7 +7,7 @@ use crate::render;
 const DEEP: usize = 100_000;
 
 #[test]
-fn whatever_is_nested_a_hundred_thousand_deep_is_told() {
+fn deeply_nested_policy_is_rejected_with_bounded_output() {
     let words = vec!["a"; DEEP].join(".");
     for text in [
         format!("a = {}", "[".repeat(DEEP)),
@@ -26,7 +26,7 @@ fn whatever_is_nested_a_hundred_thousand_deep_is_told() {
 }
 
 #[test]
-fn of_a_file_that_is_no_policy_so_many_findings_are_told_and_that_there_are_more() {
+fn number_of_findings_is_bounded_and_the_excess_is_reported() {
     let loaded = load_one(&"word\n".repeat(1000));
     let told = lines(&loaded);
     assert_eq!(told.len(), FINDINGS_OF_ONE + 1);
@@ -50,7 +50,7 @@ fn of_a_file_that_is_no_policy_so_many_findings_are_told_and_that_there_are_more
 }
 
 #[test]
-fn an_error_is_told_however_many_warnings_are_before_it() {
+fn error_is_reported_despite_many_preceding_warnings() {
     let warning = "[[service]]\nname = \"s-#\"\nports = []\nendpoints = { static = [{ address = \"10.0.0.1\" }] }\n";
     let warnings = (0..2 * FINDINGS_OF_ONE).map(|n| warning.replace('#', &n.to_string()));
     let text = warnings.collect::<String>() + "[[service]]\nname = \"s-0\"\n";
@@ -82,7 +82,7 @@ fn too_many_documents_or_bytes_are_one_finding() {
 }
 
 #[test]
-fn what_is_too_much_is_taken_again_when_it_is_less() {
+fn policy_loads_again_after_the_excess_is_removed() {
     let good = || Document::new("good.toml", "[[service]]\nname = \"a\"\n");
     let mut loader = Loader::default();
     let many = (0..=DOCUMENTS).map(|n| Document::new(format!("{n}.toml"), ""));
@@ -94,7 +94,7 @@ fn what_is_too_much_is_taken_again_when_it_is_less() {
 }
 
 #[test]
-fn what_is_quoted_and_drawn_is_bounded() {
+fn rendered_finding_size_is_bounded() {
     let name = "K".repeat(1 << 20);
     for text in [
         format!("[[service]]\nname = \"{name}\"\n"),
@@ -114,7 +114,7 @@ fn what_is_quoted_and_drawn_is_bounded() {
 }
 
 #[test]
-fn of_a_long_line_the_place_is_told() {
+fn finding_on_a_long_line_is_rendered_as_its_location_only() {
     let text = format!("service = [{}1]", "{ name = \"a\" }, ".repeat(1000));
     let drawn = render(&load_one(&text).findings[..1], &[Document::new("p.toml", text)], false);
     assert_eq!(
@@ -125,7 +125,7 @@ fn of_a_long_line_the_place_is_told() {
 }
 
 #[test]
-fn two_places_that_are_far_from_each_other_are_both_drawn() {
+fn distant_locations_of_a_finding_are_both_rendered() {
     let comment = "# A line of comment.\n".repeat(1000);
     let text = format!("[[service]]\nname = \"a\"\n{comment}[[service]]\nname = \"a\"\n");
     let loaded = load_one(&text);
@@ -136,7 +136,7 @@ fn two_places_that_are_far_from_each_other_are_both_drawn() {
 }
 
 #[test]
-fn a_long_circle_of_splits_is_told_by_its_ends() {
+fn long_split_cycle_is_reported_by_its_ends() {
     let text: Vec<String> = (0..50)
         .map(|n| {
             format!(

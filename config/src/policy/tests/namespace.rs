@@ -7,7 +7,7 @@ const SERVICES: &str = "[[service]]\nname = \"till\"\nnamespace = \"shop\"\n\
                         [[service]]\nname = \"park\"\n";
 
 #[test]
-fn a_service_beats_its_namespace_and_that_the_mesh() {
+fn service_mode_overrides_namespace_mode_and_that_the_mesh() {
     let text = format!("{SERVICES}[[namespace]]\nname = \"shop\"\nmode = \"audit\"\n");
     let specification = specification(&text);
     let mode = |service: &Service| specification.mode_of(service, Mode::Permissive);
@@ -18,7 +18,7 @@ fn a_service_beats_its_namespace_and_that_the_mesh() {
 }
 
 #[test]
-fn a_namespace_that_nothing_is_in_is_a_warning() {
+fn namespace_without_services_is_a_warning() {
     let told = finding(&format!("{SERVICES}[[namespace]]\nname = \"shopp\"\nmode = \"audit\"\n"));
     assert!(
         told.starts_with("warning[IM0313]: there is no service in namespace `shopp`"),
@@ -28,7 +28,7 @@ fn a_namespace_that_nothing_is_in_is_a_warning() {
 }
 
 #[test]
-fn a_namespace_is_defined_once_and_has_no_namespace() {
+fn namespace_is_unique_and_has_no_namespace_key() {
     let twice = "[[namespace]]\nname = \"shop\"\n".repeat(2);
     let told = finding(&format!("{SERVICES}{twice}"));
     assert!(told.starts_with("error[IM0202]: namespace `shop` is defined twice ("), "{told}");

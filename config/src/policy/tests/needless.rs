@@ -52,7 +52,7 @@ fn of(targets: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn a_rule_is_needless_when_another_grants_the_same_callers_as_much() {
+fn rule_covered_by_another_rule_is_a_warning() {
     for (needless, targets) in [
         // In one target, the second of two that are the same, or whichever is narrower.
         ("another rule of this target", vec![("buyer", "get get")]),
@@ -78,7 +78,7 @@ fn a_rule_is_needless_when_another_grants_the_same_callers_as_much() {
 }
 
 #[test]
-fn a_rule_that_grants_somebody_anything_more_is_left_alone() {
+fn rule_that_grants_more_is_not_reported() {
     for targets in [
         vec![("buyer", "get books")],
         vec![("buyer", "gold get")],
@@ -112,7 +112,7 @@ const TARGET: &str = "\
     rules = [{ kind = \"HTTPRouteGroup\", name = \"all\" }]\n";
 
 #[test]
-fn services_that_nobody_may_call_are_one_finding() {
+fn uncallable_services_are_one_finding() {
     let many: String = (0..7).map(|n| service(&format!("s{n}"), "")).collect();
     let loaded = load_one(&(service("a", "") + &many + TARGET));
     let [finding] = &loaded.findings[..] else { panic!("{:#?}", loaded.findings) };
@@ -128,7 +128,7 @@ fn services_that_nobody_may_call_are_one_finding() {
 }
 
 #[test]
-fn a_service_may_be_called_through_a_split_and_in_another_mode() {
+fn service_callable_by_split_or_mode_is_not_reported() {
     let split = "[[traffic_split]]\nname = \"s\"\nservice = \"apex\"\nbackends = [{ service = \"a\", weight = 1 }]\n";
     let with = |more: &str| findings(&(service("a", "") + TARGET + more));
     assert_eq!(with(&(service("apex", "") + split)), [""; 0]);
@@ -152,7 +152,7 @@ fn a_service_may_be_called_through_a_split_and_in_another_mode() {
 }
 
 #[test]
-fn a_target_of_a_pure_client_is_told() {
+fn traffic_target_of_a_client_only_service_is_a_warning() {
     let loaded = load_one(
         &(service("c", "service_account = \"b\"") + "[[service]]\nname = \"a\"\n" + TARGET),
     );
@@ -169,7 +169,7 @@ fn a_target_of_a_pure_client_is_told() {
 }
 
 #[test]
-fn five_thousand_rules_of_one_caller_are_told_apart_quickly() {
+fn five_thousand_rules_of_one_caller_are_compared() {
     use std::fmt::Write as _;
     let mut text = service("a", "") + TARGET;
     for number in 0..5000 {

@@ -12,7 +12,7 @@ fn finding_in(rest: &str) -> String {
 }
 
 #[test]
-fn a_service_has_defaults() {
+fn service_has_documented_defaults() {
     let service = service("ports = [{ port = 80, protocol = \"grpc\" }]");
     assert_eq!(service.account.to_string(), "default/a");
     assert_eq!(service.endpoints, EndpointSource::registered());
@@ -31,7 +31,7 @@ fn ports_are_sorted_by_number() {
 }
 
 #[test]
-fn a_port_must_say_its_protocol_and_one_that_is_carried() {
+fn port_requires_a_supported_protocol() {
     assert_eq!(
         finding_in("ports = [{ port = 80 }]"),
         "error[IM0103]: a port needs `protocol` (p.toml:3:10)"
@@ -54,7 +54,7 @@ fn a_port_must_say_its_protocol_and_one_that_is_carried() {
 }
 
 #[test]
-fn port_numbers_are_checked() {
+fn out_of_range_port_number_is_rejected() {
     for bad in ["0", "65536", "-1", "99999999999999999999999"] {
         let text = format!("ports = [{{ port = {bad}, protocol = \"http\" }}]");
         assert!(finding_in(&text).starts_with("error[IM0105]: `port` must be from 1 to 65535"));
@@ -77,7 +77,7 @@ fn ports_of_one_service_differ_in_number_and_name() {
 }
 
 #[test]
-fn a_subset_is_a_service_of_its_own_name_with_all_else_of_the_whole() {
+fn subset_inherits_all_but_name_and_endpoints() {
     let specification = specification(
         "[[service]]\nname = \"a\"\nnamespace = \"shop\"\nservice_account = \"b\"\n\
          visibility = \"private\"\nmode = \"permissive\"\n\
@@ -104,7 +104,7 @@ fn a_subset_is_a_service_of_its_own_name_with_all_else_of_the_whole() {
 }
 
 #[test]
-fn what_is_wrong_with_subsets_is_told() {
+fn invalid_subset_is_reported() {
     for (subsets, expected) in [
         ("[]", "error[IM0304]: `subsets` is empty"),
         ("[{ name = \"p\" }]", "error[IM0103]: a subset needs `labels`"),
@@ -130,7 +130,7 @@ fn what_is_wrong_with_subsets_is_told() {
 }
 
 #[test]
-fn visibility_is_one_of_two_words() {
+fn visibility_is_public_or_private() {
     assert_eq!(service("visibility = \"private\"").visibility, Visibility::Private);
     assert_eq!(service("").visibility, Visibility::Public);
     let told = finding_in("visibility = \"Privat\"");
@@ -139,7 +139,7 @@ fn visibility_is_one_of_two_words() {
 }
 
 #[test]
-fn a_service_that_is_drained_keeps_all_else_and_so_do_its_parts() {
+fn drained_state_applies_to_subsets_and_keeps_other_settings() {
     let subsets = "subsets = [{ name = \"p\", labels = { v = \"1\" } }]";
     let with =
         |state: &str| specification(&format!("[[service]]\nname = \"a\"\n{state}\n{subsets}"));
@@ -161,7 +161,7 @@ fn a_service_that_is_drained_keeps_all_else_and_so_do_its_parts() {
 }
 
 #[test]
-fn allowed_target_ports_are_ports_and_ranges_of_a_service_with_one_port() {
+fn allowed_target_ports_need_valid_ranges_and_a_single_port() {
     let with = |ports: &str| {
         format!(
             "[[service]]\nname = \"a\"\nports = [{{ port = 80, protocol = \"http\"{ports} }}]\n"

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn all_syntax_errors_of_all_files_are_told() {
+fn all_syntax_errors_of_all_files_are_reported() {
     let loaded = load_documents([
         Document::new("b.toml", "[[service]]\nname = \n"),
         Document::new("a.toml", "[[service]\nname = \"a\"\n[[service]]\nname = \"b\nports = 1 2\n"),
@@ -16,14 +16,14 @@ fn all_syntax_errors_of_all_files_are_told() {
 }
 
 #[test]
-fn a_table_away_from_the_syntax_error_is_checked_all_the_same() {
+fn table_beside_a_syntax_error_is_still_checked() {
     let text = "[[service]]\nname = \n\n[[service]]\nname = \"b\"\nnamespce = \"x\"\n";
     let codes: Vec<u16> = load_one(text).findings.iter().map(|finding| finding.code.0).collect();
     assert_eq!(codes, [101, 102]);
 }
 
 #[test]
-fn what_a_broken_document_may_define_is_not_said_to_be_missing() {
+fn names_in_a_broken_document_are_not_reported_missing() {
     let broken = "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = http }]\n";
     let split = "[[traffic_split]]\nname = \"s\"\nservice = \"store\"\n\
                  backends = [{ service = \"store\", weight = 1 }, { service = \"ghost\", weight = 1 }]\n";
@@ -35,7 +35,7 @@ fn what_a_broken_document_may_define_is_not_said_to_be_missing() {
 }
 
 #[test]
-fn an_unknown_key_is_told_with_the_nearest_known_one() {
+fn unknown_key_is_reported_with_the_nearest_known_one() {
     assert_eq!(
         finding("[[service]]\nname = \"a\"\nservice_acount = \"b\"\n"),
         "error[IM0102]: a service has no key `service_acount` (p.toml:3:1) / did you mean `service_account`?"
@@ -50,7 +50,7 @@ fn an_unknown_key_is_told_with_the_nearest_known_one() {
 }
 
 #[test]
-fn an_unknown_kind_is_told_and_what_it_names_is_not_missing() {
+fn unknown_kind_is_reported_and_its_names_are_not_missing() {
     let text = "[[servcie]]\nname = \"a\"\n[[traffic_split]]\nname = \"s\"\nservice = \"a\"\n\
                 backends = [{ service = \"a\", weight = 1 }]\n";
     assert_eq!(
@@ -68,7 +68,7 @@ fn an_unknown_kind_is_told_and_what_it_names_is_not_missing() {
 }
 
 #[test]
-fn one_table_is_told_to_be_a_list_of_tables() {
+fn table_in_place_of_an_array_of_tables_is_reported() {
     assert_eq!(
         finding("[service]\nname = \"a\"\n"),
         "error[IM0104]: `service` must be an array of tables, not a table (p.toml:1:1) / write `[[service]]`"
@@ -80,7 +80,7 @@ fn one_table_is_told_to_be_a_list_of_tables() {
 }
 
 #[test]
-fn single_brackets_give_one_finding_however_many_tables_have_them() {
+fn repeated_single_brackets_are_one_finding() {
     let table = |name: &str| {
         format!(
             "[service]\nname = \"{name}\"\nports = [{{ port = 80, protocol = \"http\" }}]\n\
@@ -115,7 +115,7 @@ fn single_brackets_give_one_finding_however_many_tables_have_them() {
 }
 
 #[test]
-fn unquoted_string_is_reported_with_its_place_and_the_quoted_one() {
+fn unquoted_string_is_reported_with_location_and_quoted_form() {
     assert_eq!(
         finding("[[service]]\nname = store\n"),
         "error[IM0101]: `store` is a string without quotes (p.toml:2:8) / strings are quoted: write \
@@ -124,7 +124,7 @@ fn unquoted_string_is_reported_with_its_place_and_the_quoted_one() {
 }
 
 #[test]
-fn a_bad_name_is_told_with_the_reason() {
+fn invalid_name_is_reported_with_the_reason() {
     assert_eq!(
         finding("[[service]]\nname = \"Book_Store\"\n"),
         "error[IM0106]: `name` may only have `a-z`, `0-9` and `-`: `Book_Store` (p.toml:2:8) / \

@@ -16,7 +16,7 @@ fn with(rule: &str, route: &str) -> String {
 const RULE: &str = "kind = \"TCPRoute\", name = \"ledger\"";
 
 #[test]
-fn a_tcp_route_names_ports_or_means_all() {
+fn tcp_route_without_ports_covers_all_ports() {
     let route = |keys: &str| {
         let specification = specification(&with(RULE, keys));
         let target = specification.traffic_targets.values().next().unwrap();
@@ -32,7 +32,7 @@ fn a_tcp_route_names_ports_or_means_all() {
 }
 
 #[test]
-fn a_list_of_ports_is_one_of_ports() {
+fn invalid_tcp_route_ports_are_reported() {
     let told = finding(&with(RULE, "matches = { ports = [] }"));
     assert!(told.starts_with("error[IM0304]: `ports` is empty"), "{told}");
     let told = finding(&with(RULE, "matches = { ports = [0] }"));
@@ -44,7 +44,7 @@ fn a_list_of_ports_is_one_of_ports() {
 }
 
 #[test]
-fn a_rule_names_a_tcp_route_that_is_there_and_has_no_matches() {
+fn tcp_rule_requires_an_existing_route_and_no_matches() {
     let told = finding(&with("kind = \"TCPRoute\", name = \"ledgr\"", ""));
     assert!(told.starts_with("error[IM0201]: there is no TCP route `ledgr`"), "{told}");
     assert!(told.ends_with("did you mean `ledger`?"), "{told}");
@@ -56,7 +56,7 @@ fn a_rule_names_a_tcp_route_that_is_there_and_has_no_matches() {
 }
 
 #[test]
-fn a_service_may_have_a_mode_of_its_own() {
+fn service_mode_is_read_and_invalid_mode_is_reported() {
     let mode = |text: &str| {
         let text = format!("[[service]]\nname = \"a\"\n{text}\n");
         specification(&text).services.values().next().unwrap().mode
@@ -71,7 +71,7 @@ fn a_service_may_have_a_mode_of_its_own() {
 }
 
 #[test]
-fn a_backend_that_speaks_something_else_gets_no_calls() {
+fn backend_with_another_port_protocol_is_a_warning() {
     let told = finding(
         "[[service]]\nname = \"a\"\nports = [{ port = 80, protocol = \"http\" }]\n\
          [[service]]\nname = \"b\"\nports = [{ port = 80, protocol = \"tcp\" }]\n\
@@ -82,7 +82,7 @@ fn a_backend_that_speaks_something_else_gets_no_calls() {
 }
 
 #[test]
-fn a_rule_that_is_about_no_port_is_told() {
+fn rule_without_matching_port_is_a_warning() {
     let told = finding(&with(RULE, "matches = { ports = [3307] }"));
     assert!(
         told.starts_with("warning[IM0305]: this rule allows nothing: no service of `default/store` has the TCP port `3307`"),

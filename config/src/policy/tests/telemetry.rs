@@ -15,7 +15,7 @@ fn read(rest: &str) -> Arc<ironmesh_catalog::Telemetry> {
 }
 
 #[test]
-fn it_is_about_a_service_a_namespace_or_the_mesh() {
+fn telemetry_scope_is_service_namespace_or_mesh() {
     let about = |rest: &str| read(&format!("{rest}\naccess_log = {{}}")).level.clone();
     assert_eq!(about("service = \"store\""), Level::Service("store".parse().unwrap()));
     assert_eq!(about(""), Level::Namespace("default".parse().unwrap()));
@@ -45,7 +45,7 @@ fn it_is_about_a_service_a_namespace_or_the_mesh() {
 }
 
 #[test]
-fn an_access_log_has_usual_fields_and_goes_to_standard_output() {
+fn access_log_defaults_to_standard_fields_and_stdout() {
     let log = read("access_log = {}").access_log.clone().unwrap();
     assert_eq!(log.sink, LogSink::Stdout);
     assert_eq!(log.filter, None);
@@ -60,7 +60,7 @@ fn an_access_log_has_usual_fields_and_goes_to_standard_output() {
 }
 
 #[test]
-fn a_format_is_text_or_json_of_texts_and_objects() {
+fn log_format_is_text_or_json_of_texts_and_objects() {
     let format = |text: &str| read(&format!("access_log.format = '''{text}'''")).access_log.clone();
     let text = |text: &str| LogValue::Text(text.into());
     let of = |text: &str| format(text).unwrap().format;
@@ -73,7 +73,7 @@ fn a_format_is_text_or_json_of_texts_and_objects() {
 }
 
 #[test]
-fn what_envoy_would_refuse_in_a_format_is_told_with_its_spot() {
+fn invalid_log_format_is_reported_at_its_location() {
     let told = |format: &str| finding(&telemetry(&format!("access_log.format = '{format}'")));
     for (format, expected) in [
         (
@@ -110,7 +110,7 @@ fn what_envoy_would_refuse_in_a_format_is_told_with_its_spot() {
 }
 
 #[test]
-fn a_sink_is_standard_output_a_file_or_a_collector() {
+fn log_sink_is_stdout_file_or_collector() {
     let sink =
         |text: &str| read(&format!("access_log.sink = {text}")).access_log.clone().unwrap().sink;
     assert_eq!(sink("\"stdout\""), LogSink::Stdout);
@@ -208,7 +208,7 @@ fn file_sink_with_a_format_of_several_lines_is_rejected() {
 }
 
 #[test]
-fn a_filter_has_a_condition_within_bounds() {
+fn log_filter_requires_a_condition_within_bounds() {
     let filter =
         |text: &str| read(&format!("access_log.filter = {text}")).access_log.clone().unwrap();
     assert_eq!(
@@ -236,7 +236,7 @@ fn a_filter_has_a_condition_within_bounds() {
 }
 
 #[test]
-fn tracing_says_a_share_of_0_to_100_percent() {
+fn tracing_requires_sampling_of_0_to_100_percent() {
     let text = |percent: &str| {
         format!(
             "tracing = {{ open_telemetry = {{ host = \"::1\" }}, sampling_percent = {percent} }}"
@@ -261,7 +261,7 @@ fn tracing_says_a_share_of_0_to_100_percent() {
 }
 
 #[test]
-fn two_of_one_level_may_not_say_the_same() {
+fn conflicting_telemetries_of_one_level_are_reported() {
     let two = "[[telemetry]]\nname = \"a\"\naccess_log = {}\n[[telemetry]]\nname = \"b\"\naccess_log = {}\n";
     assert_eq!(
         finding(two),
@@ -280,7 +280,7 @@ fn two_of_one_level_may_not_say_the_same() {
 }
 
 #[test]
-fn of_a_service_without_a_sidecar_it_is_a_warning() {
+fn telemetry_of_a_service_without_sidecar_is_a_warning() {
     let external = "[[service]]\nname = \"x\"\nexternal = true\nhostname = \"a.b\"\nports = [{ port = 80, protocol = \"http\" }]\n";
     let told = findings(&format!("{external}{}", telemetry("service = \"x\"\naccess_log = {}")));
     let expected = "warning[IM0643]: no sidecar is in front of service `x` (p.toml:7:8)";

@@ -8,7 +8,7 @@ fn split(backends: &str) -> String {
 }
 
 #[test]
-fn the_apex_itself_may_be_a_backend_and_a_weight_may_be_0() {
+fn backend_may_be_the_apex_and_may_have_zero_weight() {
     let text = split("{ service = \"a\", weight = 0 }, { service = \"b\", weight = 0x10 }");
     let specification = specification(&text);
     let split = specification.traffic_splits.values().next().unwrap();
@@ -16,7 +16,7 @@ fn the_apex_itself_may_be_a_backend_and_a_weight_may_be_0() {
 }
 
 #[test]
-fn what_is_wrong_with_backends_is_told() {
+fn invalid_backends_are_reported() {
     for (backends, expected) in [
         ("", "error[IM0304]: `backends` is empty"),
         ("{ service = \"b\" }", "error[IM0103]: a backend needs `weight`"),
@@ -55,7 +55,7 @@ const GROUP: &str =
     "[[http_route_group]]\nname = \"g\"\nmatches = [{ name = \"m\" }, { name = \"n\" }]\n";
 
 #[test]
-fn a_split_may_be_of_some_requests_only() {
+fn split_may_match_selected_requests() {
     let rest = split("{ service = \"b\", weight = 1 }") + GROUP;
     let named = "[{ kind = \"HTTPRouteGroup\", name = \"g\", matches = [\"n\", \"n\"] }]";
     let whole = "[{ kind = \"HTTPRouteGroup\", name = \"g\" }]";
@@ -69,7 +69,7 @@ fn a_split_may_be_of_some_requests_only() {
 }
 
 #[test]
-fn what_is_wrong_with_matches_is_told() {
+fn invalid_split_matches_are_reported() {
     for (matches, expected) in [
         ("[]", "error[IM0304]: `matches` is empty"),
         ("[\"g\"]", "error[IM0104]: `matches` must be a table, not a string"),
@@ -102,7 +102,7 @@ fn what_is_wrong_with_matches_is_told() {
 }
 
 #[test]
-fn a_split_of_requests_does_nothing_where_there_are_only_bytes() {
+fn conditional_split_of_a_tcp_service_is_a_warning() {
     let matches = "[{ kind = \"HTTPRouteGroup\", name = \"g\" }]";
     let text = GROUP.to_owned() + &conditional("t", matches);
     let text = ["a", "b", "c"].iter().fold(text, |text, name| with_service(name, &text));
@@ -114,7 +114,7 @@ fn a_split_of_requests_does_nothing_where_there_are_only_bytes() {
 }
 
 #[test]
-fn a_second_split_of_all_calls_is_told_with_the_first() {
+fn second_unconditional_split_is_reported_with_the_first() {
     let text = split("{ service = \"b\", weight = 1 }")
         + "[[traffic_split]]\nname = \"t\"\nservice = \"a\"\nbackends = [{ service = \"c\", weight = 1 }]\n";
     let loaded = load_one(&text);
@@ -124,7 +124,7 @@ fn a_second_split_of_all_calls_is_told_with_the_first() {
 }
 
 #[test]
-fn a_backend_that_is_yet_to_come_is_a_warning_and_keeps_its_place() {
+fn missing_backend_is_a_warning_and_keeps_its_share() {
     let text = split("{ service = \"b\", weight = 1 }, { service = \"d\", weight = 3 }");
     let loaded = load_one(&text);
     let (near, to_come) = (
@@ -156,7 +156,7 @@ fn chain(edges: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn a_circle_of_splits_is_told_once() {
+fn split_cycle_is_reported_once() {
     let told = chain(&[("a", "b"), ("b", "c"), ("c", "a")]);
     assert_eq!(told.len(), 1, "{told:#?}");
     assert!(
@@ -165,12 +165,12 @@ fn a_circle_of_splits_is_told_once() {
 }
 
 #[test]
-fn a_split_behind_a_split_is_taken_and_so_is_the_service_itself() {
+fn chained_splits_and_a_self_backend_are_accepted() {
     assert_eq!(chain(&[("a", "b"), ("b", "c"), ("c", "c")]), [""; 0]);
 }
 
 #[test]
-fn a_circle_with_conditions_in_it_is_one_too() {
+fn conditional_split_cycle_is_reported() {
     let matches = "[{ kind = \"HTTPRouteGroup\", name = \"g\" }]";
     let back = "[[traffic_split]]\nname = \"back\"\nservice = \"c\"\nbackends = [{ service = \"a\", weight = 1 }]\n";
     let text = split("{ service = \"b\", weight = 1 }") + GROUP + &conditional("t", matches) + back;
@@ -182,7 +182,7 @@ fn a_circle_with_conditions_in_it_is_one_too() {
 }
 
 #[test]
-fn more_ways_than_envoy_is_to_look_at_are_told_where_they_begin() {
+fn too_many_split_routes_are_reported_at_the_causing_service() {
     let matches: Vec<_> =
         (0..256).map(|n| format!("{{ name = \"m{n}\", path_regex = \"/{n}\" }}")).collect();
     let group = format!("[[http_route_group]]\nname = \"g\"\nmatches = [{}]\n", matches.join(", "));
@@ -199,7 +199,7 @@ fn more_ways_than_envoy_is_to_look_at_are_told_where_they_begin() {
 }
 
 #[test]
-fn two_paths_of_which_envoy_could_compare_one_only_are_told() {
+fn paths_that_envoy_cannot_compare_together_are_an_error() {
     // Each is taken by itself, and is too large where it has to leave the query out.
     let group = |name: &str, path: &str| {
         format!(
@@ -249,7 +249,7 @@ rules = [{{ kind = \"HTTPRouteGroup\", name = \"g\" }}]
 }
 
 #[test]
-fn a_backend_that_nobody_may_call_is_told_beside_one_that_somebody_may() {
+fn uncallable_backend_beside_a_callable_one_is_a_warning() {
     let told = canary("");
     assert_eq!(told.len(), 1, "{told:#?}");
     assert!(
@@ -276,7 +276,7 @@ fn a_backend_that_nobody_may_call_is_told_beside_one_that_somebody_may() {
 }
 
 #[test]
-fn a_backend_that_lacks_a_port_of_the_apex_is_a_warning() {
+fn backend_without_a_port_of_the_apex_is_a_warning() {
     let loaded =
         load_one(&split("{ service = \"b\", weight = 1 }").replacen("port = 80", "port = 81", 2));
     // Both the apex and the backend now have 81.
@@ -292,7 +292,7 @@ fn a_backend_that_lacks_a_port_of_the_apex_is_a_warning() {
 }
 
 #[test]
-fn a_split_has_as_many_backends_as_a_route_may_name() {
+fn split_has_at_most_a_thousand_backends() {
     let many = |count: usize| {
         let backend = |n: usize| format!("{{ service = \"b{n}\", weight = 1 }}");
         split(&(0..count).map(backend).collect::<Vec<_>>().join(", "))

@@ -33,7 +33,7 @@ fn omitted_matches_mean_all_and_repeats_are_dropped() {
 }
 
 #[test]
-fn an_empty_list_is_refused_since_it_never_means_anyone() {
+fn empty_list_is_rejected_and_never_means_anyone() {
     for (key, value) in [
         ("sources", "[]"),
         ("rules", "[]"),
@@ -47,7 +47,7 @@ fn an_empty_list_is_refused_since_it_never_means_anyone() {
 }
 
 #[test]
-fn only_accounts_call_and_only_routes_are_rules() {
+fn unsupported_source_or_rule_kind_is_rejected() {
     let told = finding(&with(&[("sources", "[{ kind = \"Group\", name = \"buyer\" }]")]));
     assert!(told.starts_with("error[IM0105]: there is no kind of subject `Group`"), "{told}");
     assert!(told.ends_with("it is one of `ServiceAccount` and `IdentityBinding`"), "{told}");
@@ -60,7 +60,7 @@ fn only_accounts_call_and_only_routes_are_rules() {
 }
 
 #[test]
-fn a_target_lives_where_its_destination_lives() {
+fn target_must_be_in_the_namespace_of_its_destination() {
     let text = with(&[("destination", "{ name = \"store\", namespace = \"shop\" }")])
         + "[[service]]\nname = \"store\"\nnamespace = \"shop\"\n";
     let told = finding(&text);
@@ -69,7 +69,7 @@ fn a_target_lives_where_its_destination_lives() {
 }
 
 #[test]
-fn all_that_is_wrong_with_one_target_is_told_at_once() {
+fn all_errors_of_one_target_are_reported_together() {
     let all = findings(
         "[[traffic_target]]\nnane = \"t\"\nnamespace = \"No\"\ndestination = 1\nsources = []\n\
          rules = [{ kind = \"x\", name = \"y\", colour = 1 }]\n",

@@ -19,7 +19,7 @@ fn of_the_store(text: &str) -> String {
 }
 
 #[test]
-fn of_each_setting_the_nearest_object_is_heard_as_a_whole() {
+fn most_specific_object_wins_for_each_setting_as_a_whole() {
     let specification = specification(&with(
         r#"
 [[upstream_traffic_setting]]
@@ -55,7 +55,7 @@ connection_settings.http.retry_budget.percent = 3
 }
 
 #[test]
-fn numbers_that_mean_nothing_are_told_where_they_are() {
+fn invalid_numbers_are_reported_at_their_location() {
     for (text, told) in [
         ("connection_settings.tcp.max_connections = 0", "to 4294967295: `0` (p.toml:9:43)"),
         (
@@ -93,7 +93,7 @@ fn numbers_that_mean_nothing_are_told_where_they_are() {
 }
 
 #[test]
-fn two_that_say_the_same_of_the_same_are_told_with_both_places() {
+fn duplicate_settings_of_one_level_are_reported() {
     let two = |first: &str, second: &str| {
         let one = |name: &str, text: &str| {
             format!("[[upstream_traffic_setting]]\nname = \"{name}\"\n{text}\n")
@@ -112,7 +112,7 @@ fn two_that_say_the_same_of_the_same_are_told_with_both_places() {
 }
 
 #[test]
-fn a_setting_that_does_nothing_is_a_warning() {
+fn setting_without_effect_is_a_warning() {
     let of = |service: &str, text: &str| {
         let setting =
             format!("[[upstream_traffic_setting]]\nname = \"s\"\nservice = \"{service}\"");
@@ -139,7 +139,7 @@ fn a_setting_that_does_nothing_is_a_warning() {
 }
 
 #[test]
-fn places_that_mean_nothing_are_told_where_they_are() {
+fn invalid_localities_are_reported() {
     let failover =
         |text: &str| format!("locality = {{ prefer_local = \"zone\", failover = [{text}] }}");
     let shares = |text: &str| format!("locality.distribute = [{{ to = [{text}] }}]");
@@ -188,7 +188,7 @@ fn places_that_mean_nothing_are_told_where_they_are() {
 }
 
 #[test]
-fn what_a_rate_limit_service_is_told_of_connections_is_plain() {
+fn tcp_rate_limit_descriptors_accept_only_plain_values() {
     let asks = |text: &str| {
         format!(
             "rate_limit.global.tcp = {{ rate_limit_service = {{ host = \"10.0.0.9\", port = 80 }}, \
@@ -225,7 +225,7 @@ fn what_a_rate_limit_service_is_told_of_connections_is_plain() {
 }
 
 #[test]
-fn what_is_said_of_places_is_told_in_words() {
+fn locality_settings_are_described_in_words() {
     let specification = specification(&of_the_store(
         "[upstream_traffic_setting.locality]\nprefer_local = \"sub_zone\"\n\
          failover = [{ from = \"eu\", to = [\"us\", \"ap/1\"] }, { to = [\"eu\"] }]\n\
@@ -246,7 +246,7 @@ fn what_is_said_of_places_is_told_in_words() {
 }
 
 #[test]
-fn rates_without_unit_or_beyond_their_bounds_are_told() {
+fn invalid_rate_limits_are_reported() {
     let http = |text: &str| format!("rate_limit.local.http = {{ {text} }}");
     let rate = "requests = 1, unit = \"second\"";
     let with_header =

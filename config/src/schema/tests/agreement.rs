@@ -109,7 +109,7 @@ const LOADER_ALONE: [(&str, &str); 74] = [
 ];
 
 #[test]
-fn the_loader_and_the_json_schema_agree_on_every_key_and_its_limits() {
+fn loader_and_json_schema_agree_on_every_key_and_limit() {
     let [validator, _] = validators();
     let mut tried = 0;
     for kind in KINDS {

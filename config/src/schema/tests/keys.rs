@@ -11,7 +11,7 @@ use crate::schema::{Form, KINDS, Shape};
 use crate::table::asked::{self, Asked};
 
 #[test]
-fn the_readers_ask_for_the_keys_of_the_schema_and_for_no_others() {
+fn policy_readers_use_exactly_the_keys_of_the_schema() {
     asked::take();
     load_documents(examples());
     let mut known = Asked::new();
@@ -41,7 +41,7 @@ fn every_example_uses_every_key_of_its_kind() {
 }
 
 #[test]
-fn tables_that_differ_are_called_differently() {
+fn tables_with_different_keys_have_different_names() {
     fn visit(shape: &'static Shape, seen: &mut BTreeMap<&str, BTreeSet<&str>>) {
         let keys: BTreeSet<&str> = shape.keys.iter().map(|key| key.name).collect();
         let known = seen.entry(shape.what).or_insert_with(|| keys.clone());

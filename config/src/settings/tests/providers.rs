@@ -7,7 +7,7 @@ fn settings(text: &str) -> Settings {
 }
 
 #[test]
-fn consul_is_the_agent_of_this_machine_unless_settings_say_another() {
+fn consul_settings_default_to_the_local_agent() {
     let default = ConsulSettings::default();
     assert_eq!(default.agents, ["http://127.0.0.1:8500"]);
     let seconds = |duration: Duration| duration.as_secs();
@@ -24,7 +24,7 @@ fn consul_is_the_agent_of_this_machine_unless_settings_say_another() {
 }
 
 #[test]
-fn all_that_settings_say_of_consul_is_read() {
+fn all_consul_settings_are_read() {
     let text = r#"
 [consul]
 agents = ["https://a:8501", "https://[::1]:8501"]
@@ -67,7 +67,7 @@ sub_zone = "rack"
 }
 
 #[test]
-fn what_does_not_fit_together_about_consul_is_told() {
+fn inconsistent_consul_settings_are_reported() {
     for (text, expected) in [
         ("agents = []", "`agents` must list one at least"),
         ("agents = [\"127.0.0.1:8500\"]", "`agents` must list `https://host:port`"),
@@ -106,7 +106,7 @@ fn what_does_not_fit_together_about_consul_is_told() {
 }
 
 #[test]
-fn a_token_in_the_settings_is_refused_and_told_to_nobody() {
+fn inline_consul_token_is_rejected_and_not_printed() {
     let text = "[consul]\ntoken = \"8f246b77-f3e1-ff88\"\n";
     let told = load_settings(text, "ironmesh.toml").unwrap_err();
     let document = Document::new("ironmesh.toml", text);
@@ -119,7 +119,7 @@ fn a_token_in_the_settings_is_refused_and_told_to_nobody() {
 const GUID: &str = "00000000-1111-2222-3333-444444444444";
 
 #[test]
-fn azure_knows_us_by_the_identity_of_the_machine_unless_settings_say_another() {
+fn azure_settings_default_to_the_managed_identity() {
     for text in ["", "[azure]", "[azure.managed_identity]", "azure.cloud = \"public\""] {
         assert_eq!(settings(text).azure, AzureSettings::default(), "{text}");
     }
@@ -128,7 +128,7 @@ fn azure_knows_us_by_the_identity_of_the_machine_unless_settings_say_another() {
 }
 
 #[test]
-fn all_that_settings_say_of_azure_is_read() {
+fn all_azure_settings_are_read() {
     let guid = || GUID.into();
     let all = settings(&format!(
         "[azure]\nsubscription = \"{GUID}\"\nresource_group = \"Shop\"\ninterval = \"1m\"\n\
@@ -179,7 +179,7 @@ fn all_that_settings_say_of_azure_is_read() {
 }
 
 #[test]
-fn what_does_not_fit_together_about_azure_is_told() {
+fn inconsistent_azure_settings_are_reported() {
     let client = format!("tenant = \"{GUID}\"\nclient_id = \"{GUID}\"\n");
     for (text, expected) in [
         ("subscription = \"prod\"", "`subscription` must be the GUID of a subscription: `prod`"),
@@ -233,7 +233,7 @@ fn what_does_not_fit_together_about_azure_is_told() {
 }
 
 #[test]
-fn a_secret_of_azure_in_the_settings_is_refused_and_told_to_nobody() {
+fn inline_azure_secret_is_rejected_and_not_printed() {
     for text in [
         "[azure.client_secret]\nsecret = \"8f246b77\"\n",
         "[azure.client_secret]\nclient_secret = \"8f246b77\"\ntenant = 1\n",
@@ -255,7 +255,7 @@ fn a_secret_of_azure_in_the_settings_is_refused_and_told_to_nobody() {
 }
 
 #[test]
-fn what_is_believed_of_providers_is_read() {
+fn provider_guard_settings_are_read_and_validated() {
     let endpoints = settings("").endpoints;
     assert_eq!(endpoints, EndpointsSettings::default());
     let seconds = |duration: Duration| duration.as_secs();
@@ -284,7 +284,7 @@ fn what_is_believed_of_providers_is_read() {
 }
 
 #[test]
-fn local_addresses_are_allowed_where_xds_listens_on_loopback_or_settings_say_so() {
+fn local_addresses_are_allowed_on_loopback_or_by_setting() {
     let allows = |text: &str| settings(text).allows_local_addresses();
     let on = |address: &str| format!("listen = {{ xds = \"{address}:15128\" }}\n");
     assert!(!allows("") && !allows(&on("10.0.0.1")));
@@ -294,7 +294,7 @@ fn local_addresses_are_allowed_where_xds_listens_on_loopback_or_settings_say_so(
 }
 
 #[test]
-fn plaintext_to_another_machine_is_accepted_with_insecure_and_stays_a_finding() {
+fn insecure_plaintext_to_another_machine_stays_a_finding() {
     let standing = |text: &str| {
         let settings = settings(text);
         let policy = settings.policy.clone().unwrap_or_else(|| PolicyPlace::Folder("p".into()));

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expression_is_closed_unless_it_goes_to_the_end_by_itself() {
+    fn path_regex_is_anchored_unless_it_reaches_the_end() {
         for (regex, expected) in [
             ("/books", Some("/books$")),
             ("/books/[0-9]+", Some("/books/[0-9]+$")),

@@ -7,7 +7,7 @@ fn first(text: &str) -> String {
 }
 
 #[test]
-fn what_is_not_yaml_is_told_where_the_parser_stumbled() {
+fn invalid_yaml_is_reported_at_the_parse_error() {
     for (text, expected) in [
         ("a: 'x\n", "(p.yaml:1:4)"),
         ("a:\n\tb: 1\n", "(p.yaml:2:2)"),
@@ -23,7 +23,7 @@ fn what_is_not_yaml_is_told_where_the_parser_stumbled() {
 }
 
 #[test]
-fn the_mistakes_of_all_documents_are_told_and_the_others_are_read() {
+fn errors_of_all_documents_are_reported_and_valid_ones_read() {
     let text = format!(
         "a: 'x\n---\nb: [\n{SERVICES}---\nc: &a 1\nd: *a\n---\nkind: ConfigMap\napiVersion: v1\n"
     );
@@ -36,7 +36,7 @@ fn the_mistakes_of_all_documents_are_told_and_the_others_are_read() {
 }
 
 #[test]
-fn what_a_broken_document_may_define_is_not_said_to_be_missing() {
+fn names_in_a_broken_document_are_not_reported_missing() {
     let broken = "---\nkind: Service\nmetadata: { name: store\n";
     let text = format!("{}{TARGET}{GROUP}{broken}", SERVICES.replace("store", "other"));
     let told = findings(&text);
@@ -45,7 +45,7 @@ fn what_a_broken_document_may_define_is_not_said_to_be_missing() {
 }
 
 #[test]
-fn aliases_merge_keys_tags_and_odd_keys_are_refused() {
+fn aliases_merge_keys_tags_and_non_string_keys_are_rejected() {
     for (text, expected) in [
         ("a: &x [1]\nb: *x\n", "aliases are not taken (p.yaml:2:4) / write out what it stands for"),
         ("a:\n  <<: { b: 1 }\n", "merge keys are not taken (p.yaml:2:3)"),
@@ -66,7 +66,7 @@ fn aliases_merge_keys_tags_and_odd_keys_are_refused() {
 }
 
 #[test]
-fn a_billion_laughs_are_one_finding_for_each_alias_and_no_memory() {
+fn billion_laughs_yields_one_finding_per_alias() {
     let line = |n: u32| format!("a{}: &a{} [*a{n}, *a{n}]\n", n + 1, n + 1);
     let lines: Vec<_> = (0..29).map(line).collect();
     let text = format!("a0: &a0 [lol, lol]\n{}", lines.concat());
@@ -89,7 +89,7 @@ fn depth_size_and_findings_are_bounded() {
 }
 
 #[test]
-fn a_huge_scalar_is_a_value_like_another() {
+fn huge_scalar_is_checked_as_any_value() {
     let huge = "x".repeat(1_000_000);
     let text = SERVICES.replace("name: buyer", &format!("name: {huge}"));
     assert!(first(&text).starts_with("error[IM0106]"));
@@ -98,7 +98,7 @@ fn a_huge_scalar_is_a_value_like_another() {
 }
 
 #[test]
-fn a_byte_order_mark_and_line_ends_of_windows_change_nothing() {
+fn byte_order_mark_and_crlf_change_nothing() {
     let unix = format!("{SERVICES}{TARGET}{GROUP}");
     let windows = format!("\u{feff}{}", unix.replace('\n', "\r\n"));
     assert_eq!(meaning(&specification(&unix)), meaning(&specification(&windows)));
@@ -111,14 +111,14 @@ fn a_byte_order_mark_and_line_ends_of_windows_change_nothing() {
 }
 
 #[test]
-fn empty_documents_are_none() {
+fn empty_documents_are_ignored() {
     for text in ["", "\n\n", "# nothing\n", "---\n---\n# nothing\n...\n", "~\n", "\u{feff}"] {
         assert_eq!(findings(text), [""; 0], "{text:?}");
     }
 }
 
 #[test]
-fn whatever_is_cut_off_or_put_in_is_read_without_a_panic() {
+fn truncated_or_modified_yaml_is_read_without_panic() {
     let text = GROUP.replace("buy", "bü");
     for (at, character) in text.char_indices() {
         let (before, after) = text.split_at(at);

@@ -8,7 +8,7 @@ fn with_services(resources: &str) -> MeshSpecification {
 }
 
 #[test]
-fn all_versions_of_a_traffic_target_mean_the_same() {
+fn all_traffic_target_versions_have_equal_meaning() {
     let expected = with_services(&format!("{TARGET}{GROUP}"));
     assert_eq!(expected.traffic_targets.len(), 1);
     for version in ["v1alpha2", "v1alpha3", "v1alpha4"] {
@@ -23,7 +23,7 @@ fn all_versions_of_a_traffic_target_mean_the_same() {
 }
 
 #[test]
-fn all_versions_of_an_http_route_group_mean_the_same() {
+fn all_http_route_group_versions_have_equal_meaning() {
     let expected = with_services(&format!("{TARGET}{GROUP}"));
     let map = "headers:\n      user-agent: .*Firefox.*\n      x-team: \"[a-z]+\"\n";
     let list = GROUP.find("headers:").unwrap();
@@ -48,7 +48,7 @@ fn all_versions_of_an_http_route_group_mean_the_same() {
 }
 
 #[test]
-fn a_tcp_route_lists_ports_or_is_of_all() {
+fn tcp_route_without_ports_covers_all_ports() {
     let target =
         TARGET.replace("HTTPRouteGroup", "TCPRoute").replace("    matches:\n    - buy\n", "");
     let ports = |version: &str, rest: &str| {
@@ -70,7 +70,7 @@ fn a_tcp_route_lists_ports_or_is_of_all() {
 }
 
 #[test]
-fn an_empty_list_of_ports_is_never_all_of_them() {
+fn empty_port_list_never_means_all_ports() {
     let rest = "spec:\n  matches:\n    ports: []\n";
     let route = resource("specs.smi-spec.io/v1alpha4", "TCPRoute", "routes", rest);
     let expected =
@@ -79,7 +79,7 @@ fn an_empty_list_of_ports_is_never_all_of_them() {
 }
 
 #[test]
-fn a_traffic_split_has_whole_numbers_or_quantities() {
+fn split_weights_are_integers_or_quantities() {
     let split = |version: &str, one: &str, other: &str| {
         let rest = format!(
             "spec:\n  service: store\n  backends:\n  - service: store\n    weight: {one}\n  \
@@ -106,7 +106,7 @@ fn a_traffic_split_has_whole_numbers_or_quantities() {
 }
 
 #[test]
-fn a_quantity_is_a_weight_of_the_first_version_alone() {
+fn quantity_weight_is_valid_only_in_v1alpha1() {
     let rest = "spec:\n  service: store\n  backends:\n  - service: store\n    weight: 500m\n";
     let told = |version: &str, rest: &str| {
         let split =
@@ -120,7 +120,7 @@ fn a_quantity_is_a_weight_of_the_first_version_alone() {
 }
 
 #[test]
-fn the_hostname_of_a_service_in_kubernetes_is_its_name() {
+fn kubernetes_hostname_resolves_to_the_service_name() {
     let split = |service: &str| {
         let rest = format!(
             "spec:\n  service: {service}\n  backends:\n  - service: store\n    weight: 1\n"
@@ -141,7 +141,7 @@ fn the_hostname_of_a_service_in_kubernetes_is_its_name() {
 }
 
 #[test]
-fn a_port_of_a_destination_narrows_what_cannot_be_narrowed_here() {
+fn destination_port_is_rejected_as_unsupported() {
     let port = TARGET.replacen("name: store\n", "name: store\n    port: 8080\n", 1);
     let told = finding(&format!("{SERVICES}{}{GROUP}", port.replace("v1alpha3", "v1alpha2")));
     assert!(
@@ -153,7 +153,7 @@ fn a_port_of_a_destination_narrows_what_cannot_be_narrowed_here() {
 }
 
 #[test]
-fn a_rule_of_udp_is_told() {
+fn udp_rule_is_rejected_as_unsupported() {
     let rule = "  - kind: UDPRoute\n    name: udp\n";
     let told = finding(&format!("{SERVICES}{TARGET}{rule}{GROUP}"));
     assert!(
@@ -165,7 +165,7 @@ fn a_rule_of_udp_is_told() {
 }
 
 #[test]
-fn an_identity_binding_by_expressions_is_not_taken_for_a_wider_one() {
+fn identity_binding_by_expressions_is_rejected() {
     let rest = "spec:\n  schemes:\n    podLabelSelector:\n      matchLabels: { app: a }\n      \
                 matchExpressions: [{ key: x, operator: Exists }]\n";
     let told = finding(&resource("access.smi-spec.io/v1alpha4", "IdentityBinding", "a", rest));
@@ -198,7 +198,7 @@ fn workload(kind: &str, account: &str) -> String {
 }
 
 #[test]
-fn ports_of_services_have_a_protocol_as_open_service_mesh_finds_it() {
+fn port_protocol_is_detected_as_in_open_service_mesh() {
     use ironmesh_catalog::Protocol::{Grpc, Http, Http2, Tcp};
     for (port, expected) in [
         ("name: a", Http),
@@ -241,7 +241,7 @@ fn ports_of_services_have_a_protocol_as_open_service_mesh_finds_it() {
 }
 
 #[test]
-fn workloads_of_the_same_file_tell_account_and_ports_of_a_service() {
+fn workloads_determine_service_account_and_target_ports() {
     let read = |workloads: &str| {
         let text = format!("{}{workloads}", service("  - { port: 80, targetPort: main }\n"));
         let specification = specification(&text);
@@ -276,7 +276,7 @@ fn workloads_of_the_same_file_tell_account_and_ports_of_a_service() {
 }
 
 #[test]
-fn a_retry_of_open_service_mesh_is_a_retry() {
+fn osm_retry_is_converted() {
     let retry = resource(
         "policy.openservicemesh.io/v1alpha1",
         "Retry",
@@ -305,7 +305,7 @@ fn a_retry_of_open_service_mesh_is_a_retry() {
 }
 
 #[test]
-fn an_egress_of_open_service_mesh_is_an_egress() {
+fn osm_egress_is_converted() {
     let egress = |spec: &str| {
         let spec = format!("spec:\n{spec}");
         resource("policy.openservicemesh.io/v1alpha1", "Egress", "out", &spec)
@@ -352,7 +352,7 @@ fn telemetry(selector: &str) -> String {
 }
 
 #[test]
-fn a_telemetry_of_some_pods_is_not_taken_for_a_wider_one() {
+fn unsupported_telemetry_selector_is_rejected() {
     let web = service("  - port: 80\n") + &workload("apps/v1 Deployment", "dnsPolicy: Default");
     let of = |selector: &str| web.clone() + &telemetry(selector);
     for (selector, expected) in [
@@ -375,7 +375,7 @@ fn a_telemetry_of_some_pods_is_not_taken_for_a_wider_one() {
 }
 
 #[test]
-fn a_telemetry_of_more_pods_than_a_services_is_not_that_of_the_service() {
+fn telemetry_selector_beyond_the_service_is_rejected() {
     let web = service("  - port: 80\n") + &workload("apps/v1 Deployment", "dnsPolicy: Default");
     let of_both = web + &telemetry("{ version: v1 }");
     let specification = specification(&of_both);

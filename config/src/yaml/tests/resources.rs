@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn lists_and_several_documents_are_taken_apart() {
+fn lists_and_multi_document_files_are_split() {
     let items = |text: &str| {
         text.replace("---\n", "- ").replace('\n', "\n  ").replace("\n  - api", "\n- api")
     };
@@ -14,7 +14,7 @@ fn lists_and_several_documents_are_taken_apart() {
 }
 
 #[test]
-fn what_kubernetes_keeps_in_a_resource_is_passed_over() {
+fn kubernetes_metadata_and_status_are_ignored() {
     let metadata = "metadata:\n  labels: { app: store }\n  annotations:\n    a/b: 'c'\n  uid: 1-2\n  \
                     creationTimestamp: null\n  managedFields: [{ manager: kubectl }]\n";
     let text = format!("{SERVICES}{TARGET}{GROUP}").replace("metadata:\n", metadata);
@@ -23,7 +23,7 @@ fn what_kubernetes_keeps_in_a_resource_is_passed_over() {
 }
 
 #[test]
-fn a_resource_says_what_it_is() {
+fn resource_requires_api_version_kind_and_name() {
     for (text, expected) in [
         (
             "kind: Service\nmetadata: { name: a }\n",
@@ -57,7 +57,7 @@ fn a_resource_says_what_it_is() {
 }
 
 #[test]
-fn kinds_and_versions_that_do_not_exist_are_told_with_those_that_do() {
+fn unknown_kind_or_version_is_reported_with_a_suggestion() {
     let of =
         |api_version: &str, kind: &str| finding(&resource(api_version, kind, "a", "spec: {}\n"));
     for (told, expected) in [
@@ -109,7 +109,7 @@ fn kinds_and_versions_that_do_not_exist_are_told_with_those_that_do() {
 }
 
 #[test]
-fn unknown_fields_are_told_in_the_words_of_yaml() {
+fn unknown_field_is_reported_with_its_yaml_name() {
     for (from, to, expected) in [
         (
             "pathRegex:",
@@ -145,7 +145,7 @@ fn unknown_fields_are_told_in_the_words_of_yaml() {
 }
 
 #[test]
-fn a_key_without_a_value_is_never_all() {
+fn key_without_value_never_means_all() {
     let all = "matches:\n    # - buy\n";
     let text = format!("{SERVICES}{}{GROUP}", TARGET.replace("matches:\n    - buy\n", all));
     assert_eq!(

@@ -17,7 +17,7 @@ const LIMITS: &str = "  connectionSettings:\n    tcp:\n      maxConnections: 7\n
                       maxRequestsPerConnection: 5\n      maxPendingRequests: 4\n      maxRetries: 0\n";
 
 #[test]
-fn what_open_service_mesh_limits_is_limited_here() {
+fn osm_connection_limits_are_converted() {
     let host = "store.default.svc.cluster.local";
     let specification = specification(&format!("{SERVICES}{}", setting(host, LIMITS)));
     let settings = specification.upstream_traffic_settings.values().collect::<Vec<_>>();
@@ -35,7 +35,7 @@ fn what_open_service_mesh_limits_is_limited_here() {
 }
 
 #[test]
-fn a_host_is_that_of_a_service_of_the_namespace() {
+fn setting_host_must_be_a_service_of_the_namespace() {
     for (host, told) in [
         ("store", "error[IM0105]: `host` must be the hostname of a service: `store`"),
         ("store.shop.svc", "error[IM0105]: the service of `store.shop.svc` is in namespace `shop`"),
@@ -47,7 +47,7 @@ fn a_host_is_that_of_a_service_of_the_namespace() {
 }
 
 #[test]
-fn rates_of_open_service_mesh_are_rates_here_and_paths_are_whole() {
+fn osm_local_rate_limits_are_converted_with_whole_paths() {
     let rates = "  rateLimit:\n    local:\n      tcp: { connections: 3, unit: minute, burst: 1 }\n      \
                  http: { requests: 2, unit: hour }\n  httpRoutes:\n  - path: /a\n    rateLimit:\n      \
                  local: { requests: 1, unit: second, responseStatusCode: 503 }\n";
@@ -62,7 +62,7 @@ fn rates_of_open_service_mesh_are_rates_here_and_paths_are_whole() {
 }
 
 #[test]
-fn what_open_service_mesh_asks_a_rate_limit_service_is_asked_here() {
+fn osm_global_rate_limits_are_converted() {
     let rates = "  rateLimit:\n    global:\n      http:\n        rateLimitService: { host: limits.example.com, port: 80 }\n        \
                  domain: d\n        failOpen: false\n        descriptors:\n        - entries:\n          - remoteAddress: {}\n          \
                  - genericKey: { value: v }\n          - requestHeader: { name: X-User, key: u }\n          \

@@ -136,7 +136,7 @@ async fn small_removals_and_renames_are_active_at_once() {
 
 // `rsync --delete` removes file by file.
 #[tokio::test]
-async fn removals_that_follow_each_other_are_counted_together() {
+async fn consecutive_removals_are_counted_together() {
     let machine = Machine::new(10);
     let (mut source, state) = machine.open(HOLD).await;
     for number in 0..4 {
@@ -223,7 +223,7 @@ async fn emptied_folder_never_replaces_the_active_policy() {
 }
 
 #[tokio::test]
-async fn ignored_file_is_shown_when_it_appears_and_no_longer_when_it_is_gone() {
+async fn ignored_file_finding_appears_and_ends_with_the_file() {
     let machine = Machine::new(1);
     let (mut source, state) = machine.open(HOLD).await;
     let typo = machine.folder().join("shop.tml");

@@ -65,7 +65,7 @@ fn later(now: Timestamp, hours: i64) -> Timestamp {
 }
 
 #[test]
-fn a_service_certificate_is_renewed_in_time_and_sent() {
+fn service_certificate_is_renewed_in_time_and_pushed() {
     let mut place = open();
     let now = place.now;
     place.tick(now);
@@ -80,7 +80,7 @@ fn a_service_certificate_is_renewed_in_time_and_sent() {
 }
 
 #[test]
-fn the_certificate_of_the_xds_port_is_renewed_in_time() {
+fn xds_port_certificate_is_renewed_in_time() {
     let mut place = open();
     let now = place.now;
     place.tick(later(now, 24 * 15));
@@ -118,7 +118,7 @@ fn jump_ahead_removes_no_proxy_and_is_reported() {
 }
 
 #[test]
-fn proxy_taken_out_of_use_by_a_fast_clock_is_back_after_the_correction() {
+fn proxy_expired_by_a_fast_clock_returns_after_correction() {
     let mut place = open();
     let now = place.now;
     // It was ahead from the start on: no jump was seen.
@@ -131,7 +131,7 @@ fn proxy_taken_out_of_use_by_a_fast_clock_is_back_after_the_correction() {
 }
 
 #[test]
-fn without_a_policy_nothing_is_served() {
+fn control_plane_without_policy_is_not_ready() {
     let mut place = open();
     let now = place.now;
     let good = place.policy.send_replace(PolicyState::default());
@@ -143,7 +143,7 @@ fn without_a_policy_nothing_is_served() {
 }
 
 #[test]
-fn what_changes_nothing_for_proxies_compiles_nothing_anew() {
+fn change_without_effect_on_proxies_encodes_nothing() {
     let mut place = open();
     let now = place.now;
     place.tick(now);

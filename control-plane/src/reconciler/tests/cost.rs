@@ -19,7 +19,7 @@ name = "buyer"
 "#;
 
 #[test]
-fn who_serves_nothing_is_decided_at_once() {
+fn proxy_without_service_ports_is_decided_at_once() {
     let mut place = Place::open(POLICY);
     let _buyer = place.proxy(1, &["buyer"]);
     place.pass();
@@ -33,7 +33,7 @@ fn who_serves_nothing_is_decided_at_once() {
 }
 
 #[test]
-fn all_who_take_part_after_one_pass_are_written_down_together() {
+fn participants_of_one_pass_are_stored_in_one_write() {
     let mut place = Place::open(POLICY);
     let mut stores: Vec<_> = (1..=20).map(|number| place.proxy(number, &["store"])).collect();
     place.pass();
@@ -47,7 +47,7 @@ fn all_who_take_part_after_one_pass_are_written_down_together() {
 }
 
 #[test]
-fn an_answer_compiles_nothing_and_another_word_of_a_client_does() {
+fn ack_encodes_nothing_and_changed_node_metadata_does() {
     let mut place = Place::open(POLICY);
     let record = place.join(1, &["store"]);
     let mut store = place.connect(&record);
@@ -107,7 +107,7 @@ fn market(buyers: u8) -> (Place, Vec<SimulatedClient>) {
 }
 
 #[test]
-fn one_endpoints_change_encodes_one_resource_and_visits_those_who_may_call() {
+fn endpoint_change_encodes_one_resource_and_visits_only_callers() {
     for buyers in [5, 50] {
         let (mut place, clients) = market(buyers);
         let mut second = place.proxy(2, &["store"]);
@@ -131,7 +131,7 @@ fn one_endpoints_change_encodes_one_resource_and_visits_those_who_may_call() {
 }
 
 #[test]
-fn a_list_of_endpoints_in_policy_costs_no_more_when_it_changes() {
+fn static_endpoint_change_visits_only_callers() {
     for buyers in [5, 50] {
         let listed = |addresses: &str| {
             let ports = "ports = [{ port = 80, protocol = \"http\" }]";
@@ -155,7 +155,7 @@ fn a_list_of_endpoints_in_policy_costs_no_more_when_it_changes() {
 }
 
 #[test]
-fn what_proxies_have_in_common_is_held_once_however_many_they_are() {
+fn common_resources_are_shared_by_all_proxies() {
     let held = |buyers: u8| {
         let (_place, clients) = market(buyers);
         ResourceType::ALL.map(|of| {
@@ -173,7 +173,7 @@ fn what_proxies_have_in_common_is_held_once_however_many_they_are() {
 }
 
 #[test]
-fn policy_that_says_the_same_in_other_words_sends_nothing() {
+fn equivalent_policy_edit_pushes_nothing() {
     let (mut place, _clients) = market(5);
     let sets = place.hub.counters().sets();
     place.set_policy(&format!("# Nothing has changed.\n{MARKET}"));
@@ -182,7 +182,7 @@ fn policy_that_says_the_same_in_other_words_sends_nothing() {
 }
 
 #[test]
-fn those_who_refuse_are_not_looked_at_again_for_the_answers_of_others() {
+fn nacking_proxies_are_not_revisited_for_acks_of_others() {
     let mut place = Place::open(MARKET);
     let mut bystander = place.proxy(1, &["stranger"]);
     let mut buyers: Vec<_> = (10..40).map(|number| place.proxy(number, &["buyer"])).collect();

@@ -6,7 +6,7 @@ use ironmesh_xds_server::simulated::SimulatedClient;
 use super::place::{Place, node};
 
 #[tokio::test(start_paused = true)]
-async fn identity_live_on_two_machines_raises_an_alarm_until_one_is_left() {
+async fn identity_on_two_machines_raises_an_alarm_until_one_is_left() {
     let mut place = Place::open(
         "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n",
     );

@@ -103,7 +103,7 @@ fn options(provider: &Arc<ByHand>) -> EndpointsOptions {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_served_before_a_provider_has_told() {
+async fn control_plane_is_not_ready_before_the_provider_answers() {
     let provider = Arc::<ByHand>::default();
     let mut place = Place::with(&provider);
     place.pass();
@@ -127,7 +127,7 @@ async fn nothing_is_served_before_a_provider_has_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn provider_with_another_time_is_reported_until_the_clocks_agree() {
+async fn provider_clock_skew_is_reported_until_the_clocks_agree() {
     let provider = Arc::<ByHand>::default();
     let mut place = Place::with(&provider);
     provider.tell(&[1]);
@@ -151,7 +151,7 @@ async fn provider_with_another_time_is_reported_until_the_clocks_agree() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_told_before_is_served_at_a_start_without_the_provider() {
+async fn start_without_the_provider_serves_stored_endpoints() {
     let provider = Arc::<ByHand>::default();
     let mut place = Place::with(&provider);
     provider.tell(&[1, 2, 3]);
@@ -177,7 +177,7 @@ async fn what_was_told_before_is_served_at_a_start_without_the_provider() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operator_may_begin_without_a_provider() {
+async fn provider_excluded_by_option_does_not_delay_readiness() {
     let provider = Arc::<ByHand>::default();
     let without = BTreeSet::from([Provider::Consul]);
     let mut place = Place::open_with(POLICY, EndpointsOptions { without, ..options(&provider) });
@@ -186,7 +186,7 @@ async fn an_operator_may_begin_without_a_provider() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_is_told_and_ends_when_its_time_is_over() {
+async fn held_back_loss_is_reported_and_ends_after_its_deadline() {
     let provider = Arc::<ByHand>::default();
     let mut place = Place::with(&provider);
     provider.tell(&[1, 2, 3]);
@@ -211,7 +211,7 @@ async fn a_loss_is_told_and_ends_when_its_time_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_one_endpoint_encodes_the_endpoints_of_one_service() {
+async fn endpoint_change_encodes_the_endpoints_of_one_service() {
     let provider = Arc::<ByHand>::default();
     let mut place = Place::with(&provider);
     provider.tell(&[1, 2, 3]);
@@ -226,7 +226,7 @@ async fn a_change_of_one_endpoint_encodes_the_endpoints_of_one_service() {
 
 // Its callers hear of it at the same time: what is on its way from them would find nobody where it is led next.
 #[tokio::test(start_paused = true)]
-async fn who_has_lost_its_application_leads_there_for_a_moment_longer() {
+async fn proxy_keeps_a_removed_local_endpoint_for_15_seconds() {
     let provider = Arc::<ByHand>::default();
     let mut place = Place::with(&provider);
     let other = Endpoint::new(Provider::Consul, [10, 9, 0, 2].into());
@@ -264,7 +264,7 @@ async fn who_has_lost_its_application_leads_there_for_a_moment_longer() {
 
 // A call that came before would be led to where nobody listens, and nobody tries it again.
 #[tokio::test(start_paused = true)]
-async fn an_endpoint_is_called_once_its_proxy_leads_to_it_whatever_else_that_refuses() {
+async fn endpoint_is_called_after_its_proxy_acks_the_local_cluster() {
     let provider = Arc::<ByHand>::default();
     let mut place = Place::with(&provider);
     let other = Endpoint::new(Provider::Consul, [10, 9, 0, 2].into());
@@ -313,7 +313,7 @@ async fn an_endpoint_is_called_once_its_proxy_leads_to_it_whatever_else_that_ref
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_heard_of_no_application_is_so_after_a_restart() {
+async fn port_without_backend_survives_a_restart() {
     let provider = Arc::<ByHand>::default();
     let mut place = Place::with(&provider);
     provider.tell(&[2]);
@@ -335,7 +335,7 @@ async fn who_has_heard_of_no_application_is_so_after_a_restart() {
 
 // All of its endpoints are others than before: with none its callers would have nobody to call for a moment.
 #[tokio::test(start_paused = true)]
-async fn callers_keep_what_they_have_while_a_server_hears_of_its_application() {
+async fn callers_keep_old_endpoints_until_the_new_server_acks() {
     let provider = Arc::<ByHand>::default();
     let mut place = Place::with(&provider);
     let behind = |number: u8, port| {
@@ -363,7 +363,7 @@ async fn callers_keep_what_they_have_while_a_server_hears_of_its_application() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_away_for_a_minute_is_suspected_until_it_is_back() {
+async fn disconnected_proxy_is_unreachable_until_it_reconnects() {
     let mut place = Place::open(POLICY);
     let (mut one, mut other) = (place.proxy(1, &["store"]), place.proxy(2, &["store"]));
     place.settle(&mut [&mut one, &mut other]);
@@ -382,7 +382,7 @@ async fn who_is_away_for_a_minute_is_suspected_until_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_is_refused_keeps_nobody_from_being_served_for_long() {
+async fn rejected_provider_query_delays_readiness_only_briefly() {
     let both = format!("{POLICY}{}", POLICY.replace("store", "till"));
     let refused = |provider: &ByHand| {
         let stale = Stale { since: Timestamp::now(), reason: "mend the filter".to_owned() };
@@ -411,7 +411,7 @@ async fn a_question_that_is_refused_keeps_nobody_from_being_served_for_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_joins_by_itself_is_waited_for_too() {
+async fn readiness_waits_for_discovery_of_tagged_services() {
     let policy = POLICY.replace("[service.endpoints.consul]", "");
     let provider = Arc::<ByHand>::default();
     let mut place = Place::open_with(&policy, options(&provider));

@@ -56,7 +56,7 @@ fn withheld(place: &Place) -> usize {
 
 // Invariant 7.
 #[test]
-fn version_that_two_proxies_nack_is_sent_to_a_newcomer() {
+fn version_nacked_by_two_proxies_is_sent_to_a_new_proxy() {
     let mut place = Place::open(&policy(8080));
     let _two = nacking(&mut place, &policy(8080), 1..3);
     let newcomer = place.proxy(9, &["x"]);
@@ -67,7 +67,7 @@ fn version_that_two_proxies_nack_is_sent_to_a_newcomer() {
 
 // Invariant 7: the fleet of the policy before.
 #[test]
-fn proxies_that_nack_first_withhold_nothing_while_one_has_still_to_answer() {
+fn version_is_not_withheld_while_one_proxy_has_not_answered() {
     let mut place = Place::open(&policy(8080));
     let mut clients: Vec<_> = (1..=8).map(|number| place.proxy(number, &["x"])).collect();
     place.settle(&mut clients.iter_mut().collect::<Vec<_>>());
@@ -117,7 +117,7 @@ fn version_is_withheld_from_fewer_proxies_than_nack_it() {
 
 // The table by host goes by one name for everybody, and is another for each account.
 #[test]
-fn a_newcomer_is_never_given_what_another_account_had() {
+fn new_proxy_never_gets_the_last_good_table_of_another_account() {
     let mut place = Place::open(&policy(8080));
     let mut x = place.proxy(1, &["x"]);
     place.settle(&mut [&mut x]);
@@ -139,7 +139,7 @@ fn a_newcomer_is_never_given_what_another_account_had() {
 }
 
 #[test]
-fn a_stand_in_is_made_once_for_all_who_are_given_it() {
+fn fallback_is_built_once_and_shared_by_all_recipients() {
     let mut place = Place::open(&policy(8080));
     let clients = [1, 2, 3].map(|number| place.proxy(number, &["one"]));
     place.pass();
@@ -161,7 +161,7 @@ fn a_stand_in_is_made_once_for_all_who_are_given_it() {
 }
 
 #[test]
-fn what_nobody_needs_any_more_is_forgotten() {
+fn unused_resources_of_the_nack_tracker_are_forgotten() {
     let mut place = Place::open(&policy(8080));
     let mut clients = [place.proxy(1, &["x"]), place.proxy(2, &["one"])];
     let [x, one] = &mut clients;
@@ -201,7 +201,7 @@ fn what_nobody_needs_any_more_is_forgotten() {
 
 // Last good stays: also what it leads to.
 #[test]
-fn what_a_refused_table_still_leads_to_is_kept_until_policy_changes() {
+fn clusters_of_a_nacked_table_are_kept_until_policy_changes() {
     let mut place = Place::open(&policy(8080));
     let mut x = place.proxy(1, &["x"]);
     place.settle(&mut [&mut x]);
@@ -256,7 +256,7 @@ impl Place {
 }
 
 #[tokio::test(start_paused = true)]
-async fn restarted_proxy_that_nacks_its_listener_is_withdrawn_until_a_retry() {
+async fn restarted_proxy_nacking_its_listener_is_withdrawn_until_retry() {
     let mut place = Place::open(&policy(8080));
     let mut one = place.proxy(1, &["one"]);
     place.settle(&mut [&mut one]);
@@ -298,7 +298,7 @@ async fn restarted_proxy_that_nacks_its_listener_is_withdrawn_until_a_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn running_proxy_that_nacks_a_listener_update_stays_a_participant() {
+async fn running_proxy_nacking_a_listener_update_stays_a_participant() {
     let mut place = Place::open(&policy(8080));
     let mut one = place.proxy(1, &["one"]);
     place.settle(&mut [&mut one]);

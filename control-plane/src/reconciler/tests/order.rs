@@ -57,7 +57,7 @@ const SOMEBODY_CALLS: &str = "a caller has not ACKed the removal of the port";
 // One proxy leaves a service and takes on another in one stroke, and one client calls both: it waits
 // for the new one to be served, and the proxy for the old one to be unused.
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_each_other_is_done_at_once() {
+async fn circular_rollout_wait_completes_without_a_timeout() {
     let log = Log::begin();
     let mut place = Place::open(&policy(&["stall"]));
     let mut server = place.proxy(1, &["stall", "shop"]);
@@ -85,7 +85,7 @@ async fn who_waits_for_each_other_is_done_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_does_not_answer_is_waited_for_15_seconds_and_named_once() {
+async fn silent_caller_delays_removal_15_seconds_and_is_logged_once() {
     let log = Log::begin();
     let mut place = Place::open(&policy(&["stall", "shop"]));
     let mut server = place.proxy(1, &["stall", "shop"]);
@@ -112,7 +112,7 @@ async fn a_caller_that_does_not_answer_is_waited_for_15_seconds_and_named_once()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_answer_is_waited_for_15_seconds_and_named_once() {
+async fn silent_server_delays_callers_15_seconds_and_is_logged_once() {
     let log = Log::begin();
     let mut place = Place::open(&policy(&["stall"]));
     let mut buyer = place.proxy(2, &["buyer"]);
@@ -132,7 +132,7 @@ async fn a_server_that_does_not_answer_is_waited_for_15_seconds_and_named_once()
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_are_looked_at_again_when_it_is_over() {
+async fn waiting_callers_are_revisited_only_after_the_server_acks() {
     let mut place = Place::open(&policy(&["stall"]));
     let mut buyers: Vec<_> = (10..40).map(|number| place.proxy(number, &["buyer"])).collect();
     let mut server = place.proxy(1, &["shop"]);
@@ -176,7 +176,7 @@ name = "all"
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_withdrawn_grant_waits_for_nobody_while_another_port_does() {
+async fn grant_removal_applies_at_once_while_another_port_waits() {
     let mut place = Place::open(&ledger(&["buyer", "auditor"], &["shop", "stall"]));
     let mut server = place.proxy(1, &["ledger", "stall"]);
     let mut buyer = place.proxy(2, &["buyer"]);
@@ -199,7 +199,7 @@ async fn a_withdrawn_grant_waits_for_nobody_while_another_port_does() {
 
 // Envoy refuses a listener that logs to a cluster that there is not, and limits nothing by one.
 #[tokio::test(start_paused = true)]
-async fn a_dropped_port_keeps_who_is_asked_and_told_of_its_calls() {
+async fn dropped_port_keeps_rate_limit_and_log_clusters_until_drained() {
     let requests = policy(&["shop", "stall"]);
     let connections = ledger(&["buyer"], &["shop"]);
     let stories = [
@@ -248,7 +248,7 @@ fn has_outage(place: &Place) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rollout_is_an_outage_only_once_callers_are_no_longer_held_back() {
+async fn rollout_is_an_outage_only_after_callers_stop_waiting() {
     let mut place = Place::open(&policy(&["stall"]));
     let mut server = place.proxy(1, &["stall", "shop"]);
     let mut buyer = place.proxy(2, &["buyer"]);

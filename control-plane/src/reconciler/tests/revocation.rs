@@ -34,7 +34,7 @@ fn calls(client: &SimulatedClient, address: &str) -> bool {
 }
 
 #[test]
-fn callers_lose_a_revoked_proxy_alone_and_it_is_forgotten_when_it_has_gone() {
+fn revoked_proxy_is_removed_from_callers_and_then_forgotten() {
     let mut place = Place::open(POLICY);
     let (one, two) = (place.join(1, &["store"]), place.join(2, &["store"]));
     let (mut first, mut second) = (place.connect(&one), place.connect(&two));
@@ -62,7 +62,7 @@ fn callers_lose_a_revoked_proxy_alone_and_it_is_forgotten_when_it_has_gone() {
 }
 
 #[test]
-fn whose_certificate_has_ended_is_called_no_more() {
+fn proxy_with_expired_certificate_is_removed_from_callers() {
     let mut place = Place::open(POLICY);
     let mut record = place.join(1, &["store"]);
     record.certificate_expires_at = place.now + SignedDuration::from_hours(2);

@@ -49,7 +49,7 @@ fn known(board: &Board) -> Vec<String> {
 }
 
 #[test]
-fn an_answer_to_another_question_is_not_taken() {
+fn answer_to_a_different_query_is_ignored() {
     let told = finding([("web", question("web")), ("api", question("old"))]).news().unwrap();
     let mut board = Board::default();
     board.ask(asking([("web", question("web")), ("api", question("new"))]));
@@ -67,7 +67,7 @@ fn an_answer_to_another_question_is_not_taken() {
 }
 
 #[test]
-fn what_nobody_asks_any_more_is_not_known_any_more() {
+fn service_dropped_by_the_leader_is_forgotten() {
     let both = || [("web", question("web")), ("api", question("api"))];
     let mut board = finding(both());
     // Who has just begun knows nothing yet.
@@ -83,7 +83,7 @@ fn what_nobody_asks_any_more_is_not_known_any_more() {
 }
 
 #[test]
-fn each_part_of_a_question_makes_it_another_one() {
+fn every_query_field_distinguishes_queries() {
     let of = |question| questions(&asking([("web", question)])).remove(&name("web")).unwrap();
     let base = question("web");
     let others = [

@@ -54,7 +54,7 @@ fn set() -> List {
 }
 
 #[tokio::test]
-async fn all_calls_of_an_ask_are_counted_whoever_answers_and_if_nobody_does() {
+async fn every_call_of_a_query_counts_even_if_it_fails() {
     let (arm, _serve) = azure(|request| match request {
         _ if request.contains("useResourceGraph=true") => (422, NO),
         _ if request.starts_with("POST") => (403, NO),
@@ -83,7 +83,7 @@ async fn all_calls_of_an_ask_are_counted_whoever_answers_and_if_nobody_does() {
 }
 
 #[tokio::test]
-async fn where_resource_graph_leaves_rows_out_the_provider_is_asked() {
+async fn truncated_resource_graph_answer_falls_back_to_provider() {
     let (arm, _serve) = azure(|request| match request {
         _ if request.starts_with("POST") => (200, r#"{"data": [], "resultTruncated": "true"}"#),
         _ => (200, NOBODY),

@@ -11,7 +11,7 @@ fn example(name: &str) -> Vec<Value> {
 }
 
 #[test]
-fn the_official_example_of_a_machine_is_read() {
+fn official_machine_example_is_parsed() {
     let entries = example("compute-VirtualMachineScaleSetVM_List_MaximumSet.trimmed");
     let machines = Entries::read(entries, Machine::read);
     assert_eq!(machines.unreadable, []);
@@ -29,7 +29,7 @@ fn the_official_example_of_a_machine_is_read() {
 }
 
 #[test]
-fn the_official_example_of_interfaces_is_read_with_its_null_address() {
+fn official_interface_example_with_null_address_is_parsed() {
     let entries = example("network-NetworkInterfaceListAll");
     let interfaces = Entries::read(entries, Interface::read);
     assert_eq!(interfaces.unreadable, []);
@@ -42,7 +42,7 @@ fn the_official_example_of_interfaces_is_read_with_its_null_address() {
 }
 
 #[test]
-fn what_cannot_be_read_is_known_by_its_id() {
+fn unreadable_entry_keeps_its_id() {
     let id = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/v";
     let entries = serde_json::json!([
         { "id": id, "zones": "1" },
@@ -61,7 +61,7 @@ fn what_cannot_be_read_is_known_by_its_id() {
 }
 
 #[test]
-fn states_and_addresses_are_read_in_any_case() {
+fn states_and_addresses_are_parsed_case_insensitively() {
     let properties = |value: Value| serde_json::from_value(value).unwrap();
     let state = State::read(&properties(serde_json::json!({
         "provisioningState": "Deleting",

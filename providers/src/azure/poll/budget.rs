@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn no_more_is_made_within_an_hour_however_eagerly() {
+    async fn budget_never_exceeds_its_calls_per_hour() {
         let hour = Duration::from_secs(3600);
         for (per_hour, cost) in [(100, 1), (1000, 1), (1000, 7), (12_000, 3)] {
             let mut budget = Budget::new(per_hour);

@@ -80,7 +80,7 @@ fn refusal(status: StatusCode) -> RequestError {
 }
 
 #[tokio::test]
-async fn many_scale_sets_are_asked_for_less_often_each() {
+async fn poll_period_grows_with_the_number_of_scale_sets() {
     let options = AzureOptions::default();
     for (count, wanted) in [(1, 30), (6, 30), (20, 97), (100, 504), (300, 1504)] {
         let mut poll = following(count, &options);
@@ -98,7 +98,7 @@ async fn many_scale_sets_are_asked_for_less_often_each() {
 }
 
 #[tokio::test]
-async fn who_is_missing_on_shifting_pages_is_looked_for_again() {
+async fn machine_missing_on_shifted_pages_is_checked_again() {
     let mut poll = following(1, &AzureOptions::default());
     let (list, _) = poll.next().unwrap();
     poll.take(&list, answer(sets(1)), false, Timestamp::UNIX_EPOCH);
@@ -115,7 +115,7 @@ async fn who_is_missing_on_shifting_pages_is_looked_for_again() {
 }
 
 #[tokio::test]
-async fn who_was_asked_too_often_is_left_alone_and_says_still_why() {
+async fn throttled_poll_waits_and_keeps_reporting_the_reason() {
     let mut poll = following(1, &AzureOptions::default());
     let (list, _) = poll.next().unwrap();
     let refused = RequestError::Status {
@@ -136,7 +136,7 @@ async fn who_was_asked_too_often_is_left_alone_and_says_still_why() {
 }
 
 #[tokio::test]
-async fn without_a_subscription_it_is_said_what_to_set() {
+async fn query_with_missing_or_invalid_scope_is_reported() {
     let mut poll = Poll::new(&AzureOptions::default());
     let nowhere = AzureQuery { subscription: None, ..question(0) };
     poll.follow([("web".parse().unwrap(), vec![nowhere])].into(), Timestamp::UNIX_EPOCH);
@@ -152,7 +152,7 @@ async fn without_a_subscription_it_is_said_what_to_set() {
 }
 
 #[tokio::test]
-async fn who_cannot_be_judged_is_vouched_for_only_where_nobody_was_missing_before() {
+async fn machine_without_interface_makes_report_non_authoritative() {
     let mut poll = following(1, &AzureOptions::default());
     for contents in [sets(1), machines([0]), Contents::Interfaces(BTreeMap::new())] {
         let (list, _) = poll.next().unwrap();
@@ -225,7 +225,7 @@ fn most(calls: &[(List, Instant)]) -> usize {
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[tokio::test(start_paused = true)]
-async fn however_many_scale_sets_there_are_no_more_is_asked_within_an_hour_than_may_be() {
+async fn polls_stay_within_hourly_quota_for_any_scale_set_count() {
     for (count, reads_per_hour) in [(1, 1000), (20, 1000), (100, 1000), (200, 1000), (200, 3000)] {
         let options = AzureOptions { reads_per_hour, ..AzureOptions::default() };
         let mut poll = following(count, &options);
@@ -250,7 +250,7 @@ async fn however_many_scale_sets_there_are_no_more_is_asked_within_an_hour_than_
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_goes_wrong_no_more_is_asked_within_an_hour_than_may_be() {
+async fn polls_stay_within_hourly_quota_during_failures() {
     let count = 200;
     let mut poll = following(count, &AzureOptions::default());
     let mut n = 0;
@@ -309,7 +309,7 @@ fn assert_no_favour(calls: &[(List, Instant)], is_lost: impl Fn(&List) -> bool) 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_for_good_is_asked_no_more_often_than_what_is_answered() {
+async fn failing_list_is_polled_no_more_often_than_a_healthy_one() {
     // Where there is so much to ask that each is asked for every eight minutes.
     let count = 100;
     let mut poll = following(count, &AzureOptions::default());
@@ -352,7 +352,7 @@ async fn known_after(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_while_azure_is_away_is_made_good_soon_after() {
+async fn poll_recovers_soon_after_azure_outage_at_startup() {
     let broken = || failure(refusal(StatusCode::SERVICE_UNAVAILABLE), 3);
     let denied = || failure(refusal(StatusCode::FORBIDDEN), 1);
     let bound = Duration::from_secs(60 + 120);
@@ -370,7 +370,7 @@ async fn a_start_while_azure_is_away_is_made_good_soon_after() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_comes_and_goes_is_no_reason_to_ask_more() {
+async fn changing_leadership_does_not_increase_polling() {
     let count = 200;
     let mut poll = following(count, &AzureOptions::default());
     let mut made = Vec::new();
@@ -388,7 +388,7 @@ async fn a_turn_that_comes_and_goes_is_no_reason_to_ask_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scale_set_that_is_not_found_makes_that_it_is_looked_for_at_once() {
+async fn missing_scale_set_triggers_an_immediate_lookup() {
     let mut poll = following(1, &AzureOptions::default());
     let _ = calls(&mut poll, Duration::from_secs(1), |list| well(list, 1)).await;
     assert_eq!(poll.next().map(|(list, _)| list), None, "nothing is due");

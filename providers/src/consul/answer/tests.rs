@@ -36,7 +36,7 @@ fn with(mut entry: Value, path: &str, value: Value) -> Value {
 }
 
 #[test]
-fn an_entry_is_an_endpoint_with_all_that_consul_knows_of_it() {
+fn entry_becomes_an_endpoint_with_all_consul_fields() {
     let key = "6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f";
     let mut one = entry("web-1", "10.0.0.7", 8080);
     one = with(one, "/Service/Weights", json!({ "Passing": 10, "Warning": 2 }));
@@ -77,7 +77,7 @@ fn checks_decide_health_and_weight() {
 }
 
 #[test]
-fn a_weight_of_nothing_is_one() {
+fn missing_or_zero_weight_becomes_one() {
     for weights in [json!({ "Passing": 0, "Warning": 0 }), json!({ "Passing": -4 }), json!(null)] {
         let (endpoints, _) =
             read(&json!([with(entry("a", "10.0.0.7", 80), "/Service/Weights", weights)]));
@@ -86,7 +86,7 @@ fn a_weight_of_nothing_is_one() {
 }
 
 #[test]
-fn the_address_is_the_tagged_one_else_its_own_else_that_of_its_node() {
+fn address_is_the_tagged_else_service_else_node_address() {
     let tagged = json!({ "wan": { "Address": "203.0.113.9", "Port": 9999 } });
     let own = with(entry("a", "10.0.0.7", 80), "/Service/TaggedAddresses", tagged);
     let without =
@@ -106,7 +106,7 @@ fn the_address_is_the_tagged_one_else_its_own_else_that_of_its_node() {
 }
 
 #[test]
-fn what_is_unknown_is_passed_over_and_consuls_own_locality_is_taken() {
+fn unknown_fields_are_ignored_and_consul_locality_is_used() {
     let mut newer = entry("a", "10.0.0.7", 80);
     newer = with(newer, "/Service/Locality", json!({ "Region": "us", "Zone": "us-1" }));
     newer = with(newer, "/Service/Ports", json!([{ "name": "x" }]));
@@ -119,7 +119,7 @@ fn what_is_unknown_is_passed_over_and_consuls_own_locality_is_taken() {
 }
 
 #[test]
-fn an_entry_of_no_use_is_told_and_what_its_instance_was_stays() {
+fn invalid_entry_is_reported_and_its_last_endpoint_is_kept() {
     let (before, _) = read(&json!([entry("a", "10.0.0.7", 80), entry("b", "10.0.0.8", 80)]));
     let good = entry("b", "10.0.0.9", 80);
     let bad = [
@@ -149,7 +149,7 @@ fn an_entry_of_no_use_is_told_and_what_its_instance_was_stays() {
 }
 
 #[test]
-fn an_answer_that_is_no_list_is_refused() {
+fn answer_that_is_not_a_list_is_rejected() {
     let keys = LocalityKeys::default();
     let reading = Reading { tagged_address: None, locality: &keys, before: &[] };
     for body in ["", "null", "{}", "[", "<html>", r#"{"error": "x"}"#] {
@@ -158,7 +158,7 @@ fn an_answer_that_is_no_list_is_refused() {
 }
 
 #[test]
-fn of_two_at_one_place_the_healthiest_stays_and_both_are_named() {
+fn duplicate_entries_keep_the_healthiest_and_are_reported() {
     let critical = json!([{ "CheckID": "c", "Status": "critical" }]);
     let one = with(entry("a", "10.0.0.7", 80), "/Checks", critical);
     let (endpoints, problems) = read(&json!([one, entry("b", "10.0.0.7", 80)]));
@@ -179,7 +179,7 @@ fn of_two_at_one_place_the_healthiest_stays_and_both_are_named() {
 proptest! {
     /// In whatever order Consul tells them, they come out alike, sorted, each place and instance once.
     #[test]
-    fn the_order_of_entries_does_not_matter(
+    fn entry_order_does_not_affect_the_result(
         order in Just((0_u8..12).collect::<Vec<_>>()).prop_shuffle(),
         places in proptest::collection::vec((0_u8..6, 0_u8..6), 12),
     ) {
@@ -201,7 +201,7 @@ proptest! {
 
     /// Whatever an agent answers, nothing panics.
     #[test]
-    fn any_text_is_read_or_refused(body in ".*", before in any::<bool>()) {
+    fn any_text_is_parsed_without_panic(body in ".*", before in any::<bool>()) {
         let (known, _) = read(&json!([entry("a", "10.0.0.7", 80)]));
         let keys = LocalityKeys::default();
         let known = if before { &known[..] } else { &[] };
@@ -211,7 +211,7 @@ proptest! {
 }
 
 #[test]
-fn an_address_is_that_of_one_machine() {
+fn unspecified_and_multicast_addresses_are_rejected() {
     let bad = ["0.0.0.0", "::", "::ffff:0.0.0.0", "224.0.0.1", "ff02::1"];
     let entries: Vec<_> = bad
         .iter()

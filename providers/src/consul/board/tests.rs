@@ -42,7 +42,7 @@ fn take(board: &mut Board, service: &str, news: News, second: i64) {
 }
 
 #[test]
-fn nothing_is_known_before_an_answer_and_that_there_is_nothing_is_one() {
+fn service_is_unknown_until_its_first_answer_even_if_empty() {
     let mut board = Board::default();
     board.ask([asked("web", Some("web"), &[])].into(), true, at(1));
     assert!(board.news().is_none_or(|told| told.services.is_empty()));
@@ -56,7 +56,7 @@ fn nothing_is_known_before_an_answer_and_that_there_is_nothing_is_one() {
 }
 
 #[test]
-fn when_endpoints_were_learned_changes_with_them_alone() {
+fn learned_at_changes_only_with_the_endpoints() {
     let mut board = Board::default();
     board.ask([asked("web", Some("web"), &[])].into(), true, at(1));
     take(&mut board, "web", found(&[1], 3), 3);
@@ -72,7 +72,7 @@ fn when_endpoints_were_learned_changes_with_them_alone() {
 }
 
 #[test]
-fn what_the_questions_of_a_service_find_is_put_together_when_all_have_been_tried() {
+fn report_combines_queries_once_each_has_an_outcome() {
     let mut board = Board::default();
     board.ask([asked("web", Some("web"), &["tagged"])].into(), true, at(1));
     take(&mut board, "web", found(&[1, 2], 3), 3);
@@ -98,7 +98,7 @@ fn what_the_questions_of_a_service_find_is_put_together_when_all_have_been_tried
 }
 
 #[test]
-fn what_was_found_for_another_question_is_forgotten() {
+fn endpoints_of_a_replaced_query_are_forgotten() {
     let mut board = Board::default();
     let both = [asked("web", Some("web"), &[]), asked("same", Some("web"), &[])];
     assert_eq!(board.ask(both.into(), true, at(1)).len(), 1);
@@ -123,7 +123,7 @@ fn what_was_found_for_another_question_is_forgotten() {
 }
 
 #[test]
-fn since_when_nobody_can_be_asked_stays_while_the_reason_changes() {
+fn stale_since_is_kept_while_the_reason_changes() {
     let mut board = Board::default();
     board.stale(Some("one".into()), at(1));
     board.stale(Some("two".into()), at(2));
@@ -134,7 +134,7 @@ fn since_when_nobody_can_be_asked_stays_while_the_reason_changes() {
 }
 
 #[test]
-fn it_is_complete_when_every_service_was_told_of_and_all_that_joined_are_known() {
+fn report_is_complete_when_services_and_tags_are_known() {
     let mut board = Board::default();
     let is_complete = |board: &mut Board| {
         board.news();
@@ -151,7 +151,7 @@ fn it_is_complete_when_every_service_was_told_of_and_all_that_joined_are_known()
 }
 
 #[test]
-fn why_a_question_that_was_never_answered_is_not_is_told() {
+fn failure_of_a_never_answered_query_is_reported() {
     let mut board = Board::default();
     board.ask([asked("web", Some("web"), &[])].into(), true, at(1));
     for now in [at(2), at(3)] {
@@ -167,7 +167,7 @@ fn why_a_question_that_was_never_answered_is_not_is_told() {
 }
 
 #[test]
-fn that_nobody_joined_by_a_tag_is_as_certain_as_the_tags_are() {
+fn report_is_authoritative_only_if_all_tags_are_known() {
     let mut board = Board::default();
     let asks = |own, is_all_tagged| {
         let (name, asked) = asked("web", own, &[]);
@@ -185,7 +185,7 @@ fn that_nobody_joined_by_a_tag_is_as_certain_as_the_tags_are() {
 }
 
 #[test]
-fn of_many_consul_services_that_are_tagged_the_first_are_asked() {
+fn tagged_services_beyond_the_limit_are_reported_not_queried() {
     let mut board = Board::default();
     let names: Vec<_> = (0..MAX_TAGGED + 3).map(|n| format!("s{n:03}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
@@ -202,7 +202,7 @@ fn of_many_consul_services_that_are_tagged_the_first_are_asked() {
 }
 
 #[test]
-fn what_policy_asks_itself_says_where_an_instance_is() {
+fn instance_of_policy_query_wins_over_tagged_query() {
     let mut board = Board::default();
     board.ask([asked("web", Some("web"), &["other"])].into(), true, at(1));
     let at_address = |host: u8, instance: &str, health| {
@@ -223,7 +223,7 @@ fn what_policy_asks_itself_says_where_an_instance_is() {
 }
 
 #[test]
-fn board_marks_exactly_the_instances_that_joined_by_a_tag() {
+fn board_marks_exactly_the_instances_registered_by_tag() {
     let mut board = Board::default();
     board.ask([asked("web", Some("web"), &["canary"])].into(), true, at(1));
     take(&mut board, "web", found(&[1, 2], 3), 2);
@@ -238,7 +238,7 @@ fn board_marks_exactly_the_instances_that_joined_by_a_tag() {
 }
 
 #[test]
-fn tag_joined_instance_does_not_displace_a_sick_one_at_its_address() {
+fn tag_registered_instance_does_not_displace_unhealthy_one() {
     let place = |name: &str, health, joined_by_tag| Endpoint {
         port: Some(80),
         health,

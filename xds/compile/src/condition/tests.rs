@@ -41,12 +41,12 @@ fn written(conditions: &[HttpMatch]) -> (String, Vec<String>) {
 }
 
 #[test]
-fn without_conditions_it_is_every_request() {
+fn match_without_conditions_matches_every_request() {
     assert_eq!(written(&[]), ("/".to_owned(), Vec::new()));
 }
 
 #[test]
-fn all_that_a_match_says_is_asked_for() {
+fn route_match_contains_every_condition() {
     let one = of(
         Some(("/books", Some("/books"))),
         &["GET", "M-SEARCH"],
@@ -64,7 +64,7 @@ fn all_that_a_match_says_is_asked_for() {
 }
 
 #[test]
-fn a_second_path_is_asked_for_before_the_query() {
+fn second_path_is_matched_without_the_query() {
     let small = of(Some(("/a.", Some("/a[^?]"))), &["GET"], &[]);
     let large = of(Some(("/b", None)), &["GET", "PUT"], &[]);
     let disguised = format!(":path!~{}", PathRegex::DISGUISED_BEFORE_QUERY);

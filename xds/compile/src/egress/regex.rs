@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_short_and_all_of_them_have_every_word() {
+    fn word_lists_are_bounded_and_cover_every_word() {
         let words: Vec<_> = (0..100).map(|n| format!("namespace-{n}")).collect();
         let lists: Vec<_> = lists(words.iter().map(String::as_str)).collect();
         assert!(lists.len() > 1 && lists.iter().all(|list| list.len() <= LONGEST), "{lists:?}");

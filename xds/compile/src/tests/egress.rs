@@ -10,7 +10,7 @@ use super::mesh::{Order, Shape};
 use crate::egress::filters;
 
 #[test]
-fn egress_never_leads_to_an_address_of_the_own_machine() {
+fn egress_denies_addresses_of_its_own_machine() {
     let (_, mut proxies) = Shape::fleet(1, true).build(Order::default());
     let proxy = &mut proxies[0];
     proxy.record.mesh_address = "203.0.113.7:15003".parse().unwrap();

@@ -31,7 +31,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn of_the_old_listener_the_chains_of_dropped_ports_stay_and_nothing_else(
+    fn handover_keeps_only_filter_chains_of_dropped_ports(
         before in shape(),
         other in shape(),
         parts_of_other in step(),

@@ -14,7 +14,7 @@ fn json<M: ironmesh_xds_wire::Discoverable>(message: &M) -> Value {
 }
 
 #[test]
-fn endpoints_are_told_by_place_and_a_healthy_one_by_saying_nothing() {
+fn endpoints_are_grouped_by_locality_and_healthy_is_implicit() {
     let host = |last: u8, health, zone: &str| MeshEndpoint {
         address: ([10, 0, 0, last], 15003).into(),
         transport: Transport::MutualTls,
@@ -48,7 +48,7 @@ fn endpoints_are_told_by_place_and_a_healthy_one_by_saying_nothing() {
 }
 
 #[test]
-fn a_proxy_is_told_of_health_and_weight_only_where_it_can_choose() {
+fn local_cluster_has_health_only_if_applications_differ() {
     let (_, proxies) = Shape::fleet(1, true).build(Order::default());
     let cluster = |applications: &[(u16, u32, Health)]| {
         let applications: Vec<_> = applications
@@ -81,7 +81,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn no_cluster_of_the_mesh_sends_to_who_is_not_healthy(shape in shape()) {
+    fn no_mesh_cluster_sends_to_unhealthy_endpoints(shape in shape()) {
         let (snapshot, proxies) = shape.build(Order::default());
         for (proxy, compiled) in compile(snapshot.clone(), &proxies) {
             for (name, cluster) in content(&compiled, ResourceType::Cluster) {
@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn drained_services_and_the_dead_are_nowhere(shape in shape()) {
+    fn drained_services_and_unreachable_proxies_get_no_calls(shape in shape()) {
         let (snapshot, _) = shape.build(Order::default());
         let records = snapshot.inputs().records;
         for (port, hosts) in &snapshot.endpoints {
@@ -133,7 +133,7 @@ proptest! {
 
 /// What a provider says of the one endpoint of a fleet's server, and nothing else, is another thing.
 #[test]
-fn a_flap_of_health_is_one_resource_of_callers_and_none_of_the_server() {
+fn health_flap_changes_only_one_resource_of_callers() {
     for callers in [3, 30] {
         let moment = |health, weight| {
             Shape::fleet(callers, true).with_instance(health, weight).inputs(Order::default())

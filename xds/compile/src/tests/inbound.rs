@@ -31,7 +31,7 @@ proptest! {
 
     /// What changes a chain ends its connections.
     #[test]
-    fn no_change_of_rules_edits_a_chain_of_http(shape in shape(), other in shape()) {
+    fn policy_change_never_edits_an_http_filter_chain(shape in shape(), other in shape()) {
         prop_assert_eq!(listeners(&shape), listeners(&shape.with_parts_of(&other, (RULES, None))));
     }
 }

@@ -15,7 +15,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn whoever_is_let_in_from_outside_is_named_and_is_told_from_the_meshs_own(shape in shape()) {
+    fn ingress_callers_are_named_and_distinct_from_mesh_callers(shape in shape()) {
         let (snapshot, proxies) = shape.build(Order::default());
         for (_, compiled) in compile(snapshot.clone(), &proxies) {
             for (name, routes) in content(&compiled, ResourceType::Route) {
@@ -58,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn no_two_chains_match_the_same_and_no_two_listeners_meet(shape in shape()) {
+    fn filter_chain_matches_and_listener_addresses_are_unique(shape in shape()) {
         let (snapshot, proxies) = shape.build(Order::default());
         for (proxy, compiled) in compile(snapshot, &proxies) {
             let listeners = content(&compiled, ResourceType::Listener);
@@ -87,7 +87,7 @@ proptest! {
 }
 
 #[test]
-fn of_two_ways_in_by_one_name_the_first_is_there_and_the_other_is_told() {
+fn duplicate_ingress_host_keeps_the_first_and_is_reported() {
     let (snapshot, proxies) = Shape::with_ways_in_that_meet().build(Order::default());
     let compiled = compile(snapshot, &proxies);
     let [(_, compiled)] = &compiled[..] else { panic!("there is one proxy") };

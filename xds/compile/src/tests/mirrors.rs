@@ -10,7 +10,7 @@ use super::mesh::{Order, Shape};
 use super::{compile_shape, content, each};
 
 #[test]
-fn what_goes_to_one_who_gets_copies_alone_has_no_copy() {
+fn call_routed_to_the_mirror_target_is_not_mirrored() {
     let port = |service: &str| ServicePort::new(service.parse().unwrap(), 80).to_string();
     let [whole, first, second] = ["n0/s0", "n0/s3", "n0/s4"].map(port);
     // Who is called by its own name has no copies of that.

@@ -35,7 +35,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_stand_in_allows_what_both_allow_and_the_closed_one_nothing(
+    fn fallback_allows_the_intersection_and_closed_allows_nothing(
         before in shape(),
         other in shape(),
         parts in step(),

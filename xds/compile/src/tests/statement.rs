@@ -6,7 +6,7 @@ use super::mesh::{Order, Shape};
 use super::{compile, versions};
 
 #[test]
-fn proxy_with_unknown_fields_has_a_finding_and_its_usual_resources() {
+fn proxy_with_unknown_fields_gets_finding_and_same_resources() {
     let (snapshot, mut proxies) = Shape::fleet(1, true).build(Order::default());
     let snapshot = Arc::new(snapshot);
     let usual = compile((*snapshot).clone(), &proxies);

@@ -82,7 +82,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn each_moment_is_the_same_as_from_nothing(
+    fn incremental_compile_equals_full_compile_for_random_steps(
         first in shape(),
         steps in vec((shape(), step()), 1..5),
     ) {
@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_moment_again_affects_nobody_and_encodes_nothing(shape in shape()) {
+    fn unchanged_snapshot_affects_no_proxy_and_encodes_nothing(shape in shape()) {
         let (inputs, proxies) = shape.inputs(Order::default());
         let snapshot = Arc::new(Snapshot::assemble(inputs, TcpAccesses::default()));
         let mut compiler = Compiler::new(Arc::clone(&snapshot));
@@ -195,7 +195,7 @@ fn fleet(callers: usize, participates: bool) -> (Inputs, Vec<Proxy>) {
 }
 
 #[test]
-fn one_endpoints_change_encodes_one_resource_whatever_the_number_of_proxies() {
+fn endpoint_change_encodes_one_resource_for_any_fleet_size() {
     // Also where policy is read again, as when it lists the endpoints.
     for (callers, is_read_again) in [(3, false), (30, false), (300, false), (3, true), (300, true)]
     {
@@ -236,7 +236,7 @@ fn one_endpoints_change_encodes_one_resource_whatever_the_number_of_proxies() {
 }
 
 #[test]
-fn another_weight_or_condition_of_a_split_is_other_routes_of_its_callers_and_nothing_else() {
+fn split_edit_changes_only_caller_routes() {
     let after = [([9, 1], 2), ([1, 9], 1)];
     for (callers, (weights, a_match)) in [3, 30].into_iter().flat_map(|n| after.map(|one| (n, one)))
     {

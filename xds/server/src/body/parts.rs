@@ -60,7 +60,7 @@ mod tests {
     proptest! {
         /// However it is read, it is the bytes of its parts.
         #[test]
-        fn parts_read_as_the_bytes_that_they_are(
+        fn parts_read_as_their_concatenated_bytes(
             parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 0..9),
             steps in prop::collection::vec(1..12_usize, 80),
         ) {

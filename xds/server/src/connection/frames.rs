@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn frames_are_counted_however_they_are_cut_and_data_is_not() {
+    async fn frame_count_ignores_chunking_and_data_frames() {
         let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         for kind in [4, 6, DATA, 8, DATA, 0x55] {
             bytes.extend([frame(kind, 0), frame(kind, 17)].concat());
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn frames_within_the_pace_are_never_too_many() {
+    async fn frames_within_the_rate_limit_are_never_rejected() {
         let mut counted = Counted::new((), CancellationToken::new());
         counted.passing = 0;
         let ping = frame(6, 8);

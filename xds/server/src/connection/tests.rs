@@ -92,7 +92,7 @@ fn just_after(time: Duration) -> RangeInclusive<Duration> {
 
 // Invariant 10.
 #[tokio::test(start_paused = true)]
-async fn one_without_a_stream_is_told_to_leave() {
+async fn idle_connection_without_a_stream_is_closed() {
     let (_peer, io) = connection();
     let begin = Instant::now();
     let (mut requests, end) = speak(io).await;
@@ -106,7 +106,7 @@ async fn one_without_a_stream_is_told_to_leave() {
 
 // A12: whose certificate is revoked may still ask for health.
 #[tokio::test(start_paused = true)]
-async fn one_that_watches_health_and_does_nothing_else_is_told_to_leave() {
+async fn connection_with_only_a_health_watch_is_closed() {
     let (_peer, io) = connection();
     let begin = Instant::now();
     let (mut requests, end) = speak(io).await;
@@ -125,7 +125,7 @@ async fn one_that_watches_health_and_does_nothing_else_is_told_to_leave() {
 
 // Invariant 10: TLS is all that it has said.
 #[tokio::test(start_paused = true)]
-async fn one_that_never_begins_to_speak_is_closed() {
+async fn silent_connection_is_closed() {
     let (_peer, mut io) = connection();
     let begin = Instant::now();
     let mut said = Vec::new();
@@ -135,7 +135,7 @@ async fn one_that_never_begins_to_speak_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_to_leave_is_told_before_its_streams_end() {
+async fn leaving_connection_gets_goaway_before_its_streams_end() {
     let (peer, io) = connection();
     let (requests, end) = speak(io).await;
     let mut requests = requests.ready().await.unwrap();
@@ -155,7 +155,7 @@ async fn one_that_is_to_leave_is_told_before_its_streams_end() {
 
 // A46.
 #[tokio::test(start_paused = true)]
-async fn connections_of_an_age_end_one_after_the_other() {
+async fn connections_of_maximum_age_close_spread_over_time() {
     let age = Duration::from_secs(1000);
     let mut ends = Vec::new();
     for _ in 0..20 {
@@ -182,7 +182,7 @@ async fn connections_of_an_age_end_one_after_the_other() {
 
 // Invariant 10.
 #[tokio::test(start_paused = true)]
-async fn one_that_does_not_answer_pings_is_closed() {
+async fn connection_without_ping_replies_is_closed() {
     let (peer, mut io) = connection();
     let begin = Instant::now();
     let stream = peer.open();

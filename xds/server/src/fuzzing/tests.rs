@@ -17,22 +17,22 @@ fn replay(target: &str, run: fn(&[u8])) {
 }
 
 #[test]
-fn the_kept_inputs_of_the_deframer_keep_the_rules() {
+fn deframer_corpus_upholds_the_invariants() {
     replay("deframer", deframer);
 }
 
 #[test]
-fn the_kept_requests_keep_the_rules() {
+fn request_corpus_upholds_the_invariants() {
     replay("requests", requests);
 }
 
 #[test]
-fn the_kept_walks_of_delta_keep_the_rules() {
+fn delta_walk_corpus_upholds_the_invariants() {
     replay("delta", delta);
 }
 
 #[test]
-fn the_kept_walks_of_the_state_of_the_world_keep_the_rules() {
+fn sotw_walk_corpus_upholds_the_invariants() {
     replay("sotw", sotw);
 }
 
@@ -65,16 +65,16 @@ fn random_bytes(seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn random_walks_of_delta_keep_the_rules() {
+fn random_delta_walks_uphold_the_invariants() {
     walk_at_random(delta);
 }
 
 #[test]
-fn random_walks_of_sotw_keep_the_rules() {
+fn random_sotw_walks_uphold_the_invariants() {
     walk_at_random(sotw);
 }
 
 #[test]
-fn random_requests_keep_the_rules() {
+fn random_requests_uphold_the_invariants() {
     walk_at_random(requests);
 }

@@ -25,7 +25,7 @@ fn acked(connection: &Connection, resources: &[(ResourceType, &str, Version)]) {
 }
 
 #[test]
-fn what_a_client_says_of_itself_is_held_once_for_as_long_as_it_says_the_same() {
+fn unchanged_node_of_a_client_is_stored_once() {
     let hub = Arc::new(Hub::default());
     let node = |id: &str| Node { id: id.to_owned(), ..Node::default() };
     let mut connections = Vec::new();
@@ -45,7 +45,7 @@ fn what_a_client_says_of_itself_is_held_once_for_as_long_as_it_says_the_same() {
 }
 
 #[test]
-fn who_is_forgotten_was_never_there() {
+fn forget_removes_only_disconnected_and_reported_clients() {
     let hub = Arc::new(Hub::default());
     let connection = connect(&hub);
     hub.take_changed();
@@ -94,7 +94,7 @@ fn streams_of_one_client_do_not_overwrite_each_other() {
 
 // A virtual machine that is killed and back before its old stream is known to be dead; a hot restart.
 #[test]
-fn a_new_process_has_refused_nothing_though_streams_of_the_old_one_are_counted() {
+fn fresh_process_has_no_nacks_despite_open_old_streams() {
     let hub = Arc::new(Hub::default());
     let come =
         |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX, here()).unwrap();
@@ -142,7 +142,7 @@ fn in_force(content: u32) -> InForce {
 }
 
 #[test]
-fn the_next_stream_takes_over_from_the_newest() {
+fn next_stream_inherits_the_state_of_the_newest_stream() {
     let hub = Arc::new(Hub::default());
     let come =
         |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX, here()).unwrap();
@@ -162,7 +162,7 @@ fn the_next_stream_takes_over_from_the_newest() {
 }
 
 #[test]
-fn a_refusal_is_news_once() {
+fn same_nack_is_reported_once() {
     let hub = Arc::new(Hub::default());
     let connection = connect(&hub);
     let refuses = |connection: &Connection, names: &[(&str, u32)], is_final| {
@@ -192,7 +192,7 @@ fn a_refusal_is_news_once() {
 
 // Invariant 7. A client that comes back asks for what it has not, and is told that it is not there.
 #[test]
-fn a_refusal_is_not_forgotten_when_the_client_is_told_that_there_is_nothing_else() {
+fn nack_is_cleared_only_by_ack_of_a_different_version() {
     let [one, two] = [1, 2].map(|content| listener("l", content));
     let hub = Arc::new(Hub::default());
     let connection = connect(&hub);
@@ -213,7 +213,7 @@ fn a_refusal_is_not_forgotten_when_the_client_is_told_that_there_is_nothing_else
 }
 
 #[test]
-fn what_a_stream_leaves_unanswered_the_next_one_is_told_once_also_while_it_is_still_counted() {
+fn unanswered_clusters_pass_once_to_the_resumed_stream() {
     let hub = Arc::new(Hub::default());
     let come =
         |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX, here()).unwrap();
@@ -238,7 +238,7 @@ fn what_a_stream_leaves_unanswered_the_next_one_is_told_once_also_while_it_is_st
 
 // Make before break: whoever lets a cluster go waits for those who may have it.
 #[test]
-fn who_comes_back_may_have_any_cluster_until_it_has_said_which() {
+fn resumed_client_may_have_any_cluster_until_it_reports() {
     let hub = Arc::new(Hub::default());
     let come =
         |coming| hub.connect("client".into(), Node::default(), coming, usize::MAX, here()).unwrap();
@@ -260,7 +260,7 @@ fn who_comes_back_may_have_any_cluster_until_it_has_said_which() {
 
 // A client whose base is not known refuses all that it was sent, and perhaps one thing of it is bad.
 #[test]
-fn who_is_refused_together_with_others_is_not_certain_to_be_guilty() {
+fn nack_of_several_resources_is_not_certain() {
     let hub = Arc::new(Hub::default());
     let connection = connect(&hub);
     let refuse = |names: &[&str]| {

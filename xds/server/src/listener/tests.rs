@@ -72,7 +72,7 @@ fn connection_from(host: u8) -> (DuplexStream, Accepted) {
 
 // Invariant 10: such as when there are no more file descriptors.
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_accepted_is_tried_again_after_a_pause() {
+async fn failed_accept_is_retried_after_a_pause() {
     let (incoming, hub) = accepting(Limits::default());
     let begin = Instant::now();
     for _ in 0..3 {
@@ -90,7 +90,7 @@ async fn what_cannot_be_accepted_is_tried_again_after_a_pause() {
 
 // Invariant 10.
 #[tokio::test(start_paused = true)]
-async fn a_silent_client_is_closed_in_time_and_stands_in_nobodys_way() {
+async fn silent_client_is_closed_at_deadline_without_delaying_others() {
     let (incoming, hub) = accepting(Limits::default());
     let begin = Instant::now();
     let (mut silent, server) = connection();
@@ -166,7 +166,7 @@ async fn is_answered(client: &mut DuplexStream) {
 
 // Invariant 10.
 #[tokio::test(start_paused = true)]
-async fn beyond_the_number_of_connections_one_is_closed_at_once() {
+async fn connection_beyond_the_limit_is_closed_at_once() {
     let (incoming, hub) = accepting(Limits { connections: 2, ..Limits::default() });
     let mut there = Vec::new();
     for _ in 0..2 {

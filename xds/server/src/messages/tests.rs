@@ -61,7 +61,7 @@ fn framed(message: &DiscoveryRequest) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn messages_come_whole_however_they_are_cut() {
+async fn messages_are_reassembled_from_chunks_of_any_size() {
     let all = [request("a"), request(&"x".repeat(70_000)), request(""), request("b")];
     let bytes: Vec<u8> = all.iter().flat_map(framed).collect();
     for size in [1, 4, 5, 6, 1000, bytes.len()] {
@@ -76,7 +76,7 @@ async fn messages_come_whole_however_they_are_cut() {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_told() {
+async fn malformed_message_is_rejected_with_a_status() {
     let mut garbage = framed(&request("a"));
     *garbage.last_mut().unwrap() = 0xff;
     garbage[5] = 0xff;
@@ -99,7 +99,7 @@ async fn what_is_no_message_is_told() {
 
 // Invariant 10.
 #[tokio::test]
-async fn what_has_come_in_part_takes_room_and_gives_it_back() {
+async fn partial_message_holds_memory_quota_until_dropped() {
     let limits = Limits { unfinished_per_client: 200 << 10, ..Limits::default() };
     let room = room(&limits);
     let bytes = framed(&request(&"x".repeat(150 << 10)));
@@ -119,7 +119,7 @@ async fn what_has_come_in_part_takes_room_and_gives_it_back() {
 
 // Invariant 10.
 #[tokio::test(start_paused = true)]
-async fn a_message_that_does_not_come_to_its_end_is_not_waited_for() {
+async fn unfinished_message_fails_at_the_deadline() {
     let bytes = framed(&request("abc"));
     let begin = Instant::now();
     let mut messages = messages_in(room(&Limits::default()), &bytes[..7], 1, false);
@@ -130,7 +130,7 @@ async fn a_message_that_does_not_come_to_its_end_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_time_in_which_a_client_is_waited_for_is_its_own() {
+async fn message_deadline_counts_only_time_spent_reading() {
     const WAITED: Duration = Duration::from_secs(40);
     let bytes = framed(&request("abc"));
     let mut messages = messages_in(room(&Limits::default()), &bytes[..7], 1, false);

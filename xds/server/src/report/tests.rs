@@ -54,7 +54,7 @@ fn all(resources: &[&Arc<Resource>]) -> ResourceSet {
 }
 
 #[test]
-fn each_resource_stands_as_the_client_has_answered() {
+fn sync_status_follows_the_acks_and_nacks_of_the_client() {
     let hub = Arc::new(Hub::default());
     assert!(hub.report("client").is_none(), "it never came");
     let connection = connect(&hub);

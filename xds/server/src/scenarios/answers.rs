@@ -13,27 +13,27 @@ use crate::test_resources::{
 };
 
 in_both_variants! {
-    nothing_is_sent_where_nothing_changed_and_an_ack_is_not_answered,
-    an_ack_tells_what_the_client_has,
-    what_changes_while_a_push_is_under_way_goes_with_the_next_in_its_newest_version,
-    what_changes_back_while_a_push_is_under_way_is_not_sent_twice,
-    a_stale_nonce_answers_nothing_and_its_subscriptions_count,
-    a_nonce_counts_only_for_its_type,
-    after_a_refusal_of_several_halves_are_tried_and_the_guilty_no_more,
-    what_is_tried_holds_up_nothing_else,
-    what_is_tried_and_must_wait_holds_up_nothing_else,
-    nothing_goes_for_a_moment_after_a_refusal_of_what_refers_to_it,
-    who_answers_late_gets_on,
-    after_a_refusal_of_several_endpoints_each_comes_alone,
-    a_refused_change_is_followed_by_the_old_version_when_it_is_wanted_again,
-    a_refusal_of_one_type_does_not_stall_the_others,
-    a_refused_resource_can_still_be_removed,
+    unchanged_set_and_acks_trigger_no_push,
+    ack_updates_the_acked_versions,
+    changes_during_a_push_are_sent_once_in_newest_version,
+    change_reverted_during_a_push_is_not_pushed_again,
+    request_with_stale_nonce_only_changes_subscriptions,
+    nonce_acks_only_its_own_type,
+    nacked_push_is_bisected_and_bad_resource_not_resent,
+    nack_bisection_does_not_delay_other_resources,
+    bisected_listener_waiting_for_cluster_does_not_delay_others,
+    removal_waits_for_grace_after_nack_of_referring_resource,
+    late_acks_make_progress_without_repeated_pushes,
+    nacked_endpoints_are_resent_one_by_one,
+    reverted_nacked_change_resends_the_old_version,
+    nack_of_one_type_does_not_stall_other_types,
+    nacked_resource_can_still_be_removed,
     nacked_resource_is_sent_again_only_on_retry,
-    names_in_doubt_that_change_or_go_meanwhile_end_as_they_are_now,
+    bisected_resources_changed_meanwhile_converge_to_new_set,
 }
 
 /// R21.
-fn nothing_is_sent_where_nothing_changed_and_an_ack_is_not_answered<V: Dialect>() {
+fn unchanged_set_and_acks_trigger_no_push<V: Dialect>() {
     let all = set([cluster("a", 1), endpoints("a", 1), listener("l", 1)]);
     let mut client = Client::<V>::new();
     client.give(&all);
@@ -46,7 +46,7 @@ fn nothing_is_sent_where_nothing_changed_and_an_ack_is_not_answered<V: Dialect>(
 }
 
 /// R10, R16.
-fn an_ack_tells_what_the_client_has<V: Dialect>() {
+fn ack_updates_the_acked_versions<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([secret("s", 1), cluster("a", 1), cluster("b", 1)]));
     client.give(&set([secret("s", 2), cluster("b", 2)]));
     assert!(client.heard().is_empty());
@@ -65,7 +65,7 @@ fn an_ack_tells_what_the_client_has<V: Dialect>() {
 }
 
 /// R43, and no queue of old states: one push of a type is under way.
-fn what_changes_while_a_push_is_under_way_goes_with_the_next_in_its_newest_version<V: Dialect>() {
+fn changes_during_a_push_are_sent_once_in_newest_version<V: Dialect>() {
     for of in ResourceType::ALL {
         let mut client = Client::<V>::settled(&set([resource(of, "x", 1)]));
         for content in 2..=5 {
@@ -82,7 +82,7 @@ fn what_changes_while_a_push_is_under_way_goes_with_the_next_in_its_newest_versi
 }
 
 /// R21.
-fn what_changes_back_while_a_push_is_under_way_is_not_sent_twice<V: Dialect>() {
+fn change_reverted_during_a_push_is_not_pushed_again<V: Dialect>() {
     for of in ResourceType::ALL {
         let mut client = Client::<V>::settled(&set([resource(of, "x", 1)]));
         for content in [2, 3, 2] {
@@ -96,7 +96,7 @@ fn what_changes_back_while_a_push_is_under_way_is_not_sent_twice<V: Dialect>() {
 
 /// Rule 9, R13, R17: the push and the requests have crossed. (In the state of the world it is the
 /// request after the stale ones, with all names, that is answered: R14.)
-fn a_stale_nonce_answers_nothing_and_its_subscriptions_count<V: Dialect>() {
+fn request_with_stale_nonce_only_changes_subscriptions<V: Dialect>() {
     for (nonce, error) in [
         ("", None),
         ("1", Some("stale")),
@@ -118,7 +118,7 @@ fn a_stale_nonce_answers_nothing_and_its_subscriptions_count<V: Dialect>() {
 }
 
 /// R4, A32.
-fn a_nonce_counts_only_for_its_type<V: Dialect>() {
+fn nonce_acks_only_its_own_type<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1), listener("l", 1)]));
     client.give(&set([cluster("a", 2), cluster("b", 1), listener_of("l", 2, &["b"])]));
     let nonce = client.open[0].nonce.to_string();
@@ -127,7 +127,7 @@ fn a_nonce_counts_only_for_its_type<V: Dialect>() {
 }
 
 /// Rule 5, R19: which of several is refused is not known, and found by halves.
-fn after_a_refusal_of_several_halves_are_tried_and_the_guilty_no_more<V: Dialect>() {
+fn nacked_push_is_bisected_and_bad_resource_not_resent<V: Dialect>() {
     let all =
         |bad, c| set([cluster("old", 1), cluster("a", 1), cluster("bad", bad), cluster("c", c)]);
     let mut client = Client::<V>::settled(&set([cluster("old", 1), cluster("c", 1)]));
@@ -160,7 +160,7 @@ fn after_a_refusal_of_several_halves_are_tried_and_the_guilty_no_more<V: Dialect
 }
 
 /// Rule 5, R20: what is not on trial goes first, and does not wait for what is.
-fn what_is_tried_holds_up_nothing_else<V: Dialect>() {
+fn nack_bisection_does_not_delay_other_resources<V: Dialect>() {
     for of in [Cluster, Listener, Secret] {
         let all = |l, x| set([resource(of, "l", l), resource(of, "m", l), resource(of, "x", x)]);
         let mut client = Client::<V>::settled(&all(1, 1));
@@ -179,7 +179,7 @@ fn what_is_tried_holds_up_nothing_else<V: Dialect>() {
 }
 
 /// Rule 5, R54: a listener on trial that must wait holds up no other.
-fn what_is_tried_and_must_wait_holds_up_nothing_else<V: Dialect>() {
+fn bisected_listener_waiting_for_cluster_does_not_delay_others<V: Dialect>() {
     let all = |others: &[&str], x| {
         [listener("l", 2), listener_of("m", 2, others), listener("x", x), cluster("a", 1)]
     };
@@ -200,7 +200,7 @@ fn what_is_tried_and_must_wait_holds_up_nothing_else<V: Dialect>() {
 
 /// Rule 5, R53: what stays in force of what is refused may name what is to go. Who publishes has a moment
 /// to keep it.
-fn nothing_goes_for_a_moment_after_a_refusal_of_what_refers_to_it<V: Dialect>() {
+fn removal_waits_for_grace_after_nack_of_referring_resource<V: Dialect>() {
     let old = [cluster("a", 1), route_to("r", 1, &["a"])];
     let new = |others: [Arc<Resource>; 2]| set(others);
     for is_kept in [true, false] {
@@ -220,7 +220,7 @@ fn nothing_goes_for_a_moment_after_a_refusal_of_what_refers_to_it<V: Dialect>() 
 }
 
 /// Rule 10: an answer that is always too late is an answer.
-fn who_answers_late_gets_on<V: Dialect>() {
+fn late_acks_make_progress_without_repeated_pushes<V: Dialect>() {
     let late = ACK_DEADLINE + ACK_DEADLINE / 8;
     for of in [Cluster, Listener] {
         let mut client = Client::<V>::settled(&set([resource(of, "x", 1)]));
@@ -237,7 +237,7 @@ fn who_answers_late_gets_on<V: Dialect>() {
 }
 
 /// Rule 5, R19.
-fn after_a_refusal_of_several_endpoints_each_comes_alone<V: Dialect>() {
+fn nacked_endpoints_are_resent_one_by_one<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([endpoints("a", 1), endpoints("b", 1)]));
     client.give(&set([endpoints("a", 2), endpoints("b", 2)]));
     client.refuse(Endpoint, "one is bad");
@@ -256,7 +256,7 @@ fn after_a_refusal_of_several_endpoints_each_comes_alone<V: Dialect>() {
 }
 
 /// Rule 5: what Envoy has taken of a refused push it does not tell, so it is sent again.
-fn a_refused_change_is_followed_by_the_old_version_when_it_is_wanted_again<V: Dialect>() {
+fn reverted_nacked_change_resends_the_old_version<V: Dialect>() {
     for of in ResourceType::ALL {
         let mut client = Client::<V>::settled(&set([resource(of, "x", 1)]));
         client.give(&set([resource(of, "x", 2)]));
@@ -268,7 +268,7 @@ fn a_refused_change_is_followed_by_the_old_version_when_it_is_wanted_again<V: Di
 }
 
 /// R20.
-fn a_refusal_of_one_type_does_not_stall_the_others<V: Dialect>() {
+fn nack_of_one_type_does_not_stall_other_types<V: Dialect>() {
     let all = |n| [cluster("a", n), listener_of("l", n, &["b", "s"]), secret("s", n)];
     let mut client = Client::<V>::settled(&set(all(1)));
     let mut new = set(all(2));
@@ -294,7 +294,7 @@ fn a_refusal_of_one_type_does_not_stall_the_others<V: Dialect>() {
 }
 
 /// R47: a refusal is of a version, and not of the name.
-fn a_refused_resource_can_still_be_removed<V: Dialect>() {
+fn nacked_resource_can_still_be_removed<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1)]));
     client.give(&set([cluster("a", 2)]));
     client.refuse(Cluster, "no");
@@ -335,7 +335,7 @@ fn nacked_resource_is_sent_again_only_on_retry<V: Dialect>() {
 }
 
 /// Rule 5, R63: whatever the client has taken of the push that it refused.
-fn names_in_doubt_that_change_or_go_meanwhile_end_as_they_are_now<V: Dialect>() {
+fn bisected_resources_changed_meanwhile_converge_to_new_set<V: Dialect>() {
     let takes_nothing = |_: &Resource| true;
     let takes_what_is_good = |one: &Resource| *one == *cluster("b", 1);
     for is_bad in [takes_nothing, takes_what_is_good] {

@@ -11,11 +11,11 @@ use super::dialect::Dialect;
 use super::walk::{NAMES, Step, WISHES, Walk};
 
 in_both_variants! {
-    a_client_ends_with_what_it_is_to_have,
+    random_walk_converges_to_the_published_set,
 }
 
 /// R63, R64. On the way: R6, R9, R19, R21, R38, R44, R46 and the order of R51 to R55 and R57.
-fn a_client_ends_with_what_it_is_to_have<V: Dialect>() {
+fn random_walk_converges_to_the_published_set<V: Dialect>() {
     proptest!(|(steps in vec(step(), 1..80))| {
         let mut walk = Walk::<V>::new();
         for step in &steps {

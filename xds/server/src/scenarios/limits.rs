@@ -8,11 +8,11 @@ use super::dialect::Dialect;
 use crate::test_resources::{cluster, set};
 
 in_both_variants! {
-    an_unknown_type_does_not_end_the_stream,
-    a_client_that_asks_for_too_many_unknown_types_is_dropped,
-    a_client_that_asks_for_a_type_of_a_huge_name_is_dropped,
-    a_client_that_subscribes_to_too_many_names_is_dropped,
-    the_names_of_all_types_count_together,
+    unknown_resource_type_does_not_end_the_stream,
+    stream_with_too_many_unknown_types_is_closed,
+    stream_with_oversized_type_url_is_closed,
+    stream_with_too_many_subscribed_names_is_closed,
+    name_limit_counts_all_types_together,
 }
 
 /// A request of a type that is called so.
@@ -23,7 +23,7 @@ fn ask_for_type<V: Dialect>(client: &mut Client<V>, type_url: &str) {
 }
 
 /// R7.
-fn an_unknown_type_does_not_end_the_stream<V: Dialect>() {
+fn unknown_resource_type_does_not_end_the_stream<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1)]));
     ask_for_type(&mut client, "type.googleapis.com/envoy.config.route.v3.VirtualHost");
     assert_eq!(client.saw(), V::either(&["unknown"][..], &[]));
@@ -33,7 +33,7 @@ fn an_unknown_type_does_not_end_the_stream<V: Dialect>() {
 }
 
 /// A25.
-fn a_client_that_asks_for_too_many_unknown_types_is_dropped<V: Dialect>() {
+fn stream_with_too_many_unknown_types_is_closed<V: Dialect>() {
     let mut client = Client::<V>::settled(&ResourceSet::default());
     for n in 0..32 {
         ask_for_type(&mut client, &n.to_string());
@@ -44,14 +44,14 @@ fn a_client_that_asks_for_too_many_unknown_types_is_dropped<V: Dialect>() {
 }
 
 /// A25.
-fn a_client_that_asks_for_a_type_of_a_huge_name_is_dropped<V: Dialect>() {
+fn stream_with_oversized_type_url_is_closed<V: Dialect>() {
     let mut client = Client::<V>::settled(&ResourceSet::default());
     ask_for_type(&mut client, &"x".repeat(1000));
     assert_eq!(client.saw(), ["closed: the client asks for a resource type of too long a name"]);
 }
 
 /// A26.
-fn a_client_that_subscribes_to_too_many_names_is_dropped<V: Dialect>() {
+fn stream_with_too_many_subscribed_names_is_closed<V: Dialect>() {
     let mut client = Client::<V>::settled(&ResourceSet::default());
     let name = |n: usize| format!("{n}{}", "x".repeat(1 << 20));
     for n in 0..15 {
@@ -66,7 +66,7 @@ fn a_client_that_subscribes_to_too_many_names_is_dropped<V: Dialect>() {
 }
 
 /// A26.
-fn the_names_of_all_types_count_together<V: Dialect>() {
+fn name_limit_counts_all_types_together<V: Dialect>() {
     let mut client = Client::<V>::settled(&ResourceSet::default());
     for (of, tail) in [(Listener, 6), (Endpoint, 6)] {
         client.wants(of, &[&"x".repeat(tail << 20)]);

@@ -13,33 +13,33 @@ use crate::test_resources::{
 };
 
 in_both_variants! {
-    an_added_or_changed_cluster_is_followed_by_its_endpoints_unprompted,
-    endpoints_never_come_before_their_cluster,
-    endpoints_of_a_known_cluster_do_not_wait_for_its_next_change,
-    endpoints_do_not_wait_for_clusters_that_the_client_does_not_want_or_that_have_gone,
-    endpoints_that_are_none_are_a_resource_and_no_removal,
-    listeners_and_routes_wait_until_the_clusters_that_they_name_are_taken,
-    what_names_nothing_that_is_to_come_does_not_wait,
-    what_is_urgent_waits_for_no_cluster,
-    the_first_listeners_come_together_when_clusters_and_secrets_are_taken,
-    a_cluster_of_which_a_change_is_refused_is_there,
-    what_waits_for_late_clusters_holds_up_no_removal,
-    what_names_a_cluster_that_is_being_removed_waits_until_it_is_back,
-    clusters_that_are_never_taken_hold_up_nothing_that_does_not_name_them,
-    endpoints_hold_up_no_removal,
-    what_waits_for_an_answer_goes_on_without_it_after_15_seconds,
-    a_cluster_that_has_gone_stays_until_listeners_and_routes_are_taken,
-    a_removal_that_is_not_answered_delays_the_next_by_15_seconds,
-    a_cluster_that_has_gone_stays_for_15_seconds_where_nobody_answers,
-    what_comes_back_before_it_was_removed_is_not_removed,
-    secrets_wait_for_nothing,
-    a_listener_waits_for_the_secrets_that_it_names,
-    listener_in_doubt_waits_for_the_cluster_that_it_names,
-    urgent_listener_in_doubt_waits_for_no_cluster,
+    endpoints_follow_added_or_changed_cluster_without_request,
+    endpoints_are_never_sent_before_their_cluster,
+    endpoints_do_not_wait_for_pending_change_of_known_cluster,
+    endpoints_do_not_wait_for_unsubscribed_or_removed_clusters,
+    empty_endpoints_are_sent_as_resource_not_as_removal,
+    listeners_and_routes_wait_for_ack_of_referenced_clusters,
+    resource_referring_only_to_known_clusters_does_not_wait,
+    urgent_resources_do_not_wait_for_clusters,
+    first_listeners_wait_for_cluster_and_secret_acks,
+    cluster_with_nacked_change_still_satisfies_references,
+    listener_waiting_for_late_cluster_does_not_delay_removals,
+    route_waits_for_cluster_that_returns_during_its_removal,
+    unacked_clusters_delay_only_resources_that_refer_to_them,
+    unacked_endpoints_do_not_delay_removals,
+    missing_ack_delays_independent_resources_at_most_15_seconds,
+    cluster_removal_waits_for_listener_and_route_acks,
+    unacked_removal_delays_the_next_one_by_15_seconds,
+    cluster_removal_waits_15_seconds_for_a_missing_ack,
+    resource_readded_before_its_removal_is_not_removed,
+    secrets_are_sent_without_waiting,
+    listener_waits_for_ack_of_referenced_secrets,
+    bisected_listener_waits_for_referenced_cluster,
+    urgent_bisected_listener_does_not_wait_for_cluster,
 }
 
 /// Rule 1, R55: Envoy warms for 15 s otherwise.
-fn an_added_or_changed_cluster_is_followed_by_its_endpoints_unprompted<V: Dialect>() {
+fn endpoints_follow_added_or_changed_cluster_without_request<V: Dialect>() {
     let both = |a| [cluster("a", a), endpoints("a", 1), cluster("b", 1), endpoints("b", 1)];
     let mut client = Client::<V>::settled(&set(both(1)));
     client.wants(Endpoint, &["c"]);
@@ -53,7 +53,7 @@ fn an_added_or_changed_cluster_is_followed_by_its_endpoints_unprompted<V: Dialec
 }
 
 /// Rule 2, R51: they would be taken and dropped.
-fn endpoints_never_come_before_their_cluster<V: Dialect>() {
+fn endpoints_are_never_sent_before_their_cluster<V: Dialect>() {
     let mut client = Client::<V>::settled(&ResourceSet::default());
     client.wants(Endpoint, &["b"]);
     assert_eq!(client.saw(), V::either(&["EDS -b"][..], &[]));
@@ -71,7 +71,7 @@ fn endpoints_never_come_before_their_cluster<V: Dialect>() {
 
 /// Rule 2, rule 10: Envoy takes a push of clusters when they are warm, so their endpoints must not wait
 /// for that.
-fn endpoints_of_a_known_cluster_do_not_wait_for_its_next_change<V: Dialect>() {
+fn endpoints_do_not_wait_for_pending_change_of_known_cluster<V: Dialect>() {
     let mut client = Client::<V>::settled(&ResourceSet::default());
     client.give(&set([cluster("a", 1), endpoints("a", 1)]));
     client.give(&set([cluster("a", 2), endpoints("a", 2)]));
@@ -84,9 +84,7 @@ fn endpoints_of_a_known_cluster_do_not_wait_for_its_next_change<V: Dialect>() {
 }
 
 /// Rule 2 is about clusters that are to come, and about no others.
-fn endpoints_do_not_wait_for_clusters_that_the_client_does_not_want_or_that_have_gone<
-    V: Dialect,
->() {
+fn endpoints_do_not_wait_for_unsubscribed_or_removed_clusters<V: Dialect>() {
     let mut client = Client::<V>::new();
     client.wants(Endpoint, &["a"]);
     client.give(&set([cluster("a", 1), endpoints("a", 1)]));
@@ -98,7 +96,7 @@ fn endpoints_do_not_wait_for_clusters_that_the_client_does_not_want_or_that_have
 }
 
 /// Rule 4: a removal of endpoints is ignored.
-fn endpoints_that_are_none_are_a_resource_and_no_removal<V: Dialect>() {
+fn empty_endpoints_are_sent_as_resource_not_as_removal<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1), endpoints("a", 1)]));
     client.give(&set([cluster("a", 1), endpoints("a", 0)]));
     assert_eq!(client.saw(), ["EDS +a"]);
@@ -108,7 +106,7 @@ fn endpoints_that_are_none_are_a_resource_and_no_removal<V: Dialect>() {
 }
 
 /// Rule 6, R52, R54: routes are not warmed. A listener warms until it has its routes.
-fn listeners_and_routes_wait_until_the_clusters_that_they_name_are_taken<V: Dialect>() {
+fn listeners_and_routes_wait_for_ack_of_referenced_clusters<V: Dialect>() {
     let old = [cluster("a", 1), endpoints("a", 1), listener("l", 1), route_to("r", 1, &["a"])];
     let mut client = Client::<V>::settled(&set(old));
     client.give(&set([
@@ -129,7 +127,7 @@ fn listeners_and_routes_wait_until_the_clusters_that_they_name_are_taken<V: Dial
 }
 
 /// Rule 10: what withdraws access must not wait until some cluster is warm.
-fn what_names_nothing_that_is_to_come_does_not_wait<V: Dialect>() {
+fn resource_referring_only_to_known_clusters_does_not_wait<V: Dialect>() {
     let all = |n| [cluster("a", n), listener_of("l", n, &["a"]), route_to("r", n, &["a"])];
     let mut client = Client::<V>::settled(&set(all(1)));
     let mut new = set(all(2));
@@ -139,7 +137,7 @@ fn what_names_nothing_that_is_to_come_does_not_wait<V: Dialect>() {
 }
 
 /// Rule 10: what withdraws access waits for no cluster that something else in it leads to.
-fn what_is_urgent_waits_for_no_cluster<V: Dialect>() {
+fn urgent_resources_do_not_wait_for_clusters<V: Dialect>() {
     let all = |n, names: &[&str]| {
         let (l, r) = (listener_of("l", n, names), route_to("r", n, names));
         [cluster("a", 1), urgent(&l), urgent(&r), secret("s", n)]
@@ -154,7 +152,7 @@ fn what_is_urgent_waits_for_no_cluster<V: Dialect>() {
 }
 
 /// Rule 5, R54: a cluster of which another version is refused is there still.
-fn a_cluster_of_which_a_change_is_refused_is_there<V: Dialect>() {
+fn cluster_with_nacked_change_still_satisfies_references<V: Dialect>() {
     let mut client =
         Client::<V>::settled(&set([cluster("a", 1), cluster("b", 1), route_to("r", 1, &["a"])]));
     client.give(&set([cluster("a", 2), cluster("b", 2), route_to("r", 1, &["a"])]));
@@ -164,7 +162,7 @@ fn a_cluster_of_which_a_change_is_refused_is_there<V: Dialect>() {
 }
 
 /// R20, R53: a client that takes no clusters any more keeps what has gone for 15 s.
-fn what_waits_for_late_clusters_holds_up_no_removal<V: Dialect>() {
+fn listener_waiting_for_late_cluster_does_not_delay_removals<V: Dialect>() {
     let old = [cluster("a", 1), cluster("x", 1), listener("l", 1)];
     let mut client = Client::<V>::settled(&set(old));
     client.give(&set([cluster("a", 1), cluster("b", 1), listener_of("l", 2, &["b"])]));
@@ -174,7 +172,7 @@ fn what_waits_for_late_clusters_holds_up_no_removal<V: Dialect>() {
 }
 
 /// R52, R56: with its first listeners a client that begins takes itself for ready.
-fn the_first_listeners_come_together_when_clusters_and_secrets_are_taken<V: Dialect>() {
+fn first_listeners_wait_for_cluster_and_secret_acks<V: Dialect>() {
     let all = set([
         cluster("a", 1),
         secret("s", 1),
@@ -195,7 +193,7 @@ fn the_first_listeners_come_together_when_clusters_and_secrets_are_taken<V: Dial
 
 /// R54, R57: a cluster that comes back while it is being removed is not there when the client reads what
 /// was sent meanwhile.
-fn what_names_a_cluster_that_is_being_removed_waits_until_it_is_back<V: Dialect>() {
+fn route_waits_for_cluster_that_returns_during_its_removal<V: Dialect>() {
     let old = set([cluster("a", 1), route_to("r", 1, &["a"])]);
     for answers_in_time in [true, false] {
         let mut client = Client::<V>::settled(&old);
@@ -216,7 +214,7 @@ fn what_names_a_cluster_that_is_being_removed_waits_until_it_is_back<V: Dialect>
 }
 
 /// Rule 8, rule 10, invariant 6: after 15 s only that waits which names what is not taken.
-fn what_waits_for_an_answer_goes_on_without_it_after_15_seconds<V: Dialect>() {
+fn missing_ack_delays_independent_resources_at_most_15_seconds<V: Dialect>() {
     let all = set([cluster("a", 1), listener("l", 1), route("r", 1), route_to("s", 1, &["a"])]);
     let mut client = Client::<V>::new();
     client.give(&all);
@@ -238,7 +236,7 @@ fn what_waits_for_an_answer_goes_on_without_it_after_15_seconds<V: Dialect>() {
 }
 
 /// Rule 10: a client that answers nothing about clusters, while they go on changing.
-fn clusters_that_are_never_taken_hold_up_nothing_that_does_not_name_them<V: Dialect>() {
+fn unacked_clusters_delay_only_resources_that_refer_to_them<V: Dialect>() {
     let all = |n| set([cluster("a", n), route("r", n), route_to("s", n, &["b"]), cluster("b", n)]);
     let mut client = Client::<V>::settled(&set([cluster("a", 1), route("r", 1), route("s", 1)]));
     for n in 2..9 {
@@ -255,7 +253,7 @@ fn clusters_that_are_never_taken_hold_up_nothing_that_does_not_name_them<V: Dial
 }
 
 /// R53: endpoints change all the time.
-fn endpoints_hold_up_no_removal<V: Dialect>() {
+fn unacked_endpoints_do_not_delay_removals<V: Dialect>() {
     let all = |n| [cluster("a", 1), endpoints("a", n)];
     let mut old = set(all(1));
     old.insert(cluster("b", 1));
@@ -266,7 +264,7 @@ fn endpoints_hold_up_no_removal<V: Dialect>() {
 }
 
 /// R53.
-fn a_cluster_that_has_gone_stays_until_listeners_and_routes_are_taken<V: Dialect>() {
+fn cluster_removal_waits_for_listener_and_route_acks<V: Dialect>() {
     let old = set([cluster("a", 1), cluster("b", 1), listener("l", 1), route("r", 1)]);
     let mut client = Client::<V>::settled(&old);
     client.give(&set([cluster("b", 2), listener("l", 2), route("r", 2)]));
@@ -279,7 +277,7 @@ fn a_cluster_that_has_gone_stays_until_listeners_and_routes_are_taken<V: Dialect
 }
 
 /// R53, rule 10.
-fn a_removal_that_is_not_answered_delays_the_next_by_15_seconds<V: Dialect>() {
+fn unacked_removal_delays_the_next_one_by_15_seconds<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1), listener("l", 1)]));
     client.give(&ResourceSet::default());
     client.pass(ACK_DEADLINE);
@@ -287,7 +285,7 @@ fn a_removal_that_is_not_answered_delays_the_next_by_15_seconds<V: Dialect>() {
 }
 
 /// R53, rule 10.
-fn a_cluster_that_has_gone_stays_for_15_seconds_where_nobody_answers<V: Dialect>() {
+fn cluster_removal_waits_15_seconds_for_a_missing_ack<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1), route("r", 1)]));
     client.give(&set([route("r", 2)]));
     client.pass(ACK_DEADLINE);
@@ -295,7 +293,7 @@ fn a_cluster_that_has_gone_stays_for_15_seconds_where_nobody_answers<V: Dialect>
 }
 
 /// R53, R57: a removal is no promise.
-fn what_comes_back_before_it_was_removed_is_not_removed<V: Dialect>() {
+fn resource_readded_before_its_removal_is_not_removed<V: Dialect>() {
     let both = set([cluster("a", 1), listener("l", 1)]);
     let mut client = Client::<V>::settled(&both);
     client.give(&ResourceSet::default());
@@ -313,7 +311,7 @@ fn what_comes_back_before_it_was_removed_is_not_removed<V: Dialect>() {
 }
 
 /// R56: what needs a secret must find it.
-fn secrets_wait_for_nothing<V: Dialect>() {
+fn secrets_are_sent_without_waiting<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1), secret("s", 1)]));
     client.give(&set([cluster("a", 2), secret("s", 1)]));
     client.give(&set([cluster("a", 2), secret("s", 2)]));
@@ -322,7 +320,7 @@ fn secrets_wait_for_nothing<V: Dialect>() {
 
 /// Rule 6, R56: a chain that is made anew because somebody was withdrawn must not begin with the list on
 /// which he still was.
-fn a_listener_waits_for_the_secrets_that_it_names<V: Dialect>() {
+fn listener_waits_for_ack_of_referenced_secrets<V: Dialect>() {
     let all = |s, l, m, r| {
         set([secret("s", s), listener_of("l", l, &["s"]), listener("m", m), route("r", r)])
     };
@@ -362,7 +360,7 @@ fn listener_in_doubt<V: Dialect>(is_urgent: bool) -> Client<V> {
 
 /// R54, R57, rule 5: the server does not know which version is in force. In the state of the world it
 /// cannot leave the listener out either.
-fn listener_in_doubt_waits_for_the_cluster_that_it_names<V: Dialect>() {
+fn bisected_listener_waits_for_referenced_cluster<V: Dialect>() {
     let mut client = listener_in_doubt::<V>(false);
     let doubt = "LDS in doubt: bad l (in part)";
     assert_eq!(client.saw(), V::either(&[doubt, "LDS +bad"][..], &[doubt]));
@@ -375,7 +373,7 @@ fn listener_in_doubt_waits_for_the_cluster_that_it_names<V: Dialect>() {
 }
 
 /// A withdrawal does not wait while some cluster warms.
-fn urgent_listener_in_doubt_waits_for_no_cluster<V: Dialect>() {
+fn urgent_bisected_listener_does_not_wait_for_cluster<V: Dialect>() {
     let mut client = listener_in_doubt::<V>(true);
     client.refuse_in_part(Listener, |one| one == &*listener("bad", 1));
     client.take(Listener);

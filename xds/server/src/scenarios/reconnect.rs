@@ -9,15 +9,15 @@ use crate::stream::REMOVAL_GRACE;
 use crate::test_resources::{cluster, endpoints, listener, listener_of, route, secret, set};
 
 in_both_variants! {
-    what_a_client_has_and_can_say_is_not_sent_again,
-    a_client_is_sent_what_changed_and_told_what_vanished_in_the_meantime,
-    a_cluster_that_vanished_in_the_meantime_goes_when_nothing_refers_to_it,
-    endpoints_follow_a_cluster_that_changed_before_they_were_asked_for,
-    what_was_refused_on_an_earlier_stream_is_not_sent,
-    a_client_that_may_have_taken_a_part_is_sent_what_it_lacks,
-    what_the_client_says_that_it_has_is_news,
+    versions_reported_after_reconnect_are_not_resent,
+    reconnect_sends_changes_and_removals_since_disconnect,
+    cluster_removed_while_disconnected_goes_when_unreferenced,
+    endpoints_follow_cluster_changed_before_reconnect,
+    version_nacked_on_earlier_stream_is_not_resent,
+    partially_applied_nacked_push_is_corrected_after_reconnect,
+    versions_reported_after_server_restart_count_as_acked,
     listener_that_waits_for_its_cluster_stays_after_reconnect,
-    parts_of_a_refused_push_are_corrected_after_reconnect,
+    partially_applied_push_on_unknown_base_is_corrected,
 }
 
 fn everything() -> ResourceSet {
@@ -53,7 +53,7 @@ fn saw_sorted<V: Dialect>(client: &mut Client<V>) -> Vec<String> {
 }
 
 /// Rule 7 (a), (d); R12, R23; invariants 4 and 8. Also at a server that has been restarted.
-fn what_a_client_has_and_can_say_is_not_sent_again<V: Dialect>() {
+fn versions_reported_after_reconnect_are_not_resent<V: Dialect>() {
     for is_restarted in [false, true] {
         for has_set_first in [false, true] {
             let mut client = Client::<V>::settled(&everything());
@@ -76,7 +76,7 @@ fn what_a_client_has_and_can_say_is_not_sent_again<V: Dialect>() {
 }
 
 /// Rule 7 (b), (c); R43, R57.
-fn a_client_is_sent_what_changed_and_told_what_vanished_in_the_meantime<V: Dialect>() {
+fn reconnect_sends_changes_and_removals_since_disconnect<V: Dialect>() {
     let now = set([
         secret("s", 1),
         cluster("a", 2),
@@ -104,7 +104,7 @@ fn a_client_is_sent_what_changed_and_told_what_vanished_in_the_meantime<V: Diale
 }
 
 /// Rule 7, R53, R57: also when it has not been asked for all types.
-fn a_cluster_that_vanished_in_the_meantime_goes_when_nothing_refers_to_it<V: Dialect>() {
+fn cluster_removed_while_disconnected_goes_when_unreferenced<V: Dialect>() {
     let mut client = Client::<V>::settled(&everything());
     client.reconnect();
     client.give(&set([cluster("a", 2), endpoints("a", 1), listener("l", 1), route("r", 2)]));
@@ -121,7 +121,7 @@ fn a_cluster_that_vanished_in_the_meantime_goes_when_nothing_refers_to_it<V: Dia
 }
 
 /// Rule 1, R57: Envoy warms a changed cluster also after a reconnect, with an old subscription.
-fn endpoints_follow_a_cluster_that_changed_before_they_were_asked_for<V: Dialect>() {
+fn endpoints_follow_cluster_changed_before_reconnect<V: Dialect>() {
     let mut client = Client::<V>::settled(&everything());
     client.reconnect();
     client.give(&set([cluster("a", 2), endpoints("a", 1), cluster("b", 1), endpoints("b", 1)]));
@@ -131,7 +131,7 @@ fn endpoints_follow_a_cluster_that_changed_before_they_were_asked_for<V: Dialect
 }
 
 /// R19, invariant 7.
-fn what_was_refused_on_an_earlier_stream_is_not_sent<V: Dialect>() {
+fn version_nacked_on_earlier_stream_is_not_resent<V: Dialect>() {
     let mut client = Client::<V>::settled(&everything());
     let mut bad = everything();
     bad.insert(cluster("a", 2));
@@ -158,7 +158,7 @@ fn what_was_refused_on_an_earlier_stream_is_not_sent<V: Dialect>() {
 
 /// Rule 5: in the state of the world its version does not say what it has taken of a push that it
 /// refused.
-fn a_client_that_may_have_taken_a_part_is_sent_what_it_lacks<V: Dialect>() {
+fn partially_applied_nacked_push_is_corrected_after_reconnect<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1)]));
     client.give(&set([cluster("a", 2), cluster("bad", 1)]));
     client.refuse_in_part(Cluster, |resource| &**resource.name() == "bad");
@@ -171,7 +171,7 @@ fn a_client_that_may_have_taken_a_part_is_sent_what_it_lacks<V: Dialect>() {
 }
 
 /// Invariant 4: a control plane that has been restarted knows what its clients have.
-fn what_the_client_says_that_it_has_is_news<V: Dialect>() {
+fn versions_reported_after_server_restart_count_as_acked<V: Dialect>() {
     for of in [Cluster, Listener] {
         let mut client = Client::<V>::settled(&everything());
         client.reconnect_elsewhere();
@@ -204,7 +204,7 @@ fn listener_that_waits_for_its_cluster_stays_after_reconnect<V: Dialect>() {
 
 /// Rule 5, R12: the version that a client names says nothing of the parts that it took of a push on top
 /// of a state that the server did not know.
-fn parts_of_a_refused_push_are_corrected_after_reconnect<V: Dialect>() {
+fn partially_applied_push_on_unknown_base_is_corrected<V: Dialect>() {
     let bad = listener("bad", 1);
     let mut client = Client::<V>::settled(&set([listener("l", 1)]));
     client.reconnect_elsewhere();

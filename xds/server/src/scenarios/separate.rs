@@ -11,11 +11,11 @@ use crate::stream::{Output, REMOVAL_GRACE};
 use crate::test_resources::{cluster, endpoints, route, set};
 
 in_both_variants! {
-    endpoints_follow_a_changed_cluster_on_a_stream_of_their_own,
-    endpoints_follow_a_cluster_that_changed_back_within_the_delay,
-    endpoints_alone_do_not_wait,
-    routes_give_new_clusters_a_moment,
-    clusters_go_a_moment_later,
+    endpoints_on_separate_stream_follow_a_changed_cluster,
+    endpoints_follow_cluster_change_reverted_within_the_delay,
+    endpoints_only_change_is_pushed_without_delay,
+    route_change_with_a_new_cluster_is_delayed,
+    cluster_removal_on_separate_stream_is_delayed,
 }
 
 /// A stream of one type, whose client has asked for a and b and has taken the first push.
@@ -54,7 +54,7 @@ fn pushed<V: Dialect>(
 }
 
 /// Rule 1, R55: the stream cannot see that the cluster was sent.
-fn endpoints_follow_a_changed_cluster_on_a_stream_of_their_own<V: Dialect>() {
+fn endpoints_on_separate_stream_follow_a_changed_cluster<V: Dialect>() {
     let mut now = Instant::now();
     let all = |a| set([cluster("a", a), endpoints("a", 1), cluster("b", 1), endpoints("b", 1)]);
     let mut stream = stream::<V>(Endpoint, all(1), now);
@@ -63,7 +63,7 @@ fn endpoints_follow_a_changed_cluster_on_a_stream_of_their_own<V: Dialect>() {
 }
 
 /// Rule 1: also where the cluster is by now what it was. Envoy may have been told of both changes.
-fn endpoints_follow_a_cluster_that_changed_back_within_the_delay<V: Dialect>() {
+fn endpoints_follow_cluster_change_reverted_within_the_delay<V: Dialect>() {
     let mut now = Instant::now();
     let all = |a| set([cluster("a", a), endpoints("a", 1)]);
     let mut stream = stream::<V>(Endpoint, all(1), now);
@@ -73,7 +73,7 @@ fn endpoints_follow_a_cluster_that_changed_back_within_the_delay<V: Dialect>() {
 }
 
 /// R51, as far as it goes.
-fn endpoints_alone_do_not_wait<V: Dialect>() {
+fn endpoints_only_change_is_pushed_without_delay<V: Dialect>() {
     let mut now = Instant::now();
     let all = |content| set([cluster("a", 1), endpoints("a", content)]);
     let mut stream = stream::<V>(Endpoint, all(1), now);
@@ -83,7 +83,7 @@ fn endpoints_alone_do_not_wait<V: Dialect>() {
 }
 
 /// R54, as far as it goes.
-fn routes_give_new_clusters_a_moment<V: Dialect>() {
+fn route_change_with_a_new_cluster_is_delayed<V: Dialect>() {
     let mut now = Instant::now();
     let mut stream = stream::<V>(Route, set([route("a", 1)]), now);
     let with_cluster = set([cluster("c", 1), route("a", 2)]);
@@ -92,7 +92,7 @@ fn routes_give_new_clusters_a_moment<V: Dialect>() {
 }
 
 /// R53, as far as it goes.
-fn clusters_go_a_moment_later<V: Dialect>() {
+fn cluster_removal_on_separate_stream_is_delayed<V: Dialect>() {
     let mut now = Instant::now();
     let mut stream = stream::<V>(Cluster, set([cluster("a", 1), cluster("b", 1)]), now);
     now += REMOVAL_GRACE;

@@ -8,24 +8,24 @@ use super::dialect::Dialect;
 use crate::test_resources::{cluster, endpoints, listener, resource, set};
 
 in_both_variants! {
-    every_first_request_of_a_type_is_answered_even_by_nothing,
-    first_requests_are_answered_when_there_is_a_set,
-    a_name_that_is_not_there_is_remembered_and_pushed_when_it_appears,
-    a_dropped_name_is_updated_no_more_and_dropping_it_is_not_answered,
-    a_name_dropped_while_a_push_is_under_way_is_neither_counted_nor_tried_again,
-    a_name_that_is_dropped_and_wanted_again_is_sent_again,
-    a_first_request_without_names_or_with_a_star_asks_for_all_clusters_or_listeners,
-    a_star_and_a_name_are_a_union,
-    there_is_no_wildcard_for_secrets_endpoints_and_routes,
-    a_later_request_without_names_is_no_wildcard,
-    a_wildcard_added_to_names_brings_the_rest,
-    a_dropped_wildcard_leaves_the_names,
-    a_name_dropped_together_with_the_wildcard_is_not_answered,
-    names_are_compared_byte_by_byte,
+    first_request_of_each_type_gets_a_response_even_if_empty,
+    first_requests_are_answered_once_a_set_is_published,
+    missing_resource_is_pushed_when_it_appears,
+    unsubscribe_stops_updates_and_gets_no_response,
+    unsubscribe_during_a_push_excludes_name_from_ack_and_nack,
+    resubscribed_name_is_sent_again,
+    first_request_empty_or_star_subscribes_to_wildcard,
+    wildcard_and_name_subscribe_to_their_union,
+    secrets_endpoints_and_routes_have_no_wildcard,
+    later_empty_request_is_not_a_wildcard,
+    wildcard_after_names_sends_only_the_remaining_resources,
+    unsubscribed_wildcard_keeps_explicit_names,
+    name_unsubscribed_with_wildcard_gets_no_response,
+    resource_names_are_compared_byte_by_byte,
 }
 
 /// Rule 3.
-fn every_first_request_of_a_type_is_answered_even_by_nothing<V: Dialect>() {
+fn first_request_of_each_type_gets_a_response_even_if_empty<V: Dialect>() {
     let mut client = Client::<V>::new();
     client.give(&ResourceSet::default());
     client.subscribe_to(&ResourceSet::default());
@@ -35,7 +35,7 @@ fn every_first_request_of_a_type_is_answered_even_by_nothing<V: Dialect>() {
 }
 
 /// Rule 3, R24: what is asked for before it is known what the client is to have.
-fn first_requests_are_answered_when_there_is_a_set<V: Dialect>() {
+fn first_requests_are_answered_once_a_set_is_published<V: Dialect>() {
     let mut client = Client::<V>::new();
     let set = set([cluster("a", 1), endpoints("a", 1)]);
     client.subscribe_to(&set);
@@ -45,7 +45,7 @@ fn first_requests_are_answered_when_there_is_a_set<V: Dialect>() {
 }
 
 /// R36, R37: delta can say that it is not there.
-fn a_name_that_is_not_there_is_remembered_and_pushed_when_it_appears<V: Dialect>() {
+fn missing_resource_is_pushed_when_it_appears<V: Dialect>() {
     for of in ResourceType::ALL {
         let mut client = Client::<V>::new();
         client.give(&ResourceSet::default());
@@ -74,7 +74,7 @@ fn a_name_that_is_not_there_is_remembered_and_pushed_when_it_appears<V: Dialect>
 }
 
 /// R25, R29, R38.
-fn a_dropped_name_is_updated_no_more_and_dropping_it_is_not_answered<V: Dialect>() {
+fn unsubscribe_stops_updates_and_gets_no_response<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([endpoints("a", 1)]));
     client.drops(Endpoint, &["a", "never wanted"]);
     assert!(!client.stream.acked(Endpoint).contains_key("a"));
@@ -84,7 +84,7 @@ fn a_dropped_name_is_updated_no_more_and_dropping_it_is_not_answered<V: Dialect>
 }
 
 /// R38: also where a push of it is under way.
-fn a_name_dropped_while_a_push_is_under_way_is_neither_counted_nor_tried_again<V: Dialect>() {
+fn unsubscribe_during_a_push_excludes_name_from_ack_and_nack<V: Dialect>() {
     for is_refused in [false, true] {
         let mut client = Client::<V>::settled(&set([endpoints("a", 1), endpoints("b", 1)]));
         client.give(&set([endpoints("a", 2), endpoints("b", 2)]));
@@ -102,7 +102,7 @@ fn a_name_dropped_while_a_push_is_under_way_is_neither_counted_nor_tried_again<V
 }
 
 /// R13, R26, R27: also where it was dropped and wanted again while a push was under way.
-fn a_name_that_is_dropped_and_wanted_again_is_sent_again<V: Dialect>() {
+fn resubscribed_name_is_sent_again<V: Dialect>() {
     for of in [Endpoint, Secret, Route] {
         let all = |b| set([resource(of, "a", 1), resource(of, "b", b)]);
         let mut client = Client::<V>::settled(&all(1));
@@ -122,7 +122,7 @@ fn a_name_that_is_dropped_and_wanted_again_is_sent_again<V: Dialect>() {
 }
 
 /// R31.
-fn a_first_request_without_names_or_with_a_star_asks_for_all_clusters_or_listeners<V: Dialect>() {
+fn first_request_empty_or_star_subscribes_to_wildcard<V: Dialect>() {
     let all = set([cluster("a", 1), cluster("b", 1), listener("l", 1), listener("m", 1)]);
     for (of, seen) in [(Cluster, "CDS +a +b"), (Listener, "LDS +l +m")] {
         for names in [&[][..], &["*"]] {
@@ -137,7 +137,7 @@ fn a_first_request_without_names_or_with_a_star_asks_for_all_clusters_or_listene
 }
 
 /// R33.
-fn a_star_and_a_name_are_a_union<V: Dialect>() {
+fn wildcard_and_name_subscribe_to_their_union<V: Dialect>() {
     let all = set([cluster("a", 1), cluster("b", 1), listener("l", 1), listener("m", 1)]);
     for (of, delta, sotw) in
         [(Cluster, "CDS +a +b -x", "CDS +a +b"), (Listener, "LDS +l +m -x", "LDS +l +m")]
@@ -153,7 +153,7 @@ fn a_star_and_a_name_are_a_union<V: Dialect>() {
 }
 
 /// R35: above all never all secrets.
-fn there_is_no_wildcard_for_secrets_endpoints_and_routes<V: Dialect>() {
+fn secrets_endpoints_and_routes_have_no_wildcard<V: Dialect>() {
     let all = |content| set([Secret, Endpoint, Route].map(|of| resource(of, "a", content)));
     for (of, words) in [(Secret, "SDS"), (Endpoint, "EDS"), (Route, "RDS")] {
         let mut client = Client::<V>::new();
@@ -174,7 +174,7 @@ fn there_is_no_wildcard_for_secrets_endpoints_and_routes<V: Dialect>() {
 }
 
 /// R32.
-fn a_later_request_without_names_is_no_wildcard<V: Dialect>() {
+fn later_empty_request_is_not_a_wildcard<V: Dialect>() {
     let both = |content| set([cluster("a", content), cluster("b", content)]);
     let mut client = Client::<V>::new();
     client.give(&both(1));
@@ -190,7 +190,7 @@ fn a_later_request_without_names_is_no_wildcard<V: Dialect>() {
 }
 
 /// R33: "on demand" first, then all: what the client has already is not sent again.
-fn a_wildcard_added_to_names_brings_the_rest<V: Dialect>() {
+fn wildcard_after_names_sends_only_the_remaining_resources<V: Dialect>() {
     let mut client = Client::<V>::new();
     client.give(&set([cluster("a", 1), cluster("b", 1)]));
     client.wants(Cluster, &["a"]);
@@ -200,7 +200,7 @@ fn a_wildcard_added_to_names_brings_the_rest<V: Dialect>() {
 }
 
 /// R33.
-fn a_dropped_wildcard_leaves_the_names<V: Dialect>() {
+fn unsubscribed_wildcard_keeps_explicit_names<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1), cluster("b", 1)]));
     client.wants(Cluster, &["a"]);
     client.take(Cluster);
@@ -220,7 +220,7 @@ fn a_dropped_wildcard_leaves_the_names<V: Dialect>() {
 }
 
 /// R30 is about a wildcard that stays.
-fn a_name_dropped_together_with_the_wildcard_is_not_answered<V: Dialect>() {
+fn name_unsubscribed_with_wildcard_gets_no_response<V: Dialect>() {
     for order in [["a", "*"], ["*", "a"]] {
         let mut client = Client::<V>::settled(&set([cluster("a", 1)]));
         client.wants(Cluster, &["a"]);
@@ -232,7 +232,7 @@ fn a_name_dropped_together_with_the_wildcard_is_not_answered<V: Dialect>() {
 }
 
 /// R40: also those that look like names of another kind.
-fn names_are_compared_byte_by_byte<V: Dialect>() {
+fn resource_names_are_compared_byte_by_byte<V: Dialect>() {
     let (name, turned) = ("xdstp://a/b?x=1&y=2", "xdstp://a/b?y=2&x=1");
     let mut client = Client::<V>::new();
     client.give(&set([endpoints(name, 1), endpoints("a", 1)]));

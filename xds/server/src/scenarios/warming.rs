@@ -16,11 +16,11 @@ use crate::stream::REMOVAL_GRACE;
 use crate::test_resources::Contents;
 
 in_both_variants! {
-    a_client_that_warms_its_clusters_never_waits,
+    cluster_warming_never_deadlocks_client_and_server,
 }
 
 /// Rule 1, rule 10, R64.
-fn a_client_that_warms_its_clusters_never_waits<V: Dialect>() {
+fn cluster_warming_never_deadlocks_client_and_server<V: Dialect>() {
     proptest!(|(steps in vec(step(), 1..80))| {
         let mut envoy = Envoy::<V>::default_connected();
         for step in &steps {

@@ -46,7 +46,7 @@ fn canonical<M: Message + Name>(message: &M) -> Vec<u8> {
 }
 
 #[test]
-fn a_message_with_maps_in_maps_in_anys_has_one_encoding() {
+fn nested_maps_and_anys_have_one_canonical_encoding() {
     let plain: BTreeSet<_> = (0..50).map(|_| route(8).encode_to_vec()).collect();
     assert!(plain.len() > 1, "the maps were in one order anyway: the test shows nothing");
     let canonical: BTreeSet<_> = (0..50).map(|_| canonical(&route(8))).collect();
@@ -54,13 +54,13 @@ fn a_message_with_maps_in_maps_in_anys_has_one_encoding() {
 }
 
 #[test]
-fn canonical_bytes_mean_the_same_message() {
+fn canonical_bytes_decode_to_the_same_message() {
     assert_eq!(RouteConfiguration::decode(&*canonical(&route(1))).unwrap(), route(1));
     assert_eq!(Rbac::decode(&*canonical(&rbac(8))).unwrap(), rbac(8));
 }
 
 #[test]
-fn entries_stand_in_the_order_of_their_keys() {
+fn map_entries_are_sorted_by_key() {
     let bytes = canonical(&rbac(3));
     let at = |name: &str| bytes.windows(name.len()).position(|w| w == name.as_bytes()).unwrap();
     assert!(at("default/target-0") < at("default/target-1"));
@@ -68,7 +68,7 @@ fn entries_stand_in_the_order_of_their_keys() {
 }
 
 #[test]
-fn bytes_that_are_no_message_are_refused_not_followed() {
+fn malformed_bytes_are_rejected() {
     for bytes in [&[0x0a, 0xff][..], &[0xff; 12], &[0x12, 0x02, 0x0a, 0x09], &[0x0b]] {
         assert!(
             canonicalize("envoy.config.rbac.v3.RBAC", &mut bytes.to_vec()).is_err(),
@@ -179,7 +179,7 @@ const ANYS: [&str; 5] = [
 
 proptest! {
     #[test]
-    fn what_is_passed_over_has_nothing_to_put_in_order(mut chance in Just(()).prop_perturb(|(), chance| chance)) {
+    fn canonical_form_equals_descriptor_based_form(mut chance in Just(()).prop_perturb(|(), chance| chance)) {
         for name in [
             "envoy.config.route.v3.RouteConfiguration",
             "envoy.config.listener.v3.Listener",
@@ -197,7 +197,7 @@ proptest! {
 }
 
 #[test]
-fn few_messages_lead_to_a_map_or_an_any() {
+fn plan_exists_only_for_messages_with_maps_or_anys() {
     assert!(plan_of("envoy.config.core.v3.SocketAddress").is_none());
     assert!(plan_of("envoy.config.core.v3.CidrRange").is_none());
     let Some(Plan::Message(rbac)) = plan_of("envoy.config.rbac.v3.RBAC") else { panic!("no plan") };

@@ -18,7 +18,7 @@ fn rewritten(text: &str) -> Option<String> {
 }
 
 #[test]
-fn what_would_match_the_query_is_written_otherwise() {
+fn regex_that_could_match_the_query_is_rewritten() {
     for (text, expected) in [
         ("/books/[0-9]+", "/books/[0-9]+"),
         ("/books/.*", "/books/[^?]*"),
@@ -35,7 +35,7 @@ fn what_would_match_the_query_is_written_otherwise() {
 }
 
 #[test]
-fn what_envoy_would_refuse_or_take_otherwise_is_not_written() {
+fn rewrite_that_envoy_rejects_or_reads_differently_is_omitted() {
     assert_eq!(rewritten(r"/a$\b"), None);
     let large = "/[^/]{1,300}";
     assert!(size::estimate(&parse(large), Around::Path) <= size::MOST);
@@ -155,7 +155,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn a_path_with_a_query_is_a_match_exactly_if_the_path_is(
+    fn rewritten_regex_matches_with_query_iff_the_path_matches(
         text in expression(),
         path in "/[aAbB7_./-]{0,5}",
         query in "(\\?[aAbB7_?/-]{0,5})?",

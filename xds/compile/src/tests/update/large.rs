@@ -33,7 +33,7 @@ fn make(teams: usize, before: &[Edit], edit: Edit) -> (u64, u64, usize) {
 }
 
 #[test]
-fn one_edit_encodes_what_it_touches_however_large_the_policy_is() {
+fn edit_cost_is_independent_of_policy_size() {
     // By both clients that may call the server: a table of routes each, the upstream's of one of them, and
     // the clusters that are new to them; by the server, its inbound routes.
     let expected = [
@@ -74,7 +74,7 @@ fn one_edit_encodes_what_it_touches_however_large_the_policy_is() {
 
 /// One edit by itself for each reason why something may be another.
 #[test]
-fn whatever_one_edit_touches_is_as_from_nothing() {
+fn incremental_compile_equals_full_compile() {
     let edits: [(&[Edit], Edit); _] = [
         (&[], Edit::Rule),
         (&[], Edit::NoTarget),

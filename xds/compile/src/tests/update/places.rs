@@ -13,7 +13,7 @@ use super::{by_id, follow, is_nobody};
 use crate::{Changes, Compiler};
 
 #[test]
-fn where_places_matter_one_endpoints_change_encodes_one_resource_for_each_of_them() {
+fn endpoint_change_encodes_one_resource_per_caller_locality() {
     for callers in [3, 30, 300] {
         let moment = |participates| {
             Shape::fleet(callers, participates).with_places().inputs(Order::default())
@@ -49,7 +49,7 @@ fn where_places_matter_one_endpoints_change_encodes_one_resource_for_each_of_the
 }
 
 #[test]
-fn places_in_which_nobody_is_any_more_are_forgotten() {
+fn localities_without_callers_are_forgotten() {
     let moment =
         |participates| Shape::fleet(6, participates).with_places().inputs(Order::default());
     let (inputs, proxies) = moment(false);
@@ -86,7 +86,7 @@ fn places_in_which_nobody_is_any_more_are_forgotten() {
 }
 
 #[test]
-fn another_order_of_places_reaches_those_whom_it_is_about() {
+fn locality_order_change_reaches_only_affected_localities() {
     let server: ServiceName = "n0/s0".parse().unwrap();
     let moment = |percent| {
         let (mut inputs, proxies) = Shape::fleet(6, true).inputs(Order::default());

@@ -7,7 +7,7 @@ const MESSAGE: &[u8] = b"\0\0\0\0\x07\x0a\x05\x0a\x03\x0a\x01c";
 
 // A81.
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_tells_nothing_ends_and_its_connection_with_it() {
+async fn silent_access_log_stream_ends_with_its_connection() {
     let (_peer, io) = connection();
     let (mut requests, end) = speak(io).await;
     let request = http::Request::post(

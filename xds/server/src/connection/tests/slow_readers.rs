@@ -112,7 +112,7 @@ impl Client {
 
 // A44: as long as it reads, it comes to have all; and nobody waits for it.
 #[tokio::test(start_paused = true)]
-async fn who_reads_a_kilobyte_a_second_comes_to_have_a_megabyte() {
+async fn slow_reader_receives_all_without_delaying_others() {
     let hub = Arc::new(Hub::default());
     let mut slow = Client::open(&hub, "s", 1024).await;
     let mut other = Client::open(&hub, "o", 1 << 16).await;
@@ -140,7 +140,7 @@ async fn who_reads_a_kilobyte_a_second_comes_to_have_a_megabyte() {
 
 // A43, A44: what waits for one who does not keep up is bounded, and it is cut off.
 #[tokio::test(start_paused = true)]
-async fn who_reads_too_slowly_for_what_changes_is_cut_off_and_little_is_held_for_it() {
+async fn too_slow_reader_is_disconnected_with_bounded_buffering() {
     for (window, reads) in [(0, false), (1024, true)] {
         let hub = Arc::new(Hub::default());
         let mut slow = Client::open(&hub, "s", window).await;

@@ -37,7 +37,7 @@ async fn one_that_does_not_read(io: DuplexStream) -> SendRequest<bytes::Bytes> {
 
 // A43: as many answers as it has streams would be held.
 #[tokio::test(start_paused = true)]
-async fn there_is_one_answer_for_a_client_until_its_last_byte_has_left() {
+async fn second_status_request_fails_until_first_answer_is_sent() {
     let hub = Arc::new(Hub::default());
     let (_peer, io) = connection_to(&hub, Limits::default());
     let mut requests = one_that_does_not_read(io).await;
@@ -66,7 +66,7 @@ async fn there_is_one_answer_for_a_client_until_its_last_byte_has_left() {
 
 // A43: neither do they fill a queue.
 #[tokio::test(start_paused = true)]
-async fn a_stream_whose_answer_is_not_read_ends_before_there_is_another() {
+async fn status_stream_with_unread_answer_is_closed() {
     let hub = Arc::new(Hub::default());
     let (_peer, io) = connection_to(&hub, Limits::default());
     let mut requests = one_that_does_not_read(io).await;
@@ -78,7 +78,7 @@ async fn a_stream_whose_answer_is_not_read_ends_before_there_is_another() {
 
 // Invariant 10: one who has others encode much has nobody wait, also where there is one thread for all.
 #[test]
-fn others_are_served_while_an_answer_is_made() {
+fn other_requests_are_served_while_a_status_is_built() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
     let hub = Arc::new(Hub::default());
@@ -126,7 +126,7 @@ impl Admission for Door {
 
 // A12.
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_waits_ends_with_its_connection_when_its_client_is_shut_out() {
+async fn idle_status_stream_ends_when_its_client_is_revoked() {
     let (hub, door) = (Arc::new(Hub::default()), Arc::new(Door::default()));
     let (_peer, io) = connection_by(&hub, Limits::default(), Arc::clone(&door) as _);
     let (mut requests, end) = speak(io).await;

@@ -10,7 +10,7 @@ use crate::test_resources::{cluster, endpoints, listener, secret, set};
 
 /// R16.
 #[test]
-fn an_ack_tells_what_the_client_has_and_has_no_more() {
+fn ack_updates_the_acked_versions_and_removals() {
     let mut client = Client::settled(&set([secret("s", 1), secret("t", 1)]));
     client.give(&set([secret("s", 2)]));
     assert_eq!(client.stream.acked(Secret).get("s"), Some(secret("s", 1).version()));
@@ -27,7 +27,7 @@ fn an_ack_tells_what_the_client_has_and_has_no_more() {
 
 /// Rule 5, R16: two pushes are without an answer when the first is late; each may be refused.
 #[test]
-fn a_late_refusal_of_several_does_not_stall_on_what_is_refused_meanwhile() {
+fn late_bisection_is_not_stalled_by_nack_of_a_later_push() {
     let mut client = Client::settled(&ResourceSet::default());
     client.give(&set([cluster("a", 1), cluster("b", 1)]));
     client.pass(ACK_DEADLINE);
@@ -43,7 +43,7 @@ fn a_late_refusal_of_several_does_not_stall_on_what_is_refused_meanwhile() {
 
 /// Rule 5: that something is not there is told again after a refusal, unless it has come meanwhile.
 #[test]
-fn what_has_come_since_a_late_refusal_is_not_sent_again() {
+fn late_nack_repeats_only_removals_that_still_hold() {
     let mut client = Client::settled(&set([secret("s", 1)]));
     client.give(&set([secret("s", 1), secret("t", 1)]));
     client.wants(Secret, &["t", "u", "v"]);
@@ -58,7 +58,7 @@ fn what_has_come_since_a_late_refusal_is_not_sent_again() {
 
 /// Rule 6: what is dropped is not there, also where it was taken of a push from before.
 #[test]
-fn what_is_taken_late_is_dropped_with_the_wildcard() {
+fn unsubscribed_wildcard_drops_late_acked_resources() {
     let mut client = Client::settled(&ResourceSet::default());
     client.give(&set([cluster("a", 1)]));
     client.change(Cluster, &["*"], &["*"]);
@@ -71,7 +71,7 @@ fn what_is_taken_late_is_dropped_with_the_wildcard() {
 
 /// Rule 5: what was tried by then is not tried once more for another push that was refused.
 #[test]
-fn what_is_in_a_later_push_is_not_tried_for_an_older_one_that_is_refused() {
+fn late_nack_does_not_bisect_resources_of_a_later_push() {
     let mut client = Client::settled(&ResourceSet::default());
     client.give(&set([cluster("a", 1), cluster("b", 1)]));
     client.pass(ACK_DEADLINE);
@@ -94,7 +94,7 @@ fn what_is_in_a_later_push_is_not_tried_for_an_older_one_that_is_refused() {
 /// Rule 5: of a push that is refused the client may take a part, also where it has dropped all of it and
 /// wants it again meanwhile.
 #[test]
-fn what_was_taken_of_a_refused_push_goes_though_it_was_dropped_meanwhile() {
+fn partially_applied_push_is_removed_after_resubscription() {
     let mut client = Client::settled(&ResourceSet::default());
     client.give(&set([listener("a", 1), listener("b", 1)]));
     client.change(Listener, &["*"], &["*"]);
@@ -107,7 +107,7 @@ fn what_was_taken_of_a_refused_push_goes_though_it_was_dropped_meanwhile() {
 
 /// Rule 10: more pushes than are remembered, and then all of them are answered.
 #[test]
-fn what_was_in_a_push_that_is_forgotten_is_sent_again_when_the_client_answers() {
+fn forgotten_pushes_converge_after_late_acks() {
     let mut client = Client::settled(&set([cluster("a", 1)]));
     client.give(&set([cluster("a", 1), cluster("b", 1)]));
     for content in 2..14 {
@@ -121,7 +121,7 @@ fn what_was_in_a_push_that_is_forgotten_is_sent_again_when_the_client_answers() 
 
 /// Rule 5.
 #[test]
-fn names_in_doubt_that_change_or_go_meanwhile_are_sent_as_they_are_now() {
+fn bisection_sends_changed_and_removed_resources_as_current() {
     let mut client = Client::settled(&ResourceSet::default());
     client.give(&set([cluster("a", 1), cluster("b", 1), cluster("c", 1)]));
     client.give(&set([cluster("b", 2), cluster("c", 1)]));
@@ -138,7 +138,7 @@ fn names_in_doubt_that_change_or_go_meanwhile_are_sent_as_they_are_now() {
 
 /// Rule 5: of a refused push nothing may be taken, also not that something is gone.
 #[test]
-fn what_is_gone_is_told_again_after_a_push_that_was_refused() {
+fn removal_is_resent_after_nack_of_its_push() {
     let mut client = Client::settled(&set([cluster("a", 1)]));
     client.give(&set([cluster("a", 1), cluster("b", 1)]));
     client.give(&set([cluster("bad", 1), cluster("b", 1)]));
@@ -152,7 +152,7 @@ fn what_is_gone_is_told_again_after_a_push_that_was_refused() {
 
 /// R19, R27: silence would let it wait for 15 s.
 #[test]
-fn a_refused_resource_that_the_client_asks_for_is_told_as_removed() {
+fn requested_nacked_resource_is_reported_as_removed() {
     let mut client = Client::settled(&set([endpoints("a", 1)]));
     client.give(&set([endpoints("a", 2)]));
     client.refuse(Endpoint, "no");

@@ -12,7 +12,7 @@ use crate::test_resources::{cluster, endpoints, large_cluster, listener, secret,
 
 /// R43.
 #[test]
-fn a_large_response_is_split_and_the_rest_follows_the_ack() {
+fn large_response_is_split_and_continued_after_ack() {
     let mut all = set([listener("l", 1)]);
     for name in ["a", "b", "c", "d", "e"] {
         all.insert(large_cluster(name, 1, 100 * 1024));
@@ -33,7 +33,7 @@ fn a_large_response_is_split_and_the_rest_follows_the_ack() {
 
 /// R7.
 #[test]
-fn an_unknown_type_is_answered_once_and_the_stream_lives() {
+fn unknown_type_is_answered_once_and_stream_stays_open() {
     let mut client = Client::settled(&set([cluster("a", 1)]));
     let unknown = |names: &[&str]| DeltaRequest {
         type_url: "type.googleapis.com/envoy.config.route.v3.VirtualHost".to_owned(),
@@ -49,7 +49,7 @@ fn an_unknown_type_is_answered_once_and_the_stream_lives() {
 
 /// R7.
 #[test]
-fn an_unknown_type_is_answered_by_nothing_where_it_names_nothing() {
+fn unknown_type_without_names_gets_an_empty_response() {
     let mut client = Client::settled(&ResourceSet::default());
     client.request(&DeltaRequest { type_url: "x".to_owned(), ..DeltaRequest::default() });
     assert_eq!(client.saw(), ["unknown"]);
@@ -57,7 +57,7 @@ fn an_unknown_type_is_answered_by_nothing_where_it_names_nothing() {
 
 /// A30.
 #[test]
-fn a_client_that_brings_along_too_many_names_is_dropped() {
+fn stream_with_too_many_initial_versions_is_closed() {
     let mut client = Client::new();
     let version = |n: usize| (format!("{n}{}", "x".repeat(1 << 20)), String::new());
     let initial_versions = Arc::new((0..15).map(version).collect());
@@ -70,7 +70,7 @@ fn a_client_that_brings_along_too_many_names_is_dropped() {
 
 /// A26: also where nothing is sent but names.
 #[test]
-fn removals_and_names_that_are_not_there_are_split_as_well() {
+fn large_removal_and_missing_name_responses_are_split() {
     let name = |n: usize| format!("{n}{}", "x".repeat(100 * 1024));
     let names: Vec<_> = (0..5).map(name).collect();
     let mut client = Client::settled(&ResourceSet::default());
@@ -92,7 +92,7 @@ fn removals_and_names_that_are_not_there_are_split_as_well() {
 
 /// A26: names of a type that we do not serve are answered like others, and count like others.
 #[test]
-fn names_of_an_unknown_type_are_split_and_bounded() {
+fn unknown_type_names_are_split_and_limited() {
     let mut client = Client::settled(&ResourceSet::default());
     let name = |n: usize| format!("{n}{}", "x".repeat(100 * 1024));
     let names: Vec<_> = (0..5).map(name).collect();
@@ -112,7 +112,7 @@ fn names_of_an_unknown_type_are_split_and_bounded() {
 
 /// What a stream knows of its client is what others are to have as well: it is held with that.
 #[test]
-fn a_settled_stream_holds_nothing_by_itself() {
+fn settled_stream_holds_no_state_of_its_own() {
     let all = |content| {
         let mut all = set([listener("l", 1), secret("s", 1)]);
         for number in 0..200 {

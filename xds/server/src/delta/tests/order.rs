@@ -9,7 +9,7 @@ use crate::test_resources::{cluster, endpoints, listener, listener_of, route, se
 
 /// R47, R53, rule 4.
 #[test]
-fn removals_come_last_and_one_type_after_the_other() {
+fn removals_are_sent_last_in_reverse_dependency_order() {
     let old = set([
         secret("s", 1),
         cluster("a", 1),
@@ -39,7 +39,7 @@ fn removals_come_last_and_one_type_after_the_other() {
 /// Rule 2: the client took a cluster of a push from before it dropped the wildcard and asked for it again.
 /// The server does not know whether it still has that cluster, which is to go and comes back.
 #[test]
-fn endpoints_wait_for_a_cluster_that_was_perhaps_dropped() {
+fn endpoints_wait_for_cluster_of_uncertain_version() {
     let mut client = Client::settled(&ResourceSet::default());
     client.wants(Endpoint, &["a"]);
     client.take_all();

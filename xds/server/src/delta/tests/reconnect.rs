@@ -13,7 +13,7 @@ use crate::test_resources::{cluster, endpoints, listener, route, secret, set};
 
 /// R53, R57: the first request is about clusters, those about listeners and routes come after it.
 #[test]
-fn nothing_is_removed_before_the_client_has_asked_for_all_its_types() {
+fn removals_wait_until_client_requested_all_its_types() {
     let all = |r| [secret("s", 1), cluster("a", 1), endpoints("a", 1), route("r", r)];
     let mut old = set(all(1));
     old.insert(cluster("b", 1));
@@ -33,7 +33,7 @@ fn nothing_is_removed_before_the_client_has_asked_for_all_its_types() {
 
 /// Rule 7: versions that cannot be ours.
 #[test]
-fn a_version_that_we_never_gave_is_an_old_one() {
+fn unknown_initial_version_counts_as_outdated() {
     let mut client = Client::new();
     client.give(&set([cluster("a", 1)]));
     let mut request = subscribe(Cluster, &[]);
@@ -50,7 +50,7 @@ fn a_version_that_we_never_gave_is_an_old_one() {
 
 /// R29, R38: before it is known what it is to have.
 #[test]
-fn what_a_client_has_brought_and_dropped_it_has_no_more() {
+fn unsubscribed_initial_versions_are_discarded() {
     let mut client = Client::new();
     let versions = set([endpoints("a", 1), endpoints("b", 1), endpoints("c", 1)]);
     let mut first = subscribe(Endpoint, &["a", "b", "c"]);
@@ -71,7 +71,7 @@ fn what_a_client_has_brought_and_dropped_it_has_no_more() {
 
 /// R33, R34: before it is known what it is to have.
 #[test]
-fn what_a_client_has_brought_by_a_wildcard_that_it_drops_it_has_no_more() {
+fn unsubscribed_wildcard_discards_its_initial_versions() {
     let mut client = Client::new();
     let all = set([cluster("a", 1), cluster("b", 1)]);
     let mut first = subscribe(Cluster, &["*", "b"]);
@@ -88,7 +88,7 @@ fn what_a_client_has_brought_by_a_wildcard_that_it_drops_it_has_no_more() {
 
 /// R24, R27, R37: beside what it has, a client may ask for what it has not.
 #[test]
-fn a_name_without_a_version_is_answered() {
+fn name_without_initial_version_gets_a_response() {
     let mut client = Client::settled(&set([endpoints("a", 1)]));
     client.reconnect();
     client.give(&set([endpoints("a", 1), endpoints("b", 1)]));
@@ -98,7 +98,7 @@ fn a_name_without_a_version_is_answered() {
 
 /// R38.
 #[test]
-fn versions_of_what_the_client_does_not_ask_for_count_for_nothing() {
+fn initial_versions_of_unsubscribed_names_are_ignored() {
     let mut client = Client::settled(&set([endpoints("a", 1)]));
     client.reconnect();
     client.give(&ResourceSet::default());
@@ -110,7 +110,7 @@ fn versions_of_what_the_client_does_not_ask_for_count_for_nothing() {
 
 /// Invariant 4. It is compared with what the client is to have, and until then nothing can be sent anyway.
 #[test]
-fn what_the_client_says_that_it_has_is_news_as_soon_as_there_is_a_set() {
+fn initial_versions_count_as_acked_once_a_set_is_published() {
     let mut client = Client::settled(&set([cluster("a", 1)]));
     client.reconnect();
     let version = cluster("a", 1).version();
@@ -126,7 +126,7 @@ fn what_the_client_says_that_it_has_is_news_as_soon_as_there_is_a_set() {
 /// Rule 1: a client that lost its stream between a cluster and its endpoints says that it has both, and
 /// warms the cluster.
 #[test]
-fn endpoints_follow_a_cluster_that_was_not_answered_on_the_stream_before() {
+fn endpoints_follow_cluster_left_unacked_by_previous_stream() {
     let all = |a| set([cluster("a", a), endpoints("a", 1), cluster("b", 1), endpoints("b", 1)]);
     let mut client = Client::settled(&all(1));
     client.give(&all(2));

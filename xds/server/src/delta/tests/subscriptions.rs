@@ -10,7 +10,7 @@ use crate::test_resources::{cluster, endpoints, listener_of, secret, set};
 
 /// R27.
 #[test]
-fn a_name_is_answered_again_whenever_it_is_asked_for() {
+fn repeated_subscribe_gets_a_response_each_time() {
     let mut client = Client::settled(&set([cluster("a", 1), endpoints("a", 1)]));
     client.wants(Endpoint, &["a"]);
     assert_eq!(client.saw(), ["EDS +a"]);
@@ -22,7 +22,7 @@ fn a_name_is_answered_again_whenever_it_is_asked_for() {
 
 /// R28.
 #[test]
-fn a_name_dropped_and_wanted_in_one_message_is_answered() {
+fn name_unsubscribed_and_subscribed_at_once_gets_a_response() {
     let mut client = Client::settled(&set([endpoints("a", 1), endpoints("b", 1)]));
     client.request(&DeltaRequest {
         unsubscribe: vec!["a".to_owned(), "b".to_owned()],
@@ -36,7 +36,7 @@ fn a_name_dropped_and_wanted_in_one_message_is_answered() {
 
 /// R30, R34.
 #[test]
-fn a_name_dropped_under_a_wildcard_is_answered() {
+fn name_unsubscribed_under_wildcard_gets_a_response() {
     let mut client = Client::settled(&set([cluster("a", 1), cluster("b", 1)]));
     client.drops(Cluster, &["b"]);
     assert!(client.saw().is_empty(), "it was never wanted by name, and the wildcard stays");
@@ -49,7 +49,7 @@ fn a_name_dropped_under_a_wildcard_is_answered() {
 
 /// R28.
 #[test]
-fn a_wildcard_dropped_and_wanted_in_one_message_is_answered() {
+fn wildcard_unsubscribed_and_subscribed_at_once_is_answered() {
     let mut client = Client::settled(&set([cluster("a", 1)]));
     let unsubscribe = vec!["*".to_owned()];
     client.request(&DeltaRequest { unsubscribe, ..subscribe(Cluster, &["*"]) });
@@ -58,7 +58,7 @@ fn a_wildcard_dropped_and_wanted_in_one_message_is_answered() {
 
 /// R28, R47: the push and the request have crossed.
 #[test]
-fn what_was_under_way_when_a_wildcard_was_renewed_is_removed_when_it_has_gone() {
+fn resource_gone_during_wildcard_resubscription_is_removed() {
     let mut client = Client::new();
     client.give(&set([cluster("a", 1)]));
     client.wants(Cluster, &["*"]);
@@ -72,7 +72,7 @@ fn what_was_under_way_when_a_wildcard_was_renewed_is_removed_when_it_has_gone() 
 
 /// The same where it goes only after the client has taken it, and could not be sent again before.
 #[test]
-fn what_was_under_way_when_a_wildcard_was_renewed_is_removed_when_it_goes_later() {
+fn resource_gone_after_wildcard_resubscription_is_removed() {
     let mut client = Client::new();
     client.give(&set([cluster("a", 1), listener_of("d", 1, &["a"])]));
     client.wants(Listener, &[]);
@@ -96,7 +96,7 @@ fn what_was_under_way_when_a_wildcard_was_renewed_is_removed_when_it_goes_later(
 
 /// R18.
 #[test]
-fn one_message_may_answer_and_subscribe_and_unsubscribe() {
+fn one_request_may_ack_subscribe_and_unsubscribe() {
     let mut client = Client::settled(&set([secret("s", 1), secret("t", 1)]));
     client.give(&set([secret("s", 2), secret("t", 1), secret("u", 1)]));
     let nonce = client.open.remove(0).nonce;

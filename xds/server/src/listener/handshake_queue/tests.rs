@@ -67,7 +67,7 @@ async fn ipv6_addresses_of_one_network_are_one_source() {
 }
 
 #[tokio::test]
-async fn free_places_go_to_the_source_with_the_fewest() {
+async fn free_slot_goes_to_the_source_with_the_fewest() {
     let mut place = Place::new(2);
     let (first, mut granted, _) = place.speak(2, 1);
     assert_eq!(granted.try_recv(), Ok(()));
@@ -84,7 +84,7 @@ async fn free_places_go_to_the_source_with_the_fewest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn place_kept_for_long_is_given_up_when_others_wait() {
+async fn slow_handshake_loses_its_slot_when_others_wait() {
     let mut place = Place::new(1);
     let (_, mut first, _) = place.speak(2, 1);
     assert_eq!(first.try_recv(), Ok(()));
@@ -98,7 +98,7 @@ async fn place_kept_for_long_is_given_up_when_others_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn accepting_pauses_only_in_a_storm_that_makes_progress() {
+async fn accept_pauses_only_while_a_full_queue_makes_progress() {
     let mut place = Place::new(1);
     let mut waiting: Vec<_> = (1..=5).map(|port| place.speak(2, port)).collect();
     let is_stalled = async |place: &Place| {

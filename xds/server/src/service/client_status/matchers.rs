@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_several_matchers_is_enough_and_none_matches_everything() {
+    fn any_matching_matcher_suffices_and_no_matcher_matches_all() {
         use MatchPattern::{Contains, Exact, Prefix, Suffix};
         for (patterns, is_match) in [
             (vec![], true),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matcher_that_is_not_read_is_told_and_not_passed_over() {
+    fn unsupported_matcher_is_rejected_not_ignored() {
         let good = by_id(MatchPattern::Exact("abc".into()));
         let metadata = vec![StructMatcher::default()];
         for bad in [

@@ -73,7 +73,7 @@ mod tests {
     use crate::test_resources::cluster;
 
     #[test]
-    fn each_standing_has_its_words_and_a_refusal_is_always_told() {
+    fn sync_status_maps_to_config_status_and_keeps_nacks() {
         let [wanted, other] = [1, 2].map(|content| cluster("a", content));
         let nack = |of: &Resource| Nack {
             version: of.version(),

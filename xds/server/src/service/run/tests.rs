@@ -121,7 +121,7 @@ fn ask(of: ResourceType, subscribe: &[String]) -> DeltaDiscoveryRequest {
 
 // Envoy asks for each secret by itself, others for each cluster's endpoints too; and it takes each push.
 #[tokio::test(start_paused = true)]
-async fn a_start_with_a_thousand_names_of_each_type_one_by_one_is_not_slowed() {
+async fn startup_with_2000_single_name_requests_is_not_delayed() {
     let begin = Instant::now();
     let mut client = Client::open();
     let requests = client.requests.clone();
@@ -153,7 +153,7 @@ async fn a_start_with_a_thousand_names_of_each_type_one_by_one_is_not_slowed() {
 
 // A41.
 #[tokio::test(start_paused = true)]
-async fn who_asks_without_end_is_slowed_and_then_cut() {
+async fn endless_requests_are_delayed_then_stream_is_closed() {
     let begin = Instant::now();
     let mut client = Client::open();
     let requests = client.requests.clone();

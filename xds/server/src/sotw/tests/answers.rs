@@ -11,7 +11,7 @@ use crate::test_resources::{cluster, endpoints, listener, listener_of, route, se
 
 /// R11, R23: the version is that of the content.
 #[test]
-fn an_ack_has_the_version_of_what_the_client_has() {
+fn ack_version_is_the_hash_of_acked_resources() {
     let mut client = Client::settled(&set([secret("s", 1), cluster("a", 1)]));
     assert_eq!(client.versions[&Cluster], Version::of_all(&[cluster("a", 1)]));
     client.give(&set([secret("s", 2), cluster("b", 1)]));
@@ -21,7 +21,7 @@ fn an_ack_has_the_version_of_what_the_client_has() {
 
 /// R10: by the error, and not by the version.
 #[test]
-fn a_nack_is_told_by_its_error_alone() {
+fn request_with_error_is_a_nack_even_with_current_version() {
     let mut client = Client::settled(&set([secret("s", 1)]));
     client.give(&set([secret("s", 2)]));
     let push = client.open.remove(0);
@@ -38,7 +38,7 @@ fn a_nack_is_told_by_its_error_alone() {
 
 /// R13: what a stale request drops is dropped, and what the next one wants is sent.
 #[test]
-fn a_stale_nonce_is_not_answered() {
+fn request_with_stale_nonce_gets_no_response() {
     let mut client = Client::settled(&set([secret("s", 1), secret("t", 1), secret("u", 1)]));
     client.ask(Secret, &["s", "t"]);
     client.give(&set([secret("s", 2), secret("t", 1), secret("u", 1)]));
@@ -57,7 +57,7 @@ fn a_stale_nonce_is_not_answered() {
 
 /// R15, rule 1: Envoy does so when it warms a cluster anew.
 #[test]
-fn a_request_like_the_one_that_took_the_last_push_asks_again() {
+fn repeated_request_resends_endpoints_but_not_listeners() {
     let mut client =
         Client::settled(&set([endpoints("a", 1), endpoints("b", 1), listener("l", 1)]));
     client.ask_again(Endpoint);
@@ -69,7 +69,7 @@ fn a_request_like_the_one_that_took_the_last_push_asks_again() {
 
 /// R15, A33: one that sends each of its ACKs twice does not get a push for each.
 #[test]
-fn who_asks_again_and_again_is_answered_once_for_each_push_of_what_refers_to_it() {
+fn repeated_requests_get_one_response_per_referring_push() {
     let all = |n| {
         set([cluster("a", n), endpoints("a", 1), secret("s", 1), listener("l", n), route("r", 1)])
     };
@@ -96,7 +96,7 @@ fn who_asks_again_and_again_is_answered_once_for_each_push_of_what_refers_to_it(
 
 /// R15: what was asked before the push of clusters came does not count against it.
 #[test]
-fn who_asks_again_while_clusters_are_on_their_way_may_do_so_once_more() {
+fn repeated_request_during_cluster_push_allows_one_more() {
     let all = |n| set([cluster("a", n), endpoints("b", 1)]);
     let mut client = Client::settled(&all(1));
     client.give(&all(2));
@@ -111,7 +111,7 @@ fn who_asks_again_while_clusters_are_on_their_way_may_do_so_once_more() {
 
 /// R15, R19: silence would let a cluster warm for 15 s.
 #[test]
-fn refused_endpoints_that_are_asked_for_come_as_they_were_before() {
+fn requested_nacked_endpoints_are_sent_in_earlier_version() {
     let mut client = Client::settled(&set([endpoints("a", 1), endpoints("b", 1)]));
     client.give(&set([endpoints("a", 2), endpoints("b", 2)]));
     client.refuse(Endpoint, "one is bad");
@@ -131,7 +131,7 @@ fn refused_endpoints_that_are_asked_for_come_as_they_were_before() {
 
 /// R41: what is not in a response is removed, so the version before stands in the place of the refused.
 #[test]
-fn what_is_refused_is_sent_in_the_version_that_is_in_force() {
+fn nacked_cluster_is_sent_in_its_last_acked_version() {
     let mut client = Client::settled(&set([cluster("a", 1), cluster("b", 1)]));
     client.give(&set([cluster("a", 2), cluster("b", 1)]));
     client.refuse(Cluster, "no");
@@ -155,7 +155,7 @@ fn what_is_refused_is_sent_in_the_version_that_is_in_force() {
 /// Rule 10: a late push may have been refused for all we know. Its answer is stale when another has
 /// gone out.
 #[test]
-fn what_was_in_a_push_without_an_answer_comes_again_with_the_next() {
+fn unacked_push_is_repeated_with_the_next_one() {
     let mut client = Client::settled(&set([secret("s", 1), secret("t", 1)]));
     client.give(&set([secret("s", 2), secret("t", 1)]));
     client.pass(ACK_DEADLINE);
@@ -170,7 +170,7 @@ fn what_was_in_a_push_without_an_answer_comes_again_with_the_next() {
 
 /// R19: the client is where it was before it refused, so the refused version is as bad as it was.
 #[test]
-fn what_a_client_had_before_it_refused_lifts_no_refusal() {
+fn ack_of_earlier_version_does_not_lift_a_nack() {
     let mut client = Client::settled(&set([route("r", 1)]));
     client.give(&set([route("r", 2)]));
     client.refuse(Route, "bad");
@@ -188,7 +188,7 @@ fn what_a_client_had_before_it_refused_lifts_no_refusal() {
 
 /// R19: on a new stream the server does not know that the client takes what it has had all the time.
 #[test]
-fn what_is_refused_stays_so_when_the_version_of_before_is_taken_again() {
+fn nack_survives_ack_of_earlier_version_after_reconnect() {
     let (good, bad) = (set([route("r", 1)]), set([route("r", 2)]));
     let mut client = Client::settled(&good);
     client.reconnect();
@@ -205,7 +205,7 @@ fn what_is_refused_stays_so_when_the_version_of_before_is_taken_again() {
 /// R41, R54, R57: the version in force names a cluster that is on its way, and the client may have another
 /// version.
 #[test]
-fn listener_in_doubt_is_neither_sent_nor_left_out_before_its_cluster() {
+fn nacked_listener_is_not_sent_or_omitted_before_its_cluster() {
     let (old, new) = (listener_of("l", 1, &["a"]), listener_of("l", 2, &["a"]));
     let mut client = Client::settled(&set([old.clone()]));
     client.give(&set([new]));

@@ -8,7 +8,7 @@ use crate::test_resources::{large_cluster, large_endpoints};
 
 /// R41, R42.
 #[test]
-fn a_large_response_is_split_where_it_may_be() {
+fn large_response_is_split_for_endpoints_but_not_clusters() {
     let mut all = ResourceSet::default();
     for name in ["a", "b", "c", "d", "e"] {
         all.insert(large_cluster(name, 1, 100 * 1024));
@@ -26,7 +26,7 @@ fn a_large_response_is_split_where_it_may_be() {
 
 /// A26, A27.
 #[test]
-fn a_name_that_is_said_twice_is_one_name() {
+fn duplicate_names_count_once_toward_the_limit() {
     let mut client = Client::settled(&ResourceSet::default());
     let names: Vec<_> = (0..16).map(|n| format!("{n}{}", "x".repeat(1 << 20))).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();

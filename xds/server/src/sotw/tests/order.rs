@@ -9,7 +9,7 @@ use crate::test_resources::{cluster, endpoints, listener, route, set};
 
 /// R53.
 #[test]
-fn a_listener_that_has_gone_goes_at_once_and_a_cluster_last() {
+fn listener_is_removed_at_once_and_cluster_last() {
     let old = set([cluster("a", 1), cluster("b", 1), listener("l", 1), route("r", 1)]);
     let mut client = Client::settled(&old);
     client.give(&set([cluster("b", 2), listener("m", 1), route("r", 2)]));
@@ -23,7 +23,7 @@ fn a_listener_that_has_gone_goes_at_once_and_a_cluster_last() {
 
 /// Rule 3, rule 4: that there are none any more cannot be said, and Envoy would wait for 15 s.
 #[test]
-fn a_cluster_that_is_on_its_way_and_has_gone_gets_the_endpoints_that_it_had() {
+fn removed_cluster_still_in_flight_gets_its_last_endpoints() {
     let mut client = Client::settled(&set([route("r", 1)]));
     client.give(&set([cluster("a", 1), endpoints("a", 1), route("r", 1)]));
     client.give(&set([route("r", 1)]));
@@ -37,7 +37,7 @@ fn a_cluster_that_is_on_its_way_and_has_gone_gets_the_endpoints_that_it_had() {
 /// Rule 2: clusters in doubt are tried one by one, so one that was sent may be left out again. Also
 /// endpoints that are brought again, because nobody has answered, are not told before it is back.
 #[test]
-fn endpoints_wait_for_a_cluster_that_is_left_out_for_a_while() {
+fn endpoints_wait_for_cluster_omitted_during_bisection() {
     let mut client = Client::settled(&ResourceSet::default());
     client.give(&set([cluster("a", 1), endpoints("a", 1), cluster("b", 1), endpoints("b", 1)]));
     client.wants(Endpoint, &["a", "b"]);

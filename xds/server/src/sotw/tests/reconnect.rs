@@ -14,7 +14,7 @@ fn everything() -> ResourceSet {
 
 /// R12, R61: a client that names something, and be it the wildcard, may have dropped something before.
 #[test]
-fn clusters_that_are_asked_for_by_name_are_sent_whatever_the_version() {
+fn explicitly_requested_clusters_are_sent_at_any_version() {
     for names in [&["a", "b"][..], &["*"]] {
         let mut client = Client::new();
         client.give(&everything());
@@ -31,7 +31,7 @@ fn clusters_that_are_asked_for_by_name_are_sent_whatever_the_version() {
 
 /// Rule 7: versions that cannot be ours.
 #[test]
-fn a_client_with_a_version_that_we_never_gave_is_sent_all() {
+fn unknown_version_info_gets_all_resources() {
     let mut client = Client::new();
     client.give(&everything());
     client.request(&SotwRequest {
@@ -45,7 +45,7 @@ fn a_client_with_a_version_that_we_never_gave_is_sent_all() {
 /// R41: to leave out what is refused would remove what the client has in its place, and what that is
 /// a control plane that was restarted does not know.
 #[test]
-fn what_a_client_of_an_unknown_version_refuses_leaves_it_as_it_is() {
+fn nacked_push_on_unknown_version_causes_no_removal() {
     let mut client = Client::settled(&everything());
     client.reconnect_elsewhere();
     let mut bad = everything();
@@ -77,7 +77,7 @@ fn without_a() -> Client {
 
 /// Rule 5, R54: who has refused a push may have let go what was not in it, and names the version of before.
 #[test]
-fn what_was_perhaps_let_go_on_an_earlier_stream_is_waited_for() {
+fn route_waits_for_cluster_possibly_removed_by_partial_nack() {
     let mut client = without_a();
     client.refuse_in_part(Cluster, |one| one == &*cluster("b", 1));
     assert_eq!(client.saw(), ["CDS refused: b (in part)", "CDS +a"]);
@@ -87,7 +87,7 @@ fn what_was_perhaps_let_go_on_an_earlier_stream_is_waited_for() {
 
 /// The same where the stream ended before the refusal was heard.
 #[test]
-fn what_was_perhaps_let_go_and_never_answered_is_waited_for() {
+fn route_waits_for_cluster_possibly_removed_by_unacked_push() {
     let mut client = without_a();
     client.has.clear();
     client.reconnect();
@@ -106,7 +106,7 @@ fn come_back_to_routes(client: &mut Client, set: &ResourceSet) {
 
 /// R12: that a push was taken is told by its version, also where the answer was lost.
 #[test]
-fn a_push_whose_version_a_client_brings_along_it_has() {
+fn push_matching_reported_version_counts_as_acked() {
     let mut client = Client::settled(&set([cluster("a", 1), cluster("b", 1)]));
     let new = set([cluster("a", 2), cluster("b", 1)]);
     client.give(&new);
@@ -122,7 +122,7 @@ fn a_push_whose_version_a_client_brings_along_it_has() {
 
 /// The same where the client has dropped something meanwhile: that its version does not say.
 #[test]
-fn a_push_of_which_something_was_dropped_a_client_has_not() {
+fn reported_version_of_partly_unsubscribed_push_is_not_acked() {
     let mut client = Client::settled(&ResourceSet::default());
     client.ask(Cluster, &["a", "b"]);
     client.give(&set([cluster("a", 1), cluster("b", 1)]));
@@ -142,7 +142,7 @@ fn a_push_of_which_something_was_dropped_a_client_has_not() {
 /// Rule 5, R12: a version that was taken too late is known again by what the client is to have, and what it
 /// refused after that may have taken something of it away.
 #[test]
-fn what_was_perhaps_let_go_after_a_late_answer_is_sent_again() {
+fn cluster_possibly_removed_after_late_ack_is_resent() {
     let mut client = Client::settled(&ResourceSet::default());
     client.give(&set([cluster("a", 1)]));
     client.give(&set([cluster("b", 1)]));

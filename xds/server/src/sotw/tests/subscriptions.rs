@@ -9,7 +9,7 @@ use crate::test_resources::{cluster, endpoints, listener, set};
 
 /// R25, R26: a name that is wanted anew is sent, also where it was sent before.
 #[test]
-fn names_are_all_that_is_wanted_each_time() {
+fn request_names_replace_the_subscription() {
     let mut client = Client::settled(&set([endpoints("a", 1), endpoints("b", 1)]));
     client.ask(Endpoint, &["b"]);
     assert!(client.saw().is_empty(), "what is dropped is not answered");
@@ -27,7 +27,7 @@ fn names_are_all_that_is_wanted_each_time() {
 
 /// R26, R41, R61: the complete state, and only of what is wanted.
 #[test]
-fn clusters_by_name_are_the_complete_state_of_these_names() {
+fn named_clusters_are_sent_as_their_complete_state() {
     let mut client = Client::new();
     client.give(&set([cluster("a", 1), cluster("b", 1), cluster("c", 1)]));
     client.ask(Cluster, &["a"]);
@@ -48,7 +48,7 @@ fn clusters_by_name_are_the_complete_state_of_these_names() {
 
 /// R31, R33: said again it asks for nothing.
 #[test]
-fn a_star_and_names_said_again_are_not_answered() {
+fn repeated_wildcard_and_names_get_no_response() {
     let all = set([cluster("a", 1), cluster("b", 1), listener("l", 1), listener("m", 1)]);
     for (of, seen) in [(Cluster, "CDS +a +b"), (Listener, "LDS +l +m")] {
         for names in [&[][..], &["*"], &["*", "x"]] {
@@ -64,7 +64,7 @@ fn a_star_and_names_said_again_are_not_answered() {
 
 /// R32: also where they asked for all before a name was given.
 #[test]
-fn no_names_ask_for_all_only_until_one_is_given() {
+fn empty_request_is_wildcard_only_until_a_name_is_sent() {
     let both = |content| set([cluster("a", content), cluster("b", content)]);
     let mut client = Client::new();
     client.give(&both(1));
@@ -82,7 +82,7 @@ fn no_names_ask_for_all_only_until_one_is_given() {
 
 /// R33: a star among names, and then not.
 #[test]
-fn names_without_the_star_of_before_are_names() {
+fn omitted_star_ends_the_wildcard_and_keeps_names() {
     let mut client = Client::new();
     client.give(&set([cluster("a", 1), cluster("b", 1)]));
     client.ask(Cluster, &["*", "a"]);
@@ -97,7 +97,7 @@ fn names_without_the_star_of_before_are_names() {
 
 /// R11: of what the client is subscribed to and is sent.
 #[test]
-fn the_version_is_that_of_what_the_client_has() {
+fn response_version_covers_all_subscribed_resources() {
     let mut client = Client::settled(&set([endpoints("a", 1), endpoints("b", 1)]));
     let of_both = |a, b| Version::of_all(&[endpoints("a", a), endpoints("b", b)]);
     assert_eq!(client.versions[&Endpoint], of_both(1, 1));
