@@ -1,7 +1,7 @@
 # What one does with a checkout. `make help` lists it.
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites envoy build demo test test-long test-long-walks test-long-fuzz bench fuzz lint docs deny clean-tools
+.PHONY: help prerequisites envoy build demo test test-long test-long-composition test-long-walks test-long-fuzz bench fuzz lint docs deny clean-tools
 
 target_dir := $(abspath $(or $(CARGO_TARGET_DIR),target))
 DENY_VERSION := 0.20.2
@@ -53,13 +53,18 @@ test: prerequisites ## All tests, also those on real Envoys, etcd and Consul (fe
 	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(target_dir)/debug/xtask" test $(ARGS)
 
 # A part is a goal of its own, named here: test-long-NAME. Each part runs, also after one that failed.
-LONG_PARTS := walks fuzz
+LONG_PARTS := composition walks fuzz
 # Another seed for each commit, unless it is given.
 LONG_SEED ?= $(shell printf '%d' 0x0$$(git rev-parse --short=7 HEAD 2>/dev/null | cut -c1-7))
 
 test-long: prerequisites ## What takes longer, with a seed of its own for each commit; LONG_SECONDS=600 for each fuzz target
 	@echo "make test-long: LONG_SEED=$(LONG_SEED)" >&2
 	@$(MAKE) --keep-going --no-print-directory LONG_SEED=$(LONG_SEED) $(addprefix test-long-,$(LONG_PARTS))
+
+# All pairs of settings, on real Envoys.
+test-long-composition: envoy
+	cargo build --workspace --all-targets
+	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(target_dir)/debug/xtask" test --ignored composition
 
 # Random walks of model clients of the engine, and of proxies in a network that breaks.
 test-long-walks:

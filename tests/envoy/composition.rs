@@ -5,7 +5,7 @@
 //! happens.
 
 mod model;
-mod spared;
+mod upstream;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -376,6 +376,7 @@ fn times_in(dump: &Value, host: &str, path: &str) -> Option<Times> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: make test-long-composition"]
 async fn every_pair_of_http_settings_matches_the_reference() {
     use Level::{Mesh, Namespace, Retry, Route, Service};
     let Some(market) = Market::open().await else { return };
