@@ -10,12 +10,12 @@
 
 mod budget;
 mod credentials;
+mod discovery;
+mod dry_run;
 mod faults;
-mod finds;
+mod leadership;
 mod meshes;
-mod places;
+mod resource_groups;
 mod shop;
 mod strict;
-mod surveys;
-mod turns;
 mod watching;

@@ -16,7 +16,7 @@ mod live;
 mod neighbours;
 mod parts;
 mod place;
-mod refusals;
+mod preconditions;
 mod screen;
 mod story;
 mod terminal;

@@ -5,20 +5,19 @@
 
 #![expect(clippy::unwrap_used, reason = "test code: a panic is a failed test")]
 
+mod access;
 mod admin_socket;
-mod ageing;
 mod audit;
 mod authorization;
 mod bookstore;
 mod clocks;
 mod composition;
+mod connection_age;
 mod dead_peer;
 mod egress;
 mod endpoints;
 mod external;
-mod first_light;
 mod flips;
-mod foretold;
 mod handover;
 mod harness;
 mod held_open;
@@ -29,11 +28,12 @@ mod identity_binding;
 mod ingress;
 mod listener_nack;
 mod lost_state;
+mod nacks;
 mod outages;
 mod paths;
 mod permissive;
+mod predictions;
 mod proxies;
-mod refusals;
 mod reload;
 mod renewal;
 mod repeated_headers;

@@ -1,9 +1,9 @@
 //! Upstream traffic settings: callers ask no more at once than is said, and nothing of who answers badly.
 
-mod asked;
+mod global_rate_limits;
+mod local_rate_limits;
+mod locality;
 mod outliers;
-mod places;
-mod rates;
 
 use std::net::IpAddr;
 

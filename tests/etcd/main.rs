@@ -9,14 +9,14 @@
     reason = "test code: a panic is a failed test"
 )]
 
+mod access;
+mod atomicity;
 mod cluster;
 mod documents;
 mod following;
+mod leadership;
 mod members;
-mod outsiders;
 mod place;
 mod pushes;
 mod races;
 mod relay;
-mod turns;
-mod whole;

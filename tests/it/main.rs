@@ -8,9 +8,9 @@
     reason = "test code: a panic is a failed test"
 )]
 
+mod access_logs;
 mod bare_envoy;
 mod bystander;
-mod calls;
 mod client;
 mod connections;
 mod cost;
@@ -22,16 +22,16 @@ mod frames;
 mod grpc;
 mod hand_made;
 mod health;
+mod impostors;
+mod incomplete_requests;
+mod malformed_resource;
+mod nacks;
 mod pushes;
-mod refusers;
 mod separate;
 mod server;
 mod services;
 mod shutdown;
 mod sotw;
 mod status;
-mod strangers;
 mod streams;
-mod unfinished;
-mod unwell;
-mod wholesale;
+mod unhealthy_endpoints;
