@@ -4,7 +4,7 @@
 //! policy edits a listener.
 //!
 //! The clusters of external services that DNS resolves have a filter of their own, which judges the chosen
-//! endpoint before Envoy dials it (docs/decisions/0053-dns-answers.md).
+//! endpoint before Envoy dials it (docs/decisions/0053-dns-answer-authorization.md).
 
 use std::collections::{BTreeSet, HashMap};
 
