@@ -1,9 +1,8 @@
-//! The policy language as data: kinds, their keys, which values these take, and what is meant where they
-//! are left out. The reference and the JSON schema for editors are made of it (`cargo xtask docs`).
+//! The policy language as data: kinds, their keys, the values of these, and defaults. `cargo xtask docs`
+//! generates the reference and the JSON schema for editors from it.
 //!
-//! It reads nothing: what is wrong with a document is told by the readers in [`crate::policy`], which say
-//! it better than a schema could. Tests hold the two together: a key that only one of them knows, or a
-//! value that only one of them takes, fails them.
+//! It reads no documents: the readers in [`crate::policy`] do, and report findings with more detail than a
+//! schema could. Tests compare the two: they fail if only one of them has a key or accepts a value.
 
 mod egress;
 mod http_route;
@@ -26,7 +25,7 @@ mod upstream_traffic_setting;
 use std::ops::RangeInclusive;
 
 pub use json::json_schema;
-pub use markdown::reference;
+pub use markdown::kinds;
 
 /// All kinds, in the order of the reference.
 pub const KINDS: [&Kind; 13] = [
@@ -50,7 +49,7 @@ pub const KINDS: [&Kind; 13] = [
 pub struct Kind {
     /// The key of the array: `service`.
     pub key: &'static str,
-    /// What an object of it is, in a sentence.
+    /// What its objects are for, in one or two sentences.
     pub about: &'static str,
     /// One object.
     pub shape: Shape,
@@ -72,11 +71,11 @@ pub struct Shape {
 pub struct Key {
     /// The key itself.
     pub name: &'static str,
-    /// What it is about, in a few words that begin in lower case and end without a full stop.
+    /// What it sets, in one or two sentences that each end with a full stop.
     pub about: &'static str,
-    /// The values that it takes.
+    /// Its values.
     pub form: Form,
-    /// What is meant where it is left out.
+    /// Whether it is required, else its default.
     pub left_out: LeftOut,
 }
 
@@ -87,18 +86,18 @@ impl Key {
     }
 }
 
-/// What is meant where a key is left out.
+/// Whether a key is required, else its default.
 #[derive(Debug)]
 pub enum LeftOut {
-    /// The table is refused.
+    /// It is required.
     Refused,
-    /// The table is refused where all of its keys are left out that say so.
+    /// One of the keys of the table with this value is required, at least.
     RefusedWithTheOthers,
-    /// This value.
+    /// This text is the default.
     Text(&'static str),
-    /// This number.
+    /// This number is the default.
     Number(u32),
-    /// What these words say.
+    /// These words describe the default.
     Means(&'static str),
 }
 
@@ -111,7 +110,7 @@ pub enum Form {
     Word(fn() -> Vec<&'static str>),
     /// Any text that matches an expression (ECMA 262, so that editors can read it too).
     Text {
-        /// What the text is, with its article.
+        /// What the text is, without its article.
         what: &'static str,
         /// What it matches.
         pattern: &'static str,
@@ -148,7 +147,7 @@ pub enum Form {
 /// `name`, which all kinds have.
 const NAME: Key = Key {
     name: "name",
-    about: "what it is called, unique among its kind in the namespace",
+    about: "Name, unique among the objects of its kind in the namespace.",
     form: Form::Name,
     left_out: LeftOut::Refused,
 };
@@ -156,7 +155,7 @@ const NAME: Key = Key {
 /// `namespace`, which all kinds have.
 const NAMESPACE: Key = Key {
     name: "namespace",
-    about: "where it lives, and where the names in it are looked up",
+    about: "Namespace of the object; names in the object refer to it.",
     form: Form::Name,
     left_out: LeftOut::Text("default"),
 };
@@ -164,21 +163,21 @@ const NAMESPACE: Key = Key {
 /// `scope`, of what may be about many services.
 const SCOPE: Key = Key {
     name: "scope",
-    about: "where no service is named: which services it is about",
+    about: "Without `service`: whether the object applies to its namespace or to the whole mesh.",
     form: Form::Word(|| crate::policy::SCOPES.map(|(word, _)| word).to_vec()),
     left_out: LeftOut::Text("namespace"),
 };
 
 /// A duration, as far as an editor can tell.
 const DURATION: Form =
-    Form::Text { what: "a duration, as in `20ms`", pattern: r"^\s*[+-]?[0-9Pp]" };
+    Form::Text { what: "duration, such as `20ms`", pattern: r"^\s*[+-]?[0-9Pp]" };
 
 /// The number of a port.
 const PORT: Form = Form::Integer(1..=65535);
 
 /// A place.
 const LOCALITY: Form = Form::Text {
-    what: "a place, as in `eu/eu-1/rack-7`",
+    what: "locality, such as `eu/eu-1/rack-7`",
     pattern: r"^([^\s*/]{0,128}/){0,2}[^\s*/]{1,128}$",
 };
 
@@ -186,5 +185,5 @@ const LOCALITY: Form = Form::Text {
 const LABELS: Form = Form::Map {
     key: "label",
     pattern: r"^[\s\S]{1,512}$",
-    value: &Form::Text { what: "at most 512 bytes", pattern: r"^[\s\S]{0,512}$" },
+    value: &Form::Text { what: "text, at most 512 bytes", pattern: r"^[\s\S]{0,512}$" },
 };

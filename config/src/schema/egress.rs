@@ -6,7 +6,7 @@ use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, PORT, Shape};
 
 pub(super) const KIND: Kind = Kind {
     key: "egress",
-    about: "What accounts may call outside of the mesh, by host or by address.",
+    about: "Allows service accounts to call hosts or addresses outside the mesh.",
     shape: Shape {
         what: "an egress",
         keys: &[
@@ -14,34 +14,34 @@ pub(super) const KIND: Kind = Kind {
             NAMESPACE,
             Key {
                 name: "sources",
-                about: "who may call",
+                about: "Service accounts that may call.",
                 form: Form::AtLeastOne(&Form::Table(&SOURCE)),
                 left_out: LeftOut::Refused,
             },
             Key {
                 name: "hosts",
-                about: "the hosts that they may call; `*.example.com` is all below it",
-                form: Form::AtLeastOne(&Form::Text { what: "a hostname", pattern: "^[^ ]+$" }),
+                about: "Hosts that they may call; `*.example.com` covers all hosts below `example.com`.",
+                form: Form::AtLeastOne(&Form::Text { what: "hostname", pattern: "^[^ ]+$" }),
                 left_out: LeftOut::RefusedWithTheOthers,
             },
             Key {
                 name: "ip_addresses",
-                about: "with `hosts`, where these may be; without, the addresses that they may call",
+                about: "With `hosts`: addresses to which the hosts may resolve. Without `hosts`: addresses that they may call.",
                 form: Form::AtLeastOne(&Form::Text {
-                    what: "a range of addresses",
+                    what: "CIDR range",
                     pattern: "^[0-9A-Fa-f.:]+/[0-9]{1,3}$",
                 }),
                 left_out: LeftOut::RefusedWithTheOthers,
             },
             Key {
                 name: "ports",
-                about: "the ports that they may call",
+                about: "Ports that they may call.",
                 form: Form::AtLeastOne(&Form::Table(&EGRESS_PORT)),
                 left_out: LeftOut::Refused,
             },
             Key {
                 name: "matches",
-                about: "on ports of `http` the requests that they may make: those that any of these matches",
+                about: "On `http` ports: requests that they may send. A request must meet at least one match.",
                 form: Form::AtLeastOne(&Form::Table(&MATCH)),
                 left_out: LeftOut::Means("all requests"),
             },
@@ -57,16 +57,21 @@ const SOURCE: Shape = Shape {
     keys: &[
         Key {
             name: "kind",
-            about: "what is named",
+            about: "Kind of the referenced object.",
             form: Form::Word(|| vec!["ServiceAccount"]),
             left_out: LeftOut::Text("ServiceAccount"),
         },
-        Key { name: "name", about: "the account", form: Form::Name, left_out: LeftOut::Refused },
+        Key {
+            name: "name",
+            about: "Service account.",
+            form: Form::Name,
+            left_out: LeftOut::Refused,
+        },
         Key {
             name: "namespace",
-            about: "where it lives",
+            about: "Namespace of the referenced object.",
             form: Form::Name,
-            left_out: LeftOut::Means("the egress's"),
+            left_out: LeftOut::Means("namespace of the egress"),
         },
     ],
 };
@@ -76,13 +81,13 @@ const EGRESS_PORT: Shape = Shape {
     keys: &[
         Key {
             name: "number",
-            about: "the port outside; none of the mesh's own",
+            about: "Destination port outside the mesh; never a port of the mesh.",
             form: PORT,
             left_out: LeftOut::Refused,
         },
         Key {
             name: "protocol",
-            about: "what is spoken there: `http` in the clear, `https` for TLS, `tcp` for anything",
+            about: "Protocol of the port: `http` is plaintext HTTP, `https` is TLS, `tcp` is any protocol.",
             form: Form::Word(|| EgressProtocol::ALL.map(|(word, _)| word).to_vec()),
             left_out: LeftOut::Refused,
         },

@@ -6,7 +6,7 @@ use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, Shape};
 
 pub(super) const KIND: Kind = Kind {
     key: "http_route",
-    about: "How HTTP calls are treated on their way.",
+    about: "Sets timeouts, retries, faults, header changes, rewrites, redirects and mirrors of HTTP requests.",
     shape: Shape {
         what: "an HTTP route",
         keys: &[
@@ -14,79 +14,79 @@ pub(super) const KIND: Kind = Kind {
             NAMESPACE,
             Key {
                 name: "service",
-                about: "the service, of the route's namespace, whose calls it is about",
+                about: "Service, in the namespace of the HTTP route, whose requests the route controls.",
                 form: Form::Name,
-                left_out: LeftOut::Means("all services that `scope` says"),
+                left_out: LeftOut::Means("all services of `scope`"),
             },
             Key {
                 name: "matches",
-                about: "the requests to the service that it is about: those that any of these matches",
+                about: "Requests to the service that the route controls. A request must meet at least one match.",
                 form: Form::AtLeastOne(&Form::Table(&MATCH)),
                 left_out: LeftOut::Means("all requests"),
             },
             Key {
                 name: "scope",
-                about: "where no service is named, whose calls it is about: those of the services of its namespace, or of the mesh",
+                about: "Without `service`: whether the route controls requests to the services of its namespace or of the whole mesh.",
                 form: Form::Word(|| vec!["namespace", "mesh"]),
                 left_out: LeftOut::Text("namespace"),
             },
             Key {
                 name: "sources",
-                about: "the accounts whose calls it is about",
+                about: "Callers whose requests the route controls.",
                 form: Form::AtLeastOne(&Form::Table(&SOURCE)),
                 left_out: LeftOut::Means("all accounts"),
             },
             Key {
                 name: "timeout",
-                about: "how long a request may take as a whole, its retries included, up to a day; `0s` is as long as it likes",
+                about: "Time limit of the whole request, including retries; at most 24 hours. `0s` means no limit.",
                 form: DURATION,
                 left_out: LeftOut::RefusedWithTheOthers,
             },
             Key {
                 name: "retries",
-                about: "what is tried again",
+                about: "Retries of failed requests.",
                 form: Form::Table(&RETRIES),
                 left_out: LeftOut::RefusedWithTheOthers,
             },
             Key {
                 name: "fault",
-                about: "what becomes of some requests on purpose, before they go on their way",
+                about: "Delays or errors that the caller's sidecar injects before it forwards a request.",
                 form: Form::Table(&FAULT),
                 left_out: LeftOut::RefusedWithTheOthers,
             },
             Key {
                 name: "request_headers",
-                about: "what becomes of the headers of requests, before they leave the caller's sidecar",
+                about: "Changes to request headers before the request leaves the caller's sidecar.",
                 form: Form::Table(&message::HEADERS),
                 left_out: LeftOut::RefusedWithTheOthers,
             },
             Key {
                 name: "response_headers",
-                about: "what becomes of the headers of answers, before the caller has them",
+                about: "Changes to response headers before the caller receives them.",
                 form: Form::Table(&message::HEADERS),
                 left_out: LeftOut::RefusedWithTheOthers,
             },
             Key {
                 name: "rewrite",
-                about: "what requests ask for when they leave the caller's sidecar; who may ask that is judged then",
+                about: "Changes to path and host before the request leaves the caller's sidecar. The server's sidecar authorizes the rewritten request.",
                 form: Form::Table(&message::REWRITE),
                 left_out: LeftOut::RefusedWithTheOthers,
             },
             Key {
                 name: "redirect",
-                about: "requests are answered by the caller's sidecar: they are to be made elsewhere",
+                about: "Redirect that the caller's sidecar returns instead of forwarding the request.",
                 form: Form::Table(&message::REDIRECT),
                 left_out: LeftOut::RefusedWithTheOthers,
             },
             Key {
                 name: "mirror",
-                about: "who gets a copy of requests, whose answers nobody waits for",
+                about: "Service that receives a copy of requests. The sidecar discards the responses to copies.",
                 form: Form::Table(&message::MIRROR),
                 left_out: LeftOut::RefusedWithTheOthers,
             },
             Key {
                 name: "allow_override_headers",
-                about: "whether callers may say by headers of Envoy how long a request may take and what is tried again",
+                about: "Whether applications may set timeout and retries by Envoy's `x-envoy-…` request headers.",
                 form: Form::Boolean,
                 left_out: LeftOut::RefusedWithTheOthers,
             },
@@ -100,13 +100,13 @@ const FAULT: Shape = Shape {
     keys: &[
         Key {
             name: "delay",
-            about: "they wait, which is no part of their timeout",
+            about: "Delay before forwarding; it does not count towards the timeout.",
             form: Form::Table(&DELAY),
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "abort",
-            about: "they are answered by the caller's sidecar",
+            about: "Error response from the caller's sidecar.",
             form: Form::Table(&ABORT),
             left_out: LeftOut::RefusedWithTheOthers,
         },
@@ -118,7 +118,7 @@ const DELAY: Shape = Shape {
     keys: &[
         Key {
             name: "duration",
-            about: "for how long, from 1 ms to an hour",
+            about: "Length of the delay, `1ms` to `1h`.",
             form: DURATION,
             left_out: LeftOut::Refused,
         },
@@ -131,13 +131,13 @@ const ABORT: Shape = Shape {
     keys: &[
         Key {
             name: "status",
-            about: "the status of HTTP",
+            about: "HTTP status of the response.",
             form: Form::Integer(200..=599),
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "grpc_status",
-            about: "the status of gRPC, in place of one of HTTP",
+            about: "gRPC status of the response; excludes `status`.",
             form: Form::Integer(1..=16),
             left_out: LeftOut::RefusedWithTheOthers,
         },
@@ -148,34 +148,35 @@ const ABORT: Shape = Shape {
 /// How many.
 const PERCENT: Key = Key {
     name: "percent",
-    about: "of how many, with at most four decimals; 0 is of none",
+    about: "Percentage of requests, with at most 4 decimals; `0` means none.",
     form: Form::Percent,
     left_out: LeftOut::Refused,
 };
 
 /// A duration.
-pub(super) const DURATION: Form = Form::Text { what: "a duration", pattern: "^[0-9]" };
+pub(super) const DURATION: Form =
+    Form::Text { what: "duration, such as `20ms`", pattern: "^[0-9]" };
 
 const MATCH: Shape = Shape {
     what: "a match of an HTTP route",
     keys: &[
         Key {
             name: "kind",
-            about: "what is named",
+            about: "Kind of the referenced object.",
             form: Form::Word(|| vec!["HTTPRouteGroup"]),
             left_out: LeftOut::Refused,
         },
         Key {
             name: "name",
-            about: "the route group, of the HTTP route's namespace",
+            about: "HTTP route group in the namespace of the HTTP route.",
             form: Form::Name,
             left_out: LeftOut::Refused,
         },
         Key {
             name: "matches",
-            about: "the matches of the route group that are meant",
+            about: "Matches of the route group that apply.",
             form: Form::AtLeastOne(&Form::Name),
-            left_out: LeftOut::Means("all of them"),
+            left_out: LeftOut::Means("all"),
         },
     ],
 };
@@ -186,16 +187,21 @@ pub(super) const SOURCE: Shape = Shape {
     keys: &[
         Key {
             name: "kind",
-            about: "what is named",
+            about: "Kind of the referenced object.",
             form: Form::Word(|| vec!["ServiceAccount"]),
             left_out: LeftOut::Text("ServiceAccount"),
         },
-        Key { name: "name", about: "the account", form: Form::Name, left_out: LeftOut::Refused },
+        Key {
+            name: "name",
+            about: "Service account.",
+            form: Form::Name,
+            left_out: LeftOut::Refused,
+        },
         Key {
             name: "namespace",
-            about: "that of the account",
+            about: "Namespace of the account.",
             form: Form::Name,
-            left_out: LeftOut::Means("the namespace of the object"),
+            left_out: LeftOut::Means("namespace of the object"),
         },
     ],
 };
@@ -205,7 +211,7 @@ const RETRIES: Shape = Shape {
     keys: &[
         Key {
             name: "retry_on",
-            about: "after what: conditions of Envoy for HTTP and gRPC, and statuses",
+            about: "When to retry: Envoy's conditions for HTTP and gRPC, and HTTP statuses.",
             form: Form::AtLeastOne(&CONDITION),
             left_out: LeftOut::Means("`connect-failure`, `refused-stream`, `reset-before-request`"),
         },
@@ -218,14 +224,14 @@ const RETRIES: Shape = Shape {
 
 /// One of `Retries::CONDITIONS`, or a status.
 const CONDITION: Form = Form::Text {
-    what: "a condition or a status",
+    what: "condition or status",
     pattern: "^(5xx|gateway-error|reset|reset-before-request|connect-failure|envoy-ratelimited|retriable-4xx|refused-stream|retriable-status-codes|cancelled|deadline-exceeded|internal|resource-exhausted|unavailable|[1-5][0-9]{2})$",
 };
 
 /// How often.
 pub(super) const NUM_RETRIES: Key = Key {
     name: "num_retries",
-    about: "how often at most; 0 is never",
+    about: "Maximum number of retries; `0` disables retries.",
     form: Form::Integer(0..=100),
     left_out: LeftOut::Number(1),
 };
@@ -233,15 +239,15 @@ pub(super) const NUM_RETRIES: Key = Key {
 /// How long each try.
 pub(super) const PER_TRY_TIMEOUT: Key = Key {
     name: "per_try_timeout",
-    about: "how long one try may take, from 1 ms to an hour",
+    about: "Time limit of one attempt, `1ms` to `1h`.",
     form: DURATION,
-    left_out: LeftOut::Means("as long as the request"),
+    left_out: LeftOut::Means("`timeout` of the request"),
 };
 
 /// How soon the first, by OSM's word.
 pub(super) const BASE_INTERVAL: Key = Key {
     name: "retry_backoff_base_interval",
-    about: "after how long a first retry comes at the latest, from 1 ms to an hour; each that follows waits for about twice as long",
+    about: "Upper bound of the backoff before the first retry, `1ms` to `1h`. It about doubles with each retry.",
     form: DURATION,
     left_out: LeftOut::Text("25ms"),
 };
@@ -249,7 +255,7 @@ pub(super) const BASE_INTERVAL: Key = Key {
 /// How late the last, by a word like OSM's.
 pub(super) const MAX_INTERVAL: Key = Key {
     name: "retry_backoff_max_interval",
-    about: "how long a retry waits at most",
+    about: "Maximum backoff of a retry.",
     form: DURATION,
-    left_out: LeftOut::Means("ten times the first interval"),
+    left_out: LeftOut::Means("10 × the base interval"),
 };

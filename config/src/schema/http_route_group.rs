@@ -4,7 +4,7 @@ use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, Shape};
 
 pub(super) const KIND: Kind = Kind {
     key: "http_route_group",
-    about: "Named ways to call.",
+    about: "Names sets of HTTP requests by path, method and headers, for other kinds to refer to.",
     shape: Shape {
         what: "an HTTP route group",
         keys: &[
@@ -12,7 +12,7 @@ pub(super) const KIND: Kind = Kind {
             NAMESPACE,
             Key {
                 name: "matches",
-                about: "the ways to call",
+                about: "Named request matches.",
                 form: Form::AtLeastOne(&Form::Table(&MATCH)),
                 left_out: LeftOut::Refused,
             },
@@ -26,35 +26,35 @@ const MATCH: Shape = Shape {
     keys: &[
         Key {
             name: "name",
-            about: "what it is called, unique in the group",
+            about: "Name, unique in the group.",
             form: Form::Name,
             left_out: LeftOut::Refused,
         },
         Key {
             name: "path_regex",
-            about: "compared with the path without its query, anchored at the beginning only",
-            form: Form::Text { what: "an RE2 expression", pattern: "" },
-            left_out: LeftOut::Means("any path"),
+            about: "Expression for the normalized path without the query; anchored at the start only.",
+            form: Form::Text { what: "RE2 expression", pattern: "" },
+            left_out: LeftOut::Means("any"),
         },
         Key {
             name: "methods",
-            about: "compared exactly; `\"*\"` is any",
+            about: "Allowed methods, compared exactly; `\"*\"` means any.",
             form: Form::AtLeastOne(&Form::Text {
-                what: "a method in upper case",
+                what: "method in upper case",
                 // A token of RFC 9110, section 5.6.2, without lower case.
                 pattern: "^[-A-Z0-9!#$%&'*+.^_`|~]+$",
             }),
-            left_out: LeftOut::Means("any method"),
+            left_out: LeftOut::Means("any"),
         },
         Key {
             name: "headers",
-            about: "each matches the whole value; `host` is the host in lower case without its port",
+            about: "Expressions that must match the whole value of each header. `host` means the host without port and ignores case.",
             form: Form::OneOrMore(&Form::Map {
                 key: "header",
                 pattern: "^[-A-Za-z0-9!#$%&'*+.^_`|~]+$",
-                value: &Form::Text { what: "an RE2 expression", pattern: r"[\s\S]" },
+                value: &Form::Text { what: "RE2 expression", pattern: r"[\s\S]" },
             }),
-            left_out: LeftOut::Means("any headers"),
+            left_out: LeftOut::Means("any"),
         },
     ],
 };

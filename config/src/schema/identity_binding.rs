@@ -6,7 +6,7 @@ use super::{Form, Key, Kind, LABELS, LeftOut, NAME, NAMESPACE, Shape};
 
 pub(super) const KIND: Kind = Kind {
     key: "identity_binding",
-    about: "A name for identities, for the sources and the destination of traffic targets.",
+    about: "Names a set of identities, for the sources and the destination of traffic targets.",
     shape: Shape {
         what: "an identity binding",
         keys: &[
@@ -14,25 +14,25 @@ pub(super) const KIND: Kind = Kind {
             NAMESPACE,
             Key {
                 name: "service_account",
-                about: "an account of the namespace",
+                about: "Service account of the namespace; excludes `endpoint_labels`.",
                 form: Form::Name,
                 left_out: LeftOut::Means("none"),
             },
             Key {
                 name: "spiffe_identities",
-                about: "SPIFFE IDs, of any namespace; `spiffe://` may be left out",
-                form: Form::AtLeastOne(&Form::Text { what: "a SPIFFE ID", pattern: "^[^ ]+$" }),
+                about: "SPIFFE IDs, of any namespace; the prefix `spiffe://` is optional.",
+                form: Form::AtLeastOne(&Form::Text { what: "SPIFFE ID", pattern: "^[^ ]+$" }),
                 left_out: LeftOut::Means("none"),
             },
             Key {
                 name: "endpoint_labels",
-                about: "the accounts of the namespace whose endpoints have these labels",
+                about: "Selects the accounts of the namespace of which every endpoint has these labels.",
                 form: LABELS,
                 left_out: LeftOut::Means("none"),
             },
             Key {
                 name: "trusted_providers",
-                about: "the providers whose labels `endpoint_labels` selects by, besides the proxies' join records and `static` endpoints",
+                about: "Providers whose labels count for `endpoint_labels`, besides join records and `static` endpoints.",
                 form: Form::AtLeastOne(&Form::Word(|| {
                     TRUSTABLE_PROVIDERS.map(|(word, _)| word).to_vec()
                 })),

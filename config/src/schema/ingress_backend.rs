@@ -4,7 +4,7 @@ use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, PORT, Shape};
 
 pub(super) const KIND: Kind = Kind {
     key: "ingress_backend",
-    about: "Callers outside of the mesh may call these services.",
+    about: "Allows callers outside the mesh to call service ports.",
     shape: Shape {
         what: "an ingress backend",
         keys: &[
@@ -12,20 +12,20 @@ pub(super) const KIND: Kind = Kind {
             NAMESPACE,
             Key {
                 name: "backends",
-                about: "the service ports that may be called, of its namespace",
+                about: "Service ports that may be called, in the namespace of the ingress backend.",
                 form: Form::AtLeastOne(&Form::Table(&BACKEND)),
                 left_out: LeftOut::Refused,
             },
             Key {
                 name: "sources",
-                about: "who may call: one of those that are named by certificate, if any is, and from one of \
-                        the addresses, if any is named",
+                about: "Callers that may call. A caller must match a named principal, if there is one, and a \
+                        named address, if there is one.",
                 form: Form::AtLeastOne(&Form::Table(&SOURCE)),
                 left_out: LeftOut::Refused,
             },
             Key {
                 name: "matches",
-                about: "the requests that they may make: those that any of these matches",
+                about: "Requests that they may send. A request must meet at least one match.",
                 form: Form::AtLeastOne(&Form::Table(&MATCH)),
                 left_out: LeftOut::Means("all requests"),
             },
@@ -37,16 +37,16 @@ pub(super) const KIND: Kind = Kind {
 const BACKEND: Shape = Shape {
     what: "a backend of an ingress backend",
     keys: &[
-        Key { name: "name", about: "the service", form: Form::Name, left_out: LeftOut::Refused },
+        Key { name: "name", about: "Service.", form: Form::Name, left_out: LeftOut::Refused },
         Key {
             name: "port",
-            about: "its port, and how proxies are called for it",
+            about: "Service port, and how callers reach it on the proxies.",
             form: Form::Table(&BACKEND_PORT),
             left_out: LeftOut::Refused,
         },
         Key {
             name: "tls",
-            about: "what is asked of callers over `https`, which need it; `http` has none",
+            about: "TLS of the backend: required with `https`, not allowed with `http`.",
             form: Form::Table(&TLS),
             left_out: LeftOut::Means("none"),
         },
@@ -58,21 +58,21 @@ const BACKEND_PORT: Shape = Shape {
     keys: &[
         Key {
             name: "number",
-            about: "the service's port, of a protocol of HTTP",
+            about: "Number of the service port, which must be an HTTP port.",
             form: PORT,
             left_out: LeftOut::Refused,
         },
         Key {
             name: "protocol",
-            about: "`https` is mutual TLS at the mesh port; `http` is plaintext at a port of its own",
+            about: "`https` is TLS on the mesh port (15003); `http` is plaintext on a separate port.",
             form: Form::Word(|| vec!["http", "https"]),
             left_out: LeftOut::Refused,
         },
         Key {
             name: "ingress_port",
-            about: "where the proxies listen for `http`, on their mesh address; none of their own ports",
+            about: "Port on the mesh address where proxies listen for `http`; never a port of the proxy itself.",
             form: PORT,
-            left_out: LeftOut::Means("the service's port"),
+            left_out: LeftOut::Means("number of the service port"),
         },
     ],
 };
@@ -82,16 +82,16 @@ const TLS: Shape = Shape {
     keys: &[
         Key {
             name: "sni_hosts",
-            about: "the names by which callers ask for the service in SNI",
+            about: "Server names (SNI) that select the service.",
             form: Form::AtLeastOne(&Form::Text {
-                what: "a hostname, or `*.` and one",
+                what: "hostname, or `*.` and a hostname",
                 pattern: "^[^ ]+$",
             }),
             left_out: LeftOut::Refused,
         },
         Key {
             name: "skip_client_cert_validation",
-            about: "callers need no certificate: only with sources by address",
+            about: "Whether callers need no client certificate; requires sources by address.",
             form: Form::Boolean,
             left_out: LeftOut::Text("false"),
         },
@@ -103,22 +103,22 @@ const SOURCE: Shape = Shape {
     keys: &[
         Key {
             name: "kind",
-            about: "what is named",
+            about: "Kind of the referenced object.",
             form: Form::Word(|| vec!["AuthenticatedPrincipal", "IPRange", "Service"]),
             left_out: LeftOut::Refused,
         },
         Key {
             name: "name",
-            about: "the SPIFFE ID or the DNS name in a caller's certificate; a range of addresses (CIDR); or \
-                    a service, for the addresses of its proxies and its listed endpoints",
-            form: Form::Text { what: "what the kind says", pattern: r"^[\s\S]+$" },
+            about: "`AuthenticatedPrincipal`: SPIFFE ID or DNS name in the caller's certificate. `IPRange`: \
+                    CIDR range. `Service`: service whose proxies and `static` endpoints may call.",
+            form: Form::Text { what: "text that depends on `kind`", pattern: r"^[\s\S]+$" },
             left_out: LeftOut::Refused,
         },
         Key {
             name: "namespace",
-            about: "where the service lives; only of kind `Service`",
+            about: "Namespace of the service; only with kind `Service`.",
             form: Form::Name,
-            left_out: LeftOut::Means("that of the ingress backend"),
+            left_out: LeftOut::Means("namespace of the ingress backend"),
         },
     ],
 };
@@ -128,21 +128,21 @@ const MATCH: Shape = Shape {
     keys: &[
         Key {
             name: "kind",
-            about: "what is named",
+            about: "Kind of the referenced object.",
             form: Form::Word(|| vec!["HTTPRouteGroup"]),
             left_out: LeftOut::Refused,
         },
         Key {
             name: "name",
-            about: "the route group, of the same namespace",
+            about: "HTTP route group in the same namespace.",
             form: Form::Name,
             left_out: LeftOut::Refused,
         },
         Key {
             name: "matches",
-            about: "the matches of the route group that are meant",
+            about: "Matches of the route group that apply.",
             form: Form::AtLeastOne(&Form::Name),
-            left_out: LeftOut::Means("all of them"),
+            left_out: LeftOut::Means("all"),
         },
     ],
 };

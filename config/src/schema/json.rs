@@ -1,8 +1,8 @@
 //! The schema as a JSON schema, by which editors complete and check policy files.
 //!
-//! It says draft-07 and uses no word that draft 4 does not have, since taplo, the language server behind
-//! most editors' TOML, knows these. It accepts all that the loader accepts, and refuses most of what has
-//! not the shape of the language; what objects mean together is for the loader alone.
+//! It declares draft-07 and uses only keywords of draft 4, which taplo supports, the TOML language server of
+//! most editors. It accepts all documents that the loader accepts, and rejects most documents with a wrong
+//! structure. Only the loader checks references between objects.
 
 use std::fmt::Write as _;
 
@@ -19,8 +19,7 @@ pub fn json_schema() -> Value {
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Ironmesh policy",
-        "description": "A document of a policy folder. `ironmesh policy check` tells all that is \
-                        wrong with the folder as a whole.",
+        "description": "A document of a policy folder. `ironmesh policy check` checks the whole folder.",
         "type": "object",
         "properties": kinds.collect::<Map<_, _>>(),
         "additionalProperties": false,
@@ -44,7 +43,7 @@ fn table(shape: &Shape) -> Value {
             LeftOut::Number(number) => value = with(value, "default", json!(number)),
             // Writing to a string does not fail.
             LeftOut::Means(words) => {
-                let _ = write!(about, "; left out: {words}");
+                let _ = write!(about, " Default: {words}.");
             }
         }
         properties.insert(key.name.to_owned(), with(value, "description", json!(about)));

@@ -6,28 +6,28 @@ use super::{Form, Key, Kind, LeftOut, Shape};
 
 pub(super) const KIND: Kind = Kind {
     key: "namespace",
-    about: "What holds for all services of a namespace.",
+    about: "Sets defaults for all services and accounts of a namespace.",
     shape: Shape {
         what: "a namespace",
         keys: &[
             Key {
                 name: "name",
-                about: "the namespace",
+                about: "Name of the namespace.",
                 form: Form::Name,
                 left_out: LeftOut::Refused,
             },
             Key {
                 name: "mode",
-                about: "what becomes of calls that no policy allows, of services that say nothing else",
+                about: "How services without a mode of their own treat calls that no policy allows.",
                 form: Form::Word(|| Mode::ALL.map(|(word, _)| word).to_vec()),
-                left_out: LeftOut::Means("the mesh's, from the settings"),
+                left_out: LeftOut::Means("value of the mesh, from the settings"),
             },
             Key {
                 name: "egress",
-                about: "what becomes of calls of its accounts to the outside that no policy allows: \
-                        `policy` refuses them, `passthrough` lets them go",
+                about: "How proxies treat calls of the namespace's accounts to hosts outside the mesh that no \
+                        egress allows: `policy` denies them, `passthrough` allows them.",
                 form: Form::Word(|| EgressMode::ALL.map(|(word, _)| word).to_vec()),
-                left_out: LeftOut::Means("the mesh's, from the settings"),
+                left_out: LeftOut::Means("value of the mesh, from the settings"),
             },
         ],
     },

@@ -5,7 +5,7 @@ use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, Shape};
 
 pub(super) const KIND: Kind = Kind {
     key: "retry",
-    about: "What is tried again of the calls of one account to some services.",
+    about: "Sets retries for the calls of one account to some services, as Open Service Mesh does.",
     shape: Shape {
         what: "a retry",
         keys: &[
@@ -13,19 +13,19 @@ pub(super) const KIND: Kind = Kind {
             NAMESPACE,
             Key {
                 name: "source",
-                about: "the account that calls",
+                about: "Account of the caller.",
                 form: Form::Table(&SOURCE),
                 left_out: LeftOut::Refused,
             },
             Key {
                 name: "destinations",
-                about: "the services that it calls, by the names that it says",
+                about: "Services that the account calls, by the names that it uses.",
                 form: Form::AtLeastOne(&Form::Table(&DESTINATION)),
                 left_out: LeftOut::Refused,
             },
             Key {
                 name: "retry_policy",
-                about: "what is tried again",
+                about: "Retries of failed requests.",
                 form: Form::Table(&POLICY),
                 left_out: LeftOut::Refused,
             },
@@ -39,16 +39,16 @@ const DESTINATION: Shape = Shape {
     keys: &[
         Key {
             name: "kind",
-            about: "what is named",
+            about: "Kind of the referenced object.",
             form: Form::Word(|| vec!["Service"]),
             left_out: LeftOut::Text("Service"),
         },
-        Key { name: "name", about: "the service", form: Form::Name, left_out: LeftOut::Refused },
+        Key { name: "name", about: "Service.", form: Form::Name, left_out: LeftOut::Refused },
         Key {
             name: "namespace",
-            about: "that of the service",
+            about: "Namespace of the service.",
             form: Form::Name,
-            left_out: LeftOut::Means("the namespace of the retry"),
+            left_out: LeftOut::Means("namespace of the retry"),
         },
     ],
 };
@@ -58,7 +58,7 @@ const POLICY: Shape = Shape {
     keys: &[
         Key {
             name: "retry_on",
-            about: "after what: conditions of Envoy for HTTP and gRPC, and statuses, with commas between them",
+            about: "When to retry: Envoy's conditions for HTTP and gRPC, and HTTP statuses, separated by commas.",
             form: Form::Text { what: "conditions and statuses", pattern: "^[a-z0-9, -]+$" },
             left_out: LeftOut::Refused,
         },

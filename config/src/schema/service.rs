@@ -9,7 +9,7 @@ use crate::azure;
 
 pub(super) const KIND: Kind = Kind {
     key: "service",
-    about: "A logical name with ports.",
+    about: "Defines a logical name with ports, and where its endpoints come from.",
     shape: Shape {
         what: "a service",
         keys: &[
@@ -17,73 +17,75 @@ pub(super) const KIND: Kind = Kind {
             NAMESPACE,
             Key {
                 name: "service_account",
-                about: "the identity that its processes run as; policy is about these",
+                about: "Identity of the service's processes; access policy refers to accounts.",
                 form: Form::Name,
-                left_out: LeftOut::Means("the service's name"),
+                left_out: LeftOut::Means("name of the service"),
             },
             Key {
                 name: "ports",
-                about: "the ports that others call",
+                about: "Ports that callers use.",
                 form: Form::List(&Form::Table(&SERVICE_PORT)),
-                left_out: LeftOut::Means("a pure client"),
+                left_out: LeftOut::Means("none (the service only calls others)"),
             },
             Key {
                 name: "mode",
-                about: "what becomes of calls that no policy allows",
+                about: "How the service treats calls that no policy allows.",
                 form: Form::Word(|| Mode::ALL.map(|(word, _)| word).to_vec()),
-                left_out: LeftOut::Means("that of its namespace, else of the mesh"),
+                left_out: LeftOut::Means("mode of the namespace, else of the mesh"),
             },
             Key {
                 name: "visibility",
-                about: "who knows of it: `private` is for accounts of its own namespace alone, also as a backend of a split",
+                about: "Which accounts may learn of the service: `private` limits it to its own namespace, also as a backend of a split.",
                 form: Form::Word(|| Visibility::ALL.map(|(word, _)| word).to_vec()),
                 left_out: LeftOut::Text("public"),
             },
             Key {
                 name: "escaped_slashes",
-                about: "what becomes of requests with `%2f` or `%5c` in their path: `reject` answers 400, `keep` lets them pass as they are",
+                about: "Treatment of requests with `%2f` or `%5c` in the path: `reject` answers 400, `keep` forwards them unchanged.",
                 form: Form::Word(|| EscapedSlashes::ALL.map(|(word, _)| word).to_vec()),
                 left_out: LeftOut::Text("reject"),
             },
             Key {
                 name: "max_connection_duration",
-                about: "how long a caller's connection, and each request, stream or WebSocket on it, lasts at most, from 1s to 30d; not of an external service",
+                about: "Maximum age of a caller's connection, and of each request, stream or WebSocket on it; `1s` to `30d`. Not for external services.",
                 form: DURATION,
-                left_out: LeftOut::Means("no bound"),
+                left_out: LeftOut::Means("no limit"),
             },
             Key {
                 name: "state",
-                about: "`drained` keeps its name and calls no endpoint of it",
+                about: "`drained` keeps the name and the policy, and sends no traffic to its endpoints.",
                 form: Form::Word(|| Service::STATES.map(|(word, _)| word).to_vec()),
                 left_out: LeftOut::Text("active"),
             },
             Key {
                 name: "endpoints",
-                about: "where its processes are",
+                about: "Endpoints providers of the service.",
                 form: Form::Table(&ENDPOINTS),
-                left_out: LeftOut::Means("the proxies that joined as this service"),
+                left_out: LeftOut::Means("`registered = true`"),
             },
             Key {
                 name: "external",
-                about: "whether it is outside of the mesh",
+                about: "Whether the service is outside the mesh.",
                 form: Form::Boolean,
                 left_out: LeftOut::Text("false"),
             },
             Key {
                 name: "hostname",
-                about: "what an external service is called outside",
-                form: Form::Text { what: "a hostname", pattern: "^[^ ]+$" },
-                left_out: LeftOut::Means("none, for an external service with a list of endpoints"),
+                about: "Hostname of an external service.",
+                form: Form::Text { what: "hostname", pattern: "^[^ ]+$" },
+                left_out: LeftOut::Means(
+                    "none; an external service without `static` endpoints requires it",
+                ),
             },
             Key {
                 name: "resolution",
-                about: "how the endpoints of an external service are found",
+                about: "How proxies find the endpoints of an external service.",
                 form: Form::Word(|| Resolution::ALL.map(|(word, _)| word).to_vec()),
                 left_out: LeftOut::Means("`static` with a list of endpoints, else `dns`"),
             },
             Key {
                 name: "subsets",
-                about: "parts of it with names of their own",
+                about: "Named subsets of the endpoints.",
                 form: Form::AtLeastOne(&Form::Table(&SUBSET)),
                 left_out: LeftOut::Means("none"),
             },
@@ -97,33 +99,33 @@ const SERVICE_PORT: Shape = Shape {
     keys: &[
         Key {
             name: "name",
-            about: "what it is called, unique in the service",
+            about: "Name, unique in the service.",
             form: Form::Name,
-            left_out: LeftOut::Means("where it is the only port: `port-<number>`"),
+            left_out: LeftOut::Means("`port-<number>`; required with several ports"),
         },
         Key {
             name: "port",
-            about: "the number that callers say",
+            about: "Port number that callers use.",
             form: PORT,
             left_out: LeftOut::Refused,
         },
         Key {
             name: "protocol",
-            about: "what the application speaks",
+            about: "Protocol of the application.",
             form: Form::Word(|| Protocol::ALL.map(|(word, _)| word).to_vec()),
             left_out: LeftOut::Refused,
         },
         Key {
             name: "target_port",
-            about: "where the application listens",
+            about: "Port where the application listens.",
             form: PORT,
-            left_out: LeftOut::Means("the same as `port`"),
+            left_out: LeftOut::Means("same as `port`"),
         },
         Key {
             name: "allowed_target_ports",
-            about: "the ports that a provider may report for an endpoint besides `target_port`, where the service has one port",
+            about: "Ports besides `target_port` that a provider may report for an endpoint; only for a service with one port.",
             form: Form::AtLeastOne(&Form::PortRange),
-            left_out: LeftOut::Means("`target_port` alone"),
+            left_out: LeftOut::Means("only `target_port`"),
         },
     ],
 };
@@ -133,13 +135,13 @@ const SUBSET: Shape = Shape {
     keys: &[
         Key {
             name: "name",
-            about: "the name of the part, as that of a service",
+            about: "Name of the subset; it is a service name.",
             form: Form::Name,
             left_out: LeftOut::Refused,
         },
         Key {
             name: "labels",
-            about: "what those endpoints have that are the part",
+            about: "Labels of the endpoints in the subset.",
             form: LABELS,
             left_out: LeftOut::Refused,
         },
@@ -151,31 +153,31 @@ const ENDPOINTS: Shape = Shape {
     keys: &[
         Key {
             name: "static",
-            about: "a fixed list",
+            about: "Fixed list of endpoints.",
             form: Form::AtLeastOne(&Form::Table(&ENDPOINT)),
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "consul",
-            about: "the instances of a service in Consul",
+            about: "Instances of a service in Consul.",
             form: Form::Table(&CONSUL),
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "azure_scale_set",
-            about: "the machines of scale sets in Azure",
+            about: "Machines of Azure scale sets.",
             form: Form::OneOrMore(&Form::Table(&SCALE_SETS)),
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "azure_vm",
-            about: "virtual machines in Azure that are in no scale set",
+            about: "Azure virtual machines that belong to no scale set.",
             form: Form::OneOrMore(&Form::Table(&MACHINES)),
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "registered",
-            about: "whether the proxies that joined as this service are endpoints of it by themselves",
+            about: "Whether the proxies enrolled for this service are endpoints of it.",
             form: Form::Boolean,
             left_out: LeftOut::RefusedWithTheOthers,
         },
@@ -184,49 +186,49 @@ const ENDPOINTS: Shape = Shape {
 
 /// A name in Consul, as long as `CONSUL_NAME`, in config/src/limits.rs.
 const CONSUL_NAME: Form =
-    Form::Text { what: "1 to 256 characters", pattern: r"^[^\x00-\x1F\x7F-\x9F]{1,256}$" };
+    Form::Text { what: "text, 1 to 256 characters", pattern: r"^[^\x00-\x1F\x7F-\x9F]{1,256}$" };
 
 const CONSUL: Shape = Shape {
     what: "what Consul is asked for",
     keys: &[
         Key {
             name: "service",
-            about: "what the service is called in Consul",
+            about: "Name of the service in Consul.",
             form: CONSUL_NAME,
-            left_out: LeftOut::Means("the service's name"),
+            left_out: LeftOut::Means("name of the service"),
         },
         Key {
             name: "datacenter",
-            about: "the datacenter of Consul in which it is",
+            about: "Consul datacenter of the service.",
             form: CONSUL_NAME,
-            left_out: LeftOut::Means("that of the settings"),
+            left_out: LeftOut::Means("value in the settings"),
         },
         Key {
             name: "namespace",
-            about: "the namespace in Consul, which only Consul Enterprise has",
+            about: "Consul namespace (Consul Enterprise only).",
             form: CONSUL_NAME,
-            left_out: LeftOut::Means("that of the settings"),
+            left_out: LeftOut::Means("value in the settings"),
         },
         Key {
             name: "partition",
-            about: "the partition in Consul, which only Consul Enterprise has",
+            about: "Consul admin partition (Consul Enterprise only).",
             form: CONSUL_NAME,
-            left_out: LeftOut::Means("that of the settings"),
+            left_out: LeftOut::Means("value in the settings"),
         },
         Key {
             name: "filter",
-            about: "which instances, in Consul's filter language",
+            about: "Filter on instances, in Consul's filter language.",
             form: Form::Text {
-                what: "1 to 4096 characters",
+                what: "text, 1 to 4096 characters",
                 pattern: r"^[^\x00-\x1F\x7F-\x9F]{1,4096}$",
             },
-            left_out: LeftOut::Means("all of them"),
+            left_out: LeftOut::Means("all"),
         },
         Key {
             name: "tagged_address",
-            about: "which of the tagged addresses of an instance is called, if it has that one",
+            about: "Tagged address to call, on instances that have it.",
             form: CONSUL_NAME,
-            left_out: LeftOut::Means("its own address"),
+            left_out: LeftOut::Means("address of the instance"),
         },
     ],
 };
@@ -236,13 +238,13 @@ const SCALE_SETS: Shape = Shape {
     keys: &[
         Key {
             name: "name",
-            about: "what it is called in Azure, in any case",
-            form: Form::Text { what: "the name of a scale set", pattern: azure::SCALE_SET },
+            about: "Name of the scale set in Azure; ignores case.",
+            form: Form::Text { what: "name of a scale set", pattern: azure::SCALE_SET },
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "tags",
-            about: "the tags that it has",
+            about: "Tags of the scale set.",
             form: TAGS,
             left_out: LeftOut::RefusedWithTheOthers,
         },
@@ -258,7 +260,7 @@ const MACHINES: Shape = Shape {
     keys: &[
         Key {
             name: "tags",
-            about: "the tags that they have",
+            about: "Tags of the virtual machines.",
             form: TAGS,
             left_out: LeftOut::Refused,
         },
@@ -272,33 +274,33 @@ const MACHINES: Shape = Shape {
 const TAGS: Form = Form::Map {
     key: "tag",
     pattern: azure::TAG,
-    value: &Form::Text { what: "at most 256 characters", pattern: azure::TAG_VALUE },
+    value: &Form::Text { what: "text, at most 256 characters", pattern: azure::TAG_VALUE },
 };
 
 const SUBSCRIPTION: Key = Key {
     name: "subscription",
-    about: "the subscription that they are in",
-    form: Form::Text { what: "a GUID", pattern: azure::SUBSCRIPTION },
-    left_out: LeftOut::Means("that of the settings"),
+    about: "Azure subscription to search.",
+    form: Form::Text { what: "GUID", pattern: azure::SUBSCRIPTION },
+    left_out: LeftOut::Means("value in the settings"),
 };
 
 const RESOURCE_GROUP: Key = Key {
     name: "resource_group",
-    about: "the resource group that they are in",
-    form: Form::Text { what: "the name of a resource group", pattern: azure::RESOURCE_GROUP },
-    left_out: LeftOut::Means("that of the settings"),
+    about: "Azure resource group to search.",
+    form: Form::Text { what: "name of a resource group", pattern: azure::RESOURCE_GROUP },
+    left_out: LeftOut::Means("value in the settings"),
 };
 
 const MACHINE_PORT: Key = Key {
     name: "port",
-    about: "where the application listens there; it beats `target_port`",
+    about: "Port where the application listens on the machine; overrides `target_port`.",
     form: PORT,
-    left_out: LeftOut::Means("the `target_port` of the service port"),
+    left_out: LeftOut::Means("`target_port` of the service port"),
 };
 
 const ADDRESS_FAMILY: Key = Key {
     name: "address_family",
-    about: "which of a machine's addresses is taken",
+    about: "Which address of a machine to use.",
     form: Form::Word(|| AddressFamily::ALL.map(|(word, _)| word).to_vec()),
     left_out: LeftOut::Text("ipv4"),
 };
@@ -308,34 +310,34 @@ const ENDPOINT: Shape = Shape {
     keys: &[
         Key {
             name: "address",
-            about: "the address of the machine",
+            about: "Address of the machine.",
             // Any text of these characters: what is an address is for the reader to say.
-            form: Form::Text { what: "an IP address", pattern: "^[0-9A-Fa-f:.]+$" },
+            form: Form::Text { what: "IP address", pattern: "^[0-9A-Fa-f:.]+$" },
             left_out: LeftOut::Refused,
         },
         Key {
             name: "port",
-            about: "where the application listens there; it beats `target_port`",
+            about: "Port where the application listens on the machine; overrides `target_port`.",
             form: PORT,
-            left_out: LeftOut::Means("the `target_port` of the service port"),
+            left_out: LeftOut::Means("`target_port` of the service port"),
         },
         Key {
             name: "weight",
-            about: "its share, relative to the others",
+            about: "Relative share of the traffic.",
             form: Form::Integer(1..=u32::MAX),
             left_out: LeftOut::Number(1),
         },
         Key {
             name: "labels",
-            about: "words of your own, by which policy may select",
+            about: "Labels of your choice that policy may select by.",
             form: LABELS,
             left_out: LeftOut::Means("none"),
         },
         Key {
             name: "locality",
-            about: "where it is: a region, a zone in it, a part of that",
+            about: "Location: region, zone and sub-zone.",
             form: LOCALITY,
-            left_out: LeftOut::Means("where its proxy is"),
+            left_out: LeftOut::Means("locality of its proxy"),
         },
     ],
 };

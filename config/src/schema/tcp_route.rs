@@ -4,7 +4,7 @@ use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, PORT, Shape};
 
 pub(super) const KIND: Kind = Kind {
     key: "tcp_route",
-    about: "Connections to these ports, whatever is said on them.",
+    about: "Names a set of TCP service ports, for traffic targets to refer to.",
     shape: Shape {
         what: "a TCP route",
         keys: &[
@@ -12,17 +12,17 @@ pub(super) const KIND: Kind = Kind {
             NAMESPACE,
             Key {
                 name: "matches",
-                about: "which ports",
+                about: "Ports of the route.",
                 form: Form::Table(&Shape {
                     what: "`matches` of a TCP route",
                     keys: &[Key {
                         name: "ports",
-                        about: "*service* ports, whatever `target_port` says",
+                        about: "Service ports (`port`, not `target_port`).",
                         form: Form::AtLeastOne(&PORT),
                         left_out: LeftOut::Refused,
                     }],
                 }),
-                left_out: LeftOut::Means("all TCP ports"),
+                left_out: LeftOut::Means("all ports"),
             },
         ],
     },

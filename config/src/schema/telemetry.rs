@@ -4,7 +4,7 @@ use super::{DURATION, Form, Key, Kind, LeftOut, NAME, NAMESPACE, PORT, SCOPE, Sh
 
 pub(super) const KIND: Kind = Kind {
     key: "telemetry",
-    about: "What the sidecars of services tell of the calls that come to these, and of those that they make.",
+    about: "Sets access logs and tracing for the inbound and outbound calls of services.",
     shape: Shape {
         what: "a telemetry",
         keys: &[
@@ -12,20 +12,20 @@ pub(super) const KIND: Kind = Kind {
             NAMESPACE,
             Key {
                 name: "service",
-                about: "the service that it is about",
+                about: "Service to which the object applies.",
                 form: Form::Name,
                 left_out: LeftOut::Means("all services of `scope`"),
             },
             SCOPE,
             Key {
                 name: "access_log",
-                about: "an entry for each request, and for each TCP connection at its end",
+                about: "Access log: one entry per request, and per TCP connection when it ends.",
                 form: Form::Table(&ACCESS_LOG),
                 left_out: LeftOut::RefusedWithTheOthers,
             },
             Key {
                 name: "tracing",
-                about: "spans of requests, with `traceparent` passed on",
+                about: "Tracing: spans of requests, with `traceparent` propagation.",
                 form: Form::Table(&TRACING),
                 left_out: LeftOut::RefusedWithTheOthers,
             },
@@ -36,28 +36,28 @@ pub(super) const KIND: Kind = Kind {
 
 /// A text with command operators.
 const FORMAT: Form =
-    Form::Text { what: "a text with Envoy's command operators", pattern: r"^[\s\S]{1,4096}$" };
+    Form::Text { what: "text with Envoy's command operators", pattern: r"^[\s\S]{1,4096}$" };
 
 const ACCESS_LOG: Shape = Shape {
     what: "an access log",
     keys: &[
         Key {
             name: "format",
-            about: "what an entry says; JSON where it begins with `{`",
+            about: "Format of an entry; JSON if it begins with `{`.",
             form: FORMAT,
-            left_out: LeftOut::Means("the JSON that OSM has"),
+            left_out: LeftOut::Means("JSON, as in Open Service Mesh"),
         },
         Key {
             name: "sink",
-            about: "where entries go",
+            about: "Destination of the entries.",
             form: Form::WordOrTable(|| vec!["stdout"], &SINK),
             left_out: LeftOut::Text("stdout"),
         },
         Key {
             name: "filter",
-            about: "of which calls there is an entry: those that meet one of the conditions",
+            about: "Restricts the log to calls that meet at least one condition.",
             form: Form::Table(&FILTER),
-            left_out: LeftOut::Means("of all"),
+            left_out: LeftOut::Means("all calls"),
         },
     ],
 };
@@ -67,24 +67,24 @@ const SINK: Shape = Shape {
     keys: &[
         Key {
             name: "file",
-            about: "the name of a file, in the folder that the sidecar's own bootstrap allows for logs",
+            about: "File name in the log folder that the bootstrap of the sidecar allows; excludes `open_telemetry`.",
             form: Form::Text {
-                what: "the name of a file",
+                what: "file name",
                 pattern: r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$",
             },
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "open_telemetry",
-            about: "a collector, by OTLP over gRPC",
+            about: "Collector that receives entries by OTLP over gRPC.",
             form: Form::Table(&COLLECTOR),
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "attributes",
-            about: "what the records that a collector gets say besides",
+            about: "Additional attributes of the records; only with `open_telemetry`.",
             form: Form::Map { key: "attribute", pattern: r"^[\s\S]{1,255}$", value: &FORMAT },
-            left_out: LeftOut::Means("nothing"),
+            left_out: LeftOut::Means("none"),
         },
     ],
 };
@@ -94,13 +94,13 @@ const FILTER: Shape = Shape {
     keys: &[
         Key {
             name: "status_at_least",
-            about: "requests that are answered with this status or a higher one",
+            about: "Requests with this response status or a higher one.",
             form: Form::Integer(100..=599),
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "slower_than",
-            about: "requests and connections that take longer than this; at most `24h`",
+            about: "Requests and connections that take longer than this; at most `24h`.",
             form: DURATION,
             left_out: LeftOut::RefusedWithTheOthers,
         },
@@ -112,21 +112,21 @@ const TRACING: Shape = Shape {
     keys: &[
         Key {
             name: "open_telemetry",
-            about: "who is told of the spans, by OTLP over gRPC",
+            about: "Collector that receives spans by OTLP over gRPC.",
             form: Form::Table(&COLLECTOR),
             left_out: LeftOut::Refused,
         },
         Key {
             name: "sampling_percent",
-            about: "which share of the traces is told, with 4 decimals at most; callers cannot widen it",
+            about: "Percentage of traces to report, with at most 4 decimals. Callers cannot raise it.",
             form: Form::Percent,
             left_out: LeftOut::Refused,
         },
         Key {
             name: "service_name",
-            about: "what the service is called in traces",
+            about: "Service name in traces.",
             form: Form::Text {
-                what: "at most 255 characters",
+                what: "text, at most 255 characters",
                 pattern: r"^[^\u0000-\u001f\u007f]{1,255}$",
             },
             left_out: LeftOut::Means("`<service>.<namespace>`"),
@@ -139,13 +139,13 @@ const COLLECTOR: Shape = Shape {
     keys: &[
         Key {
             name: "host",
-            about: "an IP address, or a name that sidecars look up",
-            form: Form::Text { what: "an address or a hostname", pattern: r"^[\s\S]{1,253}$" },
+            about: "IP address, or hostname that the sidecars resolve.",
+            form: Form::Text { what: "IP address or hostname", pattern: r"^[\s\S]{1,253}$" },
             left_out: LeftOut::Refused,
         },
         Key {
             name: "port",
-            about: "its port of OTLP over gRPC",
+            about: "Port for OTLP over gRPC.",
             form: PORT,
             left_out: LeftOut::Number(4317),
         },

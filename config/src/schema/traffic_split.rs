@@ -4,7 +4,7 @@ use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, Shape};
 
 pub(super) const KIND: Kind = Kind {
     key: "traffic_split",
-    about: "Calls of one service go to several, by weight.",
+    about: "Divides calls to one service among several services, by weight and by condition.",
     shape: Shape {
         what: "a traffic split",
         keys: &[
@@ -12,19 +12,19 @@ pub(super) const KIND: Kind = Kind {
             NAMESPACE,
             Key {
                 name: "service",
-                about: "the service that callers name",
+                about: "Service that callers address.",
                 form: Form::Name,
                 left_out: LeftOut::Refused,
             },
             Key {
                 name: "backends",
-                about: "the services that answer",
+                about: "Services that receive the calls.",
                 form: Form::AtLeastOne(&Form::Table(&BACKEND)),
                 left_out: LeftOut::Refused,
             },
             Key {
                 name: "matches",
-                about: "the requests that it is about: those that any of these matches",
+                about: "Requests that the split controls. A request must meet at least one match.",
                 form: Form::AtLeastOne(&Form::Table(&MATCH)),
                 left_out: LeftOut::Means("all calls"),
             },
@@ -38,21 +38,21 @@ pub(super) const MATCH: Shape = Shape {
     keys: &[
         Key {
             name: "kind",
-            about: "what is named",
+            about: "Kind of the referenced object.",
             form: Form::Word(|| vec!["HTTPRouteGroup"]),
             left_out: LeftOut::Refused,
         },
         Key {
             name: "name",
-            about: "the route group, of the split's namespace",
+            about: "HTTP route group in the namespace of the object.",
             form: Form::Name,
             left_out: LeftOut::Refused,
         },
         Key {
             name: "matches",
-            about: "the matches of the route group that are meant",
+            about: "Matches of the route group that apply.",
             form: Form::AtLeastOne(&Form::Name),
-            left_out: LeftOut::Means("all of them"),
+            left_out: LeftOut::Means("all"),
         },
     ],
 };
@@ -62,13 +62,13 @@ const BACKEND: Shape = Shape {
     keys: &[
         Key {
             name: "service",
-            about: "the service that answers; it may be the one that callers name",
+            about: "Service that receives the calls; the split service itself is allowed.",
             form: Form::Name,
             left_out: LeftOut::Refused,
         },
         Key {
             name: "weight",
-            about: "its share, relative to the others; 0 is none, and the sum is at least 1",
+            about: "Relative share of the calls. `0` means no calls; the weights must sum to at least 1.",
             form: Form::Integer(0..=u32::MAX),
             left_out: LeftOut::Refused,
         },

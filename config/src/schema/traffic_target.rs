@@ -4,7 +4,7 @@ use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, Shape};
 
 pub(super) const KIND: Kind = Kind {
     key: "traffic_target",
-    about: "Who may call whom. Everything else is denied.",
+    about: "Allows source accounts to call a destination account, limited by rules. All other calls are denied.",
     shape: Shape {
         what: "a traffic target",
         keys: &[
@@ -12,19 +12,19 @@ pub(super) const KIND: Kind = Kind {
             NAMESPACE,
             Key {
                 name: "destination",
-                about: "who may be called; of the target's namespace",
+                about: "Account or binding that may be called; must be in the namespace of the target.",
                 form: Form::Table(&SUBJECT),
                 left_out: LeftOut::Refused,
             },
             Key {
                 name: "sources",
-                about: "who may call",
+                about: "Accounts or bindings that may call.",
                 form: Form::AtLeastOne(&Form::Table(&SUBJECT)),
                 left_out: LeftOut::Refused,
             },
             Key {
                 name: "rules",
-                about: "what they may call",
+                about: "Requests and connections that they may make.",
                 form: Form::AtLeastOne(&Form::Table(&RULE)),
                 left_out: LeftOut::Refused,
             },
@@ -38,21 +38,21 @@ const SUBJECT: Shape = Shape {
     keys: &[
         Key {
             name: "kind",
-            about: "what is named",
+            about: "Kind of the referenced object.",
             form: Form::Word(|| vec!["ServiceAccount", "IdentityBinding"]),
             left_out: LeftOut::Text("ServiceAccount"),
         },
         Key {
             name: "name",
-            about: "the account or the binding",
+            about: "Service account or identity binding.",
             form: Form::Name,
             left_out: LeftOut::Refused,
         },
         Key {
             name: "namespace",
-            about: "where it lives",
+            about: "Namespace of the referenced object.",
             form: Form::Name,
-            left_out: LeftOut::Means("the target's"),
+            left_out: LeftOut::Means("namespace of the target"),
         },
     ],
 };
@@ -62,21 +62,21 @@ const RULE: Shape = Shape {
     keys: &[
         Key {
             name: "kind",
-            about: "`HTTPRouteGroup`: requests on HTTP ports; `TCPRoute`: connections to TCP ports",
+            about: "`HTTPRouteGroup` allows requests on HTTP ports; `TCPRoute` allows connections to ports.",
             form: Form::Word(|| vec!["HTTPRouteGroup", "TCPRoute"]),
             left_out: LeftOut::Refused,
         },
         Key {
             name: "name",
-            about: "the route group or TCP route, of the target's namespace",
+            about: "HTTP route group or TCP route in the namespace of the target.",
             form: Form::Name,
             left_out: LeftOut::Refused,
         },
         Key {
             name: "matches",
-            about: "the matches of the route group that are meant",
+            about: "Matches of the route group that apply.",
             form: Form::AtLeastOne(&Form::Name),
-            left_out: LeftOut::Means("all of them"),
+            left_out: LeftOut::Means("all"),
         },
     ],
 };

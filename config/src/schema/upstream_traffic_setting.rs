@@ -7,7 +7,7 @@ use super::{DURATION, Form, Key, Kind, LeftOut, NAME, NAMESPACE, SCOPE, Shape};
 
 pub(super) const KIND: Kind = Kind {
     key: "upstream_traffic_setting",
-    about: "How services are spared by those who call them.",
+    about: "Protects services: connection limits, outlier detection, locality preference and rate limits.",
     shape: Shape {
         what: "an upstream traffic setting",
         keys: &[
@@ -15,38 +15,38 @@ pub(super) const KIND: Kind = Kind {
             NAMESPACE,
             Key {
                 name: "service",
-                about: "the service that it is about",
+                about: "Service to which the object applies.",
                 form: Form::Name,
                 left_out: LeftOut::Means("all services of `scope`"),
             },
             SCOPE,
             Key {
                 name: "connection_settings",
-                about: "what each sidecar of a caller asks at most",
+                about: "Limits that each caller's sidecar applies to its own calls.",
                 form: Form::Table(&CONNECTIONS),
                 left_out: LeftOut::RefusedWithTheOthers,
             },
             Key {
                 name: "outlier_detection",
-                about: "when a sidecar of a caller takes an endpoint for broken, by what it answers",
+                about: "When a caller's sidecar ejects an endpoint because of its responses.",
                 form: Form::Table(&OUTLIERS),
                 left_out: LeftOut::RefusedWithTheOthers,
             },
             Key {
                 name: "locality",
-                about: "whom callers call first, by where both are",
+                about: "Preference among endpoints by the locality of caller and endpoint.",
                 form: Form::Table(&locality::ALL),
                 left_out: LeftOut::RefusedWithTheOthers,
             },
             Key {
                 name: "rate_limit",
-                about: "how often something may be asked of each sidecar of the service",
+                about: "Rate limits on calls to the service.",
                 form: Form::Table(&rate_limit::ALL),
                 left_out: LeftOut::RefusedWithTheOthers,
             },
             Key {
                 name: "http_routes",
-                about: "limits of their own for some paths, instead of that of all requests; at most 100",
+                about: "Rate limits for some paths, which replace the rate limits of all requests; at most 100.",
                 form: Form::AtLeastOne(&Form::Table(&rate_limit::ROUTE)),
                 left_out: LeftOut::RefusedWithTheOthers,
             },
@@ -62,13 +62,13 @@ const CONNECTIONS: Shape = Shape {
     keys: &[
         Key {
             name: "tcp",
-            about: "of connections",
+            about: "Connection limits.",
             form: Form::Table(&TCP),
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "http",
-            about: "of requests",
+            about: "Request limits.",
             form: Form::Table(&HTTP),
             left_out: LeftOut::RefusedWithTheOthers,
         },
@@ -80,13 +80,13 @@ const TCP: Shape = Shape {
     keys: &[
         Key {
             name: "max_connections",
-            about: "how many connections there are at once",
+            about: "Maximum number of concurrent connections.",
             form: AT_LEAST_ONE,
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "connect_timeout",
-            about: "how long making a connection may take, from 1ms to 1h",
+            about: "Time limit for opening a connection, `1ms` to `1h`.",
             form: DURATION,
             left_out: LeftOut::RefusedWithTheOthers,
         },
@@ -98,31 +98,31 @@ const HTTP: Shape = Shape {
     keys: &[
         Key {
             name: "max_requests",
-            about: "how many requests are under way at once",
+            about: "Maximum number of concurrent requests.",
             form: AT_LEAST_ONE,
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "max_requests_per_connection",
-            about: "after how many requests a connection is replaced by another",
+            about: "Number of requests after which the sidecar replaces a connection.",
             form: AT_LEAST_ONE,
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "max_pending_requests",
-            about: "how many requests wait for a connection at once",
+            about: "Maximum number of requests that wait for a connection.",
             form: AT_LEAST_ONE,
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "max_retries",
-            about: "how many retries are under way at once; 0 is none",
+            about: "Maximum number of concurrent retries; `0` means none.",
             form: Form::Integer(0..=u32::MAX),
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "retry_budget",
-            about: "how many retries are under way at once, in proportion to the requests; not together with `max_retries`",
+            about: "Maximum number of concurrent retries, as a share of the active requests; excludes `max_retries`.",
             form: Form::Table(&BUDGET),
             left_out: LeftOut::RefusedWithTheOthers,
         },
@@ -134,13 +134,13 @@ const BUDGET: Shape = Shape {
     keys: &[
         Key {
             name: "percent",
-            about: "the share of the requests that are under way",
+            about: "Share of the active requests, in percent.",
             form: Form::Integer(1..=100),
             left_out: LeftOut::Refused,
         },
         Key {
             name: "min_concurrency",
-            about: "so many retries in any case",
+            about: "Number of concurrent retries that is always allowed.",
             form: AT_LEAST_ONE,
             left_out: LeftOut::Number(3),
         },
@@ -152,31 +152,31 @@ const OUTLIERS: Shape = Shape {
     keys: &[
         Key {
             name: "consecutive_5xx",
-            about: "after so many answers of 500 to 599 in a row it gets nothing; failed connections count apart, to this number or 3",
+            about: "Number of consecutive responses 500 to 599 that ejects an endpoint. Failed connections count separately, up to the lower of this number and 3.",
             form: AT_LEAST_ONE,
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "consecutive_gateway_errors",
-            about: "the same of 502, 503 and 504",
+            about: "The same for 502, 503 and 504.",
             form: AT_LEAST_ONE,
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "interval",
-            about: "how often is looked whose time is over, from 100ms to 1h",
+            about: "Interval at which ejected endpoints are reviewed, `100ms` to `1h`.",
             form: DURATION,
             left_out: LeftOut::Text("10s"),
         },
         Key {
             name: "base_ejection_time",
-            about: "how long it gets nothing: the second time twice as long, and so on; from 100ms to 1d",
+            about: "Length of the first ejection, `100ms` to `1d`. The second lasts twice as long, and so on.",
             form: DURATION,
             left_out: LeftOut::Text("30s"),
         },
         Key {
             name: "max_ejection_percent",
-            about: "how many of the endpoints get nothing at once",
+            about: "Maximum percentage of endpoints that are ejected at the same time.",
             form: Form::Integer(1..=100),
             left_out: LeftOut::Number(50),
         },

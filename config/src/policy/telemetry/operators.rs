@@ -286,7 +286,7 @@ impl<'a> Operator<'a> {
         let Some(takes) = Parameter::of(name) else {
             let known = PLAIN.into_iter().chain(WITH_PARAMETER.map(|(known, _)| known));
             let help = closest(name, known).map_or_else(
-                || "docs/reference/policy.md lists the operators".to_owned(),
+                || "docs/reference/policy/access_log_operators.md lists the operators".to_owned(),
                 |near| did_you_mean(&format!("%{near}%")),
             );
             return Some((format!("there is no command operator `%{name}%`"), help));

@@ -78,7 +78,7 @@ fn invalid_log_format_is_reported_at_its_location() {
     for (format, expected) in [
         (
             "%DURATION% %STATUS%",
-            "error[IM0642]: there is no command operator `%STATUS%` (p.toml:3:33) / docs/reference/policy.md lists the operators",
+            "error[IM0642]: there is no command operator `%STATUS%` (p.toml:3:33) / docs/reference/policy/access_log_operators.md lists the operators",
         ),
         (
             r#"{"ä": "%RESPONSE_COED%"}"#,
@@ -151,7 +151,7 @@ fn log_sink_is_stdout_file_or_collector() {
         ),
         (
             "{ open_telemetry = { host = \"a\" }, attributes = { b = \"%C%\" } }",
-            "error[IM0642]: there is no command operator `%C%` (p.toml:3:74) / docs/reference/policy.md lists the operators",
+            "error[IM0642]: there is no command operator `%C%` (p.toml:3:74) / docs/reference/policy/access_log_operators.md lists the operators",
         ),
     ] {
         assert_eq!(told(text), expected, "{text}");

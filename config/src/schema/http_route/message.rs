@@ -7,11 +7,10 @@ use crate::schema::{Form, Key, LeftOut, PORT, Shape};
 const NAME: &str = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$";
 
 /// The value of a header.
-const VALUE: Form =
-    Form::Text { what: "the value of a header", pattern: r"^[!-~]([ -~]{0,1022}[!-~])?$" };
+const VALUE: Form = Form::Text { what: "header value", pattern: r"^[!-~]([ -~]{0,1022}[!-~])?$" };
 
 /// A path without a query.
-const PATH: Form = Form::Text { what: "a path", pattern: r"^/[!-~]{0,255}$" };
+const PATH: Form = Form::Text { what: "path", pattern: r"^/[!-~]{0,255}$" };
 
 /// `request_headers` and `response_headers`.
 pub(super) const HEADERS: Shape = Shape {
@@ -19,20 +18,20 @@ pub(super) const HEADERS: Shape = Shape {
     keys: &[
         Key {
             name: "set",
-            about: "these have this value and no other, as it is written",
+            about: "Sets these headers to exactly this value.",
             form: Form::Map { key: "header", pattern: NAME, value: &VALUE },
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "add",
-            about: "these have this value beside those that they have",
+            about: "Adds this value to these headers.",
             form: Form::Map { key: "header", pattern: NAME, value: &VALUE },
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "remove",
-            about: "these are taken off",
-            form: Form::AtLeastOne(&Form::Text { what: "a header", pattern: NAME }),
+            about: "Removes these headers.",
+            form: Form::AtLeastOne(&Form::Text { what: "header name", pattern: NAME }),
             left_out: LeftOut::RefusedWithTheOthers,
         },
     ],
@@ -44,27 +43,27 @@ pub(super) const REWRITE: Shape = Shape {
     keys: &[
         Key {
             name: "path_prefix",
-            about: "the segments that the path begins with become others",
+            about: "Replaces the leading segments of the path.",
             form: Form::Table(&PREFIX),
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "path_regex",
-            about: "in place of a prefix: what this matches at the beginning of the path becomes something else",
-            form: Form::Text { what: "an RE2 expression", pattern: "" },
+            about: "Replaces what the expression matches at the start of the path; excludes `path_prefix`.",
+            form: Form::Text { what: "RE2 expression", pattern: "" },
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "substitution",
-            about: "what that becomes; `\\1` is what its first group matches, `\\0` all of it",
-            form: Form::Text { what: "a path with groups", pattern: r"^/[!-~]{0,255}$" },
-            left_out: LeftOut::Means("**required** with `path_regex`"),
+            about: "Replacement for `path_regex`; `\\1` is the first group, `\\0` the whole match.",
+            form: Form::Text { what: "path with groups", pattern: r"^/[!-~]{0,255}$" },
+            left_out: LeftOut::Means("required with `path_regex`"),
         },
         Key {
             name: "host",
-            about: "the host becomes this, with a port or without",
+            about: "New host, with or without port.",
             form: Form::Text {
-                what: "a host",
+                what: "host",
                 pattern: r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?([.][a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*(:[0-9]{1,5})?$",
             },
             left_out: LeftOut::RefusedWithTheOthers,
@@ -78,40 +77,40 @@ pub(super) const REDIRECT: Shape = Shape {
     keys: &[
         Key {
             name: "status",
-            about: "301, 302, 303, 307 or 308",
+            about: "HTTP status: 301, 302, 303, 307 or 308.",
             form: Form::Integer(301..=308),
             left_out: LeftOut::Refused,
         },
         Key {
             name: "scheme",
-            about: "another scheme",
+            about: "New scheme.",
             form: Form::Word(|| vec!["http", "https"]),
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "host",
-            about: "another host, without a port",
+            about: "New host, without port.",
             form: Form::Text {
-                what: "a host",
+                what: "host",
                 pattern: r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?([.][a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$",
             },
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "port",
-            about: "another port",
+            about: "New port.",
             form: PORT,
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "path",
-            about: "another path; the query stays",
+            about: "New path; the query stays.",
             form: PATH,
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "path_prefix",
-            about: "in place of a path: the segments that it begins with become others",
+            about: "Replaces the leading segments of the path; excludes `path`.",
             form: Form::Table(&PREFIX),
             left_out: LeftOut::RefusedWithTheOthers,
         },
@@ -124,13 +123,13 @@ const PREFIX: Shape = Shape {
     keys: &[
         Key {
             name: "from",
-            about: "these, as they are when paths are compared; `/` is none, and so any path",
+            about: "Leading segments to replace, in normalized form; `/` matches any path.",
             form: PATH,
             left_out: LeftOut::Refused,
         },
         Key {
             name: "to",
-            about: "what they become; `/` is none",
+            about: "New leading segments; `/` removes them.",
             form: PATH,
             left_out: LeftOut::Refused,
         },
@@ -143,15 +142,15 @@ pub(super) const MIRROR: Shape = Shape {
     keys: &[
         Key {
             name: "service",
-            about: "the service that gets a copy, at the port of the same number",
+            about: "Service that receives the copy, on the port with the same number.",
             form: Form::Name,
             left_out: LeftOut::Refused,
         },
         Key {
             name: "namespace",
-            about: "that of the service",
+            about: "Namespace of the service.",
             form: Form::Name,
-            left_out: LeftOut::Means("the namespace of the object"),
+            left_out: LeftOut::Means("namespace of the object"),
         },
         Key { left_out: LeftOut::Number(100), ..PERCENT },
     ],

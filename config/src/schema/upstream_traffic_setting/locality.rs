@@ -9,19 +9,19 @@ pub(super) const ALL: Shape = Shape {
     keys: &[
         Key {
             name: "prefer_local",
-            about: "what is in the same place as the caller comes first, and then by steps what is less near",
+            about: "Prefers endpoints in the caller's own region, zone or sub-zone, then wider localities step by step.",
             form: Form::Word(|| Nearness::ALL.map(|(word, _)| word).to_vec()),
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "failover",
-            about: "what of the equally far comes first, for callers in a place; not without one of the others",
+            about: "Order among equally distant localities, for callers in a locality. Requires `prefer_local` or `distribute`.",
             form: Form::AtLeastOne(&Form::Table(&FAILOVER)),
-            left_out: LeftOut::Means("none before another"),
+            left_out: LeftOut::Means("no order"),
         },
         Key {
             name: "distribute",
-            about: "how calls from a place are shared out; what it does not name is called where all of these fail",
+            about: "Shares of the calls from a locality. Other localities receive calls only if all named ones fail.",
             form: Form::AtLeastOne(&Form::Table(&DISTRIBUTION)),
             left_out: LeftOut::RefusedWithTheOthers,
         },
@@ -30,9 +30,9 @@ pub(super) const ALL: Shape = Shape {
 
 const FROM: Key = Key {
     name: "from",
-    about: "where the callers are; of several rules the one holds that says most of it",
+    about: "Locality of the callers; the most specific rule applies.",
     form: LOCALITY,
-    left_out: LeftOut::Means("all of whom no other says anything"),
+    left_out: LeftOut::Means("all callers that no other rule covers"),
 };
 
 const FAILOVER: Shape = Shape {
@@ -41,7 +41,7 @@ const FAILOVER: Shape = Shape {
         FROM,
         Key {
             name: "to",
-            about: "the places, in order; what is not named comes last",
+            about: "Localities in order of preference; all others come last.",
             form: Form::AtLeastOne(&LOCALITY),
             left_out: LeftOut::Refused,
         },
@@ -54,7 +54,7 @@ const DISTRIBUTION: Shape = Shape {
         FROM,
         Key {
             name: "to",
-            about: "the places, none of them in another",
+            about: "Localities with their shares; none may contain another.",
             form: Form::AtLeastOne(&Form::Table(&SHARE)),
             left_out: LeftOut::Refused,
         },
@@ -64,10 +64,10 @@ const DISTRIBUTION: Shape = Shape {
 const SHARE: Shape = Shape {
     what: "a share",
     keys: &[
-        Key { name: "locality", about: "the place", form: LOCALITY, left_out: LeftOut::Refused },
+        Key { name: "locality", about: "Locality.", form: LOCALITY, left_out: LeftOut::Refused },
         Key {
             name: "weight",
-            about: "how many of a hundred calls go there; all weights are 100 together",
+            about: "Percentage of the calls; the weights must sum to 100.",
             form: Form::Integer(1..=100),
             left_out: LeftOut::Refused,
         },

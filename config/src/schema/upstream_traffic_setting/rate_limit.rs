@@ -11,13 +11,13 @@ pub(super) const ALL: Shape = Shape {
     keys: &[
         Key {
             name: "local",
-            about: "counted by each sidecar for itself",
+            about: "Limit that each sidecar of the service counts for itself.",
             form: Form::Table(&LOCAL),
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "global",
-            about: "counted by a rate limit service for all",
+            about: "Limit that a rate limit service counts for all sidecars.",
             form: Form::Table(&global::GLOBAL),
             left_out: LeftOut::RefusedWithTheOthers,
         },
@@ -29,13 +29,13 @@ const LOCAL: Shape = Shape {
     keys: &[
         Key {
             name: "http",
-            about: "of requests",
+            about: "Limit on requests.",
             form: Form::Table(&LOCAL_HTTP),
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "tcp",
-            about: "of connections, to ports that are not HTTP",
+            about: "Limit on connections to ports that are not HTTP.",
             form: Form::Table(&LOCAL_TCP),
             left_out: LeftOut::RefusedWithTheOthers,
         },
@@ -44,14 +44,14 @@ const LOCAL: Shape = Shape {
 
 const UNIT: Key = Key {
     name: "unit",
-    about: "in which time",
+    about: "Time unit.",
     form: Form::Word(|| RateUnit::ALL.map(|(word, _)| word).to_vec()),
     left_out: LeftOut::Refused,
 };
 
 const BURST: Key = Key {
     name: "burst",
-    about: "so many more at once, where fewer were asked before",
+    about: "Additional requests or connections that a short burst may use.",
     form: Form::Integer(0..=u32::MAX),
     left_out: LeftOut::Number(0),
 };
@@ -61,7 +61,7 @@ const LOCAL_HTTP: Shape = Shape {
     keys: &[
         Key {
             name: "requests",
-            about: "how many in the time",
+            about: "Number per unit.",
             form: Form::Integer(1..=u32::MAX),
             left_out: LeftOut::Refused,
         },
@@ -69,13 +69,13 @@ const LOCAL_HTTP: Shape = Shape {
         BURST,
         Key {
             name: "response_status_code",
-            about: "what one too many is answered with: one of 400 to 417, 421 to 424, 426, 428, 429, 431, 500 to 508, 510 and 511",
+            about: "Status of the response over the limit: 400 to 417, 421 to 424, 426, 428, 429, 431, 500 to 508, 510 or 511.",
             form: Form::Integer(400..=599),
             left_out: LeftOut::Number(429),
         },
         Key {
             name: "response_headers_to_add",
-            about: "headers of that answer; at most 16",
+            about: "Headers of the response over the limit; at most 16.",
             form: Form::AtLeastOne(&Form::Table(&HEADER)),
             left_out: LeftOut::Means("none"),
         },
@@ -87,18 +87,15 @@ const HEADER: Shape = Shape {
     keys: &[
         Key {
             name: "name",
-            about: "what it is called",
-            form: Form::Text {
-                what: "the name of a header",
-                pattern: "^[-!#$%&'*+.^_`|~0-9A-Za-z]+$",
-            },
+            about: "Name of the header.",
+            form: Form::Text { what: "header name", pattern: "^[-!#$%&'*+.^_`|~0-9A-Za-z]+$" },
             left_out: LeftOut::Refused,
         },
         Key {
             name: "value",
-            about: "what it says",
+            about: "Value of the header.",
             form: Form::Text {
-                what: "1 to 1024 characters",
+                what: "text, 1 to 1024 characters",
                 pattern: r"^[^\x00-\x1F\x7F-\x9F]{1,1024}$",
             },
             left_out: LeftOut::Refused,
@@ -111,7 +108,7 @@ const LOCAL_TCP: Shape = Shape {
     keys: &[
         Key {
             name: "connections",
-            about: "how many in the time",
+            about: "Number per unit.",
             form: Form::Integer(1..=u32::MAX),
             left_out: LeftOut::Refused,
         },
@@ -125,13 +122,13 @@ pub(super) const ROUTE: Shape = Shape {
     keys: &[
         Key {
             name: "path_regex",
-            about: "the paths, as in an HTTP route group",
-            form: Form::Text { what: "a regular expression", pattern: "" },
+            about: "Expression for the path, as in an HTTP route group.",
+            form: Form::Text { what: "RE2 expression", pattern: "" },
             left_out: LeftOut::Refused,
         },
         Key {
             name: "rate_limit",
-            about: "the limit of these",
+            about: "Rate limit for these paths.",
             form: Form::Table(&OF_ROUTE),
             left_out: LeftOut::Refused,
         },
@@ -143,13 +140,13 @@ const OF_ROUTE: Shape = Shape {
     keys: &[
         Key {
             name: "local",
-            about: "counted by each sidecar for itself",
+            about: "Limit that each sidecar of the service counts for itself.",
             form: Form::Table(&LOCAL_OF_ROUTE),
             left_out: LeftOut::RefusedWithTheOthers,
         },
         Key {
             name: "global",
-            about: "counted by the rate limit service of `rate_limit.global.http`",
+            about: "Limit that the rate limit service of `rate_limit.global.http` counts.",
             form: Form::Table(&global::OF_ROUTE),
             left_out: LeftOut::RefusedWithTheOthers,
         },
@@ -160,7 +157,7 @@ const LOCAL_OF_ROUTE: Shape = Shape {
     what: "`rate_limit.local` of a route",
     keys: &[Key {
         name: "http",
-        about: "of requests",
+        about: "Limit on requests.",
         form: Form::Table(&LOCAL_HTTP),
         left_out: LeftOut::Refused,
     }],
