@@ -10,5 +10,6 @@ mod conformance;
 mod edges;
 mod files;
 mod glossary;
+mod links;
 mod smi;
 mod workspace;
