@@ -44,7 +44,7 @@ static_resources:
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_harness_measures_a_fixed_envoy_correctly() {
+async fn harness_measures_a_fixed_envoy_correctly() {
     let Some(program) = require_envoy() else { return };
     let loopback = Loopback::claim();
     let folder = tempfile::tempdir().unwrap();

@@ -1,39 +1,55 @@
-//! What is logged on the thread of a test.
+//! The log lines of a test.
+//!
+//! One subscriber serves all tests of the process. A subscriber per test loses lines: tracing caches for each log
+//! statement whether anyone listens, and tests that begin and end at the same time leave a wrong answer there.
 
+use std::cell::RefCell;
 use std::io;
-use std::sync::Arc;
+use std::sync::Once;
 
-use parking_lot::Mutex;
-use tracing::subscriber::DefaultGuard;
-
-pub(super) struct Log {
-    written: Written,
-    _guard: DefaultGuard,
+thread_local! {
+    /// What the test of this thread has logged, while it listens.
+    static WRITTEN: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
-#[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
+/// Collects the log lines of this thread until it is dropped.
+pub(super) struct Log(());
 
 impl Log {
-    /// Begins to listen, for as long as this is there.
     pub(super) fn begin() -> Self {
-        let written = Written::default();
-        let writer = written.clone();
-        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
-        let guard = tracing::subscriber::set_default(log.finish());
-        Self { written, _guard: guard }
+        static INSTALLED: Once = Once::new();
+        INSTALLED.call_once(|| {
+            tracing_subscriber::fmt().with_ansi(false).with_writer(|| ThreadWriter).init();
+        });
+        WRITTEN.set(Some(Vec::new()));
+        Self(())
     }
 
-    /// How many lines have these words in them.
+    /// The number of lines that contain these words.
     pub(super) fn count(&self, words: &str) -> usize {
-        let written = self.written.0.lock();
-        String::from_utf8_lossy(&written).lines().filter(|line| line.contains(words)).count()
+        let count = |written: &[u8]| {
+            String::from_utf8_lossy(written).lines().filter(|line| line.contains(words)).count()
+        };
+        WRITTEN.with_borrow(|written| written.as_deref().map_or(0, count))
     }
 }
 
-impl io::Write for Written {
+impl Drop for Log {
+    fn drop(&mut self) {
+        WRITTEN.set(None);
+    }
+}
+
+/// Appends to what the test of this thread has logged.
+struct ThreadWriter;
+
+impl io::Write for ThreadWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
+        WRITTEN.with_borrow_mut(|written| {
+            if let Some(written) = written {
+                written.extend_from_slice(bytes);
+            }
+        });
         Ok(bytes.len())
     }
 
