@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use ironmesh_catalog::Provider;
-use ironmesh_config::{EtcdPolicy, LeaderElection, PolicyPlace, Settings};
+use ironmesh_config_settings::{PolicyPlace, Settings};
+use ironmesh_config_sources::{EtcdPolicy, LeaderElection};
 use ironmesh_providers::azure::Azure;
 use ironmesh_providers::consul::Consul;
 use ironmesh_providers::{EndpointsProvider, ShrinkRule};

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use ironmesh_config::policy::log_operators;
-use ironmesh_config::schema;
+use ironmesh_config_language::policy::log_operators;
+use ironmesh_config_language::schema;
 
 /// What stands before the keys of a kind, round its name, and behind them.
 const BEGIN: [&str; 2] = ["<!-- keys of ", ": `cargo xtask docs` -->"];

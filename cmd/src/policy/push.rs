@@ -1,7 +1,8 @@
 //! `ironmesh policy push`: makes a folder the policy in etcd, if it passes.
 
 use ironmesh_catalog::{PolicyRecord, Removals};
-use ironmesh_config::{EtcdError, EtcdPolicy, Loaded, commit_of, load_documents, load_folder};
+use ironmesh_config_language::{Loaded, load_documents};
+use ironmesh_config_sources::{EtcdError, EtcdPolicy, commit_of, load_folder};
 use jiff::Timestamp;
 use serde_json::json;
 

@@ -23,7 +23,7 @@ pub(crate) const TAG: &str = r"^[^<>%&\\?/\x00-\x1F\x7F-\x9F]{1,512}$";
 pub(crate) const TAG_VALUE: &str = r"^[^\x00-\x1F\x7F-\x9F]{0,256}$";
 
 /// Reads the GUID of a subscription, an application or a tenant, which is `what`, with its article.
-pub(crate) fn read_guid(value: Value<'_>, what: &str) -> Result<Arc<str>, Told> {
+pub fn read_guid(value: Value<'_>, what: &str) -> Result<Arc<str>, Told> {
     let text = value.string()?;
     let is_hexadecimal = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
     let lengths = text.split('-').map(|part| if is_hexadecimal(part) { part.len() } else { 0 });
@@ -36,7 +36,7 @@ pub(crate) fn read_guid(value: Value<'_>, what: &str) -> Result<Arc<str>, Told> 
 }
 
 /// Reads the name of a resource group.
-pub(crate) fn read_resource_group(value: Value<'_>) -> Result<Arc<str>, Told> {
+pub fn read_resource_group(value: Value<'_>) -> Result<Arc<str>, Told> {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')');
     let text = value.string()?;
     let is_name = (1..=90).contains(&text.chars().take(91).count())

@@ -30,7 +30,7 @@ impl Document {
 }
 
 /// The ends of names of YAML documents.
-pub(crate) const YAML_EXTENSIONS: [&str; 2] = ["yaml", "yml"];
+pub const YAML_EXTENSIONS: [&str; 2] = ["yaml", "yml"];
 
 /// A document with an index of its lines, and of long ones within.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use crate::codes;
 use crate::table::{Told, Value};
 
 /// Reads a duration within `range`, whose bounds are whole days, minutes, seconds or milliseconds.
-pub(crate) fn read(value: Value<'_>, range: &RangeInclusive<Duration>) -> Result<Duration, Told> {
+pub fn read(value: Value<'_>, range: &RangeInclusive<Duration>) -> Result<Duration, Told> {
     let text = value.string()?;
     let Some(duration) = parse(text) else {
         let message = format!("`{}` must be a duration: `{text}`", value.key());

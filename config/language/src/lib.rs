@@ -1,46 +1,32 @@
-//! What operators write, read: policy documents become a validated
-//! [`MeshSpecification`](ironmesh_catalog::MeshSpecification), `ironmesh.toml` becomes [`Settings`],
-//! and everything that is wrong with either becomes findings, all told at once.
+//! The policy language: documents in TOML, or in the YAML of SMI and Open Service Mesh, become a validated
+//! [`MeshSpecification`](ironmesh_catalog::MeshSpecification), and everything that is wrong with them becomes
+//! findings, all reported at once.
 //!
-//! This crate owns the TOML language of the mesh, the codes of its findings, and the policy folder
-//! and etcd as sources. It never decides when a specification comes into force, never sees a proxy, and
-//! never stops at the first problem. Only [`folder`] and [`etcd`] do IO.
+//! This crate owns the kinds of policy, how a table of TOML is read, the codes of its findings, and how findings
+//! are rendered. It is pure: it reads no file, knows no clock, never sees a proxy, and never decides when a
+//! specification becomes active. It never stops at the first problem.
 //!
-//! Start reading at [`policy::load_documents`].
+//! Start reading at [`policy::load_documents`]. The settings file is read with the same [`table`]s.
 
+pub mod azure;
 pub mod codes;
-pub mod etcd;
-pub mod folder;
+pub mod duration;
 pub mod import;
+pub mod limits;
+pub mod mode;
 pub mod policy;
 pub mod schema;
-pub mod settings;
+pub mod syntax;
+pub mod table;
 
-mod azure;
 mod document;
-mod duration;
 mod findings;
-mod limits;
-mod mode;
 mod render;
 mod suggest;
-mod syntax;
-mod table;
 mod yaml;
 
-pub use document::Document;
-pub use etcd::{
-    EtcdError, EtcdFollower, EtcdPolicy, Kept, LeaderElection, PushError, Pushed, Role,
-};
-pub use folder::{
-    CommitError, Folder, FolderError, FolderWatch, WatchError, commit_of, load_folder, read_folder,
-    watch_folder,
-};
+pub use document::{Document, YAML_EXTENSIONS};
 pub use import::{Imported, NotImported, Origin, Remark, import};
 pub use policy::{Loaded, Loader, load_documents};
 pub use render::render;
-pub use settings::{
-    AzureCloud, AzureCredential, AzureSettings, Certificates, ConsulSettings, EndpointsSettings,
-    EtcdSettings, Listen, LocalityKeys, PolicyPlace, Settings, Xds, load_settings,
-};
 pub use suggest::closest;

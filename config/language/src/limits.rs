@@ -7,17 +7,17 @@ use ironmesh_catalog::Finding;
 use crate::codes;
 
 /// The documents of one policy, at most.
-pub(crate) const DOCUMENTS: usize = 10_000;
+pub const DOCUMENTS: usize = 10_000;
 
 /// What is looked at below a policy folder, at most: files, folders and links, whether they are documents
 /// or not.
-pub(crate) const ENTRIES: usize = 100_000;
+pub const ENTRIES: usize = 100_000;
 
 /// The folders below a policy folder that are looked into, at most, on whatever ways they are found.
-pub(crate) const FOLDERS: usize = 10_000;
+pub const FOLDERS: usize = 10_000;
 
 /// The bytes of one document, at most. (A thousand services are 100 KB.)
-pub(crate) const DOCUMENT_BYTES: usize = 4 << 20;
+pub const DOCUMENT_BYTES: usize = 4 << 20;
 
 /// The bytes of all documents, at most.
 pub(crate) const POLICY_BYTES: usize = 32 << 20;
@@ -32,13 +32,13 @@ pub(crate) const FINDINGS_OF_ONE: usize = 100;
 pub(crate) const MESSAGE_BYTES: usize = 500;
 
 /// The characters of a name in Consul, at most.
-pub(crate) const CONSUL_NAME: usize = 256;
+pub const CONSUL_NAME: usize = 256;
 
 /// The characters of a filter that Consul is asked with, at most.
 pub(crate) const CONSUL_FILTER: usize = 4096;
 
 /// What is told of a policy of so many documents, of so many bytes together, if that is too much.
-pub(crate) fn excess(documents: usize, bytes: usize) -> Option<Finding> {
+pub fn excess(documents: usize, bytes: usize) -> Option<Finding> {
     if documents > DOCUMENTS {
         Some(too_many(DOCUMENTS, "documents"))
     } else if bytes > POLICY_BYTES {
@@ -51,7 +51,7 @@ pub(crate) fn excess(documents: usize, bytes: usize) -> Option<Finding> {
 }
 
 /// There are more than `most` of `what` in the policy folder.
-pub(crate) fn too_many(most: usize, what: &str) -> Finding {
+pub fn too_many(most: usize, what: &str) -> Finding {
     let message = format!("there are more than {most} {what} in the policy folder");
     Finding::error(codes::TOO_LARGE, None, message)
         .help("name the folder that holds policy alone, or put several objects into one document")

@@ -7,7 +7,7 @@ use crate::suggest::{closest, did_you_mean};
 use crate::table::{Told, Value, list};
 
 /// Reads a mode.
-pub(crate) fn read(value: Value<'_>) -> Result<Mode, Told> {
+pub fn read(value: Value<'_>) -> Result<Mode, Told> {
     let text = value.string()?;
     if let Some((_, mode)) = Mode::ALL.iter().find(|(word, _)| *word == text) {
         return Ok(*mode);

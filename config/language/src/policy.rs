@@ -1,5 +1,5 @@
-//! Policy: from documents to a validated mesh specification. Pure: what is read where is for
-//! [`crate::folder`] to say.
+//! Policy: from documents to a validated mesh specification. Pure: where they come from is for
+//! `ironmesh-config-sources` to say.
 //!
 //! Three steps. Each document is parsed and its tables are read into a part; then the parts are put
 //! together into a draft, and references, and splits as a graph, are checked across documents; then, if

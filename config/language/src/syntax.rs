@@ -1,18 +1,46 @@
-//! Errors of TOML's syntax as findings. Where the parser says only what it expected, the finding says what to write.
+//! TOML's syntax: documents that are read as a whole, and errors as findings. Where the parser says only what it
+//! expected, the finding says what to write.
 
 use std::ops::Range;
 
 use ironmesh_catalog::Finding;
-use toml::de::Error;
+use toml::de::{DeTable, Error};
 
 use crate::codes;
-use crate::table::Reader;
+use crate::document::Document;
+use crate::table::{Reader, Table, Told};
 
 /// What the parser says of a string without quotes.
 const UNQUOTED: &str = "string values must be quoted";
 
 /// The longest value that is repeated in a suggestion, in bytes.
 const LONGEST: usize = 80;
+
+/// Reads the top table of a TOML document, which is `what` in findings: the value, or all findings in order. A
+/// document with any finding has no value.
+pub fn read_whole<T>(
+    document: &Document,
+    what: &'static str,
+    read: impl FnOnce(&mut Table<'_>) -> Result<T, Told>,
+) -> Result<T, Vec<Finding>> {
+    let (root, errors) = DeTable::parse_recoverable(&document.text);
+    let reader = Reader::new(document);
+    if !errors.is_empty() {
+        // What is recovered around an error of syntax is a guess.
+        for error in errors {
+            reader.tell(finding(&reader, &error));
+        }
+        return Err(reader.take_findings().in_order());
+    }
+    let mut table = Table::new(&reader, root.get_ref(), 0..0, what);
+    let value = read(&mut table);
+    table.finish();
+    let findings = reader.take_findings().in_order();
+    match value {
+        Ok(value) if findings.is_empty() => Ok(value),
+        _ => Err(findings),
+    }
+}
 
 /// The bytes that an error of syntax is about.
 pub(crate) fn span(text: &str, error: &Error) -> Range<usize> {
@@ -55,10 +83,7 @@ fn key_before(text: &str, at: usize) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use toml::de::DeTable;
-
     use super::*;
-    use crate::document::Document;
 
     fn findings(text: &str) -> Vec<String> {
         let document = Document::new("p.toml", text);

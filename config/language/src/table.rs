@@ -19,11 +19,11 @@ use crate::findings::Findings;
 use crate::limits::FINDINGS_OF_ONE;
 use crate::suggest::{closest, did_you_mean};
 
-pub(crate) use value::Value;
+pub use value::Value;
 
 /// Stands for something that could not be read, and says that a finding tells why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Told;
+pub struct Told;
 
 /// The reading of one document: where spots come from, and where findings go.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ const WORDS_OF_YAML: [(&str, &str); 14] = [
 ///
 /// [`Table::finish`] must be called once all keys have been asked for: it tells the unknown ones.
 #[derive(Debug)]
-pub(crate) struct Table<'a> {
+pub struct Table<'a> {
     reader: &'a Reader<'a>,
     entries: &'a DeTable<'a>,
     span: Range<usize>,
@@ -136,17 +136,17 @@ impl<'a> Table<'a> {
     }
 
     /// Where the table is written: its header, or the whole of an inline table.
-    pub(crate) fn spot(&self) -> Spot {
+    pub fn spot(&self) -> Spot {
         self.reader.spot(self.span.clone())
     }
 
     /// Takes a finding.
-    pub(crate) fn tell(&self, finding: Finding) -> Told {
+    pub fn tell(&self, finding: Finding) -> Told {
         self.reader.tell(finding)
     }
 
     /// The value of `key`, if it is given.
-    pub(crate) fn get(&mut self, key: &'static str) -> Option<Value<'a>> {
+    pub fn get(&mut self, key: &'static str) -> Option<Value<'a>> {
         if !self.known.contains(&key) {
             self.known.push(key);
         }
@@ -164,7 +164,7 @@ impl<'a> Table<'a> {
     }
 
     /// Reads a key that may be left out.
-    pub(crate) fn optional<T>(
+    pub fn optional<T>(
         &mut self,
         key: &'static str,
         read: impl FnOnce(Value<'a>) -> Result<T, Told>,
@@ -173,7 +173,7 @@ impl<'a> Table<'a> {
     }
 
     /// Reads a key that must be given.
-    pub(crate) fn required<T>(
+    pub fn required<T>(
         &mut self,
         key: &'static str,
         read: impl FnOnce(Value<'a>) -> Result<T, Told>,
@@ -185,7 +185,7 @@ impl<'a> Table<'a> {
     }
 
     /// Tells that `key` must be given.
-    pub(crate) fn missing(&self, key: &'static str) -> Told {
+    pub fn missing(&self, key: &'static str) -> Told {
         let key = self.reader.word(key);
         let message = format!("{} needs `{key}`", self.what);
         let finding = Finding::error(codes::MISSING_KEY, Some(self.spot()), message);
@@ -193,14 +193,14 @@ impl<'a> Table<'a> {
     }
 
     /// Where `key` is written, if it is given. It is there to be refused: nobody is told that it is a key.
-    pub(crate) fn refused(&mut self, key: &'static str) -> Option<Spot> {
+    pub fn refused(&mut self, key: &'static str) -> Option<Spot> {
         let (written, _) = self.entries.get_key_value(key)?;
         self.known.push(key);
         Some(self.reader.spot(written.span()))
     }
 
     /// Tells the keys that nobody asked for.
-    pub(crate) fn finish(self) {
+    pub fn finish(self) {
         #[cfg(test)]
         asked::note(self.what, &self.known);
         for (key, _) in self.entries {
@@ -223,7 +223,7 @@ impl<'a> Table<'a> {
     }
 
     /// All keys with their values, for tables whose keys are the user's own words.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (Spot, Value<'a>)> {
+    pub fn entries(&self) -> impl Iterator<Item = (Spot, Value<'a>)> {
         let reader = self.reader;
         self.entries.iter().map(move |(key, inner)| {
             (reader.spot(key.span()), Value::new(reader, key.get_ref(), inner))

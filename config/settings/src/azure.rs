@@ -8,10 +8,10 @@ use std::time::Duration;
 use ironmesh_catalog::{Domain, Finding, Spot};
 
 use super::{authority, read_path};
-use crate::azure::{read_guid, read_resource_group};
-use crate::codes;
-use crate::duration;
-use crate::table::{Table, Told, Value};
+use ironmesh_config_language::azure::{read_guid, read_resource_group};
+use ironmesh_config_language::codes;
+use ironmesh_config_language::duration;
+use ironmesh_config_language::table::{Table, Told, Value};
 
 /// How Azure is asked for endpoints. Paths are as written, and no secret is in here.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,10 +7,10 @@ use ironmesh_catalog::Finding;
 
 use super::read_path;
 use super::servers::{Servers, Tls};
-use crate::codes;
-use crate::duration;
-use crate::limits::CONSUL_NAME;
-use crate::table::{Table, Told, Value};
+use ironmesh_config_language::codes;
+use ironmesh_config_language::duration;
+use ironmesh_config_language::limits::CONSUL_NAME;
+use ironmesh_config_language::table::{Table, Told, Value};
 
 const CONSUL: Servers = Servers {
     who: "Consul",

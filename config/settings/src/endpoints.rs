@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::duration;
-use crate::table::{Told, Value};
+use ironmesh_config_language::duration;
+use ironmesh_config_language::table::{Told, Value};
 
 /// What is believed of endpoints providers, and for how long they are waited for.
 #[derive(Debug, Clone, Copy, PartialEq)]

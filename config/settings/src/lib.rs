@@ -15,14 +15,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ironmesh_catalog::{Domain, EgressMode, Finding, Mode, Name, TrustDomain};
-use toml::de::DeTable;
 
-use crate::codes;
-use crate::document::Document;
-use crate::duration;
-use crate::mode;
-use crate::syntax;
-use crate::table::{Reader, Table, Told, Value};
+use ironmesh_config_language::Document;
+use ironmesh_config_language::codes;
+use ironmesh_config_language::duration;
+use ironmesh_config_language::mode;
+use ironmesh_config_language::syntax;
+use ironmesh_config_language::table::{Table, Told, Value};
 
 pub use azure::{AzureCloud, AzureCredential, AzureSettings};
 pub use consul::{ConsulSettings, LocalityKeys};
@@ -94,24 +93,7 @@ pub struct Xds {
 /// Reads the settings out of `text`, the content of the file that findings call `path`. All that is
 /// wrong is told at once, in order.
 pub fn load_settings(text: &str, path: &str) -> Result<Settings, Vec<Finding>> {
-    let document = Document::new(path, text);
-    let (root, errors) = DeTable::parse_recoverable(&document.text);
-    let reader = Reader::new(&document);
-    if !errors.is_empty() {
-        // What is recovered around an error of syntax is a guess, and this file is short.
-        for error in errors {
-            reader.tell(syntax::finding(&reader, &error));
-        }
-        return Err(in_order(&reader));
-    }
-    let mut table = Table::new(&reader, root.get_ref(), 0..0, "the settings file");
-    let settings = read(&mut table);
-    table.finish();
-    let findings = in_order(&reader);
-    match settings {
-        Ok(settings) if findings.is_empty() => Ok(settings),
-        _ => Err(findings),
-    }
+    syntax::read_whole(&Document::new(path, text), "the settings file", read)
 }
 
 impl Settings {
@@ -160,10 +142,6 @@ impl Default for Certificates {
     fn default() -> Self {
         Self { service_lifetime: Duration::from_secs(24 * 60 * 60) }
     }
-}
-
-fn in_order(reader: &Reader<'_>) -> Vec<Finding> {
-    reader.take_findings().in_order()
 }
 
 fn read(table: &mut Table<'_>) -> Result<Settings, Told> {

@@ -8,9 +8,9 @@ use ironmesh_catalog::Name;
 
 use super::read_path;
 use super::servers::{Servers, Tls, both};
-use crate::codes;
-use crate::duration;
-use crate::table::{Told, Value};
+use ironmesh_config_language::codes;
+use ironmesh_config_language::duration;
+use ironmesh_config_language::table::{Told, Value};
 
 const ETCD: Servers = Servers {
     who: "etcd",

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use super::{authority, read_path};
-use crate::codes;
-use crate::table::{Table, Told, Value};
+use ironmesh_config_language::codes;
+use ironmesh_config_language::table::{Table, Told, Value};
 
 /// What servers of one kind are called.
 pub(super) struct Servers {

@@ -32,9 +32,9 @@ use std::time::Duration;
 use ironmesh_catalog::PolicyRecord;
 use tokio::time::{Instant, sleep};
 
-use crate::document::Document;
-use crate::settings::EtcdSettings;
 use error::SessionError;
+use ironmesh_config_language::Document;
+use ironmesh_config_settings::EtcdSettings;
 use layout::Layout;
 use session::{Credentials, Session};
 

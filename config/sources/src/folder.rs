@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 
 use ironmesh_catalog::Finding;
 
-use crate::document::Document;
-use crate::policy::{Loaded, Loader};
+use ironmesh_config_language::Document;
+use ironmesh_config_language::{Loaded, Loader};
 
 pub use commit::{CommitError, commit_of};
 pub use reading::read_folder;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use ironmesh_catalog::ServiceName;
-use ironmesh_config::{EtcdError, LeaderElection, Role};
+use ironmesh_config_sources::{EtcdError, LeaderElection, Role};
 use ironmesh_providers::azure::{Azure, Told};
 use ironmesh_providers::{ProviderReport, ServiceReport, Stale};
 use serde::{Deserialize, Serialize};
@@ -311,7 +311,8 @@ fn decode(bytes: &[u8]) -> Option<Told> {
 #[cfg(test)]
 mod tests {
     use ironmesh_catalog::{Endpoint, Provider};
-    use ironmesh_config::{EtcdPolicy, EtcdSettings};
+    use ironmesh_config_settings::EtcdSettings;
+    use ironmesh_config_sources::EtcdPolicy;
     use ironmesh_providers::azure::AzureOptions;
     use jiff::Timestamp;
 

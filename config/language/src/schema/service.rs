@@ -182,7 +182,7 @@ const ENDPOINTS: Shape = Shape {
     ],
 };
 
-/// A name in Consul, as long as `CONSUL_NAME`, in config/src/limits.rs.
+/// A name in Consul, as long as `CONSUL_NAME`, in config/language/src/limits.rs.
 const CONSUL_NAME: Form =
     Form::Text { what: "1 to 256 characters", pattern: r"^[^\x00-\x1F\x7F-\x9F]{1,256}$" };
 

@@ -99,7 +99,7 @@ fn json_schema_is_valid_in_draft_7_and_draft_4() {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn toml_files(folder: &Path, found: &mut Vec<PathBuf>) {

@@ -12,7 +12,7 @@ use crate::suggest::{closest, did_you_mean};
 
 /// One value, with the key that it stands under.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Value<'a> {
+pub struct Value<'a> {
     reader: &'a Reader<'a>,
     key: &'a str,
     inner: &'a Spanned<DeValue<'a>>,
@@ -29,7 +29,7 @@ impl<'a> Value<'a> {
     }
 
     /// The key that it stands under.
-    pub(crate) fn key(self) -> &'a str {
+    pub fn key(self) -> &'a str {
         self.key
     }
 
@@ -39,13 +39,13 @@ impl<'a> Value<'a> {
     }
 
     /// Where it is written.
-    pub(crate) fn spot(self) -> Spot {
+    pub fn spot(self) -> Spot {
         self.reader.spot(self.inner.span())
     }
 
     /// Where the bytes `part` of the string are written; the whole string where escapes make that
     /// hard to say.
-    pub(crate) fn part(self, part: Range<usize>) -> Spot {
+    pub fn part(self, part: Range<usize>) -> Spot {
         let span = self.inner.span();
         let written = self.reader.text().get(span.clone()).unwrap_or("");
         let found = self.inner.get_ref().as_str().and_then(|text| written.find(text));
@@ -56,32 +56,32 @@ impl<'a> Value<'a> {
     }
 
     /// Takes a finding.
-    pub(crate) fn tell(self, finding: Finding) -> Told {
+    pub fn tell(self, finding: Finding) -> Told {
         self.reader.tell(finding)
     }
 
     /// How many findings have been told so far, wherever.
-    pub(crate) fn told(self) -> usize {
+    pub fn told(self) -> usize {
         self.reader.told()
     }
 
     /// Takes back what was told after the first `told` findings.
-    pub(crate) fn forget_from(self, told: usize) {
+    pub fn forget_from(self, told: usize) {
         self.reader.forget_from(told);
     }
 
     /// An error at this value.
-    pub(crate) fn error(self, code: Code, message: impl Into<String>) -> Finding {
+    pub fn error(self, code: Code, message: impl Into<String>) -> Finding {
         Finding::error(code, Some(self.spot()), message)
     }
 
     /// A string.
-    pub(crate) fn string(self) -> Result<&'a str, Told> {
+    pub fn string(self) -> Result<&'a str, Told> {
         self.inner.get_ref().as_str().ok_or_else(|| self.wrong_type("a string"))
     }
 
     /// A text of 1 to `longest` characters, none of which is a control character.
-    pub(crate) fn text(self, longest: usize) -> Result<&'a str, Told> {
+    pub fn text(self, longest: usize) -> Result<&'a str, Told> {
         let text = self.string()?;
         let is_short = !text.is_empty() && text.chars().take(longest + 1).count() <= longest;
         if is_short && !text.contains(char::is_control) {
@@ -93,7 +93,7 @@ impl<'a> Value<'a> {
     }
 
     /// `true` or `false`.
-    pub(crate) fn boolean(self) -> Result<bool, Told> {
+    pub fn boolean(self) -> Result<bool, Told> {
         match self.inner.get_ref() {
             DeValue::Boolean(boolean) => Ok(*boolean),
             _ => Err(self.wrong_type("`true` or `false`")),
@@ -101,17 +101,17 @@ impl<'a> Value<'a> {
     }
 
     /// The string, if it is one; tells nothing.
-    pub(crate) fn string_if_any(self) -> Option<&'a str> {
+    pub fn string_if_any(self) -> Option<&'a str> {
         self.inner.get_ref().as_str()
     }
 
     /// The string under `key`, if it is a table that has one; tells nothing.
-    pub(crate) fn string_below(self, key: &str) -> Option<&'a str> {
+    pub fn string_below(self, key: &str) -> Option<&'a str> {
         self.inner.get_ref().as_table()?.get(key)?.get_ref().as_str()
     }
 
     /// The tables, if it is one or a list of them; tells nothing.
-    pub(crate) fn tables_if_any(self) -> Vec<Table<'a>> {
+    pub fn tables_if_any(self) -> Vec<Table<'a>> {
         let table = |inner: &'a Spanned<DeValue<'a>>| {
             let entries = inner.get_ref().as_table()?;
             Some(Table::new(self.reader, entries, inner.span(), ""))
@@ -123,7 +123,7 @@ impl<'a> Value<'a> {
     }
 
     /// A name.
-    pub(crate) fn name(self) -> Result<Name, Told> {
+    pub fn name(self) -> Result<Name, Told> {
         let text = self.string()?;
         Name::new(text).map_err(|invalid| {
             let message = format!("`{}` {}: `{text}`", self.key, invalid.problem);
@@ -137,7 +137,7 @@ impl<'a> Value<'a> {
     }
 
     /// A whole number within `range`; `code` is that of a number out of it.
-    pub(crate) fn integer(self, code: Code, range: RangeInclusive<u32>) -> Result<u32, Told> {
+    pub fn integer(self, code: Code, range: RangeInclusive<u32>) -> Result<u32, Told> {
         let DeValue::Integer(integer) = self.inner.get_ref() else {
             return Err(self.wrong_type("an integer"));
         };
@@ -153,7 +153,7 @@ impl<'a> Value<'a> {
     }
 
     /// A share: a number from 0 to 1.
-    pub(crate) fn share(self) -> Result<f64, Told> {
+    pub fn share(self) -> Result<f64, Told> {
         let written = match self.inner.get_ref() {
             DeValue::Float(float) => float.as_str(),
             DeValue::Integer(integer) => integer.as_str(),
@@ -166,7 +166,7 @@ impl<'a> Value<'a> {
     }
 
     /// A percentage from 0 to 100, in millionths of the whole.
-    pub(crate) fn percent(self) -> Result<u32, Told> {
+    pub fn percent(self) -> Result<u32, Told> {
         let written = match self.inner.get_ref() {
             DeValue::Float(float) => float.as_str(),
             DeValue::Integer(integer) => integer.as_str(),
@@ -186,13 +186,13 @@ impl<'a> Value<'a> {
     }
 
     /// The number of a port.
-    pub(crate) fn port(self) -> Result<u16, Told> {
+    pub fn port(self) -> Result<u16, Told> {
         let number = self.integer(codes::INVALID_VALUE, 1..=u32::from(u16::MAX))?;
         u16::try_from(number).map_err(|_| Told)
     }
 
     /// A text that parses as `T`, which is `what`, with its article.
-    pub(crate) fn parsed<T: std::str::FromStr>(self, what: &str) -> Result<T, Told> {
+    pub fn parsed<T: std::str::FromStr>(self, what: &str) -> Result<T, Told> {
         let text = self.string()?;
         text.parse().map_err(|_| {
             let message = format!("`{}` must be {what}: `{text}`", self.key);
@@ -201,7 +201,7 @@ impl<'a> Value<'a> {
     }
 
     /// One of a few words; `what` is what they are, without an article.
-    pub(crate) fn word<T: Copy>(self, what: &str, words: &[(&'static str, T)]) -> Result<T, Told> {
+    pub fn word<T: Copy>(self, what: &str, words: &[(&'static str, T)]) -> Result<T, Told> {
         let text = self.string()?;
         if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == text) {
             return Ok(*meaning);
@@ -218,7 +218,7 @@ impl<'a> Value<'a> {
     }
 
     /// A table, which is `what`, with its article.
-    pub(crate) fn table(self, what: &'static str) -> Result<Table<'a>, Told> {
+    pub fn table(self, what: &'static str) -> Result<Table<'a>, Told> {
         match self.inner.get_ref() {
             DeValue::Table(entries) => {
                 Ok(Table::new(self.reader, entries, self.inner.span(), what))
@@ -228,17 +228,17 @@ impl<'a> Value<'a> {
     }
 
     /// Whether it is a table.
-    pub(crate) fn is_table(self) -> bool {
+    pub fn is_table(self) -> bool {
         self.inner.get_ref().is_table()
     }
 
     /// Whether it is an array.
-    pub(crate) fn is_list(self) -> bool {
+    pub fn is_list(self) -> bool {
         self.inner.get_ref().is_array()
     }
 
     /// The one string that may stand here.
-    pub(crate) fn equal_to(self, legal: &str) -> Result<(), Told> {
+    pub fn equal_to(self, legal: &str) -> Result<(), Told> {
         let text = self.string()?;
         if text == legal {
             return Ok(());
@@ -248,7 +248,7 @@ impl<'a> Value<'a> {
     }
 
     /// An array. Each item stands under the array's key.
-    pub(crate) fn items(self) -> Result<impl ExactSizeIterator<Item = Self>, Told> {
+    pub fn items(self) -> Result<impl ExactSizeIterator<Item = Self>, Told> {
         match self.inner.get_ref() {
             DeValue::Array(items) => Ok(items.iter().map(move |inner| Self { inner, ..self })),
             _ => Err(self.wrong_type("an array")),
@@ -256,13 +256,13 @@ impl<'a> Value<'a> {
     }
 
     /// An array, all items of which are read before the first that could not be is passed on.
-    pub(crate) fn each<T>(self, read: impl FnMut(Self) -> Result<T, Told>) -> Result<Vec<T>, Told> {
+    pub fn each<T>(self, read: impl FnMut(Self) -> Result<T, Told>) -> Result<Vec<T>, Told> {
         let read: Vec<Result<T, Told>> = self.items()?.map(read).collect();
         read.into_iter().collect()
     }
 
     /// As [`Value::each`], of at least one item; `meaning` says what an empty list does not mean.
-    pub(crate) fn at_least_one<T>(
+    pub fn at_least_one<T>(
         self,
         meaning: &str,
         read: impl FnMut(Self) -> Result<T, Told>,

@@ -110,7 +110,7 @@ fn inline_consul_token_is_rejected_and_not_printed() {
     let text = "[consul]\ntoken = \"8f246b77-f3e1-ff88\"\n";
     let told = load_settings(text, "ironmesh.toml").unwrap_err();
     let document = Document::new("ironmesh.toml", text);
-    let words = crate::render(&told, &[document], false);
+    let words = ironmesh_config_language::render(&told, &[document], false);
     assert!(words.contains("`token` at ironmesh.toml:2:1"), "{words}");
     assert!(words.contains("token_file = "), "{words}");
     assert!(!words.contains("8f246b77"), "{words}");
@@ -247,7 +247,7 @@ fn inline_azure_secret_is_rejected_and_not_printed() {
     ] {
         let told = load_settings(text, "ironmesh.toml").unwrap_err();
         let document = Document::new("ironmesh.toml", text);
-        let words = crate::render(&told, &[document], false);
+        let words = ironmesh_config_language::render(&told, &[document], false);
         assert!(words.contains("the settings hold a secret, `"), "{text}{words}");
         assert!(words.contains("_file = "), "{text}{words}");
         assert!(!words.contains("8f246b77"), "{text}{words}");

@@ -8,7 +8,7 @@
 )]
 
 use super::error::{EtcdError, SessionError};
-use crate::settings::EtcdSettings;
+use ironmesh_config_settings::EtcdSettings;
 
 pub(super) enum Credentials {}
 

@@ -4,8 +4,8 @@ use std::io;
 
 use ironmesh_catalog::Finding;
 
-use crate::codes;
-use crate::settings::EtcdSettings;
+use ironmesh_config_language::codes;
+use ironmesh_config_settings::EtcdSettings;
 
 /// Why policy cannot be had from etcd, or brought there.
 #[derive(Debug, thiserror::Error)]

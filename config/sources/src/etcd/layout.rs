@@ -6,7 +6,7 @@ use ironmesh_catalog::PolicyRecord;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::document::Document;
+use ironmesh_config_language::Document;
 
 /// The bytes of a chunk: well below what etcd takes in one request, 1.5 MiB.
 pub(super) const CHUNK: usize = 512 * 1024;

@@ -7,7 +7,7 @@ use super::layout::{self, CHUNK, Layout, MOST_CHUNKS, Manifest};
 use super::read::manifests;
 use super::session::Session;
 use super::{EtcdError, EtcdPolicy};
-use crate::document::Document;
+use ironmesh_config_language::Document;
 
 /// How many pushes are kept, with the current one.
 const MOST_PUSHES: usize = 20;
@@ -181,7 +181,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::settings::EtcdSettings;
+    use ironmesh_config_settings::EtcdSettings;
 
     #[tokio::test]
     async fn oversized_policy_is_rejected_before_the_first_write() {

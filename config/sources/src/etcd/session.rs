@@ -15,7 +15,7 @@ use tonic::Code;
 use tonic::transport::Endpoint;
 
 use super::error::{EtcdError, SessionError};
-use crate::settings::EtcdSettings;
+use ironmesh_config_settings::EtcdSettings;
 
 /// How long connecting and each request may take. A cluster without a leader keeps one waiting for longer.
 const PATIENCE: Duration = Duration::from_secs(3);

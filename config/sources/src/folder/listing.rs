@@ -10,8 +10,8 @@ use std::path::{Component, Path, PathBuf};
 
 use fs_err as fs;
 
-use crate::document::YAML_EXTENSIONS;
-use crate::limits::{DOCUMENTS, ENTRIES, FOLDERS};
+use ironmesh_config_language::YAML_EXTENSIONS;
+use ironmesh_config_language::limits::{DOCUMENTS, ENTRIES, FOLDERS};
 
 /// What is below one folder.
 #[derive(Debug, Default, PartialEq, Eq)]

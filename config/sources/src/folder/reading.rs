@@ -11,9 +11,9 @@ use ironmesh_catalog::{Finding, Spot};
 use super::beneath::{NotOpened, Root};
 use super::listing::{Listing, is_document, reason};
 use super::{Folder, FolderError};
-use crate::codes;
-use crate::document::Document;
-use crate::limits::{self, DOCUMENT_BYTES};
+use ironmesh_config_language::Document;
+use ironmesh_config_language::codes;
+use ironmesh_config_language::limits::{self, DOCUMENT_BYTES};
 
 /// Reads all `*.toml`, `*.yaml` and `*.yml` files below the folder at `path`, hidden ones left out and
 /// symbolic links followed as far as they stay below it. `path` may be such a file too, or a link to either. A file that cannot be read is a finding, and so is a

@@ -170,7 +170,7 @@ fn links_out_of_the_folder_are_findings_and_not_read() {
     });
     assert_eq!(told, expected);
     let loaded = load_folder(&policy).unwrap();
-    let drawn = crate::render(&loaded.findings, &loaded.documents, false);
+    let drawn = ironmesh_config_language::render(&loaded.findings, &loaded.documents, false);
     assert!(!drawn.contains("0123") && loaded.specification.is_none(), "{drawn}");
 }
 

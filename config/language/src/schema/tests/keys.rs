@@ -21,7 +21,7 @@ fn policy_readers_use_exactly_the_keys_of_the_schema() {
     assert_eq!(
         asked::take(),
         known,
-        "left: what the readers in config/src/policy ask for; right: config/src/schema"
+        "left: what the readers in config/language/src/policy ask for; right: config/language/src/schema"
     );
 }
 
@@ -36,7 +36,11 @@ fn every_example_uses_every_key_of_its_kind() {
         }
         let mut known = Asked::new();
         note(&kind.shape, &mut known);
-        assert_eq!(used, known, "left: what config/src/schema/examples/{}.toml uses", kind.key);
+        assert_eq!(
+            used, known,
+            "left: what config/language/src/schema/examples/{}.toml uses",
+            kind.key
+        );
     }
 }
 

@@ -94,8 +94,10 @@ fn nearest_ancestor_of_a_missing_folder_is_watched() {
 /// expected. The deadline is below the 30 s after which it would be read in any case.
 async fn notices(path: &Path, expected: &[(&str, &str)], change: impl FnOnce()) {
     let wanted: PolicyRevision = {
-        let documents = expected.iter().map(|(path, text)| crate::Document::new(*path, *text));
-        crate::load_documents(documents).revision
+        let documents = expected
+            .iter()
+            .map(|(path, text)| ironmesh_config_language::Document::new(*path, *text));
+        ironmesh_config_language::load_documents(documents).revision
     };
     let mut watch = watch_folder(path.to_owned()).unwrap();
     change();
