@@ -7,10 +7,10 @@ use ironmesh_catalog::{
     SplitMatch, exits,
 };
 
+use super::group_match::read_match;
 use super::part::{Id, Part, Reference, Wanted};
+use super::repeats::without_repeats;
 use super::service::external::read_hostname;
-use super::traffic_split::read_match;
-use super::traffic_target::without_repeats;
 use crate::codes;
 use crate::table::{Table, Told, Value};
 

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use ironmesh_catalog::{CallSettings, HttpRoute, Level, Name, Reach, ServiceAccount, SplitMatch};
 
+use super::group_match::read_match;
 use super::level;
 use super::part::{Id, Part, Reference, Wanted};
-use super::traffic_split::read_match;
-use super::traffic_target::without_repeats;
+use super::repeats::without_repeats;
 use crate::codes;
 use crate::duration;
 use crate::table::{Table, Told, Value};

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use ironmesh_catalog::{IngressBackend, IngressPort, IngressSource, SplitMatch};
 
 use self::backend::Meaning;
+use super::group_match::read_match;
 use super::part::{Id, Part, Reference, Wanted};
-use super::traffic_split::read_match;
-use super::traffic_target::without_repeats;
+use super::repeats::without_repeats;
 use crate::codes;
 use crate::table::{Table, Told, Value};
 

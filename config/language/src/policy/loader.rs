@@ -6,11 +6,11 @@ use std::sync::Arc;
 use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision, Spot};
 
 use super::draft::Draft;
+use super::loaded::{Loaded, revision};
 use super::part::Part;
 use super::{
-    Loaded, coverage, exits, ingress, namespace, nothing_to_call, outside, reading, references,
-    revision, shadowed, splits, telemetry, treatments, unreachable, upstream_settings,
-    without_endpoints,
+    coverage, exits, ingress, namespace, nothing_to_call, outside, reading, references, shadowed,
+    splits, telemetry, treatments, unreachable, upstream_settings, without_endpoints,
 };
 use crate::document::Document;
 use crate::limits;

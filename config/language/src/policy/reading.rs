@@ -5,6 +5,7 @@ use toml::de::DeTable;
 
 use super::damage::{self, Damage};
 use super::part::Part;
+use super::udp::NO_UDP;
 use super::{
     egress, http_route, http_route_group, identity_binding, ingress_backend, namespace, retry,
     service, single_tables, tcp_route, telemetry, traffic_split, traffic_target,
@@ -100,10 +101,6 @@ const KINDS: [(&str, &str, Read); 13] = [
     ("ingress_backend", "an ingress backend", ingress_backend::read),
     ("telemetry", "a telemetry", telemetry::read),
 ];
-
-/// Why there is nothing for UDP.
-pub(super) const NO_UDP: &str =
-    "the mesh carries HTTP and TCP: UDP has no handshake in which to judge a caller";
 
 /// Kinds of the field that this version does not serve, so that nobody looks for a typing error.
 const LATER_KINDS: [&str; 1] = ["mesh_config"];

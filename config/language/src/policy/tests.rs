@@ -21,6 +21,10 @@ mod traffic_split;
 mod traffic_target;
 mod upstream_traffic_setting;
 
+use std::sync::Arc;
+
+use ironmesh_catalog::{Finding, MeshSpecification};
+
 use super::*;
 
 /// Loads one document.

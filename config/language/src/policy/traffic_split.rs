@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ironmesh_catalog::{Finding, Name, ServiceName, SplitBackend, SplitMatch, Spot, TrafficSplit};
+use ironmesh_catalog::{Finding, Name, ServiceName, SplitBackend, Spot, TrafficSplit};
 
+use super::group_match::read_match;
 use super::part::{Id, Part, Reference, Wanted};
-use super::traffic_target::without_repeats;
 use crate::codes;
 use crate::table::{Table, Told, Value};
 
@@ -67,37 +67,6 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         part.traffic_splits.push(&id, split);
     }
     table.finish();
-}
-
-/// Reads `what` names matches of a group in the namespace `home`, which is `None` if it could not be read.
-pub(super) fn read_match(
-    item: Value<'_>,
-    what: &'static str,
-    home: Option<&Name>,
-    references: &mut Vec<Reference>,
-) -> Result<SplitMatch, Told> {
-    let mut table = item.table(what)?;
-    let kind =
-        table.required("kind", |value| value.word("kind of match", &[("HTTPRouteGroup", ())]));
-    let group = table.required("name", |value| Ok((value.name()?, value.spot())));
-    let matches = table.optional("matches", |value| {
-        let meaning = "leave `matches` out for all matches of the group";
-        value.at_least_one(meaning, |item| Ok((item.name()?, item.spot())))
-    });
-    table.finish();
-    let (group, spot) = group?;
-    if let Some(home) = home {
-        let key = (home.clone(), group.clone());
-        let names = matches.iter().flatten().flatten();
-        references.extend(names.map(|(name, spot)| Reference {
-            wanted: Wanted::Match(key.clone(), name.clone()),
-            spot: spot.clone(),
-        }));
-        references.push(Reference { wanted: Wanted::Group(key), spot: spot.clone() });
-    }
-    kind?;
-    let names = |all: Vec<(Name, Spot)>| without_repeats(all.into_iter().map(|(n, _)| n).collect());
-    Ok(SplitMatch { group, matches: matches?.map(names), spot })
 }
 
 /// Service, weight, and where the service is named.

@@ -1,11 +1,10 @@
 //! `[[traffic_target]]`: these sources may call this destination in these ways.
 
-use std::collections::BTreeSet;
-
 use ironmesh_catalog::{Name, RouteRule, ServiceAccount, Spot, Subject, TrafficTarget};
 
 use super::part::{Id, Part, Reference, Wanted};
-use super::reading::NO_UDP;
+use super::repeats::without_repeats;
+use super::udp::NO_UDP;
 use crate::codes;
 use crate::table::{Table, Told, Value};
 
@@ -173,11 +172,4 @@ fn no_matches(value: Value<'_>) -> Told {
     let finding = value.error(codes::INVALID_VALUE, "a rule of kind `TCPRoute` has no `matches`");
     let help = "the ports are named in the TCP route itself: `matches = { ports = […] }`";
     value.tell(finding.label("of an HTTP route group").help(help))
-}
-
-/// The items in their order, each once: what is said twice is no other policy.
-pub(super) fn without_repeats<T: Ord + Clone>(mut items: Vec<T>) -> Vec<T> {
-    let mut seen = BTreeSet::new();
-    items.retain(|item| seen.insert(item.clone()));
-    items
 }

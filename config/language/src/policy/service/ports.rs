@@ -6,7 +6,7 @@ use ironmesh_catalog::exits::mesh_ports;
 use ironmesh_catalog::{Name, Port, PortRange, Protocol, Spot};
 
 use crate::codes;
-use crate::policy::reading::NO_UDP;
+use crate::policy::udp::NO_UDP;
 use crate::table::{Table, Told, Value};
 
 /// Reads the ports of a service.
