@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use ironmesh_config_language::policy::log_operators;
-use ironmesh_config_language::schema;
+use ironmesh_config_language::{PolicyKind, schema};
 
 /// What stands before the keys of a kind, round its name, and behind them.
 const BEGIN: [&str; 2] = ["<!-- keys of ", ": `cargo xtask docs` -->"];
@@ -58,7 +58,7 @@ fn with_keys(page: &str) -> anyhow::Result<String> {
         described.push(kind);
         rest = after;
     }
-    for kind in schema::KINDS.map(|kind| kind.key) {
+    for kind in PolicyKind::keys() {
         if !described.contains(&kind) {
             bail!("docs/reference/policy.md has no place for the keys of `{kind}`");
         }

@@ -21,12 +21,14 @@ pub mod table;
 
 mod document;
 mod findings;
+mod kinds;
 mod render;
 mod suggest;
 mod yaml;
 
 pub use document::{Document, YAML_EXTENSIONS};
 pub use import::{Imported, NotImported, Origin, Remark, import};
+pub use kinds::PolicyKind;
 pub use policy::{Loaded, Loader, load_documents};
 pub use render::render;
 pub use suggest::closest;

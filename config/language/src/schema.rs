@@ -25,31 +25,25 @@ mod upstream_traffic_setting;
 
 use std::ops::RangeInclusive;
 
+use crate::kinds::{PolicyKind, policy_kinds};
+
 pub use json::json_schema;
 pub use markdown::reference;
 
-/// All kinds, in the order of the reference.
-pub const KINDS: [&Kind; 13] = [
-    &service::KIND,
-    &namespace::KIND,
-    &http_route_group::KIND,
-    &tcp_route::KIND,
-    &traffic_target::KIND,
-    &identity_binding::KIND,
-    &traffic_split::KIND,
-    &http_route::KIND,
-    &retry::KIND,
-    &upstream_traffic_setting::KIND,
-    &egress::KIND,
-    &ingress_backend::KIND,
-    &telemetry::KIND,
-];
+macro_rules! descriptions {
+    ($($key:ident, $objects:ident, $Object:ident $(, $rest:tt)*;)*) => {
+        /// All kinds.
+        pub const KINDS: &[&Kind] = &[$(&$key::KIND),*];
+    };
+}
+
+policy_kinds!(descriptions);
 
 /// A kind of object: an array of tables at the top of a document.
 #[derive(Debug)]
 pub struct Kind {
-    /// The key of the array: `service`.
-    pub key: &'static str,
+    /// Which kind it is.
+    pub kind: PolicyKind,
     /// What an object of it is, in a sentence.
     pub about: &'static str,
     /// One object.

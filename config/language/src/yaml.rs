@@ -54,11 +54,11 @@ pub(crate) fn tree<'a>(reader: &'a Reader<'a>, parsed: &'a Parsed<'a>) -> Tree<'
             continue;
         };
         let table = Spanned::new(at.clone(), DeValue::Table(table));
-        if let Some(DeValue::Array(items)) = tree.root.get_mut(kind).map(Spanned::get_mut) {
+        if let Some(DeValue::Array(items)) = tree.root.get_mut(kind.key()).map(Spanned::get_mut) {
             items.push(table);
         } else {
             let items = DeValue::Array(std::iter::once(table).collect());
-            tree.root.insert(Spanned::new(at.clone(), kind.into()), Spanned::new(at, items));
+            tree.root.insert(Spanned::new(at.clone(), kind.key().into()), Spanned::new(at, items));
         }
     }
     tree

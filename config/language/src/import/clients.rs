@@ -7,12 +7,13 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::writing::Table;
+use crate::kinds::PolicyKind;
 use crate::yaml::Workload;
 
 /// Services for the `workloads` that run as accounts which may call by `tables`, and for which there
 /// is no service in them.
 pub(super) fn of_workloads<'a>(tables: &[Table<'a>], workloads: &[Workload<'a>]) -> Vec<Table<'a>> {
-    let services = || tables.iter().filter(|table| table.kind == "service");
+    let services = || tables.iter().filter(|table| table.kind == PolicyKind::Service);
     let served: BTreeSet<_> = services()
         .map(|table| {
             (table.namespace, string(&table.entries, "service_account").unwrap_or(table.name))
@@ -52,13 +53,13 @@ fn client<'a>(namespace: &'a str, account: &'a str, name: &'a str) -> Table<'a> 
         put("service_account", account);
     }
     let remarks = vec!["A pure client: there is no Service for it in the input.".to_owned()];
-    Table { kind: "service", namespace, name, entries, remarks }
+    Table { kind: PolicyKind::Service, namespace, name, entries, remarks }
 }
 
 /// The accounts that a traffic target lets call.
 fn callers<'t, 'a>(table: &'t Table<'a>) -> Vec<(&'t str, &'t str)> {
     let sources = match table.kind {
-        "traffic_target" => table.entries.get("sources").map(Spanned::get_ref),
+        PolicyKind::TrafficTarget => table.entries.get("sources").map(Spanned::get_ref),
         _ => None,
     };
     let sources = sources.and_then(DeValue::as_array).into_iter().flatten();

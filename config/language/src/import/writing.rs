@@ -8,28 +8,15 @@ use toml::de::{DeTable, DeValue};
 use super::Origin;
 use super::remarks::printable;
 use crate::document::Document;
+use crate::kinds::PolicyKind;
 
 /// How long a line may be, but for one item of a list that is longer.
 const WIDTH: usize = 100;
 
-/// The kinds in the order of the reference. Others come behind.
-const ORDER: [&str; 10] = [
-    "service",
-    "identity_binding",
-    "http_route_group",
-    "tcp_route",
-    "traffic_target",
-    "traffic_split",
-    "http_route",
-    "retry",
-    "ingress_backend",
-    "telemetry",
-];
-
 /// A table of the policy.
 #[derive(Debug)]
 pub(super) struct Table<'a> {
-    pub(super) kind: &'static str,
+    pub(super) kind: PolicyKind,
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
     pub(super) entries: DeTable<'a>,
@@ -39,9 +26,8 @@ pub(super) struct Table<'a> {
 
 impl<'a> Table<'a> {
     /// Where it comes: the same whatever the order of the input.
-    pub(super) fn order(&self) -> (usize, &'static str, &'a str, &'a str) {
-        let place = ORDER.iter().position(|kind| *kind == self.kind).unwrap_or(ORDER.len());
-        (place, self.kind, self.namespace, self.name)
+    pub(super) fn order(&self) -> (u8, &'static str, &'a str, &'a str) {
+        (self.kind.import_place(), self.kind.key(), self.namespace, self.name)
     }
 
     /// Its text.
@@ -50,7 +36,7 @@ impl<'a> Table<'a> {
         for remark in &self.remarks {
             comment(&mut toml, remark);
         }
-        line(&mut toml, format_args!("[[{}]]", self.kind));
+        line(&mut toml, format_args!("[[{}]]", self.kind.key()));
         let is_understood =
             |key: &str, value: &Spanned<_>| key == "namespace" && is(value, "default");
         for (n, (key, value)) in self.entries.iter().enumerate() {
@@ -78,7 +64,7 @@ impl<'a> Table<'a> {
         let tables: Vec<_> = items.iter().filter_map(|item| item.get_ref().as_table()).collect();
         if is_last && tables.len() == items.len() && !lines.iter().all(|line| fits(line)) {
             for table in tables {
-                line(toml, format_args!("[[{}.{}]]", self.kind, word(key)));
+                line(toml, format_args!("[[{}.{}]]", self.kind.key(), word(key)));
                 for (key, value) in table {
                     let value = self.inline(value.get_ref());
                     line(toml, format_args!("{} = {value}", word(key.get_ref())));

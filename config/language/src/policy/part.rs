@@ -4,108 +4,96 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ironmesh_catalog::{
-    Egress, Finding, HttpRoute, HttpRouteGroup, IdentityBinding, IngressBackend, MeshSpecification,
-    Name, Namespace, Retry, Service, ServiceAccount, ServiceName, Spot, TcpRoute, Telemetry,
-    TrafficSplit, TrafficTarget, UpstreamTrafficSetting,
-};
+use ironmesh_catalog::{Finding, MeshSpecification, Name, ServiceAccount, ServiceName, Spot};
 
 use super::damage::Damage;
+use crate::kinds::policy_kinds;
 use crate::table::{Table, Told, Value};
 
 /// Namespace and name.
 pub(super) type Key = (Name, Name);
 
-/// What one document says.
-#[derive(Debug, Default)]
-pub(super) struct Part {
-    pub(super) findings: Vec<Finding>,
-    /// Whether there are more than these.
-    pub(super) has_more: bool,
-    pub(super) namespaces: Definitions<Namespace>,
-    pub(super) services: Definitions<Service>,
-    pub(super) traffic_targets: Definitions<TrafficTarget>,
-    pub(super) http_route_groups: Definitions<HttpRouteGroup>,
-    pub(super) tcp_routes: Definitions<TcpRoute>,
-    pub(super) traffic_splits: Definitions<TrafficSplit>,
-    pub(super) identity_bindings: Definitions<IdentityBinding>,
-    pub(super) http_routes: Definitions<HttpRoute>,
-    pub(super) retries: Definitions<Retry>,
-    pub(super) upstream_traffic_settings: Definitions<UpstreamTrafficSetting>,
-    pub(super) ingress_backends: Definitions<IngressBackend>,
-    pub(super) telemetries: Definitions<Telemetry>,
-    pub(super) egresses: Definitions<Egress>,
-    /// The accounts that services run as.
-    pub(super) accounts: BTreeSet<ServiceAccount>,
-    /// What objects refer to, whether or not the rest of them is valid.
-    pub(super) references: Vec<Reference>,
-    /// Names that something unreadable may define. They are never said to be missing.
-    pub(super) may_be_defined: BTreeSet<String>,
+macro_rules! part {
+    ($(
+        $key:ident, $objects:ident, $Object:ident, $what:literal, $place:literal $(, [$same:path])?;
+    )*) => {
+        /// What one document says.
+        #[derive(Debug, Default)]
+        pub(super) struct Part {
+            pub(super) findings: Vec<Finding>,
+            /// Whether there are more than these.
+            pub(super) has_more: bool,
+            $(pub(super) $objects: Definitions<ironmesh_catalog::$Object>,)*
+            /// The accounts that services run as.
+            pub(super) accounts: BTreeSet<ServiceAccount>,
+            /// What objects refer to, whether or not the rest of them is valid.
+            pub(super) references: Vec<Reference>,
+            /// Names that something unreadable may define. They are never said to be missing.
+            pub(super) may_be_defined: BTreeSet<String>,
+        }
+
+        impl Part {
+            /// Forgets what is told about recovered text, and remembers which definitions stand there.
+            pub(super) fn damaged(&mut self, damage: &Damage) {
+                self.findings
+                    .retain(|finding| !finding.spot.as_ref().is_some_and(|spot| damage.covers(spot)));
+                $(self.$objects.damaged(damage);)*
+            }
+
+            /// Whether nobody who refers to what this part defines can tell it from `before`: both are read
+            /// without a finding, and differ in nothing but where endpoints are, and where things are written.
+            pub(super) fn differs_in_endpoints_only(&self, before: &Self) -> bool {
+                self.findings.is_empty()
+                    && before.findings.is_empty()
+                    $(&& self.$objects.are_same(&before.$objects, same!($($same)?)))*
+            }
+
+            /// Puts what it defines into `specification`, in place of what has the same names there.
+            pub(super) fn put_into(&self, specification: &mut MeshSpecification) {
+                $(
+                    for (key, object) in self.$objects.valid() {
+                        specification.$objects.insert(SpecificationKey::of(key), Arc::clone(object));
+                    }
+                )*
+            }
+        }
+    };
 }
 
-impl Part {
-    /// Forgets what is told about recovered text, and remembers which definitions stand there.
-    pub(super) fn damaged(&mut self, damage: &Damage) {
-        self.findings
-            .retain(|finding| !finding.spot.as_ref().is_some_and(|spot| damage.covers(spot)));
-        self.namespaces.damaged(damage);
-        self.services.damaged(damage);
-        self.traffic_targets.damaged(damage);
-        self.http_route_groups.damaged(damage);
-        self.tcp_routes.damaged(damage);
-        self.traffic_splits.damaged(damage);
-        self.identity_bindings.damaged(damage);
-        self.http_routes.damaged(damage);
-        self.retries.damaged(damage);
-        self.upstream_traffic_settings.damaged(damage);
-        self.ingress_backends.damaged(damage);
-        self.telemetries.damaged(damage);
-        self.egresses.damaged(damage);
+/// By what two objects are compared.
+macro_rules! same {
+    () => {
+        PartialEq::eq
+    };
+    ($same:path) => {
+        $same
+    };
+}
+
+policy_kinds!(part);
+
+/// The key under which a specification has an object.
+pub(super) trait SpecificationKey: Ord + Clone {
+    /// The key of the object with that namespace and name.
+    fn of(key: &Key) -> Self;
+}
+
+impl SpecificationKey for Key {
+    fn of(key: &Key) -> Self {
+        key.clone()
     }
 }
 
-impl Part {
-    /// Whether nobody who refers to what this part defines can tell it from `before`: both are read
-    /// without a finding, and differ in nothing but where endpoints are, and where things are written.
-    pub(super) fn differs_in_endpoints_only(&self, before: &Self) -> bool {
-        self.findings.is_empty()
-            && before.findings.is_empty()
-            && self.namespaces.are_same(&before.namespaces, PartialEq::eq)
-            && self.services.are_same(&before.services, Service::differs_in_endpoints_only)
-            && self.traffic_targets.are_same(&before.traffic_targets, PartialEq::eq)
-            && self.http_route_groups.are_same(&before.http_route_groups, PartialEq::eq)
-            && self.tcp_routes.are_same(&before.tcp_routes, PartialEq::eq)
-            && self.traffic_splits.are_same(&before.traffic_splits, PartialEq::eq)
-            && self.identity_bindings.are_same(&before.identity_bindings, PartialEq::eq)
-            && self.http_routes.are_same(&before.http_routes, PartialEq::eq)
-            && self.retries.are_same(&before.retries, PartialEq::eq)
-            && self
-                .upstream_traffic_settings
-                .are_same(&before.upstream_traffic_settings, PartialEq::eq)
-            && self.ingress_backends.are_same(&before.ingress_backends, PartialEq::eq)
-            && self.telemetries.are_same(&before.telemetries, PartialEq::eq)
-            && self.egresses.are_same(&before.egresses, PartialEq::eq)
+impl SpecificationKey for ServiceName {
+    fn of((namespace, name): &Key) -> Self {
+        Self::new(namespace.clone(), name.clone())
     }
+}
 
-    /// Puts what it defines into `specification`, in place of what has the same names there.
-    pub(super) fn put_into(&self, specification: &mut MeshSpecification) {
-        for (_, namespace) in self.namespaces.valid() {
-            specification.namespaces.insert(namespace.name.clone(), namespace);
-        }
-        for (_, service) in self.services.valid() {
-            specification.services.insert(service.name.clone(), service);
-        }
-        specification.traffic_targets.extend(self.traffic_targets.valid());
-        specification.http_route_groups.extend(self.http_route_groups.valid());
-        specification.tcp_routes.extend(self.tcp_routes.valid());
-        specification.traffic_splits.extend(self.traffic_splits.valid());
-        specification.identity_bindings.extend(self.identity_bindings.valid());
-        specification.http_routes.extend(self.http_routes.valid());
-        specification.retries.extend(self.retries.valid());
-        specification.upstream_traffic_settings.extend(self.upstream_traffic_settings.valid());
-        specification.ingress_backends.extend(self.ingress_backends.valid());
-        specification.telemetries.extend(self.telemetries.valid());
-        specification.egresses.extend(self.egresses.valid());
+/// Of a namespace.
+impl SpecificationKey for Name {
+    fn of((_, name): &Key) -> Self {
+        name.clone()
     }
 }
 
@@ -135,10 +123,8 @@ impl<T> Definitions<T> {
         });
     }
 
-    fn valid(&self) -> impl Iterator<Item = (Key, Arc<T>)> {
-        let object =
-            |one: &Definition<T>| Some((one.key.clone(), Arc::clone(one.object.as_ref().ok()?)));
-        self.0.iter().filter_map(object)
+    fn valid(&self) -> impl Iterator<Item = (&Key, &Arc<T>)> {
+        self.0.iter().filter_map(|one| Some((&one.key, one.object.as_ref().ok()?)))
     }
 
     /// Whether all of both can be read, have the same names in the same order, and are the `same`.

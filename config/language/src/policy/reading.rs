@@ -5,15 +5,12 @@ use toml::de::DeTable;
 
 use super::damage::{self, Damage};
 use super::part::Part;
+use super::single_tables;
 use super::udp::NO_UDP;
-use super::{
-    egress, http_route, http_route_group, identity_binding, ingress_backend, namespace, retry,
-    service, single_tables, tcp_route, telemetry, traffic_split, traffic_target,
-    upstream_traffic_setting,
-};
 use crate::codes;
 use crate::document::Document;
 use crate::findings::Findings;
+use crate::kinds::{PolicyKind, policy_kinds};
 use crate::limits::FINDINGS_OF_ONE;
 use crate::suggest::{closest, did_you_mean};
 use crate::syntax;
@@ -32,8 +29,7 @@ fn read_toml(document: &Document) -> Part {
     let single = if errors.is_empty() {
         Vec::new()
     } else {
-        let kinds = KINDS.map(|(kind, _, _)| kind);
-        single_tables::find(&document.text, root.get_ref(), &errors, kinds)
+        single_tables::find(&document.text, root.get_ref(), &errors, PolicyKind::keys())
     };
     broken.extend(single.iter().map(|one| one.finding(&reader)));
     for error in errors {
@@ -72,9 +68,8 @@ fn read_yaml(document: &Document) -> Part {
 fn read_tables<'a>(reader: &'a Reader<'a>, root: &'a DeTable<'a>) -> Part {
     let mut part = Part::default();
     for (spot, value) in Table::new(reader, root, 0..0, "a policy document").entries() {
-        let known = KINDS.iter().find(|(kind, _, _)| *kind == value.key());
-        if let Some((kind, what, read)) = known {
-            read_kind(value, kind, what, *read, &mut part);
+        if let Some(kind) = PolicyKind::of_key(value.key()) {
+            read_kind(value, kind, &mut part);
         } else {
             value.tell(unknown_kind(value.key(), spot));
             remember_names(value, &mut part);
@@ -85,46 +80,42 @@ fn read_tables<'a>(reader: &'a Reader<'a>, root: &'a DeTable<'a>) -> Part {
 
 type Read = fn(Table<'_>, &mut Part);
 
-/// The kinds of tables: key, what one is, and who reads it.
-const KINDS: [(&str, &str, Read); 13] = [
-    ("namespace", "a namespace", namespace::read),
-    ("service", "a service", service::read),
-    ("traffic_target", "a traffic target", traffic_target::read),
-    ("http_route_group", "an HTTP route group", http_route_group::read),
-    ("tcp_route", "a TCP route", tcp_route::read),
-    ("traffic_split", "a traffic split", traffic_split::read),
-    ("identity_binding", "an identity binding", identity_binding::read),
-    ("http_route", "an HTTP route", http_route::read),
-    ("retry", "a retry", retry::read),
-    ("upstream_traffic_setting", "an upstream traffic setting", upstream_traffic_setting::read),
-    ("egress", "an egress", egress::read),
-    ("ingress_backend", "an ingress backend", ingress_backend::read),
-    ("telemetry", "a telemetry", telemetry::read),
-];
+macro_rules! readers {
+    ($($key:ident, $objects:ident, $Object:ident $(, $rest:tt)*;)*) => {
+        /// What reads one object of `kind`.
+        fn reader_of(kind: PolicyKind) -> Read {
+            match kind {
+                $(PolicyKind::$Object => super::$key::read,)*
+            }
+        }
+    };
+}
+
+policy_kinds!(readers);
 
 /// Kinds of the field that this version does not serve, so that nobody looks for a typing error.
 const LATER_KINDS: [&str; 1] = ["mesh_config"];
 
-fn read_kind(value: Value<'_>, kind: &str, what: &'static str, read: Read, part: &mut Part) {
+fn read_kind(value: Value<'_>, kind: PolicyKind, part: &mut Part) {
     if value.is_table() {
-        value.tell(single_tables::finding(kind, value.spot(), 0));
+        value.tell(single_tables::finding(kind.key(), value.spot(), 0));
         remember_names(value, part);
         return;
     }
     let Ok(items) = value.items() else { return };
     for item in items {
-        if let Ok(table) = item.table(what) {
-            read(table, part);
+        if let Ok(table) = item.table(kind.what()) {
+            reader_of(kind)(table, part);
         }
     }
 }
 
 fn unknown_kind(key: &str, spot: Spot) -> Finding {
-    let kinds = KINDS.map(|(kind, _, _)| kind);
+    let kinds = PolicyKind::keys();
     // SMI's own spelling, `TrafficTarget` or `traffictarget`, is near enough as well.
     let flat = |word: &str| word.replace(['_', '-'], "").to_lowercase();
-    let same = kinds.into_iter().find(|kind| flat(kind) == flat(key));
-    let known = format!("the kinds are {}", list(&kinds));
+    let same = kinds.clone().find(|kind| flat(kind) == flat(key));
+    let known = format!("the kinds are {}", list(&kinds.clone().collect::<Vec<_>>()));
     let (code, message, help) = if key == "udp_route" {
         (codes::NOT_SERVED, format!("kind `{key}` is not served"), NO_UDP.to_owned())
     } else if LATER_KINDS.contains(&key) {

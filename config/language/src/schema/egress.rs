@@ -3,12 +3,13 @@
 use ironmesh_catalog::EgressProtocol;
 
 use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, PORT, Shape};
+use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
-    key: "egress",
+    kind: PolicyKind::Egress,
     about: "What accounts may call outside of the mesh, by host or by address.",
     shape: Shape {
-        what: "an egress",
+        what: PolicyKind::Egress.what(),
         keys: &[
             NAME,
             NAMESPACE,

@@ -3,12 +3,13 @@
 mod message;
 
 use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, Shape};
+use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
-    key: "http_route",
+    kind: PolicyKind::HttpRoute,
     about: "How HTTP calls are treated on their way.",
     shape: Shape {
-        what: "an HTTP route",
+        what: PolicyKind::HttpRoute.what(),
         keys: &[
             NAME,
             NAMESPACE,

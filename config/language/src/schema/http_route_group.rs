@@ -1,12 +1,13 @@
 //! `[[http_route_group]]`. It is read in `policy/http_route_group.rs`.
 
 use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, Shape};
+use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
-    key: "http_route_group",
+    kind: PolicyKind::HttpRouteGroup,
     about: "Named ways to call.",
     shape: Shape {
-        what: "an HTTP route group",
+        what: PolicyKind::HttpRouteGroup.what(),
         keys: &[
             NAME,
             NAMESPACE,

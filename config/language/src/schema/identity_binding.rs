@@ -3,12 +3,13 @@
 use crate::policy::TRUSTABLE_PROVIDERS;
 
 use super::{Form, Key, Kind, LABELS, LeftOut, NAME, NAMESPACE, Shape};
+use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
-    key: "identity_binding",
+    kind: PolicyKind::IdentityBinding,
     about: "A name for identities, for the sources and the destination of traffic targets.",
     shape: Shape {
-        what: "an identity binding",
+        what: PolicyKind::IdentityBinding.what(),
         keys: &[
             NAME,
             NAMESPACE,

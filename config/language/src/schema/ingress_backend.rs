@@ -1,12 +1,13 @@
 //! `[[ingress_backend]]`. It is read in `policy/ingress_backend.rs`.
 
 use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, PORT, Shape};
+use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
-    key: "ingress_backend",
+    kind: PolicyKind::IngressBackend,
     about: "Callers outside of the mesh may call these services.",
     shape: Shape {
-        what: "an ingress backend",
+        what: PolicyKind::IngressBackend.what(),
         keys: &[
             NAME,
             NAMESPACE,

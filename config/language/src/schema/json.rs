@@ -15,7 +15,7 @@ const NAME: &str = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$";
 
 /// The JSON schema of a policy document.
 pub fn json_schema() -> Value {
-    let kinds = KINDS.iter().map(|kind| (kind.key.to_owned(), objects(kind)));
+    let kinds = KINDS.iter().map(|kind| (kind.kind.key().to_owned(), objects(kind)));
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Ironmesh policy",

@@ -5,7 +5,7 @@ use super::{Form, KINDS, Key, LeftOut, Shape};
 /// What the reference says of a kind: its table of keys and its example; `None` where there is no such
 /// kind.
 pub fn reference(kind: &str) -> Option<String> {
-    let kind = KINDS.iter().find(|one| one.key == kind)?;
+    let kind = KINDS.iter().find(|one| one.kind.key() == kind)?;
     let mut lines =
         vec!["| key | value | left out | meaning |".to_owned(), "|---|---|---|---|".to_owned()];
     rows(&kind.shape, "", &mut lines);

@@ -3,12 +3,13 @@
 use ironmesh_catalog::{EgressMode, Mode};
 
 use super::{Form, Key, Kind, LeftOut, Shape};
+use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
-    key: "namespace",
+    kind: PolicyKind::Namespace,
     about: "What holds for all services of a namespace.",
     shape: Shape {
-        what: "a namespace",
+        what: PolicyKind::Namespace.what(),
         keys: &[
             Key {
                 name: "name",

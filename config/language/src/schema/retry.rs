@@ -2,12 +2,13 @@
 
 use super::http_route::{BASE_INTERVAL, MAX_INTERVAL, NUM_RETRIES, PER_TRY_TIMEOUT, SOURCE};
 use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, Shape};
+use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
-    key: "retry",
+    kind: PolicyKind::Retry,
     about: "What is tried again of the calls of one account to some services.",
     shape: Shape {
-        what: "a retry",
+        what: PolicyKind::Retry.what(),
         keys: &[
             NAME,
             NAMESPACE,

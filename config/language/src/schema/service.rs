@@ -6,12 +6,13 @@ use ironmesh_catalog::{
 
 use super::{DURATION, Form, Key, Kind, LABELS, LOCALITY, LeftOut, NAME, NAMESPACE, PORT, Shape};
 use crate::azure;
+use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
-    key: "service",
+    kind: PolicyKind::Service,
     about: "A logical name with ports.",
     shape: Shape {
-        what: "a service",
+        what: PolicyKind::Service.what(),
         keys: &[
             NAME,
             NAMESPACE,

@@ -1,12 +1,13 @@
 //! `[[tcp_route]]`. It is read in `policy/tcp_route.rs`.
 
 use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, PORT, Shape};
+use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
-    key: "tcp_route",
+    kind: PolicyKind::TcpRoute,
     about: "Connections to these ports, whatever is said on them.",
     shape: Shape {
-        what: "a TCP route",
+        what: PolicyKind::TcpRoute.what(),
         keys: &[
             NAME,
             NAMESPACE,

@@ -1,12 +1,13 @@
 //! `[[telemetry]]`. It is read in `policy/telemetry.rs`.
 
 use super::{DURATION, Form, Key, Kind, LeftOut, NAME, NAMESPACE, PORT, SCOPE, Shape};
+use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
-    key: "telemetry",
+    kind: PolicyKind::Telemetry,
     about: "What the sidecars of services tell of the calls that come to these, and of those that they make.",
     shape: Shape {
-        what: "a telemetry",
+        what: PolicyKind::Telemetry.what(),
         keys: &[
             NAME,
             NAMESPACE,

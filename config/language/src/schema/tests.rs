@@ -13,7 +13,10 @@ use crate::{Document, load_documents};
 
 /// The examples of all kinds, each a document.
 fn examples() -> Vec<Document> {
-    KINDS.iter().map(|kind| Document::new(format!("{}.toml", kind.key), kind.example)).collect()
+    KINDS
+        .iter()
+        .map(|kind| Document::new(format!("{}.toml", kind.kind.key()), kind.example))
+        .collect()
 }
 
 /// What editors check documents with; as draft 4, which is the least that they know.

@@ -1,12 +1,13 @@
 //! `[[traffic_split]]`. It is read in `policy/traffic_split.rs`.
 
 use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, Shape};
+use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
-    key: "traffic_split",
+    kind: PolicyKind::TrafficSplit,
     about: "Calls of one service go to several, by weight.",
     shape: Shape {
-        what: "a traffic split",
+        what: PolicyKind::TrafficSplit.what(),
         keys: &[
             NAME,
             NAMESPACE,

@@ -1,12 +1,13 @@
 //! `[[traffic_target]]`. It is read in `policy/traffic_target.rs`.
 
 use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, Shape};
+use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
-    key: "traffic_target",
+    kind: PolicyKind::TrafficTarget,
     about: "Who may call whom. Everything else is denied.",
     shape: Shape {
-        what: "a traffic target",
+        what: PolicyKind::TrafficTarget.what(),
         keys: &[
             NAME,
             NAMESPACE,

@@ -4,12 +4,13 @@ mod locality;
 mod rate_limit;
 
 use super::{DURATION, Form, Key, Kind, LeftOut, NAME, NAMESPACE, SCOPE, Shape};
+use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
-    key: "upstream_traffic_setting",
+    kind: PolicyKind::UpstreamTrafficSetting,
     about: "How services are spared by those who call them.",
     shape: Shape {
-        what: "an upstream traffic setting",
+        what: PolicyKind::UpstreamTrafficSetting.what(),
         keys: &[
             NAME,
             NAMESPACE,

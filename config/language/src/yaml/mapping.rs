@@ -28,6 +28,7 @@ pub(crate) use self::workload::Workload;
 use super::parse::Parsed;
 use super::resource::{Resource, resources};
 use crate::codes;
+use crate::kinds::PolicyKind;
 use crate::suggest::{closest, did_you_mean};
 use crate::table::{Reader, Told, Value, list};
 
@@ -67,7 +68,7 @@ pub(crate) struct Outcome<'a> {
 /// A table of the policy language.
 #[derive(Debug)]
 pub(crate) struct Mapped<'a> {
-    pub(crate) kind: &'static str,
+    pub(crate) kind: PolicyKind,
     pub(crate) at: Range<usize>,
     pub(crate) table: DeTable<'a>,
 }
@@ -195,8 +196,9 @@ struct Api {
     kind: &'static str,
     /// The versions, each with whether what the resource says stands below `spec`.
     versions: &'static [(&'static str, bool)],
-    /// The kind of table, and what it is, with its article.
-    table: &'static str,
+    /// The kind of policy that it becomes, if any.
+    table: Option<PolicyKind>,
+    /// What it is, with its article.
     what: &'static str,
     read: for<'m, 'a> fn(&mut Made<'a>, &Resource<'a>, bool, &Context<'m, 'a>) -> Result<(), Told>,
 }
@@ -213,7 +215,7 @@ const APIS: [Api; 12] = [
             ("v1alpha3", true),
             ("v1alpha4", true),
         ],
-        table: "traffic_target",
+        table: Some(PolicyKind::TrafficTarget),
         what: "a TrafficTarget",
         read: traffic_target::read,
     },
@@ -221,7 +223,7 @@ const APIS: [Api; 12] = [
         group: "access.smi-spec.io",
         kind: "IdentityBinding",
         versions: &[("v1alpha4", true)],
-        table: "identity_binding",
+        table: Some(PolicyKind::IdentityBinding),
         what: "an IdentityBinding",
         read: identity_binding::read,
     },
@@ -234,7 +236,7 @@ const APIS: [Api; 12] = [
             ("v1alpha3", true),
             ("v1alpha4", true),
         ],
-        table: "http_route_group",
+        table: Some(PolicyKind::HttpRouteGroup),
         what: "an HTTPRouteGroup",
         read: routes::read_http,
     },
@@ -247,7 +249,7 @@ const APIS: [Api; 12] = [
             ("v1alpha3", true),
             ("v1alpha4", true),
         ],
-        table: "tcp_route",
+        table: Some(PolicyKind::TcpRoute),
         what: "a TCPRoute",
         read: routes::read_tcp,
     },
@@ -255,7 +257,7 @@ const APIS: [Api; 12] = [
         group: SPECS,
         kind: "UDPRoute",
         versions: &[("v1alpha4", true)],
-        table: "udp_route",
+        table: None,
         what: "a UDPRoute",
         read: routes::refuse_udp,
     },
@@ -263,7 +265,7 @@ const APIS: [Api; 12] = [
         group: "split.smi-spec.io",
         kind: "TrafficSplit",
         versions: &[("v1alpha1", true), ("v1alpha2", true), ("v1alpha3", true), ("v1alpha4", true)],
-        table: "traffic_split",
+        table: Some(PolicyKind::TrafficSplit),
         what: "a TrafficSplit",
         read: traffic_split::read,
     },
@@ -271,7 +273,7 @@ const APIS: [Api; 12] = [
         group: "",
         kind: "Service",
         versions: &[("v1", true)],
-        table: "service",
+        table: Some(PolicyKind::Service),
         what: "a Service",
         read: service::read,
     },
@@ -279,7 +281,7 @@ const APIS: [Api; 12] = [
         group: OSM_POLICY,
         kind: "Retry",
         versions: &[("v1alpha1", true)],
-        table: "retry",
+        table: Some(PolicyKind::Retry),
         what: "a Retry",
         read: retry::read,
     },
@@ -287,7 +289,7 @@ const APIS: [Api; 12] = [
         group: OSM_POLICY,
         kind: "UpstreamTrafficSetting",
         versions: &[("v1alpha1", true)],
-        table: "upstream_traffic_setting",
+        table: Some(PolicyKind::UpstreamTrafficSetting),
         what: "an UpstreamTrafficSetting",
         read: upstream_traffic_setting::read,
     },
@@ -295,7 +297,7 @@ const APIS: [Api; 12] = [
         group: OSM_POLICY,
         kind: "Egress",
         versions: &[("v1alpha1", true)],
-        table: "egress",
+        table: Some(PolicyKind::Egress),
         what: "an Egress",
         read: egress::read,
     },
@@ -303,7 +305,7 @@ const APIS: [Api; 12] = [
         group: OSM_POLICY,
         kind: "IngressBackend",
         versions: &[("v1alpha1", true)],
-        table: "ingress_backend",
+        table: Some(PolicyKind::IngressBackend),
         what: "an IngressBackend",
         read: ingress_backend::read,
     },
@@ -311,7 +313,7 @@ const APIS: [Api; 12] = [
         group: OSM_POLICY,
         kind: "Telemetry",
         versions: &[("v1alpha1", true)],
-        table: "telemetry",
+        table: Some(PolicyKind::Telemetry),
         what: "a Telemetry",
         read: telemetry::read,
     },
@@ -430,5 +432,5 @@ fn map<'a>(
     };
     let read = (api.read)(&mut made, resource, has_spec, context);
     metadata.and(nulls).and(read)?;
-    Ok(Mapped { kind: api.table, at: resource.at(), table: made.into_table() })
+    Ok(Mapped { kind: api.table.ok_or(Told)?, at: resource.at(), table: made.into_table() })
 }

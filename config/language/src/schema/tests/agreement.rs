@@ -115,15 +115,15 @@ fn loader_and_json_schema_agree_on_every_key_and_limit() {
     for kind in KINDS {
         let document: toml::Table = kind.example.parse().unwrap();
         let mut places = Places::new();
-        for object in document[kind.key].as_array().unwrap() {
-            find_places(&kind.shape, object, &[], kind.key, &mut places);
+        for object in document[kind.kind.key()].as_array().unwrap() {
+            find_places(&kind.shape, object, &[], kind.kind.key(), &mut places);
         }
         for (name, (object, path)) in places {
             for value in probes() {
                 let mut changed = object.clone();
                 change(&mut changed, &path, value.as_ref());
                 let document =
-                    toml::Table::from_iter([(kind.key.to_owned(), vec![changed].into())]);
+                    toml::Table::from_iter([(kind.kind.key().to_owned(), vec![changed].into())]);
                 let text = document.to_string();
                 let is_taken = is_taken(&text);
                 let is_valid = validator.is_valid(&serde_json::to_value(document).unwrap());

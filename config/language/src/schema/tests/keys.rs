@@ -29,17 +29,18 @@ fn policy_readers_use_exactly_the_keys_of_the_schema() {
 fn every_example_uses_every_key_of_its_kind() {
     for kind in KINDS {
         let example: toml::Table = kind.example.parse().unwrap();
-        assert_eq!(example.keys().collect::<Vec<_>>(), [kind.key], "one kind to an example");
+        assert_eq!(example.keys().collect::<Vec<_>>(), [kind.kind.key()], "one kind to an example");
         let mut used = BTreeMap::new();
-        for object in example[kind.key].as_array().unwrap() {
+        for object in example[kind.kind.key()].as_array().unwrap() {
             use_keys(&kind.shape, object, &mut used);
         }
         let mut known = Asked::new();
         note(&kind.shape, &mut known);
         assert_eq!(
-            used, known,
+            used,
+            known,
             "left: what config/language/src/schema/examples/{}.toml uses",
-            kind.key
+            kind.kind.key()
         );
     }
 }
