@@ -2,12 +2,9 @@
 
 use std::io;
 
-use ironmesh_catalog::Finding;
+use crate::options::EtcdOptions;
 
-use ironmesh_config_language::codes;
-use ironmesh_config_settings::EtcdSettings;
-
-/// Why policy cannot be had from etcd, or brought there.
+/// Why etcd cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
     /// This program cannot speak to etcd at all.
@@ -64,32 +61,6 @@ pub enum EtcdError {
         "etcd has no room left ({0}): compact it, defragment each member and disarm the alarm; what it holds can still be read"
     )]
     Full(String),
-    /// There is no policy below the prefix.
-    #[error(
-        "nothing has been pushed to `{prefix}` in etcd yet: `ironmesh policy push PATH` does that"
-    )]
-    Nothing {
-        /// The prefix.
-        prefix: String,
-    },
-    /// What is there was not put there by a push.
-    #[error(
-        "`{key}` in etcd {problem}: `ironmesh policy push PATH` puts a whole policy there again"
-    )]
-    Damaged {
-        /// Which key.
-        key: String,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The revision that was asked for is not there.
-    #[error(
-        "etcd keeps no policy whose revision is or begins with `{0}`: see `ironmesh policy revisions`"
-    )]
-    UnknownRevision(String),
-    /// Several revisions begin so.
-    #[error("the revisions {0} begin so: give more of the one that you mean")]
-    SeveralRevisions(String),
     /// Anything else that etcd says.
     #[error("etcd at {endpoint} refuses: {problem}")]
     Refused {
@@ -100,11 +71,10 @@ pub enum EtcdError {
     },
 }
 
-/// What comes of a request to one endpoint.
+/// Why a request to one endpoint failed; [`Cluster::error`](crate::Cluster::error) names the endpoint and the user.
 #[derive(Debug)]
-#[cfg_attr(not(feature = "etcd"), expect(dead_code, reason = "without etcd there is no session"))]
-pub(super) enum SessionError {
-    /// Nobody answers, or somebody who is not in a state to.
+pub enum SessionError {
+    /// The endpoint does not answer, or cannot serve now.
     Unavailable(String),
     /// The name, the password or the certificate is not known.
     Login(String),
@@ -114,16 +84,14 @@ pub(super) enum SessionError {
     Full(String),
     /// What is read was taken away by a compaction meanwhile.
     Compacted,
-    /// What is read is no policy.
-    Damaged { key: String, problem: String },
     /// Anything else.
     Refused(String),
 }
 
 impl EtcdError {
-    pub(super) fn new(endpoint: &str, settings: &EtcdSettings, error: SessionError) -> Self {
+    pub(crate) fn new(endpoint: &str, options: &EtcdOptions, error: SessionError) -> Self {
         let endpoint = endpoint.to_owned();
-        let user = || match (&settings.user, &settings.identity) {
+        let user = || match (&options.user, &options.identity) {
             (Some((name, _)), _) => format!("the user `{name}`"),
             (None, Some((certificate, _))) => {
                 format!("the user of the certificate `{}`", certificate.display())
@@ -136,7 +104,7 @@ impl EtcdError {
                 endpoint,
                 user: user(),
                 problem,
-                advice: match &settings.user {
+                advice: match &options.user {
                     Some(_) => "look at `username` and `password_file` in the settings",
                     None => {
                         "set `username` and `password_file`, or `certificate` and `key`, in the settings"
@@ -144,28 +112,19 @@ impl EtcdError {
                 },
             },
             SessionError::Denied(what) => {
-                Self::Denied { user: user(), what, prefix: settings.prefix.clone() }
+                Self::Denied { user: user(), what, prefix: options.prefix.clone() }
             }
             SessionError::Full(problem) => Self::Full(problem),
             SessionError::Compacted => Self::Endpoint {
                 endpoint,
                 problem: "what was read has been compacted meanwhile".to_owned(),
             },
-            SessionError::Damaged { key, problem } => Self::Damaged { key, problem },
             SessionError::Refused(problem) => Self::Refused { endpoint, problem },
         }
     }
 
-    /// The same as a finding, where it is about what somebody put there.
-    pub fn finding(&self) -> Option<Finding> {
-        let Self::Damaged { key, problem } = self else { return None };
-        let message = format!("`{key}` in etcd {problem}");
-        let finding = Finding::error(codes::DAMAGED_PUSH, None, message);
-        Some(finding.help("push a whole policy: `ironmesh policy push PATH`"))
-    }
-
     /// One error out of those of all endpoints.
-    pub(super) fn all(mut tried: Vec<Self>) -> Self {
+    pub fn all(mut tried: Vec<Self>) -> Self {
         if tried.len() == 1
             && let Some(only) = tried.pop()
         {
@@ -179,7 +138,7 @@ impl EtcdError {
     }
 
     /// Whether another endpoint may do better.
-    pub(super) fn is_of_the_endpoint(&self) -> bool {
+    pub(crate) fn is_of_the_endpoint(&self) -> bool {
         matches!(self, Self::Endpoint { .. })
     }
 }

@@ -1,6 +1,6 @@
-//! A connection to one endpoint of etcd, and the few requests that policy needs. The only place that names
-//! etcd's client.
+//! A connection to one endpoint of etcd, and its few requests. The only place that names etcd's client.
 
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use tokio::time::timeout;
 use tonic::Code;
 use tonic::transport::Endpoint;
 
-use super::error::{EtcdError, SessionError};
-use ironmesh_config_settings::EtcdSettings;
+use crate::error::{EtcdError, SessionError};
+use crate::options::EtcdOptions;
 
 /// How long connecting and each request may take. A cluster without a leader keeps one waiting for longer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -25,43 +25,59 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
 
 /// What etcd is shown and told, read from the files that the settings name.
-pub(super) struct Credentials {
+pub(crate) struct Credentials {
     ca: Option<Vec<u8>>,
     identity: Option<(Vec<u8>, Secret)>,
     user: Option<(String, Secret)>,
 }
 
-pub(super) struct Session {
+/// A connection to one endpoint.
+pub struct Session {
     kv: KvClient,
     lease: LeaseClient,
     watch: WatchClient,
 }
 
-/// A key as it is.
+/// A key and its value.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) key: String,
-    pub(super) value: Vec<u8>,
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// Its value.
+    pub value: Vec<u8>,
     /// The revision of etcd that it was written at last.
-    pub(super) modified: i64,
+    pub modified: i64,
 }
 
-pub(super) struct Watch {
+/// A watch of one key.
+pub struct Watch {
     stream: WatchStream,
 }
 
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
 impl Credentials {
-    pub(super) fn read(settings: &EtcdSettings) -> Result<Self, EtcdError> {
+    pub(crate) fn read(options: &EtcdOptions) -> Result<Self, EtcdError> {
         let file =
             |key, path: &Path| fs_err::read(path).map_err(|source| EtcdError::File { key, source });
         let text = |key, path: &Path| {
             fs_err::read_to_string(path).map_err(|source| EtcdError::File { key, source })
         };
-        let ca = settings.ca.as_deref().map(|path| file("ca", path)).transpose()?;
-        let identity = settings.identity.as_ref().map(|(certificate, key)| {
+        let ca = options.ca.as_deref().map(|path| file("ca", path)).transpose()?;
+        let identity = options.identity.as_ref().map(|(certificate, key)| {
             Ok((file("certificate", certificate)?, Secret::new(text("key", key)?)))
         });
-        let user = settings.user.as_ref().map(|(name, path)| {
+        let user = options.user.as_ref().map(|(name, path)| {
             let password = text("password_file", path)?;
             // An editor ends the line.
             Ok((name.clone(), Secret::new(password.trim_end_matches(['\r', '\n']).to_owned())))
@@ -72,7 +88,7 @@ impl Credentials {
 
 impl Session {
     /// Connects, and logs in where there is a user.
-    pub(super) async fn open(
+    pub(crate) async fn open(
         endpoint: &str,
         credentials: Credentials,
     ) -> Result<Self, SessionError> {
@@ -102,7 +118,7 @@ impl Session {
             options = options.with_user(name, password.expose()).with_auto_token_refresh(true);
         }
         let client = within(Client::from_channel(Channel::Tonic(channel), Some(options))).await?;
-        let client = client.map_err(|error| told(error, "log in"))?;
+        let client = client.map_err(|error| failed(error, "log in"))?;
         Ok(Self {
             kv: client.kv_client(),
             lease: client.lease_client(),
@@ -111,14 +127,14 @@ impl Session {
     }
 
     /// What `key` holds, and the revision of etcd at which it does: now, or `at` that revision.
-    pub(super) async fn get(
+    pub async fn get(
         &mut self,
         key: &str,
         at: Option<i64>,
     ) -> Result<(Option<Entry>, i64), SessionError> {
         let options = GetOptions::new().with_revision(at.unwrap_or(0));
         let answer = within(self.kv.get(key, Some(options))).await?;
-        let mut answer = answer.map_err(|error| told(error, "read"))?;
+        let mut answer = answer.map_err(|error| failed(error, "read"))?;
         let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
         let entry = answer.take_kvs().into_iter().next().map(Entry::new);
         Ok((entry, revision))
@@ -126,9 +142,9 @@ impl Session {
 
     /// All keys that begin with `prefix`, those written last first, and the revision of etcd at which they
     /// are so.
-    pub(super) async fn list(&mut self, prefix: &str) -> Result<(Vec<Entry>, i64), SessionError> {
+    pub async fn list(&mut self, prefix: &str) -> Result<(Vec<Entry>, i64), SessionError> {
         let answer = within(self.kv.get(prefix, Some(GetOptions::new().with_prefix()))).await?;
-        let mut answer = answer.map_err(|error| told(error, "read"))?;
+        let mut answer = answer.map_err(|error| failed(error, "read"))?;
         let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
         let mut entries: Vec<_> = answer.take_kvs().into_iter().map(Entry::new).collect();
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.modified));
@@ -136,44 +152,39 @@ impl Session {
     }
 
     /// A lease of so many seconds: what is written under it goes with it.
-    pub(super) async fn grant(&mut self, seconds: i64) -> Result<i64, SessionError> {
+    pub async fn grant(&mut self, seconds: i64) -> Result<i64, SessionError> {
         let lease = within(self.lease.grant(seconds, None)).await?;
-        Ok(lease.map_err(|error| told(error, "write"))?.id())
+        Ok(lease.map_err(|error| failed(error, "write"))?.id())
     }
 
     /// Has a lease last as long again as at its beginning.
-    pub(super) async fn keep_alive(&mut self, lease: i64) -> Result<(), SessionError> {
+    pub async fn keep_alive(&mut self, lease: i64) -> Result<(), SessionError> {
         let kept = within(async {
             let (mut keeper, mut answers) = self.lease.keep_alive(lease).await?;
             keeper.keep_alive().await?;
             answers.message().await
         });
-        match kept.await?.map_err(|error| told(error, "write"))? {
+        match kept.await?.map_err(|error| failed(error, "write"))? {
             Some(answer) if answer.ttl() > 0 => Ok(()),
             _ => Err(SessionError::Unavailable("the lease has ended".to_owned())),
         }
     }
 
     /// Ends a lease, and what was written under it.
-    pub(super) async fn revoke(&mut self, lease: i64) -> Result<(), SessionError> {
-        within(self.lease.revoke(lease)).await?.map_err(|error| told(error, "write"))?;
+    pub async fn revoke(&mut self, lease: i64) -> Result<(), SessionError> {
+        within(self.lease.revoke(lease)).await?.map_err(|error| failed(error, "write"))?;
         Ok(())
     }
 
     /// Writes `key` under a lease.
-    pub(super) async fn put(
-        &mut self,
-        key: &str,
-        value: &[u8],
-        lease: i64,
-    ) -> Result<(), SessionError> {
+    pub async fn put(&mut self, key: &str, value: &[u8], lease: i64) -> Result<(), SessionError> {
         let options = PutOptions::new().with_lease(lease);
-        within(self.kv.put(key, value, Some(options))).await?.map_err(|e| told(e, "write"))?;
+        within(self.kv.put(key, value, Some(options))).await?.map_err(|e| failed(e, "write"))?;
         Ok(())
     }
 
     /// Writes `key` under a lease, if it is not there. Returns whether it was so.
-    pub(super) async fn put_first(
+    pub async fn put_first(
         &mut self,
         key: &str,
         value: &[u8],
@@ -184,7 +195,7 @@ impl Session {
     }
 
     /// Writes `key` under a lease, if another key holds this. Returns whether it was so.
-    pub(super) async fn put_while(
+    pub async fn put_while(
         &mut self,
         (other, holds): (&str, &str),
         key: &str,
@@ -203,12 +214,12 @@ impl Session {
     ) -> Result<bool, SessionError> {
         let put = TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease)));
         let done = within(self.kv.txn(Txn::new().when([condition]).and_then([put]))).await?;
-        Ok(done.map_err(|error| told(error, "write"))?.succeeded())
+        Ok(done.map_err(|error| failed(error, "write"))?.succeeded())
     }
 
     /// In one transaction: if `pointer` was written last at the revision `seen` (0: is not there), gives it
     /// and `also` this value, and takes the lease off the keys `leased`. Returns whether it was so.
-    pub(super) async fn move_pointer(
+    pub async fn move_pointer(
         &mut self,
         (pointer, seen): (&str, i64),
         also: &str,
@@ -221,30 +232,30 @@ impl Session {
         let off = || Some(PutOptions::new().with_ignore_value());
         changes.extend(leased.iter().map(|key| TxnOp::put(key.as_str(), "", off())));
         let done = within(self.kv.txn(Txn::new().when([is_as_seen]).and_then(changes))).await?;
-        Ok(done.map_err(|error| told(error, "write"))?.succeeded())
+        Ok(done.map_err(|error| failed(error, "write"))?.succeeded())
     }
 
     /// Removes one key and all keys that begin with a prefix, together.
-    pub(super) async fn remove(&mut self, key: &str, prefix: &str) -> Result<(), SessionError> {
+    pub async fn remove(&mut self, key: &str, prefix: &str) -> Result<(), SessionError> {
         let below = TxnOp::delete(prefix, Some(DeleteOptions::new().with_prefix()));
         let both = Txn::new().and_then([TxnOp::delete(key, None), below]);
-        within(self.kv.txn(both)).await?.map_err(|error| told(error, "write"))?;
+        within(self.kv.txn(both)).await?.map_err(|error| failed(error, "write"))?;
         Ok(())
     }
 
     /// Watches `key` from the revision `from` of etcd on.
-    pub(super) async fn watch(&mut self, key: &str, from: i64) -> Result<Watch, SessionError> {
+    pub async fn watch(&mut self, key: &str, from: i64) -> Result<Watch, SessionError> {
         let options = WatchOptions::new().with_start_revision(from).with_progress_notify();
         let stream = within(self.watch.watch(key, Some(options))).await?;
-        Ok(Watch { stream: stream.map_err(|error| told(error, "watch"))? })
+        Ok(Watch { stream: stream.map_err(|error| failed(error, "watch"))? })
     }
 }
 
 impl Watch {
-    /// Waits for whatever etcd has to tell: a change, or how far it has come. `false` when it tells no more:
-    /// since the connection is lost or the member without a leader, or since where it began has been
-    /// compacted. May be cancelled without losing anything.
-    pub(super) async fn told(&mut self) -> bool {
+    /// Waits for a change of the key, or for a sign of progress. `false` when the watch has ended: the connection
+    /// is lost, the member has no leader, or the revision at which the watch began has been compacted. May be
+    /// cancelled without losing anything.
+    pub async fn changed(&mut self) -> bool {
         loop {
             match self.stream.message().await {
                 Ok(Some(message)) if message.canceled() => return false,
@@ -272,7 +283,7 @@ async fn within<T>(work: impl Future<Output = T>) -> Result<T, SessionError> {
 
 /// Which kind of error it is. etcd's words are in its `rpctypes/error.go`; some that are about who asks have
 /// a code that is not.
-fn told(error: Error, what: &'static str) -> SessionError {
+fn failed(error: Error, what: &'static str) -> SessionError {
     let Error::GRpcStatus(status) = error else {
         return SessionError::Unavailable(causes(&error));
     };

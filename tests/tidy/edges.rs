@@ -23,7 +23,12 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("ironmesh-config-settings", &["ironmesh-catalog", "ironmesh-config-language"]),
     (
         "ironmesh-config-sources",
-        &["ironmesh-catalog", "ironmesh-config-language", "ironmesh-config-settings"],
+        &[
+            "ironmesh-catalog",
+            "ironmesh-config-language",
+            "ironmesh-config-settings",
+            "ironmesh-etcd",
+        ],
     ),
     (
         "ironmesh-control-plane",
@@ -34,6 +39,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
             "ironmesh-config-language",
             "ironmesh-config-settings",
             "ironmesh-config-sources",
+            "ironmesh-etcd",
             "ironmesh-providers",
             "ironmesh-store",
             "ironmesh-xds-compile",
@@ -42,6 +48,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("ironmesh-demo", &[]),
+    ("ironmesh-etcd", &["ironmesh-catalog"]),
     ("ironmesh-providers", &["ironmesh-catalog"]),
     ("ironmesh-sidecar", &["ironmesh-catalog"]),
     ("ironmesh-store", &["ironmesh-catalog"]),
@@ -59,6 +66,7 @@ const RESERVED: &[(&str, &[&str], &str)] = &[
         "errors of a library are types that callers match",
     ),
     ("envoy-types", &["ironmesh-xds-wire"], "Envoy's messages stay behind one door"),
+    ("etcd-client", &["ironmesh-etcd"], "etcd is reached through one session"),
     ("rcgen", &["ironmesh-cert"], "certificates are made in one place"),
     ("saphyr-parser", &["ironmesh-config-language"], "files are read in one place"),
     ("toml", &["ironmesh-config-language"], "files are read in one place"),

@@ -94,6 +94,6 @@ impl PolicyKind {
 
     /// One object of the kind, without an article: `service`.
     pub(crate) fn noun(self) -> &'static str {
-        self.what().split_once(' ').map_or(self.what(), |(_, noun)| noun)
+        self.what().split_once(' ').map_or_else(|| self.what(), |(_, noun)| noun)
     }
 }

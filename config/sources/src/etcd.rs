@@ -4,8 +4,6 @@
 //! <prefix>/current                  the push in force: a manifest
 //! <prefix>/pushes/<push>            the manifests of the last 20 pushes
 //! <prefix>/revisions/<push>/<n>     the documents of one push, in chunks; never changed
-//! <prefix>/turns/<what>             whose turn it is, of several control planes, under a lease
-//! <prefix>/turns/<what>/told        what that one has found, under the same lease
 //! ```
 //!
 //! etcd takes 128 operations and 1.5 MiB in one transaction, and a policy may be larger. So a push writes
@@ -17,30 +15,22 @@
 //!
 //! This module never says what documents mean, and never decides when they come into force.
 
-#[cfg_attr(not(feature = "etcd"), path = "etcd/absent.rs")]
-mod session;
-
 mod error;
 mod follow;
 mod layout;
-mod leader_election;
 mod push;
 mod read;
 
-use std::time::Duration;
-
 use ironmesh_catalog::PolicyRecord;
-use tokio::time::{Instant, sleep};
-
-use error::SessionError;
 use ironmesh_config_language::Document;
 use ironmesh_config_settings::EtcdSettings;
-use layout::Layout;
-use session::{Credentials, Session};
+use ironmesh_etcd::{Cluster, EtcdOptions, Session};
 
-pub use error::EtcdError;
+use error::ReadError;
+use layout::Layout;
+
+pub use error::{DamagedPush, PolicyError};
 pub use follow::EtcdFollower;
-pub use leader_election::{LeaderElection, Role};
 pub use push::PushError;
 pub use read::Kept;
 
@@ -56,33 +46,21 @@ pub struct Pushed {
 /// The policy below one prefix of an etcd.
 #[derive(Debug)]
 pub struct EtcdPolicy {
-    settings: EtcdSettings,
+    cluster: Cluster,
     layout: Layout,
-    /// Which endpoint is used.
-    endpoint: usize,
 }
-
-/// For how long a cluster is waited for that answers, and cannot yet: it has another leader after some two
-/// seconds.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How long to wait after all endpoints have been tried.
-const PAUSE: Duration = Duration::from_millis(300);
 
 impl EtcdPolicy {
     /// The policy that `settings` mean, whose paths are those of files by now. Reads these, and does not go
     /// to etcd yet.
-    pub fn open(settings: EtcdSettings) -> Result<Self, EtcdError> {
-        // They are read again for each connection, since they may be replaced. What is wrong with them is
-        // told before anything else is done.
-        Credentials::read(&settings)?;
+    pub fn open(settings: EtcdSettings) -> Result<Self, PolicyError> {
         let layout = Layout::new(&settings.prefix);
-        Ok(Self { settings, layout, endpoint: 0 })
+        Ok(Self { cluster: Cluster::open(etcd_options(settings))?, layout })
     }
 
     /// Where the policy is, for people.
     pub fn name(&self) -> String {
-        format!("{} in etcd at {}", self.settings.prefix, self.settings.endpoints.join(", "))
+        format!("{} in etcd at {}", self.cluster.prefix(), self.cluster.endpoints().join(", "))
     }
 
     /// Tells the current policy, again and again.
@@ -90,50 +68,23 @@ impl EtcdPolicy {
         EtcdFollower::new(self)
     }
 
-    fn endpoint(&self) -> &str {
-        let endpoints = &self.settings.endpoints;
-        endpoints.get(self.endpoint % endpoints.len().max(1)).map_or("", String::as_str)
-    }
-
-    /// A session at the endpoint that is used.
-    async fn session(&self) -> Result<Session, EtcdError> {
-        let credentials = Credentials::read(&self.settings)?;
-        let opened = Session::open(self.endpoint(), credentials).await;
-        opened.map_err(|error| EtcdError::new(self.endpoint(), &self.settings, error))
-    }
-
-    /// Does `work` at one endpoint after the other, until it succeeds or has taken too long.
+    /// Does `work` at one endpoint after the other, until it succeeds, finds damage, or has taken too long.
     async fn insist<T>(
         &mut self,
-        mut work: impl AsyncFnMut(&mut Session, &Layout) -> Result<T, SessionError>,
-    ) -> Result<T, EtcdError> {
-        let begin = Instant::now();
-        let mut tried = Vec::new();
-        let mut has_answered = false;
-        loop {
-            let error = match self.session().await {
-                Ok(mut session) => {
-                    has_answered = true;
-                    match work(&mut session, &self.layout).await {
-                        Ok(done) => return Ok(done),
-                        Err(error) => EtcdError::new(self.endpoint(), &self.settings, error),
-                    }
-                }
-                Err(error) => error,
-            };
-            if !error.is_of_the_endpoint() {
-                return Err(error);
-            }
-            tried.push(error);
-            self.endpoint += 1;
-            if tried.len() >= self.settings.endpoints.len() {
-                // Waiting helps where there is no leader, and not where nobody is.
-                if !has_answered || begin.elapsed() > PATIENCE {
-                    return Err(EtcdError::all(tried));
-                }
-                tried.clear();
-                sleep(PAUSE).await;
-            }
-        }
+        mut work: impl AsyncFnMut(&mut Session, &Layout) -> Result<T, ReadError>,
+    ) -> Result<T, PolicyError> {
+        let layout = &self.layout;
+        let done = self.cluster.insist(async |session| match work(session, layout).await {
+            Ok(done) => Ok(Ok(done)),
+            Err(ReadError::Damaged(damage)) => Ok(Err(damage)),
+            Err(ReadError::Session(error)) => Err(error),
+        });
+        Ok(done.await??)
     }
+}
+
+/// The options of etcd's client that `settings` mean.
+pub fn etcd_options(settings: EtcdSettings) -> EtcdOptions {
+    let EtcdSettings { endpoints, prefix, ca, identity, user } = settings;
+    EtcdOptions { endpoints, prefix, ca, identity, user }
 }

@@ -7,7 +7,7 @@ mod etcd;
 mod folder;
 
 pub use etcd::{
-    EtcdError, EtcdFollower, EtcdPolicy, Kept, LeaderElection, PushError, Pushed, Role,
+    DamagedPush, EtcdFollower, EtcdPolicy, Kept, PolicyError, PushError, Pushed, etcd_options,
 };
 pub use folder::{
     CommitError, Folder, FolderError, FolderWatch, WatchError, commit_of, load_folder, read_folder,

@@ -7,13 +7,13 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
+use ironmesh_etcd::{Entry, EtcdError, Session, SessionError, Watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::error::SessionError;
+use super::error::{DamagedPush, ReadError};
 use super::layout::Layout;
 use super::read::{documents, manifest};
-use super::session::{Entry, Session, Watch};
-use super::{EtcdError, EtcdPolicy, Pushed};
+use super::{EtcdPolicy, PolicyError, Pushed};
 
 /// After which one looks again in any case.
 const RENEW_INTERVAL: Duration = Duration::from_secs(30);
@@ -66,7 +66,7 @@ impl EtcdFollower {
 
     /// The current policy, whenever it may be another than the last that was told; or why it cannot be had,
     /// for each time that it was tried. May be cancelled without losing anything.
-    pub async fn next(&mut self) -> Result<Pushed, EtcdError> {
+    pub async fn next(&mut self) -> Result<Pushed, PolicyError> {
         loop {
             self.wait().await;
             let looked = self.look().await;
@@ -86,7 +86,7 @@ impl EtcdFollower {
             match &mut self.watch {
                 None => {}
                 Some(watch) => tokio::select! {
-                    goes_on = watch.told() => if !goes_on {
+                    goes_on = watch.changed() => if !goes_on {
                         self.watch = None;
                         // Where it cannot be watched, it is not asked for at full speed.
                         self.not_before = Instant::now() + BACKOFF.0;
@@ -101,24 +101,19 @@ impl EtcdFollower {
 
     /// Looks, at one endpoint after the other until one answers. One that did so far is tried anew first:
     /// a connection that was lost is no news.
-    async fn look(&mut self) -> Result<Option<Pushed>, EtcdError> {
-        let endpoints = self.policy.settings.endpoints.len();
+    async fn look(&mut self) -> Result<Option<Pushed>, PolicyError> {
+        let endpoints = self.policy.cluster.endpoints().len();
         let mut tried = Vec::new();
         let most = if self.session.is_some() { endpoints + 1 } else { endpoints };
         for _ in 0..most {
             match self.look_once().await {
-                Ok(pushed) => {
+                Ok(looked) => {
                     self.failures = 0;
-                    return Ok(pushed);
-                }
-                // These are answers, too: the session is good.
-                Err(error @ (EtcdError::Nothing { .. } | EtcdError::Damaged { .. })) => {
-                    self.failures = 0;
-                    return Err(error);
+                    return self.pushed(looked);
                 }
                 Err(error) => {
                     (self.session, self.watch) = (None, None);
-                    self.policy.endpoint += 1;
+                    self.policy.cluster.rotate();
                     tried.push(error);
                 }
             }
@@ -127,29 +122,32 @@ impl EtcdFollower {
         self.not_before = Instant::now() + backoff(self.failures);
         self.failures = self.failures.saturating_add(1);
         let first = tried.len().saturating_sub(endpoints);
-        Err(EtcdError::all(tried.split_off(first)))
+        Err(EtcdError::all(tried.split_off(first)).into())
     }
 
-    async fn look_once(&mut self) -> Result<Option<Pushed>, EtcdError> {
+    async fn look_once(&mut self) -> Result<Looked, EtcdError> {
         let mut session = match self.session.take() {
             Some(session) => session,
-            None => self.policy.session().await?,
+            None => self.policy.cluster.session().await?,
         };
         let looked =
             look(&mut session, &mut self.watch, &self.policy.layout, self.told.as_ref()).await;
         self.session = Some(session);
-        let settings = &self.policy.settings;
+        looked.map_err(|error| self.policy.cluster.error(error))
+    }
+
+    /// What was looked at, if it is to be told.
+    fn pushed(&mut self, looked: Looked) -> Result<Option<Pushed>, PolicyError> {
         match looked {
-            Ok(Looked::Same) => Ok(None),
-            Ok(Looked::Nothing) => {
+            Looked::Same => Ok(None),
+            Looked::Nothing => {
                 self.told = None;
-                Err(EtcdError::Nothing { prefix: settings.prefix.clone() })
+                Err(PolicyError::Nothing { prefix: self.policy.cluster.prefix().to_owned() })
             }
-            Ok(Looked::New(pointer, pushed)) => {
+            Looked::New(pointer, pushed) => {
                 self.told = Some(pointer);
-                pushed.map(Some).map_err(|e| EtcdError::new(self.policy.endpoint(), settings, e))
+                Ok(Some(pushed?))
             }
-            Err(error) => Err(EtcdError::new(self.policy.endpoint(), settings, error)),
         }
     }
 }
@@ -159,7 +157,7 @@ enum Looked {
     Same,
     Nothing,
     /// What this pointer names; it may be damaged.
-    New(Entry, Result<Pushed, SessionError>),
+    New(Entry, Result<Pushed, DamagedPush>),
 }
 
 /// Looks at the pointer, watches it from then on if that is not done yet, and reads what it names.
@@ -181,12 +179,12 @@ async fn look(
     }
     let read = match manifest(&entry) {
         Ok(manifest) => documents(session, layout, manifest, at).await,
-        Err(damaged) => Err(damaged),
+        Err(damage) => Err(ReadError::Damaged(damage)),
     };
     match read {
-        Err(damaged @ SessionError::Damaged { .. }) => Ok(Looked::New(entry, Err(damaged))),
-        Err(error) => Err(error),
-        pushed => Ok(Looked::New(entry, pushed)),
+        Ok(pushed) => Ok(Looked::New(entry, Ok(pushed))),
+        Err(ReadError::Damaged(damage)) => Ok(Looked::New(entry, Err(damage))),
+        Err(ReadError::Session(error)) => Err(error),
     }
 }
 

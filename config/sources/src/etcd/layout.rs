@@ -68,16 +68,6 @@ impl Layout {
         format!("{}/revisions/{push}/", self.prefix)
     }
 
-    /// The key that names whose turn it is to do something.
-    pub(super) fn turn(&self, what: &str) -> String {
-        format!("{}/turns/{what}", self.prefix)
-    }
-
-    /// The key of what that one has found.
-    pub(super) fn told(&self, what: &str) -> String {
-        format!("{}/turns/{what}/told", self.prefix)
-    }
-
     pub(super) fn chunk(&self, push: &str, number: usize) -> String {
         format!("{}/revisions/{push}/{number:05}", self.prefix)
     }

@@ -1,13 +1,13 @@
 //! Pushing: all chunks first, then one step that makes them the policy.
 
 use ironmesh_catalog::PolicyRecord;
+use ironmesh_config_language::Document;
+use ironmesh_etcd::{Session, SessionError};
 
-use super::error::SessionError;
+use super::error::ReadError;
 use super::layout::{self, CHUNK, Layout, MOST_CHUNKS, Manifest};
 use super::read::manifests;
-use super::session::Session;
-use super::{EtcdError, EtcdPolicy};
-use ironmesh_config_language::Document;
+use super::{EtcdPolicy, PolicyError};
 
 /// How many pushes are kept, with the current one.
 const MOST_PUSHES: usize = 20;
@@ -32,7 +32,7 @@ pub enum PushError {
     },
     /// etcd does not do it.
     #[error(transparent)]
-    Etcd(#[from] EtcdError),
+    Etcd(#[from] PolicyError),
 }
 
 fn conflict(current: Option<&PolicyRecord>) -> String {
@@ -78,12 +78,13 @@ impl EtcdPolicy {
         };
         // It is not less when it is encoded.
         check(documents.iter().map(|document| document.text.len()).sum())?;
-        let bytes = layout::encode(documents).map_err(|error| EtcdError::Refused {
-            endpoint: self.endpoint().to_owned(),
-            problem: error.to_string(),
+        let bytes = layout::encode(documents).map_err(|error| {
+            let refused = SessionError::Refused(error.to_string());
+            PolicyError::Etcd(self.cluster.error(refused))
         })?;
         check(bytes.len())?;
-        let (seen, current) = self.insist(pointer).await?;
+        let (seen, current) =
+            self.insist(async |session, layout| Ok(pointer(session, layout).await?)).await?;
         let is_expected = |expected: &str| {
             current.as_ref().is_some_and(|current| current.record.revision.0.starts_with(expected))
         };
@@ -91,7 +92,10 @@ impl EtcdPolicy {
             return Err(PushError::Conflict(current.map(|current| current.record)));
         }
         let mut push = Push { record, bytes: &bytes, seen, names: Vec::new() };
-        match self.insist(async |session, layout| push.attempt(session, layout).await).await? {
+        let done = self.insist(async |session, layout| -> Result<Attempt, ReadError> {
+            Ok(push.attempt(session, layout).await?)
+        });
+        match done.await? {
             Attempt::Done => Ok(()),
             Attempt::Conflict(current) => Err(PushError::Conflict(current)),
         }
@@ -178,10 +182,11 @@ mod tests {
     use std::sync::Arc;
 
     use ironmesh_catalog::PolicyRevision;
+    use ironmesh_config_settings::EtcdSettings;
+    use ironmesh_etcd::EtcdError;
     use jiff::Timestamp;
 
     use super::*;
-    use ironmesh_config_settings::EtcdSettings;
 
     #[tokio::test]
     async fn oversized_policy_is_rejected_before_the_first_write() {
@@ -204,6 +209,9 @@ mod tests {
         let expected = "the policy has 62914560 bytes, and at most 52428800 can be pushed to etcd";
         assert_eq!(told, expected);
         let told = etcd.push(&record, &[], None).await.unwrap_err();
-        assert!(matches!(told, PushError::Etcd(EtcdError::Endpoint { .. })), "{told}");
+        assert!(
+            matches!(told, PushError::Etcd(PolicyError::Etcd(EtcdError::Endpoint { .. }))),
+            "{told}"
+        );
     }
 }

@@ -1,11 +1,11 @@
 //! Reading what was pushed: what is current, what is kept, and the documents of one push.
 
 use ironmesh_catalog::PolicyRecord;
+use ironmesh_etcd::{Entry, Session, SessionError};
 
-use super::error::SessionError;
+use super::error::{DamagedPush, ReadError};
 use super::layout::{Layout, Manifest};
-use super::session::{Entry, Session};
-use super::{EtcdError, EtcdPolicy, Pushed};
+use super::{EtcdPolicy, PolicyError, Pushed};
 
 /// What is kept in etcd.
 #[derive(Debug, Clone)]
@@ -18,20 +18,20 @@ pub struct Kept {
 
 impl EtcdPolicy {
     /// The policy that is current.
-    pub async fn current(&mut self) -> Result<Pushed, EtcdError> {
+    pub async fn current(&mut self) -> Result<Pushed, PolicyError> {
         let pushed = self
             .insist(async |session, layout| {
                 let (entry, at) = session.get(&layout.current(), None).await?;
                 let Some(entry) = entry else { return Ok(None) };
-                let manifest = manifest(&entry)?;
+                let manifest = manifest(&entry).map_err(ReadError::Damaged)?;
                 documents(session, layout, manifest, at).await.map(Some)
             })
             .await?;
-        pushed.ok_or_else(|| EtcdError::Nothing { prefix: self.layout.prefix().to_owned() })
+        pushed.ok_or_else(|| PolicyError::Nothing { prefix: self.layout.prefix().to_owned() })
     }
 
     /// The policies that are kept.
-    pub async fn kept(&mut self) -> Result<Kept, EtcdError> {
+    pub async fn kept(&mut self) -> Result<Kept, PolicyError> {
         self.insist(async |session, layout| {
             let (current, _) = session.get(&layout.current(), None).await?;
             let current = current.and_then(|entry| Manifest::decode(&entry.value).ok());
@@ -47,7 +47,7 @@ impl EtcdPolicy {
     }
 
     /// The last policy whose revision is or begins with `revision`.
-    pub async fn policy(&mut self, revision: &str) -> Result<Pushed, EtcdError> {
+    pub async fn policy(&mut self, revision: &str) -> Result<Pushed, PolicyError> {
         self.insist(async |session, layout| {
             let (mut manifests, at) = manifests(session, layout).await?;
             manifests.retain(|manifest| manifest.record.revision.0.starts_with(revision));
@@ -56,10 +56,10 @@ impl EtcdPolicy {
             revisions.sort();
             revisions.dedup();
             if revisions.len() > 1 {
-                return Ok(Err(EtcdError::SeveralRevisions(revisions.join(", "))));
+                return Ok(Err(PolicyError::SeveralRevisions(revisions.join(", "))));
             }
             let Some(newest) = manifests.into_iter().next() else {
-                return Ok(Err(EtcdError::UnknownRevision(revision.to_owned())));
+                return Ok(Err(PolicyError::UnknownRevision(revision.to_owned())));
             };
             documents(session, layout, newest, at).await.map(Ok)
         })
@@ -68,9 +68,9 @@ impl EtcdPolicy {
 }
 
 /// The manifest in an entry that is to be one.
-pub(super) fn manifest(entry: &Entry) -> Result<Manifest, SessionError> {
+pub(super) fn manifest(entry: &Entry) -> Result<Manifest, DamagedPush> {
     Manifest::decode(&entry.value)
-        .map_err(|problem| SessionError::Damaged { key: entry.key.clone(), problem })
+        .map_err(|problem| DamagedPush { key: entry.key.clone(), problem })
 }
 
 /// The manifests of all pushes that are kept, the newest first, and the revision of etcd at which they are.
@@ -90,10 +90,10 @@ pub(super) async fn documents(
     layout: &Layout,
     manifest: Manifest,
     at: i64,
-) -> Result<Pushed, SessionError> {
+) -> Result<Pushed, ReadError> {
     let damaged = |problem: String| {
         let key = layout.chunks(&manifest.push);
-        SessionError::Damaged { key: key.trim_end_matches('/').to_owned(), problem }
+        ReadError::Damaged(DamagedPush { key: key.trim_end_matches('/').to_owned(), problem })
     };
     let mut bytes = Vec::new();
     for number in 0..manifest.chunks {
