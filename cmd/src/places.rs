@@ -4,9 +4,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ironmesh_config::{
-    AzureCloud, AzureCredential, AzureSettings, ConsulSettings, Document, EtcdSettings,
-    PolicyPlace, Settings, load_settings, render,
+use ironmesh_config_language::{Document, render};
+use ironmesh_config_settings::{
+    AzureCloud, AzureCredential, AzureSettings, ConsulSettings, EtcdSettings, PolicyPlace,
+    Settings, load_settings,
 };
 use ironmesh_control_plane::Options;
 

@@ -14,7 +14,8 @@ mod rollback;
 mod schema;
 
 use anyhow::bail;
-use ironmesh_config::{EtcdPolicy, PolicyPlace};
+use ironmesh_config_settings::PolicyPlace;
+use ironmesh_config_sources::EtcdPolicy;
 
 pub(crate) use self::check::{refusal, tell};
 use crate::cli::{ConfigArgument, Output, PolicyCommand};

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
 use ironmesh_catalog::{AzureQuery, MeshSpecification, ServiceName};
-use ironmesh_config::{EtcdPolicy, Loaded, PolicyPlace, load_documents, load_folder};
+use ironmesh_config_language::{Loaded, load_documents};
+use ironmesh_config_settings::PolicyPlace;
+use ironmesh_config_sources::{EtcdPolicy, load_folder};
 use ironmesh_control_plane::azure_options;
 use ironmesh_providers::azure::survey;
 use jiff::Timestamp;

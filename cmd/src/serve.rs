@@ -5,7 +5,7 @@ mod signals;
 
 use anyhow::bail;
 use ironmesh_catalog::text::chain;
-use ironmesh_config::PolicyPlace;
+use ironmesh_config_settings::PolicyPlace;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 

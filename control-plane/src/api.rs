@@ -23,7 +23,7 @@ use ironmesh_catalog::{
     Verdict,
 };
 use ironmesh_cert::{Authority, PROXY_LIFETIME};
-use ironmesh_config::closest;
+use ironmesh_config_language::closest;
 use ironmesh_store::Store;
 use ironmesh_xds_server::{ConnectionRejection, Hub};
 use jiff::{SignedDuration, Timestamp};

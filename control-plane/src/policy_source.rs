@@ -16,7 +16,7 @@ use ironmesh_admin::{FindingView, PolicyView};
 use ironmesh_catalog::{
     Finding, MeshSpecification, PolicyPin, PolicyRecord, PolicyRevision, StoreError,
 };
-use ironmesh_config::{Document, Loaded, Loader, load_documents, render};
+use ironmesh_config_language::{Document, Loaded, Loader, load_documents, render};
 use ironmesh_store::Store;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
@@ -371,7 +371,7 @@ mod tests {
 
     use fs_err as fs;
     use ironmesh_catalog::PolicyPin;
-    use ironmesh_config::{Folder, read_folder};
+    use ironmesh_config_sources::{Folder, read_folder};
     use ironmesh_store::KeyEncryptionKey;
 
     use super::*;
@@ -442,7 +442,7 @@ mod tests {
         let folder = root.path().join("policy");
         fs::create_dir(&folder).unwrap();
         fs::write(folder.join("a.toml"), "# good").unwrap();
-        let held = ironmesh_config::load_folder(&folder).unwrap().revision;
+        let held = ironmesh_config_sources::load_folder(&folder).unwrap().revision;
         let record = PolicyRecord {
             revision: PolicyRevision("was-good-once".into()),
             at: Timestamp::now(),

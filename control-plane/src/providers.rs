@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use ironmesh_catalog::Provider;
-use ironmesh_config::{EtcdPolicy, LeaderElection, PolicyPlace, Settings};
+use ironmesh_config_settings::{PolicyPlace, Settings};
+use ironmesh_config_sources::etcd_options;
+use ironmesh_etcd::{Cluster, LeaderElection};
 use ironmesh_providers::azure::Azure;
 use ironmesh_providers::consul::Consul;
 use ironmesh_providers::{EndpointsProvider, ShrinkRule};
@@ -40,7 +42,7 @@ pub(super) fn endpoints_options(
         .context("cannot ask Azure: mend `[azure]` in the settings")?;
     let azure = Arc::new(azure);
     let group = etcd.map(|etcd| {
-        let turn = LeaderElection::new(EtcdPolicy::open(etcd.clone())?, "azure");
+        let turn = LeaderElection::new(Cluster::open(etcd_options(etcd.clone()))?, "azure");
         anyhow::Ok(Group::new(turn, Arc::clone(&azure), asks))
     });
     let providers: Vec<Arc<dyn EndpointsProvider>> = vec![Arc::new(consul), azure];

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use ironmesh_catalog::{Finding, Mesh, Provider, Proxy, ProxyId, Snapshot};
 use ironmesh_cert::{Authority, ServiceCertificates};
-use ironmesh_config::Settings;
+use ironmesh_config_settings::Settings;
 use ironmesh_providers::ClockDifference;
 use ironmesh_store::Store;
 use ironmesh_xds_server::{ClientKey, ClientNews, Hub};

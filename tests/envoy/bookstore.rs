@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use ironmesh_config::{Document, load_documents};
+use ironmesh_config_language::{Document, load_documents};
 use ironmesh_tests::{
     App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, Response, eventually, get_once,
 };

@@ -12,7 +12,8 @@ use ironmesh_catalog::{
     Locality, LogFolder, Mesh, Mode, Participation, Proxy, ProxyId, ProxyStatement, Records,
     ServiceName, Snapshot, TcpAccesses, TrustDomain, Upstream,
 };
-use ironmesh_config::{Loaded, load_folder, render};
+use ironmesh_config_language::{Loaded, render};
+use ironmesh_config_sources::load_folder;
 use ironmesh_providers::{GuardedEndpoints, discover};
 use ironmesh_xds_compile::{Compiled, Compiler};
 use jiff::Timestamp;

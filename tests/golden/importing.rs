@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
-use ironmesh_config::{
+use ironmesh_config_language::{
     Document, Imported, NotImported, Origin, Remark, import, load_documents, render,
 };
 

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 
 use fs_err as fs;
-use ironmesh_config::{Document, load_documents};
+use ironmesh_config_language::{Document, load_documents};
 use ironmesh_tests::programs::require_envoy;
 
 use self::random::Policy;

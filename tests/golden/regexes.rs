@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use fs_err as fs;
-use ironmesh_config::{Document, load_documents};
+use ironmesh_config_language::{Document, load_documents};
 use ironmesh_tests::programs::require_envoy;
 use ironmesh_xds_compile::Compiled;
 use serde_json::json;

@@ -9,7 +9,7 @@ use ironmesh_catalog::{
     Domain, EgressMode, Inputs, JoinRecord, Labels, Locality, Mesh, MeshSpecification, Mode,
     Participation, Proxy, ProxyStatement, Records, Snapshot, TcpAccesses, TrustDomain,
 };
-use ironmesh_config::{Document, Loader};
+use ironmesh_config_language::{Document, Loader};
 use ironmesh_providers::{GuardedEndpoints, discover};
 use ironmesh_xds_compile::Compiler;
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};

@@ -1,8 +1,8 @@
 //! What the loader takes in the format of an access log, Envoy takes: it would refuse the whole listener
 //! otherwise, and all chains in it.
 
-use ironmesh_config::policy::log_operators;
-use ironmesh_config::{Document, load_documents};
+use ironmesh_config_language::policy::log_operators;
+use ironmesh_config_language::{Document, load_documents};
 use ironmesh_tests::programs::require_envoy;
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use ironmesh_catalog::{
     Mode, Participation, Provider, Proxy, ProxyStatement, Records, ServiceCertificate, ServiceName,
     Snapshot, TcpAccesses, TrustDomain,
 };
-use ironmesh_config::{Document, load_documents};
+use ironmesh_config_language::{Document, load_documents};
 use ironmesh_tests::authority::Identity;
 use ironmesh_tests::programs::require_envoy;
 use ironmesh_tests::{App, Envoy, Ledger, Load, Loopback, TcpConnection, eventually, get_once};

@@ -342,13 +342,13 @@ mod tests {
     #[test]
     fn generated_settings_file_loads() {
         let (xds, admin) = (([127, 64, 0, 1], 15128).into(), ([127, 64, 0, 1], 15014).into());
-        let settings = ironmesh_config::load_settings(
+        let settings = ironmesh_config_settings::load_settings(
             &config(Path::new("/mesh"), xds, admin),
             "ironmesh.toml",
         )
         .unwrap();
         assert_eq!((settings.listen.xds, settings.listen.admin), (xds, admin));
-        let policy = ironmesh_config::PolicyPlace::Folder("/mesh/policy".into());
+        let policy = ironmesh_config_settings::PolicyPlace::Folder("/mesh/policy".into());
         assert_eq!(settings.policy, Some(policy));
         assert_eq!(settings.advertise, [(xds.ip().to_string(), xds.port())]);
     }

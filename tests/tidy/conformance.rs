@@ -25,7 +25,7 @@ const PREFIXES: &[(&str, &str)] = &[
     ("sim", "tests/sim"),
     ("cert", "cert/src/tests"),
     ("cli", "tests/cli"),
-    ("config", "config/src/policy/tests"),
+    ("config", "config/language/src/policy/tests"),
     ("catalog", "catalog/src"),
     ("snapshot", "catalog/src/snapshot/tests"),
     ("tests", "xds/compile/src/tests"),

@@ -7,8 +7,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use ironmesh_config::policy::log_operators;
-use ironmesh_config::schema::{self, KINDS};
+use ironmesh_config_language::policy::log_operators;
+use ironmesh_config_language::schema::{self, KINDS};
 
 pub(crate) fn write() -> anyhow::Result<()> {
     for (path, text) in generated()? {
@@ -28,7 +28,7 @@ fn generated() -> anyhow::Result<Vec<(PathBuf, String)>> {
         page(&pages, "access_log_operators", "operators", &format!("{}.\n", operators.join(", ")))?,
     ];
     for kind in KINDS {
-        files.push(page(&pages, kind.key, "keys", &kind.reference())?);
+        files.push(page(&pages, kind.kind.key(), "keys", &kind.reference())?);
     }
     Ok(files)
 }

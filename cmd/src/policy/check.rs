@@ -6,7 +6,9 @@ use std::path::Path;
 use anyhow::bail;
 use ironmesh_admin::FindingView;
 use ironmesh_catalog::{Finding, MeshSpecification};
-use ironmesh_config::{Loaded, Settings, load_folder, render};
+use ironmesh_config_language::{Loaded, render};
+use ironmesh_config_settings::Settings;
+use ironmesh_config_sources::load_folder;
 use serde_json::json;
 
 use crate::cli::{CheckArguments, Output};

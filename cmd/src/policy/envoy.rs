@@ -13,7 +13,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ironmesh_catalog::{Finding, MeshSpecification, Proxy, Snapshot};
-use ironmesh_config::{Settings, codes};
+use ironmesh_config_language::codes;
+use ironmesh_config_settings::Settings;
 use ironmesh_xds_compile::Compiler;
 use ironmesh_xds_compile::origin::{Origin, origins};
 use ironmesh_xds_compile::rendering::{Part, Rendering};

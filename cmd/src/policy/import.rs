@@ -8,7 +8,7 @@ use fs_err as fs;
 use ironmesh_admin::FindingView;
 use ironmesh_catalog::Finding;
 use ironmesh_catalog::text::escape_output;
-use ironmesh_config::{Document, Imported, NotImported, Origin, Remark, render};
+use ironmesh_config_language::{Document, Imported, NotImported, Origin, Remark, render};
 use serde_json::{Value, json};
 
 use super::check::counted;
@@ -32,7 +32,7 @@ pub(crate) fn import(arguments: &ImportArguments, output: Output) -> anyhow::Res
         Some(out) => out.display().to_string(),
         None => "stdout".to_owned(),
     };
-    match ironmesh_config::import(&documents, origin, &path) {
+    match ironmesh_config_language::import(&documents, origin, &path) {
         Ok(imported) => written(&imported, &path, arguments.out.as_deref(), output),
         Err(NotImported::Broken(findings)) => broken(&findings, &documents, output),
         Err(NotImported::Unclear(places)) => Err(unclear(&places)),

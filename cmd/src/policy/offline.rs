@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ironmesh_catalog::MeshSpecification;
-use ironmesh_config::{Loaded, Settings, load_folder};
+use ironmesh_config_language::Loaded;
+use ironmesh_config_settings::Settings;
+use ironmesh_config_sources::load_folder;
 
 use super::check;
 use crate::cli::Output;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use ironmesh_config::Pushed;
+use ironmesh_config_sources::Pushed;
 use serde_json::json;
 
 use super::check::counted;

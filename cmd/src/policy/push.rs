@@ -1,7 +1,8 @@
 //! `ironmesh policy push`: makes a folder the policy in etcd, if it passes.
 
 use ironmesh_catalog::{PolicyRecord, Removals};
-use ironmesh_config::{EtcdError, EtcdPolicy, Loaded, commit_of, load_documents, load_folder};
+use ironmesh_config_language::{Loaded, load_documents};
+use ironmesh_config_sources::{EtcdPolicy, PolicyError, commit_of, load_folder};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -105,10 +106,10 @@ pub(super) fn tell(
 
 /// Whether etcd holds all of what is current. The list of pushes says only what was pushed: a part of it may
 /// have been taken out or written over since, and then a push of the same mends it.
-async fn is_whole(etcd: &mut EtcdPolicy, loaded: &Loaded) -> Result<bool, EtcdError> {
+async fn is_whole(etcd: &mut EtcdPolicy, loaded: &Loaded) -> Result<bool, PolicyError> {
     match etcd.current().await {
         Ok(current) => Ok(*current.documents == *loaded.documents),
-        Err(EtcdError::Nothing { .. } | EtcdError::Damaged { .. }) => Ok(false),
+        Err(PolicyError::Nothing { .. } | PolicyError::Damaged(_)) => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -2,7 +2,8 @@
 
 use ironmesh_admin::{Client, RevisionList, RevisionView};
 use ironmesh_catalog::PolicyPin;
-use ironmesh_config::{EtcdPolicy, PolicyPlace};
+use ironmesh_config_settings::PolicyPlace;
+use ironmesh_config_sources::EtcdPolicy;
 
 use crate::cli::{Output, RevisionsArguments};
 use crate::places::Places;

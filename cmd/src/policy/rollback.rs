@@ -2,7 +2,9 @@
 
 use ironmesh_admin::{Client, RollbackRequest, RolledBack};
 use ironmesh_catalog::PolicyRecord;
-use ironmesh_config::{EtcdPolicy, PolicyPlace, load_documents};
+use ironmesh_config_language::load_documents;
+use ironmesh_config_settings::PolicyPlace;
+use ironmesh_config_sources::EtcdPolicy;
 use jiff::Timestamp;
 use serde_json::json;
 

@@ -1,6 +1,6 @@
 //! `ironmesh policy schema`: the JSON schema of policy files.
 
-use ironmesh_config::schema::json_schema;
+use ironmesh_config_language::schema::json_schema;
 
 use crate::stdout::{Unwritten, outln};
 

@@ -9,7 +9,7 @@ use ironmesh_admin::{
 };
 use ironmesh_catalog::snapshot::{EndpointStatus, ExclusionReason, State};
 use ironmesh_catalog::{JoinRecord, Provider, Records, Service, ServiceName, Snapshot};
-use ironmesh_config::closest;
+use ironmesh_config_language::closest;
 use ironmesh_providers::{Conflict, GuardStatus, Held, Stale};
 
 use super::RunningControlPlane;

@@ -4,7 +4,7 @@ use ironmesh_catalog::{
     Discovered, Domain, EgressMode, Inputs, Labels, Locality, Mesh, Mode, Participation, ProxyId,
     Records, ServiceCertificate, TcpAccesses, TrustBundle,
 };
-use ironmesh_config::{Document, load_documents};
+use ironmesh_config_language::{Document, load_documents};
 use ironmesh_xds_wire::LoggedRequest;
 use tokio::time::advance;
 use uuid::Uuid;

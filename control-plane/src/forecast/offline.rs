@@ -8,7 +8,7 @@ use ironmesh_catalog::{
     Inputs, JoinRecord, Labels, Locality, LogFolder, Mesh, MeshSpecification, Participation, Proxy,
     ProxyId, ProxyStatement, Records, Service, Snapshot, TcpAccesses, TrustBundle,
 };
-use ironmesh_config::Settings;
+use ironmesh_config_settings::Settings;
 use ironmesh_providers::{GuardedEndpoints, discover};
 use jiff::Timestamp;
 use uuid::Uuid;

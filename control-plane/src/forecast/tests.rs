@@ -1,5 +1,6 @@
 use ironmesh_catalog::{ProxyId, ProxyStatement};
-use ironmesh_config::{Document, load_documents, load_settings};
+use ironmesh_config_language::{Document, load_documents};
+use ironmesh_config_settings::load_settings;
 use serde_json::json;
 use uuid::Uuid;
 

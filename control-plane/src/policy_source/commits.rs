@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use ironmesh_catalog::PolicyRevision;
-use ironmesh_config::commit_of;
+use ironmesh_config_sources::commit_of;
 use tokio_util::task::AbortOnDropHandle;
 
 use ironmesh_catalog::text::chain;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ironmesh_admin::{AcceptRemovalRequest, AcceptedRemoval, HeldRemoval, Refusal};
 use ironmesh_catalog::{Finding, MeshSpecification, PolicyRecord, Removals, codes};
-use ironmesh_config::Loaded;
+use ironmesh_config_language::Loaded;
 use jiff::Timestamp;
 use tokio::time::Instant;
 

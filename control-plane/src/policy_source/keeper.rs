@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::PolicyRecord;
-use ironmesh_config::Document;
+use ironmesh_config_language::Document;
 use ironmesh_store::Store;
 use tokio::time::Instant;
 

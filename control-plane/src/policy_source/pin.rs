@@ -3,7 +3,7 @@
 
 use ironmesh_admin::FindingView;
 use ironmesh_catalog::{PolicyPin, PolicyRecord, PolicyRevision};
-use ironmesh_config::Loaded;
+use ironmesh_config_language::Loaded;
 
 use super::PolicySource;
 use ironmesh_catalog::text::chain;
@@ -104,7 +104,7 @@ mod tests {
     use std::sync::Arc;
 
     use fs_err as fs;
-    use ironmesh_config::{Document, load_documents};
+    use ironmesh_config_language::{Document, load_documents};
     use ironmesh_store::Store;
     use jiff::Timestamp;
     use tempfile::TempDir;

@@ -7,7 +7,7 @@ use ironmesh_admin::{
     AcceptRemovalRequest, AcceptedRemoval, FindingView, Refusal, RollbackRequest, RolledBack,
 };
 use ironmesh_catalog::{PolicyPin, PolicyRecord, Removals};
-use ironmesh_config::render;
+use ironmesh_config_language::render;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 

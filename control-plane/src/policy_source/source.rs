@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ironmesh_catalog::{Finding, PolicyRecord};
-use ironmesh_config::{
-    Document, EtcdFollower, EtcdPolicy, FolderWatch, Pushed, read_folder, watch_folder,
+use ironmesh_config_language::Document;
+use ironmesh_config_sources::{
+    EtcdFollower, EtcdPolicy, FolderWatch, Pushed, read_folder, watch_folder,
 };
 use tokio::time::sleep;
 

@@ -1,11 +1,11 @@
 //! The Azure provider by the settings.
 
-use ironmesh_config::AzureSettings;
+use ironmesh_config_settings::AzureSettings;
 use ironmesh_providers::azure::{AzureCloud, AzureCredential, AzureOptions};
 
 /// How the provider asks, by these settings.
 pub fn azure_options(settings: &AzureSettings) -> AzureOptions {
-    use ironmesh_config::{AzureCloud as Cloud, AzureCredential as Credential};
+    use ironmesh_config_settings::{AzureCloud as Cloud, AzureCredential as Credential};
     let text = |text: &std::sync::Arc<str>| text.to_string();
     let (cloud, metadata, ca) = match &settings.cloud {
         Cloud::Public => (AzureCloud::Public, None, None),

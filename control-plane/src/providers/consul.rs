@@ -1,6 +1,6 @@
 //! The Consul provider by the settings.
 
-use ironmesh_config::ConsulSettings;
+use ironmesh_config_settings::ConsulSettings;
 use ironmesh_providers::consul::{ConsulOptions, LocalityKeys};
 
 /// How the provider queries, by these settings.

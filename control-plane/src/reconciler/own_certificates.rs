@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ironmesh_cert::tls::{TlsError, server_config};
 use ironmesh_cert::{Authority, ClockReading, Renewal, ServerNames};
-use ironmesh_config::Settings;
+use ironmesh_config_settings::Settings;
 use jiff::Timestamp;
 use rustls::ServerConfig;
 

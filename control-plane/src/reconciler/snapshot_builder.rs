@@ -8,7 +8,7 @@ use ironmesh_catalog::{
     TcpAccesses, have_same_members,
 };
 use ironmesh_cert::{Authority, ClockReading, ServiceCertificates};
-use ironmesh_config::Settings;
+use ironmesh_config_settings::Settings;
 use ironmesh_store::Store;
 use ironmesh_xds_compile::{Changes, Compiler};
 use jiff::Timestamp;

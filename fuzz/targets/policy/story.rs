@@ -13,7 +13,7 @@ use ironmesh_catalog::{
     Mode, Participation, Proxy, ProxyId, ProxyStatement, Records, Secret, Service,
     ServiceCertificate, Snapshot, Spot, TcpAccesses, TrustBundle, TrustDomain,
 };
-use ironmesh_config::{Document, Loaded, Loader, load_documents, render};
+use ironmesh_config_language::{Document, Loaded, Loader, load_documents, render};
 use ironmesh_providers::{GuardedEndpoints, discover};
 use ironmesh_xds_compile::{Compiled, Compiler};
 use jiff::Timestamp;

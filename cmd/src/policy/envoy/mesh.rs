@@ -12,7 +12,7 @@ use ironmesh_catalog::{
     ServiceCertificate, ServiceName, Snapshot, StoreError, TcpAccesses, TrustDomain, Upstream,
 };
 use ironmesh_cert::Authority;
-use ironmesh_config::Settings;
+use ironmesh_config_settings::Settings;
 use ironmesh_providers::{GuardedEndpoints, discover};
 use ironmesh_xds_compile::rendering::StandIn;
 use jiff::Timestamp;

@@ -4,7 +4,8 @@
 use std::fmt::Write as _;
 
 use ironmesh_catalog::PathRegex;
-use ironmesh_config::{Document, load_documents, load_settings};
+use ironmesh_config_language::{Document, load_documents};
+use ironmesh_config_settings::load_settings;
 
 use super::*;
 

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use fs_err as fs;
 use ironmesh_catalog::PolicyRevision;
-use ironmesh_config::{Folder, read_folder};
+use ironmesh_config_sources::{Folder, read_folder};
 use ironmesh_store::Store;
 use tempfile::TempDir;
 use tokio::sync::watch;

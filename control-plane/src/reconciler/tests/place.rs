@@ -8,7 +8,8 @@ use ironmesh_catalog::{
     TrustDomain,
 };
 use ironmesh_cert::{Authority, ServiceCertificates};
-use ironmesh_config::{Document, Settings, load_documents};
+use ironmesh_config_language::{Document, load_documents};
+use ironmesh_config_settings::Settings;
 use ironmesh_store::{KeyEncryptionKey, Store};
 use ironmesh_xds_server::Hub;
 use ironmesh_xds_server::simulated::SimulatedClient;

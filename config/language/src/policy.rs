@@ -1,0 +1,62 @@
+//! Policy: from documents to a validated mesh specification. Pure: where they come from is for
+//! `ironmesh-config-sources` to say.
+//!
+//! Three steps. Each document is parsed and its tables are read into a part; then the parts are put
+//! together into a draft, and references, and splits as a graph, are checked across documents; then, if
+//! nothing is an error, the draft becomes the specification. Every step tells all that it finds, and
+//! none looks at an object whose problem has been told already.
+
+mod coverage;
+mod damage;
+mod draft;
+mod egress;
+mod endpoints;
+mod exits;
+mod group_match;
+mod http_route;
+mod http_route_group;
+mod identity_binding;
+mod ingress;
+mod ingress_backend;
+mod labels;
+mod level;
+mod loaded;
+mod loader;
+mod locality;
+mod namespace;
+mod nothing_to_call;
+mod outside;
+mod part;
+mod reading;
+mod references;
+mod regex;
+mod repeats;
+mod retry;
+mod service;
+mod shadowed;
+mod single_tables;
+mod splits;
+mod tcp_route;
+mod telemetry;
+#[cfg(test)]
+mod tests;
+mod traffic_split;
+mod traffic_target;
+mod treatments;
+mod udp;
+mod unreachable;
+mod upstream_settings;
+mod upstream_traffic_setting;
+mod without_endpoints;
+
+pub use crate::document::Document;
+pub(crate) use identity_binding::TRUSTABLE_PROVIDERS;
+pub(crate) use level::SCOPES;
+pub use loaded::Loaded;
+pub use loader::Loader;
+pub use telemetry::log_operators;
+
+/// Checks `documents` and makes a specification of them. The order of the documents is no matter.
+pub fn load_documents(documents: impl IntoIterator<Item = Document>) -> Loaded {
+    Loader::default().load_documents(documents)
+}

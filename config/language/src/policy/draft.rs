@@ -1,0 +1,170 @@
+//! The draft: all that the documents say together, while it is not yet known to be valid.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision, ServiceAccount, Spot, Subject};
+
+use super::part::{Definition, Definitions, Key, Part, Reference, SpecificationKey};
+use crate::codes;
+use crate::findings::Findings;
+use crate::kinds::{PolicyKind, policy_kinds};
+
+macro_rules! draft {
+    ($($key:ident, $objects:ident, $Object:ident $(, $rest:tt)*;)*) => {
+        /// All that the documents say.
+        #[derive(Debug, Default)]
+        pub(super) struct Draft<'a> {
+            pub(super) findings: Findings,
+            $(pub(super) $objects: Objects<'a, ironmesh_catalog::$Object>,)*
+            /// The accounts that services run as.
+            pub(super) accounts: BTreeSet<&'a ServiceAccount>,
+            /// What objects refer to, whether or not the rest of them is valid.
+            pub(super) references: Vec<&'a Reference>,
+            /// Names that something unreadable may define. They are never said to be missing.
+            pub(super) may_be_defined: BTreeSet<&'a str>,
+            /// Something unreadable may define anything at all.
+            pub(super) anything_may_be_defined: bool,
+        }
+
+        impl<'a> Draft<'a> {
+            /// Puts `part` behind those that are there already.
+            pub(super) fn add(&mut self, part: &'a Part) {
+                self.findings.extend(part.findings.iter().cloned());
+                self.findings.have_more(part.has_more);
+                $(self.$objects.add(PolicyKind::$Object, &part.$objects, &mut self.findings);)*
+                self.accounts.extend(&part.accounts);
+                self.references.extend(&part.references);
+                self.may_be_defined.extend(part.may_be_defined.iter().map(String::as_str));
+            }
+
+            /// The specification, for a draft without errors. It shares with the one `before` all that is the
+            /// same in both.
+            pub(super) fn into_specification(
+                self,
+                revision: PolicyRevision,
+                before: &MeshSpecification,
+            ) -> MeshSpecification {
+                MeshSpecification {
+                    revision,
+                    $($objects: self.$objects.onto(&before.$objects),)*
+                }
+            }
+        }
+    };
+}
+
+policy_kinds!(draft);
+
+impl Draft<'_> {
+    /// Whether all that the documents say could be read and fits together, so that what seems to be
+    /// missing is.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.anything_may_be_defined && !self.findings.has_errors()
+    }
+
+    /// The accounts that a subject of a traffic target may come to; `None` where that is not known by
+    /// policy alone.
+    pub(super) fn accounts_of(&self, subject: &Subject) -> Option<Vec<ServiceAccount>> {
+        let (namespace, name) = match subject {
+            Subject::Account(account) => return Some(vec![account.clone()]),
+            Subject::Binding(namespace, name) => (namespace.clone(), name.clone()),
+        };
+        let binding = self.identity_bindings.get(&(namespace, name))?;
+        let identities = binding.identities.iter().filter_map(|one| Some(one.id.workload()?.1));
+        let accounts = binding.account.iter().cloned().chain(identities);
+        binding.endpoint_labels.is_none().then(|| accounts.collect())
+    }
+}
+
+/// The objects of one kind, by their names.
+#[derive(Debug)]
+pub(super) struct Objects<'a, T>(BTreeMap<&'a Key, &'a Definition<T>>);
+
+impl<'a, T> Objects<'a, T> {
+    /// Takes what is defined. The second of a name is told, and what it says is not looked at further.
+    fn add(&mut self, kind: PolicyKind, definitions: &'a Definitions<T>, findings: &mut Findings) {
+        for definition in &definitions.0 {
+            let Some(first) = self.0.get(&definition.key) else {
+                self.0.insert(&definition.key, definition);
+                continue;
+            };
+            // What is recovered near a syntax error may have been meant to have another name.
+            if definition.is_damaged {
+                continue;
+            }
+            let (namespace, name) = &definition.key;
+            let place = if kind == PolicyKind::Namespace {
+                String::new()
+            } else {
+                format!(" in namespace `{namespace}`")
+            };
+            let message = format!("{} `{name}` is defined twice{place}", kind.noun());
+            let spot = definition.spot.clone();
+            findings.push(
+                Finding::error(codes::DUPLICATE_NAME, Some(spot), message)
+                    .label("defined again")
+                    .related(first.spot.clone(), "first defined here"),
+            );
+        }
+    }
+
+    /// The spot of a name that is defined, validly or not.
+    pub(super) fn spot(&self, key: &Key) -> Option<&Spot> {
+        self.0.get(key).map(|definition| &definition.spot)
+    }
+
+    /// The object of that name, if it could be read.
+    pub(super) fn get(&self, key: &Key) -> Option<&'a T> {
+        self.0.get(key).and_then(|definition| object(definition)).map(|object| &**object)
+    }
+
+    /// All names that are defined, validly or not.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'a Key> + Clone {
+        self.0.keys().copied()
+    }
+
+    /// The objects that could be read, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &'a T> {
+        self.valid().map(|(_, object)| &**object)
+    }
+
+    /// The same, as they are shared.
+    pub(super) fn shared(&self) -> impl Iterator<Item = &'a Arc<T>> {
+        self.valid().map(|(_, object)| object)
+    }
+
+    fn valid(&self) -> impl Iterator<Item = (&'a Key, &'a Arc<T>)> {
+        self.0.iter().filter_map(|(key, definition)| Some((*key, object(definition)?)))
+    }
+
+    /// The map of them, made out of the one `before`: it shares with that what is the same value in
+    /// both, so that the difference between the two costs as much as it is large. (What says the same in
+    /// another place is another value: findings name the place.)
+    fn onto<K: SpecificationKey>(self, before: &OrdMap<K, Arc<T>>) -> OrdMap<K, Arc<T>> {
+        let mut map = before.clone();
+        let mut names = BTreeSet::new();
+        for (name, object) in self.valid() {
+            let name = K::of(name);
+            if !map.get(&name).is_some_and(|known| Arc::ptr_eq(known, object)) {
+                map.insert(name.clone(), Arc::clone(object));
+            }
+            names.insert(name);
+        }
+        for name in before.keys().filter(|name| !names.contains(*name)) {
+            map.remove(name);
+        }
+        map
+    }
+}
+
+fn object<T>(definition: &Definition<T>) -> Option<&Arc<T>> {
+    definition.object.as_ref().ok()
+}
+
+impl<T> Default for Objects<'_, T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}

@@ -1,0 +1,156 @@
+//! The loader: loads one state of the documents after the other, at the price of what has changed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision, Spot};
+
+use super::draft::Draft;
+use super::loaded::{Loaded, revision};
+use super::part::Part;
+use super::{
+    coverage, exits, ingress, namespace, nothing_to_call, outside, reading, references, shadowed,
+    splits, telemetry, treatments, unreachable, upstream_settings, without_endpoints,
+};
+use crate::document::Document;
+use crate::limits;
+
+/// Loads one state of the documents after the other. What comes out is the same as if each were loaded
+/// by itself; but a document that is as it was is not parsed again, what others cannot tell from what it
+/// was is not checked across documents again, and specifications share what is the same in both.
+#[derive(Debug, Default)]
+pub struct Loader {
+    /// What the documents of the last state say, each by itself.
+    parts: BTreeMap<Document, Part>,
+    /// What the check of the last state found; `None` where the next must be checked whatever it is.
+    findings: Option<Vec<Finding>>,
+    /// What was found while the documents of the last state were read.
+    unreadable: Vec<Finding>,
+    /// The last that came out.
+    specification: Arc<MeshSpecification>,
+    parsed: u64,
+    checked: u64,
+}
+
+impl Loader {
+    /// Checks `documents` and makes a specification of them. The order of the documents is no matter.
+    pub fn load_documents(&mut self, documents: impl IntoIterator<Item = Document>) -> Loaded {
+        self.load(documents.into_iter().collect(), Vec::new())
+    }
+
+    /// How many documents have been parsed since the beginning.
+    pub fn parsed(&self) -> u64 {
+        self.parsed
+    }
+
+    /// How often all documents have been checked against each other since the beginning.
+    pub fn checked(&self) -> u64 {
+        self.checked
+    }
+
+    /// As [`Loader::load_documents`], with what was found while the documents were read from their
+    /// source. What they hold decides whether they have changed, and no time stamp, which a checkout or a
+    /// copy may have set.
+    pub fn load(&mut self, mut documents: Vec<Document>, mut unreadable: Vec<Finding>) -> Loaded {
+        let bytes = documents.iter().map(|document| document.text.len()).sum();
+        if let Some(finding) = limits::excess(documents.len(), bytes) {
+            documents.clear();
+            unreadable.push(finding);
+        }
+        documents.sort();
+        let revision = revision(&documents, &unreadable);
+        let edited = self.read(&documents);
+        let is_read = !unreadable.iter().any(Finding::is_error);
+        let known = self.findings.take().filter(|_| is_read && self.unreadable == unreadable);
+        self.unreadable.clone_from(&unreadable);
+        let (findings, specification) = match edited.zip(known) {
+            Some((edited, known)) if hold(&known, &edited) => {
+                let mut specification = MeshSpecification::clone(&self.specification);
+                specification.revision = revision.clone();
+                for part in edited.iter().filter_map(|document| self.parts.get(document)) {
+                    part.put_into(&mut specification);
+                }
+                (known, Some(specification))
+            }
+            _ => self.check(unreadable, &revision),
+        };
+        self.findings = is_read.then(|| findings.clone());
+        let specification = specification.map(Arc::new);
+        if let Some(specification) = &specification {
+            self.specification = Arc::clone(specification);
+        }
+        Loaded { documents: documents.into(), findings, specification, revision }
+    }
+
+    /// Checks all documents against each other.
+    fn check(
+        &mut self,
+        unreadable: Vec<Finding>,
+        revision: &PolicyRevision,
+    ) -> (Vec<Finding>, Option<MeshSpecification>) {
+        self.checked += 1;
+        let mut draft = Draft::default();
+        for finding in &unreadable {
+            // What an unreadable file defines is unknown, so nothing can be said to be missing.
+            draft.anything_may_be_defined |= finding.is_error();
+        }
+        for part in self.parts.values() {
+            draft.add(part);
+        }
+        references::check(&mut draft);
+        splits::check(&mut draft);
+        outside::check(&mut draft);
+        treatments::check(&mut draft);
+        exits::check(&mut draft);
+        coverage::check(&mut draft);
+        shadowed::check(&mut draft);
+        unreachable::check(&mut draft);
+        nothing_to_call::check(&mut draft);
+        without_endpoints::check(&mut draft);
+        namespace::check(&mut draft);
+        upstream_settings::check(&mut draft);
+        ingress::check(&mut draft);
+        telemetry::check(&mut draft);
+
+        let mut findings = std::mem::take(&mut draft.findings);
+        findings.extend(unreadable);
+        let findings = findings.in_order();
+        let valid = !findings.iter().any(Finding::is_error);
+        let specification =
+            valid.then(|| draft.into_specification(revision.clone(), &self.specification));
+        (findings, specification)
+    }
+
+    /// Reads the documents that were not read for the last state, and forgets those that are gone.
+    /// Returns which it read, where others cannot tell these from what they were.
+    fn read(&mut self, documents: &[Document]) -> Option<Vec<Document>> {
+        let mut known = std::mem::take(&mut self.parts);
+        let paths = |document: &Document| Arc::clone(&document.path);
+        let same_paths = known.keys().map(paths).eq(documents.iter().map(paths));
+        let mut edited = Vec::new();
+        for document in documents {
+            let part = known.remove(document).unwrap_or_else(|| {
+                self.parsed += 1;
+                edited.push(document.clone());
+                reading::read(document)
+            });
+            self.parts.insert(document.clone(), part);
+        }
+        // What is left of those that were known is what the edited ones were, in the order of paths.
+        let edits =
+            edited.iter().filter_map(|document| self.parts.get(document)).zip(known.values());
+        let is_quiet =
+            same_paths && edits.into_iter().all(|(new, old)| new.differs_in_endpoints_only(old));
+        is_quiet.then_some(edited)
+    }
+}
+
+/// Whether what was found holds when these documents differ from what they were in endpoints only.
+fn hold(findings: &[Finding], edited: &[Document]) -> bool {
+    // Lines may have moved.
+    let is_edited = |spot: &Spot| edited.iter().any(|document| document.path == spot.file);
+    findings.iter().all(|finding| {
+        let mut spots = finding.spot.iter().chain(finding.related.iter().map(|(spot, _)| spot));
+        !finding.is_error() && !spots.any(is_edited)
+    })
+}

@@ -1,0 +1,200 @@
+//! A part: what one document says, whatever the others say. It remembers names apart from what they
+//! name, so that one broken object does not make its callers look broken too.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ironmesh_catalog::{Finding, MeshSpecification, Name, ServiceAccount, ServiceName, Spot};
+
+use super::damage::Damage;
+use crate::kinds::policy_kinds;
+use crate::table::{Table, Told, Value};
+
+/// Namespace and name.
+pub(super) type Key = (Name, Name);
+
+macro_rules! part {
+    ($(
+        $key:ident, $objects:ident, $Object:ident, $what:literal, $place:literal $(, [$same:path])?;
+    )*) => {
+        /// What one document says.
+        #[derive(Debug, Default)]
+        pub(super) struct Part {
+            pub(super) findings: Vec<Finding>,
+            /// Whether there are more than these.
+            pub(super) has_more: bool,
+            $(pub(super) $objects: Definitions<ironmesh_catalog::$Object>,)*
+            /// The accounts that services run as.
+            pub(super) accounts: BTreeSet<ServiceAccount>,
+            /// What objects refer to, whether or not the rest of them is valid.
+            pub(super) references: Vec<Reference>,
+            /// Names that something unreadable may define. They are never said to be missing.
+            pub(super) may_be_defined: BTreeSet<String>,
+        }
+
+        impl Part {
+            /// Forgets what is told about recovered text, and remembers which definitions stand there.
+            pub(super) fn damaged(&mut self, damage: &Damage) {
+                self.findings
+                    .retain(|finding| !finding.spot.as_ref().is_some_and(|spot| damage.covers(spot)));
+                $(self.$objects.damaged(damage);)*
+            }
+
+            /// Whether nobody who refers to what this part defines can tell it from `before`: both are read
+            /// without a finding, and differ in nothing but where endpoints are, and where things are written.
+            pub(super) fn differs_in_endpoints_only(&self, before: &Self) -> bool {
+                self.findings.is_empty()
+                    && before.findings.is_empty()
+                    $(&& self.$objects.are_same(&before.$objects, same!($($same)?)))*
+            }
+
+            /// Puts what it defines into `specification`, in place of what has the same names there.
+            pub(super) fn put_into(&self, specification: &mut MeshSpecification) {
+                $(
+                    for (key, object) in self.$objects.valid() {
+                        specification.$objects.insert(SpecificationKey::of(key), Arc::clone(object));
+                    }
+                )*
+            }
+        }
+    };
+}
+
+/// By what two objects are compared.
+macro_rules! same {
+    () => {
+        PartialEq::eq
+    };
+    ($same:path) => {
+        $same
+    };
+}
+
+policy_kinds!(part);
+
+/// The key under which a specification has an object.
+pub(super) trait SpecificationKey: Ord + Clone {
+    /// The key of the object with that namespace and name.
+    fn of(key: &Key) -> Self;
+}
+
+impl SpecificationKey for Key {
+    fn of(key: &Key) -> Self {
+        key.clone()
+    }
+}
+
+impl SpecificationKey for ServiceName {
+    fn of((namespace, name): &Key) -> Self {
+        Self::new(namespace.clone(), name.clone())
+    }
+}
+
+/// Of a namespace.
+impl SpecificationKey for Name {
+    fn of((_, name): &Key) -> Self {
+        name.clone()
+    }
+}
+
+/// The definitions of one kind, in the order of the document. Several may have one name.
+#[derive(Debug)]
+pub(super) struct Definitions<T>(pub(super) Vec<Definition<T>>);
+
+/// A name that is defined.
+#[derive(Debug)]
+pub(super) struct Definition<T> {
+    pub(super) key: Key,
+    pub(super) spot: Spot,
+    /// What it names, if that could be read.
+    pub(super) object: Result<Arc<T>, Told>,
+    /// Whether it was recovered near a syntax error.
+    pub(super) is_damaged: bool,
+}
+
+impl<T> Definitions<T> {
+    /// Takes an object, or only its name where the rest could not be read.
+    pub(super) fn push(&mut self, id: &Id, object: Result<T, Told>) {
+        self.0.push(Definition {
+            key: (id.namespace.clone(), id.name.clone()),
+            spot: id.spot.clone(),
+            object: object.map(Arc::new),
+            is_damaged: false,
+        });
+    }
+
+    fn valid(&self) -> impl Iterator<Item = (&Key, &Arc<T>)> {
+        self.0.iter().filter_map(|one| Some((&one.key, one.object.as_ref().ok()?)))
+    }
+
+    /// Whether all of both can be read, have the same names in the same order, and are the `same`.
+    fn are_same(&self, others: &Self, same: impl Fn(&T, &T) -> bool) -> bool {
+        let same_definition = |(one, other): (&Definition<T>, &Definition<T>)| {
+            let objects = one.object.as_ref().ok().zip(other.object.as_ref().ok());
+            one.key == other.key && objects.is_some_and(|(one, other)| same(one, other))
+        };
+        self.0.len() == others.0.len() && self.0.iter().zip(&others.0).all(same_definition)
+    }
+
+    fn damaged(&mut self, damage: &Damage) {
+        for definition in &mut self.0 {
+            definition.is_damaged = damage.covers(&definition.spot);
+        }
+    }
+}
+
+impl<T> Default for Definitions<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+/// Something that must be defined somewhere.
+#[derive(Debug)]
+pub(super) struct Reference {
+    pub(super) wanted: Wanted,
+    pub(super) spot: Spot,
+}
+
+/// What a reference names.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    /// A service.
+    Service(ServiceName),
+    /// A service that may be yet to come, and what the same split names besides.
+    Backend(ServiceName, Arc<[Name]>),
+    /// An account that some service runs as.
+    Account(ServiceAccount),
+    /// An HTTP route group.
+    Group(Key),
+    /// A match of an HTTP route group.
+    Match(Key, Name),
+    /// A TCP route.
+    TcpRoute(Key),
+    /// An identity binding.
+    Binding(Key),
+}
+
+/// What an object is called, and where.
+#[derive(Debug, Clone)]
+pub(super) struct Id {
+    pub(super) namespace: Name,
+    pub(super) name: Name,
+    pub(super) spot: Spot,
+}
+
+impl Id {
+    /// Reads the keys `name` and `namespace`, which all kinds have.
+    pub(super) fn read(table: &mut Table<'_>, part: &mut Part) -> Result<Self, Told> {
+        let written = table.get("name").and_then(Value::string_if_any);
+        let name = table.required("name", |value| Ok((value.name()?, value.spot())));
+        let namespace = table.optional("namespace", Value::name);
+        if let (Ok((name, spot)), Ok(namespace)) = (name, namespace) {
+            let namespace = namespace.unwrap_or_else(Name::default_namespace);
+            Ok(Self { namespace, name, spot })
+        } else {
+            part.may_be_defined.extend(written.map(str::to_owned));
+            Err(Told)
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! `[[traffic_split]]`: calls of one service go to several, by weight.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ironmesh_catalog::{Finding, Name, ServiceName, SplitBackend, Spot, TrafficSplit};
+
+use super::group_match::read_match;
+use super::part::{Id, Part, Reference, Wanted};
+use crate::codes;
+use crate::table::{Table, Told, Value};
+
+/// How many backends a split may have: each is a part of every route behind it.
+const MOST_BACKENDS: usize = 1000;
+
+/// Reads one traffic split into `part`.
+pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
+    let id = Id::read(&mut table, part);
+    let with_spot = |value: Value<'_>| Ok((value.name()?, value.spot()));
+    let service = table.required("service", with_spot);
+    let backends = table.required("backends", |value| {
+        let meaning = "name at least one service that answers";
+        if value.items()?.len() > MOST_BACKENDS {
+            let message = format!("a traffic split has at most {MOST_BACKENDS} backends");
+            let finding = value.error(codes::TOO_LARGE, message).label("too many");
+            return Err(value.tell(finding.help("let services stand for several of them")));
+        }
+        let mut seen = BTreeMap::new();
+        let mut names = Vec::new();
+        let backends =
+            value.at_least_one(meaning, |item| read_backend(item, &mut seen, &mut names));
+        let sum = backends.and_then(|backends| check_sum(value, backends));
+        Ok((names, sum))
+    });
+    let home = id.as_ref().ok().map(|id| &id.namespace);
+    let mut references = Vec::new();
+    let matches = table.optional("matches", |value| {
+        let meaning = "leave `matches` out for a split of all calls";
+        let what = "a match of a traffic split";
+        value.at_least_one(meaning, |item| read_match(item, what, home, &mut references))
+    });
+    if let Ok(id) = id {
+        let of = |name: &Name| ServiceName::new(id.namespace.clone(), name.clone());
+        let refer = |wanted, spot: &Spot| Reference { wanted, spot: spot.clone() };
+        part.references.extend(references);
+        part.references
+            .extend(service.iter().map(|(name, spot)| refer(Wanted::Service(of(name)), spot)));
+        let named: Vec<_> = backends.iter().flat_map(|(names, _)| names).collect();
+        let all = named.iter().copied().chain(&service).map(|(name, _)| name);
+        let all: Arc<[Name]> = all.cloned().collect();
+        let backend = |name: &Name| Wanted::Backend(of(name), Arc::clone(&all));
+        part.references.extend(named.iter().map(|(name, spot)| refer(backend(name), spot)));
+        let split = match (service, backends.and_then(|(_, backends)| backends), matches) {
+            (Ok((service, _)), Ok(backends), Ok(matches)) => Ok(TrafficSplit {
+                namespace: id.namespace.clone(),
+                name: id.name.clone(),
+                service: of(&service),
+                matches: matches.unwrap_or_default(),
+                backends: backends
+                    .into_iter()
+                    .map(|(name, weight, spot)| SplitBackend { service: of(&name), weight, spot })
+                    .collect(),
+                spot: id.spot.clone(),
+            }),
+            _ => Err(Told),
+        };
+        part.traffic_splits.push(&id, split);
+    }
+    table.finish();
+}
+
+/// Service, weight, and where the service is named.
+type Backend = (Name, u32, Spot);
+
+fn read_backend(
+    item: Value<'_>,
+    seen: &mut BTreeMap<Name, Spot>,
+    names: &mut Vec<(Name, Spot)>,
+) -> Result<Backend, Told> {
+    let mut table = item.table("a backend")?;
+    let service = table.required("service", |value| {
+        let name = value.name()?;
+        if let Some(first) = seen.insert(name.clone(), value.spot()) {
+            let message = format!("backend `{name}` is given twice");
+            let finding = value.error(codes::SPLIT_SHAPE, message).label("given again");
+            let finding = finding.related(first, "first given here");
+            return Err(value.tell(finding.help("give it once, with the sum of the weights")));
+        }
+        names.push((name.clone(), value.spot()));
+        Ok((name, value.spot()))
+    });
+    let weight = table.required("weight", |value| value.integer(codes::WEIGHTS, 0..=u32::MAX));
+    table.finish();
+    let (name, spot) = service?;
+    Ok((name, weight?, spot))
+}
+
+/// Envoy refuses weighted clusters whose weights sum to 0 or to more than 32 bits.
+fn check_sum(value: Value<'_>, backends: Vec<Backend>) -> Result<Vec<Backend>, Told> {
+    let sum: u64 = backends.iter().map(|(_, weight, _)| u64::from(*weight)).sum();
+    let (message, help) = if sum == 0 {
+        ("the weights of the backends sum to 0, so nobody answers", "give one backend a weight")
+    } else if sum > u64::from(u32::MAX) {
+        ("the weights of the backends sum to more than 4294967295", "give smaller weights")
+    } else {
+        return Ok(backends);
+    };
+    let finding: Finding = value.error(codes::WEIGHTS, message).label(format!("sum {sum}"));
+    Err(value.tell(finding.help(help)))
+}

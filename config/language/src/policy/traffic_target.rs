@@ -1,0 +1,175 @@
+//! `[[traffic_target]]`: these sources may call this destination in these ways.
+
+use ironmesh_catalog::{Name, RouteRule, ServiceAccount, Spot, Subject, TrafficTarget};
+
+use super::part::{Id, Part, Reference, Wanted};
+use super::repeats::without_repeats;
+use super::udp::NO_UDP;
+use crate::codes;
+use crate::table::{Table, Told, Value};
+
+/// Reads one traffic target into `part`.
+pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
+    let id = Id::read(&mut table, part);
+    let home = id.as_ref().ok().map(|id| &id.namespace);
+    let mut references = Vec::new();
+    let destination = table.required("destination", |value| {
+        let subject = read_subject(value, home, &mut references)?;
+        same_namespace(value, subject, home)
+    });
+    let sources = table.required("sources", |value| {
+        let meaning = "an empty list never means anyone: name who may call";
+        value.at_least_one(meaning, |item| read_subject(item, home, &mut references))
+    });
+    let rules = table.required("rules", |value| {
+        let meaning = "an empty list never means anything: name what may be called";
+        value.at_least_one(meaning, |item| read_rule(item, home, &mut references))
+    });
+    if let Ok(id) = id {
+        part.references.extend(references);
+        let target = target(&id, destination, sources, rules);
+        part.traffic_targets.push(&id, target);
+    }
+    table.finish();
+}
+
+fn target(
+    id: &Id,
+    destination: Result<Subject, Told>,
+    sources: Result<Vec<Subject>, Told>,
+    rules: Result<Vec<RouteRule>, Told>,
+) -> Result<TrafficTarget, Told> {
+    Ok(TrafficTarget {
+        namespace: id.namespace.clone(),
+        name: id.name.clone(),
+        destination: destination?,
+        sources: without_repeats(sources?),
+        rules: rules?,
+        spot: id.spot.clone(),
+    })
+}
+
+/// Reads an account or an identity binding. Its namespace is `home` unless it says another; `home` is
+/// `None` if it could not be read.
+fn read_subject(
+    value: Value<'_>,
+    home: Option<&Name>,
+    references: &mut Vec<Reference>,
+) -> Result<Subject, Told> {
+    let mut table = value.table("an account")?;
+    let kind = table.optional("kind", |value| value.word("kind of subject", &SUBJECTS));
+    let name = table.required("name", |value| Ok((value.name()?, value.spot())));
+    let namespace = table.optional("namespace", Value::name);
+    table.finish();
+    let (name, spot) = name?;
+    let namespace = namespace?.or_else(|| home.cloned()).ok_or(Told)?;
+    Ok(match kind?.unwrap_or(SubjectKind::Account) {
+        SubjectKind::Account => {
+            let account = ServiceAccount::new(namespace, name);
+            references.push(Reference { wanted: Wanted::Account(account.clone()), spot });
+            Subject::Account(account)
+        }
+        SubjectKind::Binding => {
+            let wanted = Wanted::Binding((namespace.clone(), name.clone()));
+            references.push(Reference { wanted, spot });
+            Subject::Binding(namespace, name)
+        }
+    })
+}
+
+/// What a subject names.
+#[derive(Debug, Clone, Copy)]
+enum SubjectKind {
+    Account,
+    Binding,
+}
+
+const SUBJECTS: [(&str, SubjectKind); 2] =
+    [("ServiceAccount", SubjectKind::Account), ("IdentityBinding", SubjectKind::Binding)];
+
+/// SMI: a target lives where its destination lives, so that a namespace's owner alone decides who
+/// may call into it.
+fn same_namespace(
+    value: Value<'_>,
+    subject: Subject,
+    home: Option<&Name>,
+) -> Result<Subject, Told> {
+    let (Subject::Account(ServiceAccount { namespace, .. }) | Subject::Binding(namespace, _)) =
+        &subject;
+    match home {
+        Some(home) if namespace != home => {
+            let message = format!(
+                "a traffic target in namespace `{home}` cannot allow calls into namespace `{namespace}`"
+            );
+            let finding = value.error(codes::INVALID_VALUE, message).label("another namespace");
+            let help = format!("give the target itself `namespace = \"{namespace}\"`");
+            Err(value.tell(finding.help(help)))
+        }
+        _ => Ok(subject),
+    }
+}
+
+fn read_rule(
+    value: Value<'_>,
+    home: Option<&Name>,
+    references: &mut Vec<Reference>,
+) -> Result<RouteRule, Told> {
+    let mut table = value.table("a rule")?;
+    let kind = table.required("kind", read_rule_kind);
+    let name = table.required("name", |value| Ok((value.name()?, value.spot())));
+    let matches = table.optional("matches", |value| match kind {
+        Ok(Kind::TcpRoute) => Err(no_matches(value)),
+        // Of which kind they are is not known, or they are of that group.
+        Ok(Kind::HttpRouteGroup) | Err(Told) => {
+            let meaning = "leave `matches` out to allow all matches of the group";
+            value.at_least_one(meaning, |item| Ok((item.name()?, item.spot())))
+        }
+    });
+    table.finish();
+    let (name, spot) = name?;
+    let key = home.map(|home| (home.clone(), name.clone()));
+    let mut refer = |wanted, spot: &Spot| references.push(Reference { wanted, spot: spot.clone() });
+    match kind? {
+        Kind::TcpRoute => {
+            if let Some(key) = key {
+                refer(Wanted::TcpRoute(key), &spot);
+            }
+            matches.map(|_| RouteRule::Tcp { route: name, spot })
+        }
+        Kind::HttpRouteGroup => {
+            if let Some(key) = key {
+                refer(Wanted::Group(key.clone()), &spot);
+                for (one, spot) in matches.iter().flatten().flatten() {
+                    refer(Wanted::Match(key.clone(), one.clone()), spot);
+                }
+            }
+            let names = |matches: Vec<(Name, Spot)>| {
+                without_repeats(matches.into_iter().map(|(name, _)| name).collect())
+            };
+            Ok(RouteRule::Http { group: name, matches: matches?.map(names), spot })
+        }
+    }
+}
+
+/// What a rule names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    HttpRouteGroup,
+    TcpRoute,
+}
+
+fn read_rule_kind(value: Value<'_>) -> Result<Kind, Told> {
+    if value.string()? == "UDPRoute" {
+        let finding = value.error(codes::NOT_SERVED, "rules of kind `UDPRoute` are not served");
+        return Err(value.tell(finding.label("not served").help(NO_UDP)));
+    }
+    let kinds = [("HTTPRouteGroup", Kind::HttpRouteGroup), ("TCPRoute", Kind::TcpRoute)];
+    value.word("kind of rule", &kinds)
+}
+
+/// In SMI `matches` are those of an HTTP route group: here they would be ignored, which nobody means.
+fn no_matches(value: Value<'_>) -> Told {
+    let finding = value.error(codes::INVALID_VALUE, "a rule of kind `TCPRoute` has no `matches`");
+    let help = "the ports are named in the TCP route itself: `matches = { ports = […] }`";
+    value.tell(finding.label("of an HTTP route group").help(help))
+}

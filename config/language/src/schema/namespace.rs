@@ -1,0 +1,36 @@
+//! `[[namespace]]`. It is read in `policy/namespace.rs`.
+
+use ironmesh_catalog::{EgressMode, Mode};
+
+use super::{Form, Key, Kind, LeftOut, Shape};
+use crate::kinds::PolicyKind;
+
+pub(super) const KIND: Kind = Kind {
+    kind: PolicyKind::Namespace,
+    about: "Sets defaults for all services and accounts of a namespace.",
+    shape: Shape {
+        what: PolicyKind::Namespace.what(),
+        keys: &[
+            Key {
+                name: "name",
+                about: "Name of the namespace.",
+                form: Form::Name,
+                left_out: LeftOut::Refused,
+            },
+            Key {
+                name: "mode",
+                about: "How services without a mode of their own treat calls that no policy allows.",
+                form: Form::Word(|| Mode::ALL.map(|(word, _)| word).to_vec()),
+                left_out: LeftOut::Means("value of the mesh, from the settings"),
+            },
+            Key {
+                name: "egress",
+                about: "How proxies treat calls of the namespace's accounts to hosts outside the mesh that no \
+                        egress allows: `policy` denies them, `passthrough` allows them.",
+                form: Form::Word(|| EgressMode::ALL.map(|(word, _)| word).to_vec()),
+                left_out: LeftOut::Means("value of the mesh, from the settings"),
+            },
+        ],
+    },
+    example: include_str!("examples/namespace.toml"),
+};

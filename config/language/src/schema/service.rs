@@ -1,0 +1,344 @@
+//! `[[service]]`. It is read in `policy/service.rs` and `policy/endpoints.rs`.
+
+use ironmesh_catalog::{
+    AddressFamily, EscapedSlashes, Mode, Protocol, Resolution, Service, Visibility,
+};
+
+use super::{DURATION, Form, Key, Kind, LABELS, LOCALITY, LeftOut, NAME, NAMESPACE, PORT, Shape};
+use crate::azure;
+use crate::kinds::PolicyKind;
+
+pub(super) const KIND: Kind = Kind {
+    kind: PolicyKind::Service,
+    about: "Defines a logical name with ports, and where its endpoints come from.",
+    shape: Shape {
+        what: PolicyKind::Service.what(),
+        keys: &[
+            NAME,
+            NAMESPACE,
+            Key {
+                name: "service_account",
+                about: "Identity of the service's processes; access policy refers to accounts.",
+                form: Form::Name,
+                left_out: LeftOut::Means("name of the service"),
+            },
+            Key {
+                name: "ports",
+                about: "Ports that callers use.",
+                form: Form::List(&Form::Table(&SERVICE_PORT)),
+                left_out: LeftOut::Means("none (the service only calls others)"),
+            },
+            Key {
+                name: "mode",
+                about: "How the service treats calls that no policy allows.",
+                form: Form::Word(|| Mode::ALL.map(|(word, _)| word).to_vec()),
+                left_out: LeftOut::Means("mode of the namespace, else of the mesh"),
+            },
+            Key {
+                name: "visibility",
+                about: "Which accounts may learn of the service: `private` limits it to its own namespace, also as a backend of a split.",
+                form: Form::Word(|| Visibility::ALL.map(|(word, _)| word).to_vec()),
+                left_out: LeftOut::Text("public"),
+            },
+            Key {
+                name: "escaped_slashes",
+                about: "Treatment of requests with `%2f` or `%5c` in the path: `reject` answers 400, `keep` forwards them unchanged.",
+                form: Form::Word(|| EscapedSlashes::ALL.map(|(word, _)| word).to_vec()),
+                left_out: LeftOut::Text("reject"),
+            },
+            Key {
+                name: "max_connection_duration",
+                about: "Maximum age of a caller's connection, and of each request, stream or WebSocket on it; `1s` to `30d`. Not for external services.",
+                form: DURATION,
+                left_out: LeftOut::Means("no limit"),
+            },
+            Key {
+                name: "state",
+                about: "`drained` keeps the name and the policy, and sends no traffic to its endpoints.",
+                form: Form::Word(|| Service::STATES.map(|(word, _)| word).to_vec()),
+                left_out: LeftOut::Text("active"),
+            },
+            Key {
+                name: "endpoints",
+                about: "Endpoints providers of the service.",
+                form: Form::Table(&ENDPOINTS),
+                left_out: LeftOut::Means("`registered = true`"),
+            },
+            Key {
+                name: "external",
+                about: "Whether the service is outside the mesh.",
+                form: Form::Boolean,
+                left_out: LeftOut::Text("false"),
+            },
+            Key {
+                name: "hostname",
+                about: "Hostname of an external service.",
+                form: Form::Text { what: "hostname", pattern: "^[^ ]+$" },
+                left_out: LeftOut::Means(
+                    "none; an external service without `static` endpoints requires it",
+                ),
+            },
+            Key {
+                name: "resolution",
+                about: "How proxies find the endpoints of an external service.",
+                form: Form::Word(|| Resolution::ALL.map(|(word, _)| word).to_vec()),
+                left_out: LeftOut::Means("`static` with a list of endpoints, else `dns`"),
+            },
+            Key {
+                name: "subsets",
+                about: "Named subsets of the endpoints.",
+                form: Form::AtLeastOne(&Form::Table(&SUBSET)),
+                left_out: LeftOut::Means("none"),
+            },
+        ],
+    },
+    example: include_str!("examples/service.toml"),
+};
+
+const SERVICE_PORT: Shape = Shape {
+    what: "a port",
+    keys: &[
+        Key {
+            name: "name",
+            about: "Name, unique in the service.",
+            form: Form::Name,
+            left_out: LeftOut::Means("`port-<number>`; required with several ports"),
+        },
+        Key {
+            name: "port",
+            about: "Port number that callers use.",
+            form: PORT,
+            left_out: LeftOut::Refused,
+        },
+        Key {
+            name: "protocol",
+            about: "Protocol of the application.",
+            form: Form::Word(|| Protocol::ALL.map(|(word, _)| word).to_vec()),
+            left_out: LeftOut::Refused,
+        },
+        Key {
+            name: "target_port",
+            about: "Port where the application listens.",
+            form: PORT,
+            left_out: LeftOut::Means("same as `port`"),
+        },
+        Key {
+            name: "allowed_target_ports",
+            about: "Ports besides `target_port` that a provider may report for an endpoint; only for a service with one port.",
+            form: Form::AtLeastOne(&Form::PortRange),
+            left_out: LeftOut::Means("only `target_port`"),
+        },
+    ],
+};
+
+const SUBSET: Shape = Shape {
+    what: "a subset",
+    keys: &[
+        Key {
+            name: "name",
+            about: "Name of the subset; it is a service name.",
+            form: Form::Name,
+            left_out: LeftOut::Refused,
+        },
+        Key {
+            name: "labels",
+            about: "Labels of the endpoints in the subset.",
+            form: LABELS,
+            left_out: LeftOut::Refused,
+        },
+    ],
+};
+
+const ENDPOINTS: Shape = Shape {
+    what: "the endpoints of a service",
+    keys: &[
+        Key {
+            name: "static",
+            about: "Fixed list of endpoints.",
+            form: Form::AtLeastOne(&Form::Table(&ENDPOINT)),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        Key {
+            name: "consul",
+            about: "Instances of a service in Consul.",
+            form: Form::Table(&CONSUL),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        Key {
+            name: "azure_scale_set",
+            about: "Machines of Azure scale sets.",
+            form: Form::OneOrMore(&Form::Table(&SCALE_SETS)),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        Key {
+            name: "azure_vm",
+            about: "Azure virtual machines that belong to no scale set.",
+            form: Form::OneOrMore(&Form::Table(&MACHINES)),
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        Key {
+            name: "registered",
+            about: "Whether the proxies enrolled for this service are endpoints of it.",
+            form: Form::Boolean,
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+    ],
+};
+
+/// A name in Consul, as long as `CONSUL_NAME`, in config/language/src/limits.rs.
+const CONSUL_NAME: Form =
+    Form::Text { what: "text, 1 to 256 characters", pattern: r"^[^\x00-\x1F\x7F-\x9F]{1,256}$" };
+
+const CONSUL: Shape = Shape {
+    what: "what Consul is asked for",
+    keys: &[
+        Key {
+            name: "service",
+            about: "Name of the service in Consul.",
+            form: CONSUL_NAME,
+            left_out: LeftOut::Means("name of the service"),
+        },
+        Key {
+            name: "datacenter",
+            about: "Consul datacenter of the service.",
+            form: CONSUL_NAME,
+            left_out: LeftOut::Means("value in the settings"),
+        },
+        Key {
+            name: "namespace",
+            about: "Consul namespace (Consul Enterprise only).",
+            form: CONSUL_NAME,
+            left_out: LeftOut::Means("value in the settings"),
+        },
+        Key {
+            name: "partition",
+            about: "Consul admin partition (Consul Enterprise only).",
+            form: CONSUL_NAME,
+            left_out: LeftOut::Means("value in the settings"),
+        },
+        Key {
+            name: "filter",
+            about: "Filter on instances, in Consul's filter language.",
+            form: Form::Text {
+                what: "text, 1 to 4096 characters",
+                pattern: r"^[^\x00-\x1F\x7F-\x9F]{1,4096}$",
+            },
+            left_out: LeftOut::Means("all"),
+        },
+        Key {
+            name: "tagged_address",
+            about: "Tagged address to call, on instances that have it.",
+            form: CONSUL_NAME,
+            left_out: LeftOut::Means("address of the instance"),
+        },
+    ],
+};
+
+const SCALE_SETS: Shape = Shape {
+    what: "which scale sets",
+    keys: &[
+        Key {
+            name: "name",
+            about: "Name of the scale set in Azure; ignores case.",
+            form: Form::Text { what: "name of a scale set", pattern: azure::SCALE_SET },
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        Key {
+            name: "tags",
+            about: "Tags of the scale set.",
+            form: TAGS,
+            left_out: LeftOut::RefusedWithTheOthers,
+        },
+        SUBSCRIPTION,
+        RESOURCE_GROUP,
+        MACHINE_PORT,
+        ADDRESS_FAMILY,
+    ],
+};
+
+const MACHINES: Shape = Shape {
+    what: "which virtual machines",
+    keys: &[
+        Key {
+            name: "tags",
+            about: "Tags of the virtual machines.",
+            form: TAGS,
+            left_out: LeftOut::Refused,
+        },
+        SUBSCRIPTION,
+        RESOURCE_GROUP,
+        MACHINE_PORT,
+        ADDRESS_FAMILY,
+    ],
+};
+
+const TAGS: Form = Form::Map {
+    key: "tag",
+    pattern: azure::TAG,
+    value: &Form::Text { what: "text, at most 256 characters", pattern: azure::TAG_VALUE },
+};
+
+const SUBSCRIPTION: Key = Key {
+    name: "subscription",
+    about: "Azure subscription to search.",
+    form: Form::Text { what: "GUID", pattern: azure::SUBSCRIPTION },
+    left_out: LeftOut::Means("value in the settings"),
+};
+
+const RESOURCE_GROUP: Key = Key {
+    name: "resource_group",
+    about: "Azure resource group to search.",
+    form: Form::Text { what: "name of a resource group", pattern: azure::RESOURCE_GROUP },
+    left_out: LeftOut::Means("value in the settings"),
+};
+
+const MACHINE_PORT: Key = Key {
+    name: "port",
+    about: "Port where the application listens on the machine; overrides `target_port`.",
+    form: PORT,
+    left_out: LeftOut::Means("`target_port` of the service port"),
+};
+
+const ADDRESS_FAMILY: Key = Key {
+    name: "address_family",
+    about: "Which address of a machine to use.",
+    form: Form::Word(|| AddressFamily::ALL.map(|(word, _)| word).to_vec()),
+    left_out: LeftOut::Text("ipv4"),
+};
+
+const ENDPOINT: Shape = Shape {
+    what: "an endpoint",
+    keys: &[
+        Key {
+            name: "address",
+            about: "Address of the machine.",
+            // Any text of these characters: what is an address is for the reader to say.
+            form: Form::Text { what: "IP address", pattern: "^[0-9A-Fa-f:.]+$" },
+            left_out: LeftOut::Refused,
+        },
+        Key {
+            name: "port",
+            about: "Port where the application listens on the machine; overrides `target_port`.",
+            form: PORT,
+            left_out: LeftOut::Means("`target_port` of the service port"),
+        },
+        Key {
+            name: "weight",
+            about: "Relative share of the traffic.",
+            form: Form::Integer(1..=u32::MAX),
+            left_out: LeftOut::Number(1),
+        },
+        Key {
+            name: "labels",
+            about: "Labels of your choice that policy may select by.",
+            form: LABELS,
+            left_out: LeftOut::Means("none"),
+        },
+        Key {
+            name: "locality",
+            about: "Location: region, zone and sub-zone.",
+            form: LOCALITY,
+            left_out: LeftOut::Means("locality of its proxy"),
+        },
+    ],
+};

@@ -1,0 +1,65 @@
+//! SMI resources in YAML, read as if they were written in TOML.
+//!
+//! YAML becomes trees of the type that TOML is parsed to, whose spans are bytes of the YAML text
+//! ([`parse`](mod@parse)). Resources are found in the trees ([`resource`]), and each becomes the table that the
+//! policy language has for it ([`mapping`]). From there on nobody knows what was YAML: the same
+//! readers read the tables, and their findings point at lines of YAML.
+//!
+//! What a resource says and a table cannot is never dropped in silence: it is a finding, or, on
+//! import, a comment.
+
+mod mapping;
+mod names;
+mod parse;
+mod positions;
+mod quantity;
+mod resource;
+mod scalar;
+#[cfg(test)]
+mod tests;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use ironmesh_catalog::Finding;
+
+use crate::table::Reader;
+
+pub use mapping::Origin;
+pub(crate) use mapping::{Mapped, Mapper, Outcome, Workload};
+pub(crate) use names::guess as guess_names;
+pub(crate) use parse::{Parsed, parse};
+
+/// What a YAML document says, as a TOML document would.
+#[derive(Debug, Default)]
+pub(crate) struct Tree<'a> {
+    /// The tables, by their kinds.
+    pub(crate) root: DeTable<'a>,
+    /// What is wrong with the syntax.
+    pub(crate) broken: Vec<Finding>,
+    /// Names that something unreadable may define.
+    pub(crate) may_be_defined: Vec<String>,
+}
+
+/// The tables that `parsed` stands for, by the SMI specification.
+pub(crate) fn tree<'a>(reader: &'a Reader<'a>, parsed: &'a Parsed<'a>) -> Tree<'a> {
+    let mapper = Mapper::new(Origin::Smi, [(reader, parsed)]);
+    let mut tree = Tree { broken: parsed.findings.clone(), ..Tree::default() };
+    if !tree.broken.is_empty() {
+        tree.may_be_defined = guess_names(reader.text());
+    }
+    for outcome in mapper.map(reader, parsed) {
+        let Some(Mapped { kind, at, table }) = outcome.mapped else {
+            tree.may_be_defined.extend(outcome.name.map(str::to_owned));
+            continue;
+        };
+        let table = Spanned::new(at.clone(), DeValue::Table(table));
+        if let Some(DeValue::Array(items)) = tree.root.get_mut(kind.key()).map(Spanned::get_mut) {
+            items.push(table);
+        } else {
+            let items = DeValue::Array(std::iter::once(table).collect());
+            tree.root.insert(Spanned::new(at.clone(), kind.key().into()), Spanned::new(at, items));
+        }
+    }
+    tree
+}

@@ -1,0 +1,315 @@
+//! `[azure]`: how Azure is asked for endpoints. Whether it is asked is for policy to say.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironmesh_catalog::{Domain, Finding, Spot};
+
+use super::{authority, read_path};
+use ironmesh_config_language::azure::{read_guid, read_resource_group};
+use ironmesh_config_language::codes;
+use ironmesh_config_language::duration;
+use ironmesh_config_language::table::{Table, Told, Value};
+
+/// How Azure is asked for endpoints. Paths are as written, and no secret is in here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AzureSettings {
+    /// The subscription that is asked about, where policy names no other.
+    pub subscription: Option<Arc<str>>,
+    /// The resource group that is asked about, likewise.
+    pub resource_group: Option<Arc<str>>,
+    /// Whose Azure it is.
+    pub cloud: AzureCloud,
+    /// As whom Azure knows us.
+    pub credential: AzureCredential,
+    /// How long after an answer it is asked again, or up to an eighth more.
+    pub interval: Duration,
+    /// So many calls are made within an hour, at most: where there are many lists, each is asked for less often.
+    pub reads_per_hour: u32,
+    /// Whether the machines of scale sets, and whether others run, are asked of Azure Resource Graph, which has
+    /// limits of its own and is some seconds late.
+    pub resource_graph: bool,
+}
+
+/// One of the Azures that there are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AzureCloud {
+    /// Azure.
+    Public,
+    /// Azure Government, of the United States.
+    UsGovernment,
+    /// Azure in China.
+    China,
+    /// One of which only its addresses are known, and that answers the same calls as Azure.
+    Custom {
+        /// Where its resource manager is.
+        resource_manager: String,
+        /// Where its tokens come from.
+        login: String,
+        /// Where a machine is told of itself, and of its managed identities; where all others have it, unless
+        /// it is given.
+        metadata: Option<String>,
+        /// The file of the authorities that the certificates of these are from; those that the system trusts,
+        /// unless it is given.
+        ca: Option<PathBuf>,
+    },
+}
+
+/// Makes one that has a name.
+type Named = fn() -> AzureCloud;
+
+/// Those that have names, with the words for them.
+const NAMED: [(&str, Named); 3] = [
+    ("public", || AzureCloud::Public),
+    ("us_government", || AzureCloud::UsGovernment),
+    ("china", || AzureCloud::China),
+];
+
+/// As whom Azure knows us.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AzureCredential {
+    /// An identity that Azure has given to the machine.
+    ManagedIdentity {
+        /// Which one, where the machine has several.
+        client_id: Option<Arc<str>>,
+    },
+    /// A token of somebody else, whom Azure trusts.
+    WorkloadIdentity {
+        /// Whose application it is.
+        tenant: Arc<str>,
+        /// The application.
+        client_id: Arc<str>,
+        /// The file of the token.
+        token_file: PathBuf,
+    },
+    /// A secret of an application.
+    ClientSecret {
+        /// Whose application it is.
+        tenant: Arc<str>,
+        /// The application.
+        client_id: Arc<str>,
+        /// The file of the secret.
+        secret_file: PathBuf,
+    },
+}
+
+impl Default for AzureSettings {
+    fn default() -> Self {
+        Self {
+            subscription: None,
+            resource_group: None,
+            cloud: AzureCloud::Public,
+            credential: AzureCredential::ManagedIdentity { client_id: None },
+            interval: Duration::from_secs(30),
+            // A twelfth of what Azure takes of one who asks, in a subscription.
+            reads_per_hour: 1000,
+            resource_graph: false,
+        }
+    }
+}
+
+/// The keys of secrets, with where they are written and what names their files.
+const SECRETS: [(&str, &[&str], &str); 3] = [
+    ("", &["secret", "password", "token"], SECRET_FILE),
+    ("client_secret", &["secret", "client_secret", "password", "value"], SECRET_FILE),
+    ("workload_identity", &["token", "assertion", "client_assertion"], TOKEN_FILE),
+];
+
+const SECRET_FILE: &str =
+    "`secret_file = \"/etc/ironmesh/azure-secret\"` in `[azure.client_secret]`";
+const TOKEN_FILE: &str =
+    "`token_file = \"/run/ironmesh/azure-token\"` in `[azure.workload_identity]`";
+
+pub(super) fn read(value: Value<'_>) -> Result<AzureSettings, Told> {
+    let before = value.told();
+    let secret = find_secret(value);
+    let settings = read_table(value);
+    match secret {
+        None => settings,
+        Some((key, spot, instead)) => {
+            // Findings are drawn with the lines that they are about, and are logged: what else is wrong in
+            // here may be on the line of the secret.
+            value.forget_from(before);
+            let message = format!("the settings hold a secret, `{key}` at {spot}");
+            let finding = Finding::error(codes::INVALID_VALUE, None, message);
+            let help = "write it to a file that the control plane alone may read, and name that: ";
+            Err(value.tell(finding.help(format!("{help}{instead}"))))
+        }
+    }
+}
+
+/// Where a secret is written, if one is.
+fn find_secret(value: Value<'_>) -> Option<(&'static str, Spot, &'static str)> {
+    let mut all = value.tables_if_any();
+    let table = all.first_mut()?;
+    for (below, keys, instead) in SECRETS {
+        if below.is_empty() {
+            let mut found =
+                keys.iter().filter_map(|key| Some((*key, table.refused(key)?, instead)));
+            if let Some(found) = found.next() {
+                return Some(found);
+            }
+            continue;
+        }
+        let Some(written) = table.get(below) else { continue };
+        if written.string_if_any().is_some() {
+            return Some((below, written.spot(), instead));
+        }
+        let mut inner = written.tables_if_any();
+        let inner = inner.first_mut();
+        let found = inner.and_then(|table| {
+            keys.iter().find_map(|key| Some((*key, table.refused(key)?, instead)))
+        });
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
+}
+
+fn read_table(value: Value<'_>) -> Result<AzureSettings, Told> {
+    let mut table = value.table("`azure`")?;
+    let subscription = table.optional("subscription", |value| read_guid(value, "a subscription"));
+    let resource_group = table.optional("resource_group", read_resource_group);
+    let cloud = table.optional("cloud", read_cloud);
+    let managed = table.optional("managed_identity", read_managed_identity);
+    let workload = table.optional("workload_identity", |value| {
+        let mut table = value.table("`azure.workload_identity`")?;
+        let (tenant, client_id) = read_application(&mut table);
+        let token_file = table.required("token_file", read_path);
+        table.finish();
+        let (tenant, client_id, token_file) = (tenant?, client_id?, token_file?);
+        Ok(AzureCredential::WorkloadIdentity { tenant, client_id, token_file })
+    });
+    let secret = table.optional("client_secret", |value| {
+        let mut table = value.table("`azure.client_secret`")?;
+        let (tenant, client_id) = read_application(&mut table);
+        let secret_file = table.required("secret_file", read_path);
+        table.finish();
+        let (tenant, client_id, secret_file) = (tenant?, client_id?, secret_file?);
+        Ok(AzureCredential::ClientSecret { tenant, client_id, secret_file })
+    });
+    let range = Duration::from_secs(1)..=Duration::from_secs(60 * 60);
+    let interval = table.optional("interval", |value| duration::read(value, &range));
+    // Azure takes no more than the second of anybody.
+    let reads_per_hour =
+        table.optional("reads_per_hour", |value| value.integer(codes::INVALID_VALUE, 100..=12_000));
+    let resource_graph = table.optional("resource_graph", Value::boolean);
+    table.finish();
+    let credentials = [managed?, workload?, secret?];
+    let mut credentials = credentials.into_iter().flatten();
+    let credential = credentials.next();
+    if credentials.next().is_some() {
+        let finding = value.error(codes::INVALID_VALUE, "Azure can know us as one only");
+        let help = "leave one of `managed_identity`, `workload_identity` and `client_secret`";
+        return Err(value.tell(finding.label("several identities").help(help)));
+    }
+    let default = AzureSettings::default();
+    Ok(AzureSettings {
+        subscription: subscription?,
+        resource_group: resource_group?,
+        cloud: cloud?.unwrap_or(default.cloud),
+        credential: credential.unwrap_or(default.credential),
+        interval: interval?.unwrap_or(default.interval),
+        reads_per_hour: reads_per_hour?.unwrap_or(default.reads_per_hour),
+        resource_graph: resource_graph?.unwrap_or(default.resource_graph),
+    })
+}
+
+fn read_managed_identity(value: Value<'_>) -> Result<AzureCredential, Told> {
+    let mut table = value.table("`azure.managed_identity`")?;
+    let client_id = table.optional("client_id", |value| read_guid(value, "a managed identity"));
+    table.finish();
+    Ok(AzureCredential::ManagedIdentity { client_id: client_id? })
+}
+
+/// Reads `tenant` and `client_id`.
+fn read_application(table: &mut Table<'_>) -> (Result<Arc<str>, Told>, Result<Arc<str>, Told>) {
+    let tenant = table.required("tenant", |value| {
+        let text = value.string()?.to_ascii_lowercase();
+        // (A GUID would be a domain, too.)
+        if Domain::new(&text).is_ok() {
+            return Ok(text.into());
+        }
+        let message = format!("`tenant` must be a GUID or a domain: `{text}`");
+        let finding = value.error(codes::INVALID_VALUE, message).label("not a tenant");
+        let help =
+            "write it as in `00000000-1111-2222-3333-444444444444` or `contoso.onmicrosoft.com`";
+        Err(value.tell(finding.help(help)))
+    });
+    (tenant, table.required("client_id", |value| read_guid(value, "an application")))
+}
+
+fn read_cloud(value: Value<'_>) -> Result<AzureCloud, Told> {
+    if !value.is_table() {
+        return Ok(value.word("cloud", &NAMED)?());
+    }
+    let mut table = value.table("`azure.cloud`")?;
+    let resource_manager = table.required("resource_manager", read_url);
+    let login = table.required("login", read_url);
+    let metadata = table.optional("metadata", read_metadata_url);
+    let ca = table.optional("ca", read_path);
+    table.finish();
+    let (resource_manager, login, metadata) = (resource_manager?, login?, metadata?);
+    Ok(AzureCloud::Custom { resource_manager, login, metadata, ca: ca? })
+}
+
+/// Reads where tokens are sent to, or come from.
+fn read_url(value: Value<'_>) -> Result<String, Told> {
+    let text = value.string()?;
+    let Some(url) = Url::read(text) else {
+        let message = format!("`{}` must be `https://host`: `{text}`", value.key());
+        let finding = value.error(codes::INVALID_VALUE, message).label("not `https://host`");
+        let help = "write it as in `https://management.azure.example`";
+        return Err(value.tell(finding.help(help)));
+    };
+    if !url.is_tls && !url.is_here {
+        let message = format!("`{}` must be `https`: `{text}`", value.key());
+        let finding = value.error(codes::INVALID_VALUE, message).label("in the clear");
+        let help =
+            "tokens would go over the network in the clear; only on this machine it may be `http`";
+        return Err(value.tell(finding.help(help)));
+    }
+    Ok(text.to_owned())
+}
+
+/// Reads where a machine is told of itself, which never leaves the machine.
+fn read_metadata_url(value: Value<'_>) -> Result<String, Told> {
+    let text = value.string()?;
+    if Url::read(text).is_some_and(|url| url.is_tls || url.is_here || url.is_link_local) {
+        return Ok(text.to_owned());
+    }
+    let message =
+        format!("`{}` must be an address on this machine or its link: `{text}`", value.key());
+    let finding = value.error(codes::INVALID_VALUE, message).label("somewhere else");
+    Err(value.tell(finding.help("where Azure has it everywhere: `http://169.254.169.254`")))
+}
+
+/// What matters of a URL.
+struct Url {
+    is_tls: bool,
+    is_here: bool,
+    is_link_local: bool,
+}
+
+impl Url {
+    /// Reads `http(s)://host[:port]`.
+    fn read(text: &str) -> Option<Self> {
+        let (scheme, rest) = text.split_once("://")?;
+        let (is_tls, default) = match scheme {
+            "https" => (true, 443),
+            "http" => (false, 80),
+            _ => return None,
+        };
+        let (host, _) = authority(rest).or_else(|| authority(&format!("{rest}:{default}")))?;
+        let address = host.parse::<IpAddr>().ok();
+        let is_link_local = address.is_some_and(|address| match address {
+            IpAddr::V4(address) => address.is_link_local(),
+            IpAddr::V6(address) => address.is_unicast_link_local(),
+        });
+        let is_here = host == "localhost" || address.is_some_and(|address| address.is_loopback());
+        Some(Self { is_tls, is_here, is_link_local })
+    }
+}

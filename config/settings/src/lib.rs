@@ -1,0 +1,268 @@
+//! The settings of the control plane, `ironmesh.toml`. Pure: text in, settings or findings out. What
+//! is left out has the defaults of docs/reference/settings.md.
+
+mod azure;
+mod consul;
+mod endpoints;
+mod policy;
+mod servers;
+mod standing;
+#[cfg(test)]
+mod tests;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ironmesh_catalog::{Domain, EgressMode, Finding, Mode, Name, TrustDomain};
+
+use ironmesh_config_language::Document;
+use ironmesh_config_language::codes;
+use ironmesh_config_language::duration;
+use ironmesh_config_language::mode;
+use ironmesh_config_language::syntax;
+use ironmesh_config_language::table::{Table, Told, Value};
+
+pub use azure::{AzureCloud, AzureCredential, AzureSettings};
+pub use consul::{ConsulSettings, LocalityKeys};
+pub use endpoints::EndpointsSettings;
+pub use policy::{EtcdSettings, PolicyPlace};
+
+/// The settings of the control plane.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// What the mesh is called.
+    pub mesh: Name,
+    /// Below which services have their hostnames.
+    pub domain: Domain,
+    /// The root of identities; the domain unless it is given.
+    pub trust_domain: TrustDomain,
+    /// What becomes of calls that no policy allows, where a service does not say.
+    pub mode: Mode,
+    /// What becomes of calls to the outside that no policy allows, where a namespace does not say.
+    pub egress: EgressMode,
+    /// The folder of the state that survives. Paths are as written.
+    pub state: Option<PathBuf>,
+    /// Where policy comes from.
+    pub policy: Option<PolicyPlace>,
+    /// How long a change of the policy folder that removes many objects is held back; zero holds nothing back.
+    pub removal_hold: Duration,
+    /// The file of the key that encrypts keys at rest.
+    pub key_encryption_key: Option<PathBuf>,
+    /// Where the control plane listens.
+    pub listen: Listen,
+    /// Where proxies find the control plane, host and port each, written into their bootstraps.
+    pub advertise: Vec<(String, u16)>,
+    /// Certificates.
+    pub certificates: Certificates,
+    /// Connections of proxies.
+    pub xds: Xds,
+    /// How Consul is asked for endpoints.
+    pub consul: ConsulSettings,
+    /// How Azure is asked for endpoints.
+    pub azure: AzureSettings,
+    /// What is believed of endpoints providers.
+    pub endpoints: EndpointsSettings,
+    /// How long a burst of changes settles after one was acted on. The first is acted on at once.
+    pub settle: Duration,
+}
+
+/// Where the control plane listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listen {
+    /// xDS, with mutual TLS.
+    pub xds: SocketAddr,
+    /// The admin API. Invariant: a loopback address, since it asks nobody who they are.
+    pub admin: SocketAddr,
+}
+
+/// Settings of certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Certificates {
+    /// How long a service certificate is valid.
+    pub service_lifetime: Duration,
+}
+
+/// Settings of the connections of proxies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Xds {
+    /// How old one may become, a tenth more or less; any age unless given.
+    pub max_connection_age: Option<Duration>,
+}
+
+/// Reads the settings out of `text`, the content of the file that findings call `path`. All that is
+/// wrong is told at once, in order.
+pub fn load_settings(text: &str, path: &str) -> Result<Settings, Vec<Finding>> {
+    syntax::read_whole(&Document::new(path, text), "the settings file", read)
+}
+
+impl Settings {
+    /// Whether providers may report loopback and link-local addresses. Every machine has these addresses, so
+    /// they mean something only where the mesh is one machine: by default where xDS listens on loopback.
+    pub fn allows_local_addresses(&self) -> bool {
+        self.endpoints.allow_local_addresses.unwrap_or_else(|| self.listen.xds.ip().is_loopback())
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let domain = Domain::default();
+        Self {
+            mesh: Name::default_namespace(),
+            trust_domain: TrustDomain::new(domain.clone()),
+            domain,
+            mode: Mode::Strict,
+            egress: EgressMode::Policy,
+            state: None,
+            policy: None,
+            removal_hold: Duration::from_secs(30),
+            key_encryption_key: None,
+            listen: Listen::default(),
+            advertise: Vec::new(),
+            certificates: Certificates::default(),
+            xds: Xds::default(),
+            consul: ConsulSettings::default(),
+            azure: AzureSettings::default(),
+            endpoints: EndpointsSettings::default(),
+            settle: Duration::from_millis(20),
+        }
+    }
+}
+
+impl Default for Listen {
+    fn default() -> Self {
+        Self {
+            xds: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 15128),
+            admin: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 15014),
+        }
+    }
+}
+
+impl Default for Certificates {
+    fn default() -> Self {
+        Self { service_lifetime: Duration::from_secs(24 * 60 * 60) }
+    }
+}
+
+fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
+    let default = Settings::default();
+    let mesh = table.optional("mesh", Value::name);
+    let domain = table.optional("domain", read_domain);
+    let trust_domain = table.optional("trust_domain", read_domain);
+    let mode = table.optional("mode", mode::read);
+    let egress = table.optional("egress", |value| value.word("mode of egress", &EgressMode::ALL));
+    let state = table.optional("state", read_path);
+    let name = mesh.as_ref().ok().and_then(Clone::clone).unwrap_or(default.mesh);
+    let policy = table.optional("policy", |value| policy::read(value, &name));
+    let key_encryption_key = table.optional("key_encryption_key", read_path);
+    let listen = table.optional("listen", read_listen);
+    let advertise = table.optional("advertise", |value| value.each(read_authority));
+    let certificates = table.optional("certificates", read_certificates);
+    let xds = table.optional("xds", read_xds);
+    let consul = table.optional("consul", consul::read);
+    let azure = table.optional("azure", azure::read);
+    let endpoints = table.optional("endpoints", endpoints::read);
+    let at_most_a_minute = Duration::ZERO..=Duration::from_secs(60);
+    let settle = table.optional("settle", |value| duration::read(value, &at_most_a_minute));
+
+    let domain = domain?.unwrap_or(default.domain);
+    let policy = policy?.unwrap_or_default();
+    Ok(Settings {
+        mesh: mesh.map(|_| name)?,
+        trust_domain: TrustDomain::new(trust_domain?.unwrap_or_else(|| domain.clone())),
+        domain,
+        mode: mode?.unwrap_or(default.mode),
+        egress: egress?.unwrap_or(default.egress),
+        state: state?,
+        policy: policy.place,
+        removal_hold: policy.removal_hold.unwrap_or(default.removal_hold),
+        key_encryption_key: key_encryption_key?,
+        listen: listen?.unwrap_or(default.listen),
+        advertise: advertise?.unwrap_or(default.advertise),
+        certificates: certificates?.unwrap_or(default.certificates),
+        xds: xds?.unwrap_or(default.xds),
+        consul: consul?.unwrap_or(default.consul),
+        azure: azure?.unwrap_or(default.azure),
+        endpoints: endpoints?.unwrap_or(default.endpoints),
+        settle: settle?.unwrap_or(default.settle),
+    })
+}
+
+fn read_domain(value: Value<'_>) -> Result<Domain, Told> {
+    let text = value.string()?;
+    Domain::new(text).map_err(|invalid| {
+        let message = format!("a part of `{}` {}: `{text}`", value.key(), invalid.problem);
+        let finding = value.error(codes::INVALID_NAME, message).label("not a domain");
+        value.tell(finding.help("write a domain as in `mesh.internal`"))
+    })
+}
+
+fn read_path(value: Value<'_>) -> Result<PathBuf, Told> {
+    let text = value.string()?;
+    if text.is_empty() || text.contains('\0') {
+        let message = format!("`{}` must be a path", value.key());
+        return Err(value.tell(value.error(codes::INVALID_VALUE, message).label("not a path")));
+    }
+    Ok(text.into())
+}
+
+fn read_listen(value: Value<'_>) -> Result<Listen, Told> {
+    const ADDRESS: &str = "an address with a port, such as `127.0.0.1:15014`";
+    let mut table = value.table("`listen`")?;
+    let xds = table.optional("xds", |value| value.parsed(ADDRESS));
+    let admin = table.optional("admin", |value| {
+        let address: SocketAddr = value.parsed(ADDRESS)?;
+        if address.ip().is_loopback() {
+            return Ok(address);
+        }
+        let message = format!("`admin` must be a loopback address: `{address}`");
+        let finding = value.error(codes::INVALID_VALUE, message).label("reachable by others");
+        let help = "the admin API asks nobody who they are: listen on 127.0.0.1 or [::1], and put \
+                    something that does in front";
+        Err(value.tell(finding.help(help)))
+    });
+    table.finish();
+    let default = Listen::default();
+    Ok(Listen { xds: xds?.unwrap_or(default.xds), admin: admin?.unwrap_or(default.admin) })
+}
+
+/// `host:port`, where the host is a name or an address, an IPv6 one in brackets.
+fn authority(text: &str) -> Option<(String, u16)> {
+    let in_a_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+    let (host, port) = text.rsplit_once(':')?;
+    let host = match host.strip_prefix('[').and_then(|h| h.strip_suffix(']')) {
+        Some(address) => address.parse::<Ipv6Addr>().ok()?.to_string(),
+        None if !host.is_empty() && host.bytes().all(in_a_name) => host.to_owned(),
+        None => return None,
+    };
+    let port = port.parse::<u16>().ok().filter(|number| *number > 0)?;
+    Some((host, port))
+}
+
+fn read_authority(value: Value<'_>) -> Result<(String, u16), Told> {
+    let text = value.string()?;
+    authority(text).ok_or_else(|| {
+        let message = format!("`advertise` must list `host:port`: `{text}`");
+        let finding = value.error(codes::INVALID_VALUE, message).label("not `host:port`");
+        value.tell(finding.help("write it as in `control-plane.example.com:15128`"))
+    })
+}
+
+fn read_certificates(value: Value<'_>) -> Result<Certificates, Told> {
+    let mut table = value.table("`certificates`")?;
+    let range = Duration::from_secs(5 * 60)..=Duration::from_secs(30 * 24 * 60 * 60);
+    let service_lifetime =
+        table.optional("service_lifetime", |value| duration::read(value, &range));
+    table.finish();
+    let default = Certificates::default();
+    Ok(Certificates { service_lifetime: service_lifetime?.unwrap_or(default.service_lifetime) })
+}
+
+fn read_xds(value: Value<'_>) -> Result<Xds, Told> {
+    let mut table = value.table("`xds`")?;
+    let range = Duration::from_secs(1)..=Duration::from_secs(30 * 24 * 60 * 60);
+    let max_connection_age =
+        table.optional("max_connection_age", |value| duration::read(value, &range));
+    table.finish();
+    Ok(Xds { max_connection_age: max_connection_age? })
+}

@@ -1,0 +1,130 @@
+//! Where policy comes from, as the settings say it: `policy = "FOLDER"`, the same as
+//! `[policy] folder = "FOLDER"`, or `[policy.etcd]`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ironmesh_catalog::Name;
+
+use super::read_path;
+use super::servers::{Servers, Tls, both};
+use ironmesh_config_language::codes;
+use ironmesh_config_language::duration;
+use ironmesh_config_language::table::{Told, Value};
+
+const ETCD: Servers = Servers {
+    who: "etcd",
+    key: "endpoints",
+    example: "https://etcd-1.example.com:2379",
+    secret: "password",
+};
+
+/// Where policy comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PolicyPlace {
+    /// A folder, by its path as written.
+    Folder(PathBuf),
+    /// etcd.
+    Etcd(EtcdSettings),
+}
+
+/// How etcd is reached, and where in it policy is. Paths are as written, and no secret is in here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EtcdSettings {
+    /// `http://host:port` or `https://host:port`, all of one kind; one at least.
+    pub endpoints: Vec<String>,
+    /// What all keys of the policy begin with: an absolute path without a slash at its end.
+    pub prefix: String,
+    /// The file of the authorities that etcd's certificates are from. There is one just where the endpoints
+    /// are `https`.
+    pub ca: Option<PathBuf>,
+    /// The files of the certificate and key by which etcd knows us.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// The user and the file of the password by which etcd knows us.
+    pub user: Option<(String, PathBuf)>,
+}
+
+/// What `policy` sets.
+#[derive(Debug, Default)]
+pub(super) struct PolicySettings {
+    /// Where policy comes from, if it is given.
+    pub(super) place: Option<PolicyPlace>,
+    /// How long a large removal from the folder is held back, if it is given.
+    pub(super) removal_hold: Option<Duration>,
+}
+
+pub(super) fn read(value: Value<'_>, mesh: &Name) -> Result<PolicySettings, Told> {
+    if !value.is_table() {
+        let place = Some(PolicyPlace::Folder(read_path(value)?));
+        return Ok(PolicySettings { place, removal_hold: None });
+    }
+    let mut table = value.table("`policy`")?;
+    let folder = table.optional("folder", read_path);
+    let etcd = table.optional("etcd", |value| read_etcd(value, mesh));
+    let range = Duration::ZERO..=Duration::from_secs(24 * 60 * 60);
+    let removal_hold = table.optional("removal_hold", |value| duration::read(value, &range));
+    table.finish();
+    let place = match (folder?, etcd?) {
+        (Some(folder), None) => Some(PolicyPlace::Folder(folder)),
+        (None, Some(etcd)) => Some(PolicyPlace::Etcd(etcd)),
+        (Some(_), Some(_)) => {
+            let message = "policy comes from a folder or from etcd, not from both";
+            let help =
+                "take one of them out; `ironmesh policy push FOLDER` brings a folder into etcd";
+            let finding = value.error(codes::INVALID_VALUE, message).label("both").help(help);
+            return Err(value.tell(finding));
+        }
+        (None, None) => None,
+    };
+    let removal_hold = removal_hold?;
+    match place {
+        None if removal_hold.is_none() => {
+            let message = "`policy` says neither `folder` nor `etcd`";
+            Err(value.tell(value.error(codes::MISSING_KEY, message).label("from where?")))
+        }
+        Some(PolicyPlace::Etcd(_)) if removal_hold.is_some() => {
+            let message = "`removal_hold` has no effect on policy in etcd";
+            let help = "remove it: `ironmesh policy push` is deliberate, and is never held back";
+            let finding = value.error(codes::INVALID_VALUE, message).label("policy in etcd");
+            Err(value.tell(finding.help(help)))
+        }
+        place => Ok(PolicySettings { place, removal_hold }),
+    }
+}
+
+fn read_etcd(value: Value<'_>, mesh: &Name) -> Result<EtcdSettings, Told> {
+    let mut table = value.table("`policy.etcd`")?;
+    let endpoints = table.required("endpoints", |value| {
+        value.at_least_one("`endpoints` must list one at least", |value| ETCD.read_url(value))
+    });
+    let prefix = table.optional("prefix", read_prefix);
+    let tls = Tls::read(&mut table);
+    let insecure = table.optional("insecure", Value::boolean);
+    let username = table.optional("username", |value| value.string().map(str::to_owned));
+    let password_file = table.optional("password_file", read_path);
+    let user = both(&table, ("username", username), ("password_file", password_file));
+    table.finish();
+    let (endpoints, prefix, tls, user) = (endpoints?, prefix?, tls?, user?);
+    let insecure = insecure?.unwrap_or(false);
+    Ok(EtcdSettings {
+        endpoints: ETCD.urls(value, endpoints, &tls, user.is_some(), insecure)?,
+        prefix: prefix.unwrap_or_else(|| format!("/ironmesh/{mesh}/policy")),
+        ca: tls.ca,
+        identity: tls.identity,
+        user,
+    })
+}
+
+fn read_prefix(value: Value<'_>) -> Result<String, Told> {
+    let text = value.string()?;
+    let is_path = text.strip_prefix('/').is_some_and(|rest| {
+        rest.split('/').all(|part| !part.is_empty() && !part.contains(char::is_control))
+    });
+    if is_path {
+        return Ok(text.to_owned());
+    }
+    let message =
+        format!("`prefix` must be a path that begins with `/` and does not end so: `{text}`");
+    let finding = value.error(codes::INVALID_VALUE, message).label("not such a path");
+    Err(value.tell(finding.help("write it as in `/ironmesh/production/policy`")))
+}

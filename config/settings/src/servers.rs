@@ -1,0 +1,139 @@
+//! Servers that we ask: their addresses, and the files by which either side knows the other.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use super::{authority, read_path};
+use ironmesh_config_language::codes;
+use ironmesh_config_language::table::{Table, Told, Value};
+
+/// What servers of one kind are called.
+pub(super) struct Servers {
+    /// Whose they are.
+    pub(super) who: &'static str,
+    /// The key that lists them.
+    pub(super) key: &'static str,
+    /// The address of one.
+    pub(super) example: &'static str,
+    /// The secret by which they may know us.
+    pub(super) secret: &'static str,
+}
+
+/// The address of one server.
+pub(super) struct Url {
+    text: String,
+    is_tls: bool,
+    /// Whether it is on this machine.
+    is_here: bool,
+}
+
+/// Whether one of the addresses that [`Servers::urls`] accepted is reached in plaintext over the network.
+pub(super) fn is_plaintext_over_network(urls: &[String]) -> bool {
+    let is_plaintext = |url: &String| read(url).is_some_and(|url| !url.is_tls && !url.is_here);
+    urls.iter().any(is_plaintext)
+}
+
+fn read(text: &str) -> Option<Url> {
+    let (scheme, rest) = text.split_once("://")?;
+    let (host, _) = authority(rest)?;
+    let is_tls = match scheme {
+        "https" => true,
+        "http" => false,
+        _ => return None,
+    };
+    let is_loopback = host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    let is_here = host == "localhost" || is_loopback;
+    Some(Url { text: text.to_owned(), is_tls, is_here })
+}
+
+/// The files by which either side knows the other.
+pub(super) struct Tls {
+    /// The authorities that the servers' certificates are from.
+    pub(super) ca: Option<PathBuf>,
+    /// Our certificate and its key.
+    pub(super) identity: Option<(PathBuf, PathBuf)>,
+}
+
+impl Tls {
+    /// Reads `ca`, `certificate` and `key`.
+    pub(super) fn read(table: &mut Table<'_>) -> Result<Self, Told> {
+        let ca = table.optional("ca", read_path);
+        let certificate = table.optional("certificate", read_path);
+        let key = table.optional("key", read_path);
+        let identity = both(table, ("certificate", certificate), ("key", key));
+        Ok(Self { ca: ca?, identity: identity? })
+    }
+}
+
+impl Servers {
+    /// Reads the address of one.
+    pub(super) fn read_url(&self, value: Value<'_>) -> Result<Url, Told> {
+        let text = value.string()?;
+        read(text).ok_or_else(|| {
+            let message = format!("`{}` must list `https://host:port`: `{text}`", self.key);
+            let finding = value.error(codes::INVALID_VALUE, message);
+            let finding = finding.label("not `https://host:port`");
+            value.tell(finding.help(format!("write it as in `{}`", self.example)))
+        })
+    }
+
+    /// The addresses in `value`, if they fit what else is said there.
+    pub(super) fn urls(
+        &self,
+        value: Value<'_>,
+        urls: Vec<Url>,
+        tls: &Tls,
+        has_secret: bool,
+        allows_plaintext: bool,
+    ) -> Result<Vec<String>, Told> {
+        let Self { who, key, secret, .. } = self;
+        let refuse = |message: String, help: String| {
+            let finding = value.error(codes::INVALID_VALUE, message).label("in here");
+            Err(value.tell(finding.help(help)))
+        };
+        let is_tls = urls.iter().all(|url| url.is_tls);
+        if !is_tls && urls.iter().any(|url| url.is_tls) {
+            let message = format!("`{key}` must be all `https` or all `http`");
+            return refuse(message, "write all of them as `https`".to_owned());
+        }
+        if is_tls && tls.ca.is_none() {
+            let help = format!(
+                "name the file with the authorities that {who}'s certificates are from: `ca = \"ca.pem\"`"
+            );
+            return refuse(format!("{key} with `https` need `ca`"), help);
+        }
+        if !is_tls && (tls.ca.is_some() || tls.identity.is_some()) {
+            let help = format!(
+                "write the {key} as `https://…`, or take `ca`, `certificate` and `key` out"
+            );
+            return refuse(format!("certificates are of no use with {key} of `http`"), help);
+        }
+        if !is_tls && has_secret && urls.iter().any(|url| !url.is_here) {
+            let help = format!("let {who} listen with TLS, and write the {key} as `https://…`");
+            return refuse(format!("the {secret} would go over the network in the clear"), help);
+        }
+        if !is_tls && !allows_plaintext && urls.iter().any(|url| !url.is_here) {
+            let message = format!("`{key}` of `http` on another machine need `insecure = true`");
+            let help = format!(
+                "let {who} listen with TLS, and write the {key} as `https://…`: in the clear everyone on \
+                 the network can read and change what {who} answers"
+            );
+            return refuse(message, help);
+        }
+        Ok(urls.into_iter().map(|url| url.text).collect())
+    }
+}
+
+/// Two keys of which neither means anything without the other.
+pub(super) fn both<A, B>(
+    table: &Table<'_>,
+    (first_key, first): (&'static str, Result<Option<A>, Told>),
+    (second_key, second): (&'static str, Result<Option<B>, Told>),
+) -> Result<Option<(A, B)>, Told> {
+    match (first?, second?) {
+        (Some(first), Some(second)) => Ok(Some((first, second))),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(table.missing(second_key)),
+        (None, Some(_)) => Err(table.missing(first_key)),
+    }
+}

@@ -1,0 +1,217 @@
+//! Pushing: all chunks first, then one step that makes them the policy.
+
+use ironmesh_catalog::PolicyRecord;
+use ironmesh_config_language::Document;
+use ironmesh_etcd::{Session, SessionError};
+
+use super::error::ReadError;
+use super::layout::{self, CHUNK, Layout, MOST_CHUNKS, Manifest};
+use super::read::manifests;
+use super::{EtcdPolicy, PolicyError};
+
+/// How many pushes are kept, with the current one.
+const MOST_PUSHES: usize = 20;
+
+/// How long a push may be silent, in seconds: then it counts as broken off, and its chunks go. From one sign of
+/// life to the next it makes two requests, each of which has 3 s.
+const LEASE: i64 = 15;
+
+/// Why a policy was not pushed.
+#[derive(Debug, thiserror::Error)]
+pub enum PushError {
+    /// What is current is not what the push was made for.
+    #[error("{}", conflict(.0.as_ref()))]
+    Conflict(Option<PolicyRecord>),
+    /// The policy is larger than etcd takes in the one step that counts.
+    #[error("the policy has {bytes} bytes, and at most {most} can be pushed to etcd")]
+    TooLarge {
+        /// The bytes of all documents, as they would be stored.
+        bytes: usize,
+        /// How many may be.
+        most: usize,
+    },
+    /// etcd does not do it.
+    #[error(transparent)]
+    Etcd(#[from] PolicyError),
+}
+
+fn conflict(current: Option<&PolicyRecord>) -> String {
+    let Some(current) = current else {
+        return "not pushed: nothing is current there, or what is there is damaged".to_owned();
+    };
+    let by = current.by.as_deref().unwrap_or("somebody");
+    let why = current.message.as_ref().map(|text| format!(" (\"{text}\")")).unwrap_or_default();
+    format!(
+        "not pushed: {by} has pushed the revision {} at {:.0}{why}; `ironmesh policy pull` fetches it",
+        current.revision, current.at
+    )
+}
+
+/// What one attempt comes to.
+enum Attempt {
+    Done,
+    Conflict(Option<PolicyRecord>),
+}
+
+/// What of a push lives through several attempts.
+struct Push<'a> {
+    record: &'a PolicyRecord,
+    bytes: &'a [u8],
+    /// The revision of etcd at which the pointer was written last when the push began.
+    seen: i64,
+    /// What the attempts so far are called. One of them may have come to its end unheard.
+    names: Vec<String>,
+}
+
+impl EtcdPolicy {
+    /// Makes the documents the current policy, if nobody else pushes meanwhile; and, where `expected` is
+    /// given, if the revision that is current is or begins with that. Nobody ever sees a part of it.
+    pub async fn push(
+        &mut self,
+        record: &PolicyRecord,
+        documents: &[Document],
+        expected: Option<&str>,
+    ) -> Result<(), PushError> {
+        let most = CHUNK * MOST_CHUNKS;
+        let check = |bytes| {
+            if bytes > most { Err(PushError::TooLarge { bytes, most }) } else { Ok(()) }
+        };
+        // It is not less when it is encoded.
+        check(documents.iter().map(|document| document.text.len()).sum())?;
+        let bytes = layout::encode(documents).map_err(|error| {
+            let refused = SessionError::Refused(error.to_string());
+            PolicyError::Etcd(self.cluster.error(refused))
+        })?;
+        check(bytes.len())?;
+        let (seen, current) =
+            self.insist(async |session, layout| Ok(pointer(session, layout).await?)).await?;
+        let is_expected = |expected: &str| {
+            current.as_ref().is_some_and(|current| current.record.revision.0.starts_with(expected))
+        };
+        if expected.is_some_and(|expected| !is_expected(expected)) {
+            return Err(PushError::Conflict(current.map(|current| current.record)));
+        }
+        let mut push = Push { record, bytes: &bytes, seen, names: Vec::new() };
+        let done = self.insist(async |session, layout| -> Result<Attempt, ReadError> {
+            Ok(push.attempt(session, layout).await?)
+        });
+        match done.await? {
+            Attempt::Done => Ok(()),
+            Attempt::Conflict(current) => Err(PushError::Conflict(current)),
+        }
+    }
+}
+
+/// When the pointer was written last (0: never), and what it says, if it is none that was damaged.
+async fn pointer(
+    session: &mut Session,
+    layout: &Layout,
+) -> Result<(i64, Option<Manifest>), SessionError> {
+    let (entry, _) = session.get(&layout.current(), None).await?;
+    Ok(entry.map_or((0, None), |entry| (entry.modified, Manifest::decode(&entry.value).ok())))
+}
+
+impl Push<'_> {
+    async fn attempt(
+        &mut self,
+        session: &mut Session,
+        layout: &Layout,
+    ) -> Result<Attempt, SessionError> {
+        let (seen, current) = pointer(session, layout).await?;
+        if seen != self.seen {
+            return Ok(self.overtaken(current));
+        }
+        let lease = session.grant(LEASE).await?;
+        let name = format!("{lease:016x}");
+        self.names.push(name.clone());
+        let moved = self.write(session, layout, lease, name).await;
+        // Of a push that came to nothing this takes the chunks, and of another one nothing. If it does not
+        // come through, the lease ends by itself.
+        let _ = session.revoke(lease).await;
+        if !moved? {
+            let (_, current) = pointer(session, layout).await?;
+            return Ok(self.overtaken(current));
+        }
+        // The push has come to its end. What is too old goes now, or after the next.
+        let _ = sweep(session, layout).await;
+        Ok(Attempt::Done)
+    }
+
+    /// What it means that the pointer has moved since the push began. It may have been this push that moved
+    /// it: by an attempt whose answer was lost, or that counted only when the next was under way.
+    fn overtaken(&self, current: Option<Manifest>) -> Attempt {
+        match current {
+            Some(current) if self.names.contains(&current.push) => Attempt::Done,
+            current => Attempt::Conflict(current.map(|current| current.record)),
+        }
+    }
+
+    /// Writes the chunks, and moves the pointer to them. Returns whether it was as it was seen.
+    async fn write(
+        &self,
+        session: &mut Session,
+        layout: &Layout,
+        lease: i64,
+        name: String,
+    ) -> Result<bool, SessionError> {
+        let mut keys = Vec::new();
+        for (number, chunk) in self.bytes.chunks(CHUNK).enumerate() {
+            let key = layout.chunk(&name, number);
+            session.put(&key, chunk, lease).await?;
+            session.keep_alive(lease).await?;
+            keys.push(key);
+        }
+        let also = layout.manifest(&name);
+        let manifest = Manifest::new(name, self.record.clone(), self.bytes);
+        let value = manifest.encode().map_err(|e| SessionError::Refused(e.to_string()))?;
+        session.move_pointer((&layout.current(), self.seen), &also, &value, &keys).await
+    }
+}
+
+/// Takes out the oldest pushes. The current one is never among them: it is the newest.
+async fn sweep(session: &mut Session, layout: &Layout) -> Result<(), SessionError> {
+    let (manifests, _) = manifests(session, layout).await?;
+    for old in manifests.iter().skip(MOST_PUSHES) {
+        session.remove(&layout.manifest(&old.push), &layout.chunks(&old.push)).await?;
+    }
+    Ok(())
+}
+
+#[cfg(all(test, feature = "etcd"))]
+mod tests {
+    use std::sync::Arc;
+
+    use ironmesh_catalog::PolicyRevision;
+    use ironmesh_config_settings::EtcdSettings;
+    use ironmesh_etcd::EtcdError;
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn oversized_policy_is_rejected_before_the_first_write() {
+        let settings = EtcdSettings {
+            // Nobody listens there.
+            endpoints: vec!["http://127.0.0.1:9".to_owned()],
+            prefix: "/p".to_owned(),
+            ca: None,
+            identity: None,
+            user: None,
+        };
+        let revision = PolicyRevision("1".into());
+        let at = Timestamp::UNIX_EPOCH;
+        let record = PolicyRecord { revision, at, commit: None, by: None, message: None };
+        let mut etcd = EtcdPolicy::open(settings).unwrap();
+        let text: Arc<str> = "x".repeat(10 * 1024 * 1024).into();
+        let document = |path: &str| Document { path: path.into(), text: Arc::clone(&text) };
+        let documents = ["a", "b", "c", "d", "e", "f"].map(document);
+        let told = etcd.push(&record, &documents, None).await.unwrap_err().to_string();
+        let expected = "the policy has 62914560 bytes, and at most 52428800 can be pushed to etcd";
+        assert_eq!(told, expected);
+        let told = etcd.push(&record, &[], None).await.unwrap_err();
+        assert!(
+            matches!(told, PushError::Etcd(PolicyError::Etcd(EtcdError::Endpoint { .. }))),
+            "{told}"
+        );
+    }
+}

@@ -1,0 +1,15 @@
+//! The sources of policy: a folder, and etcd. Each is read as a whole, and reports when it may have changed.
+//!
+//! This crate owns how policy lies in a folder and in etcd, and nothing of what it means: that is
+//! `ironmesh-config-language`. It never decides when a specification becomes active.
+
+mod etcd;
+mod folder;
+
+pub use etcd::{
+    DamagedPush, EtcdFollower, EtcdPolicy, Kept, PolicyError, PushError, Pushed, etcd_options,
+};
+pub use folder::{
+    CommitError, Folder, FolderError, FolderWatch, WatchError, commit_of, load_folder, read_folder,
+    watch_folder,
+};

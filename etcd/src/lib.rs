@@ -1,0 +1,22 @@
+//! etcd: sessions, watches, leases, and leader election.
+//!
+//! This crate is the only one that names etcd's client, in `session.rs`. Where the feature `client` is off,
+//! `absent.rs` replaces that module, and [`Cluster::open`] fails with [`EtcdError::NotBuiltIn`]. It knows
+//! nothing of what is stored: the layout of keys is its users' business, but for that of an election.
+
+#[cfg_attr(not(feature = "client"), path = "absent.rs")]
+mod session;
+
+mod cluster;
+mod error;
+mod leader_election;
+mod options;
+
+pub use cluster::Cluster;
+pub use error::{EtcdError, SessionError};
+pub use leader_election::{
+    LEASE_TTL, LeaderElection, MOST_PUBLISHED, Payload, Publication, Published, RENEW_INTERVAL,
+    Role,
+};
+pub use options::EtcdOptions;
+pub use session::{Entry, Session, Watch};
