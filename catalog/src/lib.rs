@@ -1,16 +1,16 @@
 //! The domain of the mesh: names, services, policy, proxies, certificates as values, and the
 //! [`Snapshot`] that everything is compiled from.
 //!
-//! This crate owns the vocabulary that every other room speaks, and the traits that sources and
-//! stores fulfil. It never does IO, never reads a clock, never sees a protobuf, and imports none
-//! of our other crates.
+//! This crate owns the vocabulary that every other crate uses, the traits that sources and stores fulfil,
+//! and what policy means: who may call whom, where calls go and how they are treated. What answers
+//! questions about a snapshot is `ironmesh-analysis`, beside it. This crate never does IO, never reads a
+//! clock, never sees a protobuf, and imports none of our other crates.
 //!
 //! Start reading at [`Snapshot`]: it is what one moment of the mesh looks like.
 
 pub mod access;
 pub mod certificate;
 pub mod codes;
-pub mod difference;
 pub mod endpoint;
 pub mod exclusion;
 pub mod exits;
@@ -29,7 +29,7 @@ pub mod policy_record;
 pub mod port_range;
 pub mod proxy;
 pub mod removals;
-pub mod routing;
+pub mod reserved_headers;
 pub mod service;
 pub mod snapshot;
 pub mod specification;
@@ -37,12 +37,10 @@ pub mod splits;
 pub mod telemetries;
 pub mod text;
 pub mod upstream_settings;
-pub mod verdict;
 pub mod way;
 
 pub use access::{Callers, TcpAccess, TcpAccesses};
 pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
-pub use difference::Difference;
 pub use endpoint::{
     Application, Discovered, Endpoint, EndpointPlace, Health, KeptEndpoints, Labels, MeshEndpoint,
     Provider, Transport,
@@ -86,5 +84,4 @@ pub use snapshot::{
 };
 pub use specification::{MeshSpecification, PolicyRevision};
 pub use upstream_settings::{Said, UpstreamSettings};
-pub use verdict::{Question, Request, Verdict};
 pub use way::{Cited, Way};

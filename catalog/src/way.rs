@@ -54,7 +54,7 @@ impl From<&HttpMatch> for Way {
 impl Way {
     /// Whether all that `other` allows is allowed by this as well, as far as can be told without asking
     /// which texts two expressions share.
-    pub(crate) fn includes(&self, other: &Self) -> bool {
+    pub fn includes(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::EveryRequest, Self::EveryRequest | Self::Requests { .. })
             | (Self::Connections, Self::Connections) => true,
@@ -73,7 +73,7 @@ impl Way {
 
     /// All ways that [include](Self::includes) this one, itself among them, if there are no more than `most`:
     /// they have some of its conditions each. It must be of one method, or of any.
-    pub(crate) fn wider(&self, most: usize) -> Option<Vec<Self>> {
+    pub fn wider(&self, most: usize) -> Option<Vec<Self>> {
         let Self::Requests { methods, path, headers } = self else {
             return Some(vec![self.clone()]);
         };
@@ -106,7 +106,7 @@ impl Way {
     }
 
     /// The same as ways of one method each, or of any.
-    pub(crate) fn by_method(self) -> Vec<Self> {
+    pub fn by_method(self) -> Vec<Self> {
         match self {
             Self::Requests { methods, path, headers } if methods.len() > 1 => methods
                 .into_iter()
@@ -202,7 +202,7 @@ impl fmt::Display for Cited {
 
 /// What a rule allows on one port.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Allowance<'a> {
+pub enum Allowance<'a> {
     /// The requests that a match of a group is about.
     Match(&'a HttpRouteGroup, &'a HttpMatch),
     /// All of an HTTP port, by a TCP route.
@@ -212,7 +212,8 @@ pub(crate) enum Allowance<'a> {
 }
 
 impl<'a> Allowance<'a> {
-    pub(crate) fn way(self) -> Way {
+    /// The same in data.
+    pub fn way(self) -> Way {
         match self {
             Self::Match(_, one) => Way::from(one),
             Self::EveryRequest(_) => Way::EveryRequest,
@@ -221,7 +222,7 @@ impl<'a> Allowance<'a> {
     }
 
     /// What says so.
-    pub(crate) fn cited(self) -> Cited {
+    pub fn cited(self) -> Cited {
         match self {
             Self::Match(HttpRouteGroup { namespace, name, .. }, one) => Cited {
                 object: format!("match `{}` of route group `{namespace}/{name}`", one.name),
@@ -235,7 +236,7 @@ impl<'a> Allowance<'a> {
     }
 
     /// What must hold of a request, if anything.
-    pub(crate) fn condition(self) -> Option<&'a HttpMatch> {
+    pub fn condition(self) -> Option<&'a HttpMatch> {
         match self {
             Self::Match(_, one) => Some(one),
             Self::EveryRequest(_) | Self::Connections(_) => None,
@@ -247,7 +248,7 @@ impl<'a> Allowance<'a> {
 ///
 /// On HTTP these are the matches that its rules name; and all requests, where all its rules are TCP routes
 /// and one of them covers the port. On TCP it is what its TCP routes cover.
-pub(crate) fn allowances<'a>(
+pub fn allowances<'a>(
     specification: &'a MeshSpecification,
     target: &TrafficTarget,
     port: &Port,

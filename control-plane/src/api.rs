@@ -15,12 +15,12 @@ use ironmesh_admin::{
     ProxyDetail, ProxyView, Readiness, Refusal, RejectedAddress, RejectedHandshake, RevisionList,
     RevisionView, RevokeRequest, Revoked, RollbackRequest, RolledBack, Waits,
 };
-use ironmesh_catalog::verdict::{
+use ironmesh_analysis::verdict::{
     InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict, Sight, inward, outward, verdict,
 };
+use ironmesh_analysis::{Question, Verdict};
 use ironmesh_catalog::{
-    Finding, JoinRecord, Mesh, Participation, PolicyRecord, Proxy, ProxyId, Question, ServiceName,
-    Verdict,
+    Finding, JoinRecord, Mesh, Participation, PolicyRecord, Proxy, ProxyId, ServiceName,
 };
 use ironmesh_cert::{Authority, PROXY_LIFETIME};
 use ironmesh_config::closest;

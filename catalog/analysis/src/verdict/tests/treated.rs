@@ -1,10 +1,11 @@
 //! Requests that are changed on their way, and those that never go.
 
-use super::*;
-use crate::policy::{
+use ironmesh_catalog::policy::{
     Abort, AbortWith, CallSettings, Fault, HeaderChanges, HttpRoute, Level, Mirror, PathChange,
     Percent, Reach, Redirect, Rewrite,
 };
+
+use super::*;
 
 /// The mesh with an HTTP route of `v1` that says this.
 fn mesh_with(settings: CallSettings) -> MeshSpecification {

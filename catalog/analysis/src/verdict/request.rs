@@ -4,12 +4,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ironmesh_catalog::http_routes::Treatment;
+use ironmesh_catalog::policy::HeaderChanges;
+use ironmesh_catalog::reserved_headers::{CLIENT_CERTIFICATE, PUT_ASIDE, TO_ENVOY};
+use ironmesh_catalog::service::{EscapedSlashes, Service};
 use serde::{Deserialize, Serialize};
 
 use super::path::{self, Rejected};
-use crate::http_routes::Treatment;
-use crate::policy::HeaderChanges;
-use crate::service::{EscapedSlashes, Service};
 
 /// A request as the application makes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,17 +36,6 @@ impl Default for Request {
 }
 
 impl Request {
-    /// The header in which the server's sidecar tells the application who calls. It takes none from callers.
-    pub const CLIENT_CERTIFICATE: &str = "x-forwarded-client-cert";
-
-    /// How headers begin in which Envoys tell each other what to do. Sidecars take them off requests of whoever
-    /// sends them.
-    pub const TO_ENVOY: &str = "x-envoy-";
-
-    /// How headers begin under which a sidecar puts aside what its own application says to it of time and of
-    /// retries. It takes them off as well.
-    pub const PUT_ASIDE: &str = "x-ironmesh-override-";
-
     /// The most headers that it may have: Envoy answers one with more by 431.
     pub const MOST_HEADERS: usize = 100;
 
@@ -81,7 +71,7 @@ impl Request {
             if value.contains(|c: char| c.is_ascii_control() && c != '\t') {
                 return Some(format!("the header {name} has a value that is not one line"));
             }
-            let is_certificate = name.eq_ignore_ascii_case(Self::CLIENT_CERTIFICATE);
+            let is_certificate = name.eq_ignore_ascii_case(CLIENT_CERTIFICATE);
             is_certificate.then(|| {
                 format!(
                     "the header {name} is set by the server's sidecar, whatever the caller sends: leave it out"
@@ -188,7 +178,7 @@ impl Arrival {
             values.push(value.trim().to_owned());
         }
         headers.remove("host");
-        let to_envoy = [Request::TO_ENVOY, Request::PUT_ASIDE];
+        let to_envoy = [TO_ENVOY, PUT_ASIDE];
         headers.retain(|name, _| !to_envoy.iter().any(|prefix| name.starts_with(prefix)));
         let host = request.host().unwrap_or(host_of_service).to_owned();
         let (method, headers) = (request.method.clone(), Arc::new(headers));

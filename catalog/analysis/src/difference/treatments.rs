@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use ironmesh_catalog::policy::{HttpRoute, IngressBackend, Level, Reach, Retry, SplitMatch};
+use ironmesh_catalog::specification::MeshSpecification;
+use ironmesh_catalog::way::Cited;
 use serde::{Deserialize, Serialize};
 
 use super::Change;
-use crate::policy::{HttpRoute, IngressBackend, Level, Reach, Retry, SplitMatch};
-use crate::specification::MeshSpecification;
-use crate::way::Cited;
 
 /// An object comes, goes or changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use ironmesh_catalog::http_routes::{HttpRoutes, Treatment};
+use ironmesh_catalog::name::{ServiceAccount, ServiceName, ServicePort};
+use ironmesh_catalog::policy::{HttpMatch, Mirror};
+use ironmesh_catalog::service::{Port, Service};
+use ironmesh_catalog::snapshot::Snapshot;
+use ironmesh_catalog::way::allowances;
+
 use super::Treated;
 use super::matching::mismatches;
 use super::request::Arrival;
-use crate::http_routes::{HttpRoutes, Treatment};
-use crate::name::{ServiceAccount, ServiceName, ServicePort};
-use crate::policy::{HttpMatch, Mirror};
 use crate::routing::{Branch, Condition, Routing};
-use crate::service::{Port, Service};
-use crate::snapshot::Snapshot;
-use crate::way::allowances;
 
 /// The branches that calls of `asked` may take; of one request, as it arrives at the caller's sidecar, the
 /// one that it takes.

@@ -1,19 +1,22 @@
 use std::sync::Arc;
 
-use super::*;
-use crate::access::TcpAccesses;
-use crate::certificate::TrustBundle;
-use crate::endpoint::Discovered;
-use crate::finding::Spot;
-use crate::identity::TrustDomain;
-use crate::name::{Domain, Name, ServiceAccount, ServiceName, ServicePort};
-use crate::policy::{
+use ironmesh_catalog::access::TcpAccesses;
+use ironmesh_catalog::certificate::TrustBundle;
+use ironmesh_catalog::endpoint::Discovered;
+use ironmesh_catalog::finding::Spot;
+use ironmesh_catalog::identity::TrustDomain;
+use ironmesh_catalog::name::{Domain, Name, ServiceAccount, ServiceName, ServicePort};
+use ironmesh_catalog::policy::{
     EgressMode, HttpMatch, HttpRouteGroup, IngressBackend, IngressEntry, IngressPort,
     IngressSource, Method, Namespace, PathRegex, RouteRule, Subject, TrafficTarget,
 };
-use crate::service::{EndpointSource, EscapedSlashes, Mode, Port, Protocol, Service, Visibility};
-use crate::snapshot::{Inputs, Mesh, Records};
-use crate::specification::MeshSpecification;
+use ironmesh_catalog::service::{
+    EndpointSource, EscapedSlashes, Mode, Port, Protocol, Service, Visibility,
+};
+use ironmesh_catalog::snapshot::{Inputs, Mesh, Records};
+use ironmesh_catalog::specification::MeshSpecification;
+
+use super::*;
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()

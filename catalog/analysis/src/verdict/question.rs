@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use ironmesh_catalog::name::{ServiceAccount, ServiceName};
+use ironmesh_catalog::service::{Port, Service};
+use ironmesh_catalog::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 
 use super::host;
 use super::request::Request;
-use crate::name::{ServiceAccount, ServiceName};
-use crate::service::{Port, Service};
-use crate::snapshot::Snapshot;
 
 /// A call that is asked about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

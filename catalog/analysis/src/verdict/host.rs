@@ -1,14 +1,14 @@
 //! The host of a request: by what hosts a service is called, and what a rule about hosts compares.
 
+use ironmesh_catalog::hosts::{hosts, is_passed_through};
+use ironmesh_catalog::name::{ServiceAccount, ServicePort};
+use ironmesh_catalog::service::{Port, Service};
+use ironmesh_catalog::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 
 use super::Answer;
 use super::request::Request;
-use crate::hosts::{hosts, is_passed_through};
-use crate::name::{ServiceAccount, ServicePort};
 use crate::routing::Routing;
-use crate::service::{Port, Service};
-use crate::snapshot::Snapshot;
 
 /// The host of a request, where a rule has compared it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

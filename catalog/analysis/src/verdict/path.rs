@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use crate::service::EscapedSlashes;
+use ironmesh_catalog::service::EscapedSlashes;
 
 /// A path that Envoy answers with 400 by itself, in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use ironmesh_catalog::policy::{HttpMatch, PathRegex};
 use regex::bytes::RegexBuilder;
 use serde::{Deserialize, Serialize};
 
 use super::request::{Arrival, Comparison};
-use crate::policy::{HttpMatch, PathRegex};
 
 /// What of a match does not hold of a request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
-
-use super::Change;
-use crate::finding::Spot;
-use crate::name::ServiceName;
-use crate::service::{
+use ironmesh_catalog::finding::Spot;
+use ironmesh_catalog::name::ServiceName;
+use ironmesh_catalog::service::{
     EndpointSource, EscapedSlashes, External, Port, Providers, Resolution, Service, StaticEndpoint,
     Visibility,
 };
-use crate::snapshot::Snapshot;
-use crate::upstream_settings::{Said, UpstreamSettings};
+use ironmesh_catalog::snapshot::Snapshot;
+use ironmesh_catalog::upstream_settings::{Said, UpstreamSettings};
+use serde::{Deserialize, Serialize};
+
+use super::Change;
 
 /// A service comes, goes or changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -209,8 +209,8 @@ fn listed(one: &StaticEndpoint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::finding::Spot;
-    use crate::way::Cited;
+    use ironmesh_catalog::finding::Spot;
+    use ironmesh_catalog::way::Cited;
 
     #[test]
     fn multi_value_setting_is_reported_if_any_value_differs() {

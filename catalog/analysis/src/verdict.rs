@@ -17,18 +17,18 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ironmesh_catalog::endpoint::{Health, MeshEndpoint, Transport};
+use ironmesh_catalog::http_routes::{HttpRoutes, Treatment};
+use ironmesh_catalog::name::{Name, ServiceAccount, ServiceName, ServicePort};
+use ironmesh_catalog::policy::Percent;
+use ironmesh_catalog::service::{EndpointSource, External, Port, Service};
+use ironmesh_catalog::snapshot::Snapshot;
+use ironmesh_catalog::telemetries::{Telemetries, Told};
+use ironmesh_catalog::upstream_settings::{Said, UpstreamSettings};
+use ironmesh_catalog::way::Cited;
 use serde::{Deserialize, Serialize};
 
-use crate::endpoint::{Health, MeshEndpoint, Transport};
-use crate::http_routes::{HttpRoutes, Treatment};
-use crate::name::{Name, ServiceAccount, ServiceName, ServicePort};
-use crate::policy::Percent;
 use crate::routing::{Branch, Condition, Routing};
-use crate::service::{EndpointSource, External, Port, Service};
-use crate::snapshot::Snapshot;
-use crate::telemetries::{Telemetries, Told};
-use crate::upstream_settings::{Said, UpstreamSettings};
-use crate::way::Cited;
 use destination::{branches, is_known, leave_out, told, treatments, why_no_mirror};
 pub use host::{AtUpstream, ComparedHost};
 pub use inward::{InwardQuestion, InwardVerdict, Lacking, RuleInward, WayInward, inward};

@@ -2,21 +2,21 @@
 
 use std::net::IpAddr;
 
+use ironmesh_catalog::exits::{self, EgressRules};
+use ironmesh_catalog::hosts;
+use ironmesh_catalog::ip_range::IpRange;
+use ironmesh_catalog::name::ServiceAccount;
+use ironmesh_catalog::policy::{Egress, EgressProtocol};
+use ironmesh_catalog::proxy::{OutsideAuthority, OutsideHost};
+use ironmesh_catalog::service::EscapedSlashes;
+use ironmesh_catalog::snapshot::Snapshot;
+use ironmesh_catalog::way::{Allowance, Cited, Way};
 use serde::{Deserialize, Serialize};
 
 use super::matching::{Mismatch, mismatches};
 use super::question::known_account;
 use super::request::Arrival;
 use super::{Answer, QuestionError, Request, path};
-use crate::exits::{self, EgressRules};
-use crate::hosts;
-use crate::ip_range::IpRange;
-use crate::name::ServiceAccount;
-use crate::policy::{Egress, EgressProtocol};
-use crate::proxy::{OutsideAuthority, OutsideHost};
-use crate::service::EscapedSlashes;
-use crate::snapshot::Snapshot;
-use crate::way::{Allowance, Cited, Way};
 
 /// A call to a host or an address outside of the mesh that is asked about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -45,7 +45,8 @@ fn foreign_host_has_no_verdict_and_lists_valid_hosts() {
     let service = snapshot.service(&far.service).unwrap();
     let port = ServicePort::new(far.service.clone(), 80);
     assert!(
-        !crate::hosts::hosts(&snapshot, &far.caller, service, &port).contains(&"v1".to_owned())
+        !ironmesh_catalog::hosts::hosts(&snapshot, &far.caller, service, &port)
+            .contains(&"v1".to_owned())
     );
 }
 

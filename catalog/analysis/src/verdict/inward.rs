@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use ironmesh_catalog::ingress::IngressRule;
+use ironmesh_catalog::ip_range::IpRange;
+use ironmesh_catalog::name::{ServiceName, ServicePort};
+use ironmesh_catalog::policy::IngressEntry;
+use ironmesh_catalog::snapshot::Snapshot;
+use ironmesh_catalog::way::{Allowance, Cited, Way};
 use serde::{Deserialize, Serialize};
 
 use super::matching::{Mismatch, mismatches};
 use super::question::{can_be_asked, known_service, port_of};
 use super::request::Arrival;
 use super::{Answer, QuestionError, Request, path};
-use crate::ingress::IngressRule;
-use crate::ip_range::IpRange;
-use crate::name::{ServiceName, ServicePort};
-use crate::policy::IngressEntry;
-use crate::snapshot::Snapshot;
-use crate::way::{Allowance, Cited, Way};
 
 /// A call from outside of the mesh that is asked about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

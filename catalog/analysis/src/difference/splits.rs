@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use ironmesh_catalog::name::ServicePort;
+use ironmesh_catalog::specification::MeshSpecification;
+use ironmesh_catalog::way::Cited;
 use serde::{Deserialize, Serialize};
 
 use super::Change;
-use crate::name::ServicePort;
 use crate::routing::{Branch, Routing};
-use crate::specification::MeshSpecification;
-use crate::way::Cited;
 
 /// The calls of a service port come to be split, or to be split otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

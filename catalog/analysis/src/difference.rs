@@ -10,9 +10,9 @@ mod telemetries;
 mod tests;
 mod treatments;
 
+use ironmesh_catalog::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 
-use crate::snapshot::Snapshot;
 pub use access::{AccessChange, Turn, Who};
 pub use exits::ExitChange;
 pub use services::ServiceChange;

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
+use ironmesh_catalog::policy::telemetry::Telemetry;
+use ironmesh_catalog::specification::MeshSpecification;
+use ironmesh_catalog::way::Cited;
 use serde::{Deserialize, Serialize};
 
 use super::Change;
-use crate::policy::telemetry::Telemetry;
-use crate::specification::MeshSpecification;
-use crate::way::Cited;
 
 /// A telemetry that comes, goes or is another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use ironmesh_catalog::name::{ServiceName, ServicePort};
+use ironmesh_catalog::policy::{HttpMatch, SplitBackend, TrafficSplit};
+use ironmesh_catalog::service::{Port, Service};
+use ironmesh_catalog::specification::MeshSpecification;
+use ironmesh_catalog::splits::{self, Splits, TooManyWays};
+use ironmesh_catalog::way::{Cited, Way};
 use serde::{Deserialize, Serialize};
-
-use crate::name::{ServiceName, ServicePort};
-use crate::policy::{HttpMatch, SplitBackend, TrafficSplit};
-use crate::service::{Port, Service};
-use crate::specification::MeshSpecification;
-use crate::splits::{self, Splits, TooManyWays};
-use crate::way::{Cited, Way};
 
 /// One of the branches of a service port's calls. The first whose conditions hold is taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use ironmesh_catalog::policy::{Egress, EgressProtocol};
+use ironmesh_catalog::snapshot::Snapshot;
+use ironmesh_catalog::way::{Cited, Way};
 use serde::{Deserialize, Serialize};
 
 use super::access::{Turn, Who};
-use crate::policy::{Egress, EgressProtocol};
-use crate::snapshot::Snapshot;
-use crate::way::{Cited, Way};
 
 /// What becomes of a way to call the outside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

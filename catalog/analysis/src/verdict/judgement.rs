@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use ironmesh_catalog::grants::Grant;
+use ironmesh_catalog::name::{Name, ServiceAccount};
+use ironmesh_catalog::service::{Mode, Port, Service};
+use ironmesh_catalog::snapshot::Snapshot;
+use ironmesh_catalog::way::{Cited, Way, allowances};
 use serde::{Deserialize, Serialize};
 
 use super::matching::{Mismatch, mismatches};
 use super::request::Arrival;
-use crate::grants::Grant;
-use crate::name::{Name, ServiceAccount};
-use crate::service::{Mode, Port, Service};
-use crate::snapshot::Snapshot;
-use crate::way::{Cited, Way, allowances};
 
 /// How many rules that let nothing through are told.
 const MOST: usize = 5;
@@ -21,7 +21,7 @@ pub struct Judgement {
     /// Whether it is let through; where no request is asked about, whether any is.
     pub allowed: bool,
     /// Whether it is answered with 400 before anybody asks who calls: its path has an escaped slash, which
-    /// the service does not [keep](crate::EscapedSlashes::Keep).
+    /// the service does not [keep](ironmesh_catalog::EscapedSlashes::Keep).
     pub rejected: bool,
     /// What lets it through. Empty where it is the mode.
     pub by: Vec<Permit>,

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use ironmesh_catalog::grants::Grant;
+use ironmesh_catalog::name::{Name, ServiceAccount, ServicePort};
+use ironmesh_catalog::service::{Mode, Port, Service, Visibility};
+use ironmesh_catalog::snapshot::Snapshot;
+use ironmesh_catalog::way::{Cited, Way, allowances};
 use serde::{Deserialize, Serialize};
-
-use crate::grants::Grant;
-use crate::name::{Name, ServiceAccount, ServicePort};
-use crate::service::{Mode, Port, Service, Visibility};
-use crate::snapshot::Snapshot;
-use crate::way::{Cited, Way, allowances};
 
 /// What becomes of an account's way to call a service port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
