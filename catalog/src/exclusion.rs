@@ -4,36 +4,11 @@
 //! the machine's loopback, so without this rule a registrant could reach what listens there for the machine
 //! alone (docs/decisions/0051). This module decides about one endpoint; it never looks at proxies or health.
 
-use std::fmt;
 use std::net::IpAddr;
 
-use serde::{Deserialize, Serialize};
-
-use crate::endpoint::{Endpoint, Provider};
+use crate::endpoint::{Endpoint, Exclusion, Provider};
 use crate::exits::mesh_ports;
 use crate::service::Service;
-
-/// Why an endpoint that a provider reports is excluded from its service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Exclusion {
-    /// Its address is loopback or link-local: every machine has it.
-    LocalAddress,
-    /// Its port is one of the proxy's or of the control plane's.
-    MeshPort,
-    /// Policy does not allow its port.
-    Port,
-}
-
-impl fmt::Display for Exclusion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::LocalAddress => "its address is loopback or link-local",
-            Self::MeshPort => "its port belongs to Ironmesh on every machine",
-            Self::Port => "policy does not allow its port",
-        })
-    }
-}
 
 impl Service {
     /// Why `endpoint` is excluded from this service; `None` where it is not. Loopback and link-local

@@ -12,7 +12,7 @@ pub mod access;
 pub mod certificate;
 pub mod codes;
 pub mod endpoint;
-pub mod exclusion;
+mod exclusion;
 pub mod exits;
 pub mod finding;
 pub mod grants;
@@ -21,6 +21,7 @@ pub mod http_routes;
 pub mod identity;
 pub mod ingress;
 pub mod ip_range;
+pub mod labels;
 mod listeners;
 pub mod locality;
 pub mod name;
@@ -28,9 +29,11 @@ pub mod policy;
 pub mod policy_record;
 pub mod port_range;
 pub mod proxy;
+mod proxy_index;
 pub mod removals;
 pub mod reserved_headers;
 pub mod service;
+mod service_labels;
 pub mod snapshot;
 pub mod specification;
 pub mod splits;
@@ -42,16 +45,16 @@ pub mod way;
 pub use access::{Callers, TcpAccess, TcpAccesses};
 pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
 pub use endpoint::{
-    Application, Discovered, Endpoint, EndpointPlace, Health, KeptEndpoints, Labels, MeshEndpoint,
-    Provider, Transport,
+    Application, Discovered, Endpoint, EndpointPlace, Exclusion, Health, KeptEndpoints,
+    MeshEndpoint, Provider, Transport,
 };
-pub use exclusion::Exclusion;
 pub use exits::{EgressRuleByAddress, EgressRules, Exit};
 pub use finding::{Code, Finding, Severity, Spot};
 pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use ingress::{IngressRule, IngressRules};
 pub use ip_range::IpRange;
+pub use labels::Labels;
 pub use locality::Locality;
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::telemetry::{

@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::endpoint::Labels;
+use crate::labels::Labels;
 use crate::locality::Locality;
 use crate::name::ServiceName;
 

@@ -11,7 +11,7 @@ use crate::proxy::{JoinRecord, ProxyId};
 
 /// Proxies of one service, by what endpoints know of them.
 #[derive(Debug, Default)]
-pub(super) struct ProxyIndex {
+pub(crate) struct ProxyIndex {
     by_id: BTreeMap<ProxyId, [Arc<JoinRecord>; 1]>,
     by_machine: BTreeMap<Uuid, Vec<Arc<JoinRecord>>>,
     by_address: BTreeMap<IpAddr, Vec<Arc<JoinRecord>>>,
@@ -20,7 +20,7 @@ pub(super) struct ProxyIndex {
 }
 
 impl ProxyIndex {
-    pub(super) fn of(records: impl IntoIterator<Item = Arc<JoinRecord>>) -> Self {
+    pub(crate) fn of(records: impl IntoIterator<Item = Arc<JoinRecord>>) -> Self {
         let mut in_front = Self::default();
         for record in records {
             let addresses = record.known_as();
@@ -44,14 +44,14 @@ impl ProxyIndex {
     }
 
     /// All of them, by their ids.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<JoinRecord>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<JoinRecord>> {
         self.by_id.values().flatten()
     }
 
     /// The proxy that the provider names; else those on the machine that it names; else those whose machine
     /// has the endpoint's address. Who has said on which machine it is, is on no other one: an address is
     /// given to another machine sooner or later.
-    pub(super) fn candidates(&self, endpoint: &Endpoint) -> &[Arc<JoinRecord>] {
+    pub(crate) fn candidates(&self, endpoint: &Endpoint) -> &[Arc<JoinRecord>] {
         let found = match (endpoint.proxy, endpoint.machine) {
             (Some(id), _) => self.by_id.get(&id).map(<[_; 1]>::as_slice),
             (None, Some(machine)) => {

@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::endpoint::{Labels, Provider};
+use crate::endpoint::Provider;
 use crate::finding::Spot;
+use crate::labels::Labels;
 use crate::locality::Locality;
 use crate::name::{Hostname, Name, ServiceAccount, ServiceName, ServicePort};
 use crate::port_range::PortRange;

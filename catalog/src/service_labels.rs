@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::proxy_index::ProxyIndex;
-use crate::endpoint::{Endpoint, Labels, Provider};
+use crate::endpoint::{Endpoint, Provider};
+use crate::labels::Labels;
 use crate::proxy::ProxyId;
+use crate::proxy_index::ProxyIndex;
 
 /// The labels of one service's endpoints and proxies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,7 +41,7 @@ struct ProxyLabels {
 
 impl ServiceLabels {
     /// The labels of `endpoints`, which are all of one service, and of the proxies `in_front` of them.
-    pub(super) fn new(endpoints: &[Endpoint], in_front: &ProxyIndex) -> Self {
+    pub(crate) fn new(endpoints: &[Endpoint], in_front: &ProxyIndex) -> Self {
         // A registered endpoint repeats the labels of its join record.
         let has_labels_of_its_own =
             |one: &&Endpoint| one.provider != Provider::Registered && one.exclusion.is_none();

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::endpoint_status::{EndpointStatus, ExclusionReason, State};
-use super::proxy_index::ProxyIndex;
 use crate::endpoint::{Endpoint, Provider};
 use crate::name::ServiceName;
 use crate::proxy::{JoinRecord, ProxyId};
+use crate::proxy_index::ProxyIndex;
 use crate::service::{Port, Service};
 
 /// What the endpoints of one service are judged by.

@@ -11,8 +11,9 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::*;
-use crate::endpoint::{Health, Labels, Provider, Transport};
+use crate::endpoint::{Health, Provider, Transport};
 use crate::finding::Spot;
+use crate::labels::Labels;
 use crate::locality::Locality;
 use crate::policy::{EgressMode, Namespace};
 use crate::proxy::{Participation, Revocation};

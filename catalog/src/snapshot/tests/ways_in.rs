@@ -9,9 +9,10 @@ use uuid::Uuid;
 
 use crate::access::TcpAccesses;
 use crate::certificate::TrustBundle;
-use crate::endpoint::{Discovered, Endpoint, Labels, Provider};
+use crate::endpoint::{Discovered, Endpoint, Provider};
 use crate::finding::Spot;
 use crate::identity::TrustDomain;
+use crate::labels::Labels;
 use crate::locality::Locality;
 use crate::name::{Domain, Name, ServicePort};
 use crate::policy::{EgressMode, IngressBackend, IngressEntry, IngressPort, IngressSource};
