@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
+use crate::allowed_traffic::{AllowedTraffic, AllowingRule};
 use crate::finding::Finding;
 use crate::identity::TrustDomain;
 use crate::name::{Name, ServiceAccount, ServiceName};
@@ -18,7 +19,6 @@ use crate::policy::{Subject, TrafficTarget};
 use crate::service::{Port, Service};
 use crate::service_labels::ServiceLabels;
 use crate::specification::MeshSpecification;
-use crate::way::{Allowance, Way, allowances};
 
 /// Namespace and name of an object of policy.
 type Key = (Name, Name);
@@ -117,18 +117,18 @@ impl Grants {
         })
     }
 
-    /// The ways by which traffic targets let `caller` call `port` of `service`, whatever its mode and
-    /// its visibility are.
-    pub fn ways(
+    /// The traffic that targets allow from `caller` to `port` of `service`, whatever its mode and its visibility
+    /// are.
+    pub fn allowed_traffic(
         &self,
         specification: &MeshSpecification,
         caller: &ServiceAccount,
         service: &Service,
         port: &Port,
-    ) -> BTreeSet<Way> {
+    ) -> BTreeSet<AllowedTraffic> {
         let grants = self.between(caller, &service.account);
-        let allowances = grants.flat_map(|grant| allowances(specification, &grant.target, port));
-        allowances.map(Allowance::way).collect()
+        let rules = grants.flat_map(|grant| specification.allowing_rules(&grant.target, port));
+        rules.map(AllowingRule::traffic).collect()
     }
 
     /// Whether both grant the same. It costs nothing where one was made out of the other and nothing

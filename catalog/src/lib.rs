@@ -9,7 +9,9 @@
 //! Start reading at [`Snapshot`]: it is what one moment of the mesh looks like.
 
 pub mod access;
+pub mod allowed_traffic;
 pub mod certificate;
+pub mod cited;
 pub mod codes;
 pub mod endpoint;
 mod exclusion;
@@ -40,10 +42,11 @@ pub mod splits;
 pub mod telemetries;
 pub mod text;
 pub mod upstream_settings;
-pub mod way;
 
 pub use access::{Callers, TcpAccess, TcpAccesses};
+pub use allowed_traffic::{AllowedTraffic, AllowingRule};
 pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
+pub use cited::Cited;
 pub use endpoint::{
     Application, Discovered, Endpoint, EndpointPlace, Exclusion, Health, KeptEndpoints,
     MeshEndpoint, Provider, Transport,
@@ -87,4 +90,3 @@ pub use snapshot::{
 };
 pub use specification::{MeshSpecification, PolicyRevision};
 pub use upstream_settings::{Said, UpstreamSettings};
-pub use way::{Cited, Way};

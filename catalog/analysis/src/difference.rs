@@ -9,6 +9,7 @@ mod telemetries;
 #[cfg(test)]
 mod tests;
 mod treatments;
+mod widening;
 
 use ironmesh_catalog::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use ironmesh_catalog::allowed_traffic::AllowedTraffic;
+use ironmesh_catalog::cited::Cited;
 use ironmesh_catalog::name::{ServiceName, ServicePort};
 use ironmesh_catalog::policy::{HttpMatch, SplitBackend, TrafficSplit};
 use ironmesh_catalog::service::{Port, Service};
 use ironmesh_catalog::specification::MeshSpecification;
-use ironmesh_catalog::splits::{self, Splits, TooManyWays};
-use ironmesh_catalog::way::{Cited, Way};
+use ironmesh_catalog::splits::{SplitPath, Splits, TooManyPaths};
 use serde::{Deserialize, Serialize};
 
 /// One of the branches of a service port's calls. The first whose conditions hold is taken.
@@ -26,7 +27,7 @@ pub struct Condition {
     /// The match that says so.
     pub by: Cited,
     /// What it says.
-    pub way: Way,
+    pub way: AllowedTraffic,
 }
 
 /// What one service has of a branch.
@@ -39,14 +40,14 @@ pub struct Share {
 }
 
 impl Branch {
-    pub(crate) fn of(way: &splits::Way<'_>) -> Self {
+    pub(crate) fn of(path: &SplitPath<'_>) -> Self {
         let share = |(service, weight): &(&ServiceName, u32)| Share {
             service: (*service).clone(),
             weight: *weight,
         };
         Self {
-            conditions: way.conditions.iter().map(|one| Condition::from(*one)).collect(),
-            shares: way.backends.iter().map(share).collect(),
+            conditions: path.conditions.iter().map(|one| Condition::from(*one)).collect(),
+            shares: path.backends.iter().map(share).collect(),
         }
     }
 
@@ -74,7 +75,7 @@ impl Branch {
 impl From<&HttpMatch> for Condition {
     fn from(one: &HttpMatch) -> Self {
         let by = Cited { object: format!("match `{}`", one.name), spot: one.spot.clone() };
-        Self { by, way: Way::from(one) }
+        Self { by, way: AllowedTraffic::from(one) }
     }
 }
 
@@ -103,44 +104,44 @@ impl fmt::Display for Branch {
 #[derive(Debug)]
 pub(crate) struct Routing<'a> {
     splits: Splits<'a>,
-    ways: BTreeMap<ServicePort, Result<Vec<splits::Way<'a>>, TooManyWays>>,
+    paths: BTreeMap<ServicePort, Result<Vec<SplitPath<'a>>, TooManyPaths>>,
 }
 
 impl<'a> Routing<'a> {
     pub(crate) fn of(specification: &'a MeshSpecification) -> Self {
         let splits = Splits::of_specification(specification);
-        Self { ways: splits.ways(), splits }
+        Self { paths: splits.paths(), splits }
     }
 
     /// Of one service, and of those that its calls are led to, alone.
     pub(crate) fn from(specification: &'a MeshSpecification, service: &ServiceName) -> Self {
         let splits = Splits::of_specification(specification);
-        Self { ways: splits.ways_from(service), splits }
+        Self { paths: splits.paths_from(service), splits }
     }
 
     /// The service ports that have splits, of those that it is about.
     pub(crate) fn ports(&self) -> impl Iterator<Item = &ServicePort> {
-        self.ways.keys()
+        self.paths.keys()
     }
 
     /// Whether some condition on the way of its calls is about their host.
     pub(crate) fn compares_hosts(&self, port: &ServicePort) -> bool {
-        let conditions = self.ways(port).into_iter().flat_map(|way| way.conditions);
+        let conditions = self.paths(port).into_iter().flat_map(|path| path.conditions);
         conditions.into_iter().any(|one| one.headers.contains_key("host"))
     }
 
-    /// The ways of a service port, as the caller's sidecar has them: all to itself, where it has no
+    /// The paths of a service port, as the caller's sidecar has them: all to itself, where it has no
     /// split. None where there is no such port. (It must be one that this is about.)
-    pub(crate) fn ways(&self, port: &ServicePort) -> Vec<splits::Way<'a>> {
-        let nowhere = || splits::Way { conditions: Vec::new(), backends: Vec::new() };
-        match self.ways.get(port) {
-            Some(Ok(ways)) => ways.clone(),
+    pub(crate) fn paths(&self, port: &ServicePort) -> Vec<SplitPath<'a>> {
+        let nowhere = || SplitPath { conditions: Vec::new(), backends: Vec::new() };
+        match self.paths.get(port) {
+            Some(Ok(paths)) => paths.clone(),
             // The loader refuses too many; were they here all the same, nobody would answer.
             Some(Err(_)) => vec![nowhere()],
             None => {
                 let service = self.splits.service(&port.service);
                 let service = service.filter(|service| service.port(port.port).is_some());
-                let to_itself = |service: &'a Service| splits::Way {
+                let to_itself = |service: &'a Service| SplitPath {
                     conditions: Vec::new(),
                     backends: vec![(&service.name, 1)],
                 };
@@ -151,7 +152,7 @@ impl<'a> Routing<'a> {
 
     /// The same in data.
     pub(crate) fn branches(&self, port: &ServicePort) -> Vec<Branch> {
-        self.ways(port).iter().map(Branch::of).collect()
+        self.paths(port).iter().map(Branch::of).collect()
     }
 
     /// The splits that act on the calls of a service port: its own, and then those behind them.

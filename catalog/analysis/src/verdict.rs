@@ -17,6 +17,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ironmesh_catalog::cited::Cited;
 use ironmesh_catalog::endpoint::{Health, MeshEndpoint, Transport};
 use ironmesh_catalog::http_routes::{HttpRoutes, Treatment};
 use ironmesh_catalog::name::{Name, ServiceAccount, ServiceName, ServicePort};
@@ -25,7 +26,6 @@ use ironmesh_catalog::service::{EndpointSource, External, Port, Service};
 use ironmesh_catalog::snapshot::Snapshot;
 use ironmesh_catalog::telemetries::{Telemetries, Told};
 use ironmesh_catalog::upstream_settings::{Said, UpstreamSettings};
-use ironmesh_catalog::way::Cited;
 use serde::{Deserialize, Serialize};
 
 use crate::routing::{Branch, Condition, Routing};

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::finding::Spot;
 use crate::name::{Name, ServiceName};
-use crate::policy::{Subject, TcpRoute};
+use crate::policy::{RouteRule, Subject, TcpRoute, TrafficTarget};
 use crate::service::{EndpointSource, EscapedSlashes, Port, Protocol, Service};
 
 const LEDGER: u16 = 3306;

@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use ironmesh_catalog::allowed_traffic::AllowedTraffic;
+use ironmesh_catalog::cited::Cited;
 use ironmesh_catalog::grants::Grant;
 use ironmesh_catalog::name::{Name, ServiceAccount, ServicePort};
 use ironmesh_catalog::service::{Mode, Port, Service, Visibility};
 use ironmesh_catalog::snapshot::Snapshot;
-use ironmesh_catalog::way::{Cited, Way, allowances};
 use serde::{Deserialize, Serialize};
+
+use super::widening::{by_method, includes, wider};
 
 /// What becomes of an account's way to call a service port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +25,7 @@ pub struct AccessChange {
     #[serde(rename = "change")]
     pub turn: Turn,
     /// The way.
-    pub way: Way,
+    pub way: AllowedTraffic,
     /// The traffic targets that grant it, or did; none where it is the mode.
     pub by: Vec<Cited>,
     /// The mode of the service that lets it through, or did; none where it is a target.
@@ -78,9 +81,9 @@ impl fmt::Display for Who {
 }
 
 /// The ways of each, with what grants them.
-type Accesses = BTreeMap<Who, Ways>;
+type Accesses = BTreeMap<Who, GrantedTraffic>;
 
-type Ways = BTreeMap<Way, By>;
+type GrantedTraffic = BTreeMap<AllowedTraffic, By>;
 
 /// What grants a way: targets, or the mode.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -131,7 +134,7 @@ pub(super) fn changes(before: &Snapshot, after: &Snapshot) -> Vec<AccessChange> 
 }
 
 /// A way of somebody, with what grants it.
-type Granted<'a> = (&'a Who, &'a Way, &'a By);
+type Granted<'a> = (&'a Who, &'a AllowedTraffic, &'a By);
 
 fn ways(accesses: &Accesses) -> impl Iterator<Item = Granted<'_>> {
     accesses.iter().flat_map(|(who, ways)| ways.iter().map(move |(way, by)| (who, way, by)))
@@ -144,22 +147,26 @@ fn change(port: &ServicePort, turn: Turn, (who, way, by): Granted<'_>) -> Access
 }
 
 /// Whether somebody, by themselves or as one of a group, has this way or a wider one.
-fn covers(accesses: &Accesses, who: &Who, way: &Way) -> bool {
+fn covers(accesses: &Accesses, who: &Who, way: &AllowedTraffic) -> bool {
     accesses.get(who).is_some_and(|ways| ways.contains_key(way)) || has_wider(accesses, who, way)
 }
 
 /// Whether somebody has a wider way, or a group that they are of has this one or a wider one.
-fn has_wider(accesses: &Accesses, who: &Who, way: &Way) -> bool {
+fn has_wider(accesses: &Accesses, who: &Who, way: &AllowedTraffic) -> bool {
     let of = |who: &Who| accesses.get(who);
     of(who).is_some_and(|ways| have_wider(ways, way, |other| other != way))
         || who.groups().iter().filter_map(of).any(|ways| have_wider(ways, way, |_| true))
 }
 
 /// Whether one of these that `counts` includes `way`. Where they are many, it is asked for those that would.
-fn have_wider(ways: &Ways, way: &Way, counts: impl Fn(&Way) -> bool) -> bool {
-    match way.wider(ways.len()) {
+fn have_wider(
+    ways: &GrantedTraffic,
+    way: &AllowedTraffic,
+    counts: impl Fn(&AllowedTraffic) -> bool,
+) -> bool {
+    match wider(way, ways.len()) {
         Some(wider) => wider.iter().any(|other| counts(other) && ways.contains_key(other)),
-        None => ways.keys().any(|other| counts(other) && other.includes(way)),
+        None => ways.keys().any(|other| counts(other) && includes(other, way)),
     }
 }
 
@@ -169,7 +176,7 @@ fn joined(changes: Vec<AccessChange>) -> Vec<AccessChange> {
     let mut known = BTreeMap::new();
     for change in changes {
         let key = match &change.way {
-            Way::Requests { methods, path, headers } if !methods.is_empty() => {
+            AllowedTraffic::Requests { methods, path, headers } if !methods.is_empty() => {
                 let AccessChange { port, who, turn, by, mode, .. } = change.clone();
                 (port, who, turn, by, mode, path.clone(), headers.clone())
             }
@@ -180,7 +187,10 @@ fn joined(changes: Vec<AccessChange>) -> Vec<AccessChange> {
         };
         let place = *known.entry(key).or_insert(joined.len());
         match (joined.get_mut(place).map(|same| &mut same.way), change.way) {
-            (Some(Way::Requests { methods, .. }), Way::Requests { methods: more, .. }) => {
+            (
+                Some(AllowedTraffic::Requests { methods, .. }),
+                AllowedTraffic::Requests { methods: more, .. },
+            ) => {
                 methods.extend(more);
             }
             (_, way) => joined.push(AccessChange { way, ..change }),
@@ -198,7 +208,11 @@ fn all(snapshot: &Snapshot) -> BTreeMap<ServicePort, Accesses> {
             match snapshot.mode_of(service) {
                 Mode::Permissive | Mode::Audit => {
                     let is_http = port.protocol.is_http();
-                    let way = if is_http { Way::EveryRequest } else { Way::Connections };
+                    let way = if is_http {
+                        AllowedTraffic::EveryRequest
+                    } else {
+                        AllowedTraffic::Connections
+                    };
                     let who = match service.visibility {
                         Visibility::Public => Who::Everybody,
                         Visibility::Private => Who::AllOf(service.name.namespace.clone()),
@@ -222,10 +236,8 @@ fn add(snapshot: &Snapshot, grant: &Grant, service: &Service, port: &Port, to: &
     let key = (grant.target.namespace.clone(), grant.target.name.clone());
     let written = snapshot.specification.traffic_targets.get(&key);
     let target = written.unwrap_or(&grant.target);
-    let ways: BTreeSet<_> = allowances(&snapshot.specification, target, port)
-        .into_iter()
-        .flat_map(|allowance| allowance.way().by_method())
-        .collect();
+    let rules = snapshot.specification.allowing_rules(target, port);
+    let ways: BTreeSet<_> = rules.flat_map(|rule| by_method(rule.traffic())).collect();
     let sources = grant.sources.iter();
     for source in sources.filter(|source| service.is_visible_in(&source.namespace)) {
         let known = to.entry(Who::Account(source.clone())).or_default();

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use ironmesh_catalog::allowed_traffic::AllowedTraffic;
+use ironmesh_catalog::cited::Cited;
 use ironmesh_catalog::policy::{Egress, EgressProtocol};
 use ironmesh_catalog::snapshot::Snapshot;
-use ironmesh_catalog::way::{Cited, Way};
 use serde::{Deserialize, Serialize};
 
 use super::access::{Turn, Who};
@@ -22,13 +23,13 @@ pub struct ExitChange {
     #[serde(rename = "change")]
     pub turn: Turn,
     /// The way.
-    pub way: Way,
+    pub way: AllowedTraffic,
     /// The egresses that grant it, or did; none where all calls pass.
     pub by: Vec<Cited>,
 }
 
 /// Who, where to, and what may be asked there.
-type Exit = (Who, String, Way);
+type Exit = (Who, String, AllowedTraffic);
 
 pub(super) fn changes(before: &Snapshot, after: &Snapshot) -> Vec<ExitChange> {
     let (old, new) = (all(before), all(after));
@@ -51,7 +52,7 @@ fn all(snapshot: &Snapshot) -> BTreeMap<Exit, Vec<Cited>> {
     let accounts = specification.services.values().map(|service| &service.account);
     let namespaces: BTreeSet<_> = accounts.map(|account| &account.namespace).collect();
     for namespace in namespaces.into_iter().filter(|one| snapshot.passes_through(one)) {
-        for way in [Way::EveryRequest, Way::Connections] {
+        for way in [AllowedTraffic::EveryRequest, AllowedTraffic::Connections] {
             let who = Who::AllOf(namespace.clone());
             all.entry((who, "anywhere outside of the mesh".to_owned(), way)).or_default();
         }
@@ -72,13 +73,13 @@ fn all(snapshot: &Snapshot) -> BTreeMap<Exit, Vec<Cited>> {
 }
 
 /// Where an egress leads, and what may be asked there.
-fn exits(snapshot: &Snapshot, egress: &Egress) -> Vec<(String, Way)> {
+fn exits(snapshot: &Snapshot, egress: &Egress) -> Vec<(String, AllowedTraffic)> {
     let mut exits = Vec::new();
     let ranges: Vec<_> = egress.ip_addresses.iter().map(ToString::to_string).collect();
     for port in &egress.ports {
         let ways = match port.protocol {
             EgressProtocol::Http => requests(snapshot, egress),
-            EgressProtocol::Https | EgressProtocol::Tcp => vec![Way::Connections],
+            EgressProtocol::Https | EgressProtocol::Tcp => vec![AllowedTraffic::Connections],
         };
         let (number, protocol) = (port.number, port.protocol);
         let mut add = |place: String| {
@@ -99,11 +100,11 @@ fn exits(snapshot: &Snapshot, egress: &Egress) -> Vec<(String, Way)> {
     exits
 }
 
-fn requests(snapshot: &Snapshot, egress: &Egress) -> Vec<Way> {
+fn requests(snapshot: &Snapshot, egress: &Egress) -> Vec<AllowedTraffic> {
     if egress.matches.is_empty() {
-        return vec![Way::EveryRequest];
+        return vec![AllowedTraffic::EveryRequest];
     }
     let requests = egress.requests(&snapshot.specification);
-    let ways: BTreeSet<_> = requests.map(|(_, one)| Way::from(one)).collect();
+    let ways: BTreeSet<_> = requests.map(|(_, one)| AllowedTraffic::from(one)).collect();
     ways.into_iter().collect()
 }

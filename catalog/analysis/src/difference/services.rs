@@ -209,8 +209,8 @@ fn listed(one: &StaticEndpoint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ironmesh_catalog::cited::Cited;
     use ironmesh_catalog::finding::Spot;
-    use ironmesh_catalog::way::Cited;
 
     #[test]
     fn multi_value_setting_is_reported_if_any_value_differs() {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use ironmesh_catalog::cited::Cited;
 use ironmesh_catalog::name::ServicePort;
 use ironmesh_catalog::specification::MeshSpecification;
-use ironmesh_catalog::way::Cited;
 use serde::{Deserialize, Serialize};
 
 use super::Change;

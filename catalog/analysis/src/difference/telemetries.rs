@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
+use ironmesh_catalog::cited::Cited;
 use ironmesh_catalog::policy::telemetry::Telemetry;
 use ironmesh_catalog::specification::MeshSpecification;
-use ironmesh_catalog::way::Cited;
 use serde::{Deserialize, Serialize};
 
 use super::Change;

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use ironmesh_catalog::cited::Cited;
 use ironmesh_catalog::policy::{HttpRoute, IngressBackend, Level, Reach, Retry, SplitMatch};
 use ironmesh_catalog::specification::MeshSpecification;
-use ironmesh_catalog::way::Cited;
 use serde::{Deserialize, Serialize};
 
 use super::Change;

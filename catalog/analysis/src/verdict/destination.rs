@@ -7,7 +7,6 @@ use ironmesh_catalog::name::{ServiceAccount, ServiceName, ServicePort};
 use ironmesh_catalog::policy::{HttpMatch, Mirror};
 use ironmesh_catalog::service::{Port, Service};
 use ironmesh_catalog::snapshot::Snapshot;
-use ironmesh_catalog::way::allowances;
 
 use super::Treated;
 use super::matching::mismatches;
@@ -22,9 +21,9 @@ pub(super) fn branches(
     request: Option<&Arrival>,
 ) -> Vec<Branch> {
     let Some(request) = request else { return routing.branches(asked) };
-    let ways = routing.ways(asked);
+    let paths = routing.paths(asked);
     let holds = |condition: &&HttpMatch| mismatches(condition, request).is_empty();
-    let taken = ways.iter().find(|way| way.conditions.iter().all(holds));
+    let taken = paths.iter().find(|path| path.conditions.iter().all(holds));
     taken.map(Branch::of).into_iter().collect()
 }
 
@@ -148,5 +147,5 @@ fn may_call(snapshot: &Snapshot, caller: &ServiceAccount, service: &Service, por
         || snapshot
             .grants
             .between(caller, &service.account)
-            .any(|grant| !allowances(&snapshot.specification, &grant.target, port).is_empty())
+            .any(|grant| snapshot.specification.has_rule_about(&grant.target, port))
 }

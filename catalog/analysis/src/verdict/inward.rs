@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use ironmesh_catalog::allowed_traffic::{AllowedTraffic, AllowingRule};
+use ironmesh_catalog::cited::Cited;
 use ironmesh_catalog::ingress::IngressRule;
 use ironmesh_catalog::ip_range::IpRange;
 use ironmesh_catalog::name::{ServiceName, ServicePort};
 use ironmesh_catalog::policy::IngressEntry;
 use ironmesh_catalog::snapshot::Snapshot;
-use ironmesh_catalog::way::{Allowance, Cited, Way};
 use serde::{Deserialize, Serialize};
 
 use super::matching::{Mismatch, mismatches};
@@ -84,7 +85,7 @@ pub struct RuleInward {
     /// The match.
     pub rule: Cited,
     /// What it allows.
-    pub way: Way,
+    pub way: AllowedTraffic,
     /// What of it does not hold of the request.
     pub mismatches: Vec<Mismatch>,
 }
@@ -154,8 +155,8 @@ fn told(
     let rules: Vec<_> = policy
         .requests(&snapshot.specification)
         .map(|(group, one)| RuleInward {
-            rule: Allowance::Match(group, one).cited(),
-            way: Way::from(one),
+            rule: AllowingRule::Match(group, one).cited(),
+            way: AllowedTraffic::from(one),
             mismatches: arrival.map(|arrival| mismatches(one, arrival)).unwrap_or_default(),
         })
         .collect();

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use ironmesh_catalog::allowed_traffic::AllowedTraffic;
+use ironmesh_catalog::cited::Cited;
 use ironmesh_catalog::grants::Grant;
 use ironmesh_catalog::name::{Name, ServiceAccount};
 use ironmesh_catalog::service::{Mode, Port, Service};
 use ironmesh_catalog::snapshot::Snapshot;
-use ironmesh_catalog::way::{Cited, Way, allowances};
 use serde::{Deserialize, Serialize};
 
 use super::matching::{Mismatch, mismatches};
@@ -44,7 +45,7 @@ pub struct Permit {
     /// The match or the route that its rule names.
     pub rule: Cited,
     /// What it allows.
-    pub way: Way,
+    pub way: AllowedTraffic,
 }
 
 /// A rule that is about the service, and does not let a call through.
@@ -55,7 +56,7 @@ pub struct Miss {
     /// The match or the route; none where no rule of the target is about the port.
     pub rule: Option<Cited>,
     /// What it allows.
-    pub way: Option<Way>,
+    pub way: Option<AllowedTraffic>,
     /// Whom the target names, where it does not name the caller.
     pub other_callers: Option<BTreeSet<ServiceAccount>>,
     /// What of the match does not hold of the request. If it is nothing, and the caller is named, the rule
@@ -132,18 +133,16 @@ fn tries(
     let target = Cited::target(written.unwrap_or(&grant.target));
     let other_callers = (!grant.sources.contains(caller)).then(|| grant.sources.clone());
     let nothing = Miss { target, rule: None, way: None, other_callers, mismatches: Vec::new() };
-    let allowances = allowances(&snapshot.specification, &grant.target, port);
-    if allowances.is_empty() {
-        return vec![nothing];
-    }
-    let tried = allowances.into_iter().map(|allowance| Miss {
-        rule: Some(allowance.cited()),
-        way: Some(allowance.way()),
-        mismatches: match (allowance.condition(), request) {
+    let rules = snapshot.specification.allowing_rules(&grant.target, port);
+    let tried = rules.map(|rule| Miss {
+        rule: Some(rule.cited()),
+        way: Some(rule.traffic()),
+        mismatches: match (rule.condition(), request) {
             (Some(condition), Some(request)) => mismatches(condition, request),
             _ => Vec::new(),
         },
         ..nothing.clone()
     });
-    tried.collect()
+    let tried: Vec<_> = tried.collect();
+    if tried.is_empty() { vec![nothing] } else { tried }
 }

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use ironmesh_catalog::allowed_traffic::{AllowedTraffic, AllowingRule};
+use ironmesh_catalog::cited::Cited;
 use ironmesh_catalog::exits::{self, EgressRules};
 use ironmesh_catalog::hosts;
 use ironmesh_catalog::ip_range::IpRange;
@@ -10,7 +12,6 @@ use ironmesh_catalog::policy::{Egress, EgressProtocol};
 use ironmesh_catalog::proxy::{OutsideAuthority, OutsideHost};
 use ironmesh_catalog::service::EscapedSlashes;
 use ironmesh_catalog::snapshot::Snapshot;
-use ironmesh_catalog::way::{Allowance, Cited, Way};
 use serde::{Deserialize, Serialize};
 
 use super::matching::{Mismatch, mismatches};
@@ -65,7 +66,7 @@ pub struct WayOut {
     /// The match that it names, if it names any.
     pub rule: Option<Cited>,
     /// What it allows.
-    pub way: Way,
+    pub way: AllowedTraffic,
     /// The addresses at which the host must be; anywhere if there are none.
     pub addresses: Vec<String>,
     /// What of the match does not hold of the request.
@@ -76,7 +77,7 @@ impl WayOut {
     /// Whether it lets through what was asked about.
     fn lets_through(&self, request: Option<&Arrival>) -> bool {
         // On connections no request is told from another.
-        request.is_none() || (self.way != Way::Connections && self.mismatches.is_empty())
+        request.is_none() || (self.way != AllowedTraffic::Connections && self.mismatches.is_empty())
     }
 }
 
@@ -218,7 +219,7 @@ fn connections(egress: &Egress, protocol: EgressProtocol, by_name: bool) -> WayO
         egress: Cited::egress(egress),
         protocol: protocol.to_string(),
         rule: None,
-        way: Way::Connections,
+        way: AllowedTraffic::Connections,
         addresses,
         mismatches: Vec::new(),
     }
@@ -229,7 +230,7 @@ fn requests(snapshot: &Snapshot, egress: &Egress, arrival: Option<&Arrival>) -> 
         egress: Cited::egress(egress),
         protocol: EgressProtocol::Http.to_string(),
         rule: None,
-        way: Way::EveryRequest,
+        way: AllowedTraffic::EveryRequest,
         addresses: addresses(egress),
         mismatches: Vec::new(),
     };
@@ -237,8 +238,8 @@ fn requests(snapshot: &Snapshot, egress: &Egress, arrival: Option<&Arrival>) -> 
         return vec![all];
     }
     let named = egress.requests(&snapshot.specification).map(|(group, one)| WayOut {
-        rule: Some(Allowance::Match(group, one).cited()),
-        way: Way::from(one),
+        rule: Some(AllowingRule::Match(group, one).cited()),
+        way: AllowedTraffic::from(one),
         mismatches: arrival.map(|arrival| mismatches(one, arrival)).unwrap_or_default(),
         ..all.clone()
     });
