@@ -150,6 +150,23 @@ pub enum Provider {
     Registered,
 }
 
+impl Provider {
+    /// Those that are systems of others, with the words that policy uses: whoever may register there chooses
+    /// addresses, ports and labels (docs/decisions/0051). The others say what policy or join records state.
+    pub const EXTERNAL: [(&'static str, Self); 2] =
+        [("consul", Self::Consul), ("azure", Self::Azure)];
+
+    /// The external ones, in their order.
+    pub fn external() -> impl Iterator<Item = Self> {
+        Self::EXTERNAL.into_iter().map(|(_, provider)| provider)
+    }
+
+    /// Whether it is an external one.
+    pub fn is_external(self) -> bool {
+        Self::external().any(|external| external == self)
+    }
+}
+
 impl fmt::Display for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

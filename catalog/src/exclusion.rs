@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use crate::endpoint::{Endpoint, Exclusion, Provider};
-use crate::exits::mesh_ports;
+use crate::reserved_ports;
 use crate::service::Service;
 
 impl Service {
@@ -22,9 +22,8 @@ impl Service {
         endpoint: &Endpoint,
         allows_local_addresses: bool,
     ) -> Option<Exclusion> {
-        match endpoint.provider {
-            Provider::Static | Provider::Registered => return None,
-            Provider::Consul | Provider::Azure => {}
+        if !endpoint.provider.is_external() {
+            return None;
         }
         if !allows_local_addresses && is_local(endpoint.address) {
             return Some(Exclusion::LocalAddress);
@@ -34,7 +33,7 @@ impl Service {
         else {
             return None;
         };
-        if mesh_ports().any(|own| own == reported) {
+        if reserved_ports::all().any(|own| own == reported) {
             return Some(Exclusion::MeshPort);
         }
         let is_allowed = reported == port.target
@@ -54,10 +53,11 @@ fn is_local(address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint_source::EndpointSource;
     use crate::finding::Spot;
     use crate::name::Name;
     use crate::port_range::PortRange;
-    use crate::service::{EndpointSource, EscapedSlashes, Port, Protocol, Visibility};
+    use crate::service::{EscapedSlashes, Port, Protocol, Visibility};
 
     fn service(allowed: &[&str]) -> Service {
         let port = Port {
@@ -102,7 +102,7 @@ mod tests {
         }
         assert_eq!(excluded(&allowed, 32_001), Some(Exclusion::Port));
         // Policy cannot allow these either.
-        for port in mesh_ports() {
+        for port in reserved_ports::all() {
             assert_eq!(excluded(&["1-65535"], port), Some(Exclusion::MeshPort), "{port}");
         }
         // Policy states the port of the others.

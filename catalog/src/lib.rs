@@ -14,6 +14,7 @@ pub mod certificate;
 pub mod cited;
 pub mod codes;
 pub mod endpoint;
+pub mod endpoint_source;
 mod exclusion;
 pub mod exits;
 pub mod finding;
@@ -34,6 +35,7 @@ pub mod proxy;
 mod proxy_index;
 pub mod removals;
 pub mod reserved_headers;
+pub mod reserved_ports;
 pub mod service;
 mod service_labels;
 pub mod snapshot;
@@ -50,6 +52,10 @@ pub use cited::Cited;
 pub use endpoint::{
     Application, Discovered, Endpoint, EndpointPlace, Exclusion, Health, KeptEndpoints,
     MeshEndpoint, Provider, Transport,
+};
+pub use endpoint_source::{
+    AddressFamily, AzureMachines, AzureQuery, ConsulQuery, EndpointSource, Providers,
+    StaticEndpoint,
 };
 pub use exits::{EgressRuleByAddress, EgressRules, Exit};
 pub use finding::{Code, Finding, Severity, Spot};
@@ -82,8 +88,7 @@ pub use proxy::{
 };
 pub use removals::{PolicyObject, Removals};
 pub use service::{
-    AddressFamily, AzureMachines, AzureQuery, ConsulQuery, EndpointSource, EscapedSlashes,
-    External, Mode, Port, Protocol, Providers, Resolution, Service, StaticEndpoint, Visibility,
+    EscapedSlashes, External, Mode, Port, Protocol, Resolution, Service, Visibility,
 };
 pub use snapshot::{
     EndpointStatus, ExclusionReason, Inputs, Mesh, Records, Snapshot, State, have_same_members,

@@ -109,11 +109,9 @@ impl ReportedLabels {
         match self.provider {
             // A list in policy is policy.
             Provider::Static => true,
-            Provider::Consul | Provider::Azure => {
-                !self.joined_by_tag && trusted.contains(&self.provider)
-            }
             // Join records state these labels themselves.
             Provider::Registered => false,
+            external => !self.joined_by_tag && trusted.contains(&external),
         }
     }
 }

@@ -367,7 +367,7 @@ impl Snapshot {
         EndpointClassifier {
             service,
             is_drained: service.drained || whole.is_some_and(|whole| whole.drained),
-            asked: [Provider::Consul, Provider::Azure].into_iter().filter(asks).collect(),
+            asked: Provider::external().filter(asks).collect(),
             takes_plaintext: is_external || self.has_plaintext(service),
             in_front,
             revoked,

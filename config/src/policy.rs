@@ -51,7 +51,6 @@ use ironmesh_catalog::{Finding, MeshSpecification, PolicyRevision};
 use xxhash_rust::xxh3::Xxh3;
 
 pub use crate::document::Document;
-pub(crate) use identity_binding::TRUSTABLE_PROVIDERS;
 pub(crate) use level::SCOPES;
 pub use loader::Loader;
 pub use telemetry::log_operators;

@@ -20,7 +20,7 @@ use ironmesh_analysis::verdict::{
 };
 use ironmesh_analysis::{Question, Verdict};
 use ironmesh_catalog::{
-    Finding, JoinRecord, Mesh, Participation, PolicyRecord, Proxy, ProxyId, ServiceName,
+    Finding, JoinRecord, Mesh, Participation, PolicyRecord, ProxyId, ServiceName, reserved_ports,
 };
 use ironmesh_cert::{Authority, PROXY_LIFETIME};
 use ironmesh_config::closest;
@@ -205,7 +205,7 @@ impl ControlPlane for RunningControlPlane {
                 now,
             );
             let certificate = certificate.map_err(|error| Refusal::Request(chain(&error)))?;
-            let mesh_address = SocketAddr::new(newcomer.address, Proxy::MESH_PORT);
+            let mesh_address = SocketAddr::new(newcomer.address, reserved_ports::MESH);
             records.push(JoinRecord {
                 id,
                 services: request.services.clone(),

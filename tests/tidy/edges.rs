@@ -40,7 +40,8 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("ironmesh-providers", &["ironmesh-catalog"]),
     ("ironmesh-sidecar", &["ironmesh-catalog"]),
     ("ironmesh-store", &["ironmesh-catalog"]),
-    ("ironmesh-xds-compile", &["ironmesh-catalog", "ironmesh-xds-wire"]),
+    // The ports and the cluster that a bootstrap has, to which resources refer.
+    ("ironmesh-xds-compile", &["ironmesh-catalog", "ironmesh-sidecar", "ironmesh-xds-wire"]),
     ("ironmesh-xds-server", &["ironmesh-xds-wire"]),
     ("ironmesh-xds-wire", &[]),
 ];
@@ -60,7 +61,8 @@ const RESERVED: &[(&str, &[&str], &str)] = &[
 ];
 
 /// The crates that must stay free of IO, and what they may not name for it.
-const PURE: &[&str] = &["ironmesh-analysis", "ironmesh-catalog", "ironmesh-xds-compile"];
+const PURE: &[&str] =
+    &["ironmesh-analysis", "ironmesh-catalog", "ironmesh-sidecar", "ironmesh-xds-compile"];
 const IO: &[&str] = &[
     "tokio",
     "tokio-util",

@@ -19,10 +19,11 @@ use std::sync::Arc;
 
 use ironmesh_catalog::cited::Cited;
 use ironmesh_catalog::endpoint::{Health, MeshEndpoint, Transport};
+use ironmesh_catalog::endpoint_source::EndpointSource;
 use ironmesh_catalog::http_routes::{HttpRoutes, Treatment};
 use ironmesh_catalog::name::{Name, ServiceAccount, ServiceName, ServicePort};
 use ironmesh_catalog::policy::Percent;
-use ironmesh_catalog::service::{EndpointSource, External, Port, Service};
+use ironmesh_catalog::service::{External, Port, Service};
 use ironmesh_catalog::snapshot::Snapshot;
 use ironmesh_catalog::telemetries::{Telemetries, Told};
 use ironmesh_catalog::upstream_settings::{Said, UpstreamSettings};

@@ -7,11 +7,12 @@ use super::Snapshot;
 use super::endpoint_status::{EndpointStatus, State};
 use crate::codes::NO_ENDPOINT_FOR_CALLERS;
 use crate::endpoint::{Health, MeshEndpoint};
+use crate::endpoint_source::EndpointSource;
 use crate::finding::{Finding, Spot};
 use crate::name::{ServiceAccount, ServiceName, ServicePort};
 use crate::policy::TrafficSplit;
 use crate::proxy::JoinRecord;
-use crate::service::{EndpointSource, Mode, Port, Service};
+use crate::service::{Mode, Port, Service};
 
 /// So many endpoints and callers are named one by one.
 const NAMED: usize = 3;

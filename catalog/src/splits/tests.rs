@@ -4,10 +4,11 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
 use super::*;
+use crate::endpoint_source::EndpointSource;
 use crate::finding::Spot;
 use crate::name::ServiceAccount;
 use crate::policy::SplitMatch;
-use crate::service::{EndpointSource, EscapedSlashes, Protocol, Visibility};
+use crate::service::{EscapedSlashes, Protocol, Visibility};
 
 /// A mesh of services that all have an HTTP and a TCP port, and of a group `m` with matches `m0` to `m3`.
 #[derive(Debug)]

@@ -4,8 +4,8 @@
 use std::net::SocketAddr;
 
 use ironmesh_catalog::{
-    Application, GlobalHttpLimit, Health, Mode, Protocol, Proxy, Service, ServicePort, Snapshot,
-    TcpAccess, UpstreamSettings,
+    Application, Domain, GlobalHttpLimit, Health, Mode, Protocol, Proxy, Service, ServicePort,
+    Snapshot, TcpAccess, UpstreamSettings,
 };
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
@@ -140,7 +140,7 @@ pub(crate) fn tcp_filter_chain(
 fn chain(snapshot: &Snapshot, port: &ServicePort) -> FilterChain {
     FilterChain {
         filter_chain_match: Some(FilterChainMatch {
-            server_names: vec![port.server_name(&snapshot.mesh.domain)],
+            server_names: vec![server_name(port, &snapshot.mesh.domain)],
             transport_protocol: "tls".to_owned(),
             application_protocols: vec![MESH_ALPN.to_owned()],
             ..FilterChainMatch::default()
@@ -226,6 +226,11 @@ pub(crate) fn local_cluster(
         }),
         ..Cluster::default()
     }
+}
+
+/// The SNI by which a caller's proxy names a service port: `<port>.<service>.<ns>.<domain>`.
+pub(crate) fn server_name(port: &ServicePort, domain: &Domain) -> String {
+    format!("{}.{}", port.port, domain.hostname(&port.service))
 }
 
 /// What the cluster of the applications behind a proxy is called.

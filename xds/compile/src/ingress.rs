@@ -12,6 +12,7 @@ use ironmesh_catalog::{
     Application, Finding, Hostname, IngressEntry, IngressPort, IngressRule, Proxy, Service,
     ServicePort, Snapshot,
 };
+use ironmesh_sidecar::ports;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{CidrRange, TrafficDirection};
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{
     Filter, FilterChain, FilterChainMatch, Listener,
@@ -51,7 +52,7 @@ impl<'a> Taken<'a> {
         let bind = proxy.bind();
         // There are its own listeners for the machine as well.
         if bind == proxy.local_address() || bind.is_unspecified() {
-            ports.extend([Proxy::ADMIN_PORT, Proxy::METRICS_PORT, Proxy::OUTBOUND_HTTP_PORT]);
+            ports.extend([ports::ADMIN, ports::METRICS, ports::OUTBOUND_HTTP]);
             ports.extend(proxy.statement.upstreams.iter().map(|upstream| upstream.local_port));
         }
         Self {

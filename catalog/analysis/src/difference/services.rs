@@ -2,12 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use ironmesh_catalog::endpoint_source::{EndpointSource, Providers, StaticEndpoint};
 use ironmesh_catalog::finding::Spot;
 use ironmesh_catalog::name::ServiceName;
-use ironmesh_catalog::service::{
-    EndpointSource, EscapedSlashes, External, Port, Providers, Resolution, Service, StaticEndpoint,
-    Visibility,
-};
+use ironmesh_catalog::service::{EscapedSlashes, External, Port, Resolution, Service, Visibility};
 use ironmesh_catalog::snapshot::Snapshot;
 use ironmesh_catalog::upstream_settings::{Said, UpstreamSettings};
 use serde::{Deserialize, Serialize};

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use ironmesh_catalog::access::TcpAccesses;
 use ironmesh_catalog::certificate::TrustBundle;
 use ironmesh_catalog::endpoint::Discovered;
+use ironmesh_catalog::endpoint_source::EndpointSource;
 use ironmesh_catalog::finding::Spot;
 use ironmesh_catalog::identity::TrustDomain;
 use ironmesh_catalog::name::{Domain, Name, ServiceAccount, ServiceName, ServicePort};
@@ -10,9 +11,7 @@ use ironmesh_catalog::policy::{
     EgressMode, HttpMatch, HttpRouteGroup, IngressBackend, IngressEntry, IngressPort,
     IngressSource, Method, Namespace, PathRegex, RouteRule, Subject, TrafficTarget,
 };
-use ironmesh_catalog::service::{
-    EndpointSource, EscapedSlashes, Mode, Port, Protocol, Service, Visibility,
-};
+use ironmesh_catalog::service::{EscapedSlashes, Mode, Port, Protocol, Service, Visibility};
 use ironmesh_catalog::snapshot::{Inputs, Mesh, Records};
 use ironmesh_catalog::specification::MeshSpecification;
 

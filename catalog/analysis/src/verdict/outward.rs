@@ -10,6 +10,7 @@ use ironmesh_catalog::ip_range::IpRange;
 use ironmesh_catalog::name::ServiceAccount;
 use ironmesh_catalog::policy::{Egress, EgressProtocol};
 use ironmesh_catalog::proxy::{OutsideAuthority, OutsideHost};
+use ironmesh_catalog::reserved_ports;
 use ironmesh_catalog::service::EscapedSlashes;
 use ironmesh_catalog::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
@@ -170,7 +171,7 @@ fn inside(
 
 /// Why nobody is let to call it, by its address or its port.
 fn never(to: &OutsideAuthority) -> Option<String> {
-    if exits::mesh_ports().any(|port| port == to.port) {
+    if reserved_ports::all().any(|port| port == to.port) {
         return Some(format!("the port {} is the mesh's own", to.port));
     }
     let OutsideHost::Address(address) = to.host else { return None };
