@@ -21,10 +21,10 @@ use ironmesh_xds_wire::pb::envoy::config::listener::v3::{
 use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 
 use crate::http::{Side, connection_manager};
-use crate::inbound::{self, HANDSHAKE_TIMEOUT};
+use crate::inbound::HANDSHAKE_TIMEOUT;
 use crate::shape::{cidr, listener, number};
 use crate::telemetry::Telling;
-use crate::{held_open, tls};
+use crate::{held_open, names, tls};
 
 /// What the ways in to one proxy have taken of it.
 #[derive(Debug)]
@@ -233,7 +233,7 @@ fn manager(
         side,
         service.escaped_slashes,
         format!("ingress_{}_{}_{number}", called.namespace, called.name),
-        inbound::route_name(port),
+        names::inbound_route(port),
         filters,
         telling,
     )

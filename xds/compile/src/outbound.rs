@@ -30,7 +30,7 @@ use crate::limits::Limits;
 use crate::mirrors::Mirrors;
 use crate::shape::{ads, health_status, lb_endpoint, listener, number};
 use crate::telemetry::Telling;
-use crate::{egress, external, inbound, keepalive, plaintext, tls};
+use crate::{egress, external, keepalive, names, plaintext, tls};
 
 /// The name of the listener that routes by `Host`, and of its routes.
 const BY_HOST: &str = "outbound-http";
@@ -55,7 +55,7 @@ pub(crate) fn cluster(
     let protocol = if may_be_plaintext { port.protocol } else { between_proxies };
     let protocol_has_pings = !may_be_plaintext && protocol.is_http();
     let served_port = ServicePort::new(service.served_as().clone(), port.number);
-    let server_name = inbound::server_name(&served_port, &snapshot.mesh.domain);
+    let server_name = names::server_name(&served_port, &snapshot.mesh.domain);
     Cluster {
         name: service_port.to_string(),
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
