@@ -1,6 +1,7 @@
 //! What a plan looks like on the wire: what would change if other documents were the policy.
 
-use ironmesh_catalog::{Difference, ProxyId, Removals, ServiceName};
+use ironmesh_analysis::Difference;
+use ironmesh_catalog::{ProxyId, Removals, ServiceName};
 use serde::{Deserialize, Serialize};
 
 use crate::api::FindingView;

@@ -16,8 +16,9 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
-use ironmesh_catalog::verdict::{InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict};
-use ironmesh_catalog::{InvalidName, Question, ServiceName, Verdict};
+use ironmesh_analysis::verdict::{InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict};
+use ironmesh_analysis::{Question, Verdict};
+use ironmesh_catalog::{InvalidName, ServiceName};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
@@ -130,7 +131,7 @@ impl IntoResponse for Refusal {
 
 type Shared = Arc<dyn ControlPlane>;
 
-/// The most bytes that a [`Question`] may have, as JSON: what [`ironmesh_catalog::Request::MOST_BYTES`] come to where all of
+/// The most bytes that a [`Question`] may have, as JSON: what [`ironmesh_analysis::Request::MOST_BYTES`] come to where all of
 /// them are escaped.
 const MAX_QUESTION: usize = 512 << 10;
 

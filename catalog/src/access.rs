@@ -13,8 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::grants::{Grant, Grants};
 use crate::name::{Name, ServiceAccount, ServicePort};
-use crate::policy::{RouteRule, TrafficTarget};
-use crate::service::{Mode, Service, Visibility};
+use crate::service::{Mode, Port, Service, Visibility};
 use crate::specification::MeshSpecification;
 
 /// Who may connect to each TCP service port, and how often somebody was withdrawn from any.
@@ -96,7 +95,7 @@ pub(crate) fn tcp_accesses(
                     Visibility::Public => Callers::Anyone,
                     Visibility::Private => Callers::AnyoneIn(service.name.namespace.clone()),
                 },
-                Mode::Strict => strict_callers(specification, grants, service, port.number),
+                Mode::Strict => strict_callers(specification, grants, service, port),
             };
             // A port that comes gets its number below, when all withdrawals are counted.
             let mut withdrawals = u64::MAX;
@@ -125,28 +124,17 @@ pub(crate) fn tcp_accesses(
     accesses
 }
 
-/// Whom `grants`, which are those on the account of `service`, let connect to its TCP port `number`.
+/// Whom `grants`, which are those on the account of `service`, let connect to its TCP port.
 fn strict_callers(
     specification: &MeshSpecification,
     grants: &[Arc<Grant>],
     service: &Service,
-    number: u16,
+    port: &Port,
 ) -> Callers {
-    let grants = grants.iter().filter(|grant| allows_tcp(specification, &grant.target, number));
+    let grants = grants.iter().filter(|grant| specification.has_rule_about(&grant.target, port));
     let sources = grants.flat_map(|grant| &grant.sources);
     let sources = sources.filter(|one| service.is_visible_in(&one.namespace));
     Callers::These(sources.cloned().collect())
-}
-
-/// Whether one of the target's TCP routes is about the service port `number`.
-fn allows_tcp(specification: &MeshSpecification, target: &TrafficTarget, number: u16) -> bool {
-    target.rules.iter().any(|rule| match rule {
-        RouteRule::Http { .. } => false,
-        RouteRule::Tcp { route, .. } => specification
-            .tcp_routes
-            .get(&(target.namespace.clone(), route.clone()))
-            .is_some_and(|route| route.covers(number)),
-    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Endpoints: where the processes of a service are, and through which proxy they are reached.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::exclusion::Exclusion;
+use crate::labels::Labels;
 use crate::locality::Locality;
 use crate::name::ServiceName;
 use crate::proxy::ProxyId;
@@ -91,6 +90,28 @@ impl Endpoint {
     }
 }
 
+/// Why an endpoint that a provider reports is excluded from its service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exclusion {
+    /// Its address is loopback or link-local: every machine has it.
+    LocalAddress,
+    /// Its port is one of the proxy's or of the control plane's.
+    MeshPort,
+    /// Policy does not allow its port.
+    Port,
+}
+
+impl fmt::Display for Exclusion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LocalAddress => "its address is loopback or link-local",
+            Self::MeshPort => "its port belongs to Ironmesh on every machine",
+            Self::Port => "policy does not allow its port",
+        })
+    }
+}
+
 /// What an endpoints provider says of the health of an endpoint. Sorted: the first is the best.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -129,6 +150,23 @@ pub enum Provider {
     Registered,
 }
 
+impl Provider {
+    /// Those that are systems of others, with the words that policy uses: whoever may register there chooses
+    /// addresses, ports and labels (docs/decisions/0051). The others say what policy or join records state.
+    pub const EXTERNAL: [(&'static str, Self); 2] =
+        [("consul", Self::Consul), ("azure", Self::Azure)];
+
+    /// The external ones, in their order.
+    pub fn external() -> impl Iterator<Item = Self> {
+        Self::EXTERNAL.into_iter().map(|(_, provider)| provider)
+    }
+
+    /// Whether it is an external one.
+    pub fn is_external(self) -> bool {
+        Self::external().any(|external| external == self)
+    }
+}
+
 impl fmt::Display for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -137,45 +175,6 @@ impl fmt::Display for Provider {
             Self::Azure => "azure",
             Self::Registered => "registered",
         })
-    }
-}
-
-/// Labels of an endpoint: any words, by any names. A copy costs nothing.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Labels(Arc<BTreeMap<Arc<str>, Arc<str>>>);
-
-impl Labels {
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Each name with its word, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, word)| (&**name, &**word))
-    }
-
-    /// Whether all of `selector` are among them.
-    pub fn include(&self, selector: &Self) -> bool {
-        selector.0.iter().all(|(name, word)| self.0.get(name) == Some(word))
-    }
-}
-
-impl<N: Into<Arc<str>>, W: Into<Arc<str>>> FromIterator<(N, W)> for Labels {
-    fn from_iter<I: IntoIterator<Item = (N, W)>>(labels: I) -> Self {
-        Self(Arc::new(labels.into_iter().map(|(name, word)| (name.into(), word.into())).collect()))
-    }
-}
-
-impl fmt::Display for Labels {
-    /// Writes `name=word,name=word`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, (name, word)) in self.0.iter().enumerate() {
-            let comma = if n == 0 { "" } else { "," };
-            write!(f, "{comma}{name}={word}")?;
-        }
-        Ok(())
     }
 }
 

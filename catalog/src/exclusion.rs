@@ -4,36 +4,11 @@
 //! the machine's loopback, so without this rule a registrant could reach what listens there for the machine
 //! alone (docs/decisions/0051). This module decides about one endpoint; it never looks at proxies or health.
 
-use std::fmt;
 use std::net::IpAddr;
 
-use serde::{Deserialize, Serialize};
-
-use crate::endpoint::{Endpoint, Provider};
-use crate::exits::mesh_ports;
+use crate::endpoint::{Endpoint, Exclusion, Provider};
+use crate::reserved_ports;
 use crate::service::Service;
-
-/// Why an endpoint that a provider reports is excluded from its service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Exclusion {
-    /// Its address is loopback or link-local: every machine has it.
-    LocalAddress,
-    /// Its port is one of the proxy's or of the control plane's.
-    MeshPort,
-    /// Policy does not allow its port.
-    Port,
-}
-
-impl fmt::Display for Exclusion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::LocalAddress => "its address is loopback or link-local",
-            Self::MeshPort => "its port belongs to Ironmesh on every machine",
-            Self::Port => "policy does not allow its port",
-        })
-    }
-}
 
 impl Service {
     /// Why `endpoint` is excluded from this service; `None` where it is not. Loopback and link-local
@@ -47,9 +22,8 @@ impl Service {
         endpoint: &Endpoint,
         allows_local_addresses: bool,
     ) -> Option<Exclusion> {
-        match endpoint.provider {
-            Provider::Static | Provider::Registered => return None,
-            Provider::Consul | Provider::Azure => {}
+        if !endpoint.provider.is_external() {
+            return None;
         }
         if !allows_local_addresses && is_local(endpoint.address) {
             return Some(Exclusion::LocalAddress);
@@ -59,7 +33,7 @@ impl Service {
         else {
             return None;
         };
-        if mesh_ports().any(|own| own == reported) {
+        if reserved_ports::all().any(|own| own == reported) {
             return Some(Exclusion::MeshPort);
         }
         let is_allowed = reported == port.target
@@ -79,10 +53,11 @@ fn is_local(address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint_source::EndpointSource;
     use crate::finding::Spot;
     use crate::name::Name;
     use crate::port_range::PortRange;
-    use crate::service::{EndpointSource, EscapedSlashes, Port, Protocol, Visibility};
+    use crate::service::{EscapedSlashes, Port, Protocol, Visibility};
 
     fn service(allowed: &[&str]) -> Service {
         let port = Port {
@@ -127,7 +102,7 @@ mod tests {
         }
         assert_eq!(excluded(&allowed, 32_001), Some(Exclusion::Port));
         // Policy cannot allow these either.
-        for port in mesh_ports() {
+        for port in reserved_ports::all() {
             assert_eq!(excluded(&["1-65535"], port), Some(Exclusion::MeshPort), "{port}");
         }
         // Policy states the port of the others.

@@ -10,7 +10,7 @@ use crate::ip_range::IpRange;
 use crate::name::Hostname;
 use crate::policy::{Egress, EgressPort, EgressProtocol};
 
-pub use never::{loopback, mesh_ports, never_called};
+pub use never::{loopback, never_called};
 
 /// What an account may call outside of the mesh.
 #[derive(Debug, Clone, Default)]

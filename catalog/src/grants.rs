@@ -11,13 +11,14 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
+use crate::allowed_traffic::{AllowedTraffic, AllowingRule};
 use crate::finding::Finding;
+use crate::identity::TrustDomain;
 use crate::name::{Name, ServiceAccount, ServiceName};
 use crate::policy::{Subject, TrafficTarget};
 use crate::service::{Port, Service};
-use crate::snapshot::{ServiceLabels, Snapshot};
+use crate::service_labels::ServiceLabels;
 use crate::specification::MeshSpecification;
-use crate::way::{Allowance, Way, allowances};
 
 /// Namespace and name of an object of policy.
 type Key = (Name, Name);
@@ -39,6 +40,16 @@ pub struct Grant {
     pub destinations: BTreeSet<ServiceAccount>,
     /// The accounts that may call them.
     pub sources: BTreeSet<ServiceAccount>,
+}
+
+/// What grants follow from.
+pub(crate) struct GrantInputs<'a> {
+    /// What the operators say.
+    pub(crate) specification: &'a MeshSpecification,
+    /// The root of the mesh's identities.
+    pub(crate) trust_domain: &'a TrustDomain,
+    /// The labels of the endpoints and proxies of a service.
+    pub(crate) labels_of: &'a dyn Fn(&ServiceName) -> ServiceLabels,
 }
 
 /// What all traffic targets of a mesh come to.
@@ -106,18 +117,18 @@ impl Grants {
         })
     }
 
-    /// The ways by which traffic targets let `caller` call `port` of `service`, whatever its mode and
-    /// its visibility are.
-    pub fn ways(
+    /// The traffic that targets allow from `caller` to `port` of `service`, whatever its mode and its visibility
+    /// are.
+    pub fn allowed_traffic(
         &self,
         specification: &MeshSpecification,
         caller: &ServiceAccount,
         service: &Service,
         port: &Port,
-    ) -> BTreeSet<Way> {
+    ) -> BTreeSet<AllowedTraffic> {
         let grants = self.between(caller, &service.account);
-        let allowances = grants.flat_map(|grant| allowances(specification, &grant.target, port));
-        allowances.map(Allowance::way).collect()
+        let rules = grants.flat_map(|grant| specification.allowing_rules(&grant.target, port));
+        rules.map(AllowingRule::traffic).collect()
     }
 
     /// Whether both grant the same. It costs nothing where one was made out of the other and nothing
@@ -131,30 +142,34 @@ impl Grants {
         self.findings.iter()
     }
 
-    /// What the policy of `snapshot` grants in its mesh, of which these services are others, or have other
+    /// What policy grants in a mesh of which these services are others, or have other
     /// endpoints or proxies. What came to the same before stays the same value.
     #[must_use]
-    pub(crate) fn resolve(&self, snapshot: &Snapshot, changed: &BTreeSet<ServiceName>) -> Self {
-        self.bind(snapshot, changed).grant(snapshot)
+    pub(crate) fn resolve(
+        &self,
+        inputs: &GrantInputs<'_>,
+        changed: &BTreeSet<ServiceName>,
+    ) -> Self {
+        self.bind(inputs, changed).grant(inputs.specification)
     }
 
     /// The same, where policy is as it was.
     #[must_use]
-    pub(crate) fn follow(&self, snapshot: &Snapshot, changed: &BTreeSet<ServiceName>) -> Self {
+    pub(crate) fn follow(&self, inputs: &GrantInputs<'_>, changed: &BTreeSet<ServiceName>) -> Self {
         let is_about = |namespace: &Name| changed.iter().any(|one| one.namespace == *namespace);
-        if !by_labels(snapshot).any(is_about) {
+        if !by_labels(inputs.specification).any(is_about) {
             return self.clone();
         }
-        let bound = self.bind(snapshot, changed);
-        if bound.bindings == self.bindings { bound } else { bound.grant(snapshot) }
+        let bound = self.bind(inputs, changed);
+        if bound.bindings == self.bindings { bound } else { bound.grant(inputs.specification) }
     }
 
     /// The same grants, with what bindings come to now.
-    fn bind(&self, snapshot: &Snapshot, changed: &BTreeSet<ServiceName>) -> Self {
-        let places = self.places(snapshot, changed);
+    fn bind(&self, inputs: &GrantInputs<'_>, changed: &BTreeSet<ServiceName>) -> Self {
+        let places = self.places(inputs, changed);
         let mut findings = Vec::new();
-        let bindings = snapshot.specification.identity_bindings.iter().map(|(key, binding)| {
-            (key.clone(), binding::accounts(snapshot, binding, &places, &mut findings))
+        let bindings = inputs.specification.identity_bindings.iter().map(|(key, binding)| {
+            (key.clone(), binding::accounts(inputs, binding, &places, &mut findings))
         });
         Self {
             by_target: self.by_target.clone(),
@@ -165,24 +180,23 @@ impl Grants {
         }
     }
 
-    fn places(&self, snapshot: &Snapshot, changed: &BTreeSet<ServiceName>) -> Places {
-        let namespaces: BTreeSet<_> = by_labels(snapshot).collect();
-        let services = snapshot.specification.services.values();
+    fn places(&self, inputs: &GrantInputs<'_>, changed: &BTreeSet<ServiceName>) -> Places {
+        let namespaces: BTreeSet<_> = by_labels(inputs.specification).collect();
+        let services = inputs.specification.services.values();
         // The endpoints of a part are those of the whole.
         let services = services
             .filter(|service| namespaces.contains(&service.name.namespace) && !service.is_subset());
         let places = services.map(|service| {
             let name = &service.name;
             let known = self.places.get(name).filter(|_| !changed.contains(name));
-            let labels = || Arc::new(snapshot.labels_of(name));
+            let labels = || Arc::new((inputs.labels_of)(name));
             (name.clone(), known.cloned().unwrap_or_else(labels))
         });
         places.collect()
     }
 
     /// What targets come to with these bindings.
-    fn grant(self, snapshot: &Snapshot) -> Self {
-        let specification = &snapshot.specification;
+    fn grant(self, specification: &MeshSpecification) -> Self {
         let accounts = |subject: &Subject| match subject {
             Subject::Account(account) => BTreeSet::from([account.clone()]),
             Subject::Binding(namespace, name) => {
@@ -220,8 +234,8 @@ impl Grants {
 }
 
 /// The namespaces in which bindings select by the labels of endpoints.
-fn by_labels(snapshot: &Snapshot) -> impl Iterator<Item = &Name> {
-    let bindings = snapshot.specification.identity_bindings.values();
+fn by_labels(specification: &MeshSpecification) -> impl Iterator<Item = &Name> {
+    let bindings = specification.identity_bindings.values();
     let by_labels = bindings.filter(|binding| binding.endpoint_labels.is_some());
     by_labels.map(|binding| &binding.namespace)
 }

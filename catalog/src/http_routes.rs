@@ -13,6 +13,7 @@ use std::time::Duration;
 
 pub use crossing::{Crossing, cross};
 
+use crate::cited::Cited;
 use crate::name::{Name, ServiceAccount, ServiceName};
 use crate::policy::{
     CallSettings, Fault, HeaderChanges, HttpMatch, HttpRoute, HttpRouteGroup, Level, Mirror, Reach,
@@ -20,7 +21,6 @@ use crate::policy::{
 };
 use crate::specification::MeshSpecification;
 use crate::upstream_settings::Said;
-use crate::way::Cited;
 
 /// All HTTP routes and retries of a mesh, by what they are about.
 ///

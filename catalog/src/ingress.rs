@@ -4,6 +4,7 @@
 //! once for each moment of the mesh, and all who ask who may call from outside look at this.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use imbl::OrdMap;
@@ -11,7 +12,6 @@ use imbl::OrdMap;
 use crate::ip_range::IpRange;
 use crate::name::{ServiceName, ServicePort};
 use crate::policy::{IngressBackend, IngressEntry, IngressSource};
-use crate::snapshot::Snapshot;
 use crate::specification::MeshSpecification;
 
 /// A way in from outside of the mesh to one service port.
@@ -44,12 +44,16 @@ impl IngressRule {
 /// The ways in to each service port that has any, in the order of their policies.
 pub type IngressRules = OrdMap<ServicePort, Arc<Vec<IngressRule>>>;
 
-/// The ways in at the moment `snapshot`. What came to the same in `before` stays the same value.
-pub(crate) fn ways_in(snapshot: &Snapshot, before: &IngressRules) -> IngressRules {
-    let specification = &snapshot.specification;
+/// The ways in that policy allows, where services may call from these addresses. What came to the same in
+/// `before` stays the same value.
+pub(crate) fn ways_in(
+    specification: &MeshSpecification,
+    addresses_of: impl Fn(&ServiceName) -> BTreeSet<IpAddr>,
+    before: &IngressRules,
+) -> IngressRules {
     let mut by_port: BTreeMap<&ServicePort, Vec<IngressRule>> = BTreeMap::new();
     for policy in specification.ingress_backends.values() {
-        let ranges = ranges(snapshot, policy);
+        let ranges = ranges(policy, &addresses_of);
         for backend in &policy.backends {
             by_port.entry(&backend.port).or_default().push(IngressRule {
                 policy: Arc::clone(policy),
@@ -77,7 +81,10 @@ pub(crate) fn are_about(
     })
 }
 
-fn ranges(snapshot: &Snapshot, policy: &IngressBackend) -> Option<BTreeSet<IpRange>> {
+fn ranges(
+    policy: &IngressBackend,
+    addresses_of: impl Fn(&ServiceName) -> BTreeSet<IpAddr>,
+) -> Option<BTreeSet<IpRange>> {
     let mut ranges = None;
     for source in &policy.sources {
         match source {
@@ -86,7 +93,7 @@ fn ranges(snapshot: &Snapshot, policy: &IngressBackend) -> Option<BTreeSet<IpRan
                 ranges.get_or_insert_with(BTreeSet::new).insert(*range);
             }
             IngressSource::Service(service) => {
-                let addresses = snapshot.addresses_of(service).into_iter().map(IpRange::of);
+                let addresses = addresses_of(service).into_iter().map(IpRange::of);
                 ranges.get_or_insert_with(BTreeSet::new).extend(addresses);
             }
         }

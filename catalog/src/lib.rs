@@ -1,18 +1,21 @@
 //! The domain of the mesh: names, services, policy, proxies, certificates as values, and the
 //! [`Snapshot`] that everything is compiled from.
 //!
-//! This crate owns the vocabulary that every other room speaks, and the traits that sources and
-//! stores fulfil. It never does IO, never reads a clock, never sees a protobuf, and imports none
-//! of our other crates.
+//! This crate owns the vocabulary that every other crate uses, the traits that sources and stores fulfil,
+//! and what policy means: who may call whom, where calls go and how they are treated. What answers
+//! questions about a snapshot is `ironmesh-analysis`, beside it. This crate never does IO, never reads a
+//! clock, never sees a protobuf, and imports none of our other crates.
 //!
 //! Start reading at [`Snapshot`]: it is what one moment of the mesh looks like.
 
 pub mod access;
+pub mod allowed_traffic;
 pub mod certificate;
+pub mod cited;
 pub mod codes;
-pub mod difference;
 pub mod endpoint;
-pub mod exclusion;
+pub mod endpoint_source;
+mod exclusion;
 pub mod exits;
 pub mod finding;
 pub mod grants;
@@ -21,6 +24,7 @@ pub mod http_routes;
 pub mod identity;
 pub mod ingress;
 pub mod ip_range;
+pub mod labels;
 mod listeners;
 pub mod locality;
 pub mod name;
@@ -28,32 +32,38 @@ pub mod policy;
 pub mod policy_record;
 pub mod port_range;
 pub mod proxy;
+mod proxy_index;
 pub mod removals;
-pub mod routing;
+pub mod reserved_headers;
+pub mod reserved_ports;
 pub mod service;
+mod service_labels;
 pub mod snapshot;
 pub mod specification;
 pub mod splits;
 pub mod telemetries;
 pub mod text;
 pub mod upstream_settings;
-pub mod verdict;
-pub mod way;
 
 pub use access::{Callers, TcpAccess, TcpAccesses};
+pub use allowed_traffic::{AllowedTraffic, AllowingRule};
 pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
-pub use difference::Difference;
+pub use cited::Cited;
 pub use endpoint::{
-    Application, Discovered, Endpoint, EndpointPlace, Health, KeptEndpoints, Labels, MeshEndpoint,
-    Provider, Transport,
+    Application, Discovered, Endpoint, EndpointPlace, Exclusion, Health, KeptEndpoints,
+    MeshEndpoint, Provider, Transport,
 };
-pub use exclusion::Exclusion;
+pub use endpoint_source::{
+    AddressFamily, AzureMachines, AzureQuery, ConsulQuery, EndpointSource, Providers,
+    StaticEndpoint,
+};
 pub use exits::{EgressRuleByAddress, EgressRules, Exit};
 pub use finding::{Code, Finding, Severity, Spot};
 pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
 pub use ingress::{IngressRule, IngressRules};
 pub use ip_range::IpRange;
+pub use labels::Labels;
 pub use locality::Locality;
 pub use name::{Domain, Hostname, InvalidName, Name, ServiceAccount, ServiceName, ServicePort};
 pub use policy::telemetry::{
@@ -78,13 +88,10 @@ pub use proxy::{
 };
 pub use removals::{PolicyObject, Removals};
 pub use service::{
-    AddressFamily, AzureMachines, AzureQuery, ConsulQuery, EndpointSource, EscapedSlashes,
-    External, Mode, Port, Protocol, Providers, Resolution, Service, StaticEndpoint, Visibility,
+    EscapedSlashes, External, Mode, Port, Protocol, Resolution, Service, Visibility,
 };
 pub use snapshot::{
     EndpointStatus, ExclusionReason, Inputs, Mesh, Records, Snapshot, State, have_same_members,
 };
 pub use specification::{MeshSpecification, PolicyRevision};
 pub use upstream_settings::{Said, UpstreamSettings};
-pub use verdict::{Question, Request, Verdict};
-pub use way::{Cited, Way};

@@ -154,7 +154,7 @@ qualified_name! {
 
 /// One port of one service, by the number that callers use.
 ///
-/// Written `namespace/service|port`: the name of its cluster on the wire (docs/reference/names.md).
+/// Written `namespace/service|port`, in tables, JSON and names of resources (docs/reference/names.md).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ServicePort {
     /// The service.
@@ -167,11 +167,6 @@ impl ServicePort {
     /// Port `port` of `service`.
     pub fn new(service: ServiceName, port: u16) -> Self {
         Self { service, port }
-    }
-
-    /// The SNI by which a caller asks a proxy for this port: `<port>.<service>.<ns>.<domain>`.
-    pub fn server_name(&self, domain: &Domain) -> String {
-        format!("{}.{}", self.port, domain.hostname(&self.service))
     }
 }
 
@@ -384,6 +379,5 @@ mod tests {
     fn service_port_has_documented_cluster_and_server_names() {
         let port = ServicePort::new("shop/bookstore".parse().unwrap(), 14001);
         assert_eq!(port.to_string(), "shop/bookstore|14001");
-        assert_eq!(port.server_name(&Domain::default()), "14001.bookstore.shop.mesh.internal");
     }
 }

@@ -17,9 +17,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::endpoint::{Labels, Provider};
+use crate::endpoint::Provider;
 use crate::finding::Spot;
 use crate::identity::SpiffeId;
+use crate::labels::Labels;
 use crate::name::{Name, ServiceAccount, ServiceName};
 use crate::service::Mode;
 pub use fault::{Abort, AbortWith, Delay, Fault, Percent};

@@ -12,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::endpoint::Labels;
+use crate::labels::Labels;
 use crate::locality::Locality;
 use crate::name::ServiceName;
 
@@ -183,29 +183,6 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// The port of Envoy's own admin interface, like the others fixed (docs/reference/names.md).
-    pub const ADMIN_PORT: u16 = 15000;
-    /// The local port that tells only its statistics and whether it is ready.
-    pub const METRICS_PORT: u16 = 15010;
-    /// The port on which the mesh reaches it.
-    pub const MESH_PORT: u16 = 15003;
-    /// The port of the local HTTP listener that routes by `Host`.
-    pub const OUTBOUND_HTTP_PORT: u16 = 15080;
-    /// All ports that are the proxy's own on its machine, with what is still to come: nobody's application
-    /// listens there, and what is sent to the first of them changes the proxy itself.
-    pub const OWN_PORTS: [u16; 8] = [
-        Self::ADMIN_PORT,
-        15001,
-        Self::MESH_PORT,
-        15006,
-        Self::METRICS_PORT,
-        15021,
-        15053,
-        Self::OUTBOUND_HTTP_PORT,
-    ];
-    /// What the cluster of the control plane is called in its bootstrap. What it is told refers to it.
-    pub const CONTROL_PLANE_CLUSTER: &'static str = "ironmesh-control-plane";
-
     /// The address on which it listens for the mesh.
     pub fn bind(&self) -> IpAddr {
         self.statement.bind.unwrap_or_else(|| self.record.mesh_address.ip())

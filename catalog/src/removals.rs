@@ -1,7 +1,7 @@
 //! Objects of policy that one specification has and the next one lacks: what a plan states as deletions, and
 //! what decides whether a removal from the policy folder is held back.
 //!
-//! It compares names only. What an object says is the business of [`crate::difference`].
+//! It compares names only. What an object says is compared by `ironmesh-analysis`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -5,11 +5,9 @@ mod classifier;
 mod endpoint_status;
 mod excluded;
 mod hosts;
-mod labels;
 mod localities;
 mod misplaced;
 mod outages;
-mod proxy_index;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -22,20 +20,20 @@ use crate::access::{TcpAccesses, tcp_accesses};
 use crate::certificate::{ServiceCertificate, TrustBundle};
 use crate::endpoint::{Application, Discovered, Endpoint, MeshEndpoint, Provider};
 use crate::finding::Finding;
-use crate::grants::Grants;
+use crate::grants::{GrantInputs, Grants};
 use crate::identity::TrustDomain;
 use crate::ingress::{self, IngressRules};
 use crate::name::{Domain, Name, ServiceAccount, ServiceName, ServicePort};
 use crate::policy::{EgressMode, Level, UpstreamTrafficSetting};
 use crate::proxy::{JoinRecord, ProxyId};
+use crate::proxy_index::ProxyIndex;
 use crate::service::{Mode, Port, Service};
+use crate::service_labels::ServiceLabels;
 use crate::specification::MeshSpecification;
 use classifier::EndpointClassifier;
 use hosts::{Distinct, Hosts};
-use proxy_index::ProxyIndex;
 
 pub use endpoint_status::{EndpointStatus, ExclusionReason, State};
-pub(crate) use labels::{ReportedLabels, ServiceLabels};
 
 /// What a mesh is called. Fixed at its first start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -225,13 +223,22 @@ impl Snapshot {
             self.displace(name, &mut snapshot);
             snapshot.place(name);
         }
-        snapshot.grants = if same_policy {
-            self.grants.follow(&snapshot, &changed)
-        } else {
-            self.grants.resolve(&snapshot, &changed)
+        snapshot.grants = {
+            let inputs = GrantInputs {
+                specification: &snapshot.specification,
+                trust_domain: &snapshot.mesh.trust_domain,
+                labels_of: &|service| snapshot.labels_of(service),
+            };
+            if same_policy {
+                self.grants.follow(&inputs, &changed)
+            } else {
+                self.grants.resolve(&inputs, &changed)
+            }
         };
         if !same_policy || ingress::are_about(&snapshot.specification, &changed) {
-            snapshot.ways_in = ingress::ways_in(&snapshot, &self.ways_in);
+            let addresses_of = |service: &ServiceName| snapshot.addresses_of(service);
+            snapshot.ways_in =
+                ingress::ways_in(&snapshot.specification, addresses_of, &self.ways_in);
         }
         let same_grants = same_policy && snapshot.grants.are_same_as(&self.grants);
         if !same_grants || snapshot.mode != self.mode {
@@ -269,7 +276,7 @@ impl Snapshot {
     }
 
     /// The labels of the endpoints and proxies of a service, with who set each.
-    pub(crate) fn labels_of(&self, service: &ServiceName) -> ServiceLabels {
+    fn labels_of(&self, service: &ServiceName) -> ServiceLabels {
         let endpoints = self.discovered.0.get(service).map_or(&[][..], |known| known.as_slice());
         ServiceLabels::new(endpoints, &ProxyIndex::of(self.joined_as(service).cloned()))
     }
@@ -277,7 +284,7 @@ impl Snapshot {
     /// The addresses that a service may call an ingress from: those of endpoints that policy lists, and those
     /// of proxies that joined as it and have claimed their certificates. What Consul or Azure finds is left
     /// out, because anyone who may register there would choose who is let in.
-    pub(crate) fn addresses_of(&self, name: &ServiceName) -> BTreeSet<IpAddr> {
+    fn addresses_of(&self, name: &ServiceName) -> BTreeSet<IpAddr> {
         let Some(service) = self.service(name) else { return BTreeSet::new() };
         let judge = self.judge(service);
         let known = self.discovered.0.get(service.served_as());
@@ -360,7 +367,7 @@ impl Snapshot {
         EndpointClassifier {
             service,
             is_drained: service.drained || whole.is_some_and(|whole| whole.drained),
-            asked: [Provider::Consul, Provider::Azure].into_iter().filter(asks).collect(),
+            asked: Provider::external().filter(asks).collect(),
             takes_plaintext: is_external || self.has_plaintext(service),
             in_front,
             revoked,

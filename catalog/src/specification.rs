@@ -108,6 +108,26 @@ impl MeshSpecification {
     }
 }
 
+impl Egress {
+    /// The matches that it names, each with its group. It is about all requests where it names none.
+    pub fn requests<'a>(
+        &'a self,
+        specification: &'a MeshSpecification,
+    ) -> impl Iterator<Item = (&'a HttpRouteGroup, &'a HttpMatch)> {
+        specification.matched(&self.namespace, &self.matches)
+    }
+}
+
+impl IngressBackend {
+    /// The matches that it names, each with its group. It is about all requests where it names none.
+    pub fn requests<'a>(
+        &'a self,
+        specification: &'a MeshSpecification,
+    ) -> impl Iterator<Item = (&'a HttpRouteGroup, &'a HttpMatch)> {
+        specification.matched(&self.namespace, &self.matches)
+    }
+}
+
 /// Names one state of the documents: a short hash of their content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]

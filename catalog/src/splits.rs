@@ -19,7 +19,7 @@ use crate::name::{Name, ServiceName, ServicePort};
 use crate::policy::{HttpMatch, HttpRouteGroup, SplitBackend, TrafficSplit};
 use crate::service::{Port, Service};
 use crate::specification::MeshSpecification;
-use product::Ways;
+use product::SplitPaths;
 pub(crate) use product::{both, is_taken};
 
 /// All splits of a mesh, with the services and matches that they name.
@@ -35,20 +35,20 @@ pub struct Splits<'a> {
     circles: Vec<Circle<'a>>,
 }
 
-/// One way for the calls of a service port.
+/// One path for the calls of a service port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Way<'a> {
-    /// A request goes this way if all of these match it, and if it goes no way before this one. The
-    /// last way of a service port has none: it is for the rest.
+pub struct SplitPath<'a> {
+    /// A request takes this path if all of these match it, and if it takes none before this one. The
+    /// last path of a service port has none: it is for the rest.
     pub conditions: Vec<&'a HttpMatch>,
     /// Who answers, by name, each once and with a weight of at least 1; the weights sum to at most
     /// `u32::MAX`. Nobody where none of them is there.
     pub backends: Vec<(&'a ServiceName, u32)>,
 }
 
-/// The splits of a service are more ways than [`MOST_WAYS`].
+/// The splits of a service are more paths than [`MOST_PATHS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TooManyWays {
+pub struct TooManyPaths {
     /// Whether that is so already of a service behind it.
     pub is_told_behind: bool,
 }
@@ -62,8 +62,8 @@ pub struct Circle<'a> {
     pub back: &'a SplitBackend,
 }
 
-/// How many ways the calls of one service port may go. Envoy looks at one after the other.
-pub const MOST_WAYS: usize = 256;
+/// How many paths the calls of one service port may go. Envoy looks at one after the other.
+pub const MOST_PATHS: usize = 256;
 
 impl<'a> Splits<'a> {
     /// Those of a specification.
@@ -120,76 +120,79 @@ impl<'a> Splits<'a> {
         &self.circles
     }
 
-    /// The ways of each port of each service that has splits.
-    pub fn ways(&self) -> BTreeMap<ServicePort, Result<Vec<Way<'a>>, TooManyWays>> {
-        self.ways_of_these(self.order.iter().copied())
+    /// The paths of each port of each service that has splits.
+    pub fn paths(&self) -> BTreeMap<ServicePort, Result<Vec<SplitPath<'a>>, TooManyPaths>> {
+        self.paths_of_these(self.order.iter().copied())
     }
 
     /// The same of one service, and of those that its calls are led to in turn.
-    pub fn ways_from(
+    pub fn paths_from(
         &self,
         service: &ServiceName,
-    ) -> BTreeMap<ServicePort, Result<Vec<Way<'a>>, TooManyWays>> {
+    ) -> BTreeMap<ServicePort, Result<Vec<SplitPath<'a>>, TooManyPaths>> {
         let mut reached = BTreeSet::from([service]);
         let mut next = vec![service];
         while let Some(service) = next.pop() {
             let backends = self.of(service).iter().flat_map(|split| &split.backends);
             next.extend(backends.map(|one| &one.service).filter(|one| reached.insert(*one)));
         }
-        self.ways_of_these(self.order.iter().copied().filter(|one| reached.contains(*one)))
+        self.paths_of_these(self.order.iter().copied().filter(|one| reached.contains(*one)))
     }
 
     /// The same of these, each behind those that it leads to.
-    fn ways_of_these(
+    fn paths_of_these(
         &self,
         services: impl Iterator<Item = &'a ServiceName>,
-    ) -> BTreeMap<ServicePort, Result<Vec<Way<'a>>, TooManyWays>> {
+    ) -> BTreeMap<ServicePort, Result<Vec<SplitPath<'a>>, TooManyPaths>> {
         let mut known = Known::new();
         for service in services {
             for (service_port, port) in
                 self.service(service).into_iter().flat_map(Service::service_ports)
             {
-                let ways = self.ways_of(&service_port, port, &known);
-                known.insert(service_port, ways);
+                let paths = self.paths_of(&service_port, port, &known);
+                known.insert(service_port, paths);
             }
         }
-        known.into_iter().map(|(port, ways)| (port, ways.map(|Ways(ways)| ways))).collect()
+        known
+            .into_iter()
+            .map(|(port, paths)| (port, paths.map(|SplitPaths(paths)| paths)))
+            .collect()
     }
 
-    /// The ways of one service port. Those of what it leads to are known, but for what leads round in a
+    /// The paths of one service port. Those of what it leads to are known, but for what leads round in a
     /// circle, which gets no traffic.
-    fn ways_of(
+    fn paths_of(
         &self,
         asked: &ServicePort,
         port: &Port,
         known: &Known<'a>,
-    ) -> Result<Ways<'a>, TooManyWays> {
-        let mut ways = Ways::default();
+    ) -> Result<SplitPaths<'a>, TooManyPaths> {
+        let mut paths = SplitPaths::default();
         for split in self.of(&asked.service) {
             if !split.is_conditional() {
-                ways.extend(&[], &self.behind(split, port, known)?)?;
-                return Ok(ways);
+                paths.extend(&[], &self.behind(split, port, known)?)?;
+                return Ok(paths);
             }
             if !port.protocol.is_http() {
                 continue;
             }
             let behind = self.behind(split, port, known)?;
             for condition in self.matches(split) {
-                ways.extend(&[condition], &behind)?;
+                paths.extend(&[condition], &behind)?;
             }
         }
         let own = self.service(&asked.service).map(|service| &service.name);
-        ways.extend(&[], &Ways::to(own.into_iter().map(|own| (own, 1)).collect()))?;
-        Ok(ways)
+        paths.extend(&[], &SplitPaths::to(own.into_iter().map(|own| (own, 1)).collect()))?;
+        Ok(paths)
     }
 
-    /// The ways behind one split, whatever it is conditional on.
+    /// The paths behind one split, whatever it is conditional on.
     fn behind(
         &self,
         split: &'a TrafficSplit,
         port: &Port,
         known: &Known<'a>,
-    ) -> Result<Ways<'a>, TooManyWays> {
+    ) -> Result<SplitPaths<'a>, TooManyPaths> {
         let mut parts = Vec::new();
         for backend in split.backends.iter().filter(|backend| backend.weight > 0) {
             // SMI: a backend without the port gets no traffic. (`config` warns.)
@@ -199,18 +202,18 @@ impl<'a> Splits<'a> {
             let service_port = ServicePort::new(backend.service.clone(), port.number);
             let is_leaf =
                 backend.service == split.service || !self.of.contains_key(&backend.service);
-            let ways = if is_leaf {
-                Ways::to(vec![(&backend.service, 1)])
+            let paths = if is_leaf {
+                SplitPaths::to(vec![(&backend.service, 1)])
             } else {
                 match known.get(&service_port) {
-                    Some(Ok(ways)) => ways.clone(),
-                    Some(Err(_)) => return Err(TooManyWays { is_told_behind: true }),
+                    Some(Ok(paths)) => paths.clone(),
+                    Some(Err(_)) => return Err(TooManyPaths { is_told_behind: true }),
                     None => continue,
                 }
             };
-            parts.push((backend.weight, ways));
+            parts.push((backend.weight, paths));
         }
-        Ways::product(&parts)
+        SplitPaths::product(&parts)
     }
 
     /// Whether a service has a port of the same number on which the like is spoken: HTTP cannot be sent
@@ -266,8 +269,8 @@ impl<'a> Splits<'a> {
     }
 }
 
-/// The ways of the service ports that have been looked at.
-type Known<'a> = BTreeMap<ServicePort, Result<Ways<'a>, TooManyWays>>;
+/// The paths of the service ports that have been looked at.
+type Known<'a> = BTreeMap<ServicePort, Result<SplitPaths<'a>, TooManyPaths>>;
 
 #[cfg(test)]
 mod tests;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cited::Cited;
 use crate::name::ServiceName;
 use crate::policy::Level;
 use crate::policy::telemetry::{AccessLog, Collector, Telemetry, Tracing};
 use crate::specification::MeshSpecification;
-use crate::way::Cited;
 
 /// The telemetry of a mesh, by whom it is about.
 #[derive(Debug, Clone, Default)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cited::Cited;
 use crate::locality::Locality;
 use crate::policy::{
     Descriptor, Entry, GlobalHttpLimit, GlobalTcpLimit, HttpConnections, Level, LimitedRoute,
@@ -15,7 +16,6 @@ use crate::policy::{
 };
 use crate::service::{Port, Service};
 use crate::specification::MeshSpecification;
-use crate::way::Cited;
 
 /// The upstream traffic settings of a mesh, by what they are about.
 #[derive(Debug, Clone, Default)]

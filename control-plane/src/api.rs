@@ -15,12 +15,12 @@ use ironmesh_admin::{
     ProxyDetail, ProxyView, Readiness, Refusal, RejectedAddress, RejectedHandshake, RevisionList,
     RevisionView, RevokeRequest, Revoked, RollbackRequest, RolledBack, Waits,
 };
-use ironmesh_catalog::verdict::{
+use ironmesh_analysis::verdict::{
     InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict, Sight, inward, outward, verdict,
 };
+use ironmesh_analysis::{Question, Verdict};
 use ironmesh_catalog::{
-    Finding, JoinRecord, Mesh, Participation, PolicyRecord, Proxy, ProxyId, Question, ServiceName,
-    Verdict,
+    Finding, JoinRecord, Mesh, Participation, PolicyRecord, ProxyId, ServiceName, reserved_ports,
 };
 use ironmesh_cert::{Authority, PROXY_LIFETIME};
 use ironmesh_config_language::closest;
@@ -205,7 +205,7 @@ impl ControlPlane for RunningControlPlane {
                 now,
             );
             let certificate = certificate.map_err(|error| Refusal::Request(chain(&error)))?;
-            let mesh_address = SocketAddr::new(newcomer.address, Proxy::MESH_PORT);
+            let mesh_address = SocketAddr::new(newcomer.address, reserved_ports::MESH);
             records.push(JoinRecord {
                 id,
                 services: request.services.clone(),

@@ -19,6 +19,7 @@ use ironmesh_admin::{AuditView, OthersView};
 use ironmesh_catalog::{
     JoinRecord, ProxyId, ServiceAccount, ServicePort, Snapshot, SpiffeId, TrustDomain,
 };
+use ironmesh_xds_compile::names;
 use ironmesh_xds_wire::LoggedCall;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -186,8 +187,7 @@ impl Audit {
     /// Whose call it is of what, if that is an account of the mesh and a port of a service of the proxy.
     fn pair(&self, record: &JoinRecord, cluster: &str, peer: &[String]) -> Option<Pair> {
         // (Connections that a rate limit service counts have a way in between.)
-        let port = cluster.strip_suffix("|local").or_else(|| cluster.strip_suffix("|counted"))?;
-        let port: ServicePort = port.parse().ok()?;
+        let port = names::port_of_own_cluster(cluster)?;
         if !record.services.contains(&port.service) {
             tracing::debug!(proxy = %record.id, %port, "told of calls of what it does not serve");
             return None;

@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use ironmesh_admin::{FieldChange, FindingView, Plan, PlannedProxy, ProxyGroup, ResourceChange};
-use ironmesh_catalog::verdict::Sight;
+use ironmesh_analysis::Difference;
+use ironmesh_analysis::verdict::Sight;
 use ironmesh_catalog::{
-    Difference, Inputs, MeshSpecification, Proxy, Records, Removals, Secret, ServiceAccount,
+    Inputs, MeshSpecification, Proxy, Records, Removals, Secret, ServiceAccount,
     ServiceCertificate, ServicePort, Snapshot,
 };
 use ironmesh_providers::{GuardedEndpoints, discover};

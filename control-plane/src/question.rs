@@ -1,6 +1,6 @@
 //! Questions about calls that have no answer: what was wrong with them.
 
-use ironmesh_catalog::verdict::QuestionError;
+use ironmesh_analysis::verdict::QuestionError;
 use ironmesh_config_language::closest;
 
 /// Why a question has no answer, and what may have been meant.

@@ -37,7 +37,7 @@ impl GuardedEndpoints {
     /// What was believed of those who are asked when this was discovered.
     pub fn of(discovered: &Discovered) -> Self {
         let believed = discovered.0.iter().flat_map(|(service, endpoints)| {
-            ASKED.into_iter().filter_map(|provider| {
+            Provider::external().filter_map(|provider| {
                 let of_it = endpoints.iter().filter(|one| one.provider == provider);
                 let of_it: Vec<_> = of_it.cloned().collect();
                 (!of_it.is_empty()).then(|| ((provider, service.clone()), Arc::new(of_it)))
@@ -152,7 +152,7 @@ impl ProviderGuards {
                     DiffItem::Remove(name, before)
                     | DiffItem::Update { old: (name, before), .. } => (name, Some(before)),
                 };
-                for provider in ASKED {
+                for provider in Provider::external() {
                     let source = (provider, name.clone());
                     let asks_no_more = before.is_some_and(|before| asks(before, provider))
                         && !specification.services.get(name).is_some_and(|one| asks(one, provider));
@@ -238,7 +238,7 @@ impl ProviderGuards {
     pub fn unheard(&self) -> impl Iterator<Item = Source> {
         let services = self.specification.services.values();
         services.flat_map(move |service| {
-            let asked = ASKED.into_iter().filter(|provider| asks(service, *provider));
+            let asked = Provider::external().filter(|provider| asks(service, *provider));
             let is_unheard = |provider: &Provider| {
                 let seen = self.seen.get(provider);
                 !seen.is_some_and(|seen| seen.services.contains_key(&service.name))
@@ -362,15 +362,9 @@ impl ProviderGuards {
     }
 }
 
-/// The providers that are asked; the others say what we know ourselves.
-const ASKED: [Provider; 2] = [Provider::Consul, Provider::Azure];
-
 fn asks(service: &Service, provider: Provider) -> bool {
     let asked = service.endpoints.providers();
-    asked.is_some_and(|asked| match provider {
-        Provider::Consul | Provider::Azure => asked.ask(provider),
-        Provider::Static | Provider::Registered => false,
-    })
+    asked.is_some_and(|asked| provider.is_external() && asked.ask(provider))
 }
 
 /// The answer that there is nobody.

@@ -139,7 +139,7 @@ impl Discovery {
     ) -> Option<(Vec<Endpoint>, Vec<Conflict>)> {
         let mut found = fixed::endpoints(&asked.fixed);
         let mut is_unknown = false;
-        for provider in [Provider::Consul, Provider::Azure] {
+        for provider in Provider::external() {
             match self.believed.0.get(&(provider, service.name.clone())) {
                 // Whoever may register in Consul may tag an instance, and outside nobody asks who it is.
                 Some(_) if service.external.is_some() && provider == Provider::Consul => {}

@@ -6,10 +6,13 @@ mod admin;
 use std::net::IpAddr;
 use std::path::Path;
 
-use ironmesh_catalog::{Proxy, ProxyId, ProxyStatement, ServiceName, SpiffeId};
+use ironmesh_catalog::{ProxyId, ProxyStatement, ServiceName, SpiffeId};
 use serde_json::{Value, json};
 
 pub use admin::{Admin, SocketPathTooLong, check_socket_path};
+
+/// What the cluster of the control plane is called in a bootstrap. Resources refer to it.
+pub const CONTROL_PLANE_CLUSTER: &str = "ironmesh-control-plane";
 
 /// The largest RE2 program that Envoy takes. Its default, 100, refuses `[^/]{1,64}`.
 const RE2_PROGRAM_SIZE: u32 = 1000;
@@ -104,7 +107,7 @@ impl Bootstrap<'_> {
                     // Otherwise each request and ACK would carry all 61 KB of the node.
                     "set_node_on_first_message_only": true,
                     "grpc_services": [{ "envoy_grpc": {
-                        "cluster_name": Proxy::CONTROL_PLANE_CLUSTER,
+                        "cluster_name": CONTROL_PLANE_CLUSTER,
                         // By default the waits between attempts to reconnect grow to 30 s: so long
                         // could a control plane be back and this proxy not know what it says.
                         // Envoy waits a random part of the interval, so a fleet comes spread out.
@@ -148,11 +151,11 @@ impl Bootstrap<'_> {
         let discovery =
             if self.control_plane.iter().all(is_address) { "STATIC" } else { "STRICT_DNS" };
         json!({
-            "name": Proxy::CONTROL_PLANE_CLUSTER,
+            "name": CONTROL_PLANE_CLUSTER,
             "type": discovery,
             "connect_timeout": "5s",
             "load_assignment": {
-                "cluster_name": Proxy::CONTROL_PLANE_CLUSTER,
+                "cluster_name": CONTROL_PLANE_CLUSTER,
                 "endpoints": [{ "lb_endpoints": endpoints }],
             },
             "typed_extension_protocol_options": {

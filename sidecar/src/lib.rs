@@ -5,3 +5,4 @@
 //! trait when there is a second one.
 
 pub mod envoy;
+pub mod ports;

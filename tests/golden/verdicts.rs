@@ -12,8 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use fs_err as fs;
-use ironmesh_catalog::verdict::{Answer, Gets, QuestionError, Sight, Verdict, verdict};
-use ironmesh_catalog::{Mode, Question, Request, ServiceAccount, Snapshot};
+use ironmesh_analysis::verdict::{Answer, Gets, QuestionError, Sight, Verdict, verdict};
+use ironmesh_analysis::{Question, Request};
+use ironmesh_catalog::{Mode, ServiceAccount, Snapshot};
 use ironmesh_tests::programs::require_envoy;
 use ironmesh_tests::tls::connect_mesh;
 use ironmesh_tests::{App, Envoy, Http1Connection, Loopback};

@@ -11,7 +11,8 @@ const MAY_IMPORT_ALL: &[&str] = &["ironmesh", "ironmesh-tests", "xtask"];
 
 /// For every other crate of ours, those of ours that it may import.
 const ALLOWED_EDGES: &[(&str, &[&str])] = &[
-    ("ironmesh-admin", &["ironmesh-catalog"]),
+    ("ironmesh-admin", &["ironmesh-analysis", "ironmesh-catalog"]),
+    ("ironmesh-analysis", &["ironmesh-catalog"]),
     // The floor has the TLS of a control plane, by the same code, and an authority for it.
     (
         "ironmesh-bench",
@@ -34,6 +35,7 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
         "ironmesh-control-plane",
         &[
             "ironmesh-admin",
+            "ironmesh-analysis",
             "ironmesh-catalog",
             "ironmesh-cert",
             "ironmesh-config-language",
@@ -52,7 +54,8 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("ironmesh-providers", &["ironmesh-catalog"]),
     ("ironmesh-sidecar", &["ironmesh-catalog"]),
     ("ironmesh-store", &["ironmesh-catalog"]),
-    ("ironmesh-xds-compile", &["ironmesh-catalog", "ironmesh-xds-wire"]),
+    // The ports and the cluster that a bootstrap has, to which resources refer.
+    ("ironmesh-xds-compile", &["ironmesh-catalog", "ironmesh-sidecar", "ironmesh-xds-wire"]),
     ("ironmesh-xds-server", &["ironmesh-xds-wire"]),
     ("ironmesh-xds-wire", &[]),
 ];
@@ -74,9 +77,11 @@ const RESERVED: &[(&str, &[&str], &str)] = &[
 
 /// The crates that must stay free of IO, and what they may not name for it.
 const PURE: &[&str] = &[
+    "ironmesh-analysis",
     "ironmesh-catalog",
     "ironmesh-config-language",
     "ironmesh-config-settings",
+    "ironmesh-sidecar",
     "ironmesh-xds-compile",
 ];
 const IO: &[&str] = &[

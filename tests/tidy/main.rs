@@ -11,5 +11,6 @@ mod edges;
 mod files;
 mod glossary;
 mod links;
+mod modules;
 mod smi;
 mod workspace;

@@ -1,10 +1,11 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::endpoint_source::EndpointSource;
 use crate::finding::Spot;
 use crate::name::{Name, ServiceName};
-use crate::policy::{Subject, TcpRoute};
-use crate::service::{EndpointSource, EscapedSlashes, Port, Protocol, Service};
+use crate::policy::{RouteRule, Subject, TcpRoute, TrafficTarget};
+use crate::service::{EscapedSlashes, Port, Protocol, Service};
 
 const LEDGER: u16 = 3306;
 

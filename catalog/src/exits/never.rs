@@ -4,15 +4,6 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::ip_range::IpRange;
-use crate::proxy::Proxy;
-
-/// The ports of the control plane (docs/reference/names.md).
-const CONTROL_PLANE_PORTS: [u16; 3] = [15014, 15128, 15129];
-
-/// All ports of the mesh's own: those of proxies and of control planes.
-pub fn mesh_ports() -> impl Iterator<Item = u16> {
-    Proxy::OWN_PORTS.into_iter().chain(CONTROL_PLANE_PORTS)
-}
 
 /// The addresses that are never called, in words as well. Clouds tell machines their secrets at some of
 /// them. Each IPv4 range is there also as IPv6 writes it for those who translate.
@@ -133,6 +124,5 @@ mod tests {
             let free = IpRange::of(free.parse().unwrap());
             assert!(!never_called().any(|(never, _)| never.includes(free)), "{free}");
         }
-        assert!(mesh_ports().any(|port| port == Proxy::MESH_PORT));
     }
 }

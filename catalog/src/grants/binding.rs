@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Places;
+use super::{GrantInputs, Places};
 use crate::codes::UNTRUSTED_LABELS;
-use crate::endpoint::Labels;
 use crate::finding::{Code, Finding};
+use crate::identity::TrustDomain;
+use crate::labels::Labels;
 use crate::name::ServiceAccount;
 use crate::policy::{BoundIdentity, IdentityBinding};
-use crate::snapshot::{ReportedLabels, ServiceLabels, Snapshot};
+use crate::service_labels::{ReportedLabels, ServiceLabels};
+use crate::specification::MeshSpecification;
 
 /// An identity that nobody in the mesh can show.
 const STRANGE_IDENTITY: Code = Code(408);
@@ -19,22 +21,22 @@ const LABELS_OF_A_PART: Code = Code(409);
 /// The accounts that `binding` is about, given where the services of its namespace run. What it says and is
 /// about nobody goes to `findings`.
 pub(super) fn accounts(
-    snapshot: &Snapshot,
+    inputs: &GrantInputs<'_>,
     binding: &IdentityBinding,
     places: &Places,
     findings: &mut Vec<Finding>,
 ) -> BTreeSet<ServiceAccount> {
     let mut accounts: BTreeSet<ServiceAccount> = binding.account.iter().cloned().collect();
     for identity in &binding.identities {
-        match snapshot.mesh.trust_domain.account(&identity.id) {
+        match inputs.trust_domain.account(&identity.id) {
             Some(account) => {
                 accounts.insert(account);
             }
-            None => findings.push(strange(snapshot, identity)),
+            None => findings.push(strange(inputs.trust_domain, identity)),
         }
     }
     if let Some(labels) = &binding.endpoint_labels {
-        accounts.extend(labelled(snapshot, binding, labels, places, findings));
+        accounts.extend(labelled(inputs.specification, binding, labels, places, findings));
     }
     accounts
 }
@@ -46,7 +48,7 @@ pub(super) fn accounts(
 /// A certificate is an account's and not an endpoint's: to let in an account for some of its endpoints
 /// would be to let in the others too. So those who have the labels in part are left out, and told.
 fn labelled(
-    snapshot: &Snapshot,
+    specification: &MeshSpecification,
     binding: &IdentityBinding,
     labels: &Labels,
     places: &Places,
@@ -54,7 +56,7 @@ fn labelled(
 ) -> Vec<ServiceAccount> {
     let mut by_account: BTreeMap<&ServiceAccount, Vec<&ServiceLabels>> = BTreeMap::new();
     for (name, places) in places.iter().filter(|(name, _)| name.namespace == binding.namespace) {
-        if let Some(service) = snapshot.service(name) {
+        if let Some(service) = specification.services.get(name) {
             by_account.entry(&service.account).or_default().push(places);
         }
     }
@@ -117,8 +119,8 @@ fn untrusted(
     )
 }
 
-fn strange(snapshot: &Snapshot, identity: &BoundIdentity) -> Finding {
-    let (id, trust_domain) = (&identity.id, &snapshot.mesh.trust_domain);
+fn strange(trust_domain: &TrustDomain, identity: &BoundIdentity) -> Finding {
+    let id = &identity.id;
     let message = format!("nobody can show the identity `{id}` in this mesh");
     Finding::warning(STRANGE_IDENTITY, Some(identity.spot.clone()), message)
         .label("no service account")

@@ -8,15 +8,17 @@ use uuid::Uuid;
 use super::*;
 use crate::access::TcpAccesses;
 use crate::certificate::TrustBundle;
-use crate::endpoint::{Discovered, Endpoint, Labels, Provider};
+use crate::endpoint::{Discovered, Endpoint, Provider};
+use crate::endpoint_source::EndpointSource;
 use crate::finding::Spot;
 use crate::identity::{SpiffeId, TrustDomain};
+use crate::labels::Labels;
 use crate::locality::Locality;
 use crate::name::Domain;
 use crate::policy::{BoundIdentity, EgressMode, IdentityBinding};
 use crate::proxy::{JoinRecord, Participation, ProxyId};
-use crate::service::{EndpointSource, EscapedSlashes, Mode, Service, Visibility};
-use crate::snapshot::{Inputs, Mesh, Records};
+use crate::service::{EscapedSlashes, Mode, Service, Visibility};
+use crate::snapshot::{Inputs, Mesh, Records, Snapshot};
 use crate::specification::MeshSpecification;
 
 fn name(text: &str) -> Name {

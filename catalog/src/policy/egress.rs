@@ -5,8 +5,7 @@ use std::fmt;
 use crate::finding::Spot;
 use crate::ip_range::IpRange;
 use crate::name::{Hostname, Name, ServiceAccount};
-use crate::policy::{HttpMatch, HttpRouteGroup, SplitMatch};
-use crate::specification::MeshSpecification;
+use crate::policy::SplitMatch;
 
 /// OSM `Egress`: these sources may call these hosts or addresses outside of the mesh on these ports.
 ///
@@ -31,16 +30,6 @@ pub struct Egress {
     pub matches: Vec<SplitMatch>,
     /// Where it is written.
     pub spot: Spot,
-}
-
-impl Egress {
-    /// The matches that it names, each with its group. It is about all requests where it names none.
-    pub fn requests<'a>(
-        &'a self,
-        specification: &'a MeshSpecification,
-    ) -> impl Iterator<Item = (&'a HttpRouteGroup, &'a HttpMatch)> {
-        specification.matched(&self.namespace, &self.matches)
-    }
 }
 
 impl PartialEq for Egress {

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{HttpMatch, HttpRouteGroup, SplitMatch};
+use super::SplitMatch;
 use crate::finding::Spot;
 use crate::ip_range::IpRange;
 use crate::name::{Hostname, Name, ServiceName, ServicePort};
-use crate::specification::MeshSpecification;
 
 /// OSM `IngressBackend`: callers outside of the mesh may call these service ports.
 ///
@@ -28,16 +27,6 @@ pub struct IngressBackend {
     pub matches: Vec<SplitMatch>,
     /// Where it is written.
     pub spot: Spot,
-}
-
-impl IngressBackend {
-    /// The matches that it names, each with its group. It is about all requests where it names none.
-    pub fn requests<'a>(
-        &'a self,
-        specification: &'a MeshSpecification,
-    ) -> impl Iterator<Item = (&'a HttpRouteGroup, &'a HttpMatch)> {
-        specification.matched(&self.namespace, &self.matches)
-    }
 }
 
 /// A service port that may be called from outside of the mesh.

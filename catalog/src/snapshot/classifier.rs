@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::endpoint_status::{EndpointStatus, ExclusionReason, State};
-use super::proxy_index::ProxyIndex;
 use crate::endpoint::{Endpoint, Provider};
 use crate::name::ServiceName;
 use crate::proxy::{JoinRecord, ProxyId};
+use crate::proxy_index::ProxyIndex;
 use crate::service::{Port, Service};
 
 /// What the endpoints of one service are judged by.
@@ -124,9 +124,9 @@ impl EndpointClassifier<'_> {
     pub(super) fn is_asked(&self, provider: Provider) -> bool {
         match provider {
             Provider::Static => true,
-            Provider::Consul | Provider::Azure => self.asked.contains(&provider),
             // One that is known by its proxy alone may have an application that nobody else reaches.
             Provider::Registered => false,
+            external => self.asked.contains(&external),
         }
     }
 
@@ -233,9 +233,5 @@ impl EndpointClassifier<'_> {
 /// Whether an endpoint is not called as its proxy may be dead. A provider that looks after its endpoints
 /// knows better whether they live.
 fn is_withdrawn(endpoint: &Endpoint, record: &JoinRecord) -> bool {
-    let nobody_looks = match endpoint.provider {
-        Provider::Static | Provider::Registered => true,
-        Provider::Consul | Provider::Azure => false,
-    };
-    nobody_looks && record.suspect_since.is_some()
+    !endpoint.provider.is_external() && record.suspect_since.is_some()
 }

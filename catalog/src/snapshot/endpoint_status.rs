@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::proxy_index::ProxyIndex;
 use super::{Records, Snapshot};
 use crate::endpoint::Endpoint;
-use crate::exclusion::Exclusion;
+use crate::endpoint::Exclusion;
 use crate::name::ServiceName;
 use crate::proxy::{JoinRecord, ProxyId};
+use crate::proxy_index::ProxyIndex;
 
 /// How an endpoint of a service stands; or a proxy that joined as it, in front of no endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use super::classifier::EndpointClassifier;
 use crate::codes::EXCLUDED_ENDPOINT;
 use crate::endpoint::Endpoint;
-use crate::exclusion::Exclusion;
+use crate::endpoint::Exclusion;
 use crate::finding::Finding;
 
 /// So many endpoints of a service are named one by one.

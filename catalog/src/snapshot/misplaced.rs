@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use super::classifier::EndpointClassifier;
 use super::endpoint_status::{EndpointStatus, ExclusionReason, State};
-use super::proxy_index::ProxyIndex;
 use crate::codes::{PROXY_SUSPECTED, PROXY_WITHOUT_ENDPOINT};
 use crate::endpoint::Endpoint;
 use crate::finding::{Code, Finding};
 use crate::proxy::JoinRecord;
+use crate::proxy_index::ProxyIndex;
 
 /// An endpoint in front of which there is no proxy.
 const ENDPOINT_WITHOUT_PROXY: Code = Code(404);

@@ -7,12 +7,12 @@ use super::Snapshot;
 use super::endpoint_status::{EndpointStatus, State};
 use crate::codes::NO_ENDPOINT_FOR_CALLERS;
 use crate::endpoint::{Health, MeshEndpoint};
+use crate::endpoint_source::EndpointSource;
 use crate::finding::{Finding, Spot};
 use crate::name::{ServiceAccount, ServiceName, ServicePort};
 use crate::policy::TrafficSplit;
 use crate::proxy::JoinRecord;
-use crate::service::{EndpointSource, Mode, Port, Service};
-use crate::way::allowances;
+use crate::service::{Mode, Port, Service};
 
 /// So many endpoints and callers are named one by one.
 const NAMED: usize = 3;
@@ -136,8 +136,7 @@ impl Snapshot {
     /// The accounts that traffic targets let call a service port.
     fn granted(&self, service: &Service, port: &Port) -> BTreeSet<&ServiceAccount> {
         let grants = self.grants.on(&service.account).iter();
-        let about =
-            grants.filter(|grant| !allowances(&self.specification, &grant.target, port).is_empty());
+        let about = grants.filter(|grant| self.specification.has_rule_about(&grant.target, port));
         about.flat_map(|grant| &grant.sources).collect()
     }
 

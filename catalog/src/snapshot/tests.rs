@@ -11,15 +11,14 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::*;
-use crate::endpoint::{Health, Labels, Provider, Transport};
+use crate::endpoint::{Health, Provider, Transport};
+use crate::endpoint_source::{ConsulQuery, EndpointSource, Providers, StaticEndpoint};
 use crate::finding::Spot;
+use crate::labels::Labels;
 use crate::locality::Locality;
 use crate::policy::{EgressMode, Namespace};
 use crate::proxy::{Participation, Revocation};
-use crate::service::{
-    ConsulQuery, EndpointSource, EscapedSlashes, External, Port, Protocol, Providers, Resolution,
-    StaticEndpoint, Visibility,
-};
+use crate::service::{EscapedSlashes, External, Port, Protocol, Resolution, Visibility};
 
 const WEB: u16 = 14001;
 

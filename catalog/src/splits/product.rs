@@ -1,20 +1,20 @@
-//! Lists of ways, and how those of several backends become one list.
+//! Lists of paths, and how those of several backends become one list.
 
-use super::{MOST_WAYS, TooManyWays, Way, weights};
+use super::{MOST_PATHS, SplitPath, TooManyPaths, weights};
 use crate::name::ServiceName;
 use crate::policy::HttpMatch;
 
-/// Ways in the order in which they are tried. None of them is behind one that takes all that it would.
+/// Paths in the order in which they are tried. None of them is behind one that takes all that it would.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Ways<'a>(pub(super) Vec<Way<'a>>);
+pub(super) struct SplitPaths<'a>(pub(super) Vec<SplitPath<'a>>);
 
-/// For each backend of a split its weight, and one of its ways.
+/// For each backend of a split its weight, and one of its paths.
 type Choice<'a, 'b> = (Vec<&'a HttpMatch>, Vec<(u32, &'b [(&'a ServiceName, u32)])>);
 
-impl<'a> Ways<'a> {
-    /// One way for all calls.
+impl<'a> SplitPaths<'a> {
+    /// One path for all calls.
     pub(super) fn to(backends: Vec<(&'a ServiceName, u32)>) -> Self {
-        Self(vec![Way { conditions: Vec::new(), backends }])
+        Self(vec![SplitPath { conditions: Vec::new(), backends }])
     }
 
     /// Puts `others` behind these, each of them with further conditions.
@@ -22,29 +22,29 @@ impl<'a> Ways<'a> {
         &mut self,
         conditions: &[&'a HttpMatch],
         others: &Self,
-    ) -> Result<(), TooManyWays> {
-        for way in &others.0 {
-            let conditions = both(conditions, &way.conditions);
-            if !is_taken(&conditions, self.0.iter().map(|way| &way.conditions)) {
-                self.0.push(Way { conditions, backends: way.backends.clone() });
+    ) -> Result<(), TooManyPaths> {
+        for path in &others.0 {
+            let conditions = both(conditions, &path.conditions);
+            if !is_taken(&conditions, self.0.iter().map(|path| &path.conditions)) {
+                self.0.push(SplitPath { conditions, backends: path.backends.clone() });
             }
             bounded(self.0.len())?;
         }
         Ok(())
     }
 
-    /// The ways behind a split with these weights, given the ways of each of its backends: each way of
+    /// The paths behind a split with these weights, given the paths of each of its backends: each path of
     /// the first with each of the second, and so on, so that the first whose conditions hold has the
-    /// first way of each backend that is open to the request.
-    pub(super) fn product(parts: &[(u32, Self)]) -> Result<Self, TooManyWays> {
+    /// first path of each backend that is open to the request.
+    pub(super) fn product(parts: &[(u32, Self)]) -> Result<Self, TooManyPaths> {
         let mut choices: Vec<Choice<'a, '_>> = vec![Choice::default()];
-        for (weight, ways) in parts {
+        for (weight, paths) in parts {
             let mut next: Vec<Choice<'a, '_>> = Vec::new();
             for (conditions, chosen) in &choices {
-                for way in &ways.0 {
-                    let conditions = both(conditions, &way.conditions);
+                for path in &paths.0 {
+                    let conditions = both(conditions, &path.conditions);
                     if !is_taken(&conditions, next.iter().map(|(conditions, _)| conditions)) {
-                        let own = (*weight, way.backends.as_slice());
+                        let own = (*weight, path.backends.as_slice());
                         next.push((conditions, chosen.iter().copied().chain([own]).collect()));
                     }
                     bounded(next.len())?;
@@ -52,16 +52,16 @@ impl<'a> Ways<'a> {
             }
             choices = next;
         }
-        let way = |(conditions, chosen): Choice<'a, '_>| Way {
+        let path = |(conditions, chosen): Choice<'a, '_>| SplitPath {
             conditions,
             backends: weights::multiplied(&chosen),
         };
-        Ok(Self(choices.into_iter().map(way).collect()))
+        Ok(Self(choices.into_iter().map(path).collect()))
     }
 }
 
-fn bounded(ways: usize) -> Result<(), TooManyWays> {
-    if ways > MOST_WAYS { Err(TooManyWays { is_told_behind: false }) } else { Ok(()) }
+fn bounded(paths: usize) -> Result<(), TooManyPaths> {
+    if paths > MOST_PATHS { Err(TooManyPaths { is_told_behind: false }) } else { Ok(()) }
 }
 
 /// The conditions of both, each once. One that holds always is none.

@@ -4,10 +4,11 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
 use super::*;
+use crate::endpoint_source::EndpointSource;
 use crate::finding::Spot;
 use crate::name::ServiceAccount;
 use crate::policy::SplitMatch;
-use crate::service::{EndpointSource, EscapedSlashes, Protocol, Visibility};
+use crate::service::{EscapedSlashes, Protocol, Visibility};
 
 /// A mesh of services that all have an HTTP and a TCP port, and of a group `m` with matches `m0` to `m3`.
 #[derive(Debug)]
@@ -53,21 +54,21 @@ impl Mesh {
         Splits::new(&self.services, [&self.group], &self.splits)
     }
 
-    /// The ways of a port, as `m0 m1 → a 3, b 1`.
-    fn ways(&self, service: &str, port: u16) -> Vec<String> {
+    /// The paths of a port, as `m0 m1 → a 3, b 1`.
+    fn paths(&self, service: &str, port: u16) -> Vec<String> {
         let splits = self.splits();
         let port = ServicePort::new(service.parse().unwrap(), port);
-        let ways = splits.ways().remove(&port);
-        assert_eq!(splits.ways_from(&port.service).remove(&port), ways);
-        ways.unwrap().unwrap().iter().map(written).collect()
+        let paths = splits.paths().remove(&port);
+        assert_eq!(splits.paths_from(&port.service).remove(&port), paths);
+        paths.unwrap().unwrap().iter().map(written).collect()
     }
 }
 
-fn written(way: &Way<'_>) -> String {
-    let conditions: Vec<_> = way.conditions.iter().map(|one| one.name.as_str()).collect();
+fn written(path: &SplitPath<'_>) -> String {
+    let conditions: Vec<_> = path.conditions.iter().map(|one| one.name.as_str()).collect();
     let backend =
         |(service, weight): &(&ServiceName, u32)| format!("{} {weight}", service.name.as_str());
-    let backends: Vec<_> = way.backends.iter().map(backend).collect();
+    let backends: Vec<_> = path.backends.iter().map(backend).collect();
     format!("{} → {}", conditions.join(" "), backends.join(", "))
 }
 
@@ -122,19 +123,19 @@ fn conditional_splits_precede_the_service_itself_in_name_order() {
         &["m1", "m2"],
         &[("c", 1)],
     );
-    assert_eq!(mesh.ways("a", 80), ["m1 → c 1", "m2 → c 1", "m0 → b 1", " → a 1"]);
+    assert_eq!(mesh.paths("a", 80), ["m1 → c 1", "m2 → c 1", "m0 → b 1", " → a 1"]);
     // Of bytes nothing can be asked.
-    assert_eq!(mesh.ways("a", 3306), [" → a 1"]);
+    assert_eq!(mesh.paths("a", 3306), [" → a 1"]);
     // With a split of all calls these go there.
     let mesh = mesh.split("0-rest", "a", &[], &[("b", 9), ("c", 1)]);
-    assert_eq!(mesh.ways("a", 80), ["m1 → c 1", "m2 → c 1", "m0 → b 1", " → b 9, c 1"]);
-    assert_eq!(mesh.ways("a", 3306), [" → b 9, c 1"]);
+    assert_eq!(mesh.paths("a", 80), ["m1 → c 1", "m2 → c 1", "m0 → b 1", " → b 9, c 1"]);
+    assert_eq!(mesh.paths("a", 3306), [" → b 9, c 1"]);
 }
 
 #[test]
 fn service_as_its_own_backend_is_not_a_cycle() {
     let mesh = Mesh::new(&["a", "b"]).split("s", "a", &[], &[("a", 1), ("b", 1)]);
-    assert_eq!(mesh.ways("a", 80), [" → a 1, b 1"]);
+    assert_eq!(mesh.paths("a", 80), [" → a 1, b 1"]);
     assert!(mesh.splits().circles().is_empty());
 }
 
@@ -144,7 +145,7 @@ fn nested_splits_multiply_weights_and_combine_conditions() {
         .split("a", "a", &["m0"], &[("b", 3), ("c", 1)])
         .split("b", "b", &["m1"], &[("d", 1)])
         .split("b-rest", "b", &[], &[("c", 1), ("d", 2)]);
-    assert_eq!(mesh.ways("a", 80), ["m0 m1 → c 1, d 3", "m0 → c 6, d 6", " → a 1"]);
+    assert_eq!(mesh.paths("a", 80), ["m0 m1 → c 1, d 3", "m0 → c 6, d 6", " → a 1"]);
 }
 
 #[test]
@@ -153,7 +154,7 @@ fn repeated_condition_is_evaluated_once() {
         .split("a", "a", &["m0"], &[("b", 1), ("a", 1)])
         .split("b", "b", &["m0"], &[("c", 1)])
         .split("z", "a", &["m0"], &[("c", 1)]);
-    assert_eq!(mesh.ways("a", 80), ["m0 → a 1, c 1", " → a 1"]);
+    assert_eq!(mesh.paths("a", 80), ["m0 → a 1, c 1", " → a 1"]);
 }
 
 #[test]
@@ -162,7 +163,7 @@ fn equal_conditions_of_backends_make_no_unreachable_routes() {
         .split("a", "a", &[], &[("b", 1), ("c", 3)])
         .split("b", "b", &["m0"], &[("d", 1)])
         .split("c", "c", &["m0"], &[("d", 1)]);
-    assert_eq!(mesh.ways("a", 80), ["m0 → d 4", " → b 1, c 3"]);
+    assert_eq!(mesh.paths("a", 80), ["m0 → d 4", " → b 1, c 3"]);
 }
 
 #[test]
@@ -174,7 +175,7 @@ fn match_without_criteria_makes_its_split_unconditional() {
         &[("c", 1)],
     );
     mesh.group.matches[0].headers.clear();
-    assert_eq!(mesh.ways("a", 80), [" → b 1"]);
+    assert_eq!(mesh.paths("a", 80), [" → b 1"]);
 }
 
 #[test]
@@ -182,16 +183,16 @@ fn missing_backend_gets_no_share_until_it_exists() {
     let mut mesh = Mesh::new(&["a", "b"])
         .split("a", "a", &[], &[("b", 1), ("c", 3), ("d", 0)])
         .split("c", "c", &[], &[("gone", 1)]);
-    assert_eq!(mesh.ways("a", 80), [" → b 1"]);
+    assert_eq!(mesh.paths("a", 80), [" → b 1"]);
     mesh.services.push(service("c"));
-    assert_eq!(mesh.ways("a", 80), [" → b 1"], "behind it there is nobody");
+    assert_eq!(mesh.paths("a", 80), [" → b 1"], "behind it there is nobody");
     mesh.services.push(service("gone"));
-    assert_eq!(mesh.ways("a", 80), [" → b 1, gone 3"]);
+    assert_eq!(mesh.paths("a", 80), [" → b 1, gone 3"]);
     // Without the port, or with bytes on it, one is not there either.
     mesh.services[3].ports[0].protocol = Protocol::Tcp;
-    assert_eq!(mesh.ways("a", 80), [" → b 1"]);
+    assert_eq!(mesh.paths("a", 80), [" → b 1"]);
     mesh.services[1].ports.remove(0);
-    assert_eq!(mesh.ways("a", 80), [" → "]);
+    assert_eq!(mesh.paths("a", 80), [" → "]);
 }
 
 #[test]
@@ -207,7 +208,7 @@ fn split_cycle_is_found_once_and_gets_no_traffic() {
         .map(|circle| (circle.services.len(), circle.back.service.to_string()))
         .collect();
     assert_eq!(circles, [(2, "default/b".to_owned())]);
-    assert_eq!(mesh.ways("a", 80), ["m0 → c 1", " → b 1"]);
+    assert_eq!(mesh.paths("a", 80), ["m0 → c 1", " → b 1"]);
 }
 
 #[test]
@@ -218,8 +219,8 @@ fn routes_of_one_service_cover_only_splits_reachable_from_it() {
         .split("d", "d", &[], &[("c", 1)]);
     let splits = mesh.splits();
     let of = |service: &str| {
-        let ways = splits.ways_from(&service.parse().unwrap());
-        let http = ways.keys().filter(|port| port.port == 80);
+        let paths = splits.paths_from(&service.parse().unwrap());
+        let http = paths.keys().filter(|port| port.port == 80);
         http.map(|port| port.service.name.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(of("b"), ["b", "d"]);
@@ -234,23 +235,23 @@ fn chain_of_ten_thousand_splits_is_resolved() {
     let mesh = names
         .windows(2)
         .fold(mesh, |mesh, pair| mesh.split(pair[0], pair[0], &[], &[(pair[1], 1)]));
-    assert_eq!(mesh.ways("s0", 80), [" → s9999 1"]);
+    assert_eq!(mesh.paths("s0", 80), [" → s9999 1"]);
 }
 
 #[test]
 fn too_many_conditions_are_reported_at_the_causing_split() {
     let mut mesh = Mesh::new(&["top", "a", "b"]).split("top", "top", &[], &[("a", 1)]);
-    let many: Vec<String> = (0..MOST_WAYS).map(|n| format!("x{n}")).collect();
+    let many: Vec<String> = (0..MOST_PATHS).map(|n| format!("x{n}")).collect();
     mesh.group.matches = many.iter().map(|name| http_match(name)).collect();
     let some: Vec<&str> = many.iter().map(String::as_str).collect();
-    // With the rest there are as many ways as there may be.
+    // With the rest there are as many paths as there may be.
     let mesh = mesh.split("1", "a", &some[1..], &[("b", 1)]);
     let port = |service: &str| ServicePort::new(service.parse().unwrap(), 80);
-    assert_eq!(mesh.splits().ways()[&port("top")].as_ref().unwrap().len(), MOST_WAYS);
+    assert_eq!(mesh.splits().paths()[&port("top")].as_ref().unwrap().len(), MOST_PATHS);
     let mesh = mesh.split("2", "a", &some[..1], &[("b", 1)]);
-    let ways = mesh.splits().ways();
-    assert_eq!(ways[&port("a")], Err(TooManyWays { is_told_behind: false }));
-    assert_eq!(ways[&port("top")], Err(TooManyWays { is_told_behind: true }));
+    let paths = mesh.splits().paths();
+    assert_eq!(paths[&port("a")], Err(TooManyPaths { is_told_behind: false }));
+    assert_eq!(paths[&port("top")], Err(TooManyPaths { is_told_behind: true }));
 }
 
 const NAMES: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "s5"];
@@ -325,18 +326,18 @@ proptest! {
         let holds: Vec<_> =
             MATCHES.iter().enumerate().filter(|(n, _)| holds & (1 << n) != 0).map(|(_, m)| *m).collect();
         let splits = mesh.splits();
-        for (port, ways) in splits.ways() {
-            let ways = ways.unwrap();
-            let (last, others) = ways.split_last().unwrap();
+        for (port, paths) in splits.paths() {
+            let paths = paths.unwrap();
+            let (last, others) = paths.split_last().unwrap();
             prop_assert!(last.conditions.is_empty());
-            prop_assert!(others.iter().all(|way| !way.conditions.is_empty()));
+            prop_assert!(others.iter().all(|path| !path.conditions.is_empty()));
             let is_http = port.port == 80;
-            let is_open = |way: &&Way<'_>| {
-                way.conditions.iter().all(|one| is_http && holds.contains(&one.name.as_str()))
+            let is_open = |path: &&SplitPath<'_>| {
+                path.conditions.iter().all(|one| is_http && holds.contains(&one.name.as_str()))
             };
-            let way = ways.iter().find(is_open).unwrap();
-            let sum: f64 = way.backends.iter().map(|(_, weight)| f64::from(*weight)).sum();
-            let own: BTreeMap<_, _> = way
+            let path = paths.iter().find(is_open).unwrap();
+            let sum: f64 = path.backends.iter().map(|(_, weight)| f64::from(*weight)).sum();
+            let own: BTreeMap<_, _> = path
                 .backends
                 .iter()
                 .map(|(service, weight)| (service.name.to_string(), f64::from(*weight) / sum))

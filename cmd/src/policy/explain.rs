@@ -6,10 +6,11 @@ mod words;
 use std::net::IpAddr;
 
 use ironmesh_admin::{Client, ClientError};
-use ironmesh_catalog::verdict::{
+use ironmesh_analysis::verdict::{
     Answer, InwardQuestion, OutwardQuestion, QuestionError, Sight, inward, outward, verdict,
 };
-use ironmesh_catalog::{Hostname, Question, Records, Request, Snapshot};
+use ironmesh_analysis::{Question, Request};
+use ironmesh_catalog::{Hostname, Records, Snapshot};
 use ironmesh_control_plane::advice;
 use ironmesh_control_plane::forecast::offline::snapshot;
 use serde::Serialize;

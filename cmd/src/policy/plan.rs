@@ -5,7 +5,7 @@ mod words;
 use std::sync::Arc;
 
 use ironmesh_admin::{Client, PlanRequest};
-use ironmesh_catalog::verdict::Sight;
+use ironmesh_analysis::verdict::Sight;
 use ironmesh_config_language::Loaded;
 use ironmesh_control_plane::forecast::offline::{one_proxy_each, records, snapshot};
 use ironmesh_control_plane::forecast::{add_findings, forecast};

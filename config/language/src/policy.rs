@@ -50,7 +50,6 @@ mod upstream_traffic_setting;
 mod without_endpoints;
 
 pub use crate::document::Document;
-pub(crate) use identity_binding::TRUSTABLE_PROVIDERS;
 pub(crate) use level::SCOPES;
 pub use loaded::Loaded;
 pub use loader::Loader;

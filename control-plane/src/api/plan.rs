@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ironmesh_admin::{Plan, PlanRequest, Refusal, Waits};
-use ironmesh_catalog::verdict::{QuestionError, Sight};
+use ironmesh_analysis::verdict::{QuestionError, Sight};
 use ironmesh_catalog::{Proxy, Snapshot};
 use ironmesh_config_language::{Document, load_documents, render};
 use jiff::Timestamp;

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Grants, MeshSpecification, Mode, Port, Service, ServiceAccount, ServicePort, Snapshot, Way,
+    AllowedTraffic, Grants, MeshSpecification, Mode, Port, Service, ServiceAccount, ServicePort,
+    Snapshot,
 };
 
 use super::Pair;
@@ -59,9 +60,9 @@ impl Policy {
     }
 
     /// The ways in which strict would let the call through; `None` where it is not in audit.
-    pub(super) fn ways(&self, pair: &Pair) -> Option<BTreeSet<Way>> {
+    pub(super) fn ways(&self, pair: &Pair) -> Option<BTreeSet<AllowedTraffic>> {
         let (service, port) = self.audited(pair)?;
-        Some(self.grants.ways(&self.specification, &pair.0, service, port))
+        Some(self.grants.allowed_traffic(&self.specification, &pair.0, service, port))
     }
 
     /// Whether a proxy that still goes by this may deny what it would not by `next`, or the other way round:

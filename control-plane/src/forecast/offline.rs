@@ -6,7 +6,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use ironmesh_catalog::{
     Inputs, JoinRecord, Labels, Locality, LogFolder, Mesh, MeshSpecification, Participation, Proxy,
-    ProxyId, ProxyStatement, Records, Service, Snapshot, TcpAccesses, TrustBundle,
+    ProxyId, ProxyStatement, Records, Service, Snapshot, TcpAccesses, TrustBundle, reserved_ports,
 };
 use ironmesh_config_settings::Settings;
 use ironmesh_providers::{GuardedEndpoints, discover};
@@ -73,7 +73,7 @@ fn record(service: &Service, number: u32, before: &MeshSpecification) -> JoinRec
     JoinRecord {
         id: ProxyId(Uuid::from_u128(number.into())),
         services: vec![service.name.clone()],
-        mesh_address: SocketAddr::new(address, Proxy::MESH_PORT),
+        mesh_address: SocketAddr::new(address, reserved_ports::MESH),
         addresses: Vec::new(),
         machine: None,
         joined_at: Timestamp::MIN,

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use ironmesh_catalog::Snapshot;
 use ironmesh_xds_compile::Compiled;
+use ironmesh_xds_compile::names;
 use ironmesh_xds_compile::origin::{Origin, origins};
 use ironmesh_xds_server::{ClientKey, ClientNews, Hub};
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
@@ -389,6 +390,5 @@ fn log(client: &str, (resource_type, name): &Name, refused: &TrackedNack) {
 /// Whether clients share a resource of this name. Listeners, and the clusters that lead to a proxy's own
 /// applications, are different things for each.
 fn is_shared(resource_type: ResourceType, name: &str) -> bool {
-    let is_own = ["|local", "|counted"].iter().any(|suffix| name.ends_with(suffix));
-    resource_type != ResourceType::Listener && !is_own
+    resource_type != ResourceType::Listener && !names::is_own_cluster(name)
 }

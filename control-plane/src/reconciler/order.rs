@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{ProxyId, ServicePort, Snapshot};
+use ironmesh_xds_compile::names;
 use ironmesh_xds_server::{ClientKey, Hub};
 use ironmesh_xds_wire::{ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
@@ -253,9 +254,7 @@ fn dropped_ports(
 ) -> BTreeSet<ServicePort> {
     let names = wanted.changed_since(before, ResourceType::Cluster).into_iter();
     let is_gone = |name: &Arc<str>| !wanted.contains(ResourceType::Cluster, name);
-    let ports = names
-        .filter(is_gone)
-        .filter_map(|name| name.strip_suffix("|local")?.parse::<ServicePort>().ok());
+    let ports = names.filter(is_gone).filter_map(|name| names::port_of_local_cluster(&name));
     let is_dropped = |port: &ServicePort| {
         let service = known.snapshot.service(&port.service);
         service.is_none_or(|service| service.port(port.port).is_none())
@@ -275,9 +274,7 @@ fn to_be_left(
     let is_in_both = |name: &Arc<str>| {
         [wanted, before].iter().all(|set| set.contains(ResourceType::Cluster, name))
     };
-    let ports = names
-        .filter(is_in_both)
-        .filter_map(|name| name.strip_suffix("|local")?.parse::<ServicePort>().ok());
+    let ports = names.filter(is_in_both).filter_map(|name| names::port_of_local_cluster(&name));
     let local = &known.snapshot.local_endpoints;
     ports.filter(|port| !local.contains_key(&(id, port.clone()))).collect()
 }

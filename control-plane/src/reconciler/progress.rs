@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ironmesh_catalog::{Participation, ProxyId, ServicePort, Snapshot};
-use ironmesh_xds_compile::handover::local_cluster_name;
+use ironmesh_xds_compile::names::local_cluster;
 use ironmesh_xds_server::{ClientKey, Hub};
 use ironmesh_xds_wire::ResourceType;
 
@@ -112,7 +112,7 @@ impl<'a> Known<'a> {
 
     /// Whether a client has in force the way to the applications behind it, whatever else it refuses.
     fn leads(self, client: &ClientKey, given: &Given, port: &ServicePort) -> bool {
-        let name = local_cluster_name(port);
+        let name = local_cluster(port);
         let clusters = given.compiled.resources.of(ResourceType::Cluster);
         clusters.get(&*name).is_some_and(|cluster| {
             let version = cluster.version();

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ironmesh_catalog::{Endpoint, Health, Labels, Locality, Provider, Proxy};
+use ironmesh_catalog::{Endpoint, Health, Labels, Locality, Provider, reserved_ports};
 use serde_json::Value;
 
 use super::error::RequestError;
@@ -136,7 +136,7 @@ fn address(entry: &Entry, tagged: Option<&str>) -> Result<(IpAddr, u16), String>
     }
     match u16::try_from(port) {
         // A proxy in front of it would be led to itself, and the callers of the mesh to its admin interface.
-        Ok(port) if Proxy::OWN_PORTS.contains(&port) => Err(format!(
+        Ok(port) if reserved_ports::OF_PROXIES.contains(&port) => Err(format!(
             "its port {port} is one of the proxy's own on each machine; let it listen on another"
         )),
         Ok(port) if port != 0 => Ok((address, port)),

@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use ironmesh_catalog::Proxy;
 use serde_json::{Value, json};
 
 use super::{Bootstrap, socket};
+use crate::ports;
 
 /// The name of the socket in the folder of the bootstrap.
 const SOCKET: &str = "admin.sock";
@@ -54,7 +54,7 @@ impl Bootstrap<'_> {
     pub(super) fn admin_address(&self) -> Value {
         match self.admin {
             Admin::Socket => json!({ "pipe": { "path": self.path(SOCKET), "mode": MODE } }),
-            Admin::Tcp => socket(&self.local_address.to_string(), Proxy::ADMIN_PORT),
+            Admin::Tcp => socket(&self.local_address.to_string(), ports::ADMIN),
         }
     }
 
@@ -89,7 +89,7 @@ impl Bootstrap<'_> {
         });
         json!({
             "name": "ironmesh-metrics",
-            "address": socket(&self.local_address.to_string(), Proxy::METRICS_PORT),
+            "address": socket(&self.local_address.to_string(), ports::METRICS),
             "filter_chains": [{ "filters": [{
                 "name": "envoy.filters.network.http_connection_manager",
                 "typed_config": {

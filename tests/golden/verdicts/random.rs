@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use ironmesh_catalog::Request;
+use ironmesh_analysis::Request;
 
 use crate::regexes::Chance;
 

@@ -29,7 +29,7 @@ use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::{PathMatcher, StringMatch
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 
 use crate::http::http_filter;
-use crate::index::PolicyIndex;
+use crate::index::{Allowed, PolicyIndex};
 use crate::shape::{exact, namespace_prefix, regex, workload_prefix};
 
 pub(crate) use repeated::join_repeated;
@@ -117,10 +117,10 @@ fn policy(
         .filter(|source| service.is_visible_in(&source.namespace))
         .map(|source| authenticated(exact(trust_domain.workload(source).as_str())))
         .collect();
-    let mut permissions: Vec<_> = index.matches(target).map(allows).collect();
-    if index.allows_all_requests(target, port.port) {
-        permissions.push(everything());
-    }
+    let permissions = match index.allowed_by(target, service.port(port.port)?) {
+        Allowed::Everything => vec![everything()],
+        Allowed::These(matches) => matches.into_iter().map(allows).collect(),
+    };
     (!principals.is_empty() && !permissions.is_empty()).then(|| Policy {
         permissions,
         principals,

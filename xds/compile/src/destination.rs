@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ironmesh_catalog::http_routes::{Crossing, Treatment, cross};
-use ironmesh_catalog::splits::Way;
+use ironmesh_catalog::splits::SplitPath;
 use ironmesh_catalog::{HttpMatch, ServicePort};
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{
     Route, RouteAction, WeightedCluster, route,
@@ -17,13 +17,13 @@ use crate::mirrors::Mirrors;
 use crate::shape::{duration, number};
 use crate::treatment;
 
-/// Where calls of a service port go: the first of these ways whose conditions hold. The last has none.
+/// Where calls of a service port go: the first of these paths whose conditions hold. The last has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Destination(Vec<ConditionalWay>);
+pub(crate) struct Destination(Vec<ConditionalPath>);
 
-/// One way, for requests that all of the conditions match.
+/// One path, for requests that all of the conditions match.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct ConditionalWay {
+struct ConditionalPath {
     conditions: Vec<HttpMatch>,
     /// Who answers, with their weights. Nobody, if none of those whom splits name is there and known to
     /// the caller.
@@ -33,7 +33,7 @@ struct ConditionalWay {
 impl Destination {
     /// To one port, whatever is asked.
     pub(crate) fn to(port: ServicePort) -> Self {
-        Self(vec![ConditionalWay { conditions: Vec::new(), backends: vec![(port, 1)] }])
+        Self(vec![ConditionalPath { conditions: Vec::new(), backends: vec![(port, 1)] }])
     }
 
     /// Whether all goes to this port.
@@ -43,17 +43,17 @@ impl Destination {
 
     /// Where nobody answers.
     pub(crate) fn nowhere() -> Self {
-        Self(vec![ConditionalWay { conditions: Vec::new(), backends: Vec::new() }])
+        Self(vec![ConditionalPath { conditions: Vec::new(), backends: Vec::new() }])
     }
 
-    /// Along these ways, to ports of this number.
-    pub(crate) fn of(ways: &[Way<'_>], number: u16) -> Self {
-        let backends = |way: &Way<'_>| {
+    /// Along these paths, to ports of this number.
+    pub(crate) fn of(ways: &[SplitPath<'_>], number: u16) -> Self {
+        let backends = |way: &SplitPath<'_>| {
             let backends = way.backends.iter();
             let port = |service: &_| ServicePort::new(Clone::clone(service), number);
             backends.map(|(service, weight)| (port(*service), *weight)).collect()
         };
-        let way = |way: &Way<'_>| ConditionalWay {
+        let way = |way: &SplitPath<'_>| ConditionalPath {
             conditions: way.conditions.iter().copied().cloned().collect(),
             backends: backends(way),
         };
@@ -62,9 +62,9 @@ impl Destination {
 
     /// The same for a caller that knows of these ports alone: the others get nothing of its calls.
     pub(crate) fn known_to_lead_to(&self, is_known: impl Fn(&ServicePort) -> bool) -> Self {
-        let way = |way: &ConditionalWay| {
+        let way = |way: &ConditionalPath| {
             let backends = way.backends.iter().filter(|(port, _)| is_known(port));
-            ConditionalWay {
+            ConditionalPath {
                 conditions: way.conditions.clone(),
                 backends: backends.cloned().collect(),
             }
@@ -89,7 +89,7 @@ impl Destination {
             let conditions = own.map(|way| [&[(*one).clone()], &way.conditions[..]].concat());
             let backends = self.0.iter().map(|way| way.backends.clone());
             let ways = conditions.zip(backends);
-            ways.map(|(conditions, backends)| ConditionalWay { conditions, backends })
+            ways.map(|(conditions, backends)| ConditionalPath { conditions, backends })
                 .collect::<Vec<_>>()
         };
         Self(allowed.iter().flat_map(way).collect())

@@ -169,7 +169,8 @@ pub(crate) fn routes(
         None => Host::AsTreated,
     };
     let treatments = index.treatments(caller, &service.name);
-    let matches = match index.allowed(snapshot, caller, service, port) {
+    let Some(called) = service.port(port.port) else { return Vec::new() };
+    let matches = match index.allowed(snapshot, caller, service, called) {
         Allowed::Everything => return to.routes(port, host, &treatments, mirrors),
         Allowed::These(matches) => matches,
     };

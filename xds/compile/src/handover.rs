@@ -4,7 +4,8 @@ use ironmesh_catalog::ServicePort;
 use ironmesh_xds_wire::Resource;
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{FilterChain, Listener};
 
-pub use crate::inbound::{LISTENER as INBOUND_LISTENER, local_cluster_name};
+pub use crate::inbound::LISTENER as INBOUND_LISTENER;
+use crate::names;
 
 /// How the names of clusters begin that are asked or told about calls, and by which none is led.
 pub const ABOUT_CALLS: [&str; 2] = ["rate-limit|", "telemetry|"];
@@ -40,7 +41,7 @@ pub fn still_serving(
 
 /// Whether a chain is that of this port. Of a TCP port its name goes on with the count of withdrawals.
 fn serves(chain: &FilterChain, port: &ServicePort) -> bool {
-    let rest = chain.name.strip_prefix("inbound|").and_then(|name| {
+    let rest = chain.name.strip_prefix(names::INBOUND).and_then(|name| {
         let port = port.to_string();
         name.strip_prefix(port.as_str())
     });

@@ -29,12 +29,11 @@ use ironmesh_xds_wire::pb::google::protobuf::Duration;
 use crate::http::{Side, connection_manager, every_request, forward, grpc_web, protocol_options};
 use crate::index::PolicyIndex;
 use crate::limits::unlimited;
-use crate::rate_limit::counted;
 use crate::secret::{self, ROOTS};
 use crate::shape::{CONNECT_TIMEOUT, health_status, lb_endpoint, listener, never_panic};
 use crate::telemetry::Telling;
 use crate::tls::{self, MESH_ALPN};
-use crate::{authorization, rate_limit, tcp};
+use crate::{authorization, names, rate_limit, tcp};
 
 /// The name of the listener for the mesh.
 pub const LISTENER: &str = "inbound";
@@ -81,12 +80,12 @@ pub(crate) fn http_filter_chain(
         Side::Inbound { max_duration: service.max_connection_duration },
         service.escaped_slashes,
         stat_prefix(port),
-        route_name(port),
+        names::inbound_route(port),
         filters(protocol, global),
         telling,
     );
     FilterChain {
-        name: format!("inbound|{port}"),
+        name: names::inbound_route(port),
         transport_socket: tls::downstream(&service.account, ROOTS),
         filters: vec![manager],
         ..chain(snapshot, port)
@@ -125,7 +124,8 @@ pub(crate) fn tcp_filter_chain(
     let local = local.map(|rate| rate_limit::local_tcp(rate, stat_prefix(port)));
     // Where a rate limit service counts, it is asked on the way.
     let is_counted = settings.global_tcp(service).is_some();
-    let cluster = if is_counted { counted::cluster_name(port) } else { local_cluster_name(port) };
+    let cluster =
+        if is_counted { names::counted_cluster(port) } else { names::local_cluster(port) };
     let max_duration = service.max_connection_duration;
     let proxy = tcp::to_application(stat_prefix(port), cluster, is_audited, max_duration, telling);
     FilterChain {
@@ -140,7 +140,7 @@ pub(crate) fn tcp_filter_chain(
 fn chain(snapshot: &Snapshot, port: &ServicePort) -> FilterChain {
     FilterChain {
         filter_chain_match: Some(FilterChainMatch {
-            server_names: vec![port.server_name(&snapshot.mesh.domain)],
+            server_names: vec![names::server_name(port, &snapshot.mesh.domain)],
             transport_protocol: "tls".to_owned(),
             application_protocols: vec![MESH_ALPN.to_owned()],
             ..FilterChainMatch::default()
@@ -162,7 +162,7 @@ pub(crate) fn route_configuration(
     service: &Service,
     port: &ServicePort,
 ) -> RouteConfiguration {
-    let local = ClusterSpecifier::Cluster(local_cluster_name(port));
+    let local = ClusterSpecifier::Cluster(names::local_cluster(port));
     let action = forward(RouteAction { cluster_specifier: Some(local), ..RouteAction::default() });
     let settings = index.upstream_settings();
     // Authorization is said of the virtual host, and so of all of its routes.
@@ -174,7 +174,7 @@ pub(crate) fn route_configuration(
     let mut routes = rate_limit::routes(settings.http_routes(service), &action);
     routes.push(every_request(action));
     RouteConfiguration {
-        name: route_name(port),
+        name: names::inbound_route(port),
         virtual_hosts: vec![VirtualHost {
             name: "inbound".to_owned(),
             domains: vec!["*".to_owned()],
@@ -208,7 +208,7 @@ pub(crate) fn local_cluster(
             if is_alone { 1 } else { one.weight },
         )
     };
-    let name = local_cluster_name(port);
+    let name = names::local_cluster(port);
     Cluster {
         name: name.clone(),
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Static.into())),
@@ -226,13 +226,4 @@ pub(crate) fn local_cluster(
         }),
         ..Cluster::default()
     }
-}
-
-/// What the cluster of the applications behind a proxy is called.
-pub fn local_cluster_name(port: &ServicePort) -> String {
-    format!("{port}|local")
-}
-
-pub(crate) fn route_name(port: &ServicePort) -> String {
-    format!("inbound|{port}")
 }

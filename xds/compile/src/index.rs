@@ -6,9 +6,9 @@ use std::sync::Arc;
 use ironmesh_catalog::http_routes::{HttpRoutes, Treatment};
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    Egress, EgressRules, Grant, Grants, HttpMatch, MeshSpecification, Name, Port, RouteRule,
-    Service, ServiceAccount, ServiceName, ServicePort, Snapshot, SplitMatch, TcpRoute,
-    TrafficTarget, UpstreamSettings,
+    AllowingRule, Egress, EgressRules, Grant, Grants, HttpMatch, MeshSpecification, Name, Port,
+    Service, ServiceAccount, ServiceName, ServicePort, Snapshot, SplitMatch, TrafficTarget,
+    UpstreamSettings,
 };
 
 use crate::destination::Destination;
@@ -36,6 +36,15 @@ pub(crate) enum Allowed<'a> {
     Everything,
     /// What one of these matches.
     These(Vec<&'a HttpMatch>),
+}
+
+impl<'a> Allowed<'a> {
+    /// What these rules allow together on an HTTP port.
+    fn by(rules: impl Iterator<Item = AllowingRule<'a>>) -> Self {
+        // One without a condition allows every request.
+        let conditions: Option<Vec<_>> = rules.map(AllowingRule::condition).collect();
+        conditions.map_or(Self::Everything, Self::These)
+    }
 }
 
 impl PolicyIndex {
@@ -140,7 +149,8 @@ impl PolicyIndex {
             let services = grant.destinations.iter().flat_map(|account| self.services_of(account));
             for service in services.filter_map(|name| self.specification.services.get(name)) {
                 let ports = service.service_ports();
-                let granted = ports.filter(|(_, port)| self.grants(&grant.target, port));
+                let granted = ports
+                    .filter(|(_, port)| self.specification.has_rule_about(&grant.target, port));
                 callable.extend(granted.map(|(service_port, _)| service_port));
             }
         }
@@ -150,43 +160,24 @@ impl PolicyIndex {
         callable
     }
 
-    /// What `account` may ask of an HTTP port of `service`, which it may call in some way.
+    /// What `account` may ask of the HTTP `port` of `service`, which it may call in some way.
     pub(crate) fn allowed(
         &self,
         snapshot: &Snapshot,
         account: &ServiceAccount,
         service: &Service,
-        port: &ServicePort,
+        port: &Port,
     ) -> Allowed<'_> {
         if snapshot.mode_of(service).lets_all_in() {
             return Allowed::Everything;
         }
-        let mut matches = Vec::new();
-        for grant in self.grants.between(account, &service.account) {
-            if self.allows_all_requests(&grant.target, port.port) {
-                return Allowed::Everything;
-            }
-            matches.extend(self.matches(&grant.target));
-        }
-        Allowed::These(matches)
+        let grants = self.grants.between(account, &service.account);
+        Allowed::by(grants.flat_map(|grant| self.specification.allowing_rules(&grant.target, port)))
     }
 
-    /// The matches that the rules of `target` name.
-    pub(crate) fn matches<'a>(
-        &'a self,
-        target: &'a TrafficTarget,
-    ) -> impl Iterator<Item = &'a HttpMatch> {
-        target.rules.iter().flat_map(|rule| {
-            let (group, names) = match rule {
-                RouteRule::Http { group, matches, .. } => (Some(group), matches.as_ref()),
-                RouteRule::Tcp { .. } => (None, None),
-            };
-            let groups = &self.specification.http_route_groups;
-            let group =
-                group.and_then(|name| groups.get(&(target.namespace.clone(), name.clone())));
-            let all = group.into_iter().flat_map(|group| &group.matches);
-            all.filter(move |one| names.is_none_or(|names| names.contains(&one.name)))
-        })
+    /// What `target` lets its sources ask of the HTTP `port` of a service that it is about.
+    pub(crate) fn allowed_by<'a>(&'a self, target: &'a TrafficTarget, port: &Port) -> Allowed<'a> {
+        Allowed::by(self.specification.allowing_rules(target, port))
     }
 
     /// The matches that are named so, in `namespace`.
@@ -196,32 +187,5 @@ impl PolicyIndex {
         named: &'a [SplitMatch],
     ) -> impl Iterator<Item = &'a HttpMatch> {
         self.specification.matched(namespace, named).map(|(_, one)| one)
-    }
-
-    /// Whether `target` grants something on `port` of a service that it is about.
-    fn grants(&self, target: &TrafficTarget, port: &Port) -> bool {
-        if port.protocol.is_http() {
-            let of_http = |rule: &RouteRule| matches!(rule, RouteRule::Http { .. });
-            target.rules.iter().any(of_http) || self.allows_all_requests(target, port.number)
-        } else {
-            self.tcp_routes(target).any(|route| route.covers(port.number))
-        }
-    }
-
-    /// Whether `target` allows every request on the HTTP port `number`: all its rules are TCP routes,
-    /// and one of them covers the port (SMI; OSM answers 404).
-    pub(crate) fn allows_all_requests(&self, target: &TrafficTarget, number: u16) -> bool {
-        target.rules.iter().all(|rule| matches!(rule, RouteRule::Tcp { .. }))
-            && self.tcp_routes(target).any(|route| route.covers(number))
-    }
-
-    fn tcp_routes(&self, target: &TrafficTarget) -> impl Iterator<Item = &TcpRoute> {
-        target.rules.iter().filter_map(|rule| match rule {
-            RouteRule::Http { .. } => None,
-            RouteRule::Tcp { route, .. } => {
-                let key = (target.namespace.clone(), route.clone());
-                self.specification.tcp_routes.get(&key).map(|route| &**route)
-            }
-        })
     }
 }

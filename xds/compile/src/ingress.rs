@@ -12,6 +12,7 @@ use ironmesh_catalog::{
     Application, Finding, Hostname, IngressEntry, IngressPort, IngressRule, Proxy, Service,
     ServicePort, Snapshot,
 };
+use ironmesh_sidecar::ports;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{CidrRange, TrafficDirection};
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{
     Filter, FilterChain, FilterChainMatch, Listener,
@@ -20,10 +21,10 @@ use ironmesh_xds_wire::pb::envoy::config::listener::v3::{
 use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 
 use crate::http::{Side, connection_manager};
-use crate::inbound::{self, HANDSHAKE_TIMEOUT};
+use crate::inbound::HANDSHAKE_TIMEOUT;
 use crate::shape::{cidr, listener, number};
 use crate::telemetry::Telling;
-use crate::{held_open, tls};
+use crate::{held_open, names, tls};
 
 /// What the ways in to one proxy have taken of it.
 #[derive(Debug)]
@@ -51,7 +52,7 @@ impl<'a> Taken<'a> {
         let bind = proxy.bind();
         // There are its own listeners for the machine as well.
         if bind == proxy.local_address() || bind.is_unspecified() {
-            ports.extend([Proxy::ADMIN_PORT, Proxy::METRICS_PORT, Proxy::OUTBOUND_HTTP_PORT]);
+            ports.extend([ports::ADMIN, ports::METRICS, ports::OUTBOUND_HTTP]);
             ports.extend(proxy.statement.upstreams.iter().map(|upstream| upstream.local_port));
         }
         Self {
@@ -232,7 +233,7 @@ fn manager(
         side,
         service.escaped_slashes,
         format!("ingress_{}_{}_{number}", called.namespace, called.name),
-        inbound::route_name(port),
+        names::inbound_route(port),
         filters,
         telling,
     )

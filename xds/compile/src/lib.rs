@@ -26,6 +26,7 @@ mod ingress;
 mod keepalive;
 mod limits;
 mod mirrors;
+pub mod names;
 pub mod origin;
 mod outbound;
 mod overrides;

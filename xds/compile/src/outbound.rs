@@ -8,6 +8,7 @@ use ironmesh_catalog::{
     EscapedSlashes, Locality, LocalitySetting, MeshEndpoint, Port, Protocol, Proxy, Service,
     ServiceAccount, ServicePort, Snapshot, Transport, hosts,
 };
+use ironmesh_sidecar::ports;
 use ironmesh_xds_wire::pb;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::{
     Cluster,
@@ -29,7 +30,7 @@ use crate::limits::Limits;
 use crate::mirrors::Mirrors;
 use crate::shape::{ads, health_status, lb_endpoint, listener, number};
 use crate::telemetry::Telling;
-use crate::{egress, external, keepalive, plaintext, tls};
+use crate::{egress, external, keepalive, names, plaintext, tls};
 
 /// The name of the listener that routes by `Host`, and of its routes.
 const BY_HOST: &str = "outbound-http";
@@ -54,7 +55,7 @@ pub(crate) fn cluster(
     let protocol = if may_be_plaintext { port.protocol } else { between_proxies };
     let protocol_has_pings = !may_be_plaintext && protocol.is_http();
     let served_port = ServicePort::new(service.served_as().clone(), port.number);
-    let server_name = served_port.server_name(&snapshot.mesh.domain);
+    let server_name = names::server_name(&served_port, &snapshot.mesh.domain);
     Cluster {
         name: service_port.to_string(),
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
@@ -178,7 +179,7 @@ pub(crate) fn by_host_listener(proxy: &Proxy, by_host: ByHost, telling: Telling<
     Listener {
         traffic_direction: TrafficDirection::Outbound.into(),
         filter_chains: vec![FilterChain { filters: vec![manager], ..FilterChain::default() }],
-        ..listener(BY_HOST.to_owned(), proxy.local_address(), Proxy::OUTBOUND_HTTP_PORT)
+        ..listener(BY_HOST.to_owned(), proxy.local_address(), ports::OUTBOUND_HTTP)
     }
 }
 

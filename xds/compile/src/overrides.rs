@@ -6,7 +6,7 @@
 //! Envoy, before anything else is done; a route that lets them act puts them back; and what is left of them
 //! goes no farther. Routes say so, so that a change of policy touches no listener.
 
-use ironmesh_catalog::Request;
+use ironmesh_catalog::reserved_headers::{PUT_ASIDE, TO_ENVOY};
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::common::mutation_rules::v3::{
     HeaderMutation as MutationRule,
@@ -25,7 +25,7 @@ use ironmesh_xds_wire::pb::google::protobuf::Any;
 use crate::http::http_filter;
 use crate::shape::prefix;
 
-/// What may be said, behind [`Request::TO_ENVOY`].
+/// What may be said, behind [`TO_ENVOY`].
 const OVERRIDES: [&str; 7] = [
     "max-retries",
     "retriable-header-names",
@@ -46,10 +46,10 @@ const TAKE_OFF: &str = "ironmesh.overrides.take-off";
 /// the requests are of the proxy's own application.
 pub(crate) fn without_words_to_envoy(is_own_application: bool) -> TypedExtensionConfig {
     let aside = OVERRIDES.into_iter().filter(|_| is_own_application);
-    let aside = aside.map(|one| copy(Request::TO_ENVOY, Request::PUT_ASIDE, one));
+    let aside = aside.map(|one| copy(TO_ENVOY, PUT_ASIDE, one));
     // Nobody puts them aside himself.
-    let first = is_own_application.then(|| remove(Request::PUT_ASIDE));
-    let mutations = first.into_iter().chain(aside).chain([remove(Request::TO_ENVOY)]).collect();
+    let first = is_own_application.then(|| remove(PUT_ASIDE));
+    let mutations = first.into_iter().chain(aside).chain([remove(TO_ENVOY)]).collect();
     TypedExtensionConfig {
         name: "envoy.http.early_header_mutation.header_mutation".to_owned(),
         typed_config: Some(any(&EarlyHeaderMutation { mutations })),
@@ -62,12 +62,12 @@ pub(crate) fn filters() -> [HttpFilter; 2] {
         let mutations = Some(Mutations { request_mutations, ..Mutations::default() });
         http_filter(name, any(&HeaderMutation { mutations, ..HeaderMutation::default() }))
     };
-    [filter(PUT_BACK, Vec::new()), filter(TAKE_OFF, vec![remove(Request::PUT_ASIDE)])]
+    [filter(PUT_BACK, Vec::new()), filter(TAKE_OFF, vec![remove(PUT_ASIDE)])]
 }
 
 /// What a route says that lets callers say what they like.
 pub(crate) fn put_back() -> (String, Any) {
-    let back = |one| copy(Request::PUT_ASIDE, Request::TO_ENVOY, one);
+    let back = |one| copy(PUT_ASIDE, TO_ENVOY, one);
     let mutations = Mutations {
         request_mutations: OVERRIDES.into_iter().map(back).collect(),
         ..Mutations::default()

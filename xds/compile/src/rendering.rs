@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_catalog::{Proxy, Secret};
+use ironmesh_catalog::Secret;
+use ironmesh_sidecar::envoy::CONTROL_PLANE_CLUSTER;
 use ironmesh_xds_wire::{ResourceSet, ResourceType};
 use serde_json::{Map, Value, json};
 
@@ -127,7 +128,7 @@ impl Rendering {
         let clusters = names.into_iter().filter_map(|name| self.clusters.get(name));
         let clusters = clusters.filter_map(|at| Some(&self.parts.get(*at)?.content));
         // What the bootstrap of a sidecar has, and what is told refers to.
-        let control_plane = json!({ "name": Proxy::CONTROL_PLANE_CLUSTER, "type": "STATIC" });
+        let control_plane = json!({ "name": CONTROL_PLANE_CLUSTER, "type": "STATIC" });
         let clusters = clusters.chain([&control_plane]);
         let listeners = parts.iter().filter(|part| part.resource_type == ResourceType::Listener);
         json!({

@@ -12,6 +12,7 @@ use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::{
 
 use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::StringMatcher;
 
+use crate::names;
 use crate::shape::{exact, namespace_prefix, workload_prefix};
 
 /// The name of the trust bundle.
@@ -36,7 +37,7 @@ pub(crate) fn service_certificate(certificate: &ServiceCertificate) -> Secret {
 
 /// The name of who may connect to a TCP service port.
 pub(crate) fn authorization_name(port: &ServicePort) -> String {
-    format!("authz:{port}")
+    format!("{}{port}", names::CALLERS)
 }
 
 /// A name that no certificate of the mesh has: an empty list of names would let in anyone with a

@@ -26,7 +26,7 @@ type Links = BTreeMap<ServiceName, BTreeSet<ServiceName>>;
 impl SplitIndex {
     pub(crate) fn new(specification: &MeshSpecification) -> Self {
         let splits = Splits::of_specification(specification);
-        let ways = splits.ways().into_iter();
+        let ways = splits.paths().into_iter();
         let destinations = ways.map(|(port, ways)| {
             // The loader refuses too many. Were they here all the same, nobody would answer.
             let destination = ways

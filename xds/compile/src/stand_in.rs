@@ -15,13 +15,14 @@ use ironmesh_xds_wire::{Resource, ResourceType, any};
 use prost::Message as _;
 
 use crate::authorization::RBAC_FILTER;
+use crate::names;
 use crate::secret::nobody;
 
 /// Whether a resource says who may call: then the one before must not stay in force instead of it.
 pub fn carries_authorization(resource: &Resource) -> bool {
     match resource.resource_type() {
-        ResourceType::Route => resource.name().starts_with("inbound|"),
-        ResourceType::Secret => resource.name().starts_with("authz:"),
+        ResourceType::Route => resource.name().starts_with(names::INBOUND),
+        ResourceType::Secret => resource.name().starts_with(names::CALLERS),
         ResourceType::Cluster | ResourceType::Endpoint | ResourceType::Listener => false,
     }
 }

@@ -5,7 +5,7 @@
 //! listener differs between the modes. Of TCP nothing is judged but the handshake: there each connection
 //! of a port in audit is told of, and the control plane judges (docs/decisions/0029).
 
-use ironmesh_catalog::Proxy;
+use ironmesh_sidecar::envoy::CONTROL_PLANE_CLUSTER;
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::accesslog::v3::access_log_filter::FilterSpecifier;
 use ironmesh_xds_wire::pb::envoy::config::accesslog::v3::{
@@ -81,7 +81,7 @@ fn log(name: &str, filter: FilterSpecifier, config: Any) -> AccessLog {
 /// To the control plane, over the connection's own mutual TLS.
 fn common() -> CommonGrpcAccessLogConfig {
     let control_plane =
-        EnvoyGrpc { cluster_name: Proxy::CONTROL_PLANE_CLUSTER.to_owned(), ..EnvoyGrpc::default() };
+        EnvoyGrpc { cluster_name: CONTROL_PLANE_CLUSTER.to_owned(), ..EnvoyGrpc::default() };
     CommonGrpcAccessLogConfig {
         log_name: LOG.to_owned(),
         grpc_service: Some(GrpcService {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use ironmesh_catalog::{
     Code, Finding, Proxy, Service, ServiceAccount, ServicePort, Snapshot, Upstream, hosts,
 };
+use ironmesh_sidecar::ports;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::TrafficDirection;
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{Filter, FilterChain, Listener};
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
@@ -70,7 +71,7 @@ pub(crate) fn service_port<'a>(
 /// would refuse the listener.
 pub(crate) fn own_ports(proxy: &Proxy) -> BTreeSet<u16> {
     // 0 is no port: Envoy would listen at one that nobody knows.
-    let own = [Proxy::ADMIN_PORT, Proxy::METRICS_PORT, Proxy::OUTBOUND_HTTP_PORT];
+    let own = [ports::ADMIN, ports::METRICS, ports::OUTBOUND_HTTP];
     let mut ports: BTreeSet<_> = [0].into_iter().chain(own).collect();
     let bind = proxy.bind();
     if bind == proxy.local_address() || bind.is_unspecified() {

@@ -1,7 +1,7 @@
 //! What is told of endpoints: why each takes part or not.
 
 use super::*;
-use crate::exclusion::Exclusion;
+use crate::endpoint::Exclusion;
 use crate::snapshot::{EndpointStatus, ExclusionReason, State};
 
 const AT: Timestamp = Timestamp::UNIX_EPOCH;

@@ -9,16 +9,16 @@ use uuid::Uuid;
 
 use crate::access::TcpAccesses;
 use crate::certificate::TrustBundle;
-use crate::endpoint::{Discovered, Endpoint, Labels, Provider};
+use crate::endpoint::{Discovered, Endpoint, Provider};
+use crate::endpoint_source::{ConsulQuery, EndpointSource, Providers};
 use crate::finding::Spot;
 use crate::identity::TrustDomain;
+use crate::labels::Labels;
 use crate::locality::Locality;
 use crate::name::{Domain, Name, ServicePort};
 use crate::policy::{EgressMode, IngressBackend, IngressEntry, IngressPort, IngressSource};
 use crate::proxy::{JoinRecord, Participation, ProxyId};
-use crate::service::{
-    ConsulQuery, EndpointSource, EscapedSlashes, Mode, Providers, Service, Visibility,
-};
+use crate::service::{EscapedSlashes, Mode, Service, Visibility};
 use crate::snapshot::{Inputs, Mesh, Records, Snapshot};
 use crate::specification::MeshSpecification;
 

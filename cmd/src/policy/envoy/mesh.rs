@@ -10,6 +10,7 @@ use ironmesh_catalog::{
     CertificateStore, Inputs, JoinRecord, Labels, Locality, LogFolder, Mesh, MeshSpecification,
     Participation, Proxy, ProxyId, ProxyStatement, Records, Secret, Service, ServiceAccount,
     ServiceCertificate, ServiceName, Snapshot, StoreError, TcpAccesses, TrustDomain, Upstream,
+    reserved_ports,
 };
 use ironmesh_cert::Authority;
 use ironmesh_config_settings::Settings;
@@ -80,7 +81,7 @@ fn joined(service: &Service, number: u32) -> JoinRecord {
     let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 1, 0, 0)).wrapping_add(number));
     JoinRecord {
         id: ProxyId(Uuid::from_u128(number.into())),
-        mesh_address: SocketAddr::from((address, Proxy::MESH_PORT)),
+        mesh_address: SocketAddr::from((address, reserved_ports::MESH)),
         addresses: Vec::new(),
         machine: None,
         joined_at: Timestamp::UNIX_EPOCH,

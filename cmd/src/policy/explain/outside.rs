@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use ironmesh_catalog::Request;
-use ironmesh_catalog::verdict::{
+use ironmesh_analysis::Request;
+use ironmesh_analysis::verdict::{
     Answer, InwardVerdict, Lacking, Mismatch, OutwardVerdict, RuleInward, WayInward, WayOut,
 };
 

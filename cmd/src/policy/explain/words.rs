@@ -2,13 +2,15 @@
 
 use std::fmt::Write as _;
 
-use ironmesh_catalog::routing::Branch;
-use ironmesh_catalog::telemetries::Told;
-use ironmesh_catalog::verdict::{
+use ironmesh_analysis::routing::Branch;
+use ironmesh_analysis::verdict::{
     Answer, AtUpstream, ComparedHost, Destination, Enforcement, Gets, Judgement, Mismatch, Miss,
     Outside, Permit, Treated,
 };
-use ironmesh_catalog::{Health, MeshEndpoint, Name, Request, Resolution, Said, Transport, Verdict};
+use ironmesh_analysis::{Request, Verdict};
+use ironmesh_catalog::reserved_headers::CLIENT_CERTIFICATE;
+use ironmesh_catalog::telemetries::Told;
+use ironmesh_catalog::{Health, MeshEndpoint, Name, Resolution, Said, Transport};
 
 /// How many endpoints are told of each destination.
 const ENDPOINTS: usize = 5;
@@ -284,7 +286,7 @@ pub(super) fn mismatch(one: &Mismatch, request: Option<&Request>, path: Option<&
                 "  the path `{path}` has a segment that some servers read as `..`: no rule covers it"
             )
         }
-        Mismatch::Header { name, expression, .. } if **name == *Request::CLIENT_CERTIFICATE => {
+        Mismatch::Header { name, expression, .. } if **name == *CLIENT_CERTIFICATE => {
             format!(
                 "  the header {name} is not known here, since the server's sidecar sets it, whatever the caller sends; whether it matches `{expression}` shows there alone"
             )

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use ironmesh_admin::{FieldChange, FindingView, Plan, ProxyGroup, ResourceChange};
-use ironmesh_catalog::ServicePort;
-use ironmesh_catalog::difference::{
+use ironmesh_analysis::difference::{
     AccessChange, ExitChange, SplitChange, TelemetryChange, TreatmentChange, Turn,
 };
-use ironmesh_catalog::routing::Branch;
+use ironmesh_analysis::routing::Branch;
+use ironmesh_catalog::ServicePort;
 use ironmesh_catalog::text::escape_output;
 
 /// How many proxies of a group are named.

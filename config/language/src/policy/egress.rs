@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ironmesh_catalog::{
     Egress, EgressPort, EgressProtocol, Finding, Hostname, IpRange, Name, ServiceAccount,
-    SplitMatch, exits,
+    SplitMatch, exits, reserved_ports,
 };
 
 use super::group_match::read_match;
@@ -135,7 +135,7 @@ fn read_port(value: Value<'_>, of: &Of<'_>) -> Result<EgressPort, Told> {
     let mut table = value.table("a port of an egress")?;
     let number = table.required("number", |value| {
         let number = value.port()?;
-        if exits::mesh_ports().any(|own| own == number) {
+        if reserved_ports::all().any(|own| own == number) {
             let message =
                 format!("port `{number}` is the mesh's own, where no proxy lets anybody go");
             let finding = value.error(codes::NO_WAY_OUT, message).label("of the mesh");

@@ -14,10 +14,6 @@ use crate::table::{Table, Told, Value};
 /// The ways of saying whom a binding is about, between two backquotes.
 const SCHEMES: &str = "service_account` or `spiffe_identities` or `endpoint_labels";
 
-/// The providers that `trusted_providers` may name. Join records and lists in policy always count.
-pub(crate) const TRUSTABLE_PROVIDERS: [(&str, Provider); 2] =
-    [("consul", Provider::Consul), ("azure", Provider::Azure)];
-
 /// Reads one identity binding into `part`.
 pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let id = Id::read(&mut table, part);
@@ -32,7 +28,8 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     });
     let trusted_providers = table.optional("trusted_providers", |value| {
         let providers = value.at_least_one("leave it out to trust none", |item| {
-            item.word("provider", &TRUSTABLE_PROVIDERS)
+            // Join records and lists in policy always count.
+            item.word("provider", &Provider::EXTERNAL)
         })?;
         Ok((BTreeSet::from_iter(providers), value))
     });

@@ -5,7 +5,7 @@ mod callers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ironmesh_catalog::splits::{Circle, MOST_WAYS, Splits, TooManyWays};
+use ironmesh_catalog::splits::{Circle, MOST_PATHS, Splits, TooManyPaths};
 use ironmesh_catalog::{Finding, HttpMatch, Port, ServiceName, SplitBackend, Spot, TrafficSplit};
 
 use super::draft::Draft;
@@ -33,11 +33,11 @@ pub(super) fn check(draft: &mut Draft<'_>) {
             }
         }
     }
-    let ways = splits.ways();
+    let ways = splits.paths();
     let (mut crowded, mut inseparable) = (BTreeSet::new(), BTreeMap::new());
     for (port, ways) in &ways {
         match ways {
-            Err(TooManyWays { is_told_behind: false }) if crowded.insert(&port.service) => {
+            Err(TooManyPaths { is_told_behind: false }) if crowded.insert(&port.service) => {
                 findings.extend(too_many_ways(&port.service, splits.of(&port.service)));
             }
             Err(_) => {}
@@ -99,7 +99,7 @@ fn idle(splits: &Splits<'_>, split: &TrafficSplit) -> Option<Finding> {
 fn too_many_ways(service: &ServiceName, splits: &[&TrafficSplit]) -> Option<Finding> {
     let (first, others) = splits.split_first()?;
     let message = format!(
-        "the splits of service `{}` make more than {MOST_WAYS} ways, and Envoy would look at one after \
+        "the splits of service `{}` make more than {MOST_PATHS} ways, and Envoy would look at one after \
          the other",
         service.name
     );

@@ -1,6 +1,6 @@
 //! `[[identity_binding]]`. It is read in `policy/identity_binding.rs`.
 
-use crate::policy::TRUSTABLE_PROVIDERS;
+use ironmesh_catalog::Provider;
 
 use super::{Form, Key, Kind, LABELS, LeftOut, NAME, NAMESPACE, Shape};
 use crate::kinds::PolicyKind;
@@ -35,7 +35,7 @@ pub(super) const KIND: Kind = Kind {
                 name: "trusted_providers",
                 about: "Providers whose labels count for `endpoint_labels`, besides join records and `static` endpoints.",
                 form: Form::AtLeastOne(&Form::Word(|| {
-                    TRUSTABLE_PROVIDERS.map(|(word, _)| word).to_vec()
+                    Provider::EXTERNAL.map(|(word, _)| word).to_vec()
                 })),
                 left_out: LeftOut::Means("none"),
             },

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ironmesh_catalog::{ServiceAccount, ServicePort};
+use ironmesh_catalog::ServiceAccount;
+use ironmesh_xds_compile::names::authorized_port;
 use ironmesh_xds_compile::stand_in::carries_authorization;
 use ironmesh_xds_wire::{Resource, ResourceType};
 
@@ -52,7 +53,7 @@ impl LastGood {
         self.by_name.retain(|(account, name), _| {
             let is_to_have = |given: &Given| given.compiled.resources.contains(name.0, &name.1);
             is_refused(name)
-                || match (account, authorized(&name.1)) {
+                || match (account, authorized_port(&name.1)) {
                     (Some(account), _) => clients.of_account(account).any(is_to_have),
                     (None, Some(port)) => clients.of_service(&port.service).any(is_to_have),
                     (None, None) => false,
@@ -64,11 +65,6 @@ impl LastGood {
     pub(super) fn len(&self) -> usize {
         self.by_name.len()
     }
-}
-
-/// The port of which something of this name says who may call.
-fn authorized(name: &str) -> Option<ServicePort> {
-    name.strip_prefix("inbound|").or_else(|| name.strip_prefix("authz:"))?.parse().ok()
 }
 
 fn key(account: Option<&ServiceAccount>, resource: &Resource) -> Key {

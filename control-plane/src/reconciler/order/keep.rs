@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ironmesh_catalog::ServicePort;
 use ironmesh_xds_compile::handover::{ABOUT_CALLS, INBOUND_LISTENER, still_serving};
+use ironmesh_xds_compile::names;
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 
 /// An inbound listener that serves what it is to serve, and dropped ports besides.
@@ -55,10 +56,10 @@ pub(super) fn keep_serving(
         }
     };
     for port in &kept.ports {
-        keep(ResourceType::Cluster, &format!("{port}|local"));
-        keep(ResourceType::Route, &format!("inbound|{port}"));
-        keep(ResourceType::Cluster, &format!("{port}|counted"));
-        keep(ResourceType::Listener, &format!("counted|{port}"));
+        keep(ResourceType::Cluster, &names::local_cluster(port));
+        keep(ResourceType::Route, &names::inbound_route(port));
+        keep(ResourceType::Cluster, &names::counted_cluster(port));
+        keep(ResourceType::Listener, &names::counted_listener(port));
     }
     given.insert(Arc::clone(&kept.listener));
     for (name, resource) in before.of(ResourceType::Secret) {
@@ -75,7 +76,7 @@ pub(super) fn keep_serving(
 /// is not, and limits nothing by one.
 fn keep_those_about_calls(kept: &KeptListener, given: &mut ResourceSet, before: &ResourceSet) {
     let counted = kept.ports.iter().filter_map(|port| {
-        given.of(ResourceType::Listener).get(format!("counted|{port}").as_str()).cloned()
+        given.of(ResourceType::Listener).get(names::counted_listener(port).as_str()).cloned()
     });
     let listeners: Vec<_> = counted.chain([Arc::clone(&kept.listener)]).collect();
     for (name, resource) in before.of(ResourceType::Cluster) {
@@ -98,7 +99,7 @@ pub(super) fn keep_leading(
 ) -> BTreeMap<Arc<str>, (Version, Version)> {
     let mut kept = BTreeMap::new();
     for port in ports {
-        let name = format!("{port}|local");
+        let name = names::local_cluster(port);
         let find = |set: &ResourceSet| set.of(ResourceType::Cluster).get(name.as_str()).cloned();
         if let Some((wanted, old)) = find(given).zip(find(before)) {
             kept.insert(Arc::clone(old.name()), (wanted.version(), old.version()));
@@ -139,7 +140,7 @@ pub(super) fn keep_calling(to_come: &[String], given: &mut ResourceSet, before: 
     // What the old ways lead to must stay as well.
     for resource_type in [ResourceType::Cluster, ResourceType::Endpoint] {
         for name in wanted.changed_since(before, resource_type) {
-            let is_outbound = !name.ends_with("|local") && !name.ends_with("|counted");
+            let is_outbound = !names::is_own_cluster(&name);
             if let (true, false, Some(old)) = (
                 is_outbound,
                 wanted.contains(resource_type, &name),

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use ironmesh_catalog::{IpRange, Proxy, exits};
+use ironmesh_catalog::{IpRange, Proxy, exits, reserved_ports};
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{CidrRange, TypedExtensionConfig};
 use ironmesh_xds_wire::pb::envoy::config::rbac::v3::{
@@ -79,7 +79,7 @@ pub(crate) fn own_addresses(proxy: &Proxy) -> BTreeSet<IpRange> {
 /// before Envoy dials it, also when the attempt is a retry. Denies what is never called, and `own` addresses.
 pub(crate) fn of_endpoints(own: &BTreeSet<IpRange>) -> Vec<HttpFilter> {
     let never = exits::never_called().map(|(range, _)| range).chain(own.iter().copied());
-    let ports = exits::mesh_ports().map(leads_to_port);
+    let ports = reserved_ports::all().map(leads_to_port);
     let rules = rules(Action::Deny, policy(never.map(leads_to).chain(ports).collect()));
     vec![
         http_filter(
@@ -94,7 +94,7 @@ pub(crate) fn of_endpoints(own: &BTreeSet<IpRange>) -> Vec<HttpFilter> {
 /// What a route configuration says in which calls go where their host says.
 pub(crate) fn never() -> HashMap<String, Any> {
     let ranges = exits::never_called().map(|(range, _)| leads_to(range));
-    let ports = exits::mesh_ports().map(leads_to_port);
+    let ports = reserved_ports::all().map(leads_to_port);
     per_route(NEVER, rules(Action::Deny, policy(ranges.chain(ports).collect())))
 }
 

@@ -8,6 +8,7 @@ use ironmesh_catalog::{
     EgressProtocol, EscapedSlashes, Finding, HostUpstream, Hostname, OutsideHost, Protocol, Proxy,
     ServiceAccount,
 };
+use ironmesh_sidecar::ports;
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::cluster::{
@@ -186,7 +187,7 @@ fn tunnel(proxy: &Proxy) -> Cluster {
         load_assignment: Some(ClusterLoadAssignment {
             cluster_name: TUNNEL.to_owned(),
             endpoints: vec![LocalityLbEndpoints {
-                lb_endpoints: vec![lb_endpoint_at(address, Proxy::OUTBOUND_HTTP_PORT, 1)],
+                lb_endpoints: vec![lb_endpoint_at(address, ports::OUTBOUND_HTTP, 1)],
                 ..LocalityLbEndpoints::default()
             }],
             ..ClusterLoadAssignment::default()

@@ -25,17 +25,13 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::network::ratelimit::v3::R
 
 use super::global;
 use crate::limits::{duration, unlimited};
+use crate::names::{counted_cluster, counted_listener, local_cluster};
 use crate::shape::{CONNECT_TIMEOUT, network_filter};
 use crate::{inbound, tcp};
 
-/// The name of the cluster through which connections of a port go to be counted.
-pub(crate) fn cluster_name(port: &ServicePort) -> String {
-    format!("{port}|counted")
-}
-
 /// The way to [`listener`].
 pub(crate) fn cluster(proxy: &Proxy, port: &ServicePort) -> Cluster {
-    let name = cluster_name(port);
+    let name = counted_cluster(port);
     let endpoint = Endpoint { address: Some(socket(proxy, port)), ..Endpoint::default() };
     Cluster {
         name: name.clone(),
@@ -62,11 +58,11 @@ pub(crate) fn listener(proxy: &Proxy, port: &ServicePort, limit: &GlobalTcpLimit
     let prefix = format!("counted_{}", inbound::stat_prefix(port));
     let filters = vec![
         filter(limit, prefix.clone()),
-        tcp::to_counted_application(prefix, inbound::local_cluster_name(port)),
+        tcp::to_counted_application(prefix, local_cluster(port)),
     ];
     Listener {
         // Before that which leads to it, by its name: Envoy takes listeners in that order.
-        name: format!("counted|{port}"),
+        name: counted_listener(port),
         address: Some(socket(proxy, port)),
         traffic_direction: TrafficDirection::Inbound.into(),
         filter_chains: vec![FilterChain { filters, ..FilterChain::default() }],

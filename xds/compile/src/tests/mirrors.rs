@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use ironmesh_catalog::verdict::{Sight, verdict};
-use ironmesh_catalog::{Question, Request, ServicePort};
+use ironmesh_analysis::verdict::{Sight, verdict};
+use ironmesh_analysis::{Question, Request};
+use ironmesh_catalog::ServicePort;
 use ironmesh_xds_wire::ResourceType;
 
 use super::mesh::{Order, Shape};

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ironmesh_catalog::{Finding, HeaderChanges, Request, Spot};
+use ironmesh_catalog::reserved_headers::{CLIENT_CERTIFICATE, PUT_ASIDE, TO_ENVOY};
+use ironmesh_catalog::{Finding, HeaderChanges, Spot};
 
 use crate::codes;
 use crate::policy::http_route_group::is_token;
@@ -141,9 +142,9 @@ impl Names {
 
 /// Why a header is none that may be changed.
 fn refused(name: &str) -> Option<&'static str> {
-    if name.starts_with(Request::TO_ENVOY) || name.starts_with(Request::PUT_ASIDE) {
+    if name.starts_with(TO_ENVOY) || name.starts_with(PUT_ASIDE) {
         Some("by it sidecars are told what to do, which policy says in its own words")
-    } else if name == Request::CLIENT_CERTIFICATE {
+    } else if name == CLIENT_CERTIFICATE {
         Some("by it the server's sidecar tells who calls")
     } else if OF_PROXIES.contains(&name) {
         Some("it is for the proxies on the way, which say it themselves")

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ironmesh_catalog::{
-    Finding, Hostname, IngressEntry, IngressPort, Name, Proxy, ServiceName, ServicePort, Spot,
+    Finding, Hostname, IngressEntry, IngressPort, Name, ServiceName, ServicePort, Spot,
+    reserved_ports,
 };
 
 use super::super::part::{Reference, Wanted};
@@ -148,12 +149,12 @@ fn read_host(value: Value<'_>) -> Result<Hostname, Told> {
 /// A port that is the proxy's own.
 fn not_own(port: &Port<'_>, entry: &IngressEntry) -> Result<(), Told> {
     let IngressEntry::Http { port: number } = entry else { return Ok(()) };
-    if !Proxy::OWN_PORTS.contains(number) {
+    if !reserved_ports::OF_PROXIES.contains(number) {
         return Ok(());
     }
     let message = format!("port {number} is one of the proxy's own");
     let finding = port.at.error(codes::INGRESS_COLLISION, message).label("taken");
-    let own: Vec<_> = Proxy::OWN_PORTS.iter().map(u16::to_string).collect();
+    let own: Vec<_> = reserved_ports::OF_PROXIES.iter().map(u16::to_string).collect();
     let help = format!("give another as `ingress_port`, and none of {}", own.join(", "));
     Err(port.at.tell(finding.help(help)))
 }
@@ -169,7 +170,7 @@ fn at_the_mesh_port(value: Value<'_>) -> Told {
     let finding = value.error(codes::INGRESS_CONTRADICTION, message).label("says nothing");
     let help = format!(
         "it is called at the mesh port of the proxies ({}), by `sni_hosts`: take this out",
-        Proxy::MESH_PORT
+        reserved_ports::MESH
     );
     value.tell(finding.help(help))
 }

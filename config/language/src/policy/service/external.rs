@@ -29,7 +29,7 @@ pub(super) fn read(
     let source = endpoints.as_ref().map_err(|told| *told)?.as_ref();
     let is_listed = source.is_some();
     let is_found = |asked: &Providers| {
-        [Provider::Consul, Provider::Azure, Provider::Registered].iter().any(|one| asked.ask(*one))
+        Provider::external().chain([Provider::Registered]).any(|one| asked.ask(one))
     };
     if source.and_then(EndpointSource::providers).is_some_and(is_found)
         && let Some(value) = table.get("endpoints")

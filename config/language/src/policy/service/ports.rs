@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ironmesh_catalog::exits::mesh_ports;
+use ironmesh_catalog::reserved_ports;
 use ironmesh_catalog::{Name, Port, PortRange, Protocol, Spot};
 
 use crate::codes;
@@ -90,7 +90,7 @@ fn read_range(value: Value<'_>) -> Result<PortRange, Told> {
         let port = value.port()?;
         PortRange::new(port, port).ok_or(Told)?
     };
-    let own: Vec<_> = mesh_ports().filter(|own| range.contains(*own)).collect();
+    let own: Vec<_> = reserved_ports::all().filter(|own| range.contains(*own)).collect();
     let (Some(first), Some(last)) = (own.iter().min(), own.iter().max()) else { return Ok(range) };
     let message = format!("`{range}` includes ports of Ironmesh itself: {first} to {last}");
     let finding = value.error(codes::INVALID_VALUE, message).label("not allowed");

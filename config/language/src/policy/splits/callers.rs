@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ironmesh_catalog::splits::{Splits, TooManyWays, Way};
+use ironmesh_catalog::splits::{SplitPath, Splits, TooManyPaths};
 use ironmesh_catalog::{
     Finding, Mode, Port, Service, ServiceAccount, ServiceName, ServicePort, SplitBackend,
     TrafficTarget,
@@ -18,7 +18,7 @@ use crate::policy::draft::Draft;
 pub(super) fn check(
     draft: &Draft<'_>,
     splits: &Splits<'_>,
-    ways: &BTreeMap<ServicePort, Result<Vec<Way<'_>>, TooManyWays>>,
+    ways: &BTreeMap<ServicePort, Result<Vec<SplitPath<'_>>, TooManyPaths>>,
     findings: &mut Vec<Finding>,
 ) {
     // What is wrong may have been meant to allow what nothing seems to.

@@ -178,7 +178,7 @@ fn answering(
     to: &Service,
 ) -> Option<Finding> {
     let asked = splits.service(route.reach.service()?)?;
-    let known = splits.ways_from(&asked.name);
+    let known = splits.paths_from(&asked.name);
     let mut ways = Vec::new();
     for (port, _) in asked.service_ports().filter(|(_, port)| port.protocol.is_http()) {
         match known.get(&port) {

@@ -1,0 +1,69 @@
+//! Telemetry that is another: what sidecars tell otherwise than they did.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+use ironmesh_catalog::cited::Cited;
+use ironmesh_catalog::policy::telemetry::Telemetry;
+use ironmesh_catalog::specification::MeshSpecification;
+use serde::{Deserialize, Serialize};
+
+use super::Change;
+
+/// A telemetry that comes, goes or is another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TelemetryChange {
+    /// The telemetry, as it is written last.
+    pub telemetry: Cited,
+    /// What becomes of it.
+    pub change: Change,
+    /// Whose sidecars it is about, and what they tell, each in words.
+    pub details: Vec<String>,
+}
+
+pub(super) fn changes(
+    before: &MeshSpecification,
+    after: &MeshSpecification,
+) -> Vec<TelemetryChange> {
+    let (old, new) = (&before.telemetries, &after.telemetries);
+    let mut changes = Vec::new();
+    for key in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
+        let (change, telemetry, details) = match (old.get(key), new.get(key)) {
+            (None, None) => continue,
+            (None, Some(new)) => (Change::Added, new, outline(new)),
+            (Some(old), None) => (Change::Removed, old, outline(old)),
+            (Some(old), Some(new)) if old == new => continue,
+            (Some(old), Some(new)) => (Change::Changed, new, details(old, new)),
+        };
+        changes.push(TelemetryChange { telemetry: Cited::from(&**telemetry), change, details });
+    }
+    changes
+}
+
+fn outline(one: &Telemetry) -> Vec<String> {
+    let settings = [
+        Some(format!("of {}", one.level)),
+        one.access_log.as_ref().map(ToString::to_string),
+        one.tracing.as_ref().map(ToString::to_string),
+    ];
+    settings.into_iter().flatten().collect()
+}
+
+fn details(old: &Telemetry, new: &Telemetry) -> Vec<String> {
+    let settings = [
+        setting(Some(&old.level), Some(&new.level), "of whom"),
+        setting(old.access_log.as_ref(), new.access_log.as_ref(), "access log"),
+        setting(old.tracing.as_ref(), new.tracing.as_ref(), "traces"),
+    ];
+    settings.into_iter().flatten().collect()
+}
+
+/// How a setting differs. Not all of it is in its words.
+fn setting<T: Display + PartialEq>(old: Option<&T>, new: Option<&T>, what: &str) -> Option<String> {
+    let word = |one: Option<&T>| one.map_or_else(|| format!("no {what}"), ToString::to_string);
+    match (word(old), word(new)) {
+        _ if old == new => None,
+        (old, new) if old == new => Some(format!("{new}: another format, or called otherwise")),
+        (old, new) => Some(format!("{old} → {new}")),
+    }
+}

@@ -1,0 +1,212 @@
+//! What policy allows on a service port: the one place that gives the rules of traffic targets their meaning.
+//!
+//! The compiler, verdicts, differences and findings all ask here, so that none of them can read a target
+//! otherwise than the others do. Whom a target is about is resolved in [`crate::grants`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cited::Cited;
+use crate::name::Name;
+use crate::policy::{HttpMatch, HttpRouteGroup, RouteRule, TcpRoute, TrafficTarget};
+use crate::service::Port;
+use crate::specification::MeshSpecification;
+
+/// The requests or connections that one rule allows on one port, in data that can be compared and shown.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AllowedTraffic {
+    /// Every request.
+    EveryRequest,
+    /// Connections, whatever is sent on them.
+    Connections,
+    /// Requests of which all of this holds, as of an [`HttpMatch`].
+    Requests {
+        /// The methods; any where there is none.
+        methods: Vec<Arc<str>>,
+        /// The expression on the path.
+        path: Option<Arc<str>>,
+        /// The expressions on headers.
+        headers: BTreeMap<Arc<str>, Arc<str>>,
+    },
+}
+
+impl From<&HttpMatch> for AllowedTraffic {
+    fn from(one: &HttpMatch) -> Self {
+        let HttpMatch { name: _, path, methods, headers, spot: _ } = one;
+        if path.is_none() && methods.is_empty() && headers.is_empty() {
+            return Self::EveryRequest;
+        }
+        let mut methods: Vec<_> = methods.iter().map(|method| Arc::clone(&method.0)).collect();
+        methods.sort();
+        Self::Requests {
+            methods,
+            path: path.as_ref().map(|path| Arc::clone(&path.text)),
+            headers: headers.clone(),
+        }
+    }
+}
+
+impl fmt::Display for AllowedTraffic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EveryRequest => f.write_str("every request"),
+            Self::Connections => f.write_str("connections"),
+            Self::Requests { methods, path, headers } => {
+                match &methods[..] {
+                    [] => f.write_str("any method")?,
+                    some => f.write_str(&some.join(", "))?,
+                }
+                match path {
+                    Some(path) => write!(f, " on `{path}`")?,
+                    None => f.write_str(" on any path")?,
+                }
+                let mut link = " with";
+                for (name, expression) in headers {
+                    write!(f, "{link} {name} `{expression}`")?;
+                    link = " and";
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A rule of a traffic target that allows something on one port, with what it names.
+#[derive(Debug, Clone, Copy)]
+pub enum AllowingRule<'a> {
+    /// It allows the requests that a match of a group is about.
+    Match(&'a HttpRouteGroup, &'a HttpMatch),
+    /// It allows every request of an HTTP port, by a TCP route.
+    EveryRequest(&'a TcpRoute),
+    /// It allows connections to a TCP port.
+    Connections(&'a TcpRoute),
+}
+
+impl<'a> AllowingRule<'a> {
+    /// What it allows.
+    pub fn traffic(self) -> AllowedTraffic {
+        match self {
+            Self::Match(_, one) => AllowedTraffic::from(one),
+            Self::EveryRequest(_) => AllowedTraffic::EveryRequest,
+            Self::Connections(_) => AllowedTraffic::Connections,
+        }
+    }
+
+    /// The match or the route that it names.
+    pub fn cited(self) -> Cited {
+        match self {
+            Self::Match(HttpRouteGroup { namespace, name, .. }, one) => Cited {
+                object: format!("match `{}` of route group `{namespace}/{name}`", one.name),
+                spot: one.spot.clone(),
+            },
+            Self::EveryRequest(route) | Self::Connections(route) => Cited {
+                object: format!("TCP route `{}/{}`", route.namespace, route.name),
+                spot: route.spot.clone(),
+            },
+        }
+    }
+
+    /// The match that a request must meet; `None` where every request or connection is allowed.
+    pub fn condition(self) -> Option<&'a HttpMatch> {
+        match self {
+            Self::Match(_, one) => Some(one),
+            Self::EveryRequest(_) | Self::Connections(_) => None,
+        }
+    }
+}
+
+impl MeshSpecification {
+    /// The rules of `target` that allow something on `port` of the services that it is about, as they are
+    /// written.
+    ///
+    /// On an HTTP port these are the matches that its HTTP rules name. TCP routes count there only in a
+    /// target without HTTP rules: then one that covers the port allows every request (SMI leaves that open;
+    /// OSM answers 404). On a TCP port these are the TCP routes that cover it.
+    pub fn allowing_rules<'a>(
+        &'a self,
+        target: &'a TrafficTarget,
+        port: &Port,
+    ) -> impl Iterator<Item = AllowingRule<'a>> {
+        let (number, is_http) = (port.number, port.protocol.is_http());
+        let counts_tcp = !is_http || !has_http_rules(target);
+        target.rules.iter().flat_map(move |rule| {
+            let (group, names, route) = match rule {
+                RouteRule::Http { group, matches, .. } if is_http => {
+                    let key = (target.namespace.clone(), group.clone());
+                    (self.http_route_groups.get(&key), matches.as_ref(), None)
+                }
+                RouteRule::Tcp { route, .. } if counts_tcp => {
+                    (None, None, self.tcp_route(target, route))
+                }
+                RouteRule::Http { .. } | RouteRule::Tcp { .. } => (None, None, None),
+            };
+            let matches = group.into_iter().flat_map(|group| {
+                group.matches.iter().map(move |one| AllowingRule::Match(group, one))
+            });
+            let is_named = move |rule: &AllowingRule<'_>| {
+                let name = rule.condition().map(|one| &one.name);
+                names.zip(name).is_none_or(|(names, name)| names.contains(name))
+            };
+            let route = route.filter(|route| route.covers(number)).map(|route| {
+                if is_http {
+                    AllowingRule::EveryRequest(route)
+                } else {
+                    AllowingRule::Connections(route)
+                }
+            });
+            matches.filter(is_named).chain(route)
+        })
+    }
+
+    /// Whether a rule of `target` is about `port`: then its sources are told of the port.
+    ///
+    /// It does not look into HTTP route groups, so an edit of a group never changes which services a proxy
+    /// is told of. In a checked specification every rule names a match, so this is whether there are any
+    /// [`allowing_rules`](Self::allowing_rules).
+    pub fn has_rule_about(&self, target: &TrafficTarget, port: &Port) -> bool {
+        (port.protocol.is_http() && has_http_rules(target))
+            || target.rules.iter().any(|rule| match rule {
+                RouteRule::Http { .. } => false,
+                RouteRule::Tcp { route, .. } => {
+                    self.tcp_route(target, route).is_some_and(|route| route.covers(port.number))
+                }
+            })
+    }
+
+    /// The TCP route that a rule of `target` names.
+    fn tcp_route(&self, target: &TrafficTarget, route: &Name) -> Option<&TcpRoute> {
+        let key = (target.namespace.clone(), route.clone());
+        self.tcp_routes.get(&key).map(|route| &**route)
+    }
+}
+
+fn has_http_rules(target: &TrafficTarget) -> bool {
+    target.rules.iter().any(|rule| matches!(rule, RouteRule::Http { .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way(methods: &[&str], path: Option<&str>, tier: Option<&str>) -> AllowedTraffic {
+        AllowedTraffic::Requests {
+            methods: methods.iter().map(|one| (*one).into()).collect(),
+            path: path.map(Into::into),
+            headers: tier.map(|tier| ("x-tier".into(), tier.into())).into_iter().collect(),
+        }
+    }
+
+    #[test]
+    fn allowed_traffic_is_displayed_as_one_line() {
+        let words = way(&["GET", "PUT"], Some("/a"), Some("gold")).to_string();
+        assert_eq!(words, "GET, PUT on `/a` with x-tier `gold`");
+        assert_eq!(
+            way(&[], None, Some("gold")).to_string(),
+            "any method on any path with x-tier `gold`"
+        );
+    }
+}

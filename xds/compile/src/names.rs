@@ -1,0 +1,86 @@
+//! Names of resources (docs/reference/names.md): of which service port each is, and back.
+//!
+//! Dashboards and mixed versions depend on them. Nobody else puts such names together or takes them apart.
+
+use ironmesh_catalog::{Domain, ServicePort};
+
+/// How the names of inbound filter chains and route configurations begin.
+pub(crate) const INBOUND: &str = "inbound|";
+
+/// How the names of secrets begin that list the callers of a TCP port.
+pub(crate) const CALLERS: &str = "authz:";
+
+/// How the names of clusters end that lead to the applications behind a proxy.
+const LOCAL: &str = "|local";
+
+/// How the names of clusters end that lead there by way of a rate limit service.
+const COUNTED: &str = "|counted";
+
+/// The cluster of the applications behind a proxy.
+pub fn local_cluster(port: &ServicePort) -> String {
+    format!("{port}{LOCAL}")
+}
+
+/// The cluster through which connections of a port go to be counted.
+pub fn counted_cluster(port: &ServicePort) -> String {
+    format!("{port}{COUNTED}")
+}
+
+/// The listener behind [`counted_cluster`].
+pub fn counted_listener(port: &ServicePort) -> String {
+    format!("counted|{port}")
+}
+
+/// The inbound route configuration of an HTTP port, which carries its authorization.
+pub fn inbound_route(port: &ServicePort) -> String {
+    format!("{INBOUND}{port}")
+}
+
+/// The SNI by which a caller's proxy names a service port: `<port>.<service>.<ns>.<domain>`.
+pub(crate) fn server_name(port: &ServicePort, domain: &Domain) -> String {
+    format!("{}.{}", port.port, domain.hostname(&port.service))
+}
+
+/// The service port of a [`local_cluster`].
+pub fn port_of_local_cluster(name: &str) -> Option<ServicePort> {
+    name.strip_suffix(LOCAL)?.parse().ok()
+}
+
+/// The service port of a [`local_cluster`] or a [`counted_cluster`].
+pub fn port_of_own_cluster(name: &str) -> Option<ServicePort> {
+    name.strip_suffix(LOCAL).or_else(|| name.strip_suffix(COUNTED))?.parse().ok()
+}
+
+/// Whether a cluster leads to a proxy's own applications, and so is another thing for each proxy.
+pub fn is_own_cluster(name: &str) -> bool {
+    [LOCAL, COUNTED].iter().any(|suffix| name.ends_with(suffix))
+}
+
+/// The service port whose callers a resource decides about: an inbound route configuration, or the list of
+/// callers of a TCP port.
+pub fn authorized_port(name: &str) -> Option<ServicePort> {
+    name.strip_prefix(INBOUND).or_else(|| name.strip_prefix(CALLERS))?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back_to_their_port() {
+        let port: ServicePort = "shop/bookstore|14001".parse().unwrap();
+        assert_eq!(local_cluster(&port), "shop/bookstore|14001|local");
+        assert_eq!(port_of_local_cluster(&local_cluster(&port)), Some(port.clone()));
+        assert_eq!(port_of_local_cluster(&counted_cluster(&port)), None);
+        for own in [local_cluster(&port), counted_cluster(&port)] {
+            assert!(is_own_cluster(&own));
+            assert_eq!(port_of_own_cluster(&own), Some(port.clone()));
+        }
+        assert!(!is_own_cluster(&port.to_string()));
+        assert_eq!(authorized_port(&inbound_route(&port)), Some(port.clone()));
+        assert_eq!(authorized_port("authz:shop/bookstore|14001"), Some(port.clone()));
+        assert_eq!(authorized_port(&port.to_string()), None);
+        let domain = Domain::default();
+        assert_eq!(server_name(&port, &domain), "14001.bookstore.shop.mesh.internal");
+    }
+}
