@@ -11,10 +11,9 @@ use crate::certificate::TrustBundle;
 use crate::endpoint::{Discovered, Endpoint, Labels, Provider};
 use crate::finding::Spot;
 use crate::identity::{SpiffeId, TrustDomain};
-use crate::locality::Locality;
 use crate::name::Domain;
 use crate::policy::{BoundIdentity, EgressMode, IdentityBinding};
-use crate::proxy::{JoinRecord, Participation, ProxyId};
+use crate::proxy::{JoinRecord, ProxyId};
 use crate::service::{EndpointSource, EscapedSlashes, Mode, Service, Visibility};
 use crate::snapshot::{Inputs, Mesh, Records};
 use crate::specification::MeshSpecification;
@@ -76,20 +75,14 @@ fn found_by(provider: Provider, last: u8, words: &[(&str, &str)]) -> Endpoint {
 
 fn record(last: u8, service: &str, words: &[(&str, &str)]) -> Arc<JoinRecord> {
     Arc::new(JoinRecord {
-        id: ProxyId(Uuid::from_u128(last.into())),
-        services: vec![service.parse().unwrap()],
-        mesh_address: SocketAddr::new(endpoint(last, &[]).address, 15003),
-        addresses: Vec::new(),
-        machine: None,
-        joined_at: Timestamp::UNIX_EPOCH,
-        certificate_expires_at: Timestamp::MAX,
-        claimed_at: None,
         labels: labels(words),
-        locality: Locality::default(),
-        participation: Participation::default(),
-        revoked: None,
-        vacant: Participation::default(),
-        suspect_since: None,
+        ..JoinRecord::new(
+            ProxyId(Uuid::from_u128(last.into())),
+            vec![service.parse().unwrap()],
+            SocketAddr::new(endpoint(last, &[]).address, 15003),
+            Timestamp::UNIX_EPOCH,
+            Timestamp::MAX,
+        )
     })
 }
 

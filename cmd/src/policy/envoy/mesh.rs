@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    CertificateStore, Inputs, JoinRecord, Labels, Locality, LogFolder, Mesh, MeshSpecification,
-    Participation, Proxy, ProxyId, ProxyStatement, Records, Secret, Service, ServiceAccount,
-    ServiceCertificate, ServiceName, Snapshot, StoreError, TcpAccesses, TrustDomain, Upstream,
+    CertificateStore, Inputs, JoinRecord, LogFolder, Mesh, MeshSpecification, Participation, Proxy,
+    ProxyId, ProxyStatement, Records, Secret, Service, ServiceAccount, ServiceCertificate,
+    ServiceName, Snapshot, StoreError, TcpAccesses, TrustDomain, Upstream,
 };
 use ironmesh_cert::Authority;
 use ironmesh_config::Settings;
@@ -79,20 +79,14 @@ fn joined(service: &Service, number: u32) -> JoinRecord {
     // A loopback address of its own, so that its listeners are in nobody's way.
     let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 1, 0, 0)).wrapping_add(number));
     JoinRecord {
-        id: ProxyId(Uuid::from_u128(number.into())),
-        mesh_address: SocketAddr::from((address, Proxy::MESH_PORT)),
-        addresses: Vec::new(),
-        machine: None,
-        joined_at: Timestamp::UNIX_EPOCH,
-        certificate_expires_at: Timestamp::MAX,
-        claimed_at: None,
-        labels: Labels::default(),
-        locality: Locality::default(),
         participation: Participation(ports.collect()),
-        services: vec![service.name.clone()],
-        revoked: None,
-        vacant: Participation::default(),
-        suspect_since: None,
+        ..JoinRecord::new(
+            ProxyId(Uuid::from_u128(number.into())),
+            vec![service.name.clone()],
+            SocketAddr::from((address, Proxy::MESH_PORT)),
+            Timestamp::UNIX_EPOCH,
+            Timestamp::MAX,
+        )
     }
 }
 
