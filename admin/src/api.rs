@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_catalog::{
-    Application, Finding, JoinRecord, Labels, Locality, PolicyPin, PolicyRecord, PolicyRevision,
-    ProxyId, Removals, Revocation, ServiceAccount, ServiceName, Spot, Upstream,
+    Application, Finding, Labels, Locality, PolicyPin, PolicyRecord, PolicyRevision, ProxyId,
+    Removals, ServiceAccount, ServiceName, Spot, Upstream,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::endpoints::ReportedHealth;
+use crate::join_record::{JoinRecordView, RevocationView};
 use crate::removals::HeldRemoval;
 
 /// Whether the control plane serves, and what it serves.
@@ -228,7 +229,7 @@ impl From<&Spot> for PlaceView {
 pub struct ProxyView {
     /// What it joined as, and how far it has come.
     #[serde(flatten)]
-    pub record: JoinRecord,
+    pub record: JoinRecordView,
     /// `connected`, or why it is not: `away`, `unclaimed` (it never came), `forfeit` (it never came, and may
     /// no more), `expired` or `revoked`; `reconnecting` in the first minute after a start of the control plane.
     pub state: String,
@@ -457,7 +458,7 @@ pub struct Revoked {
     /// The proxy.
     pub id: ProxyId,
     /// Since when, and why: what was said first.
-    pub revocation: Revocation,
+    pub revocation: RevocationView,
     /// Whether it was shut out before.
     pub is_old: bool,
 }

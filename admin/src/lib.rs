@@ -8,6 +8,7 @@
 mod api;
 mod client;
 mod endpoints;
+mod join_record;
 mod plan;
 mod removals;
 mod server;
@@ -26,6 +27,7 @@ pub use endpoints::{
     Accepted, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView, ProviderView,
     ProxyWithout, ReportedHealth, ServiceEndpoints, SourceView, StaleView,
 };
+pub use join_record::{JoinRecordView, RevocationView};
 pub use plan::{
     FieldChange, MAX_PLAN, Plan, PlanRequest, PlannedProxy, ProxyGroup, ResourceChange,
 };

@@ -6,13 +6,11 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use bytes::Bytes;
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use ironmesh_catalog::TrustBundle;
+use ironmesh_cert::{SpiffeServerVerifier, tls};
+use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
 
 use crate::messages::Variant;
@@ -87,69 +85,16 @@ pub fn folders(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 /// TLS as Envoy's bootstrap asks for it: 1.3, with its own certificate, for HTTP/2.
 fn client_tls(chain: &str, key: &str, roots: &str) -> anyhow::Result<Arc<ClientConfig>> {
-    let mut trusted = RootCertStore::empty();
-    for root in CertificateDer::pem_slice_iter(roots.as_bytes()) {
-        trusted.add(root?)?;
-    }
+    let trusted = tls::roots(&TrustBundle { roots: roots.to_owned() })?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let by_chain =
-        WebPkiServerVerifier::builder_with_provider(Arc::new(trusted), Arc::clone(&provider))
-            .build()?;
     let chain = CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<_, _>>()?;
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyName(by_chain)))
+        .with_custom_certificate_verifier(Arc::new(SpiffeServerVerifier::any(trusted)))
         .with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes())?)?;
     config.alpn_protocols = vec![b"h2".to_vec()];
     // Envoy's sessions with a control plane are never resumed either.
     config.resumption = rustls::client::Resumption::disabled();
     Ok(Arc::new(config))
-}
-
-/// Checks a server's chain and signature, and lets any name pass: names in the mesh are SPIFFE IDs,
-/// while TLS libraries compare hostnames.
-#[derive(Debug)]
-struct AnyName(Arc<WebPkiServerVerifier>);
-
-impl ServerCertVerifier for AnyName {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        // The name is what is looked at last: an error about it means that the chain was good.
-        match self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
-        {
-            Err(rustls::Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(ServerCertVerified::assertion()),
-            verdict => verdict,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
 }

@@ -135,6 +135,32 @@ impl JoinRecord {
     /// How long a certificate may wait for its first connection (docs/reference/names.md).
     const UNCLAIMED: SignedDuration = SignedDuration::from_hours(24);
 
+    /// The record of a proxy that has just joined: unclaimed, without labels, with no port configured.
+    pub fn new(
+        id: ProxyId,
+        services: Vec<ServiceName>,
+        mesh_address: SocketAddr,
+        joined_at: Timestamp,
+        certificate_expires_at: Timestamp,
+    ) -> Self {
+        Self {
+            id,
+            services,
+            mesh_address,
+            addresses: Vec::new(),
+            machine: None,
+            joined_at,
+            certificate_expires_at,
+            claimed_at: None,
+            labels: Labels::default(),
+            locality: Locality::default(),
+            participation: Participation::default(),
+            vacant: Participation::default(),
+            revoked: None,
+            suspect_since: None,
+        }
+    }
+
     /// All addresses by which providers may know its machine, each once.
     pub fn known_as(&self) -> BTreeSet<IpAddr> {
         self.addresses.iter().copied().chain([self.mesh_address.ip()]).collect()
@@ -215,22 +241,13 @@ mod tests {
     fn certificate_state_follows_claim_expiry_and_revocation() {
         let joined: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let after = |hours| joined + SignedDuration::from_hours(hours);
-        let mut record = JoinRecord {
-            id: ProxyId(Uuid::nil()),
-            services: vec!["store".parse().unwrap()],
-            mesh_address: SocketAddr::from(([10, 0, 0, 1], 15003)),
-            addresses: Vec::new(),
-            machine: None,
-            joined_at: joined,
-            certificate_expires_at: after(1000),
-            claimed_at: None,
-            labels: Labels::default(),
-            locality: Locality::default(),
-            participation: Participation::default(),
-            revoked: None,
-            vacant: Participation::default(),
-            suspect_since: None,
-        };
+        let mut record = JoinRecord::new(
+            ProxyId(Uuid::nil()),
+            vec!["store".parse().unwrap()],
+            SocketAddr::from(([10, 0, 0, 1], 15003)),
+            joined,
+            after(1000),
+        );
         let is = |record: &JoinRecord, hours, state| {
             assert_eq!(record.certificate_state(after(hours)), state, "after {hours} h");
         };

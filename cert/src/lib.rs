@@ -2,9 +2,9 @@
 //! peer's certificate says.
 //!
 //! This crate owns the authority's keys while they are in memory, the shape of every certificate
-//! of the mesh, and the TLS configuration of our own listeners. It never keeps anything on disk
-//! itself (that is the [`CertificateStore`]'s), never decides who may have a certificate, opens no
-//! socket, and reads no clock: the time is an argument.
+//! of the mesh, the TLS configuration of our own listeners, and how clients verify servers by SPIFFE
+//! ID. It never keeps anything on disk itself (that is the [`CertificateStore`]'s), never decides who
+//! may have a certificate, opens no socket, and reads no clock: the time is an argument.
 //!
 //! ```text
 //! CertificateStore ──► Authority ──► proxy certificates          (for a CSR; clients only)
@@ -25,6 +25,7 @@ mod profile;
 mod renewal;
 mod request;
 mod service_certificates;
+mod spiffe_verifier;
 pub mod tls;
 mod validity;
 
@@ -37,6 +38,7 @@ pub use issue::{
 pub use renewal::{ClockReading, Renewal};
 pub use request::{RequestError, generate_proxy_key_and_csr};
 pub use service_certificates::{Ensured, KeepError, ServiceCertificates};
+pub use spiffe_verifier::{SpiffeServerVerifier, UnexpectedServer};
 
 #[cfg(test)]
 mod memory_store;

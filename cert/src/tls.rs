@@ -67,7 +67,8 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-pub(crate) fn roots(bundle: &TrustBundle) -> Result<RootCertStore, TlsError> {
+/// The roots of a bundle, at least one.
+pub fn roots(bundle: &TrustBundle) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for root in inspect::certificates(&bundle.roots).map_err(TlsError::Roots)? {
         roots.add(root).map_err(|e| TlsError::Roots(Failure::from(e)))?;

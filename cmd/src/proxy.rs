@@ -6,8 +6,7 @@ mod show;
 
 use std::fmt::Write as _;
 
-use ironmesh_admin::{Client, NackView, OriginView, ProxyView};
-use ironmesh_catalog::JoinRecord;
+use ironmesh_admin::{Client, JoinRecordView, NackView, OriginView, ProxyView};
 use ironmesh_catalog::text::escape_line;
 
 pub(crate) use self::bootstrap::bootstrap;
@@ -44,7 +43,7 @@ fn row(proxy: &ProxyView) -> String {
     text
 }
 
-fn write_revocation(text: &mut String, record: &JoinRecord) {
+fn write_revocation(text: &mut String, record: &JoinRecordView) {
     if let Some(revocation) = &record.revoked {
         // (Writing to a string does not fail.)
         let _ = writeln!(text, "  {revocation}");

@@ -207,20 +207,17 @@ impl ControlPlane for RunningControlPlane {
             let certificate = certificate.map_err(|error| Refusal::Request(chain(&error)))?;
             let mesh_address = SocketAddr::new(newcomer.address, reserved_ports::MESH);
             records.push(JoinRecord {
-                id,
-                services: request.services.clone(),
-                mesh_address,
                 addresses: request.known_as.clone(),
                 machine: request.machine,
-                joined_at: now,
-                certificate_expires_at: certificate.not_after,
-                claimed_at: None,
                 labels: request.labels.clone(),
                 locality: request.locality.clone(),
-                participation: Participation::default(),
-                revoked: None,
-                vacant: Participation::default(),
-                suspect_since: None,
+                ..JoinRecord::new(
+                    id,
+                    request.services.clone(),
+                    mesh_address,
+                    now,
+                    certificate.not_after,
+                )
             });
             let expires_at = certificate.not_after;
             joined.push(Joined { id, certificate: certificate.chain, expires_at });

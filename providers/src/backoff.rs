@@ -1,6 +1,5 @@
 //! How long to wait before the next attempt.
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
 
 /// Waits that double from one attempt to the next, up to a bound. Each is shortened by chance by up to
@@ -42,9 +41,7 @@ pub(crate) fn spread(wait: Duration) -> Duration {
 
 /// Between a half of it and all of it.
 pub(crate) fn shortened(wait: Duration) -> Duration {
-    // Each RandomState has other keys, which is all the chance that is needed.
-    let part = u32::try_from(RandomState::new().build_hasher().finish() % 512).unwrap_or(0);
-    wait.saturating_sub(wait * part / 1024)
+    wait.saturating_sub(wait * fastrand::u32(..512) / 1024)
 }
 
 #[cfg(test)]
@@ -63,6 +60,12 @@ mod tests {
         }
         backoff.reset();
         assert!(backoff.step() <= least);
+    }
+
+    #[test]
+    fn waits_differ_from_each_other() {
+        let waits: Vec<_> = (0..100).map(|_| shortened(Duration::from_secs(8))).collect();
+        assert!(waits.iter().any(|wait| *wait != waits[0]), "{waits:?}");
     }
 
     #[test]

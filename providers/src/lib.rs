@@ -22,6 +22,7 @@ pub mod consul;
 mod findings;
 pub mod fixed;
 mod guards;
+mod http;
 mod peer_clock;
 mod provider;
 pub mod registered;

@@ -75,27 +75,16 @@ impl Registered {
 
 #[cfg(test)]
 mod tests {
-    use ironmesh_catalog::{Labels, Locality, Participation};
-
     use super::*;
 
     fn record(address: &str) -> JoinRecord {
-        JoinRecord {
-            id: ProxyId("6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f".parse().unwrap()),
-            services: vec!["a".parse().unwrap(), "shop/b".parse().unwrap()],
-            mesh_address: address.parse().unwrap(),
-            addresses: Vec::new(),
-            machine: None,
-            joined_at: "2026-01-01T00:00:00Z".parse().unwrap(),
-            certificate_expires_at: "2027-01-01T00:00:00Z".parse().unwrap(),
-            claimed_at: None,
-            labels: Labels::default(),
-            locality: Locality::default(),
-            participation: Participation::default(),
-            revoked: None,
-            vacant: Participation::default(),
-            suspect_since: None,
-        }
+        JoinRecord::new(
+            ProxyId("6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f".parse().unwrap()),
+            vec!["a".parse().unwrap(), "shop/b".parse().unwrap()],
+            address.parse().unwrap(),
+            "2026-01-01T00:00:00Z".parse().unwrap(),
+            "2027-01-01T00:00:00Z".parse().unwrap(),
+        )
     }
 
     fn records(records: &[JoinRecord]) -> Records {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    CertificateStore, Domain, Endpoint, JoinRecord, KeptEndpoints, Labels, Locality, Participation,
-    Provider, ProxyId, Secret, ServiceCertificate, TrustDomain,
+    CertificateStore, Domain, Endpoint, JoinRecord, KeptEndpoints, Participation, Provider,
+    ProxyId, Secret, ServiceCertificate, TrustDomain,
 };
 use jiff::Timestamp;
 use tempfile::TempDir;
@@ -71,22 +71,17 @@ fn certificate(account: &str, serial: &str) -> ServiceCertificate {
 fn record(id: u128) -> JoinRecord {
     let service = "shop/bookstore".parse().unwrap();
     JoinRecord {
-        id: ProxyId(Uuid::from_u128(id)),
-        mesh_address: "[2001:db8::1]:15003".parse().unwrap(),
-        addresses: Vec::new(),
-        machine: None,
-        joined_at: "2026-11-21T07:00:00Z".parse().unwrap(),
-        certificate_expires_at: "2027-11-21T07:00:00Z".parse().unwrap(),
         claimed_at: (id == 1).then_some(Timestamp::UNIX_EPOCH),
-        labels: Labels::default(),
-        locality: Locality::default(),
         participation: Participation(
             [(ironmesh_catalog::ServiceName::clone(&service), 14001)].into(),
         ),
-        services: vec![service],
-        revoked: None,
-        vacant: Participation::default(),
-        suspect_since: None,
+        ..JoinRecord::new(
+            ProxyId(Uuid::from_u128(id)),
+            vec![service],
+            "[2001:db8::1]:15003".parse().unwrap(),
+            "2026-11-21T07:00:00Z".parse().unwrap(),
+            "2027-11-21T07:00:00Z".parse().unwrap(),
+        )
     }
 }
 

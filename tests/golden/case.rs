@@ -190,20 +190,17 @@ impl Written {
         });
         let participation = Participation(ports.filter(|_| self.participates).collect());
         let record = JoinRecord {
-            id: self.id,
-            mesh_address: self.mesh_address,
-            addresses: Vec::new(),
             machine: self.machine,
-            joined_at: Timestamp::UNIX_EPOCH,
-            certificate_expires_at: Timestamp::MAX,
-            claimed_at: None,
             labels: self.labels,
             locality: self.locality.map_or_else(Locality::default, |place| place.parse().unwrap()),
             participation,
-            services: self.services,
-            revoked: None,
-            vacant: Participation::default(),
-            suspect_since: None,
+            ..JoinRecord::new(
+                self.id,
+                self.services,
+                self.mesh_address,
+                Timestamp::UNIX_EPOCH,
+                Timestamp::MAX,
+            )
         };
         let Self { bind, app_address, upstreams, hosts, access_log_dir, .. } = self;
         let statement = ProxyStatement {

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Domain, EgressMode, Inputs, JoinRecord, Labels, Locality, Mesh, MeshSpecification, Mode,
-    Participation, Proxy, ProxyStatement, Records, Snapshot, TcpAccesses, TrustDomain,
+    Domain, EgressMode, Inputs, JoinRecord, Mesh, MeshSpecification, Mode, Proxy, ProxyStatement,
+    Records, Snapshot, TcpAccesses, TrustDomain,
 };
 use ironmesh_config_language::{Document, Loader};
 use ironmesh_providers::{GuardedEndpoints, discover};
@@ -52,22 +52,13 @@ fn document(number: usize, path: &str) -> Document {
 }
 
 fn proxy(number: u8, service: &str) -> Proxy {
-    let record = JoinRecord {
-        id: format!("00000000-0000-0000-0000-{number:012}").parse().unwrap(),
-        mesh_address: SocketAddr::from(([10, 0, 0, number], 15003)),
-        addresses: Vec::new(),
-        machine: None,
-        joined_at: Timestamp::UNIX_EPOCH,
-        certificate_expires_at: Timestamp::MAX,
-        claimed_at: None,
-        labels: Labels::default(),
-        locality: Locality::default(),
-        participation: Participation::default(),
-        services: vec![service.parse().unwrap()],
-        revoked: None,
-        vacant: Participation::default(),
-        suspect_since: None,
-    };
+    let record = JoinRecord::new(
+        format!("00000000-0000-0000-0000-{number:012}").parse().unwrap(),
+        vec![service.parse().unwrap()],
+        SocketAddr::from(([10, 0, 0, number], 15003)),
+        Timestamp::UNIX_EPOCH,
+        Timestamp::MAX,
+    );
     Proxy { record, statement: ProxyStatement::default() }
 }
 

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ironmesh_cert::SpiffeServerVerifier;
 use ironmesh_tests::eventually::patience;
-use ironmesh_tests::tls::any_name_verifier;
 use ironmesh_tests::xds::Connector;
 use ironmesh_xds_wire::ResourceType;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
@@ -150,7 +150,7 @@ pub(crate) fn config(
         .with_protocol_versions(versions)
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(any_name_verifier(roots).unwrap());
+        .with_custom_certificate_verifier(Arc::new(SpiffeServerVerifier::any(roots)));
     let mut config = match client {
         Some(client) => {
             config.with_client_auth_cert(client.certificates(), client.private_key()).unwrap()

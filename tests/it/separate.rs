@@ -124,7 +124,12 @@ async fn every_type_comes_by_a_service_of_its_own(envoy: &Path, api_type: ApiTyp
     fs_err::write(folder.path().join("envoy.yaml"), text).unwrap();
     let a = App::http1("a", loopback.socket(21, 8080)).await;
     let b = App::http1("b", loopback.socket(22, 8080)).await;
-    let own = rcgen::generate_simple_self_signed(["in".to_owned()]).unwrap();
+    let id = "spiffe://mesh.internal/ns/default/sa/a".try_into().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.subject_alt_names = vec![rcgen::SanType::URI(id)];
+    let signing_key = rcgen::KeyPair::generate().unwrap();
+    let cert = params.self_signed(&signing_key).unwrap();
+    let own = rcgen::CertifiedKey { cert, signing_key };
     let inbound = loopback.socket(11, 10000);
     let first =
         Shape { api_type, listener: Some(inbound), cluster: "one", app: a.address(), own: &own };

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Discovered, Domain, EgressMode, Endpoint, Health, Inputs, JoinRecord, Labels, Locality, Mesh,
-    Mode, Participation, Provider, Proxy, ProxyStatement, Records, ServiceCertificate, ServiceName,
-    Snapshot, TcpAccesses, TrustDomain,
+    Discovered, Domain, EgressMode, Endpoint, Health, Inputs, JoinRecord, Mesh, Mode, Provider,
+    Proxy, ProxyStatement, Records, ServiceCertificate, ServiceName, Snapshot, TcpAccesses,
+    TrustDomain,
 };
 use ironmesh_config_language::{Document, load_documents};
 use ironmesh_tests::authority::Identity;
@@ -74,22 +74,13 @@ impl Customer {
             .into_iter()
             .collect(),
         );
-        let record = JoinRecord {
-            id: client.proxy,
-            services: vec![name("customer")],
-            mesh_address: loopback.socket(11, 15003),
-            addresses: Vec::new(),
-            machine: None,
-            joined_at: Timestamp::UNIX_EPOCH,
-            certificate_expires_at: Timestamp::MAX,
-            claimed_at: None,
-            labels: Labels::default(),
-            locality: Locality::default(),
-            participation: Participation::default(),
-            revoked: None,
-            vacant: Participation::default(),
-            suspect_since: None,
-        };
+        let record = JoinRecord::new(
+            client.proxy,
+            vec![name("customer")],
+            loopback.socket(11, 15003),
+            Timestamp::UNIX_EPOCH,
+            Timestamp::MAX,
+        );
         let upstream = serde_json::from_value(json!({ "service": "ledger", "local_port": LOCAL }));
         let statement = ProxyStatement { upstreams: vec![upstream.unwrap()], ..Default::default() };
         let records: Records = [(record.id, Arc::new(record.clone()))].into_iter().collect();

@@ -3,13 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use ironmesh_catalog::TrustBundle;
+use ironmesh_cert::SpiffeServerVerifier;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -18,8 +16,7 @@ use crate::client::dial;
 
 /// Connects to `address` with mutual TLS, as the one whom `chain_pem` and `key_pem` name.
 ///
-/// The server must have a certificate below `roots_pem`; who it is, is not looked at: names in the
-/// mesh are SPIFFE IDs, while TLS libraries compare hostnames.
+/// The server must have a certificate below `roots_pem` with a SPIFFE ID, whichever it is.
 pub async fn connect_mesh(
     address: SocketAddr,
     sni: &str,
@@ -40,25 +37,30 @@ pub async fn connect_over(
     identity: Option<(&str, &str)>,
     roots_pem: &str,
 ) -> anyhow::Result<TlsStream<TcpStream>> {
-    let mut roots = RootCertStore::empty();
-    for root in CertificateDer::pem_slice_iter(roots_pem.as_bytes()) {
-        roots.add(root?)?;
-    }
+    let mut config = client_config(identity, roots_pem)?;
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+    let name = ServerName::try_from(sni.to_owned())?;
+    Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
+}
+
+/// The TLS of a client of the mesh: 1.3, with the chain and key of `identity` where there is one.
+pub fn client_config(
+    identity: Option<(&str, &str)>,
+    roots_pem: &str,
+) -> anyhow::Result<ClientConfig> {
+    let roots = ironmesh_cert::tls::roots(&TrustBundle { roots: roots_pem.to_owned() })?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(any_name_verifier(roots)?);
-    let mut config = match identity {
+        .with_custom_certificate_verifier(Arc::new(SpiffeServerVerifier::any(roots)));
+    Ok(match identity {
         None => config.with_no_client_auth(),
         Some((chain, key)) => {
             let chain = CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<_, _>>();
             config.with_client_auth_cert(chain?, PrivateKeyDer::from_pem_slice(key.as_bytes())?)?
         }
-    };
-    config.alpn_protocols = alpn.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
-    let name = ServerName::try_from(sni.to_owned())?;
-    Ok(TlsConnector::from(Arc::new(config)).connect(name, stream).await?)
+    })
 }
 
 /// A client for plain HTTP that goes where it is told, whatever proxy the environment names. (Without TLS of
@@ -71,60 +73,6 @@ pub fn plain_http_client() -> reqwest::Client {
         .with_root_certificates(RootCertStore::empty())
         .with_no_client_auth();
     reqwest::Client::builder().tls_backend_preconfigured(config).no_proxy().build().unwrap()
-}
-
-/// What lets pass every server with a certificate below `roots`, whatever its name.
-pub fn any_name_verifier(roots: RootCertStore) -> anyhow::Result<Arc<dyn ServerCertVerifier>> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let by_chain =
-        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
-    Ok(Arc::new(AnyNameVerifier(by_chain)))
-}
-
-/// Checks a server's chain and signature, and lets any name pass.
-#[derive(Debug)]
-struct AnyNameVerifier(Arc<WebPkiServerVerifier>);
-
-impl ServerCertVerifier for AnyNameVerifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        // The name is what is looked at last: an error about it means that the chain was good.
-        match self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
-        {
-            Err(rustls::Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(ServerCertVerified::assertion()),
-            verdict => verdict,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
 }
 
 #[cfg(test)]

@@ -18,9 +18,6 @@ use ironmesh_xds_wire::pb::envoy::service::discovery::v3::{
 };
 use prost::Message;
 use rustls::ClientConfig;
-use rustls::RootCertStore;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -33,21 +30,11 @@ use tonic::{Status, Streaming};
 use tower_service::Service;
 
 use crate::eventually::patience;
-use crate::tls::any_name_verifier;
+use crate::tls::client_config;
 
 /// The TLS of a client that shows a certificate: chain, key and roots in PEM.
 pub fn client_tls(chain: &str, key: &str, roots: &str) -> anyhow::Result<Arc<ClientConfig>> {
-    let mut trusted = RootCertStore::empty();
-    for root in CertificateDer::pem_slice_iter(roots.as_bytes()) {
-        trusted.add(root?)?;
-    }
-    let chain = CertificateDer::pem_slice_iter(chain.as_bytes()).collect::<Result<_, _>>()?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])?
-        .dangerous()
-        .with_custom_certificate_verifier(any_name_verifier(trusted)?)
-        .with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes())?)?;
+    let mut config = client_config(Some((chain, key)), roots)?;
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(Arc::new(config))
 }

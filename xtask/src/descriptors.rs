@@ -1,8 +1,11 @@
-//! Makes `xds/wire/src/envoy.fds.gz`: Envoy's protobuf descriptors without their comments.
+//! Makes what `ironmesh-xds-wire` keeps of Envoy's protobuf descriptors: `xds/wire/src/envoy.fds.gz`, all of
+//! them without their comments, and `xds/wire/src/canonical/fields.txt`.
 //!
 //! `envoy-types` ships them (3.4 MB) but does not export them, and a build script cannot know where
-//! another crate's sources are. So the stripped set is kept in the tree, and the test below fails
-//! when it is no longer that of the locked `envoy-types`.
+//! another crate's sources are. So both are kept in the tree, and the tests below fail when they are no longer
+//! those of the locked `envoy-types`.
+
+mod canonical_fields;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,17 +13,21 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use flate2::{Compression, write::GzEncoder};
 use prost::Message;
+use prost_reflect::DescriptorPool;
 use prost_reflect::prost_types::FileDescriptorSet;
 
 pub(crate) fn write() -> anyhow::Result<()> {
+    let stripped = stripped()?;
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
-    gzip.write_all(&stripped()?)?;
-    fs_err::write(kept(), gzip.finish()?)?;
+    gzip.write_all(&stripped)?;
+    fs_err::write(kept("envoy.fds.gz"), gzip.finish()?)?;
+    let table = canonical_fields::table(&DescriptorPool::decode(&*stripped)?);
+    fs_err::write(kept("canonical/fields.txt"), table)?;
     Ok(())
 }
 
-fn kept() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../xds/wire/src/envoy.fds.gz")
+fn kept(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../xds/wire/src").join(name)
 }
 
 /// The descriptors of the locked `envoy-types`, without source information.
@@ -48,9 +55,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stored_descriptors_match_the_locked_envoy_types() {
-        let mut kept_bytes = Vec::new();
-        GzDecoder::new(fs_err::File::open(kept()).unwrap()).read_to_end(&mut kept_bytes).unwrap();
-        assert!(kept_bytes == stripped().unwrap(), "run `cargo xtask descriptors`");
+    fn stored_descriptors_and_fields_match_the_locked_envoy_types() {
+        let stripped = stripped().unwrap();
+        let mut descriptors = Vec::new();
+        let file = fs_err::File::open(kept("envoy.fds.gz")).unwrap();
+        GzDecoder::new(file).read_to_end(&mut descriptors).unwrap();
+        assert!(descriptors == stripped, "run `cargo xtask descriptors`");
+        let fields = fs_err::read_to_string(kept("canonical/fields.txt")).unwrap();
+        let table = canonical_fields::table(&DescriptorPool::decode(&*stripped).unwrap());
+        assert!(fields == table, "run `cargo xtask descriptors`");
     }
 }

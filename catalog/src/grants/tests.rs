@@ -78,20 +78,14 @@ fn found_by(provider: Provider, last: u8, words: &[(&str, &str)]) -> Endpoint {
 
 fn record(last: u8, service: &str, words: &[(&str, &str)]) -> Arc<JoinRecord> {
     Arc::new(JoinRecord {
-        id: ProxyId(Uuid::from_u128(last.into())),
-        services: vec![service.parse().unwrap()],
-        mesh_address: SocketAddr::new(endpoint(last, &[]).address, 15003),
-        addresses: Vec::new(),
-        machine: None,
-        joined_at: Timestamp::UNIX_EPOCH,
-        certificate_expires_at: Timestamp::MAX,
-        claimed_at: None,
         labels: labels(words),
-        locality: Locality::default(),
-        participation: Participation::default(),
-        revoked: None,
-        vacant: Participation::default(),
-        suspect_since: None,
+        ..JoinRecord::new(
+            ProxyId(Uuid::from_u128(last.into())),
+            vec![service.parse().unwrap()],
+            SocketAddr::new(endpoint(last, &[]).address, 15003),
+            Timestamp::UNIX_EPOCH,
+            Timestamp::MAX,
+        )
     })
 }
 

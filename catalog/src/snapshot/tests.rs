@@ -56,20 +56,14 @@ fn record(id: u128, address: &str, service: &str, participates: bool) -> JoinRec
     let service: ServiceName = service.parse().unwrap();
     let ports = participates.then(|| (service.clone(), WEB)).into_iter().collect();
     JoinRecord {
-        id: ProxyId(Uuid::from_u128(id)),
-        services: vec![service],
-        mesh_address: SocketAddr::new(address.parse().unwrap(), 15003),
-        addresses: Vec::new(),
-        machine: None,
-        joined_at: Timestamp::UNIX_EPOCH,
-        certificate_expires_at: Timestamp::UNIX_EPOCH,
-        claimed_at: None,
-        labels: Labels::default(),
-        locality: Locality::default(),
         participation: Participation(ports),
-        revoked: None,
-        vacant: Participation::default(),
-        suspect_since: None,
+        ..JoinRecord::new(
+            ProxyId(Uuid::from_u128(id)),
+            vec![service],
+            SocketAddr::new(address.parse().unwrap(), 15003),
+            Timestamp::UNIX_EPOCH,
+            Timestamp::UNIX_EPOCH,
+        )
     }
 }
 

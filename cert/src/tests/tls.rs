@@ -1,65 +1,14 @@
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::server::ParsedCertificate;
+use rustls::client::danger::ServerCertVerifier as _;
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, HandshakeKind, ProtocolVersion,
-    RootCertStore, ServerConfig, ServerConnection, SignatureScheme, SupportedProtocolVersion,
+    ClientConfig, ClientConnection, Error, HandshakeKind, ProtocolVersion, ServerConfig,
+    ServerConnection, SupportedProtocolVersion,
 };
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{PrivateKeyDer, ServerName, UnixTime};
 
 use super::*;
-use crate::tls::{TlsError, provider, server_config};
-use crate::{generate_proxy_key_and_csr, peer};
-
-/// Checks the control plane as Envoy does: by its chain and its one URI.
-#[derive(Debug)]
-struct PinnedControlPlane(Arc<RootCertStore>);
-
-impl ServerCertVerifier for PinnedControlPlane {
-    fn verify_server_cert(
-        &self,
-        leaf: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        rustls::client::verify_server_cert_signed_by_trust_anchor(
-            &ParsedCertificate::try_from(leaf)?,
-            &self.0,
-            intermediates,
-            now,
-            provider().signature_verification_algorithms.all,
-        )?;
-        let names = inspect::uri_names(&inspect::parse(leaf).unwrap()).unwrap();
-        assert_eq!(names, [trust_domain().control_plane().0.as_str()]);
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = provider().signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, cert, dss, &algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = provider().signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, cert, dss, &algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider().signature_verification_algorithms.supported_schemes()
-    }
-}
+use crate::tls::{self, TlsError, provider, server_config};
+use crate::{SpiffeServerVerifier, generate_proxy_key_and_csr, peer};
 
 fn server(authority: &Authority) -> Arc<ServerConfig> {
     let own = authority.issue_control_plane_certificate(&ServerNames::default(), now()).unwrap();
@@ -71,7 +20,8 @@ fn client(
     versions: &[&'static SupportedProtocolVersion],
     own: Option<(&str, &str)>,
 ) -> Arc<ClientConfig> {
-    let verifier = PinnedControlPlane(roots(&authority.trust_bundle()));
+    let roots = tls::roots(&authority.trust_bundle()).unwrap();
+    let verifier = SpiffeServerVerifier::pinned(roots, trust_domain().control_plane().0);
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(versions)
         .unwrap()
@@ -200,6 +150,36 @@ fn tls_1_2_is_rejected() {
     let config = client(&authority, tls12, Some((&chain, key.expose())));
     let error = handshake(&server(&authority), &config).unwrap_err();
     assert!(matches!(error, Error::PeerIncompatible(_)), "{error}");
+}
+
+#[test]
+fn server_is_verified_by_its_chain_and_its_spiffe_id() {
+    let (authority, other) = (authority(), authority());
+    let control_plane = |authority: &Authority| {
+        let names = ServerNames::default();
+        chain(&authority.issue_control_plane_certificate(&names, now()).unwrap().chain)
+    };
+    let account = "shop/bookstore".parse().unwrap();
+    let service = authority.issue_service_certificate(&account, DAY, now()).unwrap();
+    let verify = |verifier: &SpiffeServerVerifier, chain: &[CertificateDer<'_>]| {
+        let name = ServerName::try_from("any.example").unwrap();
+        let [leaf, intermediates @ ..] = chain else { panic!("no certificate") };
+        let verified =
+            verifier.verify_server_cert(leaf, intermediates, &name, &[], UnixTime::now());
+        verified.map(|_| ()).map_err(|error| error.to_string())
+    };
+    let roots = tls::roots(&authority.trust_bundle()).unwrap();
+    let any = SpiffeServerVerifier::any(roots.clone());
+    let pinned = SpiffeServerVerifier::pinned(roots, trust_domain().control_plane().0);
+    verify(&pinned, &control_plane(&authority)).unwrap();
+    verify(&any, &control_plane(&authority)).unwrap();
+    verify(&any, &chain(&service.chain)).unwrap();
+    let error = verify(&pinned, &chain(&service.chain)).unwrap_err();
+    assert!(error.contains("/ns/shop/sa/bookstore"), "{error}");
+    for verifier in [&any, &pinned] {
+        let error = verify(verifier, &control_plane(&other)).unwrap_err();
+        assert!(error.contains("UnknownIssuer"), "{error}");
+    }
 }
 
 #[test]

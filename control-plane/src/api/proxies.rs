@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    ApplicationView, EndpointView, FindingView, MAX_REASON, NackView, NodeView, OriginView,
-    ProxyConfig, ProxyDetail, ProxyView, Refusal, RefusedView, ResourceView, RevokeRequest,
-    Revoked,
+    ApplicationView, EndpointView, FindingView, JoinRecordView, MAX_REASON, NackView, NodeView,
+    OriginView, ProxyConfig, ProxyDetail, ProxyView, Refusal, RefusedView, ResourceView,
+    RevokeRequest, Revoked,
 };
 use ironmesh_catalog::{CertificateState, JoinRecord, ProxyId, Revocation, ServicePort};
 use ironmesh_xds_compile::origin::Origin;
@@ -62,7 +62,7 @@ impl RunningControlPlane {
             nacks: views(|one| &one.refused),
             withheld: views(|one| &one.withheld),
             findings: findings.map(FindingView::from).collect(),
-            record: (**record).clone(),
+            record: JoinRecordView::from(&**record),
         }
     }
 
@@ -156,7 +156,7 @@ impl RunningControlPlane {
         if !is_old {
             tracing::warn!(proxy = %id, reason = revocation.reason, "the proxy was revoked");
         }
-        Ok(Revoked { id, revocation, is_old })
+        Ok(Revoked { id, revocation: revocation.into(), is_old })
     }
 }
 
@@ -168,7 +168,7 @@ impl RunningControlPlane {
             return Err(unknown(&id));
         }
         tracing::warn!(proxy = %id, reason = revocation.reason, "quarantined join record removed");
-        Ok(Revoked { id, revocation, is_old: false })
+        Ok(Revoked { id, revocation: revocation.into(), is_old: false })
     }
 }
 

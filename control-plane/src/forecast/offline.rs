@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use ironmesh_catalog::{
-    Inputs, JoinRecord, Labels, Locality, LogFolder, Mesh, MeshSpecification, Participation, Proxy,
+    Inputs, JoinRecord, LogFolder, Mesh, MeshSpecification, Participation, Proxy,
     ProxyId, ProxyStatement, Records, Service, Snapshot, TcpAccesses, TrustBundle, reserved_ports,
 };
 use ironmesh_config_settings::Settings;
@@ -71,19 +71,13 @@ fn record(service: &Service, number: u32, before: &MeshSpecification) -> JoinRec
         listed.unwrap_or_else(|| IpAddr::V6(Ipv6Addr::from(documentation | u128::from(number))));
     let ports = before.services.get(&service.name).into_iter().flat_map(|one| one.service_ports());
     JoinRecord {
-        id: ProxyId(Uuid::from_u128(number.into())),
-        services: vec![service.name.clone()],
-        mesh_address: SocketAddr::new(address, reserved_ports::MESH),
-        addresses: Vec::new(),
-        machine: None,
-        joined_at: Timestamp::MIN,
-        certificate_expires_at: Timestamp::MAX,
-        claimed_at: None,
-        labels: Labels::default(),
-        locality: Locality::default(),
         participation: Participation(ports.map(|(port, _)| (port.service, port.port)).collect()),
-        revoked: None,
-        vacant: Participation::default(),
-        suspect_since: None,
+        ..JoinRecord::new(
+            ProxyId(Uuid::from_u128(number.into())),
+            vec![service.name.clone()],
+            SocketAddr::new(address, reserved_ports::MESH),
+            Timestamp::MIN,
+            Timestamp::MAX,
+        )
     }
 }

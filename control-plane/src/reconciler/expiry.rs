@@ -85,7 +85,7 @@ fn about(records: &[&JoinRecord], finding: impl Fn(String) -> Finding) -> Vec<Fi
 mod tests {
     use std::sync::Arc;
 
-    use ironmesh_catalog::{Labels, Locality, Participation, ProxyId, Revocation};
+    use ironmesh_catalog::{ProxyId, Revocation};
     use uuid::Uuid;
 
     use super::*;
@@ -97,20 +97,14 @@ mod tests {
     /// A proxy that joined at hour 0, and whose certificate ends at this hour.
     fn record(number: u8, end: i64) -> JoinRecord {
         JoinRecord {
-            id: ProxyId(Uuid::from_u128(number.into())),
-            services: vec!["store".parse().unwrap()],
-            mesh_address: ([10, 0, 0, number], 15003).into(),
-            addresses: Vec::new(),
-            machine: None,
-            joined_at: then(0),
-            certificate_expires_at: then(end),
             claimed_at: Some(then(0)),
-            labels: Labels::default(),
-            locality: Locality::default(),
-            participation: Participation::default(),
-            revoked: None,
-            vacant: Participation::default(),
-            suspect_since: None,
+            ..JoinRecord::new(
+                ProxyId(Uuid::from_u128(number.into())),
+                vec!["store".parse().unwrap()],
+                ([10, 0, 0, number], 15003).into(),
+                then(0),
+                then(end),
+            )
         }
     }
 

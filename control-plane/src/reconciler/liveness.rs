@@ -181,7 +181,7 @@ impl Reconciler {
 mod tests {
     use std::sync::Arc;
 
-    use ironmesh_catalog::{JoinRecord, Labels, Locality, Participation};
+    use ironmesh_catalog::JoinRecord;
     use jiff::Timestamp;
     use uuid::Uuid;
 
@@ -198,20 +198,14 @@ mod tests {
     fn records(claimed: impl IntoIterator<Item = u128>) -> Records {
         let record = |number| {
             let record = JoinRecord {
-                id: id(number),
-                services: vec!["store".parse().unwrap()],
-                mesh_address: "10.0.0.1:15003".parse().unwrap(),
-                addresses: Vec::new(),
-                machine: None,
-                joined_at: Timestamp::UNIX_EPOCH,
-                certificate_expires_at: Timestamp::MAX,
                 claimed_at: Some(Timestamp::UNIX_EPOCH),
-                labels: Labels::default(),
-                locality: Locality::default(),
-                participation: Participation::default(),
-                revoked: None,
-                vacant: Participation::default(),
-                suspect_since: None,
+                ..JoinRecord::new(
+                    id(number),
+                    vec!["store".parse().unwrap()],
+                    "10.0.0.1:15003".parse().unwrap(),
+                    Timestamp::UNIX_EPOCH,
+                    Timestamp::MAX,
+                )
             };
             (record.id, Arc::new(record))
         };

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ironmesh_catalog::{Labels, Locality};
 use ironmesh_store::KeyEncryptionKey;
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -20,20 +19,15 @@ fn store(folder: &TempDir) -> Arc<Store> {
 
 fn record(number: u8, joined: Timestamp) -> JoinRecord {
     JoinRecord {
-        id: ProxyId(Uuid::from_u128(number.into())),
-        services: vec!["store".parse().unwrap()],
-        mesh_address: SocketAddr::from(([10, 0, 0, number], 15003)),
-        addresses: Vec::new(),
-        machine: None,
-        joined_at: joined,
-        certificate_expires_at: joined + SignedDuration::from_hours(24 * 365),
         claimed_at: Some(joined),
-        labels: Labels::default(),
-        locality: Locality::default(),
         participation: Participation([("store".parse().unwrap(), 80)].into()),
-        revoked: None,
-        vacant: Participation::default(),
-        suspect_since: None,
+        ..JoinRecord::new(
+            ProxyId(Uuid::from_u128(number.into())),
+            vec!["store".parse().unwrap()],
+            SocketAddr::from(([10, 0, 0, number], 15003)),
+            joined,
+            joined + SignedDuration::from_hours(24 * 365),
+        )
     }
 }
 

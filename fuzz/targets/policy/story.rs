@@ -9,9 +9,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_catalog::{
-    Domain, EgressMode, Finding, Inputs, JoinRecord, Labels, Locality, Mesh, MeshSpecification,
-    Mode, Participation, Proxy, ProxyId, ProxyStatement, Records, Secret, Service,
-    ServiceCertificate, Snapshot, Spot, TcpAccesses, TrustBundle, TrustDomain,
+    Domain, EgressMode, Finding, Inputs, JoinRecord, Mesh, MeshSpecification, Mode, Participation,
+    Proxy, ProxyId, ProxyStatement, Records, Secret, Service, ServiceCertificate, Snapshot, Spot,
+    TcpAccesses, TrustBundle, TrustDomain,
 };
 use ironmesh_config_language::{Document, Loaded, Loader, load_documents, render};
 use ironmesh_providers::{GuardedEndpoints, discover};
@@ -134,20 +134,14 @@ fn proxy((service, number): (&Arc<Service>, u32)) -> Proxy {
     let ports = ports.iter().map(|port| (name.clone(), port.number));
     let address = Ipv4Addr::from(0x0a00_0000 + number);
     let record = JoinRecord {
-        id,
-        mesh_address: SocketAddr::from((address, 15003)),
-        addresses: Vec::new(),
-        machine: None,
-        joined_at: Timestamp::UNIX_EPOCH,
-        certificate_expires_at: Timestamp::MAX,
-        claimed_at: None,
-        labels: Labels::default(),
-        locality: Locality::default(),
         participation: Participation(ports.collect()),
-        services: vec![name.clone()],
-        revoked: None,
-        vacant: Participation::default(),
-        suspect_since: None,
+        ..JoinRecord::new(
+            id,
+            vec![name.clone()],
+            SocketAddr::from((address, 15003)),
+            Timestamp::UNIX_EPOCH,
+            Timestamp::MAX,
+        )
     };
     Proxy { record, statement: ProxyStatement::default() }
 }

@@ -1,6 +1,5 @@
 //! Why the provider cannot start, and why there is no answer that can be used.
 
-use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -93,18 +92,4 @@ impl RequestError {
     pub(super) fn has_status(&self, wanted: StatusCode) -> bool {
         matches!(self, Self::Status { status, .. } if *status == wanted)
     }
-}
-
-/// An error with all that is behind it: what reqwest says first is no more than that it failed.
-pub(super) fn causes(error: &reqwest::Error) -> String {
-    let mut causes = Vec::new();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let words = cause.to_string();
-        if causes.last().is_none_or(|last: &String| !last.contains(&words)) {
-            causes.push(words);
-        }
-        source = cause.source();
-    }
-    if causes.is_empty() { "the request failed".to_owned() } else { causes.join(": ") }
 }

@@ -1,32 +1,25 @@
-//! Requests, and the whole of their answers, within bounds. It knows nothing of what is asked.
+//! Requests to Azure: by which client each goes. It knows nothing of what is asked.
 
 use std::error::Error as _;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::Secret;
 use parking_lot::Mutex;
-use reqwest::header::{HeaderMap, HeaderValue};
-use reqwest::redirect::Policy;
-use reqwest::{Client, ClientBuilder, Method, StatusCode, Url};
-use rustls::crypto::aws_lc_rs;
+use reqwest::{Client, ClientBuilder, Method, Url};
 use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject as _;
-use rustls_platform_verifier::BuilderVerifierExt as _;
-use tokio::time::timeout;
 
-use super::error::{AzureError, RequestError, causes};
+use super::error::{AzureError, RequestError};
 use super::survey::Call;
 use crate::PeerClock;
+use crate::http::{self, HttpError, MAX_BODY, PemFileError, client_builder, secret_header};
+
+pub(super) use crate::http::Answer;
 
 /// For how long a connection is waited for.
 const CONNECT: Duration = Duration::from_secs(5);
 /// For how long the whole answer is waited for.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// A page that is larger than this is refused: 1,000 machines with their states take about 8 MiB.
-const MAX_BODY: usize = 64 << 20;
 
 /// Whom is asked by which way.
 #[derive(Debug)]
@@ -67,14 +60,6 @@ pub(super) struct Body {
     pub(super) text: String,
 }
 
-/// What is answered, with whatever status.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
-    pub(super) headers: HeaderMap,
-    pub(super) body: Vec<u8>,
-}
-
 impl Http {
     pub(super) fn new(ca: Option<&Path>, is_logged: bool) -> Result<Self, AzureError> {
         let plain = builder(tls(Some(RootCertStore::empty()))?).no_proxy();
@@ -112,55 +97,37 @@ impl Http {
 
     /// Asks, and reads the whole answer.
     pub(super) async fn ask(&self, request: Request) -> Result<Answer, RequestError> {
-        let host = request.url.host_str().unwrap_or_default().to_owned();
-        match timeout(PATIENCE, self.send(request, &host)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(RequestError::Silent { host, patience: PATIENCE }),
-        }
-    }
-
-    async fn send(&self, request: Request, host: &str) -> Result<Answer, RequestError> {
         let Request { url, body, token, is_metadata } = request;
-        let client = self.client(&url, is_metadata).map_err(|error| RequestError::Transport {
-            host: host.to_owned(),
-            reason: match error.source() {
-                Some(source) => format!("{error}: {source}"),
-                None => error.to_string(),
-            },
-        })?;
+        let host = url.host_str().unwrap_or_default().to_owned();
+        let client = match self.client(&url, is_metadata) {
+            Ok(client) => client,
+            Err(error) => {
+                let source = error.source().map(|source| format!(": {source}"));
+                let reason = format!("{error}{}", source.unwrap_or_default());
+                return Err(RequestError::Transport { host, reason });
+            }
+        };
         let method = if body.is_some() { Method::POST } else { Method::GET };
         let mut asked = client.request(method, url);
         if is_metadata {
             asked = asked.header("Metadata", "true");
         }
-        if let Some(token) = token {
-            // Whoever read the token has looked whether it is a header value.
-            if let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {}", token.expose())) {
-                value.set_sensitive(true);
-                asked = asked.header("Authorization", value);
-            }
+        // Whoever read the token has looked whether it is a header value.
+        let token = token.map(|token| format!("Bearer {}", token.expose()));
+        if let Some(value) = token.and_then(|token| secret_header(&token)) {
+            asked = asked.header("Authorization", value);
         }
         if let Some(Body { kind, text }) = body {
             asked = asked.header("Content-Type", kind).body(text);
         }
-        let failed = |error: reqwest::Error| RequestError::Transport {
-            host: host.to_owned(),
-            reason: causes(&error),
-        };
-        let mut answer = asked.send().await.map_err(failed)?;
-        let (status, headers) = (answer.status(), answer.headers().clone());
-        if !is_metadata {
-            self.peer_clock.note(host, &headers);
-        }
-        let mut body = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(failed)? {
-            if body.len() + chunk.len() > MAX_BODY {
-                let reason = format!("a page has more than {} MiB", MAX_BODY >> 20);
-                return Err(RequestError::TooLarge(reason));
+        let clock = (!is_metadata).then_some(&self.peer_clock);
+        http::ask(asked, PATIENCE, clock).await.map_err(|error| match error {
+            HttpError::Transport(reason) => RequestError::Transport { host, reason },
+            HttpError::Silent(patience) => RequestError::Silent { host, patience },
+            HttpError::TooLarge => {
+                RequestError::TooLarge(format!("a page has more than {} MiB", MAX_BODY >> 20))
             }
-            body.extend_from_slice(&chunk);
-        }
-        Ok(Answer { status, headers, body })
+        })
     }
 
     /// Notes a call, where somebody wants to see it.
@@ -176,50 +143,24 @@ impl Http {
     }
 }
 
-impl Answer {
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name)?.to_str().ok()
-    }
-}
-
 fn builder(tls: ClientConfig) -> ClientBuilder {
-    Client::builder()
-        .connect_timeout(CONNECT)
+    client_builder(tls, CONNECT)
         .tcp_keepalive(Duration::from_secs(30))
         .user_agent(concat!("ironmesh/", env!("CARGO_PKG_VERSION")))
-        // Tokens and secrets go where they are sent, and nowhere else.
-        .redirect(Policy::none())
-        .tls_backend_preconfigured(tls)
 }
 
-/// The certificates of a file.
+/// The certificates of the file that `ca` names.
 fn roots(path: &Path) -> Result<RootCertStore, AzureError> {
-    let failed = |source| AzureError::Pem { path: path.to_owned(), source };
-    let pem = fs_err::read(path).map_err(AzureError::File)?;
-    let found: Vec<_> =
-        CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(failed)?;
-    if found.is_empty() {
-        return Err(failed(rustls_pki_types::pem::Error::NoItemsFound));
-    }
-    let mut roots = RootCertStore::empty();
-    for certificate in found {
-        roots.add(certificate).map_err(AzureError::Tls)?;
-    }
-    Ok(roots)
+    let found = http::certificates(path).map_err(|error| match error {
+        PemFileError::Unreadable(source) => AzureError::File(source),
+        PemFileError::Malformed(source) => AzureError::Pem { path: path.to_owned(), source },
+    })?;
+    http::root_store(found).map_err(AzureError::Tls)
 }
 
 /// Trusts these, or whom the system trusts.
 fn tls(roots: Option<RootCertStore>) -> Result<ClientConfig, AzureError> {
-    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(AzureError::Tls)?;
-    let verifying = match roots {
-        Some(roots) => builder.with_root_certificates(roots),
-        None => builder.with_platform_verifier().map_err(AzureError::Tls)?,
-    };
-    let mut config = verifying.with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
+    http::client_config(roots, None).map_err(AzureError::Tls)
 }
 
 #[cfg(test)]

@@ -108,8 +108,7 @@ impl Refusal {
 
 /// For how long one is to wait who has asked too often. Who asks earlier waits longer.
 pub(super) fn wait(answer: &Answer) -> Duration {
-    let said = answer.header("Retry-After").and_then(|text| text.trim().parse().ok());
-    said.map_or(UNSAID, Duration::from_secs).min(LONGEST)
+    answer.retry_after().unwrap_or(UNSAID).min(LONGEST)
 }
 
 /// Whether the clock of this machine is off, by what the answer says what time it is.

@@ -17,6 +17,7 @@ use super::options::ConsulOptions;
 use super::preflight::{Objection, Preflight, Rights};
 use super::token::TokenFile;
 use crate::backoff::Backoff;
+use crate::http::HttpError;
 
 /// So often it is looked whether the agent answers still. An agent behind a network that swallows packets
 /// says nothing, and so does one that has nothing to tell.
@@ -256,7 +257,7 @@ impl Watch {
 
     /// What to do about an error of which only we can guess why.
     fn advice(&self, agent: &Url, error: &RequestError) -> &'static str {
-        let is_transport = matches!(error, RequestError::Transport(_));
+        let is_transport = matches!(error, RequestError::Http(HttpError::Transport(_)));
         if !is_transport || agent.scheme() != "https" {
             ""
         } else if self.options.certificate.is_none() {

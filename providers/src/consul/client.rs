@@ -6,12 +6,9 @@ use std::time::Duration;
 
 use ironmesh_catalog::Secret;
 use parking_lot::Mutex;
-use reqwest::header::{HeaderMap, HeaderValue};
-use reqwest::redirect::Policy;
 use reqwest::{Client, Url};
-use tokio::time::timeout;
 
-use crate::PeerClock;
+use crate::{PeerClock, http};
 
 use super::error::{ConsulError, RequestError};
 use super::options::ConsulOptions;
@@ -21,8 +18,6 @@ use super::tls;
 const QUERIES_PER_CONNECTION: usize = 200;
 /// For how long a connection is waited for.
 const CONNECT: Duration = Duration::from_secs(2);
-/// An answer that is larger than this is refused: 1,000 instances take about 2 MiB.
-const MAX_BODY: usize = 64 << 20;
 /// Of the words of a refusal, so many are told.
 const MAX_WORDS: usize = 200;
 
@@ -131,15 +126,11 @@ impl State {
 
 /// A client with connections of its own.
 fn client(tls: &rustls::ClientConfig) -> Result<Client, ConsulError> {
-    Client::builder()
-        .tls_backend_preconfigured(tls.clone())
-        .connect_timeout(CONNECT)
+    http::client_builder(tls.clone(), CONNECT)
         .http2_keep_alive_interval(Duration::from_secs(10))
         .http2_keep_alive_timeout(Duration::from_secs(5))
         .http2_keep_alive_while_idle(true)
         .tcp_keepalive(Duration::from_secs(10))
-        // The token goes to the agent that is named, and nowhere else.
-        .redirect(Policy::none())
         .no_proxy()
         .build()
         .map_err(ConsulError::Client)
@@ -148,45 +139,27 @@ fn client(tls: &rustls::ClientConfig) -> Result<Client, ConsulError> {
 impl Lane {
     /// Asks, and reads the whole answer.
     pub(super) async fn get(&self, request: Request<'_>) -> Result<Response, RequestError> {
-        let patience = request.patience;
-        let answer = timeout(patience, self.ask(request)).await;
-        answer.unwrap_or(Err(RequestError::Silent(patience)))
-    }
-
-    async fn ask(&self, request: Request<'_>) -> Result<Response, RequestError> {
         let client = self.0.lock().clone();
         let mut asked = client.get(url(&request));
-        if let Some(token) = request.token {
-            // Whoever read the token has looked whether it is a header value.
-            if let Ok(mut value) = HeaderValue::from_str(token.expose()) {
-                value.set_sensitive(true);
-                asked = asked.header("X-Consul-Token", value);
-            }
+        // Whoever read the token has looked whether it is a header value.
+        if let Some(token) = request.token.and_then(|token| http::secret_header(token.expose())) {
+            asked = asked.header("X-Consul-Token", token);
         }
-        let mut answer = asked.send().await.map_err(RequestError::Transport)?;
-        let (status, headers) = (answer.status(), answer.headers().clone());
-        self.1.note(request.agent.host_str().unwrap_or_default(), &headers);
-        let mut body = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(RequestError::Transport)? {
-            if body.len() + chunk.len() > MAX_BODY {
-                return Err(RequestError::TooLarge(MAX_BODY));
-            }
-            body.extend_from_slice(&chunk);
-        }
-        if status != 200 {
-            let text = String::from_utf8_lossy(&body);
+        let answer = http::ask(asked, request.patience, Some(&self.1)).await?;
+        if answer.status != 200 {
+            let text = String::from_utf8_lossy(&answer.body);
             let text = text.trim().chars().take(MAX_WORDS).collect();
-            return Err(RequestError::Status { status, text });
+            return Err(RequestError::Status { status: answer.status, text });
         }
-        let number = |name| Some(text(&headers, name)?.parse::<u64>().ok());
+        let number = |name| Some(answer.header(name)?.parse::<u64>().ok());
         Ok(Response {
             index: number("X-Consul-Index").flatten().unwrap_or(1).max(1),
-            has_leader: text(&headers, "X-Consul-KnownLeader") != Some("false"),
+            has_leader: answer.header("X-Consul-KnownLeader") != Some("false"),
             last_contact: number("X-Consul-LastContact")
                 .flatten()
                 .map_or(Duration::ZERO, Duration::from_millis),
-            is_filtered: text(&headers, "X-Consul-Results-Filtered-By-ACLs") == Some("true"),
-            body,
+            is_filtered: answer.header("X-Consul-Results-Filtered-By-ACLs") == Some("true"),
+            body: answer.body,
         })
     }
 }
@@ -205,10 +178,6 @@ impl Response {
         }
         Ok(self)
     }
-}
-
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok()
 }
 
 fn url(request: &Request<'_>) -> Url {

@@ -1,11 +1,11 @@
 //! Why the provider cannot start, and why an agent gave no answer that can be used.
 
-use std::error::Error;
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use reqwest::StatusCode;
+
+use crate::http::HttpError;
 
 /// The Consul provider cannot start as it is set.
 #[derive(Debug, thiserror::Error)]
@@ -58,12 +58,9 @@ pub enum ConsulError {
 /// An agent gave no answer, or none that can be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RequestError {
-    /// No connection, or it broke.
-    #[error("{}", causes(.0))]
-    Transport(reqwest::Error),
-    /// It said nothing for too long.
-    #[error("no answer within {} s", .0.as_secs())]
-    Silent(Duration),
+    /// There is no whole answer.
+    #[error(transparent)]
+    Http(#[from] HttpError),
     /// It said no. 403 says that the token is unknown or may not.
     #[error("{status}: {text}{}", advice(*.status, .text))]
     Status {
@@ -72,9 +69,6 @@ pub(super) enum RequestError {
         /// In which words.
         text: String,
     },
-    /// The answer does not end.
-    #[error("the answer is larger than {} MiB", .0 >> 20)]
-    TooLarge(usize),
     /// The server that answered has no leader, or has not heard of it for long: what it knows may be old.
     #[error("{0}")]
     Old(String),
@@ -87,12 +81,13 @@ impl RequestError {
     /// Whether it may be the agent's fault, so that another one may do better.
     pub(super) fn is_of_agent(&self) -> bool {
         match self {
-            Self::Transport(_) | Self::Silent(_) | Self::Old(_) => true,
+            Self::Http(error) => *error != HttpError::TooLarge,
+            Self::Old(_) => true,
             // Consul 1.8.7 says 500 also where the question is what is wrong.
             Self::Status { status, text } => {
                 (status.is_server_error() || *status == 429) && of_question(text).is_none()
             }
-            Self::TooLarge(_) | Self::Malformed(_) => false,
+            Self::Malformed(_) => false,
         }
     }
 }
@@ -121,20 +116,6 @@ fn of_question(text: &str) -> Option<&'static str> {
     } else {
         None
     }
-}
-
-/// An error with all that is behind it: what reqwest says first is no more than that it failed.
-fn causes(error: &reqwest::Error) -> String {
-    let mut causes = Vec::new();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let words = cause.to_string();
-        if causes.last().is_none_or(|last: &String| !last.contains(&words)) {
-            causes.push(words);
-        }
-        source = cause.source();
-    }
-    if causes.is_empty() { error.to_string() } else { causes.join(": ") }
 }
 
 #[cfg(test)]

@@ -2,55 +2,40 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
-use std::sync::Arc;
 
 use reqwest::Url;
-use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use rustls_platform_verifier::BuilderVerifierExt as _;
 
 use super::error::ConsulError;
 use super::options::ConsulOptions;
+use crate::http::{self, PemFileError};
 
-/// The TLS of all connections to agents. HTTP/2 is offered first: there, queries share a connection.
+/// The TLS of all connections to agents.
 ///
 /// What the system trusts is asked for only where an agent is asked by HTTPS: a machine may have nothing of
 /// the kind.
 pub(super) fn client_config(options: &ConsulOptions) -> Result<ClientConfig, ConsulError> {
     let is_used = options.agents.iter().any(|agent| is_https(agent));
-    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(ConsulError::Tls)?;
-    let verifying = match &options.ca {
+    let roots = match &options.ca {
         Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates("ca", path)? {
-                roots.add(certificate).map_err(ConsulError::Tls)?;
-            }
-            builder.with_root_certificates(roots)
+            let roots = http::certificates(path).map_err(|error| failed("ca", path, error))?;
+            Some(http::root_store(roots).map_err(ConsulError::Tls)?)
         }
-        None if !is_used => builder.with_root_certificates(RootCertStore::empty()),
-        None => builder.with_platform_verifier().map_err(ConsulError::Tls)?,
+        None if !is_used => Some(RootCertStore::empty()),
+        None => None,
     };
-    let mut config = match (&options.certificate, &options.key) {
+    let identity = match (&options.certificate, &options.key) {
         (Some(certificate), Some(key)) => {
-            let chain = certificates("certificate", certificate)?;
-            let pem = read("key", key)?;
-            let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|source| ConsulError::Pem {
-                key: "key",
-                path: key.clone(),
-                source,
-            })?;
-            verifying.with_client_auth_cert(chain, key).map_err(ConsulError::Tls)?
+            let chain = http::certificates(certificate);
+            let chain = chain.map_err(|error| failed("certificate", certificate, error))?;
+            let key = http::private_key(key).map_err(|error| failed("key", key, error))?;
+            Some((chain, key))
         }
-        (None, None) => verifying.with_no_client_auth(),
+        (None, None) => None,
         (Some(_), None) => return Err(ConsulError::Half { given: "certificate", missing: "key" }),
         (None, Some(_)) => return Err(ConsulError::Half { given: "key", missing: "certificate" }),
     };
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
+    http::client_config(roots, identity).map_err(ConsulError::Tls)
 }
 
 /// Changes when one of the files does, also when it can no longer be read.
@@ -66,22 +51,12 @@ fn is_https(agent: &str) -> bool {
     Url::parse(agent).is_ok_and(|url| url.scheme() == "https")
 }
 
-fn certificates(
-    key: &'static str,
-    path: &Path,
-) -> Result<Vec<CertificateDer<'static>>, ConsulError> {
-    let failed = |source| ConsulError::Pem { key, path: path.to_owned(), source };
-    let pem = read(key, path)?;
-    let found: Vec<_> =
-        CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(failed)?;
-    if found.is_empty() {
-        return Err(failed(rustls_pki_types::pem::Error::NoItemsFound));
+/// The error about the file at `path`, which the option `key` names.
+fn failed(key: &'static str, path: &Path, error: PemFileError) -> ConsulError {
+    match error {
+        PemFileError::Unreadable(source) => ConsulError::File { key, source },
+        PemFileError::Malformed(source) => ConsulError::Pem { key, path: path.to_owned(), source },
     }
-    Ok(found)
-}
-
-fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, ConsulError> {
-    fs_err::read(path).map_err(|source| ConsulError::File { key, source })
 }
 
 #[cfg(test)]

@@ -3,9 +3,7 @@
 //! tonic's own server has most of these bounds, and no hand on a single connection: it cannot tell one
 //! client to leave. So hyper serves them here, and tonic is left with what is gRPC.
 
-use std::collections::hash_map::RandomState;
 use std::convert::Infallible;
-use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -182,10 +180,7 @@ impl Connections {
 /// together.
 async fn come_of(age: Option<Duration>) {
     let Some(age) = age else { return std::future::pending().await };
-    // (Its keys are chosen by chance, and nothing more is needed here.)
-    let chance = RandomState::new().build_hasher().finish() % 201;
-    let in_thousand = 900 + u32::try_from(chance).unwrap_or(100);
-    sleep(age * in_thousand / 1000).await;
+    sleep(age * fastrand::u32(900..=1100) / 1000).await;
 }
 
 fn ended(peer: &Peer, end: &hyper::Result<()>) {

@@ -3,9 +3,9 @@
 //! prost writes protobuf fields in the order of their numbers, so only maps vary: `envoy-types`
 //! keeps them in `HashMap`s, whose order changes with every process (one RBAC encoded 1,000 times
 //! gave 24 byte strings). The entries of a map are fields of their own on the wire, so sorting them
-//! by key permutes bytes and changes no length. That is done here in place, guided by the message
-//! descriptors, through every nested message and every `Any` (docs/decisions/0001). Most fields lead to
-//! neither a map nor an `Any`; which do is worked out once (`plan`), and the others are passed over.
+//! by key permutes bytes and changes no length. That is done here in place, through every nested message
+//! and every `Any` (docs/decisions/0001). Most fields lead to neither a map nor an `Any`; a table that is
+//! made of the message descriptors says which do (`plan`), and the others are passed over.
 
 mod plan;
 #[cfg(test)]

@@ -70,20 +70,14 @@ fn inputs(
     let record = |(n, address): (u128, &&str)| {
         let id = ProxyId(Uuid::from_u128(n));
         let record = JoinRecord {
-            id,
-            services: vec!["edge".parse().unwrap()],
-            mesh_address: SocketAddr::new(address.parse().unwrap(), 15003),
-            addresses: Vec::new(),
-            machine: None,
-            joined_at: Timestamp::UNIX_EPOCH,
-            certificate_expires_at: Timestamp::MAX,
             claimed_at: (!address.ends_with(".99")).then_some(Timestamp::UNIX_EPOCH),
-            labels: Labels::default(),
-            locality: Locality::default(),
-            participation: Participation::default(),
-            revoked: None,
-            vacant: Participation::default(),
-            suspect_since: None,
+            ..JoinRecord::new(
+                id,
+                vec!["edge".parse().unwrap()],
+                SocketAddr::new(address.parse().unwrap(), 15003),
+                Timestamp::UNIX_EPOCH,
+                Timestamp::MAX,
+            )
         };
         (id, Arc::new(record))
     };

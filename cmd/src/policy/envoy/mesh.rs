@@ -80,20 +80,14 @@ fn joined(service: &Service, number: u32) -> JoinRecord {
     // A loopback address of its own, so that its listeners are in nobody's way.
     let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 1, 0, 0)).wrapping_add(number));
     JoinRecord {
-        id: ProxyId(Uuid::from_u128(number.into())),
-        mesh_address: SocketAddr::from((address, reserved_ports::MESH)),
-        addresses: Vec::new(),
-        machine: None,
-        joined_at: Timestamp::UNIX_EPOCH,
-        certificate_expires_at: Timestamp::MAX,
-        claimed_at: None,
-        labels: Labels::default(),
-        locality: Locality::default(),
         participation: Participation(ports.collect()),
-        services: vec![service.name.clone()],
-        revoked: None,
-        vacant: Participation::default(),
-        suspect_since: None,
+        ..JoinRecord::new(
+            ProxyId(Uuid::from_u128(number.into())),
+            vec![service.name.clone()],
+            SocketAddr::from((address, reserved_ports::MESH)),
+            Timestamp::UNIX_EPOCH,
+            Timestamp::MAX,
+        )
     }
 }
 

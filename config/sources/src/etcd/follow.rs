@@ -4,7 +4,6 @@
 //! missed by a watch that was lost or compacted, by a right that was taken away since it began, or by an
 //! etcd that was restored and has gone back.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use ironmesh_etcd::{Entry, EtcdError, Session, SessionError, Watch};
@@ -193,9 +192,7 @@ async fn look(
 fn backoff(failures: u32) -> Duration {
     let (first, most) = BACKOFF;
     let longest = first.saturating_mul(2_u32.saturating_pow(failures.min(10))).min(most);
-    // Each of these is seeded anew, and no more chance is needed than that.
-    let chance = u32::try_from(RandomState::new().hash_one(0) % 1000).unwrap_or(0);
-    longest / 2 + longest / 2 * chance / 1000
+    longest / 2 + longest / 2 * fastrand::u32(..1000) / 1000
 }
 
 #[cfg(test)]

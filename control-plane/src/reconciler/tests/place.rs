@@ -3,10 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ironmesh_catalog::{
-    CertificateStore, Domain, JoinRecord, Labels, Locality, Mesh, Participation, ProxyId,
-    TrustDomain,
-};
+use ironmesh_catalog::{CertificateStore, Domain, JoinRecord, Mesh, ProxyId, TrustDomain};
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config_language::{Document, load_documents};
 use ironmesh_config_settings::Settings;
@@ -82,20 +79,14 @@ impl Place {
     /// Lets proxy number `number` join as these services. It is not connected yet.
     pub(super) fn join(&self, number: u8, services: &[&str]) -> JoinRecord {
         let record = JoinRecord {
-            id: ProxyId(Uuid::from_u128(number.into())),
-            services: services.iter().map(|name| name.parse().unwrap()).collect(),
-            mesh_address: SocketAddr::from(([10, 0, 0, number], 15003)),
-            addresses: Vec::new(),
-            machine: None,
-            joined_at: self.now,
-            certificate_expires_at: self.now + SignedDuration::from_hours(24 * 365),
             claimed_at: Some(self.now),
-            labels: Labels::default(),
-            locality: Locality::default(),
-            participation: Participation::default(),
-            revoked: None,
-            vacant: Participation::default(),
-            suspect_since: None,
+            ..JoinRecord::new(
+                ProxyId(Uuid::from_u128(number.into())),
+                services.iter().map(|name| name.parse().unwrap()).collect(),
+                SocketAddr::from(([10, 0, 0, number], 15003)),
+                self.now,
+                self.now + SignedDuration::from_hours(24 * 365),
+            )
         };
         self.register.add(record.clone()).unwrap();
         record

@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{
     Discovered, Domain, Endpoint, EndpointSource, EscapedSlashes, External, Hostname, HttpMatch,
-    HttpRouteGroup, Inputs, JoinRecord, Labels, Locality, Mesh, MeshSpecification, Method, Mode,
-    Name, Namespace, Participation, PathRegex, PolicyRevision, Port, Protocol, Provider, Proxy,
-    ProxyId, ProxyStatement, Records, Resolution, RouteRule, Secret, Service, ServiceAccount,
+    HttpRouteGroup, Inputs, JoinRecord, Locality, Mesh, MeshSpecification, Method, Mode, Name,
+    Namespace, Participation, PathRegex, PolicyRevision, Port, Protocol, Provider, Proxy, ProxyId,
+    ProxyStatement, Records, Resolution, RouteRule, Secret, Service, ServiceAccount,
     ServiceCertificate, ServiceName, Snapshot, SplitBackend, SplitMatch, Spot, Subject,
     TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget, TrustBundle, TrustDomain, Upstream,
     Visibility,
@@ -626,20 +626,18 @@ impl Shape {
                 ..Default::default()
             },
             record: JoinRecord {
-                id: proxy_id(n),
-                services,
-                mesh_address: SocketAddr::new(address(n), 15003),
                 addresses: shape.is_next_too.then(|| address(n + 1)).into_iter().collect(),
-                machine: None,
-                joined_at: Timestamp::UNIX_EPOCH,
-                certificate_expires_at: Timestamp::MAX,
-                claimed_at: None,
-                labels: Labels::default(),
                 locality: place(n % 3),
                 participation,
                 vacant,
-                revoked: None,
                 suspect_since: shape.is_suspect.then_some(Timestamp::UNIX_EPOCH),
+                ..JoinRecord::new(
+                    proxy_id(n),
+                    services,
+                    SocketAddr::new(address(n), 15003),
+                    Timestamp::UNIX_EPOCH,
+                    Timestamp::MAX,
+                )
             },
         }
     }

@@ -1,12 +1,12 @@
-//! Plans: which fields of each message lead to a map or to an `Any`. Made once for all descriptors, since
-//! to ask them for every field of every message is most of what putting in order takes.
+//! Plans: which fields of each message lead to a map or to an `Any`. They are read from `fields.txt`, whose form
+//! `xtask/src/descriptors/canonical_fields.rs` describes: the descriptors themselves take 17 MB of memory.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
+const FIELDS: &str = include_str!("fields.txt");
 
-use crate::descriptors::pool;
+const ANY: &str = "google.protobuf.Any";
 
 /// What there is to do in a message. Messages in which there is nothing to do have none.
 #[derive(Debug)]
@@ -19,10 +19,10 @@ pub(super) enum Plan {
 
 /// The fields that lead somewhere, by their numbers.
 #[derive(Debug)]
-pub(super) struct Fields(Vec<(u32, Step)>);
+pub(super) struct Fields(Box<[(u32, Step)]>);
 
 /// What there is to do with a field, with the place of the plan of what is inside.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// Its message is to be put in order.
     Into(usize),
@@ -51,64 +51,56 @@ pub(super) fn at(place: usize) -> Option<&'static Plan> {
 #[derive(Debug)]
 struct Plans {
     all: Vec<Plan>,
-    by_name: HashMap<String, usize>,
+    by_name: HashMap<&'static str, usize>,
 }
 
 fn plans() -> &'static Plans {
     static PLANS: OnceLock<Plans> = OnceLock::new();
-    PLANS.get_or_init(|| Plans::new(&pool().all_messages().collect::<Vec<_>>()))
+    PLANS.get_or_init(|| {
+        let names = FIELDS.lines().filter_map(|line| line.split(' ').next());
+        Plans {
+            all: FIELDS.lines().map(plan).collect(),
+            by_name: names.enumerate().map(|(place, name)| (name, place)).collect(),
+        }
+    })
 }
 
-impl Plans {
-    fn new(messages: &[MessageDescriptor]) -> Self {
-        let by_name = places(messages);
-        let plan = |message: &MessageDescriptor| {
-            if message.full_name() == ANY {
-                return Plan::Any;
-            }
-            let mut fields: Vec<_> =
-                message.fields().filter_map(|f| Some((f.number(), step(&f, &by_name)?))).collect();
-            fields.sort_by_key(|(number, _)| *number);
-            Plan::Message(Fields(fields))
-        };
-        let leading = messages.iter().filter(|message| by_name.contains_key(message.full_name()));
-        Self { all: leading.map(plan).collect(), by_name }
+/// The plan that a line of the table is.
+fn plan(line: &str) -> Plan {
+    let mut words = line.split(' ');
+    if words.next() == Some(ANY) {
+        return Plan::Any;
     }
+    // The table is part of the binary; that all of it can be read is tested below.
+    Plan::Message(Fields(words.filter_map(step).collect()))
 }
 
-/// The messages that lead to a map or to an `Any`, each with its place among these.
-fn places(messages: &[MessageDescriptor]) -> HashMap<String, usize> {
-    let mut leading: HashSet<&str> = HashSet::from([ANY]);
-    loop {
-        let before = leading.len();
-        for message in messages {
-            let leads = |field: FieldDescriptor| {
-                field.is_map() || inner(&field).is_some_and(|one| leading.contains(one.full_name()))
-            };
-            if message.fields().any(leads) {
-                leading.insert(message.full_name());
+fn step(word: &str) -> Option<(u32, Step)> {
+    let (number, step) = if let Some((number, line)) = word.split_once('>') {
+        (number, Step::Into(line.parse().ok()?))
+    } else {
+        let (number, line) = word.split_once('*')?;
+        (number, Step::Map(if line.is_empty() { None } else { Some(line.parse().ok()?) }))
+    };
+    Some((number.parse().ok()?, step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_word_of_the_table_is_a_step_to_a_plan() {
+        assert!(FIELDS.lines().count() > 500);
+        let words = FIELDS.lines().flat_map(|line| line.split(' ').skip(1));
+        for word in words {
+            match step(word) {
+                Some((_, Step::Into(place) | Step::Map(Some(place)))) => {
+                    assert!(at(place).is_some(), "{word}");
+                }
+                Some((_, Step::Map(None))) => {}
+                None => panic!("`{word}` is no step"),
             }
         }
-        // Messages refer to each other in circles: until nothing is added.
-        if leading.len() == before {
-            break;
-        }
-    }
-    let names = messages.iter().map(MessageDescriptor::full_name);
-    let names = names.filter(|name| leading.contains(name));
-    names.enumerate().map(|(place, name)| (name.to_owned(), place)).collect()
-}
-
-fn step(field: &FieldDescriptor, places: &HashMap<String, usize>) -> Option<Step> {
-    let place = inner(field).and_then(|inner| places.get(inner.full_name()).copied());
-    if field.is_map() { Some(Step::Map(place)) } else { place.map(Step::Into) }
-}
-
-fn inner(field: &FieldDescriptor) -> Option<MessageDescriptor> {
-    match field.kind() {
-        Kind::Message(inner) => Some(inner),
-        _ => None,
     }
 }
-
-const ANY: &str = "google.protobuf.Any";

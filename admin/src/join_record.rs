@@ -1,0 +1,155 @@
+//! The join record of a proxy, on the wire.
+//!
+//! Its keys and their order are the API's: the catalog's record is what the store keeps, and may change
+//! without this.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use ironmesh_catalog::{
+    JoinRecord, Labels, Locality, Participation, ProxyId, Revocation, ServiceName,
+};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// What a proxy joined as, and how far it has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinRecordView {
+    /// The proxy.
+    pub id: ProxyId,
+    /// The services that it may serve, its first one first.
+    pub services: Vec<ServiceName>,
+    /// Where others dial it.
+    pub mesh_address: SocketAddr,
+    /// By which addresses providers know its machine besides that of the mesh.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
+    /// By which key providers know its machine: in Azure, the `vmId`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<Uuid>,
+    /// When it joined.
+    pub joined_at: Timestamp,
+    /// When its certificate ends.
+    pub certificate_expires_at: Timestamp,
+    /// When its first xDS connection was accepted.
+    pub claimed_at: Option<Timestamp>,
+    /// Its labels.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// Its locality, as it joined.
+    #[serde(default, skip_serializing_if = "Locality::is_empty")]
+    pub locality: Locality,
+    /// The service ports that it has active.
+    pub participation: BTreeSet<(ServiceName, u16)>,
+    /// Those of them that lead to where policy says, as no provider knows an application there.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub vacant: BTreeSet<(ServiceName, u16)>,
+    /// Since when and why it is revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revoked: Option<RevocationView>,
+    /// Since when it is suspected to be dead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspect_since: Option<Timestamp>,
+}
+
+/// The revocation of a proxy, on the wire.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RevocationView {
+    /// Since when.
+    pub at: Timestamp,
+    /// Why, in the words of whoever revoked it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl From<&JoinRecord> for JoinRecordView {
+    fn from(record: &JoinRecord) -> Self {
+        // (A field that is added to the record is decided about here.)
+        let JoinRecord {
+            id,
+            services,
+            mesh_address,
+            addresses,
+            machine,
+            joined_at,
+            certificate_expires_at,
+            claimed_at,
+            labels,
+            locality,
+            participation: Participation(participation),
+            vacant: Participation(vacant),
+            revoked,
+            suspect_since,
+        } = record.clone();
+        Self {
+            id,
+            services,
+            mesh_address,
+            addresses,
+            machine,
+            joined_at,
+            certificate_expires_at,
+            claimed_at,
+            labels,
+            locality,
+            participation,
+            vacant,
+            revoked: revoked.map(RevocationView::from),
+            suspect_since,
+        }
+    }
+}
+
+impl From<Revocation> for RevocationView {
+    fn from(Revocation { at, reason }: Revocation) -> Self {
+        Self { at, reason }
+    }
+}
+
+impl fmt::Display for RevocationView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Revocation { at: self.at, reason: self.reason.clone() }.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> JoinRecord {
+        JoinRecord::new(
+            "6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f".parse().unwrap(),
+            vec!["shop/bookstore".parse().unwrap()],
+            "10.0.0.1:15003".parse().unwrap(),
+            "2026-01-01T00:00:00Z".parse().unwrap(),
+            "2027-01-01T00:00:00Z".parse().unwrap(),
+        )
+    }
+
+    #[test]
+    fn join_record_has_the_keys_of_the_api() {
+        let port = ("shop/bookstore".parse().unwrap(), 14001);
+        let at = "2026-01-02T00:00:00Z".parse().unwrap();
+        let full = JoinRecord {
+            addresses: vec!["192.0.2.1".parse().unwrap()],
+            machine: Some(Uuid::nil()),
+            claimed_at: Some(at),
+            labels: [("version", "v1")].into_iter().collect(),
+            locality: "eu/1".parse().unwrap(),
+            participation: Participation([port.clone()].into()),
+            vacant: Participation([port].into()),
+            revoked: Some(Revocation { at, reason: Some("stolen".to_owned()) }),
+            suspect_since: Some(at),
+            ..record()
+        };
+        let least = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","joined_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":null,"participation":[]}"#;
+        let most = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","addresses":["192.0.2.1"],"machine":"00000000-0000-0000-0000-000000000000","joined_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":"2026-01-02T00:00:00Z","labels":{"version":"v1"},"locality":{"region":"eu","zone":"1"},"participation":[["shop/bookstore",14001]],"vacant":[["shop/bookstore",14001]],"revoked":{"at":"2026-01-02T00:00:00Z","reason":"stolen"},"suspect_since":"2026-01-02T00:00:00Z"}"#;
+        for (record, json) in [(record(), least), (full, most)] {
+            let view = JoinRecordView::from(&record);
+            assert_eq!(serde_json::to_string(&view).unwrap(), json);
+            assert_eq!(serde_json::from_str::<JoinRecordView>(json).unwrap(), view);
+        }
+    }
+}
