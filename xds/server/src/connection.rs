@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection_limit::ConnectionPermit;
-use crate::counters::{Closed, ConnectionRejection, Counters};
+use crate::counters::{CloseReason, ConnectionRejection, Counters};
 use crate::log_throttle::LogThrottle;
 use crate::memory_quota::MemoryQuota;
 use crate::peer::Peer;
@@ -68,7 +68,7 @@ const MAX_RESETS: (usize, usize) = (20, 64);
 pub(crate) struct Connections {
     http2: http2::Builder<TokioExecutor>,
     streams: Streams,
-    refusals: Arc<LogThrottle>,
+    rejection_log: Arc<LogThrottle>,
 }
 
 impl Connections {
@@ -85,7 +85,7 @@ impl Connections {
             .max_send_buf_size(MAX_SEND_BUFFER)
             .max_pending_accept_reset_streams(MAX_RESETS.0)
             .max_local_error_reset_streams(MAX_RESETS.1);
-        Self { http2, streams: streams.clone(), refusals: Arc::default() }
+        Self { http2, streams: streams.clone(), rejection_log: Arc::default() }
     }
 
     pub(crate) fn counters(&self) -> &Counters {
@@ -105,73 +105,73 @@ impl Connections {
     }
 
     /// Serves a connection by a task of its own.
-    pub(crate) fn open<IO>(&self, io: IO, peer: Peer, seat: ConnectionPermit)
+    pub(crate) fn open<IO>(&self, io: IO, peer: Peer, permit: ConnectionPermit)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let connections = self.clone();
         self.streams.tasks.spawn(async move {
-            connections.serve(io, peer, seat.room()).await;
-            drop(seat);
+            connections.serve(io, peer, permit.quota()).await;
+            drop(permit);
         });
     }
 
     /// Tells a client on its first stream that it has too many connections, and ends this one.
-    pub(crate) fn refuse<IO>(&self, io: IO, peer: Peer, seat: ConnectionPermit)
+    pub(crate) fn reject<IO>(&self, io: IO, peer: Peer, permit: ConnectionPermit)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        self.counters().turned(ConnectionRejection::Client);
-        if let Some(others) = self.refusals.now() {
+        self.counters().connection_rejected(ConnectionRejection::Client);
+        if let Some(others) = self.rejection_log.now() {
             tracing::warn!(address = %peer.address, others, "xDS connection refused: the client has too many");
         }
-        self.open(io, peer.turned_away(), seat);
+        self.open(io, peer.into_rejected(), permit);
     }
 
     /// Takes note that a client sends frames without end.
     fn flooded(&self, peer: &Peer) {
-        self.counters().closed(Closed::Flood);
-        if let Some(others) = self.refusals.now() {
+        self.counters().closed(CloseReason::Flood);
+        if let Some(others) = self.rejection_log.now() {
             tracing::warn!(address = %peer.address, others, "xDS connection ended: it sends frames without end");
         }
     }
 
     /// Serves a connection to its end.
-    async fn serve<IO>(&self, io: IO, peer: Peer, room: &MemoryQuota)
+    async fn serve<IO>(&self, io: IO, peer: Peer, quota: &MemoryQuota)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let service = service_fn(|mut request: http::Request<hyper::body::Incoming>| {
             request.extensions_mut().insert(peer.clone());
-            request.extensions_mut().insert(room.clone());
+            request.extensions_mut().insert(quota.clone());
             std::future::ready(Ok::<_, Infallible>(self.streams.call(request)))
         });
         let flood = CancellationToken::new();
         let io = TokioIo::new(Counted::new(io, flood.clone()));
         let mut connection = std::pin::pin!(self.http2.serve_connection(io, service));
         let reason = tokio::select! {
-            end = connection.as_mut() => return ended(&peer, &end),
+            end = connection.as_mut() => return log_end(&peer, &end),
             () = self.streams.shutdown.cancelled() => "the control plane is shutting down",
-            () = peer.is_to_leave() => "the client was refused",
+            () = peer.leave_requested() => "the client was refused",
             () = peer.expires() => "its certificate has expired",
             () = flood.cancelled() => {
                 self.flooded(&peer);
                 "it sends frames without end"
             }
-            () = come_of(self.streams.limits.connection_age) => "it has come to its age",
+            () = age_reached(self.streams.limits.connection_age) => "it has come to its age",
             () = peer.is_idle(IDLE_DEADLINE) => "it had no stream",
         };
         tracing::debug!(address = %peer.address, reason, "the xDS connection is ended");
         connection.as_mut().graceful_shutdown();
         tokio::select! {
-            end = connection.as_mut() => return ended(&peer, &end),
+            end = connection.as_mut() => return log_end(&peer, &end),
             () = sleep(GRACE) => {}
             // Its streams end by themselves.
             () = self.streams.shutdown.cancelled() => {}
         }
         peer.end_streams();
         if let Ok(end) = timeout(LEAVE_DEADLINE, connection).await {
-            ended(&peer, &end);
+            log_end(&peer, &end);
         } else {
             tracing::debug!(address = %peer.address, "the client does not leave");
         }
@@ -180,15 +180,15 @@ impl Connections {
 
 /// Returns at an age of a connection, a tenth sooner or later: those that began together do not end
 /// together.
-async fn come_of(age: Option<Duration>) {
+async fn age_reached(age: Option<Duration>) {
     let Some(age) = age else { return std::future::pending().await };
     // (Its keys are chosen by chance, and nothing more is needed here.)
     let chance = RandomState::new().build_hasher().finish() % 201;
-    let in_thousand = 900 + u32::try_from(chance).unwrap_or(100);
-    sleep(age * in_thousand / 1000).await;
+    let per_mille = 900 + u32::try_from(chance).unwrap_or(100);
+    sleep(age * per_mille / 1000).await;
 }
 
-fn ended(peer: &Peer, end: &hyper::Result<()>) {
+fn log_end(peer: &Peer, end: &hyper::Result<()>) {
     let error = end.as_ref().err().map(tracing::field::display);
     tracing::debug!(address = %peer.address, error, "xDS connection closed");
 }

@@ -10,8 +10,8 @@ use ironmesh_xds_wire::ResourceType;
 pub struct Counters {
     by_type: BTreeMap<ResourceType, Counts>,
     sets: AtomicU64,
-    turned: BTreeMap<ConnectionRejection, AtomicU64>,
-    closed: BTreeMap<Closed, AtomicU64>,
+    rejected: BTreeMap<ConnectionRejection, AtomicU64>,
+    closed: BTreeMap<CloseReason, AtomicU64>,
 }
 
 /// Why a connection was turned away.
@@ -48,9 +48,9 @@ impl ConnectionRejection {
 
 /// Why the server ended a stream, where it was the client's doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Closed {
+pub enum CloseReason {
     /// The client was not admitted.
-    Refused,
+    Rejected,
     /// It has too many streams.
     TooManyStreams,
     /// It asks for too many names or types.
@@ -58,7 +58,7 @@ pub enum Closed {
     /// It sends requests or frames, or opens streams, without end.
     Flood,
     /// It has begun so many large requests that there was no room for one more.
-    NoRoom,
+    QuotaExceeded,
     /// It does not read.
     SlowReader,
     /// Whoever decides who may connect has ended it.
@@ -67,14 +67,14 @@ pub enum Closed {
     Expired,
 }
 
-impl Closed {
+impl CloseReason {
     /// All of them.
     pub const ALL: [Self; 8] = [
-        Self::Refused,
+        Self::Rejected,
         Self::TooManyStreams,
         Self::TooManyNames,
         Self::Flood,
-        Self::NoRoom,
+        Self::QuotaExceeded,
         Self::SlowReader,
         Self::Disconnected,
         Self::Expired,
@@ -83,11 +83,11 @@ impl Closed {
     /// In a word.
     pub fn word(self) -> &'static str {
         match self {
-            Self::Refused => "refused",
+            Self::Rejected => "refused",
             Self::TooManyStreams => "too_many_streams",
             Self::TooManyNames => "too_many_names",
             Self::Flood => "flood",
-            Self::NoRoom => "no_room",
+            Self::QuotaExceeded => "no_room",
             Self::SlowReader => "slow_reader",
             Self::Disconnected => "disconnected",
             Self::Expired => "expired",
@@ -109,11 +109,11 @@ impl Default for Counters {
         Self {
             by_type,
             sets: AtomicU64::new(0),
-            turned: ConnectionRejection::ALL
+            rejected: ConnectionRejection::ALL
                 .into_iter()
                 .map(|why| (why, AtomicU64::new(0)))
                 .collect(),
-            closed: Closed::ALL.into_iter().map(|why| (why, AtomicU64::new(0))).collect(),
+            closed: CloseReason::ALL.into_iter().map(|why| (why, AtomicU64::new(0))).collect(),
         }
     }
 }
@@ -140,12 +140,12 @@ impl Counters {
     }
 
     /// How many connections were turned away for this reason.
-    pub fn connections_turned_away(&self, why: ConnectionRejection) -> u64 {
-        self.turned.get(&why).map_or(0, |count| count.load(Ordering::Relaxed))
+    pub fn connections_rejected(&self, why: ConnectionRejection) -> u64 {
+        self.rejected.get(&why).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
     /// How many streams were ended for this reason.
-    pub fn streams_closed(&self, why: Closed) -> u64 {
+    pub fn streams_closed(&self, why: CloseReason) -> u64 {
         self.closed.get(&why).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
@@ -166,17 +166,17 @@ impl Counters {
         self.count(resource_type, |counts| &counts.nacks);
     }
 
-    pub(crate) fn is_late(&self, resource_type: ResourceType) {
+    pub(crate) fn late_response(&self, resource_type: ResourceType) {
         self.count(resource_type, |counts| &counts.late);
     }
 
-    pub(crate) fn turned(&self, why: ConnectionRejection) {
-        if let Some(count) = self.turned.get(&why) {
+    pub(crate) fn connection_rejected(&self, why: ConnectionRejection) {
+        if let Some(count) = self.rejected.get(&why) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn closed(&self, why: Closed) {
+    pub(crate) fn closed(&self, why: CloseReason) {
         if let Some(count) = self.closed.get(&why) {
             count.fetch_add(1, Ordering::Relaxed);
         }

@@ -26,10 +26,10 @@ use tokio::time::Instant;
 use crate::overlay::Overlay;
 use crate::stream::{Acked, FULL_RESPONSE, REMOVAL_GRACE, UnknownTypes};
 use crate::subscription;
-use type_stream::{Answer, NAME_PREFIX, TypeStream};
+use type_stream::{NAME_PREFIX, Reply, TypeStream};
 
 /// What a delta stream gives to the world around it.
-pub type Output = crate::stream::Output<DeltaResponse>;
+pub type DeltaOutput = crate::stream::StreamOutput<DeltaResponse>;
 
 /// One delta stream.
 #[derive(Debug)]
@@ -44,13 +44,13 @@ pub struct DeltaStream {
 }
 
 impl DeltaStream {
-    /// A new stream. `refused` is what this client refused on earlier streams: it is not sent again.
-    pub fn new(refused: &BTreeMap<(ResourceType, Arc<str>), Version>) -> Self {
+    /// A new stream. `nacked` is what this client refused on earlier streams: it is not sent again.
+    pub fn new(nacked: &BTreeMap<(ResourceType, Arc<str>), Version>) -> Self {
         let mut types: BTreeMap<_, _> =
             ResourceType::ALL.into_iter().map(|t| (t, TypeStream::new(t))).collect();
-        for ((resource_type, name), version) in refused {
+        for ((resource_type, name), version) in nacked {
             if let Some(stream) = types.get_mut(resource_type) {
-                stream.refused.insert(Arc::clone(name), *version);
+                stream.nacked.insert(Arc::clone(name), *version);
             }
         }
         Self {
@@ -63,12 +63,12 @@ impl DeltaStream {
     }
 
     /// Takes a request.
-    pub fn on_request(&mut self, request: &DeltaRequest, now: Instant) -> Vec<Output> {
+    pub fn on_request(&mut self, request: &DeltaRequest, now: Instant) -> Vec<DeltaOutput> {
         let Some(resource_type) = ResourceType::from_url(&request.type_url) else {
             return self.on_unknown_type(request);
         };
         if subscription::size_of(request.initial_versions.keys()) > subscription::MAX_SIZE {
-            return vec![Output::Close("the client brings along too many names")];
+            return vec![DeltaOutput::Close("the client brings along too many names")];
         }
         let mut outputs = Vec::new();
         if self.types.values().all(|stream| !stream.subscription.has_begun) {
@@ -77,22 +77,22 @@ impl DeltaStream {
         if let Some(stream) = self.types.get_mut(&resource_type) {
             // A nonce that is not of a push under way answers nothing; the subscriptions in the
             // request count all the same.
-            match stream.on_answer(request) {
-                Some(Answer::Acked(taken)) => outputs.push(Output::Acked(taken)),
-                Some(Answer::Nacked(refused)) => {
-                    if refused.is_of_what_refers() {
+            match stream.on_reply(request) {
+                Some(Reply::Acked(ack)) => outputs.push(DeltaOutput::Acked(ack)),
+                Some(Reply::Nacked(nacked)) => {
+                    if nacked.is_of_what_refers() {
                         self.grace_ends = Some(now + REMOVAL_GRACE);
                     }
-                    outputs.push(Output::Nacked(refused));
+                    outputs.push(DeltaOutput::Nacked(nacked));
                 }
                 None => {}
             }
             if stream.on_subscriptions(request, self.target.as_ref()) {
-                outputs.push(Output::Acked(Acked { resource_type, names: Vec::new() }));
+                outputs.push(DeltaOutput::Acked(Acked { resource_type, names: Vec::new() }));
             }
         }
         if self.size() > subscription::MAX_SIZE {
-            outputs.push(Output::Close("the client subscribes to too many names"));
+            outputs.push(DeltaOutput::Close("the client subscribes to too many names"));
             return outputs;
         }
         self.advance(now, &mut outputs);
@@ -100,15 +100,15 @@ impl DeltaStream {
     }
 
     /// Takes what the client is to have from now on.
-    pub fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<Output> {
+    pub fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<DeltaOutput> {
         let none = ResourceSet::default();
         let old = self.target.as_ref().unwrap_or(&none);
         let mut outputs = Vec::new();
         for (resource_type, stream) in &mut self.types {
             stream.dirty.extend(set.changed_since(old, *resource_type));
-            if stream.take_over(&set) {
-                let taken = Acked { resource_type: *resource_type, names: Vec::new() };
-                outputs.push(Output::Acked(taken));
+            if stream.adopt_initial_versions(&set) {
+                let ack = Acked { resource_type: *resource_type, names: Vec::new() };
+                outputs.push(DeltaOutput::Acked(ack));
             }
             if self.target.is_none() {
                 stream.review_all(&set);
@@ -120,11 +120,11 @@ impl DeltaStream {
     }
 
     /// Takes note that time has passed. To be called at [`DeltaStream::deadline`].
-    pub fn on_timeout(&mut self, now: Instant) -> Vec<Output> {
+    pub fn on_timeout(&mut self, now: Instant) -> Vec<DeltaOutput> {
         let mut outputs = Vec::new();
         for (resource_type, stream) in &mut self.types {
             if stream.expire(now) {
-                outputs.push(Output::Late(*resource_type));
+                outputs.push(DeltaOutput::Late(*resource_type));
             }
         }
         self.advance(now, &mut outputs);
@@ -137,7 +137,7 @@ impl DeltaStream {
         resource_type: ResourceType,
         name: &Arc<str>,
         now: Instant,
-    ) -> Vec<Output> {
+    ) -> Vec<DeltaOutput> {
         let mut outputs = Vec::new();
         if self.types.get_mut(&resource_type).is_some_and(|stream| stream.retry(name)) {
             self.advance(now, &mut outputs);
@@ -188,13 +188,13 @@ impl DeltaStream {
     }
 
     /// A type that we do not serve: nothing of it is there, which is told once per name.
-    fn on_unknown_type(&mut self, request: &DeltaRequest) -> Vec<Output> {
+    fn on_unknown_type(&mut self, request: &DeltaRequest) -> Vec<DeltaOutput> {
         let is_new = match self.unknown_types.insert(&request.type_url, &request.subscribe) {
             Ok(is_new) => is_new,
-            Err(reason) => return vec![Output::Close(reason)],
+            Err(reason) => return vec![DeltaOutput::Close(reason)],
         };
         if self.size() > subscription::MAX_SIZE {
-            return vec![Output::Close("the client subscribes to too many names")];
+            return vec![DeltaOutput::Close("the client subscribes to too many names")];
         }
         if !is_new && request.subscribe.is_empty() {
             return Vec::new();
@@ -217,7 +217,7 @@ impl DeltaStream {
             resources: Vec::new(),
             removed,
         });
-        responses.map(Output::Send).collect()
+        responses.map(DeltaOutput::Send).collect()
     }
 
     fn next_nonce(&mut self) -> u64 {

@@ -13,9 +13,9 @@ use tokio::time::Instant;
 
 use crate::delta::DeltaStream;
 use crate::scenarios::dialect::Dialect;
-use crate::scenarios::walk::{NAMES, Step, WISHES, Walk};
+use crate::scenarios::walk::{NAMES, SUBSCRIBABLE, Step, Walk};
 use crate::sotw::SotwStream;
-use crate::stream::Output;
+use crate::stream::StreamOutput;
 use crate::subscription::MAX_SIZE;
 use crate::test_resources::{cluster, endpoints, listener_of, set};
 
@@ -23,7 +23,7 @@ use crate::test_resources::{cluster, endpoints, listener_of, set};
 mod tests;
 
 /// The steps of a walk at most: a fuzzer finds what it finds in few.
-const MOST_STEPS: usize = 200;
+const MAX_STEPS: usize = 200;
 
 /// The reader of requests, whatever comes in whatever pieces. The first byte says how many of the next
 /// are the sizes of pieces.
@@ -61,8 +61,8 @@ pub fn sotw(bytes: &[u8]) {
 
 fn walk<V: Dialect>(bytes: &[u8]) {
     let mut walk = Walk::<V>::new();
-    for step in steps(bytes).take(MOST_STEPS) {
-        walk.take(&step);
+    for step in steps(bytes).take(MAX_STEPS) {
+        walk.apply(&step);
     }
     walk.end();
 }
@@ -85,8 +85,8 @@ fn steps(bytes: &[u8]) -> impl Iterator<Item = Step> {
             2 => Step::Publish,
             3 => Step::Request {
                 of: pick(&ResourceType::ALL, which()),
-                wants: wishes(which()),
-                drops: wishes(which()),
+                added: names_of_bits(which()),
+                dropped: names_of_bits(which()),
             },
             4 | 5 => Step::Answer { of: pick(&ResourceType::ALL, which()), in_part: kind % 2 == 0 },
             6 => Step::Reconnect {
@@ -103,8 +103,8 @@ fn pick<T: Copy>(of: &[T], which: u8) -> T {
 }
 
 /// Each bit of a number is a name.
-fn wishes(which: u8) -> BTreeSet<&'static str> {
-    let names = WISHES.into_iter().enumerate();
+fn names_of_bits(which: u8) -> BTreeSet<&'static str> {
+    let names = SUBSCRIBABLE.into_iter().enumerate();
     names.filter(|(at, _)| which & (1 << at) > 0).map(|(_, name)| name).collect()
 }
 
@@ -160,19 +160,23 @@ impl Open {
 
     /// Whether these outputs close the stream. What they send is bounded, besides the resources that
     /// there are.
-    fn is_closed_by<V: Dialect>(&mut self, outputs: Vec<Output<V::Response>>, most: usize) -> bool {
+    fn is_closed_by<V: Dialect>(
+        &mut self,
+        outputs: Vec<StreamOutput<V::Response>>,
+        most: usize,
+    ) -> bool {
         let mut sent = 0;
         for output in outputs {
             match output {
-                Output::Send(response) => {
+                StreamOutput::Send(response) => {
                     sent += V::frame(&response).iter().map(bytes::Bytes::len).sum::<usize>();
                     let Some(of) = V::response_type(&response) else { continue };
                     let before = self.0.insert(of, V::read(response).nonce);
                     assert_eq!(before, None, "a second push of {of} is under way");
                 }
-                Output::Late(of) => drop(self.0.remove(&of)),
-                Output::Close(_) => return true,
-                Output::Acked(_) | Output::Nacked(_) => {}
+                StreamOutput::Late(of) => drop(self.0.remove(&of)),
+                StreamOutput::Close(_) => return true,
+                StreamOutput::Acked(_) | StreamOutput::Nacked(_) => {}
             }
         }
         assert!(sent <= most + (64 << 10), "{sent} bytes are the answer, {most} expected at most");

@@ -15,7 +15,7 @@ use crate::counters::Counters;
 use crate::overlay::Overlay;
 use crate::rejections::Rejections;
 use crate::report::Report;
-use crate::sotw::InForce;
+use crate::sotw::AckedState;
 use crate::stream::{Acked, Nacked};
 
 mod live;
@@ -24,7 +24,7 @@ mod status;
 
 pub use live::LiveStream;
 use retries::Retries;
-pub use status::{ClientNews, ClientStatus, Nack};
+pub use status::{ClientChange, ClientStatus, Nack};
 
 /// What a client is known by. One client may have several streams, as in a hot restart.
 pub type ClientKey = Arc<str>;
@@ -53,7 +53,7 @@ struct Clients {
 impl Clients {
     /// Takes note that something has happened to a client. Says whether it is the first since
     /// [`Hub::take_changed`].
-    fn note(&mut self, client: &ClientKey) -> bool {
+    fn mark_changed(&mut self, client: &ClientKey) -> bool {
         let is_first = self.changed.is_empty();
         if !self.changed.contains(client) {
             self.changed.insert(Arc::clone(client));
@@ -68,7 +68,7 @@ struct Client {
     status: ClientStatus,
     /// What its state-of-the-world streams left in force, for the next one; by type, with the number of
     /// the stream.
-    in_force: BTreeMap<ResourceType, (u64, InForce)>,
+    acked_states: BTreeMap<ResourceType, (u64, AckedState)>,
     /// Clusters that were pushed on its newest aggregated stream, whose number that is, and not answered.
     unanswered: (u64, BTreeSet<Arc<str>>),
     /// What the names on its streams take in memory, about.
@@ -76,7 +76,7 @@ struct Client {
     /// The streams that it has, by number.
     live: BTreeMap<u64, LiveStream>,
     /// Why its streams that are there were cut last.
-    cut: watch::Sender<Arc<str>>,
+    disconnects: watch::Sender<Arc<str>>,
     /// The NACKed resources that its streams are to send again.
     retries: watch::Sender<Retries>,
 }
@@ -173,7 +173,7 @@ impl Hub {
     }
 
     /// The clients that have connected once and are not connected now.
-    pub fn away(&self) -> Vec<ClientKey> {
+    pub fn disconnected_clients(&self) -> Vec<ClientKey> {
         let clients = self.clients.lock();
         let away = clients.by_key.iter().filter(|(_, client)| client.status.streams == 0);
         away.map(|(key, _)| Arc::clone(key)).collect()
@@ -192,17 +192,27 @@ impl Hub {
     }
 
     /// Whether any client has taken this version of this resource.
-    pub fn anyone_has(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
+    pub fn any_client_has(
+        &self,
+        resource_type: ResourceType,
+        name: &str,
+        version: Version,
+    ) -> bool {
         let clients = self.clients.lock();
         clients.by_key.values().any(|client| client.status.has(resource_type, name, version))
     }
 
     /// Whether any client but one has taken a resource of this name, in whatever version, and has not
     /// let it go.
-    pub fn anyone_names(&self, resource_type: ResourceType, name: &str, except: &str) -> bool {
+    pub fn other_client_may_have(
+        &self,
+        resource_type: ResourceType,
+        name: &str,
+        except: &str,
+    ) -> bool {
         let clients = self.clients.lock();
         let mut others = clients.by_key.iter().filter(|(key, _)| ***key != *except);
-        others.any(|(_, client)| client.status.names(resource_type, name))
+        others.any(|(_, client)| client.status.may_have(resource_type, name))
     }
 
     /// Whether a client is connected and was last published this version of this resource.
@@ -219,16 +229,16 @@ impl Hub {
     }
 
     /// A connected client that was last published this version of this resource, among those that
-    /// `is_wanted` selects.
+    /// `is_candidate` selects.
     pub fn find_published(
         &self,
         resource_type: ResourceType,
         name: &str,
         version: Version,
-        is_wanted: impl Fn(&ClientKey) -> bool,
+        is_candidate: impl Fn(&ClientKey) -> bool,
     ) -> Option<ClientKey> {
         let clients = self.clients.lock();
-        let mut wanted = clients.by_key.iter().filter(|(key, _)| is_wanted(key));
+        let mut wanted = clients.by_key.iter().filter(|(key, _)| is_candidate(key));
         let found = wanted.find(|(_, one)| one.is_published(resource_type, name, version));
         found.map(|(key, _)| Arc::clone(key))
     }
@@ -248,22 +258,22 @@ impl Hub {
 
     /// The clients that have connected, disconnected or answered since the last call, as they are
     /// now. For whoever keeps them supplied: there is one such, so each change is taken once.
-    pub fn take_changed(&self) -> Vec<(ClientKey, ClientNews)> {
+    pub fn take_changed(&self) -> Vec<(ClientKey, ClientChange)> {
         let mut clients = self.clients.lock();
         let changed = std::mem::take(&mut clients.changed);
-        let news = |key: ClientKey| {
+        let change = |key: ClientKey| {
             let client = clients.by_key.get(&key)?;
             let status = &client.status;
-            let news = ClientNews {
+            let change = ClientChange {
                 streams: status.streams,
                 node: Arc::clone(&status.node),
-                beginnings: status.beginnings,
+                process_starts: status.process_starts,
                 nacks: status.nacks.clone(),
-                is_supplied: client.set.borrow().is_some(),
+                has_set: client.set.borrow().is_some(),
             };
-            Some((key, news))
+            Some((key, change))
         };
-        changed.into_iter().filter_map(news).collect()
+        changed.into_iter().filter_map(change).collect()
     }
 
     /// Ends all xDS streams of a client, and their connections; the client is told the reason. To be called
@@ -276,13 +286,13 @@ impl Hub {
         // (While the lock is held: who connects after this sees it.)
         self.disconnections.send_modify(|count| *count += 1);
         if let Some(client) = clients.by_key.get(client) {
-            client.cut.send_replace(reason.into());
+            client.disconnects.send_replace(reason.into());
         }
     }
 
     /// Lets nobody else look, for as long as what is returned is there.
     #[cfg(test)]
-    pub(crate) fn hold(&self) -> impl Sized + '_ {
+    pub(crate) fn lock(&self) -> impl Sized + '_ {
         self.clients.lock()
     }
 
@@ -301,39 +311,39 @@ impl Hub {
         self: &Arc<Self>,
         client: ClientKey,
         node: Node,
-        coming: Reconnect,
-        most: usize,
+        reconnect: Reconnect,
+        max_streams: usize,
         live: LiveStream,
     ) -> Result<Connection, ClientKey> {
         let mut clients = self.clients.lock();
-        if clients.by_key.get(&client).is_some_and(|known| known.status.streams >= most) {
+        if clients.by_key.get(&client).is_some_and(|known| known.status.streams >= max_streams) {
             return Err(client);
         }
         clients.last_stream += 1;
         let stream = clients.last_stream;
-        let is_first = clients.note(&client);
+        let is_first = clients.mark_changed(&client);
         let entry = clients.by_key.entry(Arc::clone(&client)).or_insert_with(|| Client {
             set: watch::Sender::new(None),
             status: ClientStatus::default(),
-            in_force: BTreeMap::new(),
+            acked_states: BTreeMap::new(),
             unanswered: Default::default(),
             names: Arc::default(),
             live: BTreeMap::new(),
-            cut: watch::Sender::new(Arc::default()),
+            disconnects: watch::Sender::new(Arc::default()),
             retries: watch::Sender::default(),
         });
-        let is_new_process = match coming {
+        let is_new_process = match reconnect {
             Reconnect::Fresh => true,
             Reconnect::PerhapsFresh => entry.status.streams == 0,
             Reconnect::Resumed | Reconnect::ResumedWithClusters => false,
         };
         if is_new_process {
-            entry.status.beginnings += 1;
+            entry.status.process_starts += 1;
             entry.status.nacks.clear();
-            entry.in_force.clear();
+            entry.acked_states.clear();
         }
-        if coming == Reconnect::ResumedWithClusters {
-            entry.status.has_clusters_to_name = Some(stream);
+        if reconnect == Reconnect::ResumedWithClusters {
+            entry.status.unreported_clusters = Some(stream);
         }
         entry.status.streams += 1;
         entry.live.insert(stream, live);
@@ -342,34 +352,35 @@ impl Hub {
         }
         let sets = entry.set.subscribe();
         let nacks = &entry.status.nacks;
-        let refused = nacks.iter().map(|(key, nack)| (key.clone(), nack.version)).collect();
-        let in_force = entry.in_force.iter();
-        let in_force = in_force.map(|(of, (_, in_force))| (*of, in_force.clone())).collect();
+        let nacked = nacks.iter().map(|(key, nack)| (key.clone(), nack.version)).collect();
+        let acked_states = entry.acked_states.iter();
+        let acked_states =
+            acked_states.map(|(of, (_, acked_states))| (*of, acked_states.clone())).collect();
         if is_new_process {
             entry.unanswered.1.clear();
         }
-        let (cut, retries) = (entry.cut.subscribe(), entry.retries.subscribe());
-        let names = Share { all: Arc::clone(&entry.names), own: 0 };
+        let (disconnects, retries) = (entry.disconnects.subscribe(), entry.retries.subscribe());
+        let names = SizeShare { all: Arc::clone(&entry.names), own: 0 };
         drop(clients);
-        self.tell(is_first);
+        self.notify(is_first);
         let hub = Arc::clone(self);
         Ok(Connection {
             hub,
             stream,
             client,
             sets,
-            refused,
-            has_clusters_to_name: coming == Reconnect::ResumedWithClusters,
-            in_force,
+            nacked,
+            unreported_clusters: reconnect == Reconnect::ResumedWithClusters,
+            acked_states,
             names,
-            cut,
+            disconnects,
             retries,
         })
     }
 
     /// Tells that there is something to take; if it `is_first`: otherwise it was told before, and nothing
     /// has been taken since.
-    fn tell(&self, is_first: bool) {
+    fn notify(&self, is_first: bool) {
         if is_first {
             self.changes.send_modify(|count| *count = count.wrapping_add(1));
         }
@@ -379,9 +390,9 @@ impl Hub {
         let mut clients = self.clients.lock();
         let Some(entry) = clients.by_key.get_mut(client) else { return };
         change(entry);
-        let is_first = clients.note(client);
+        let is_first = clients.mark_changed(client);
         drop(clients);
-        self.tell(is_first);
+        self.notify(is_first);
     }
 }
 
@@ -394,27 +405,27 @@ pub(crate) struct Connection {
     pub(crate) client: ClientKey,
     pub(crate) sets: watch::Receiver<Option<ResourceSet>>,
     /// What the client refused on earlier streams.
-    pub(crate) refused: BTreeMap<(ResourceType, Arc<str>), Version>,
+    pub(crate) nacked: BTreeMap<(ResourceType, Arc<str>), Version>,
     /// Whether it is still to be told which clusters it has.
-    has_clusters_to_name: bool,
+    unreported_clusters: bool,
     /// What they left in force.
-    pub(crate) in_force: BTreeMap<ResourceType, InForce>,
+    pub(crate) acked_states: BTreeMap<ResourceType, AckedState>,
     /// What the names on this stream take, of what those on all streams of the client do.
-    pub(crate) names: Share,
+    pub(crate) names: SizeShare,
     /// Changes when the stream is to be cut, to the reason.
-    pub(crate) cut: watch::Receiver<Arc<str>>,
+    pub(crate) disconnects: watch::Receiver<Arc<str>>,
     /// Changes when NACKed resources are to be sent again, to these.
     pub(crate) retries: watch::Receiver<Retries>,
 }
 
 /// A share of a sum, for as long as it is there.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct SizeShare {
     all: Arc<AtomicUsize>,
     own: usize,
 }
 
-impl Share {
+impl SizeShare {
     /// Sets it, and returns the sum.
     pub(crate) fn set(&mut self, own: usize) -> usize {
         let old = std::mem::replace(&mut self.own, own);
@@ -426,7 +437,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for SizeShare {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -437,36 +448,36 @@ impl Connection {
         &self.hub.counters
     }
 
-    pub(crate) fn acked(&self, taken: &Acked, acked: Overlay<Version>) {
+    pub(crate) fn acked(&self, ack: &Acked, acked: Overlay<Version>) {
         self.hub.with(&self.client, |client| {
             // What is taken now is refused no longer. (An older version that the client has kept
             // says nothing about the one that it refuses. Nor does the news that it has none: to one
             // who asks for what it refuses nothing else can be told.)
             client.status.nacks.retain(|(resource_type, name), nack| {
-                let is_taken = acked
+                let is_acked = acked
                     .get(name)
-                    .is_some_and(|version| taken.names.contains(name) || version == nack.version);
-                *resource_type != taken.resource_type || !is_taken
+                    .is_some_and(|version| ack.names.contains(name) || version == nack.version);
+                *resource_type != ack.resource_type || !is_acked
             });
-            client.status.acked.insert((self.stream, taken.resource_type), acked);
+            client.status.acked.insert((self.stream, ack.resource_type), acked);
         });
     }
 
     /// What the client brought along was compared with what it is to have: what is known of its clusters
     /// is told by now.
-    pub(crate) fn has_compared(&mut self) {
-        if std::mem::take(&mut self.has_clusters_to_name) {
-            self.hub.with(&self.client, |client| client.status.has_named_clusters(self.stream));
+    pub(crate) fn initial_versions_compared(&mut self) {
+        if std::mem::take(&mut self.unreported_clusters) {
+            self.hub.with(&self.client, |client| client.status.clusters_reported(self.stream));
         }
     }
 
     /// Keeps what the client has in force, for its next stream. What a newer stream has kept stays: the
     /// next one is of the process behind that.
-    pub(crate) fn keep(&self, resource_type: ResourceType, in_force: InForce) {
+    pub(crate) fn keep_acked_state(&self, resource_type: ResourceType, state: AckedState) {
         let mut clients = self.hub.clients.lock();
         let Some(client) = clients.by_key.get_mut(&self.client) else { return };
-        if client.in_force.get(&resource_type).is_none_or(|(by, _)| *by <= self.stream) {
-            client.in_force.insert(resource_type, (self.stream, in_force));
+        if client.acked_states.get(&resource_type).is_none_or(|(by, _)| *by <= self.stream) {
+            client.acked_states.insert(resource_type, (self.stream, state));
         }
     }
 
@@ -493,15 +504,15 @@ impl Connection {
 
     /// The client refused a push. Says whether that is final and new: something is refused that the client
     /// was not known to refuse in the same version.
-    pub(crate) fn nacked(&self, refused: &Nacked) -> bool {
+    pub(crate) fn nacked(&self, nacked: &Nacked) -> bool {
         let mut is_new = false;
-        if refused.is_final {
+        if nacked.is_final {
             self.hub.with(&self.client, |client| {
-                for (name, version) in &refused.resources {
-                    let key = (refused.resource_type, Arc::clone(name));
-                    let message = refused.error.message.clone();
-                    let is_certain = refused.resources.len() == 1;
-                    let keeps_earlier = refused.keeps_earlier;
+                for (name, version) in &nacked.resources {
+                    let key = (nacked.resource_type, Arc::clone(name));
+                    let message = nacked.error.message.clone();
+                    let is_certain = nacked.resources.len() == 1;
+                    let keeps_earlier = nacked.keeps_earlier;
                     let nack = Nack { version: *version, message, is_certain, keeps_earlier };
                     let before = client.status.nacks.insert(key, nack);
                     is_new |= before.is_none_or(|before| before.version != *version);
@@ -520,7 +531,7 @@ impl Drop for Connection {
             client.status.streams = client.status.streams.saturating_sub(1);
             client.live.remove(&self.stream);
             client.status.acked.retain(|(stream, _), _| *stream != self.stream);
-            client.status.has_named_clusters(self.stream);
+            client.status.clusters_reported(self.stream);
             if client.status.streams == 0 {
                 // Nobody is there to send it to; when the client is back it is compiled anew.
                 client.set.send_replace(None);

@@ -12,16 +12,16 @@
 //!
 //! use ironmesh_xds_server::wire::pb::envoy::config::cluster::v3::Cluster;
 //! use ironmesh_xds_server::wire::{Node, Resource, ResourceSet};
-//! use ironmesh_xds_server::{Admission, ClientKey, Hub, Limits, Peer, Refusal, serve};
+//! use ironmesh_xds_server::{Admission, ClientKey, Hub, Limits, Peer, StreamRejection, serve};
 //! use tokio::net::TcpListener;
 //! use tokio::sync::watch;
 //! use tokio_util::sync::CancellationToken;
 //!
 //! /// Whoever has a certificate may come, under the name that it gives itself.
-//! struct Everybody;
+//! struct AdmitAll;
 //!
-//! impl Admission for Everybody {
-//!     fn admit(&self, _: &Peer, node: &Node) -> Result<ClientKey, Refusal> {
+//! impl Admission for AdmitAll {
+//!     fn admit(&self, _: &Peer, node: &Node) -> Result<ClientKey, StreamRejection> {
 //!         Ok(node.id.as_str().into())
 //!     }
 //! }
@@ -31,7 +31,7 @@
 //!     let hub = Arc::new(Hub::default());
 //!     let (_tls, current) = watch::channel(Arc::new(tls));
 //!     let listener = TcpListener::bind("127.0.0.1:18000").await?;
-//!     let (admission, shutdown) = (Arc::new(Everybody), CancellationToken::new());
+//!     let (admission, shutdown) = (Arc::new(AdmitAll), CancellationToken::new());
 //!     let limits = Limits::default();
 //!     tokio::spawn(serve(listener, current, Arc::clone(&hub), admission, limits, shutdown));
 //!
@@ -56,7 +56,7 @@
 //!
 //! ```
 //! use ironmesh_xds_server::delta::DeltaStream;
-//! use ironmesh_xds_server::stream::Output;
+//! use ironmesh_xds_server::stream::StreamOutput;
 //! use ironmesh_xds_server::wire::pb::envoy::config::cluster::v3::Cluster;
 //! use ironmesh_xds_server::wire::{DeltaRequest, Resource, ResourceSet, ResourceType};
 //! use tokio::time::Instant;
@@ -70,12 +70,12 @@
 //! let type_url = ResourceType::Cluster.url().to_owned();
 //! let all_clusters = DeltaRequest { type_url, ..DeltaRequest::default() };
 //! let outputs = stream.on_request(&all_clusters, now);
-//! let [Output::Send(response)] = &outputs[..] else { panic!("{outputs:?}") };
+//! let [StreamOutput::Send(response)] = &outputs[..] else { panic!("{outputs:?}") };
 //! assert_eq!(&**response.resources[0].name(), "a");
 //!
 //! let ack = DeltaRequest { nonce: response.nonce.to_string(), ..all_clusters };
 //! let outputs = stream.on_request(&ack, now);
-//! assert!(matches!(&outputs[..], [Output::Acked(taken)] if taken.names == ["a".into()]));
+//! assert!(matches!(&outputs[..], [StreamOutput::Acked(ack)] if ack.names == ["a".into()]));
 //! ```
 
 mod body;
@@ -122,8 +122,8 @@ mod validity;
 mod variant;
 
 pub use connection::SILENCE_LIMIT;
-pub use counters::{Closed, ConnectionRejection, Counters};
-pub use hub::{ClientKey, ClientNews, ClientStatus, Hub, LiveStream, Nack};
+pub use counters::{CloseReason, ConnectionRejection, Counters};
+pub use hub::{ClientChange, ClientKey, ClientStatus, Hub, LiveStream, Nack};
 /// The resources, sets and messages that the engine is given and gives.
 pub use ironmesh_xds_wire as wire;
 pub use limits::Limits;
@@ -131,4 +131,4 @@ pub use listener::{serve, serve_incoming};
 pub use peer::Peer;
 pub use rejections::{Rejection, Rejections};
 pub use report::{Report, ResourceState, ResourceStatus};
-pub use service::{Admission, Refusal};
+pub use service::{Admission, StreamRejection};

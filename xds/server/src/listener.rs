@@ -69,7 +69,7 @@ pub async fn serve_incoming<IO>(
         limits,
         shutdown,
         tasks: TaskTracker::new(),
-        refusals: Arc::default(),
+        rejection_log: Arc::default(),
     };
     accept(incoming, tls, &streams).await;
     streams.tasks.close();
@@ -102,24 +102,24 @@ async fn accept<IO>(
 ) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let seats = ConnectionLimit::new(streams.limits);
+    let limit = ConnectionLimit::new(streams.limits);
     let mut handshakes = Handshakes::new(Connections::new(streams), streams.limits.handshakes);
-    let no_seat = LogThrottle::default();
+    let limit_log = LogThrottle::default();
     let mut outage = Outage::default();
     let mut incoming = std::pin::pin!(incoming);
     loop {
         tokio::select! {
-            () = handshakes.room() => {}
+            () = handshakes.may_accept() => {}
             () = streams.shutdown.cancelled() => return,
         }
         let accepted = tokio::select! {
             accepted = incoming.next() => accepted,
-            () = handshakes.relieve() => continue,
+            () = handshakes.evict_slow() => continue,
             () = streams.shutdown.cancelled() => return,
         };
         let (io, address) = match accepted {
             Some(Ok(accepted)) => {
-                if outage.is_over() {
+                if outage.recovers() {
                     tracing::info!("xDS connections are accepted again");
                 }
                 accepted
@@ -127,7 +127,7 @@ async fn accept<IO>(
             Some(Err(error)) => {
                 // Such as too many open files: what is connected stays, and this may pass. It is said
                 // once, and not at each try; nor each time where the last free file comes and goes.
-                if outage.goes_on() {
+                if outage.fails() {
                     tracing::warn!(%error, "cannot accept xDS connections; those that are there stay");
                 }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -135,17 +135,17 @@ async fn accept<IO>(
             }
             None => break,
         };
-        let Some(seat) = seats.take() else {
+        let Some(permit) = limit.acquire() else {
             // Closed at once: saying why would take a handshake, which is what costs.
-            streams.hub.counters().turned(ConnectionRejection::Full);
-            if let Some(others) = no_seat.now() {
+            streams.hub.counters().connection_rejected(ConnectionRejection::Full);
+            if let Some(others) = limit_log.now() {
                 let most = streams.limits.connections;
                 tracing::warn!(%address, most, others, "xDS connection closed: there are too many");
             }
             continue;
         };
         let tls = Arc::clone(&tls.borrow());
-        handshakes.begin(tls, io, address, seat);
+        handshakes.begin(tls, io, address, permit);
     }
     tokio::select! {
         () = handshakes.finish() => {}

@@ -23,23 +23,23 @@ use crate::rate_limiter::RateLimiter;
 /// What each connection has for itself, in bytes: an Envoy's first request has 61 KB, and some hundred for
 /// each cluster that it has already. So that is room for 1,900 of them; what brings more along takes of
 /// what there is for all.
-const OF_CONNECTION: usize = 256 << 10;
+const CONNECTION_QUOTA: usize = 256 << 10;
 
 /// How many answers about a client's status are made at once. Each has a thread to itself, and so many
 /// leave others time on two cores.
-const MOST_MAKING: usize = 2;
+const MAX_BUILDING: usize = 2;
 
 /// How often a client may tell of calls, on all its streams, and how many times at once.
-const LOG_PACE: Duration = Duration::from_millis(5);
+const LOG_INTERVAL: Duration = Duration::from_millis(5);
 const LOG_BURST: u32 = 400;
 
 /// The room for all clients.
 #[derive(Debug, Clone)]
-pub(crate) struct Rooms {
+pub(crate) struct QuotaPool {
     all: Arc<Semaphore>,
     per_client: usize,
     /// For those who make an answer about a client's status.
-    making: Arc<Semaphore>,
+    building: Arc<Semaphore>,
     /// For streams that tell of calls: of all, and how many of them one client may have.
     logs: Arc<Semaphore>,
     logs_per_client: usize,
@@ -47,13 +47,13 @@ pub(crate) struct Rooms {
 
 /// The room for one client, on all its connections.
 #[derive(Debug, Clone)]
-pub(crate) struct ClientRoom {
+pub(crate) struct ClientQuota {
     requests: Arc<Semaphore>,
     /// For the one answer about its status.
     answer: Arc<Semaphore>,
     /// For its streams that tell of calls, and how fast they may.
     logs: Arc<Semaphore>,
-    log_pace: Arc<Mutex<RateLimiter>>,
+    log_limiter: Arc<Mutex<RateLimiter>>,
 }
 
 /// The room for the streams of one connection.
@@ -63,10 +63,10 @@ pub(crate) struct MemoryQuota {
     client: Arc<Semaphore>,
     all: Arc<Semaphore>,
     answer: Arc<Semaphore>,
-    making: Arc<Semaphore>,
+    building: Arc<Semaphore>,
     client_logs: Arc<Semaphore>,
     all_logs: Arc<Semaphore>,
-    log_pace: Arc<Mutex<RateLimiter>>,
+    log_limiter: Arc<Mutex<RateLimiter>>,
 }
 
 /// Memory that is taken, for as long as this is there.
@@ -78,56 +78,56 @@ pub(crate) struct QuotaShare {
 
 /// There is no room for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoRoom {
+pub(crate) enum QuotaExceeded {
     #[error("this client has begun too many large requests: end some before others are begun")]
-    OfClient,
+    PerClient,
     #[error("the control plane has no room for so large a request now: try again later")]
-    OfAll,
+    Total,
 }
 
-impl Rooms {
+impl QuotaPool {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
-            all: room(limits.unfinished),
+            all: semaphore(limits.unfinished),
             per_client: limits.unfinished_per_client,
-            making: room(MOST_MAKING),
-            logs: room(limits.connections / 4),
+            building: semaphore(MAX_BUILDING),
+            logs: semaphore(limits.connections / 4),
             logs_per_client: limits.connections_per_client / 4 * 3,
         }
     }
 
     /// The room for one more client.
-    pub(crate) fn of_client(&self) -> ClientRoom {
-        ClientRoom {
-            requests: room(self.per_client),
-            answer: room(1),
-            logs: room(self.logs_per_client),
-            log_pace: Arc::new(Mutex::new(RateLimiter::new(LOG_PACE, LOG_BURST))),
+    pub(crate) fn client_quota(&self) -> ClientQuota {
+        ClientQuota {
+            requests: semaphore(self.per_client),
+            answer: semaphore(1),
+            logs: semaphore(self.logs_per_client),
+            log_limiter: Arc::new(Mutex::new(RateLimiter::new(LOG_INTERVAL, LOG_BURST))),
         }
     }
 
     /// The room for one more connection of a client.
-    pub(crate) fn of_connection(&self, client: &ClientRoom) -> MemoryQuota {
+    pub(crate) fn connection_quota(&self, client: &ClientQuota) -> MemoryQuota {
         MemoryQuota {
-            connection: room(OF_CONNECTION),
+            connection: semaphore(CONNECTION_QUOTA),
             client: Arc::clone(&client.requests),
             all: Arc::clone(&self.all),
             answer: Arc::clone(&client.answer),
-            making: Arc::clone(&self.making),
+            building: Arc::clone(&self.building),
             client_logs: Arc::clone(&client.logs),
             all_logs: Arc::clone(&self.logs),
-            log_pace: Arc::clone(&client.log_pace),
+            log_limiter: Arc::clone(&client.log_limiter),
         }
     }
 }
 
 impl MemoryQuota {
     /// Takes room for a request of so many bytes.
-    pub(crate) fn hold(&self, bytes: u32) -> Result<QuotaShare, NoRoom> {
-        let take = |room: &Arc<Semaphore>| Arc::clone(room).try_acquire_many_owned(bytes);
-        let client = take(&self.client).map_err(|_| NoRoom::OfClient)?;
+    pub(crate) fn hold(&self, bytes: u32) -> Result<QuotaShare, QuotaExceeded> {
+        let take = |quota: &Arc<Semaphore>| Arc::clone(quota).try_acquire_many_owned(bytes);
+        let client = take(&self.client).map_err(|_| QuotaExceeded::PerClient)?;
         let other = take(&self.connection).or_else(|_| take(&self.all));
-        let other = other.map_err(|_| NoRoom::OfAll)?;
+        let other = other.map_err(|_| QuotaExceeded::Total)?;
         Ok(QuotaShare { _client: client, _connection_or_all: other })
     }
 
@@ -139,23 +139,23 @@ impl MemoryQuota {
 
     /// The room for one stream that tells of calls, if there is any.
     pub(crate) fn log(&self) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
-        let take = |room: &Arc<Semaphore>| Arc::clone(room).try_acquire_owned().ok();
+        let take = |quota: &Arc<Semaphore>| Arc::clone(quota).try_acquire_owned().ok();
         take(&self.client_logs).zip(take(&self.all_logs))
     }
 
     /// How fast the client may tell of calls.
-    pub(crate) fn log_pace(&self) -> &Mutex<RateLimiter> {
-        &self.log_pace
+    pub(crate) fn log_limiter(&self) -> &Mutex<RateLimiter> {
+        &self.log_limiter
     }
 
     /// The turn to make one.
-    pub(crate) async fn making(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.making).acquire_owned().await.ok()
+    pub(crate) async fn building(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.building).acquire_owned().await.ok()
     }
 }
 
-fn room(bytes: usize) -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(bytes.min(Semaphore::MAX_PERMITS)))
+fn semaphore(permits: usize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)))
 }
 
 #[cfg(test)]
@@ -166,42 +166,42 @@ mod tests {
     fn memory_quota_is_held_per_client_and_in_total_and_released() {
         let limits =
             Limits { unfinished_per_client: 600 << 10, unfinished: 1 << 20, ..Limits::default() };
-        let rooms = Rooms::new(&limits);
-        let client = rooms.of_client();
-        let (one, other) = (rooms.of_connection(&client), rooms.of_connection(&client));
+        let pool = QuotaPool::new(&limits);
+        let client = pool.client_quota();
+        let (one, other) = (pool.connection_quota(&client), pool.connection_quota(&client));
         let large = one.hold(500 << 10).unwrap();
-        assert_eq!(other.hold(101 << 10).unwrap_err(), NoRoom::OfClient);
+        assert_eq!(other.hold(101 << 10).unwrap_err(), QuotaExceeded::PerClient);
         let small = other.hold(100 << 10).unwrap();
         // Another client has room of its own, and what is left of that for all.
-        let second = rooms.of_connection(&rooms.of_client());
+        let second = pool.connection_quota(&pool.client_quota());
         let rest = second.hold(524 << 10).unwrap();
         assert_eq!(
-            rooms.of_connection(&rooms.of_client()).hold(300 << 10).unwrap_err(),
-            NoRoom::OfAll
+            pool.connection_quota(&pool.client_quota()).hold(300 << 10).unwrap_err(),
+            QuotaExceeded::Total
         );
         drop((large, small, rest));
         let again = other.hold(600 << 10).unwrap();
-        assert_eq!(rooms.all.available_permits(), (1 << 20) - (600 << 10));
+        assert_eq!(pool.all.available_permits(), (1 << 20) - (600 << 10));
         drop(again);
-        assert_eq!(rooms.all.available_permits(), 1 << 20);
+        assert_eq!(pool.all.available_permits(), 1 << 20);
     }
 
     // A client does not have more held for it by having more connections.
     #[tokio::test]
     async fn one_buffered_answer_is_allowed_per_client() {
-        let waits = async |room: &MemoryQuota| {
-            let mut answer = std::pin::pin!(room.answer());
+        let waits = async |quota: &MemoryQuota| {
+            let mut answer = std::pin::pin!(quota.answer());
             std::future::poll_fn(|context| {
                 std::task::Poll::Ready(answer.as_mut().poll(context).is_pending())
             })
             .await
         };
-        let rooms = Rooms::new(&Limits::default());
-        let client = rooms.of_client();
-        let (one, other) = (rooms.of_connection(&client), rooms.of_connection(&client));
+        let pool = QuotaPool::new(&Limits::default());
+        let client = pool.client_quota();
+        let (one, other) = (pool.connection_quota(&client), pool.connection_quota(&client));
         let answer = one.answer().await.unwrap();
         assert!(waits(&other).await);
-        assert!(!waits(&rooms.of_connection(&rooms.of_client())).await);
+        assert!(!waits(&pool.connection_quota(&pool.client_quota())).await);
         drop(answer);
         assert!(!waits(&other).await);
     }
@@ -210,15 +210,15 @@ mod tests {
     #[test]
     fn memory_quota_fits_a_first_request_on_every_connection() {
         let limits = Limits { unfinished: 0, ..Limits::default() };
-        let rooms = Rooms::new(&limits);
+        let pool = QuotaPool::new(&limits);
         let mut held = Vec::new();
         let clients = limits.connections / limits.connections_per_client;
         for _ in 0..clients {
-            let client = rooms.of_client();
+            let client = pool.client_quota();
             for n in 0..limits.connections_per_client {
                 let is_log = n < limits.connections_per_client / 4 * 3;
                 let more = if is_log { 16 << 10 } else { 1900 * 100 };
-                held.push(rooms.of_connection(&client).hold((61 << 10) + more).unwrap());
+                held.push(pool.connection_quota(&client).hold((61 << 10) + more).unwrap());
             }
         }
         assert_eq!(held.len(), clients * limits.connections_per_client);

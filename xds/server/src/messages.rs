@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::memory_quota::{MemoryQuota, NoRoom, QuotaShare};
+use crate::memory_quota::{MemoryQuota, QuotaExceeded, QuotaShare};
 
 /// The largest request: Envoy's first is 61 KB.
 const MAX_REQUEST: u32 = 4 << 20;
@@ -31,7 +31,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// The messages of a request's body.
 pub(crate) struct Messages<M> {
     body: Body,
-    room: MemoryQuota,
+    quota: MemoryQuota,
     /// What has come and was not looked at.
     data: Bytes,
     /// What has come of the next message.
@@ -48,17 +48,17 @@ pub(crate) struct Messages<M> {
 pub(crate) enum ReadError {
     /// The message would take more room than there is.
     #[error(transparent)]
-    NoRoom(#[from] NoRoom),
+    QuotaExceeded(#[from] QuotaExceeded),
     /// What has come is no message, or none comes.
     #[error("{}", .0.message())]
     Status(Status),
 }
 
 impl<M: Message + Default> Messages<M> {
-    pub(crate) fn new(body: Body, room: MemoryQuota) -> Self {
+    pub(crate) fn new(body: Body, quota: MemoryQuota) -> Self {
         Self {
             body,
-            room,
+            quota,
             data: Bytes::new(),
             buffer: BytesMut::new(),
             held: None,
@@ -68,8 +68,8 @@ impl<M: Message + Default> Messages<M> {
     }
 
     /// The room of the connection that they come on.
-    pub(crate) fn room(&self) -> &MemoryQuota {
-        &self.room
+    pub(crate) fn quota(&self) -> &MemoryQuota {
+        &self.quota
     }
 
     /// The next message; `None` when the client has ended the stream. Nothing is lost where this is
@@ -115,7 +115,7 @@ impl<M: Message + Default> Messages<M> {
             return Err(ReadError::Status(Status::resource_exhausted(words)));
         }
         if self.held.is_none() && self.lacks(PREFIX + length) > self.data.len() {
-            self.held = Some(self.room.hold(PREFIX + length)?);
+            self.held = Some(self.quota.hold(PREFIX + length)?);
         }
         // At once as much as the message is long, and not twice as much each time.
         self.buffer.reserve(self.lacks(PREFIX + length));

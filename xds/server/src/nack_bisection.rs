@@ -39,10 +39,10 @@ impl NackBisection {
         self.0.iter().flatten()
     }
 
-    /// Keeps those that `is_to_be_tried`.
-    pub(crate) fn retain(&mut self, mut is_to_be_tried: impl FnMut(&Arc<str>) -> bool) {
+    /// Keeps those that `is_pending`.
+    pub(crate) fn retain(&mut self, mut is_pending: impl FnMut(&Arc<str>) -> bool) {
         for group in &mut self.0 {
-            group.retain(&mut is_to_be_tried);
+            group.retain(&mut is_pending);
         }
         self.0.retain(|group| !group.is_empty());
     }
@@ -53,17 +53,17 @@ mod tests {
     use super::*;
 
     /// How many pushes it takes to find the guilty ones among `count`, and who is found.
-    fn search(count: usize, is_guilty: impl Fn(usize) -> bool) -> (usize, Vec<usize>) {
-        let (mut trials, mut pushes, mut found) = (NackBisection::default(), 0, Vec::new());
+    fn search(count: usize, is_bad: impl Fn(usize) -> bool) -> (usize, Vec<usize>) {
+        let (mut bisection, mut pushes, mut found) = (NackBisection::default(), 0, Vec::new());
         let all: Vec<Arc<str>> = (0..count).map(|number| number.to_string().into()).collect();
         let number = |name: &Arc<str>| name.parse::<usize>().unwrap();
-        trials.split(all);
-        while let Some(group) = trials.next_of(|_| true) {
-            trials.retain(|name| !group.contains(name));
+        bisection.split(all);
+        while let Some(group) = bisection.next_of(|_| true) {
+            bisection.retain(|name| !group.contains(name));
             pushes += 1;
             match &group[..] {
-                [one] if is_guilty(number(one)) => found.push(number(one)),
-                several if several.iter().any(|one| is_guilty(number(one))) => trials.split(group),
+                [one] if is_bad(number(one)) => found.push(number(one)),
+                several if several.iter().any(|one| is_bad(number(one))) => bisection.split(group),
                 _ => {}
             }
         }
@@ -73,9 +73,9 @@ mod tests {
     #[test]
     fn bisection_finds_bad_resources_in_few_pushes() {
         assert_eq!(search(2, |number| number == 1), (2, vec![1]));
-        for guilty in [0, 333, 999] {
-            let (pushes, found) = search(1000, |number| number == guilty);
-            assert_eq!(found, [guilty]);
+        for bad in [0, 333, 999] {
+            let (pushes, found) = search(1000, |number| number == bad);
+            assert_eq!(found, [bad]);
             assert!(pushes <= 20, "{pushes} pushes");
         }
         let (pushes, found) = search(1000, |number| number % 500 == 7);

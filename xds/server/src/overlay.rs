@@ -12,25 +12,25 @@ use imbl::ordmap::DiffItem;
 use ironmesh_xds_wire::{Resource, ResourceMap, Version};
 
 /// What can be known of a name, and also follows from the resource of that name.
-pub(crate) trait Said: Clone + PartialEq {
+pub(crate) trait FromResource: Clone + PartialEq {
     /// What follows from a resource.
-    fn by(resource: &Resource) -> Self;
+    fn from_resource(resource: &Resource) -> Self;
 }
 
 /// That the name is there.
-impl Said for () {
-    fn by(_: &Resource) {}
+impl FromResource for () {
+    fn from_resource(_: &Resource) {}
 }
 
-impl Said for Version {
-    fn by(resource: &Resource) -> Self {
+impl FromResource for Version {
+    fn from_resource(resource: &Resource) -> Self {
         resource.version()
     }
 }
 
 /// A version, or one that cannot be known.
-impl Said for Option<Version> {
-    fn by(resource: &Resource) -> Self {
+impl FromResource for Option<Version> {
+    fn from_resource(resource: &Resource) -> Self {
         Some(resource.version())
     }
 }
@@ -50,7 +50,7 @@ impl<V> Default for Overlay<V> {
     }
 }
 
-impl<V: Said> Overlay<V> {
+impl<V: FromResource> Overlay<V> {
     /// How many names it holds by itself.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
@@ -62,13 +62,13 @@ impl<V: Said> Overlay<V> {
         Self { base: base.clone(), differing: OrdMap::new(), len: base.len() }
     }
 
-    /// What `said` says of the names of a base.
-    pub(crate) fn on(base: &ResourceMap, said: impl Fn(&str) -> Option<V>) -> Self {
+    /// What `value_of` says of the names of a base.
+    pub(crate) fn with_base(base: &ResourceMap, value_of: impl Fn(&str) -> Option<V>) -> Self {
         let mut overlay = Self { base: base.clone(), ..Self::default() };
         for (name, resource) in base {
-            let value = said(name);
+            let value = value_of(name);
             overlay.len += usize::from(value.is_some());
-            if value != Some(V::by(resource)) {
+            if value != Some(V::from_resource(resource)) {
                 overlay.differing.insert(Arc::clone(name), value);
             }
         }
@@ -90,7 +90,7 @@ impl<V: Said> Overlay<V> {
     pub(crate) fn get(&self, name: &str) -> Option<V> {
         match self.differing.get(name) {
             Some(value) => value.clone(),
-            None => self.base.get(name).map(|resource| V::by(resource)),
+            None => self.base.get(name).map(|resource| V::from_resource(resource)),
         }
     }
 
@@ -132,7 +132,7 @@ impl<V: Said> Overlay<V> {
     }
 
     fn set(&mut self, name: Arc<str>, value: Option<V>) {
-        if self.base.get(&name).map(|resource| V::by(resource)) != value {
+        if self.base.get(&name).map(|resource| V::from_resource(resource)) != value {
             self.differing.insert(name, value);
         } else if self.differing.remove(&name).is_some() && self.differing.is_empty() {
             // An empty map keeps the node that it had.
@@ -180,7 +180,7 @@ impl<V: Said> Overlay<V> {
             };
             let value = match self.differing.get(name) {
                 Some(value) => value.clone(),
-                None => before.map(|resource| V::by(resource)),
+                None => before.map(|resource| V::from_resource(resource)),
             };
             self.set(Arc::clone(name), value);
         }
@@ -205,7 +205,7 @@ impl Overlay<Option<Version>> {
 }
 
 #[cfg(test)]
-impl<V: Said> FromIterator<(Arc<str>, V)> for Overlay<V> {
+impl<V: FromResource> FromIterator<(Arc<str>, V)> for Overlay<V> {
     fn from_iter<I: IntoIterator<Item = (Arc<str>, V)>>(items: I) -> Self {
         let mut overlay = Self::default();
         for (name, value) in items {
@@ -295,7 +295,7 @@ mod tests {
         let base = resources(&[(1, 0), (2, 0), (3, 0), (4, 0)]);
         let version = |name: &str| base.get(name).map(|resource| resource.version());
         // As the base says, another, unknown, and not there; and two that the base has not.
-        let mut known = Overlay::on(&base, |name| match name {
+        let mut known = Overlay::with_base(&base, |name| match name {
             "1" | "2" => Some(version("1")),
             "3" => Some(None),
             _ => None,

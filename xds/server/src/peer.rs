@@ -16,12 +16,12 @@ use crate::validity::Validity;
 
 /// How often a connection may open a stream, and how many at once. Each costs more than a request does,
 /// and has a pace of its own. An eighth of these may be open together.
-const STREAM_PACE: Duration = Duration::from_millis(100);
+const STREAM_INTERVAL: Duration = Duration::from_millis(100);
 const STREAM_BURST: u32 = 1024;
 
 /// How often a client may ask how it stands, and how many times at once. Each answer is made anew, and has
 /// all in it that the client is to have.
-const STATUS_PACE: Duration = Duration::from_millis(250);
+const STATUS_INTERVAL: Duration = Duration::from_millis(250);
 const STATUS_BURST: u32 = 64;
 
 /// Who is at the other end of a connection, by its verified certificate.
@@ -33,13 +33,13 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Until when the certificate holds.
     validity: Validity,
-    is_turned_away: bool,
+    is_rejected: bool,
     shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    refusals: AtomicU32,
+    rejected_streams: AtomicU32,
     /// How many streams are open, without those of health.
     streams: watch::Sender<usize>,
     /// How fast it may open them.
@@ -61,32 +61,32 @@ impl Peer {
         address: SocketAddr,
     ) -> Self {
         let shared = Shared {
-            refusals: AtomicU32::new(0),
+            rejected_streams: AtomicU32::new(0),
             streams: watch::Sender::new(0),
-            opens: Mutex::new(RateLimiter::new(STREAM_PACE, STREAM_BURST)),
-            status: Arc::new(AsyncMutex::new(RateLimiter::new(STATUS_PACE, STATUS_BURST))),
+            opens: Mutex::new(RateLimiter::new(STREAM_INTERVAL, STREAM_BURST)),
+            status: Arc::new(AsyncMutex::new(RateLimiter::new(STATUS_INTERVAL, STATUS_BURST))),
             has_expired: AtomicBool::new(false),
             leave: CancellationToken::new(),
             streams_end: CancellationToken::new(),
         };
-        let is_turned_away = false;
-        Self { certificate, address, validity, is_turned_away, shared: Arc::new(shared) }
+        let is_rejected = false;
+        Self { certificate, address, validity, is_rejected, shared: Arc::new(shared) }
     }
 
     /// The same, and none of its streams is served.
-    pub(crate) fn turned_away(self) -> Self {
-        Self { is_turned_away: true, ..self }
+    pub(crate) fn into_rejected(self) -> Self {
+        Self { is_rejected: true, ..self }
     }
 
-    pub(crate) fn is_turned_away(&self) -> bool {
-        self.is_turned_away
+    pub(crate) fn is_rejected(&self) -> bool {
+        self.is_rejected
     }
 
     /// Takes note that one of its streams was refused. A client that is refused tries again on the same
     /// connection, that is with the same certificate, also when it has another by now: so the first
     /// refusal is told, and after the second the connection ends.
-    pub(crate) fn refused(&self) {
-        if self.shared.refusals.fetch_add(1, Ordering::Relaxed) > 0 {
+    pub(crate) fn stream_rejected(&self) {
+        if self.shared.rejected_streams.fetch_add(1, Ordering::Relaxed) > 0 {
             self.leave();
         }
     }
@@ -104,7 +104,7 @@ impl Peer {
     }
 
     /// Returns when its connection is to end.
-    pub(crate) async fn is_to_leave(&self) {
+    pub(crate) async fn leave_requested(&self) {
         self.shared.leave.cancelled().await;
     }
 
@@ -115,7 +115,7 @@ impl Peer {
 
     /// Ends its streams when its certificate has.
     pub(crate) async fn expires(&self) {
-        self.validity.is_over().await;
+        self.validity.expired().await;
         self.shared.has_expired.store(true, Ordering::Relaxed);
         self.end_streams();
     }
@@ -126,7 +126,7 @@ impl Peer {
     }
 
     /// Returns when its streams are to end.
-    pub(crate) async fn streams_are_to_end(&self) {
+    pub(crate) async fn end_of_streams(&self) {
         self.shared.streams_end.cancelled().await;
     }
 
@@ -142,7 +142,7 @@ impl Peer {
     }
 
     /// The turn to ask how the client stands, and its pace, if no other stream of the connection has it.
-    pub(crate) fn status_turn(&self) -> Option<OwnedMutexGuard<RateLimiter>> {
+    pub(crate) fn status_permit(&self) -> Option<OwnedMutexGuard<RateLimiter>> {
         Arc::clone(&self.shared.status).try_lock_owned().ok()
     }
 

@@ -53,40 +53,40 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn burst_is_free_and_later_requests_are_delayed() {
-        let mut pace = RateLimiter::new(SECOND, 10);
+        let mut limiter = RateLimiter::new(SECOND, 10);
         let now = Instant::now();
         for _ in 0..10 {
-            assert!(pace.is_ready(now));
-            pace.take(1, now);
+            assert!(limiter.is_ready(now));
+            limiter.take(1, now);
         }
-        assert!(pace.is_ready(now), "what is taken last may be more than there is");
-        pace.take(3, now);
-        assert_eq!(pace.ready_at(), now + 3 * SECOND);
-        assert!(pace.is_ready(now + 13 * SECOND));
+        assert!(limiter.is_ready(now), "what is taken last may be more than there is");
+        limiter.take(3, now);
+        assert_eq!(limiter.ready_at(), now + 3 * SECOND);
+        assert!(limiter.is_ready(now + 13 * SECOND));
     }
 
     #[tokio::test(start_paused = true)]
     async fn client_within_the_rate_is_never_delayed() {
-        let mut pace = RateLimiter::new(SECOND, 10);
+        let mut limiter = RateLimiter::new(SECOND, 10);
         let mut now = Instant::now();
         for _ in 0..1000 {
-            assert!(pace.is_ready(now));
-            assert_eq!(pace.take(1, now), Duration::ZERO);
+            assert!(limiter.is_ready(now));
+            assert_eq!(limiter.take(1, now), Duration::ZERO);
             now += SECOND;
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn time_over_the_rate_is_measured_until_a_pause() {
-        let mut pace = RateLimiter::new(SECOND, 10);
+        let mut limiter = RateLimiter::new(SECOND, 10);
         let mut now = Instant::now();
-        pace.take(10, now);
+        limiter.take(10, now);
         for seconds in 1..30 {
             now += SECOND;
-            assert_eq!(pace.take(1, now), seconds * SECOND);
+            assert_eq!(limiter.take(1, now), seconds * SECOND);
         }
         // A pause of a tenth of the burst ends it.
         now += 3 * SECOND;
-        assert_eq!(pace.take(1, now), Duration::ZERO);
+        assert_eq!(limiter.take(1, now), Duration::ZERO);
     }
 }

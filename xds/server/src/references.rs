@@ -15,7 +15,7 @@ pub(crate) const REMOVALS: [(ResourceType, &[ResourceType]); 5] = [
 ];
 
 /// What a client has, of what others may refer to.
-pub(crate) trait Has {
+pub(crate) trait ClientState {
     /// Whether it is known, without looking at each, that the client lacks nothing of a type. Nearly always
     /// it is, and then no text need be searched.
     fn lacks_none(&self, of: ResourceType) -> bool;
@@ -29,7 +29,11 @@ pub(crate) trait Has {
 }
 
 /// Whether a listener or a route configuration must wait, because it names what the client lacks.
-pub(crate) fn must_wait(resource: &Resource, target: &ResourceSet, client: &impl Has) -> bool {
+pub(crate) fn must_wait(
+    resource: &Resource,
+    target: &ResourceSet,
+    client: &impl ClientState,
+) -> bool {
     let names_lacking = |resource: &Resource| {
         !resource.is_urgent()
             && !client.lacks_none(ResourceType::Cluster)

@@ -27,9 +27,9 @@ pub struct ResourceStatus {
     /// What the client is to have; `None` where it is to let it go.
     pub wanted: Option<Arc<Resource>>,
     /// The version that it has taken last; `None` where it has taken none on a stream that is open.
-    pub taken: Option<Version>,
+    pub acked: Option<Version>,
     /// What it refuses: `wanted`, or another version in place of which that is wanted.
-    pub refused: Option<Nack>,
+    pub nack: Option<Nack>,
 }
 
 /// How a client stands with one resource, in a word.
@@ -41,11 +41,11 @@ pub enum ResourceState {
     Nacked,
     /// It has another version, and has not answered to the wanted one: that may be on its way, or wait for
     /// something.
-    Behind,
+    Stale,
     /// It has taken no version, and refuses none: perhaps it has not asked.
-    NotTaken,
+    NotAcked,
     /// It has what it is to have no more, and has not said yet that it has let it go.
-    Leaving,
+    PendingRemoval,
 }
 
 impl ResourceState {
@@ -54,51 +54,52 @@ impl ResourceState {
         match self {
             Self::Acked => "taken",
             Self::Nacked => "refused",
-            Self::Behind => "behind",
-            Self::NotTaken => "not_taken",
-            Self::Leaving => "leaving",
+            Self::Stale => "behind",
+            Self::NotAcked => "not_taken",
+            Self::PendingRemoval => "leaving",
         }
     }
 }
 
 impl ResourceStatus {
     /// In a word.
-    pub fn standing(&self) -> ResourceState {
+    pub fn state(&self) -> ResourceState {
         let Some(wanted) = self.wanted.as_ref().map(|wanted| wanted.version()) else {
-            return ResourceState::Leaving;
+            return ResourceState::PendingRemoval;
         };
-        match (self.taken, &self.refused) {
-            (Some(taken), _) if taken == wanted => ResourceState::Acked,
+        match (self.acked, &self.nack) {
+            (Some(acked), _) if acked == wanted => ResourceState::Acked,
             (_, Some(nack)) if nack.version == wanted => ResourceState::Nacked,
-            (Some(_), _) => ResourceState::Behind,
-            (None, _) => ResourceState::NotTaken,
+            (Some(_), _) => ResourceState::Stale,
+            (None, _) => ResourceState::NotAcked,
         }
     }
 }
 
 impl Report {
     pub(crate) fn new(status: &ClientStatus, set: &ResourceSet) -> Self {
-        let mut resources: Vec<_> = set.iter().map(|wanted| stands(status, wanted)).collect();
+        let mut resources: Vec<_> =
+            set.iter().map(|wanted| resource_status(status, wanted)).collect();
         for resource_type in ResourceType::ALL {
-            let names = status.taken_names(resource_type).into_iter();
+            let names = status.acked_names(resource_type).into_iter();
             let leaving = names.filter(|name| !set.contains(resource_type, name));
             resources.extend(leaving.map(|name| ResourceStatus {
                 resource_type,
                 name: Arc::clone(name),
                 wanted: None,
-                taken: status.taken(resource_type, name),
-                refused: None,
+                acked: status.acked_version(resource_type, name),
+                nack: None,
             }));
         }
         Self { node: Arc::clone(&status.node), streams: status.streams, resources }
     }
 }
 
-fn stands(status: &ClientStatus, wanted: &Arc<Resource>) -> ResourceStatus {
+fn resource_status(status: &ClientStatus, wanted: &Arc<Resource>) -> ResourceStatus {
     let (resource_type, name) = (wanted.resource_type(), Arc::clone(wanted.name()));
-    let taken = status.taken(resource_type, &name);
-    let refused = status.nacks.get(&(resource_type, Arc::clone(&name))).cloned();
-    ResourceStatus { resource_type, name, wanted: Some(Arc::clone(wanted)), taken, refused }
+    let acked = status.acked_version(resource_type, &name);
+    let nack = status.nacks.get(&(resource_type, Arc::clone(&name))).cloned();
+    ResourceStatus { resource_type, name, wanted: Some(Arc::clone(wanted)), acked, nack }
 }
 
 #[cfg(test)]

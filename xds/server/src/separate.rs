@@ -9,7 +9,7 @@ use std::time::Duration;
 use ironmesh_xds_wire::{ResourceSet, ResourceType};
 use tokio::time::Instant;
 
-use crate::stream::{Output, REMOVAL_GRACE};
+use crate::stream::{REMOVAL_GRACE, StreamOutput};
 use crate::variant::Variant;
 
 /// How long after a change of clusters, that goes out on another stream, what refers to them follows.
@@ -42,11 +42,15 @@ impl<V: Variant> Separate<V> {
         &mut self,
         request: &V::Request,
         now: Instant,
-    ) -> Vec<Output<V::Response>> {
+    ) -> Vec<StreamOutput<V::Response>> {
         self.variant.on_request(request, now)
     }
 
-    pub(crate) fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<Output<V::Response>> {
+    pub(crate) fn on_set(
+        &mut self,
+        set: ResourceSet,
+        now: Instant,
+    ) -> Vec<StreamOutput<V::Response>> {
         let old = match self.only {
             Some(_) => self.newest.replace(set.clone()),
             None => None,
@@ -74,11 +78,11 @@ impl<V: Variant> Separate<V> {
         resource_type: ResourceType,
         name: &Arc<str>,
         now: Instant,
-    ) -> Vec<Output<V::Response>> {
+    ) -> Vec<StreamOutput<V::Response>> {
         self.variant.on_retry(resource_type, name, now)
     }
 
-    pub(crate) fn on_timeout(&mut self, now: Instant) -> Vec<Output<V::Response>> {
+    pub(crate) fn on_timeout(&mut self, now: Instant) -> Vec<StreamOutput<V::Response>> {
         let mut outputs = self.variant.on_timeout(now);
         let is_due = self.due.is_some_and(|due| now >= due);
         let Some(set) = self.newest.clone().filter(|_| is_due) else { return outputs };

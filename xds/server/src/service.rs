@@ -14,7 +14,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::body::{End, Message, MessageBody};
-use crate::counters::Closed;
+use crate::counters::CloseReason;
 use crate::delta::DeltaStream;
 use crate::hub::{ClientKey, Hub};
 use crate::limits::Limits;
@@ -40,7 +40,7 @@ const MAX_WAITING_RESPONSES: usize = 16;
 pub trait Admission: Send + Sync + 'static {
     /// Decides about a new stream, by the peer's verified certificate; what the client says of itself
     /// can only contradict it. Returns what the client is known by.
-    fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Refusal>;
+    fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, StreamRejection>;
 
     /// Whom a verified certificate names: where several name the same, their connections count together.
     /// One that names nobody counts for itself.
@@ -59,7 +59,7 @@ pub trait Admission: Send + Sync + 'static {
 /// Why a stream is refused. Told to the client, and logged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Refusal(pub String);
+pub struct StreamRejection(pub String);
 
 /// What all streams share.
 #[derive(Clone)]
@@ -70,7 +70,7 @@ pub(crate) struct Streams {
     pub(crate) shutdown: CancellationToken,
     pub(crate) tasks: TaskTracker,
     /// The log of refused streams.
-    pub(crate) refusals: Arc<ClientLogThrottle>,
+    pub(crate) rejection_log: Arc<ClientLogThrottle>,
 }
 
 impl Streams {
@@ -90,22 +90,22 @@ impl Streams {
         }
         let peer = request.extensions().get::<Peer>().cloned();
         let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
-        let room = request.extensions().get::<MemoryQuota>().cloned();
-        let room = room.ok_or_else(|| Status::internal("the connection has no room"))?;
-        if peer.is_turned_away() {
+        let quota = request.extensions().get::<MemoryQuota>().cloned();
+        let quota = quota.ok_or_else(|| Status::internal("the connection has no room"))?;
+        if peer.is_rejected() {
             peer.leave();
-            let words =
+            let message =
                 "this client has too many connections: is its certificate on several machines?";
-            return Err(Status::resource_exhausted(words));
+            return Err(Status::resource_exhausted(message));
         }
         if !peer.may_open() {
-            self.hub.counters().closed(Closed::Flood);
+            self.hub.counters().closed(CloseReason::Flood);
             return Err(Status::resource_exhausted("the client opens streams without end"));
         }
         let (responses, messages) = mpsc::channel(MAX_WAITING_RESPONSES);
         let end = End::default();
         let body = MessageBody::new(messages, Arc::clone(&end));
-        let requests = Messages::new(Body::new(request.into_body()), room);
+        let requests = Messages::new(Body::new(request.into_body()), quota);
         let serving = serve(self.clone(), peer, requests, responses.clone());
         self.tasks.spawn(async move {
             if let Err(status) = serving.await {

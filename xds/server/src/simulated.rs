@@ -41,11 +41,11 @@ impl SimulatedClient {
         hub: &Arc<Hub>,
         client: &str,
         node: Node,
-        coming: Reconnect,
+        reconnect: Reconnect,
         address: SocketAddr,
     ) -> Self {
         let live = LiveStream::begin(address, true);
-        let connection = hub.connect(client.into(), node, coming, usize::MAX, live);
+        let connection = hub.connect(client.into(), node, reconnect, usize::MAX, live);
         let connection = connection.expect("there is no bound");
         Self { connection, has: BTreeMap::new() }
     }
@@ -56,27 +56,27 @@ impl SimulatedClient {
     }
 
     /// Takes all that it is to have, and lets go what it is to have no more.
-    pub fn take_all(&mut self) {
+    pub fn ack_all(&mut self) {
         let set = self.set();
         for resource_type in ResourceType::ALL {
-            self.take_type(&set, resource_type);
+            self.ack_type(&set, resource_type);
         }
     }
 
     /// The same for one type only.
-    pub fn take(&mut self, resource_type: ResourceType) {
+    pub fn ack(&mut self, resource_type: ResourceType) {
         let set = self.set();
-        self.take_type(&set, resource_type);
+        self.ack_type(&set, resource_type);
     }
 
-    fn take_type(&mut self, set: &ResourceSet, resource_type: ResourceType) {
+    fn ack_type(&mut self, set: &ResourceSet, resource_type: ResourceType) {
         let has = set.of(resource_type);
         if self.has.get(&resource_type) == Some(has) {
             return;
         }
         self.has.insert(resource_type, has.clone());
-        let taken = Acked { resource_type, names: has.keys().cloned().collect() };
-        self.connection.acked(&taken, Overlay::all_of(has));
+        let ack = Acked { resource_type, names: has.keys().cloned().collect() };
+        self.connection.acked(&ack, Overlay::all_of(has));
     }
 
     /// The NACKed resources that were sent to it again since the last call.
@@ -94,13 +94,13 @@ impl SimulatedClient {
     ///
     /// If it is to have no such thing: a refusal of nothing would make a test pass.
     #[expect(clippy::expect_used, reason = "for tests: a panic is a failed test")]
-    pub fn refuse(&self, resource_type: ResourceType, name: &str, words: &str) {
+    pub fn nack(&self, resource_type: ResourceType, name: &str, message: &str) {
         let set = self.set();
         let resource: &Arc<Resource> = set.of(resource_type).get(name).expect("it is to have it");
         self.connection.nacked(&Nacked {
             resource_type,
             resources: vec![(Arc::clone(resource.name()), resource.version())],
-            error: ErrorDetail { code: 13, message: words.to_owned() },
+            error: ErrorDetail { code: 13, message: message.to_owned() },
             is_final: true,
             keeps_earlier: self.has.get(&resource_type).is_some_and(|has| has.contains_key(name)),
         });

@@ -25,15 +25,15 @@ use crate::stream::{Acked, Nacked, REMOVAL_GRACE, UnknownTypes};
 use crate::subscription;
 use exchange::Exchange;
 use partial::Partial;
-pub use whole::InForce;
+pub use whole::AckedState;
 use whole::Whole;
 
 /// What a state-of-the-world stream gives to the world around it.
-pub type Output = crate::stream::Output<SotwResponse>;
+pub type SotwOutput = crate::stream::StreamOutput<SotwResponse>;
 
 /// What comes of a request.
 #[derive(Debug)]
-enum Answer {
+enum RequestOutcome {
     Acked(Acked),
     Nacked(Nacked),
     /// It is no answer, and may be one to send.
@@ -59,42 +59,48 @@ pub struct SotwStream {
 }
 
 impl SotwStream {
-    /// A new stream. `refused` is what this client refused on earlier streams: it is not sent again.
-    /// `in_force` is what they left in force ([`SotwStream::in_force`]).
+    /// A new stream. `nacked` is what this client refused on earlier streams: it is not sent again.
+    /// `acked_states` is what they left in force ([`SotwStream::acked_states`]).
     pub fn new(
-        refused: &BTreeMap<(ResourceType, Arc<str>), Version>,
-        mut in_force: BTreeMap<ResourceType, InForce>,
+        nacked: &BTreeMap<(ResourceType, Arc<str>), Version>,
+        mut acked_states: BTreeMap<ResourceType, AckedState>,
     ) -> Self {
         let mut stream = Self {
             secrets: Partial::new(ResourceType::Secret),
-            clusters: Whole::new(ResourceType::Cluster, in_force.remove(&ResourceType::Cluster)),
+            clusters: Whole::new(
+                ResourceType::Cluster,
+                acked_states.remove(&ResourceType::Cluster),
+            ),
             endpoints: Partial::new(ResourceType::Endpoint),
-            listeners: Whole::new(ResourceType::Listener, in_force.remove(&ResourceType::Listener)),
+            listeners: Whole::new(
+                ResourceType::Listener,
+                acked_states.remove(&ResourceType::Listener),
+            ),
             routes: Partial::new(ResourceType::Route),
             target: None,
             unknown_types: UnknownTypes::default(),
             last_nonce: 0,
             grace_ends: None,
         };
-        for ((resource_type, name), version) in refused {
-            let refused = match resource_type {
-                ResourceType::Secret => &mut stream.secrets.refused,
-                ResourceType::Cluster => &mut stream.clusters.refused,
-                ResourceType::Endpoint => &mut stream.endpoints.refused,
-                ResourceType::Listener => &mut stream.listeners.refused,
-                ResourceType::Route => &mut stream.routes.refused,
+        for ((resource_type, name), version) in nacked {
+            let nacked = match resource_type {
+                ResourceType::Secret => &mut stream.secrets.nacked,
+                ResourceType::Cluster => &mut stream.clusters.nacked,
+                ResourceType::Endpoint => &mut stream.endpoints.nacked,
+                ResourceType::Listener => &mut stream.listeners.nacked,
+                ResourceType::Route => &mut stream.routes.nacked,
             };
-            refused.insert(Arc::clone(name), *version);
+            nacked.insert(Arc::clone(name), *version);
         }
         stream
     }
 
     /// Takes a request.
-    pub fn on_request(&mut self, request: &SotwRequest, now: Instant) -> Vec<Output> {
+    pub fn on_request(&mut self, request: &SotwRequest, now: Instant) -> Vec<SotwOutput> {
         let Some(resource_type) = ResourceType::from_url(&request.type_url) else {
             // A type that we do not serve: there is no way to say so.
             let known = self.unknown_types.insert(&request.type_url, &[]);
-            return known.err().map(Output::Close).into_iter().collect();
+            return known.err().map(SotwOutput::Close).into_iter().collect();
         };
         if self.exchanges().iter().all(|(_, exchange)| !exchange.subscription.has_begun) {
             self.grace_ends = Some(now + REMOVAL_GRACE);
@@ -107,20 +113,20 @@ impl SotwStream {
             ResourceType::Listener => self.listeners.on_request(request, target),
             ResourceType::Route => self.routes.on_request(request, target),
         };
-        let is_stale = matches!(answer, Answer::Stale);
+        let is_stale = matches!(answer, RequestOutcome::Stale);
         let mut outputs = Vec::new();
         match answer {
-            Answer::Acked(taken) => outputs.push(Output::Acked(taken)),
-            Answer::Nacked(refused) => {
-                if refused.is_of_what_refers() {
+            RequestOutcome::Acked(ack) => outputs.push(SotwOutput::Acked(ack)),
+            RequestOutcome::Nacked(nacked) => {
+                if nacked.is_of_what_refers() {
                     self.grace_ends = Some(now + REMOVAL_GRACE);
                 }
-                outputs.push(Output::Nacked(refused));
+                outputs.push(SotwOutput::Nacked(nacked));
             }
-            Answer::None | Answer::Stale => {}
+            RequestOutcome::None | RequestOutcome::Stale => {}
         }
         if self.size() > subscription::MAX_SIZE {
-            outputs.push(Output::Close("the client subscribes to too many names"));
+            outputs.push(SotwOutput::Close("the client subscribes to too many names"));
             return outputs;
         }
         if !is_stale {
@@ -130,7 +136,7 @@ impl SotwStream {
     }
 
     /// Takes what the client is to have from now on.
-    pub fn on_set(&mut self, mut set: ResourceSet, now: Instant) -> Vec<Output> {
+    pub fn on_set(&mut self, mut set: ResourceSet, now: Instant) -> Vec<SotwOutput> {
         let none = ResourceSet::default();
         let old = self.target.as_ref().unwrap_or(&none);
         // A cluster that has gone stays with the client for a while, and perhaps it is only now that
@@ -149,7 +155,7 @@ impl SotwStream {
             (ResourceType::Route, &mut self.routes),
         ] {
             partial.changed(set.changed_since(old, resource_type));
-            partial.allow_to_ask_again();
+            partial.allow_repeat();
         }
         self.target = Some(set);
         let mut outputs = Vec::new();
@@ -158,11 +164,11 @@ impl SotwStream {
     }
 
     /// Takes note that time has passed. To be called at [`SotwStream::deadline`].
-    pub fn on_timeout(&mut self, now: Instant) -> Vec<Output> {
+    pub fn on_timeout(&mut self, now: Instant) -> Vec<SotwOutput> {
         let mut outputs = Vec::new();
         for (resource_type, exchange) in self.exchanges_mut() {
             if exchange.expire(now) {
-                outputs.push(Output::Late(resource_type));
+                outputs.push(SotwOutput::Late(resource_type));
             }
         }
         self.advance(now, &mut outputs);
@@ -175,8 +181,8 @@ impl SotwStream {
         resource_type: ResourceType,
         name: &Arc<str>,
         now: Instant,
-    ) -> Vec<Output> {
-        let was_refused = match resource_type {
+    ) -> Vec<SotwOutput> {
+        let was_nacked = match resource_type {
             ResourceType::Secret => self.secrets.retry(name),
             ResourceType::Cluster => self.clusters.retry(name),
             ResourceType::Endpoint => self.endpoints.retry(name),
@@ -184,7 +190,7 @@ impl SotwStream {
             ResourceType::Route => self.routes.retry(name),
         };
         let mut outputs = Vec::new();
-        if was_refused {
+        if was_nacked {
             self.advance(now, &mut outputs);
         }
         outputs
@@ -209,10 +215,10 @@ impl SotwStream {
     }
 
     /// What the client has in force, of clusters or listeners, for its next stream.
-    pub fn in_force(&self, resource_type: ResourceType) -> Option<InForce> {
+    pub fn acked_state(&self, resource_type: ResourceType) -> Option<AckedState> {
         match resource_type {
-            ResourceType::Cluster => self.clusters.in_force(),
-            ResourceType::Listener => self.listeners.in_force(),
+            ResourceType::Cluster => self.clusters.acked_state(),
+            ResourceType::Listener => self.listeners.acked_state(),
             ResourceType::Secret | ResourceType::Endpoint | ResourceType::Route => None,
         }
     }

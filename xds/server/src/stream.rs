@@ -30,7 +30,7 @@ const MAX_TYPE_URL: usize = 256;
 
 /// What a stream gives to the world around it.
 #[derive(Debug)]
-pub enum Output<R> {
+pub enum StreamOutput<R> {
     /// To be sent.
     Send(R),
     /// There is news of what the client has.

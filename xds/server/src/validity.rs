@@ -13,7 +13,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
 /// How often the clock is looked at: it is the one on the wall, which may be set.
-const LOOK: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Until when a certificate holds, by the clock that TLS goes by.
 #[derive(Debug, Clone)]
@@ -38,11 +38,11 @@ impl Validity {
     }
 
     /// Returns when it is over. Without a clock that is never.
-    pub(crate) async fn is_over(&self) {
+    pub(crate) async fn expired(&self) {
         loop {
             let now = self.clock.current_time().as_ref().map(UnixTime::as_secs).unwrap_or_default();
             let Some(left) = self.until.checked_sub(now) else { return };
-            sleep(Duration::from_secs(left.saturating_add(1)).min(LOOK)).await;
+            sleep(Duration::from_secs(left.saturating_add(1)).min(CHECK_INTERVAL)).await;
         }
     }
 }

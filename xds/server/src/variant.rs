@@ -16,7 +16,7 @@ use crate::delta::DeltaStream;
 use crate::hub::Connection;
 use crate::overlay::Overlay;
 use crate::sotw::SotwStream;
-use crate::stream::Output;
+use crate::stream::StreamOutput;
 
 /// The state machine of a stream.
 pub(crate) trait Variant: Send + Sync + 'static {
@@ -35,16 +35,20 @@ pub(crate) trait Variant: Send + Sync + 'static {
     /// The type of a response; none for one that we do not serve.
     fn response_type(response: &Self::Response) -> Option<ResourceType>;
 
-    fn on_request(&mut self, request: &Self::Request, now: Instant) -> Vec<Output<Self::Response>>;
-    fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<Output<Self::Response>>;
-    fn on_timeout(&mut self, now: Instant) -> Vec<Output<Self::Response>>;
+    fn on_request(
+        &mut self,
+        request: &Self::Request,
+        now: Instant,
+    ) -> Vec<StreamOutput<Self::Response>>;
+    fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<StreamOutput<Self::Response>>;
+    fn on_timeout(&mut self, now: Instant) -> Vec<StreamOutput<Self::Response>>;
     /// Sends a resource again although the client NACKed its version.
     fn on_retry(
         &mut self,
         resource_type: ResourceType,
         name: &Arc<str>,
         now: Instant,
-    ) -> Vec<Output<Self::Response>>;
+    ) -> Vec<StreamOutput<Self::Response>>;
     fn deadline(&self) -> Option<Instant>;
     fn acked(&self, resource_type: ResourceType) -> Overlay<Version>;
 
@@ -52,7 +56,7 @@ pub(crate) trait Variant: Send + Sync + 'static {
     fn size(&self) -> usize;
 
     /// Leaves to the client's next stream what it must know of this one.
-    fn leave(&self, resource_type: ResourceType, connection: &Connection);
+    fn save_for_next_stream(&self, resource_type: ResourceType, connection: &Connection);
     /// Clusters that were pushed and not answered yet. A client that has lost its stream meanwhile may say
     /// on the next one that it has them, and their endpoints, and still wait for these.
     fn unanswered_clusters(&self) -> BTreeSet<Arc<str>>;
@@ -68,7 +72,7 @@ impl Variant for DeltaStream {
     type Response = DeltaResponse;
 
     fn open(connection: &mut Connection) -> Self {
-        Self::new(&connection.refused)
+        Self::new(&connection.nacked)
     }
 
     fn node(request: &mut DeltaRequest) -> &mut Option<Node> {
@@ -91,15 +95,19 @@ impl Variant for DeltaStream {
         ResourceType::from_url(&response.type_url)
     }
 
-    fn on_request(&mut self, request: &DeltaRequest, now: Instant) -> Vec<Output<DeltaResponse>> {
+    fn on_request(
+        &mut self,
+        request: &DeltaRequest,
+        now: Instant,
+    ) -> Vec<StreamOutput<DeltaResponse>> {
         self.on_request(request, now)
     }
 
-    fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<Output<DeltaResponse>> {
+    fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<StreamOutput<DeltaResponse>> {
         self.on_set(set, now)
     }
 
-    fn on_timeout(&mut self, now: Instant) -> Vec<Output<DeltaResponse>> {
+    fn on_timeout(&mut self, now: Instant) -> Vec<StreamOutput<DeltaResponse>> {
         self.on_timeout(now)
     }
 
@@ -108,7 +116,7 @@ impl Variant for DeltaStream {
         resource_type: ResourceType,
         name: &Arc<str>,
         now: Instant,
-    ) -> Vec<Output<DeltaResponse>> {
+    ) -> Vec<StreamOutput<DeltaResponse>> {
         self.on_retry(resource_type, name, now)
     }
 
@@ -125,7 +133,7 @@ impl Variant for DeltaStream {
     }
 
     /// Nothing: a delta client says itself what it has.
-    fn leave(&self, _: ResourceType, _: &Connection) {}
+    fn save_for_next_stream(&self, _: ResourceType, _: &Connection) {}
 
     fn unanswered_clusters(&self) -> BTreeSet<Arc<str>> {
         self.unanswered_clusters()
@@ -146,7 +154,7 @@ impl Variant for SotwStream {
     type Response = SotwResponse;
 
     fn open(connection: &mut Connection) -> Self {
-        Self::new(&connection.refused, std::mem::take(&mut connection.in_force))
+        Self::new(&connection.nacked, std::mem::take(&mut connection.acked_states))
     }
 
     fn node(request: &mut SotwRequest) -> &mut Option<Node> {
@@ -169,15 +177,19 @@ impl Variant for SotwStream {
         Some(response.resource_type)
     }
 
-    fn on_request(&mut self, request: &SotwRequest, now: Instant) -> Vec<Output<SotwResponse>> {
+    fn on_request(
+        &mut self,
+        request: &SotwRequest,
+        now: Instant,
+    ) -> Vec<StreamOutput<SotwResponse>> {
         self.on_request(request, now)
     }
 
-    fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<Output<SotwResponse>> {
+    fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<StreamOutput<SotwResponse>> {
         self.on_set(set, now)
     }
 
-    fn on_timeout(&mut self, now: Instant) -> Vec<Output<SotwResponse>> {
+    fn on_timeout(&mut self, now: Instant) -> Vec<StreamOutput<SotwResponse>> {
         self.on_timeout(now)
     }
 
@@ -186,7 +198,7 @@ impl Variant for SotwStream {
         resource_type: ResourceType,
         name: &Arc<str>,
         now: Instant,
-    ) -> Vec<Output<SotwResponse>> {
+    ) -> Vec<StreamOutput<SotwResponse>> {
         self.on_retry(resource_type, name, now)
     }
 
@@ -202,9 +214,9 @@ impl Variant for SotwStream {
         self.size()
     }
 
-    fn leave(&self, resource_type: ResourceType, connection: &Connection) {
-        if let Some(in_force) = self.in_force(resource_type) {
-            connection.keep(resource_type, in_force);
+    fn save_for_next_stream(&self, resource_type: ResourceType, connection: &Connection) {
+        if let Some(acked_state) = self.acked_state(resource_type) {
+            connection.keep_acked_state(resource_type, acked_state);
         }
     }
 

@@ -19,7 +19,7 @@ use crate::rate_limiter::RateLimiter;
 
 /// How often a client may send a frame without data, and how many at once. It sends some for each
 /// response that it reads (window updates), and for each stream.
-pub(super) const PACE: Duration = Duration::from_millis(1);
+pub(super) const FRAME_INTERVAL: Duration = Duration::from_millis(1);
 pub(super) const BURST: u32 = 20_000;
 
 /// What a client says before its first frame (RFC 9113, 3.4).
@@ -36,9 +36,9 @@ const DATA: u8 = 0;
 #[derive(Debug)]
 pub(super) struct Counted<IO> {
     io: IO,
-    pace: RateLimiter,
+    limiter: RateLimiter,
     /// How many bytes pass until the next head.
-    passing: usize,
+    skip: usize,
     /// What has come of it.
     head: Vec<u8>,
     flood: CancellationToken,
@@ -47,32 +47,32 @@ pub(super) struct Counted<IO> {
 impl<IO> Counted<IO> {
     /// Counts those of `io`. When there are too many, `flood` is told and nothing more comes.
     pub(super) fn new(io: IO, flood: CancellationToken) -> Self {
-        let pace = RateLimiter::new(PACE, BURST);
-        Self { io, pace, passing: PREFACE, head: Vec::with_capacity(HEAD), flood }
+        let limiter = RateLimiter::new(FRAME_INTERVAL, BURST);
+        Self { io, limiter, skip: PREFACE, head: Vec::with_capacity(HEAD), flood }
     }
 
     /// Counts the frames that begin in these bytes. Returns whether there were too many.
     fn count(&mut self, mut bytes: &[u8]) -> bool {
         let mut frames = 0;
         while !bytes.is_empty() {
-            let passing = self.passing.min(bytes.len());
-            bytes = bytes.get(passing..).unwrap_or_default();
-            self.passing -= passing;
-            let of_head = (HEAD - self.head.len()).min(bytes.len());
-            let (head, rest) = bytes.split_at(of_head);
+            let skip = self.skip.min(bytes.len());
+            bytes = bytes.get(skip..).unwrap_or_default();
+            self.skip -= skip;
+            let head_bytes = (HEAD - self.head.len()).min(bytes.len());
+            let (head, rest) = bytes.split_at(head_bytes);
             self.head.extend_from_slice(head);
             bytes = rest;
             if let [a, b, c, kind, ..] = self.head[..]
                 && self.head.len() == HEAD
             {
                 frames += u32::from(kind != DATA);
-                self.passing = u32::from_be_bytes([0, a, b, c]) as usize;
+                self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
                 self.head.clear();
             }
         }
         let now = Instant::now();
-        self.pace.take(frames, now);
-        frames > 0 && !self.pace.is_ready(now)
+        self.limiter.take(frames, now);
+        frames > 0 && !self.limiter.is_ready(now)
     }
 }
 
@@ -142,20 +142,24 @@ mod tests {
         }
         for size in [1, 2, 9, 10, 25, bytes.len()] {
             let mut counted = Counted::new((), CancellationToken::new());
-            let begin = counted.pace.ready_at();
+            let begin = counted.limiter.ready_at();
             assert!(!bytes.chunks(size).any(|piece| counted.count(piece)));
-            assert_eq!(counted.pace.ready_at(), begin + 8 * PACE, "in pieces of {size}");
+            assert_eq!(
+                counted.limiter.ready_at(),
+                begin + 8 * FRAME_INTERVAL,
+                "in pieces of {size}"
+            );
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn frames_within_the_rate_limit_are_never_rejected() {
         let mut counted = Counted::new((), CancellationToken::new());
-        counted.passing = 0;
+        counted.skip = 0;
         let ping = frame(6, 8);
         assert!(!counted.count(&ping.repeat(BURST as usize)));
         for _ in 0..1000 {
-            tokio::time::advance(10 * PACE).await;
+            tokio::time::advance(10 * FRAME_INTERVAL).await;
             assert!(!counted.count(&ping.repeat(10)));
         }
         assert!(counted.count(&ping.repeat(1)));

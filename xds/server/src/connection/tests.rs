@@ -16,7 +16,7 @@ use super::*;
 use crate::connection_limit::ConnectionLimit;
 use crate::hub::{ClientKey, Hub};
 use crate::limits::Limits;
-use crate::service::{Admission, Refusal};
+use crate::service::{Admission, StreamRejection};
 use crate::validity::Validity;
 
 mod calls;
@@ -33,10 +33,10 @@ const FIRST_REQUEST: &[u8] =
     b"\0\0\0\0\x3a\x0a\x03\x0a\x01c\x12\x33type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
 /// Lets in everybody by the name that it gives itself.
-struct Everybody;
+struct AdmitAll;
 
-impl Admission for Everybody {
-    fn admit(&self, _: &Peer, node: &Node) -> Result<ClientKey, Refusal> {
+impl Admission for AdmitAll {
+    fn admit(&self, _: &Peer, node: &Node) -> Result<ClientKey, StreamRejection> {
         Ok(node.id.as_str().into())
     }
 }
@@ -51,7 +51,7 @@ fn connection_within(limits: Limits) -> (Peer, DuplexStream) {
 }
 
 fn connection_to(hub: &Arc<Hub>, limits: Limits) -> (Peer, DuplexStream) {
-    connection_by(hub, limits, Arc::new(Everybody))
+    connection_by(hub, limits, Arc::new(AdmitAll))
 }
 
 fn connection_by(
@@ -64,14 +64,14 @@ fn connection_by(
         admission,
         limits,
         shutdown: CancellationToken::new(),
-        refusals: Arc::default(),
+        rejection_log: Arc::default(),
         tasks: TaskTracker::new(),
     };
     let (client, server) = duplex(1 << 20);
     let peer =
         Peer::new(Vec::new().into(), Validity::endless(), SocketAddr::from(([127, 0, 0, 1], 1)));
-    let seat = ConnectionLimit::new(streams.limits).take().unwrap();
-    Connections::new(&streams).open(server, peer.clone(), seat);
+    let permit = ConnectionLimit::new(streams.limits).acquire().unwrap();
+    Connections::new(&streams).open(server, peer.clone(), permit);
     (peer, client)
 }
 

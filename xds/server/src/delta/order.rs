@@ -18,12 +18,12 @@ use ironmesh_xds_wire::{ResourceSet, ResourceType};
 use tokio::time::Instant;
 
 use super::type_stream::TypeStream;
-use super::{DeltaStream, Output};
-use crate::references::{Has, REMOVALS, must_wait};
+use super::{DeltaOutput, DeltaStream};
+use crate::references::{ClientState, REMOVALS, must_wait};
 
 impl DeltaStream {
     /// Sends all that may be sent now.
-    pub(super) fn advance(&mut self, now: Instant, outputs: &mut Vec<Output>) {
+    pub(super) fn advance(&mut self, now: Instant, outputs: &mut Vec<DeltaOutput>) {
         if self.grace_ends.is_some_and(|end| now >= end) {
             self.grace_ends = None;
         }
@@ -33,13 +33,13 @@ impl DeltaStream {
         }
     }
 
-    fn advance_to(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<Output>) {
+    fn advance_to(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<DeltaOutput>) {
         for stream in self.types.values_mut() {
             stream.share(target);
         }
         for resource_type in ResourceType::ALL {
             // Nearly always there is something to be said of one type only.
-            if self.types.get(&resource_type).is_some_and(TypeStream::may_have_to_say) {
+            if self.types.get(&resource_type).is_some_and(TypeStream::may_have_updates) {
                 self.push_updates(resource_type, target, now, outputs);
             }
         }
@@ -68,7 +68,7 @@ impl DeltaStream {
             {
                 endpoints.release(&response.removed);
             }
-            outputs.push(Output::Send(response));
+            outputs.push(DeltaOutput::Send(response));
         }
     }
 
@@ -77,7 +77,7 @@ impl DeltaStream {
         resource_type: ResourceType,
         target: &ResourceSet,
         now: Instant,
-        outputs: &mut Vec<Output>,
+        outputs: &mut Vec<DeltaOutput>,
     ) {
         let needs: &[_] = match resource_type {
             ResourceType::Listener if !target.of(resource_type).is_empty() => {
@@ -86,14 +86,14 @@ impl DeltaStream {
             ResourceType::Listener | ResourceType::Route => &[ResourceType::Cluster],
             _ => &[],
         };
-        let are_coming = needs.iter().any(|of| self.are_coming(*of, target));
+        let are_pending = needs.iter().any(|of| self.are_pending(*of, target));
         let nonce = self.last_nonce + 1;
         let Some(mut stream) = self.types.remove(&resource_type) else { return };
         let mut response = None;
         let is_free = stream.subscription.has_begun && !stream.is_busy();
-        if is_free && !(are_coming && stream.owes_answer) {
+        if is_free && !(are_pending && stream.owes_response) {
             stream.has_updates(target);
-            let others = Others { types: &self.types, target };
+            let others = OtherTypes { types: &self.types, target };
             let hold = |name: &str| others.hold(resource_type, name);
             response = stream.next_updates(target, nonce, hold);
         }
@@ -112,12 +112,12 @@ impl DeltaStream {
                 }
             }
         }
-        outputs.push(Output::Send(response));
+        outputs.push(DeltaOutput::Send(response));
     }
 
     /// Whether resources of a type are still to be sent or to be taken, by a client that takes them in
     /// time.
-    fn are_coming(&mut self, resource_type: ResourceType, target: &ResourceSet) -> bool {
+    fn are_pending(&mut self, resource_type: ResourceType, target: &ResourceSet) -> bool {
         self.types.get_mut(&resource_type).is_some_and(|stream| {
             !stream.is_lagging()
                 && (stream.is_busy()
@@ -141,12 +141,12 @@ impl DeltaStream {
 }
 
 /// The other types, seen from one.
-struct Others<'a> {
+struct OtherTypes<'a> {
     types: &'a BTreeMap<ResourceType, TypeStream>,
     target: &'a ResourceSet,
 }
 
-impl Others<'_> {
+impl OtherTypes<'_> {
     fn is(&self, of: ResourceType, is_so: impl Fn(&TypeStream) -> bool) -> bool {
         self.types.get(&of).is_some_and(is_so)
     }
@@ -158,7 +158,7 @@ impl Others<'_> {
             // Those of a cluster that the client knows never wait, not even for a change of it: they
             // may be what the client needs to take the push of clusters that is under way.
             ResourceType::Endpoint => {
-                self.is(ResourceType::Cluster, |clusters| clusters.is_to_come(name, self.target))
+                self.is(ResourceType::Cluster, |clusters| clusters.is_unsent(name, self.target))
             }
             ResourceType::Listener | ResourceType::Route => {
                 let resource = self.target.of(resource_type).get(name);
@@ -169,7 +169,7 @@ impl Others<'_> {
     }
 }
 
-impl Has for Others<'_> {
+impl ClientState for OtherTypes<'_> {
     fn lacks_none(&self, of: ResourceType) -> bool {
         self.is(of, |stream| stream.lacks_none(self.target))
     }

@@ -17,8 +17,9 @@ impl Hub {
         let clients = self.clients.lock();
         let status = &clients.by_key.get(client).filter(|one| one.status.streams > 0)?.status;
         let nack = status.nacks.get(&(resource_type, Arc::from(name)))?;
-        let has_none = !nack.keeps_earlier && status.taken(resource_type, name).is_none();
-        has_none.then(|| nack.message.clone())
+        let lacks_all_versions =
+            !nack.keeps_earlier && status.acked_version(resource_type, name).is_none();
+        lacks_all_versions.then(|| nack.message.clone())
     }
 
     /// Sends a client these resources again although it NACKed this very version of them: for reasons of its
@@ -51,14 +52,14 @@ mod tests {
         let hub = Arc::<Hub>::default();
         let mut running = SimulatedClient::connect(&hub, "x", Node::default());
         hub.publish("x", set([listener("inbound", 1)]));
-        running.take_all();
+        running.ack_all();
         hub.publish("x", set([listener("inbound", 2)]));
-        running.refuse(Listener, "inbound", "cannot bind");
+        running.nack(Listener, "inbound", "cannot bind");
         assert_eq!(hub.lacks("x", Listener, "inbound"), None, "the first version is active");
 
         // A hot restart: the older process still has it.
         let started = SimulatedClient::connect(&hub, "x", Node::default());
-        started.refuse(Listener, "inbound", "cannot bind");
+        started.nack(Listener, "inbound", "cannot bind");
         assert_eq!(hub.lacks("x", Listener, "outbound"), None);
         assert_eq!(hub.lacks("x", Listener, "inbound"), None);
         drop(running);

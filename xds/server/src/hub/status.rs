@@ -30,11 +30,11 @@ pub struct ClientStatus {
     pub node: Arc<Node>,
     /// How often it has come with nothing, as a process that has just begun does. Such a one refuses
     /// nothing yet: what stood in the way of the one before may have been put right.
-    pub beginnings: u64,
+    pub process_starts: u64,
     /// What it refuses now.
     pub nacks: BTreeMap<(ResourceType, Arc<str>), Nack>,
     /// The stream on which it is about to say which clusters it has.
-    pub(super) has_clusters_to_name: Option<u64>,
+    pub(super) unreported_clusters: Option<u64>,
     /// What each stream has taken, by the stream's number and the type. A word goes with its stream.
     pub(super) acked: BTreeMap<(u64, ResourceType), Overlay<Version>>,
 }
@@ -44,49 +44,49 @@ impl ClientStatus {
     /// about other resources, or be of two Envoys in a hot restart: of each resource the newest
     /// stream decides that has taken it in any version.
     pub fn has(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
-        self.taken(resource_type, name) == Some(version)
+        self.acked_version(resource_type, name) == Some(version)
     }
 
     /// The version of a resource that the client has taken last.
-    pub(crate) fn taken(&self, resource_type: ResourceType, name: &str) -> Option<Version> {
-        let mut words = self.acked.iter().rev().filter(|((_, of), _)| *of == resource_type);
-        words.find_map(|(_, acked)| acked.get(name))
+    pub(crate) fn acked_version(&self, resource_type: ResourceType, name: &str) -> Option<Version> {
+        let mut acked = self.acked.iter().rev().filter(|((_, of), _)| *of == resource_type);
+        acked.find_map(|(_, acked)| acked.get(name))
     }
 
     /// The names of a type that the client has taken and not let go.
-    pub(crate) fn taken_names(&self, resource_type: ResourceType) -> BTreeSet<&Arc<str>> {
-        let words = self.acked.iter().filter(|((_, of), _)| *of == resource_type);
-        words.flat_map(|(_, acked)| acked.names()).collect()
+    pub(crate) fn acked_names(&self, resource_type: ResourceType) -> BTreeSet<&Arc<str>> {
+        let acked = self.acked.iter().filter(|((_, of), _)| *of == resource_type);
+        acked.flat_map(|(_, acked)| acked.names()).collect()
     }
 
     /// Whether the client has taken a resource of this name, or may have and is about to say so.
-    pub(super) fn names(&self, resource_type: ResourceType, name: &str) -> bool {
-        if resource_type == ResourceType::Cluster && self.has_clusters_to_name.is_some() {
+    pub(super) fn may_have(&self, resource_type: ResourceType, name: &str) -> bool {
+        if resource_type == ResourceType::Cluster && self.unreported_clusters.is_some() {
             return true;
         }
-        let mut words = self.acked.iter().filter(|((_, of), _)| *of == resource_type);
-        words.any(|(_, acked)| acked.contains_key(name))
+        let mut acked = self.acked.iter().filter(|((_, of), _)| *of == resource_type);
+        acked.any(|(_, acked)| acked.contains_key(name))
     }
 
     /// A stream has said which clusters the client has, or has ended.
-    pub(super) fn has_named_clusters(&mut self, stream: u64) {
-        if self.has_clusters_to_name == Some(stream) {
-            self.has_clusters_to_name = None;
+    pub(super) fn clusters_reported(&mut self, stream: u64) {
+        if self.unreported_clusters == Some(stream) {
+            self.unreported_clusters = None;
         }
     }
 }
 
 /// What whoever keeps a client supplied must know when something has happened to it.
 #[derive(Debug, Clone)]
-pub struct ClientNews {
+pub struct ClientChange {
     /// How many streams it has open.
     pub streams: usize,
     /// What it said of itself when it last connected: the same value for as long as it says no other.
     pub node: Arc<Node>,
-    /// How often it has come with nothing ([`ClientStatus::beginnings`]).
-    pub beginnings: u64,
+    /// How often it has come with nothing ([`ClientStatus::process_starts`]).
+    pub process_starts: u64,
     /// What it refuses now.
     pub nacks: BTreeMap<(ResourceType, Arc<str>), Nack>,
     /// Whether it has been published what it is to have since it has come.
-    pub is_supplied: bool,
+    pub has_set: bool,
 }

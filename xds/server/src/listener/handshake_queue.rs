@@ -16,10 +16,10 @@ use tokio::time::{Instant, sleep_until};
 
 /// How long one that has a place is safe from having to give it up. A client that has said nothing has no
 /// place.
-pub(super) const SAFE: Duration = Duration::from_secs(2);
+pub(super) const SLOT_TIME: Duration = Duration::from_secs(2);
 
 /// For each place, how many connections may be silent, and how many may wait.
-const CROWD_PER_PLACE: usize = 4;
+const QUEUE_PER_SLOT: usize = 4;
 
 /// Connections in this order of arrival.
 type Id = u64;
@@ -52,21 +52,21 @@ pub(super) struct EvictedConnection(pub(super) SocketAddr);
 #[derive(Debug)]
 pub(super) struct HandshakeQueue {
     /// How many places there are.
-    places: usize,
-    inside: Mutex<Inside>,
-    /// Tells when [`HandshakeQueue::room`] and [`HandshakeQueue::next_displaced`] are to look again.
+    slots: usize,
+    state: Mutex<State>,
+    /// Tells when [`HandshakeQueue::room`] and [`HandshakeQueue::next_evicted`] are to look again.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Inside {
+struct State {
     last_id: Id,
     tasks: BTreeMap<Id, (AbortHandle, SocketAddr)>,
     silent: Group<()>,
     waiting: Group<oneshot::Sender<()>>,
-    placed: Group<Instant>,
+    in_slot: Group<Instant>,
     /// When one last gave up its place because it kept it for too long.
-    last_hung: Option<Instant>,
+    last_timed_out: Option<Instant>,
 }
 
 /// Some of them, by arrival and by source.
@@ -92,7 +92,7 @@ impl<T> Group<T> {
     }
 
     /// Those of the source that has the most.
-    fn greatest(&self) -> Option<&BTreeSet<Id>> {
+    fn of_largest_source(&self) -> Option<&BTreeSet<Id>> {
         self.by_source.values().max_by_key(|ids| ids.len())
     }
 
@@ -113,40 +113,40 @@ impl<T> Group<T> {
     }
 }
 
-impl Inside {
+impl State {
     fn close(&mut self, id: Id) -> Option<EvictedConnection> {
         self.silent.remove(id);
         self.waiting.remove(id);
-        self.placed.remove(id);
+        self.in_slot.remove(id);
         let (task, address) = self.tasks.remove(&id)?;
         task.abort();
         Some(EvictedConnection(address))
     }
 
     /// Gives free places to those who wait: first to a source that has the fewest.
-    fn fill(&mut self, places: usize) {
-        while self.placed.len() < places {
+    fn assign_slots(&mut self, slots: usize) {
+        while self.in_slot.len() < slots {
             let fewest = self
                 .waiting
                 .by_source
                 .iter()
-                .min_by_key(|(source, ids)| (self.placed.of(**source), ids.first().copied()));
+                .min_by_key(|(source, ids)| (self.in_slot.of(**source), ids.first().copied()));
             let Some(id) = fewest.and_then(|(_, ids)| ids.first().copied()) else { return };
-            let Some((source, place)) = self.waiting.remove(id) else { return };
+            let Some((source, slot)) = self.waiting.remove(id) else { return };
             // (One whose task has just been ended does not take it, and gives it back by its guard.)
-            self.placed.insert(id, source, Instant::now());
-            let _ = place.send(());
+            self.in_slot.insert(id, source, Instant::now());
+            let _ = slot.send(());
         }
     }
 }
 
 impl HandshakeQueue {
-    pub(super) fn new(places: usize) -> Self {
-        Self { places, inside: Mutex::default(), changed: Notify::new() }
+    pub(super) fn new(slots: usize) -> Self {
+        Self { slots, state: Mutex::default(), changed: Notify::new() }
     }
 
-    fn most(&self) -> usize {
-        CROWD_PER_PLACE * self.places
+    fn max_queued(&self) -> usize {
+        QUEUE_PER_SLOT * self.slots
     }
 
     /// Takes in one that has said nothing yet. `begin` starts its task. Where there are too many of those,
@@ -156,60 +156,63 @@ impl HandshakeQueue {
         address: SocketAddr,
         begin: impl FnOnce(Id) -> AbortHandle,
     ) -> Option<EvictedConnection> {
-        let mut inside = self.inside.lock();
-        let oldest = inside.silent.greatest().and_then(BTreeSet::first).copied();
-        let is_full = inside.silent.len() >= self.most();
-        let displaced = oldest.filter(|_| is_full).and_then(|oldest| inside.close(oldest));
-        inside.last_id += 1;
-        let id = inside.last_id;
-        inside.silent.insert(id, Source::of(address), ());
+        let mut state = self.state.lock();
+        let oldest = state.silent.of_largest_source().and_then(BTreeSet::first).copied();
+        let is_full = state.silent.len() >= self.max_queued();
+        let evicted = oldest.filter(|_| is_full).and_then(|oldest| state.close(oldest));
+        state.last_id += 1;
+        let id = state.last_id;
+        state.silent.insert(id, Source::of(address), ());
         // (The task waits for the lock, should it come to that before this returns.)
         let task = begin(id);
-        inside.tasks.insert(id, (task, address));
-        displaced
+        state.tasks.insert(id, (task, address));
+        evicted
     }
 
     /// Takes note that a client has said all that it has to say first. Returns what tells when it has a
     /// place, and one that was closed: where too many wait, the newest one of the source of which the most
     /// do, which may be this one.
-    pub(super) fn has_spoken(&self, id: Id) -> (oneshot::Receiver<()>, Option<EvictedConnection>) {
-        let (place, granted) = oneshot::channel();
-        let mut inside = self.inside.lock();
-        let mut displaced = None;
-        if let Some((source, ())) = inside.silent.remove(id) {
-            inside.waiting.insert(id, source, place);
-            inside.fill(self.places);
-            if inside.waiting.len() > self.most() {
-                let newest = inside.waiting.greatest().and_then(BTreeSet::last).copied();
-                displaced = newest.and_then(|newest| inside.close(newest));
+    pub(super) fn hello_received(
+        &self,
+        id: Id,
+    ) -> (oneshot::Receiver<()>, Option<EvictedConnection>) {
+        let (slot, granted) = oneshot::channel();
+        let mut state = self.state.lock();
+        let mut evicted = None;
+        if let Some((source, ())) = state.silent.remove(id) {
+            state.waiting.insert(id, source, slot);
+            state.assign_slots(self.slots);
+            if state.waiting.len() > self.max_queued() {
+                let newest = state.waiting.of_largest_source().and_then(BTreeSet::last).copied();
+                evicted = newest.and_then(|newest| state.close(newest));
             }
         }
-        drop(inside);
+        drop(state);
         self.changed.notify_waiters();
-        (granted, displaced)
+        (granted, evicted)
     }
 
     /// One has gone, in whatever way.
     pub(super) fn leave(&self, id: Id) {
-        let mut inside = self.inside.lock();
-        inside.silent.remove(id);
-        inside.waiting.remove(id);
-        inside.placed.remove(id);
-        inside.tasks.remove(&id);
-        inside.fill(self.places);
-        drop(inside);
+        let mut state = self.state.lock();
+        state.silent.remove(id);
+        state.waiting.remove(id);
+        state.in_slot.remove(id);
+        state.tasks.remove(&id);
+        state.assign_slots(self.slots);
+        drop(state);
         self.changed.notify_waiters();
     }
 
     /// Returns when one more may be accepted: at once, but in a storm of clients that all make progress.
     /// Then those wait in the system's own queue for whom there is no room.
-    pub(super) async fn room(&self) {
+    pub(super) async fn may_accept(&self) {
         loop {
             let changed = self.changed.notified();
             let is_storm = {
-                let inside = self.inside.lock();
-                let is_calm = |at: Instant| at.elapsed() > 2 * SAFE;
-                inside.waiting.len() >= self.most() && inside.last_hung.is_none_or(is_calm)
+                let state = self.state.lock();
+                let is_calm = |at: Instant| at.elapsed() > 2 * SLOT_TIME;
+                state.waiting.len() >= self.max_queued() && state.last_timed_out.is_none_or(is_calm)
             };
             if !is_storm {
                 return;
@@ -219,23 +222,23 @@ impl HandshakeQueue {
     }
 
     /// Waits until one has had its place for too long while others wait, and closes that one.
-    pub(super) async fn next_displaced(&self) -> EvictedConnection {
+    pub(super) async fn next_evicted(&self) -> EvictedConnection {
         loop {
             let changed = self.changed.notified();
             let due = {
-                let mut inside = self.inside.lock();
-                let oldest = inside.placed.by_id.iter().min_by_key(|(_, (_, since))| *since);
-                let oldest = oldest.map(|(id, (_, since))| (*id, *since + SAFE));
-                let oldest = oldest.filter(|_| inside.waiting.len() > 0);
+                let mut state = self.state.lock();
+                let oldest = state.in_slot.by_id.iter().min_by_key(|(_, (_, since))| *since);
+                let oldest = oldest.map(|(id, (_, since))| (*id, *since + SLOT_TIME));
+                let oldest = oldest.filter(|_| state.waiting.len() > 0);
                 if let Some((id, due)) = oldest
                     && due <= Instant::now()
-                    && let Some(displaced) = inside.close(id)
+                    && let Some(evicted) = state.close(id)
                 {
-                    inside.last_hung = Some(Instant::now());
-                    inside.fill(self.places);
-                    drop(inside);
+                    state.last_timed_out = Some(Instant::now());
+                    state.assign_slots(self.slots);
+                    drop(state);
                     self.changed.notify_waiters();
-                    return displaced;
+                    return evicted;
                 }
                 oldest.map(|(_, due)| due)
             };

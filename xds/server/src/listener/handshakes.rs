@@ -1,5 +1,5 @@
 //! TLS handshakes under way: what a connection does until it is one of a client. Who of them has to give
-//! way to whom is decided in `crowd`.
+//! way to whom is decided in `queue`.
 //!
 //! A handshake costs something only when the client has said its first words, so only then it needs one of
 //! a bounded number of places. A client that has said nothing is let go first, without a time of grace. In
@@ -34,42 +34,42 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 pub(super) struct Handshakes {
     connections: Connections,
     tasks: JoinSet<()>,
-    crowd: Arc<HandshakeQueue>,
-    told: Arc<LogThrottle>,
+    queue: Arc<HandshakeQueue>,
+    throttle: Arc<LogThrottle>,
 }
 
 /// A connection in the crowd, for as long as this is there.
 struct QueuedConnection {
-    crowd: Arc<HandshakeQueue>,
+    queue: Arc<HandshakeQueue>,
     id: u64,
 }
 
 impl Drop for QueuedConnection {
     fn drop(&mut self) {
-        self.crowd.leave(self.id);
+        self.queue.leave(self.id);
     }
 }
 
 impl Handshakes {
-    pub(super) fn new(connections: Connections, most: usize) -> Self {
-        let (tasks, crowd) = (JoinSet::new(), Arc::new(HandshakeQueue::new(most)));
-        Self { connections, tasks, crowd, told: Arc::default() }
+    pub(super) fn new(connections: Connections, slots: usize) -> Self {
+        let (tasks, queue) = (JoinSet::new(), Arc::new(HandshakeQueue::new(slots)));
+        Self { connections, tasks, queue, throttle: Arc::default() }
     }
 
     /// Returns when one more may be accepted. Closes meanwhile those that keep their place for too long.
-    pub(super) async fn room(&mut self) {
+    pub(super) async fn may_accept(&mut self) {
         while self.tasks.try_join_next().is_some() {}
         tokio::select! {
-            () = self.crowd.room() => {}
-            () = self.relieve() => {}
+            () = self.queue.may_accept() => {}
+            () = self.evict_slow() => {}
         }
     }
 
     /// Closes those that keep their place for too long, and does not end.
-    pub(super) async fn relieve(&self) {
+    pub(super) async fn evict_slow(&self) {
         loop {
-            let displaced = self.crowd.next_displaced().await;
-            tell_displaced(&self.connections, &self.told, &displaced);
+            let evicted = self.queue.next_evicted().await;
+            log_eviction(&self.connections, &self.throttle, &evicted);
         }
     }
 
@@ -79,25 +79,25 @@ impl Handshakes {
         tls: Arc<ServerConfig>,
         io: IO,
         address: SocketAddr,
-        mut seat: ConnectionPermit,
+        mut permit: ConnectionPermit,
     ) where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (connections, told) = (self.connections.clone(), Arc::clone(&self.told));
-        let (crowd, tasks) = (Arc::clone(&self.crowd), &mut self.tasks);
-        let displaced = self.crowd.enter(address, |id| {
+        let (connections, throttle) = (self.connections.clone(), Arc::clone(&self.throttle));
+        let (queue, tasks) = (Arc::clone(&self.queue), &mut self.tasks);
+        let evicted = self.queue.enter(address, |id| {
             tasks.spawn(async move {
-                let present = QueuedConnection { crowd, id };
-                let (turned, words) =
-                    match handshake(&present, tls, io, address, &connections, |displaced| {
-                        tell_displaced(&connections, &told, displaced);
+                let queued = QueuedConnection { queue, id };
+                let (rejection, reason) =
+                    match handshake(&queued, tls, io, address, &connections, |evicted| {
+                        log_eviction(&connections, &throttle, evicted);
                     })
                     .await
                     {
                         Ok((stream, peer)) => {
-                            match seat.claim(&connections.owner(&peer.certificate)) {
-                                Claim::Granted => return connections.open(stream, peer, seat),
-                                Claim::TooMany => return connections.refuse(stream, peer, seat),
+                            match permit.claim(&connections.owner(&peer.certificate)) {
+                                Claim::Granted => return connections.open(stream, peer, permit),
+                                Claim::TooMany => return connections.reject(stream, peer, permit),
                                 Claim::FarTooMany => (
                                     ConnectionRejection::Client,
                                     "the client has too many connections".to_owned(),
@@ -106,18 +106,18 @@ impl Handshakes {
                         }
                         Err(failure) => failure,
                     };
-                tell(&connections, &told, address, turned, &words);
+                log_rejection(&connections, &throttle, address, rejection, &reason);
             })
         });
-        if let Some(displaced) = displaced {
-            tell_displaced(&self.connections, &self.told, &displaced);
+        if let Some(evicted) = evicted {
+            log_eviction(&self.connections, &self.throttle, &evicted);
         }
     }
 
     /// Returns when all have ended.
     pub(super) async fn finish(&mut self) {
-        let (tasks, crowd) = (&mut self.tasks, &self.crowd);
-        let (connections, told) = (&self.connections, &self.told);
+        let (tasks, queue) = (&mut self.tasks, &self.queue);
+        let (connections, throttle) = (&self.connections, &self.throttle);
         loop {
             tokio::select! {
                 ended = tasks.join_next() => {
@@ -125,40 +125,40 @@ impl Handshakes {
                         return;
                     }
                 }
-                displaced = crowd.next_displaced() => tell_displaced(connections, told, &displaced),
+                evicted = queue.next_evicted() => log_eviction(connections, throttle, &evicted),
             }
         }
     }
 }
 
-fn tell(
+fn log_rejection(
     connections: &Connections,
-    told: &LogThrottle,
+    throttle: &LogThrottle,
     address: SocketAddr,
     why: ConnectionRejection,
-    words: &str,
+    reason: &str,
 ) {
-    connections.counters().turned(why);
-    if let Some(others) = told.now() {
-        tracing::info!(%address, error = words, others, "xDS connection refused");
+    connections.counters().connection_rejected(why);
+    if let Some(others) = throttle.now() {
+        tracing::info!(%address, error = reason, others, "xDS connection refused");
     }
 }
 
-fn tell_displaced(connections: &Connections, told: &LogThrottle, displaced: &EvictedConnection) {
-    let words = "the handshake gave way to those of other connections";
-    tell(connections, told, displaced.0, ConnectionRejection::Displaced, words);
+fn log_eviction(connections: &Connections, throttle: &LogThrottle, evicted: &EvictedConnection) {
+    let reason = "the handshake gave way to those of other connections";
+    log_rejection(connections, throttle, evicted.0, ConnectionRejection::Displaced, reason);
 }
 
 /// Why a handshake came to nothing.
 type Failure = (ConnectionRejection, String);
 
 async fn handshake<IO: AsyncRead + AsyncWrite + Unpin>(
-    present: &QueuedConnection,
+    queued: &QueuedConnection,
     tls: Arc<ServerConfig>,
     io: IO,
     address: SocketAddr,
     connections: &Connections,
-    displace: impl FnOnce(&EvictedConnection),
+    evict: impl FnOnce(&EvictedConnection),
 ) -> Result<(TlsStream<IO>, Peer), Failure> {
     let slow = |_| (ConnectionRejection::SlowHandshake, "the handshake took too long".to_owned());
     let bad = |error: io::Error| {
@@ -167,12 +167,12 @@ async fn handshake<IO: AsyncRead + AsyncWrite + Unpin>(
     };
     let hello = LazyConfigAcceptor::new(Acceptor::default(), io);
     let hello = timeout(DEADLINE, hello).await.map_err(slow)?.map_err(bad)?;
-    let (place, displaced) = present.crowd.has_spoken(present.id);
-    if let Some(displaced) = displaced {
-        displace(&displaced);
+    let (slot, evicted) = queued.queue.hello_received(queued.id);
+    if let Some(evicted) = evicted {
+        evict(&evicted);
     }
     // (It comes to nothing only where this task is about to be ended, which is counted there.)
-    if place.await.is_err() {
+    if slot.await.is_err() {
         std::future::pending::<()>().await;
     }
     timeout(DEADLINE, finish(hello, tls, address)).await.map_err(slow)?.map_err(bad)

@@ -12,7 +12,7 @@ use super::handshakes::DEADLINE;
 use super::*;
 use crate::hub::ClientKey;
 use crate::peer::Peer;
-use crate::service::Refusal;
+use crate::service::StreamRejection;
 
 /// Shows no certificate: no handshake comes to its end.
 #[derive(Debug)]
@@ -25,11 +25,11 @@ impl ResolvesServerCert for NoCertificate {
 }
 
 /// Lets in nobody.
-struct Nobody;
+struct DenyAll;
 
-impl Admission for Nobody {
-    fn admit(&self, _: &Peer, _: &Node) -> Result<ClientKey, Refusal> {
-        Err(Refusal("nobody".to_owned()))
+impl Admission for DenyAll {
+    fn admit(&self, _: &Peer, _: &Node) -> Result<ClientKey, StreamRejection> {
+        Err(StreamRejection("nobody".to_owned()))
     }
 }
 
@@ -48,10 +48,10 @@ fn accepting(limits: Limits) -> (mpsc::Sender<Accepted>, Arc<Hub>) {
     let hub = Arc::new(Hub::default());
     let streams = Streams {
         hub: Arc::clone(&hub),
-        admission: Arc::new(Nobody),
+        admission: Arc::new(DenyAll),
         limits,
         shutdown: CancellationToken::new(),
-        refusals: Arc::default(),
+        rejection_log: Arc::default(),
         tasks: TaskTracker::new(),
     };
     tokio::spawn(async move {
@@ -85,7 +85,7 @@ async fn failed_accept_is_retried_after_a_pause() {
     client.read_to_end(&mut answer).await.unwrap();
     assert_eq!(answer.first(), Some(&21), "an alert of TLS");
     assert_eq!(begin.elapsed(), 3 * ACCEPT_PAUSE);
-    assert_eq!(hub.counters().connections_turned_away(ConnectionRejection::BadHandshake), 1);
+    assert_eq!(hub.counters().connections_rejected(ConnectionRejection::BadHandshake), 1);
 }
 
 // Invariant 10.
@@ -105,7 +105,7 @@ async fn silent_client_is_closed_at_deadline_without_delaying_others() {
     // (Timers of tokio go by milliseconds.)
     let deadline = DEADLINE..=DEADLINE + Duration::from_millis(1);
     assert!(deadline.contains(&begin.elapsed()), "{:?}", begin.elapsed());
-    assert_eq!(hub.counters().connections_turned_away(ConnectionRejection::SlowHandshake), 1);
+    assert_eq!(hub.counters().connections_rejected(ConnectionRejection::SlowHandshake), 1);
 }
 
 // A36: who has said nothing has no time of grace.
@@ -124,7 +124,7 @@ async fn silent_connections_beyond_the_limit_are_closed_at_once() {
     }
     is_answered(&mut silent[2]).await;
     assert_eq!(begin.elapsed(), Duration::ZERO);
-    assert_eq!(hub.counters().connections_turned_away(ConnectionRejection::Displaced), 2);
+    assert_eq!(hub.counters().connections_rejected(ConnectionRejection::Displaced), 2);
     // The others have their time.
     let last = silent.last_mut().unwrap();
     assert_eq!(last.read(&mut [0]).await.unwrap(), 0, "closed");
@@ -153,7 +153,7 @@ async fn flood_of_silent_connections_closes_only_those_of_its_source() {
     }
     is_answered(&mut early).await;
     assert_eq!(begin.elapsed(), Duration::ZERO);
-    assert!(hub.counters().connections_turned_away(ConnectionRejection::Displaced) > 380);
+    assert!(hub.counters().connections_rejected(ConnectionRejection::Displaced) > 380);
 }
 
 /// A client that speaks is answered, by an alert of TLS: what it says is no handshake.
@@ -179,12 +179,12 @@ async fn connection_beyond_the_limit_is_closed_at_once() {
     let begin = Instant::now();
     assert_eq!(one_more.read(&mut [0]).await.unwrap(), 0, "closed");
     assert_eq!(begin.elapsed(), Duration::ZERO);
-    assert_eq!(hub.counters().connections_turned_away(ConnectionRejection::Full), 1);
+    assert_eq!(hub.counters().connections_rejected(ConnectionRejection::Full), 1);
     // A place that one leaves is another's.
     there.clear();
     let (mut next, server) = connection();
     next.write_all(b"this is no handshake").await.unwrap();
-    while hub.counters().connections_turned_away(ConnectionRejection::BadHandshake) < 2 {
+    while hub.counters().connections_rejected(ConnectionRejection::BadHandshake) < 2 {
         tokio::task::yield_now().await;
     }
     incoming.send(server).await.unwrap();

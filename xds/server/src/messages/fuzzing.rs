@@ -7,7 +7,7 @@ use http_body::Frame;
 
 use super::*;
 use crate::limits::Limits;
-use crate::memory_quota::Rooms;
+use crate::memory_quota::QuotaPool;
 
 /// Any bytes for a message: what is in it is nobody's business here.
 #[derive(Clone, PartialEq, Message)]
@@ -56,10 +56,10 @@ pub(crate) fn read(bytes: &[u8], sizes: &[u8]) {
             break;
         }
     }
-    let rooms = Rooms::new(&Limits::default());
-    let room = rooms.of_connection(&rooms.of_client());
+    let pool = QuotaPool::new(&Limits::default());
+    let quota = pool.connection_quota(&pool.client_quota());
     let body = Body::new(Pieces { pieces, is_ready: true });
-    let mut messages = Messages::<Anything>::new(body, room);
+    let mut messages = Messages::<Anything>::new(body, quota);
     let mut at_once = bytes;
     loop {
         let read = next(&mut messages);

@@ -8,7 +8,7 @@ use ironmesh_xds_wire::pb::envoy::service::discovery::v3::DiscoveryRequest;
 
 use super::*;
 use crate::limits::Limits;
-use crate::memory_quota::Rooms;
+use crate::memory_quota::QuotaPool;
 
 /// Gives these pieces, one at a time, and then ends, or says nothing more.
 struct Pieces {
@@ -31,23 +31,23 @@ impl http_body::Body for Pieces {
     }
 }
 
-fn room(limits: &Limits) -> MemoryQuota {
-    let rooms = Rooms::new(limits);
-    rooms.of_connection(&rooms.of_client())
+fn quota(limits: &Limits) -> MemoryQuota {
+    let pool = QuotaPool::new(limits);
+    pool.connection_quota(&pool.client_quota())
 }
 
 fn messages_in(
-    room: MemoryQuota,
+    quota: MemoryQuota,
     bytes: &[u8],
     size: usize,
     ends: bool,
 ) -> Messages<DiscoveryRequest> {
     let pieces = bytes.chunks(size).map(Bytes::copy_from_slice).collect();
-    Messages::new(Body::new(Pieces { pieces, ends }), room)
+    Messages::new(Body::new(Pieces { pieces, ends }), quota)
 }
 
 fn messages(bytes: &[u8], size: usize) -> Messages<DiscoveryRequest> {
-    messages_in(room(&Limits::default()), bytes, size, true)
+    messages_in(quota(&Limits::default()), bytes, size, true)
 }
 
 fn request(type_url: &str) -> DiscoveryRequest {
@@ -101,19 +101,21 @@ async fn malformed_message_is_rejected_with_a_status() {
 #[tokio::test]
 async fn partial_message_holds_memory_quota_until_dropped() {
     let limits = Limits { unfinished_per_client: 200 << 10, ..Limits::default() };
-    let room = room(&limits);
+    let quota = quota(&limits);
     let bytes = framed(&request(&"x".repeat(150 << 10)));
-    let mut first = messages_in(room.clone(), &bytes, 16 << 10, true);
+    let mut first = messages_in(quota.clone(), &bytes, 16 << 10, true);
     // (Until there is nothing more to read.)
-    let mut begun = messages_in(room.clone(), &bytes[..6], 16 << 10, false);
-    assert!(look_once(begun.next()).is_pending());
-    let Err(ReadError::NoRoom(no_room)) = first.next().await else { panic!("there was room") };
-    assert_eq!(no_room, NoRoom::OfClient);
+    let mut begun = messages_in(quota.clone(), &bytes[..6], 16 << 10, false);
+    assert!(poll_once(begun.next()).is_pending());
+    let Err(ReadError::QuotaExceeded(exceeded)) = first.next().await else {
+        panic!("there was room")
+    };
+    assert_eq!(exceeded, QuotaExceeded::PerClient);
     // What is whole at once takes none.
-    let mut whole = messages_in(room.clone(), &bytes, bytes.len(), true);
+    let mut whole = messages_in(quota.clone(), &bytes, bytes.len(), true);
     assert!(whole.next().await.unwrap().is_some());
     drop(begun);
-    let mut again = messages_in(room, &bytes, 16 << 10, true);
+    let mut again = messages_in(quota, &bytes, 16 << 10, true);
     assert!(again.next().await.unwrap().is_some());
 }
 
@@ -122,7 +124,7 @@ async fn partial_message_holds_memory_quota_until_dropped() {
 async fn unfinished_message_fails_at_the_deadline() {
     let bytes = framed(&request("abc"));
     let begin = Instant::now();
-    let mut messages = messages_in(room(&Limits::default()), &bytes[..7], 1, false);
+    let mut messages = messages_in(quota(&Limits::default()), &bytes[..7], 1, false);
     let Err(ReadError::Status(status)) = messages.next().await else { panic!("it has no end") };
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().contains("does not come to its end"), "{status}");
@@ -133,7 +135,7 @@ async fn unfinished_message_fails_at_the_deadline() {
 async fn message_deadline_counts_only_time_spent_reading() {
     const WAITED: Duration = Duration::from_secs(40);
     let bytes = framed(&request("abc"));
-    let mut messages = messages_in(room(&Limits::default()), &bytes[..7], 1, false);
+    let mut messages = messages_in(quota(&Limits::default()), &bytes[..7], 1, false);
     assert!(timeout(WAITED, messages.next()).await.is_err(), "given up");
     // Such as while the client does not read what it is sent.
     tokio::time::advance(2 * DEADLINE).await;
@@ -146,6 +148,6 @@ async fn message_deadline_counts_only_time_spent_reading() {
 }
 
 /// Looks once whether it is done.
-fn look_once<F: Future>(future: F) -> Poll<F::Output> {
+fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
     std::pin::pin!(future).poll(&mut Context::from_waker(std::task::Waker::noop()))
 }

@@ -12,7 +12,7 @@ use super::wanted::Wanted;
 use crate::scenarios::dialect::{Dialect, Push};
 use crate::stream::REMOVAL_GRACE;
 
-mod sight;
+mod observation;
 
 /// The types in the order in which Envoy asks for them.
 pub(crate) const ENVOYS_ORDER: [ResourceType; 5] = [Cluster, Endpoint, Secret, Listener, Route];
@@ -29,17 +29,17 @@ pub(crate) struct Client<V: Dialect> {
     /// What it has not answered yet, oldest first.
     pub(crate) open: Vec<Push>,
     /// What it knows to be refused, by the final words of the server.
-    pub(crate) refused: BTreeMap<Key, Version>,
+    pub(crate) nacked: BTreeMap<Key, Version>,
     /// The same, also of names of which it has taken another version since.
-    pub(crate) ever_refused: BTreeMap<Key, Version>,
+    pub(crate) ever_nacked: BTreeMap<Key, Version>,
     /// In the state of the world: the versions that it has taken last.
     pub(crate) versions: BTreeMap<ResourceType, Version>,
     /// The nonces that it has read last on this stream.
     pub(crate) nonces_read: BTreeMap<ResourceType, u64>,
     /// All that came on this stream, as long as nobody takes it out.
     pub(crate) log: Vec<Push>,
-    saw: Vec<String>,
-    heard: Vec<String>,
+    pushes: Vec<String>,
+    ack_reports: Vec<String>,
     nonces: BTreeSet<u64>,
 }
 
@@ -51,13 +51,13 @@ impl<V: Dialect> Client<V> {
             has: BTreeMap::new(),
             wanted: BTreeMap::new(),
             open: Vec::new(),
-            refused: BTreeMap::new(),
-            ever_refused: BTreeMap::new(),
+            nacked: BTreeMap::new(),
+            ever_nacked: BTreeMap::new(),
             versions: BTreeMap::new(),
             nonces_read: BTreeMap::new(),
             log: Vec::new(),
-            saw: Vec::new(),
-            heard: Vec::new(),
+            pushes: Vec::new(),
+            ack_reports: Vec::new(),
             nonces: BTreeSet::new(),
         }
     }
@@ -65,12 +65,12 @@ impl<V: Dialect> Client<V> {
     /// A client that was given `set`, has subscribed to all of it as Envoy does, and has taken it.
     pub(crate) fn settled(set: &ResourceSet) -> Self {
         let mut client = Self::new();
-        client.give(set);
+        client.publish(set);
         client.subscribe_to(set);
-        client.take_all();
+        client.ack_all();
         client.pass(REMOVAL_GRACE);
-        client.saw.clear();
-        client.heard.clear();
+        client.pushes.clear();
+        client.ack_reports.clear();
         client
     }
 
@@ -78,7 +78,7 @@ impl<V: Dialect> Client<V> {
     pub(crate) fn subscribe_to(&mut self, set: &ResourceSet) {
         for of in ENVOYS_ORDER {
             let names: Vec<_> = set.of(of).keys().map(|name| &**name).collect();
-            self.wants(of, if of.allows_wildcard() { &[] } else { &names });
+            self.subscribe(of, if of.allows_wildcard() { &[] } else { &names });
         }
     }
 
@@ -92,39 +92,39 @@ impl<V: Dialect> Client<V> {
     /// The same at a server that knows nothing of it.
     pub(crate) fn reconnect_elsewhere(&mut self) {
         self.stream = V::fresh();
-        self.refused.clear();
-        self.ever_refused.clear();
+        self.nacked.clear();
+        self.ever_nacked.clear();
         self.forget_stream();
     }
 
     fn forget_stream(&mut self) {
         self.open.clear();
         self.log.clear();
-        self.saw.clear();
-        self.heard.clear();
+        self.pushes.clear();
+        self.ack_reports.clear();
         self.nonces.clear();
         self.nonces_read.clear();
     }
 
     /// Asks for a type on a new stream: for what it wanted on the one before, and says what it has.
-    pub(crate) fn come_back(&mut self, of: ResourceType) {
-        let request = V::coming_back(self, of);
+    pub(crate) fn resume(&mut self, of: ResourceType) {
+        let request = V::resume_request(self, of);
         self.request(&request);
     }
 
     /// Wants these names, too.
-    pub(crate) fn wants(&mut self, of: ResourceType, names: &[&str]) {
+    pub(crate) fn subscribe(&mut self, of: ResourceType, names: &[&str]) {
         self.change(of, names, &[]);
     }
 
     /// Wants these names no more.
-    pub(crate) fn drops(&mut self, of: ResourceType, names: &[&str]) {
+    pub(crate) fn unsubscribe(&mut self, of: ResourceType, names: &[&str]) {
         self.change(of, &[], names);
     }
 
     /// Both in one request: what is dropped and wanted is wanted.
-    pub(crate) fn change(&mut self, of: ResourceType, wants: &[&str], drops: &[&str]) {
-        let request = V::change(self, of, wants, drops);
+    pub(crate) fn change(&mut self, of: ResourceType, added: &[&str], dropped: &[&str]) {
+        let request = V::change(self, of, added, dropped);
         self.forget_unwanted();
         self.request(&request);
     }
@@ -137,13 +137,13 @@ impl<V: Dialect> Client<V> {
 
     pub(crate) fn request(&mut self, request: &V::Request) {
         let outputs = self.stream.on_request(request, self.now);
-        self.see(outputs);
+        self.observe(outputs);
     }
 
     /// The server wants it to have `set`.
-    pub(crate) fn give(&mut self, set: &ResourceSet) {
+    pub(crate) fn publish(&mut self, set: &ResourceSet) {
         let outputs = self.stream.on_set(set.clone(), self.now);
-        self.see(outputs);
+        self.observe(outputs);
     }
 
     /// Time passes; the stream is woken whenever it asked to be.
@@ -152,7 +152,7 @@ impl<V: Dialect> Client<V> {
         while let Some(deadline) = self.stream.deadline().filter(|deadline| *deadline <= end) {
             self.now = deadline;
             let outputs = self.stream.on_timeout(self.now);
-            self.see(outputs);
+            self.observe(outputs);
             let next = self.stream.deadline();
             assert_ne!(next, Some(self.now), "it asks to be woken again and again");
         }
@@ -160,14 +160,14 @@ impl<V: Dialect> Client<V> {
     }
 
     /// Takes the oldest push of a type.
-    pub(crate) fn take(&mut self, of: ResourceType) {
+    pub(crate) fn ack(&mut self, of: ResourceType) {
         let push = self.read_oldest(of);
-        self.has.retain(|(has, name), _| *has != of || !push.takes_away(name));
+        self.has.retain(|(has, name), _| *has != of || !push.removes(name));
         for resource in &push.resources {
             let key = (of, Arc::clone(resource.name()));
             let had = self.has.insert(key.clone(), Arc::clone(resource));
-            if !V::still_refuses(had.as_ref(), resource) {
-                self.refused.remove(&key);
+            if !V::keeps_nack(had.as_ref(), resource) {
+                self.nacked.remove(&key);
             }
         }
         self.versions.extend(push.version.map(|version| (of, version)));
@@ -176,42 +176,42 @@ impl<V: Dialect> Client<V> {
     }
 
     /// Takes whatever comes, until nothing comes any more.
-    pub(crate) fn take_all(&mut self) {
+    pub(crate) fn ack_all(&mut self) {
         for _ in 0..1000 {
             let Some(push) = self.open.first() else { return };
-            self.take(push.of);
+            self.ack(push.of);
         }
         panic!("pushes without end: {:?}", self.open);
     }
 
     /// The publisher has a NACKed resource sent again.
-    pub(crate) fn is_retried(&mut self, of: ResourceType, name: &str) {
-        self.refused.remove(&(of, Arc::from(name)));
+    pub(crate) fn retry(&mut self, of: ResourceType, name: &str) {
+        self.nacked.remove(&(of, Arc::from(name)));
         let outputs = self.stream.on_retry(of, &Arc::from(name), self.now);
-        self.see(outputs);
+        self.observe(outputs);
     }
 
     /// Refuses the oldest push of a type, as a whole.
-    pub(crate) fn refuse(&mut self, of: ResourceType, why: &str) {
+    pub(crate) fn nack(&mut self, of: ResourceType, why: &str) {
         let push = self.read_oldest(of);
         self.answer(of, &push.nonce.to_string(), Some(why));
     }
 
     /// Refuses the oldest push of a type, and takes all of it but what is bad, as Envoy does where the
     /// mistake is one of meaning.
-    pub(crate) fn refuse_in_part(&mut self, of: ResourceType, is_bad: impl Fn(&Resource) -> bool) {
+    pub(crate) fn nack_in_part(&mut self, of: ResourceType, is_bad: impl Fn(&Resource) -> bool) {
         let push = self.open.iter().find(|push| push.of == of).unwrap().clone();
-        self.has.retain(|(has, name), _| *has != of || !push.takes_away(name));
+        self.has.retain(|(has, name), _| *has != of || !push.removes(name));
         for resource in push.resources.iter().filter(|resource| !is_bad(resource)) {
             let key = (of, Arc::clone(resource.name()));
             let had = self.has.insert(key.clone(), Arc::clone(resource));
             // Once a state with this version is ACKed, a whole state may bring again what was refused before.
-            if V::either(false, true) && !V::still_refuses(had.as_ref(), resource) {
-                self.refused.remove(&key);
+            if V::either(false, true) && !V::keeps_nack(had.as_ref(), resource) {
+                self.nacked.remove(&key);
             }
         }
         self.forget_unwanted();
-        self.refuse(of, "in part");
+        self.nack(of, "in part");
     }
 
     /// Whether it wants `name`.
@@ -221,13 +221,13 @@ impl<V: Dialect> Client<V> {
 
     /// What has come since the last look, and what the server made of our answers. Of each push: what
     /// the client is sent that it has not (+), and what it is to lose (-).
-    pub(crate) fn saw(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.saw)
+    pub(crate) fn take_pushes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.pushes)
     }
 
     /// What the server has learned, since the last look, of what the client has.
-    pub(crate) fn heard(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.heard)
+    pub(crate) fn take_ack_reports(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.ack_reports)
     }
 
     fn read_oldest(&mut self, of: ResourceType) -> Push {

@@ -22,20 +22,20 @@ pub(crate) trait Dialect: Variant + Sized {
     fn change(
         client: &mut Client<Self>,
         of: ResourceType,
-        wants: &[&str],
-        drops: &[&str],
+        added: &[&str],
+        dropped: &[&str],
     ) -> Self::Request;
     /// The same request as an answer to a response.
     fn answering(request: Self::Request, nonce: &str, error: Option<&str>) -> Self::Request;
     /// The first request of a type on a new stream, of a client that says what it has.
-    fn coming_back(client: &mut Client<Self>, of: ResourceType) -> Self::Request;
+    fn resume_request(client: &mut Client<Self>, of: ResourceType) -> Self::Request;
 
     /// Whether a client that has taken `resource`, and had `had`, has not taken back what it refused.
-    fn still_refuses(had: Option<&Arc<Resource>>, resource: &Arc<Resource>) -> bool;
+    fn keeps_nack(had: Option<&Arc<Resource>>, resource: &Arc<Resource>) -> bool;
     /// Whether the server knows whose fault a refusal of this type is.
-    fn can_blame(&self, of: ResourceType) -> bool;
+    fn can_attribute_nacks(&self, of: ResourceType) -> bool;
     /// Whether nothing of the type is sent, because it is not known what the client has.
-    fn is_stuck(&self, of: ResourceType) -> bool;
+    fn is_blocked(&self, of: ResourceType) -> bool;
     /// Whether the client need not have this, because it has refused it.
     fn may_lack(client: &Client<Self>, key: &Key, version: Version) -> bool;
 }
@@ -69,7 +69,7 @@ pub(crate) struct Push {
 
 impl Push {
     /// Whether the client has `name` no more when it has taken this.
-    pub(crate) fn takes_away(&self, name: &Arc<str>) -> bool {
+    pub(crate) fn removes(&self, name: &Arc<str>) -> bool {
         let is_not_in = || self.resources.iter().all(|resource| resource.name() != name);
         self.removed.contains(name) || (self.is_whole && is_not_in())
     }

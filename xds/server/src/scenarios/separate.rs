@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::client::Client;
 use super::dialect::Dialect;
 use crate::separate::{SEPARATE_DELAY, Separate};
-use crate::stream::{Output, REMOVAL_GRACE};
+use crate::stream::{REMOVAL_GRACE, StreamOutput};
 use crate::test_resources::{cluster, endpoints, route, set};
 
 in_both_variants! {
@@ -30,10 +30,10 @@ fn stream<V: Dialect>(only: ResourceType, first: ResourceSet, now: Instant) -> S
 }
 
 /// The names in what is sent.
-fn sent<V: Dialect>(outputs: Vec<Output<V::Response>>) -> Vec<String> {
+fn sent<V: Dialect>(outputs: Vec<StreamOutput<V::Response>>) -> Vec<String> {
     let mut names = Vec::new();
     for output in outputs {
-        if let Output::Send(response) = output {
+        if let StreamOutput::Send(response) = output {
             let response = V::read(response);
             names.extend(response.resources.iter().map(|resource| format!("+{}", resource.name())));
             names.extend(response.removed.iter().map(|name| format!("-{name}")));

@@ -20,7 +20,7 @@ mod checks;
 pub(crate) const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// The names that a client may say.
-pub(crate) const WISHES: [&str; 5] = ["a", "b", "c", "d", "*"];
+pub(crate) const SUBSCRIBABLE: [&str; 5] = ["a", "b", "c", "d", "*"];
 
 /// Something that happens.
 #[derive(Debug, Clone)]
@@ -31,8 +31,8 @@ pub(crate) enum Step {
     /// The client wants some names more, and others no more.
     Request {
         of: ResourceType,
-        wants: BTreeSet<&'static str>,
-        drops: BTreeSet<&'static str>,
+        added: BTreeSet<&'static str>,
+        dropped: BTreeSet<&'static str>,
     },
     /// The oldest push of the type is taken, or refused where something in it is poison; then what
     /// is good in it is taken all the same, or not.
@@ -66,46 +66,46 @@ pub(crate) struct Walk<V: Dialect> {
     contents: Contents,
     published: ResourceSet,
     /// What the stream has brought, or the client had before it.
-    brought: BTreeMap<Key, Arc<Resource>>,
+    delivered: BTreeMap<Key, Arc<Resource>>,
     /// What may come again though it was brought.
-    excused: BTreeSet<Key>,
+    repeatable: BTreeSet<Key>,
     /// Clusters whose endpoints must follow.
-    owed: BTreeSet<Arc<str>>,
+    awaiting_endpoints: BTreeSet<Arc<str>>,
     /// The clusters that were taken on this stream.
-    taken: BTreeSet<Arc<str>>,
+    acked_clusters: BTreeSet<Arc<str>>,
     /// The types of which a push was refused since one was taken.
-    in_doubt: BTreeSet<ResourceType>,
+    in_bisection: BTreeSet<ResourceType>,
     was_late: bool,
 }
 
 impl<V: Dialect> Walk<V> {
     pub(crate) fn new() -> Self {
         let mut client = Client::new();
-        client.give(&ResourceSet::default());
+        client.publish(&ResourceSet::default());
         Self {
             client,
             contents: Contents::default(),
             published: ResourceSet::default(),
-            brought: BTreeMap::new(),
-            excused: BTreeSet::new(),
-            owed: BTreeSet::new(),
-            taken: BTreeSet::new(),
-            in_doubt: BTreeSet::new(),
+            delivered: BTreeMap::new(),
+            repeatable: BTreeSet::new(),
+            awaiting_endpoints: BTreeSet::new(),
+            acked_clusters: BTreeSet::new(),
+            in_bisection: BTreeSet::new(),
             was_late: false,
         }
     }
 
     /// Something happens.
-    pub(crate) fn take(&mut self, step: &Step) {
+    pub(crate) fn apply(&mut self, step: &Step) {
         match step {
             Step::Edit(of, name, content) => self.contents.edit(*of, name, *content),
             Step::Publish => self.publish(),
-            Step::Request { of, wants, drops } => {
+            Step::Request { of, added, dropped } => {
                 // In the state of the world a name is dropped by leaving it out.
-                let is_said = |name: &&&str| V::either(true, !wants.contains(*name));
-                let drops: Vec<_> = drops.iter().filter(is_said).copied().collect();
-                let wants: Vec<_> = wants.iter().copied().collect();
-                self.request(*of, &wants, &drops);
+                let is_explicit = |name: &&&str| V::either(true, !added.contains(*name));
+                let dropped: Vec<_> = dropped.iter().filter(is_explicit).copied().collect();
+                let added: Vec<_> = added.iter().copied().collect();
+                self.request(*of, &added, &dropped);
             }
             Step::Answer { of, in_part } => self.answer(*of, *in_part),
             Step::Reconnect { before_set, elsewhere } => self.reconnect(*before_set, *elsewhere),
@@ -117,29 +117,29 @@ impl<V: Dialect> Walk<V> {
                 self.client.pass(*time);
             }
         }
-        self.look();
+        self.check();
     }
 
     fn publish(&mut self) {
         self.published = self.contents.set();
-        self.client.give(&self.published);
+        self.client.publish(&self.published);
     }
 
-    fn request(&mut self, of: ResourceType, wants: &[&'static str], drops: &[&'static str]) {
+    fn request(&mut self, of: ResourceType, added: &[&'static str], dropped: &[&'static str]) {
         // What is dropped by name may come again by the wildcard.
-        self.excused.extend(wants.iter().chain(drops).map(|&name| (of, name.into())));
+        self.repeatable.extend(added.iter().chain(dropped).map(|&name| (of, name.into())));
         if V::either(true, false)
             && let Some(wanted) = self.client.wanted.get_mut(&of)
         {
             // What is dropped and wanted is dropped first.
-            wanted.drops(of, drops);
+            wanted.unsubscribe(of, dropped);
             self.forget();
         }
-        self.client.change(of, wants, drops);
+        self.client.change(of, added, dropped);
         if V::either(false, true) {
             // It may be said again, and that asks again (R15).
-            let brought = self.brought.keys().filter(|(brought, _)| *brought == of);
-            self.excused.extend(brought.cloned());
+            let delivered = self.delivered.keys().filter(|(delivered, _)| *delivered == of);
+            self.repeatable.extend(delivered.cloned());
         }
         self.forget();
     }
@@ -147,9 +147,9 @@ impl<V: Dialect> Walk<V> {
     /// What the client wants no more it has no more.
     fn forget(&mut self) {
         let client = &self.client;
-        self.brought.retain(|(of, name), _| client.covers(*of, name));
-        self.owed.retain(|name| client.covers(Endpoint, name));
-        self.taken.retain(|name| client.covers(Cluster, name));
+        self.delivered.retain(|(of, name), _| client.covers(*of, name));
+        self.awaiting_endpoints.retain(|name| client.covers(Endpoint, name));
+        self.acked_clusters.retain(|name| client.covers(Cluster, name));
     }
 
     fn answer(&mut self, of: ResourceType, in_part: bool) {
@@ -158,20 +158,20 @@ impl<V: Dialect> Walk<V> {
         };
         let names = push.resources.iter().map(|resource| Arc::clone(resource.name()));
         if push.resources.iter().any(|resource| is_poison(resource)) {
-            self.in_doubt.insert(of);
-            self.excused.extend(names.chain(push.removed).map(|name| (of, name)));
+            self.in_bisection.insert(of);
+            self.repeatable.extend(names.chain(push.removed).map(|name| (of, name)));
             if in_part {
-                self.client.refuse_in_part(of, is_poison);
+                self.client.nack_in_part(of, is_poison);
             } else {
-                self.client.refuse(of, "poison");
+                self.client.nack(of, "poison");
             }
         } else {
-            self.in_doubt.remove(&of);
+            self.in_bisection.remove(&of);
             if of == Cluster {
-                self.taken.retain(|name| !push.takes_away(name));
-                self.taken.extend(names);
+                self.acked_clusters.retain(|name| !push.removes(name));
+                self.acked_clusters.extend(names);
             }
-            self.client.take(of);
+            self.client.ack(of);
         }
         self.forget();
     }
@@ -179,21 +179,21 @@ impl<V: Dialect> Walk<V> {
     fn reconnect(&mut self, before_set: usize, elsewhere: bool) {
         // In the state of the world a server that does not know what was refused cannot know what was
         // taken of it.
-        if elsewhere && V::either(true, self.in_doubt.is_empty()) {
+        if elsewhere && V::either(true, self.in_bisection.is_empty()) {
             self.client.reconnect_elsewhere();
         } else {
             self.client.reconnect();
         }
-        self.excused.clear();
-        self.owed.clear();
-        self.taken.clear();
+        self.repeatable.clear();
+        self.awaiting_endpoints.clear();
+        self.acked_clusters.clear();
         self.was_late = false;
-        self.brought.clone_from(&self.client.has);
+        self.delivered.clone_from(&self.client.has);
         // Of types that come in parts its version says too little.
-        self.brought.retain(|(of, _), _| V::either(true, of.allows_wildcard()));
+        self.delivered.retain(|(of, _), _| V::either(true, of.allows_wildcard()));
         for (at, of) in ENVOYS_ORDER.into_iter().enumerate() {
             if at == before_set {
-                self.client.give(&self.published);
+                self.client.publish(&self.published);
             }
             let Some(wanted) = self.client.wanted.get(&of) else { continue };
             if wanted.is_nothing() {
@@ -203,11 +203,11 @@ impl<V: Dialect> Walk<V> {
                 continue;
             }
             let names = wanted.names.iter().map(|name| (of, name.as_str().into()));
-            self.excused.extend(names.filter(|key| !self.client.has.contains_key(key)));
-            self.client.come_back(of);
+            self.repeatable.extend(names.filter(|key| !self.client.has.contains_key(key)));
+            self.client.resume(of);
         }
         if before_set >= ENVOYS_ORDER.len() {
-            self.client.give(&self.published);
+            self.client.publish(&self.published);
         }
     }
 
@@ -219,14 +219,14 @@ impl<V: Dialect> Walk<V> {
 
     fn settle(&mut self) {
         self.publish();
-        self.look();
+        self.check();
         for wait in [Duration::ZERO, REMOVAL_GRACE] {
             self.client.pass(wait);
-            self.look();
+            self.check();
             for _ in 0..1000 {
                 let Some(push) = self.client.open.first() else { break };
                 self.answer(push.of, false);
-                self.look();
+                self.check();
             }
             assert!(self.client.open.is_empty(), "pushes without end: {:?}", self.client.open);
         }

@@ -17,7 +17,7 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     /// Wants these names no more.
-    pub(crate) fn drops(&mut self, of: ResourceType, names: &[&str]) {
+    pub(crate) fn unsubscribe(&mut self, of: ResourceType, names: &[&str]) {
         for name in names {
             self.all &= !is_star(of, name);
             self.names.remove(*name);
@@ -25,7 +25,7 @@ impl Wanted {
     }
 
     /// Wants these names, too. A first request without names asks for all (R31).
-    pub(crate) fn wants(&mut self, of: ResourceType, names: &[&str]) {
+    pub(crate) fn subscribe(&mut self, of: ResourceType, names: &[&str]) {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
         self.all |= is_first && names.is_empty() && of.allows_wildcard();
         self.all |= names.iter().any(|name| is_star(of, name));
@@ -36,13 +36,13 @@ impl Wanted {
 
     /// All of it in one list, as it is said at the beginning of a stream, and in the state of the world
     /// each time. Who has never named anything asks for all by naming nothing.
-    pub(crate) fn said(&self) -> Vec<String> {
+    pub(crate) fn requested_names(&self) -> Vec<String> {
         let star = (self.all && self.has_named).then(|| "*".to_owned());
         star.into_iter().chain(self.names.iter().cloned()).collect()
     }
 
     /// Has said this list, and nothing else counts.
-    pub(crate) fn say(&mut self, of: ResourceType, names: &[String]) {
+    pub(crate) fn replace(&mut self, of: ResourceType, names: &[String]) {
         self.has_begun = true;
         self.has_named |= !names.is_empty();
         self.all = of.allows_wildcard() && !self.has_named;

@@ -24,7 +24,7 @@ fn cluster_warming_never_deadlocks_client_and_server<V: Dialect>() {
     proptest!(|(steps in vec(step(), 1..80))| {
         let mut envoy = Envoy::<V>::default_connected();
         for step in &steps {
-            envoy.take(step);
+            envoy.apply(step);
         }
         envoy.settle();
     });
@@ -67,7 +67,7 @@ struct Envoy<V: Dialect> {
     subscribed: BTreeSet<Arc<str>>,
     /// The clusters of the push that it has read and not taken, as long as they are not warm.
     warming: Option<BTreeSet<Arc<str>>>,
-    has_asked_for_listeners: bool,
+    has_requested_listeners: bool,
 }
 
 impl<V: Dialect> Envoy<V> {
@@ -79,14 +79,14 @@ impl<V: Dialect> Envoy<V> {
             unread: VecDeque::new(),
             subscribed: BTreeSet::new(),
             warming: None,
-            has_asked_for_listeners: false,
+            has_requested_listeners: false,
         };
-        envoy.client.give(&ResourceSet::default());
-        envoy.client.wants(Cluster, &[]);
+        envoy.client.publish(&ResourceSet::default());
+        envoy.client.subscribe(Cluster, &[]);
         envoy
     }
 
-    fn take(&mut self, step: &Step) {
+    fn apply(&mut self, step: &Step) {
         match step {
             Step::Edit(of, name, content) => self.contents.edit(*of, name, *content),
             Step::Publish => self.publish(),
@@ -98,7 +98,7 @@ impl<V: Dialect> Envoy<V> {
 
     fn publish(&mut self) {
         self.published = self.contents.set();
-        self.client.give(&self.published);
+        self.client.publish(&self.published);
     }
 
     /// What the server has sent is on its way.
@@ -112,26 +112,26 @@ impl<V: Dialect> Envoy<V> {
             Cluster => {
                 assert_eq!(self.warming, None, "one push at a time");
                 let changed: BTreeSet<_> = push.news.iter().map(|r| Arc::clone(r.name())).collect();
-                self.follow(&changed, |name| push.takes_away(name));
+                self.follow(&changed, |name| push.removes(name));
                 self.warming = Some(changed);
             }
             Endpoint => {
-                let told = push.resources.iter().map(|resource| resource.name());
-                let told: BTreeSet<_> = told.chain(&push.removed).collect();
+                let names = push.resources.iter().map(|resource| resource.name());
+                let names: BTreeSet<_> = names.chain(&push.removed).collect();
                 if let Some(warming) = &mut self.warming {
-                    warming.retain(|name| !told.contains(name));
+                    warming.retain(|name| !names.contains(name));
                 }
-                self.client.take(Endpoint);
+                self.client.ack(Endpoint);
             }
-            of => self.client.take(of),
+            of => self.client.ack(of),
         }
         if self.warming.as_ref().is_some_and(BTreeSet::is_empty) {
             self.warming = None;
-            self.client.take(Cluster);
-            if !self.has_asked_for_listeners {
-                self.has_asked_for_listeners = true;
-                self.client.wants(Listener, &[]);
-                self.client.wants(Route, &["a", "b"]);
+            self.client.ack(Cluster);
+            if !self.has_requested_listeners {
+                self.has_requested_listeners = true;
+                self.client.subscribe(Listener, &[]);
+                self.client.subscribe(Route, &["a", "b"]);
             }
         }
     }
@@ -162,15 +162,15 @@ impl<V: Dialect> Envoy<V> {
         self.warming = None;
         let mut types = vec![Cluster];
         types.extend((!self.subscribed.is_empty()).then_some(Endpoint));
-        types.extend([Listener, Route].into_iter().filter(|_| self.has_asked_for_listeners));
+        types.extend([Listener, Route].into_iter().filter(|_| self.has_requested_listeners));
         for (at, of) in types.iter().enumerate() {
             if at == before_set {
-                self.client.give(&self.published);
+                self.client.publish(&self.published);
             }
-            self.client.come_back(*of);
+            self.client.resume(*of);
         }
         if before_set >= types.len() {
-            self.client.give(&self.published);
+            self.client.publish(&self.published);
         }
     }
 
@@ -188,7 +188,7 @@ impl<V: Dialect> Envoy<V> {
             self.client.pass(REMOVAL_GRACE);
             self.receive();
         }
-        assert!(!self.client.saw().iter().any(|line| line.ends_with("late")));
+        assert!(!self.client.take_pushes().iter().any(|line| line.ends_with("late")));
         let is_wanted = |of, name: &str| match of {
             Endpoint => self.subscribed.contains(name),
             Route => ["a", "b"].contains(&name),

@@ -21,7 +21,7 @@ use tonic::Status;
 use super::Streams;
 use super::run::{FIRST_REQUEST_DEADLINE, next};
 use crate::body::{Message, MessageBody};
-use crate::counters::Closed;
+use crate::counters::CloseReason;
 use crate::messages::Messages;
 use crate::peer::Peer;
 
@@ -56,19 +56,19 @@ impl Streams {
         mut requests: Messages<StreamAccessLogsMessage>,
         responses: &mpsc::Sender<Message>,
     ) -> Result<(), Status> {
-        let Some(_turn) = requests.room().log() else {
-            self.hub.counters().closed(Closed::TooManyStreams);
+        let Some(_permit) = requests.quota().log() else {
+            self.hub.counters().closed(CloseReason::TooManyStreams);
             // Its connection has the seat of one that xDS may need.
             peer.leave_if_idle();
-            let words = "too many streams tell of calls, of this client or of all: what this one would tell is lost";
-            return Err(Status::resource_exhausted(words));
+            let message = "too many streams tell of calls, of this client or of all: what this one would tell is lost";
+            return Err(Status::resource_exhausted(message));
         };
         let _open = peer.open();
         let mut disconnections = self.hub.disconnections();
         let mut known: Option<(Node, _)> = None;
         loop {
             let patience = if known.is_none() { FIRST_REQUEST_DEADLINE } else { SILENCE };
-            let ready_at = requests.room().log_pace().lock().ready_at();
+            let ready_at = requests.quota().log_limiter().lock().ready_at();
             // (What it is slowed by is not its silence.)
             let patience = patience + ready_at.saturating_duration_since(Instant::now());
             let message = tokio::select! {
@@ -80,10 +80,10 @@ impl Streams {
                     }
                     continue;
                 }
-                end = self.is_to_end(peer) => return Err(end),
+                end = self.stream_end(peer) => return Err(end),
             };
             let message = match message {
-                Ok(message) => message.map_err(|error| self.unread(peer, error))?,
+                Ok(message) => message.map_err(|error| self.read_failure(peer, error))?,
                 Err(_) if known.is_none() => return Err(Status::unavailable("no message came")),
                 Err(_) => None,
             };
@@ -94,13 +94,13 @@ impl Streams {
             };
             let size = prost::Message::encoded_len(&message);
             let cost = u32::try_from(1 + size / MESSAGE_SIZE).unwrap_or(u32::MAX);
-            requests.room().log_pace().lock().take(cost, Instant::now());
+            requests.quota().log_limiter().lock().take(cost, Instant::now());
             let CallLog { node, calls } = CallLog::from(message);
             let node = node.filter(|node| !node.id.is_empty());
             let client = if let Some((first, client)) = &known {
                 if node.is_some_and(|again| again.id != first.id) {
-                    let words = "the node id changed within the stream";
-                    return Err(Status::invalid_argument(words));
+                    let message = "the node id changed within the stream";
+                    return Err(Status::invalid_argument(message));
                 }
                 client
             } else {

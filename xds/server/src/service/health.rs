@@ -58,11 +58,11 @@ impl Streams {
             _ => return Err(Status::unimplemented("only Check and Watch are served")),
         };
         self.open(request, move |streams, peer, requests, responses| async move {
-            streams.tell_health(&peer, requests, &responses, is_watched).await
+            streams.serve_health(&peer, requests, &responses, is_watched).await
         })
     }
 
-    async fn tell_health(
+    async fn serve_health(
         &self,
         peer: &Peer,
         mut requests: Messages<HealthCheckRequest>,
@@ -71,12 +71,12 @@ impl Streams {
     ) -> Result<(), Status> {
         let request = tokio::select! {
             request = timeout(FIRST_REQUEST_DEADLINE, requests.next()) => request,
-            end = self.is_to_end(peer) => return Err(end),
+            end = self.stream_end(peer) => return Err(end),
         };
         let request = request.map_err(|_| Status::unavailable("no request came"))?;
-        let request = request.map_err(|error| self.unread(peer, error))?;
+        let request = request.map_err(|error| self.read_failure(peer, error))?;
         let Some(HealthCheckRequest { service }) = request else { return Ok(()) };
-        let tell = |status: ServingStatus| {
+        let send = |status: ServingStatus| {
             let message = HealthCheckResponse { status: status.into() };
             // Two are the most, and there is room for more.
             drop(responses.try_send(frame(&message, std::iter::empty())));
@@ -89,14 +89,14 @@ impl Streams {
             }
             // "If the requested service is unknown when the call is received": a message, and the stream
             // stays open (health.proto, Watch). There is none that could come to be known.
-            tell(ServingStatus::ServiceUnknown);
+            send(ServingStatus::ServiceUnknown);
             tokio::select! {
                 () = responses.closed() => return Ok(()),
-                end = self.is_to_end(peer) => return Err(end),
+                end = self.stream_end(peer) => return Err(end),
             }
         }
         if !self.shutdown.is_cancelled() {
-            tell(ServingStatus::Serving);
+            send(ServingStatus::Serving);
             if !is_watched {
                 return Ok(());
             }
@@ -105,10 +105,10 @@ impl Streams {
                 biased;
                 () = self.shutdown.cancelled() => {}
                 () = responses.closed() => return Ok(()),
-                () = peer.streams_are_to_end() => return Err(self.is_to_end(peer).await),
+                () = peer.end_of_streams() => return Err(self.stream_end(peer).await),
             }
         }
-        tell(ServingStatus::NotServing);
-        if is_watched { Err(self.is_to_end(peer).await) } else { Ok(()) }
+        send(ServingStatus::NotServing);
+        if is_watched { Err(self.stream_end(peer).await) } else { Ok(()) }
     }
 }

@@ -12,13 +12,13 @@ use tonic::Status;
 
 use super::Streams;
 use crate::body::Message;
-use crate::counters::Closed;
+use crate::counters::CloseReason;
 use crate::hub::{ClientKey, Connection, LiveStream, Reconnect};
 use crate::messages::{Messages, ReadError};
 use crate::peer::Peer;
 use crate::rate_limiter::RateLimiter;
 use crate::separate::Separate;
-use crate::stream::{Nacked, Output};
+use crate::stream::{Nacked, StreamOutput};
 use crate::variant::Variant;
 
 /// How long a client may take to say who it is.
@@ -30,7 +30,7 @@ pub(super) const SLOW_READER_DEADLINE: Duration = Duration::from_secs(60);
 /// How often a client may send a request, and how many at once. Envoy that starts with ten thousand names
 /// and asks for each by itself needs twenty thousand, with the answers. What follows keeps a pace that
 /// pushes set: each has one answer, and bursts settle for some 20 ms.
-const PACE: Duration = Duration::from_millis(2);
+const REQUEST_INTERVAL: Duration = Duration::from_millis(2);
 const BURST: u32 = 20_000;
 
 /// What a request may be large to count as one.
@@ -51,13 +51,13 @@ impl Streams {
     ) -> Result<(), Status> {
         let first = tokio::select! {
             first = timeout(FIRST_REQUEST_DEADLINE, requests.next()) => first,
-            end = self.is_to_end(peer) => return Err(end),
+            end = self.stream_end(peer) => return Err(end),
         };
         let first = first.map_err(|_| Status::unavailable("no request came"))?;
-        let first = first.map_err(|error| self.unread(peer, error))?;
+        let first = first.map_err(|error| self.read_failure(peer, error))?;
         let Some(first) = first else { return Ok(()) };
-        let mut pace = RateLimiter::new(PACE, BURST);
-        pace.take(cost(&first), Instant::now());
+        let mut limiter = RateLimiter::new(REQUEST_INTERVAL, BURST);
+        limiter.take(cost(&first), Instant::now());
         let mut request = request::<V>(first, only)?;
         let node = V::node(&mut request).take().filter(|node| !node.id.is_empty());
         let node = node.ok_or_else(|| {
@@ -66,7 +66,7 @@ impl Streams {
         let node_id = node.id.clone();
         let disconnections = self.hub.disconnections();
         let client = self.admit(peer, &node)?;
-        let coming = match (V::is_fresh(&request), only) {
+        let reconnect = match (V::is_fresh(&request), only) {
             (true, None) => Reconnect::Fresh,
             (true, Some(_)) => Reconnect::PerhapsFresh,
             (false, _) if V::type_url(&mut request) == ResourceType::Cluster.url() => {
@@ -74,12 +74,12 @@ impl Streams {
             }
             (false, _) => Reconnect::Resumed,
         };
-        let most = self.limits.streams_per_client;
+        let limit = self.limits.streams_per_client;
         let live = LiveStream::begin(peer.address, only.is_none());
-        let connection = self.hub.connect(client, node.clone(), coming, most, live).map_err(|client| {
-            self.hub.counters().closed(Closed::TooManyStreams);
-            tracing::warn!(%client, address = %peer.address, most, "xDS stream rejected: the client has too many");
-            Status::resource_exhausted(format!("this client has too many streams: {most} are the most"))
+        let connection = self.hub.connect(client, node.clone(), reconnect, limit, live).map_err(|client| {
+            self.hub.counters().closed(CloseReason::TooManyStreams);
+            tracing::warn!(%client, address = %peer.address, limit, "xDS stream rejected: the client has too many");
+            Status::resource_exhausted(format!("this client has too many streams: {limit} are the most"))
         });
         let mut connection = connection?;
         if disconnections.has_changed().unwrap_or(true) {
@@ -94,10 +94,11 @@ impl Streams {
         }
         let mut stream = Separate::new(variant, only);
         // (Made once and not for each of its turns: each would have to be told of and forgotten again.)
-        let mut end = pin!(self.end(peer, Arc::clone(&connection.client), connection.cut.clone()));
+        let mut end =
+            pin!(self.end(peer, Arc::clone(&connection.client), connection.disconnects.clone()));
         let mut timer = pin!(sleep_until(Instant::now()));
         let set = connection.sets.borrow_and_update().clone();
-        let mut is_supplied = set.is_some();
+        let mut has_set = set.is_some();
         let mut outputs = set.map_or_else(Vec::new, |set| stream.on_set(set, Instant::now()));
         outputs.extend(self.answer(&mut stream, &request, &mut connection));
         drop(request);
@@ -110,18 +111,18 @@ impl Streams {
             if let Err(end) = delivered {
                 break Err(end);
             }
-            if is_supplied {
+            if has_set {
                 // What it has was compared, and told where it could be.
-                connection.has_compared();
+                connection.initial_versions_compared();
             }
             let deadline = stream.deadline();
             if let Some(deadline) = deadline.filter(|deadline| *deadline != timer.deadline()) {
                 timer.as_mut().reset(deadline);
             }
             outputs = tokio::select! {
-                message = next(&mut requests, pace.ready_at()) => match message {
-                    Ok(Some(message)) if pace.take(cost(&message), Instant::now()) >= MAX_FLOOD => {
-                        connection.counters().closed(Closed::Flood);
+                message = next(&mut requests, limiter.ready_at()) => match message {
+                    Ok(Some(message)) if limiter.take(cost(&message), Instant::now()) >= MAX_FLOOD => {
+                        connection.counters().closed(CloseReason::Flood);
                         break Err(Status::resource_exhausted("the client sends requests without end"));
                     }
                     Ok(Some(message)) => match self::request::<V>(message, only) {
@@ -135,11 +136,11 @@ impl Streams {
                         Err(status) => break Err(status),
                     },
                     Ok(None) => break Ok(()),
-                    Err(error) => break Err(self.unread(peer, error)),
+                    Err(error) => break Err(self.read_failure(peer, error)),
                 },
                 Ok(()) = connection.sets.changed() => {
                     let set = connection.sets.borrow_and_update().clone();
-                    is_supplied |= set.is_some();
+                    has_set |= set.is_some();
                     set.map_or_else(Vec::new, |set| stream.on_set(set, Instant::now()))
                 }
                 Ok(()) = connection.retries.changed() => {
@@ -160,15 +161,15 @@ impl Streams {
         if let Some(fault) = node.fault() {
             return Err(Status::invalid_argument(fault));
         }
-        self.admission.admit(peer, node).map_err(|refusal| {
-            peer.refused();
-            self.hub.counters().closed(Closed::Refused);
+        self.admission.admit(peer, node).map_err(|rejection| {
+            peer.stream_rejected();
+            self.hub.counters().closed(CloseReason::Rejected);
             let owner = self.admission.owner(&peer.certificate);
             let owner = owner.map_or_else(|| peer.address.ip().to_string(), |client| client.to_string());
-            if let Some(others) = self.refusals.now(owner.into_bytes()) {
-                tracing::warn!(address = %peer.address, node = ?node.id, reason = %refusal, others, "xDS stream rejected");
+            if let Some(others) = self.rejection_log.now(owner.into_bytes()) {
+                tracing::warn!(address = %peer.address, node = ?node.id, reason = %rejection, others, "xDS stream rejected");
             }
-            Status::permission_denied(refusal.0)
+            Status::permission_denied(rejection.0)
         })
     }
 
@@ -178,10 +179,10 @@ impl Streams {
         stream: &mut Separate<V>,
         request: &V::Request,
         connection: &mut Connection,
-    ) -> Vec<Output<V::Response>> {
+    ) -> Vec<StreamOutput<V::Response>> {
         let outputs = stream.on_request(request, Instant::now());
         if connection.names.set(stream.variant().size()) > self.limits.names_per_client {
-            return vec![Output::Close(
+            return vec![StreamOutput::Close(
                 "the client subscribes to too many names on all its streams",
             )];
         }
@@ -197,9 +198,9 @@ impl Streams {
     ) -> Status {
         let reason = tokio::select! {
             Ok(()) = cut.changed() => Arc::clone(&cut.borrow()),
-            end = self.is_to_end(peer) => return end,
+            end = self.stream_end(peer) => return end,
         };
-        self.hub.counters().closed(Closed::Disconnected);
+        self.hub.counters().closed(CloseReason::Disconnected);
         tracing::warn!(%client, address = %peer.address, %reason, "xDS stream cut");
         // Its connection ends too.
         peer.leave();
@@ -207,24 +208,24 @@ impl Streams {
     }
 
     /// What a client is told whose next request is not read.
-    pub(super) fn unread(&self, peer: &Peer, error: ReadError) -> Status {
+    pub(super) fn read_failure(&self, peer: &Peer, error: ReadError) -> Status {
         match error {
             ReadError::Status(status) => status,
-            ReadError::NoRoom(no_room) => {
-                self.hub.counters().closed(Closed::NoRoom);
-                tracing::warn!(address = %peer.address, reason = %no_room, "xDS stream cut");
-                Status::resource_exhausted(no_room.to_string())
+            ReadError::QuotaExceeded(exceeded) => {
+                self.hub.counters().closed(CloseReason::QuotaExceeded);
+                tracing::warn!(address = %peer.address, reason = %exceeded, "xDS stream cut");
+                Status::resource_exhausted(exceeded.to_string())
             }
         }
     }
 
     /// Returns when the streams of a peer are to end, with what they are told.
-    pub(super) async fn is_to_end(&self, peer: &Peer) -> Status {
+    pub(super) async fn stream_end(&self, peer: &Peer) -> Status {
         tokio::select! {
             biased;
             () = self.shutdown.cancelled() => Status::unavailable("the control plane is shutting down"),
-            () = peer.streams_are_to_end() => if peer.has_expired() {
-                self.hub.counters().closed(Closed::Expired);
+            () = peer.end_of_streams() => if peer.has_expired() {
+                self.hub.counters().closed(CloseReason::Expired);
                 tracing::warn!(address = %peer.address, "xDS stream ended: its certificate has expired");
                 Status::permission_denied("the certificate of this connection has expired: renew it and connect again")
             } else {
@@ -268,8 +269,8 @@ fn request<V: Variant>(
         }
         Some(only) if type_url.is_empty() => only.url().clone_into(type_url),
         Some(only) if type_url != only.url() => {
-            let words = format!("this service has no other type than {}", only.url());
-            return Err(Status::invalid_argument(words));
+            let message = format!("this service has no other type than {}", only.url());
+            return Err(Status::invalid_argument(message));
         }
         _ => {}
     }
@@ -277,8 +278,12 @@ fn request<V: Variant>(
 }
 
 /// Leaves to the client's next stream what it must know of this one.
-fn leave<V: Variant>(stream: &V, resource_type: ResourceType, connection: &Connection) {
-    stream.leave(resource_type, connection);
+fn save_for_next_stream<V: Variant>(
+    stream: &V,
+    resource_type: ResourceType,
+    connection: &Connection,
+) {
+    stream.save_for_next_stream(resource_type, connection);
     if resource_type == ResourceType::Cluster {
         connection.keep_unanswered(stream.unanswered_clusters());
     }
@@ -288,17 +293,17 @@ fn leave<V: Variant>(stream: &V, resource_type: ResourceType, connection: &Conne
 async fn deliver<V: Variant>(
     stream: &V,
     connection: &Connection,
-    outputs: Vec<Output<V::Response>>,
+    outputs: Vec<StreamOutput<V::Response>>,
     responses: &mpsc::Sender<Message>,
 ) -> Result<(), Status> {
     let client = &connection.client;
     for output in outputs {
         match output {
-            Output::Send(response) => {
+            StreamOutput::Send(response) => {
                 tracing::debug!(%client, ?response, "pushed");
                 if let Some(resource_type) = V::response_type(&response) {
                     connection.counters().pushed(resource_type);
-                    leave(stream, resource_type, connection);
+                    save_for_next_stream(stream, resource_type, connection);
                 }
                 let frame = V::frame(&response);
                 let sent = timeout(SLOW_READER_DEADLINE, responses.send(frame)).await;
@@ -306,28 +311,28 @@ async fn deliver<V: Variant>(
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => return Err(Status::cancelled("the client has gone")),
                     Err(_) => {
-                        connection.counters().closed(Closed::SlowReader);
+                        connection.counters().closed(CloseReason::SlowReader);
                         return Err(Status::resource_exhausted("the client reads too slowly"));
                     }
                 }
             }
-            Output::Acked(taken) => {
-                connection.counters().acked(taken.resource_type);
-                connection.acked(&taken, stream.acked(taken.resource_type));
-                leave(stream, taken.resource_type, connection);
+            StreamOutput::Acked(ack) => {
+                connection.counters().acked(ack.resource_type);
+                connection.acked(&ack, stream.acked(ack.resource_type));
+                save_for_next_stream(stream, ack.resource_type, connection);
             }
-            Output::Nacked(refused) => {
-                connection.counters().nacked(refused.resource_type);
-                let is_new = connection.nacked(&refused);
-                leave(stream, refused.resource_type, connection);
-                tell(client, &refused, is_new);
+            StreamOutput::Nacked(nacked) => {
+                connection.counters().nacked(nacked.resource_type);
+                let is_new = connection.nacked(&nacked);
+                save_for_next_stream(stream, nacked.resource_type, connection);
+                log_nack(client, &nacked, is_new);
             }
-            Output::Late(resource_type) => {
-                connection.counters().is_late(resource_type);
+            StreamOutput::Late(resource_type) => {
+                connection.counters().late_response(resource_type);
                 tracing::warn!(%client, %resource_type, "the proxy has not answered for 15 s; going on without it");
             }
-            Output::Close(reason) => {
-                connection.counters().closed(Closed::TooManyNames);
+            StreamOutput::Close(reason) => {
+                connection.counters().closed(CloseReason::TooManyNames);
                 return Err(Status::resource_exhausted(reason));
             }
         }
@@ -336,8 +341,8 @@ async fn deliver<V: Variant>(
 }
 
 /// Logs a refusal: loudly where there is something to do about it, and no more than once.
-fn tell(client: &str, refused: &Nacked, is_new: bool) {
-    let Nacked { resource_type, resources, error, is_final, .. } = refused;
+fn log_nack(client: &str, nacked: &Nacked, is_new: bool) {
+    let Nacked { resource_type, resources, error, is_final, .. } = nacked;
     let names: Vec<_> = resources.iter().map(|(name, _)| name).collect();
     let reason = &error.message;
     if names.is_empty() {

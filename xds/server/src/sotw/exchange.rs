@@ -30,13 +30,13 @@ struct Last {
 
 /// What a request says.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct ParsedRequest {
     /// Whether it is the first of its type on the stream.
     pub(crate) is_first: bool,
     /// Whether it was written before the client had read the last response. Then it is not answered.
     pub(crate) is_stale: bool,
     /// What it says to the last response.
-    pub(crate) verdict: Option<Verdict>,
+    pub(crate) reply: Option<Reply>,
     /// What it adds to the names that the client wants.
     pub(crate) added: Change,
     /// Whether it says nothing else than one before, and so asks again: Envoy does when it warms
@@ -45,7 +45,7 @@ pub(crate) struct Said {
 }
 
 #[derive(Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum Reply {
     Acked,
     Nacked(ErrorDetail),
 }
@@ -61,7 +61,7 @@ impl Exchange {
     }
 
     /// Takes a request.
-    pub(crate) fn on_request(&mut self, request: &SotwRequest) -> Said {
+    pub(crate) fn on_request(&mut self, request: &SotwRequest) -> ParsedRequest {
         let is_first = !self.subscription.has_begun;
         self.is_fresh |= is_first && request.version_info.is_empty();
         let nonce = self.last.as_ref().map_or("", |last| &last.nonce);
@@ -70,16 +70,22 @@ impl Exchange {
             // One with the newest nonce is to come, with all the names, and that is answered (R13).
             // Only what the client drops here and wants again there must not be lost.
             let added = self.subscription.replace(&request.names);
-            return Said { is_first, is_stale: true, verdict: None, added, is_repeated: false };
+            return ParsedRequest {
+                is_first,
+                is_stale: true,
+                reply: None,
+                added,
+                is_repeated: false,
+            };
         }
         // ACK or NACK is told by the error alone, not by the version (R10).
-        let mut verdict = None;
+        let mut reply = None;
         let mut was_answered = false;
         if let Some(last) = &mut self.last {
             was_answered = std::mem::replace(&mut last.is_answered, true);
             if !was_answered {
                 self.is_lagging = false;
-                verdict = Some(request.error.clone().map_or(Verdict::Acked, Verdict::Nacked));
+                reply = Some(request.error.clone().map_or(Reply::Acked, Reply::Nacked));
             }
         }
         let names_before = self.subscription.names.len();
@@ -89,7 +95,7 @@ impl Exchange {
             && self.subscription.names.len() == names_before
             && self.subscription.is_wildcard == was_wildcard;
         let is_repeated = was_answered && is_same && request.error.is_none();
-        Said { is_first, is_stale: false, verdict, added, is_repeated }
+        ParsedRequest { is_first, is_stale: false, reply, added, is_repeated }
     }
 
     /// Takes note that a response is sent.

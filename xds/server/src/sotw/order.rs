@@ -11,19 +11,19 @@ use tokio::time::Instant;
 
 use super::partial::Partial;
 use super::whole::Whole;
-use super::{Output, SotwStream};
-use crate::references::{Has, must_wait};
+use super::{SotwOutput, SotwStream};
+use crate::references::{ClientState, must_wait};
 
 impl SotwStream {
     /// Sends all that may be sent now.
-    pub(super) fn advance(&mut self, now: Instant, outputs: &mut Vec<Output>) {
+    pub(super) fn advance(&mut self, now: Instant, outputs: &mut Vec<SotwOutput>) {
         if self.grace_ends.is_some_and(|end| now >= end) {
             self.grace_ends = None;
         }
         let Some(target) = self.target.clone() else { return };
         self.share(&target);
         for whole in [&mut self.clusters, &mut self.listeners] {
-            outputs.extend(whole.settle_claim(&target).map(Output::Acked));
+            outputs.extend(whole.settle_claim(&target).map(SotwOutput::Acked));
         }
         let response = self.secrets.next(&target, self.last_nonce + 1, now, |_| false);
         self.send(response, outputs);
@@ -40,7 +40,7 @@ impl SotwStream {
     }
 
     /// Sends the clusters without those that have gone, once nothing can refer to these any more.
-    fn push_removals(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<Output>) {
+    fn push_removals(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<SotwOutput>) {
         if self.grace_ends.is_none() && self.is_settled(target) {
             self.push_clusters(target, false, now, outputs);
             self.push_endpoints(target, now, outputs);
@@ -59,28 +59,33 @@ impl SotwStream {
         self.routes.acked.share(target.of(ResourceType::Route));
     }
 
-    fn push_listeners(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<Output>) {
+    fn push_listeners(
+        &mut self,
+        target: &ResourceSet,
+        now: Instant,
+        outputs: &mut Vec<SotwOutput>,
+    ) {
         if self.listeners.exchange.is_busy()
-            || (self.listeners.owes_answer
+            || (self.listeners.owes_response
                 && self.listeners.exchange.is_fresh
-                && (self.are_clusters_coming(target) || self.are_secrets_coming(target)))
+                && (self.are_clusters_pending(target) || self.are_secrets_pending(target)))
         {
             return;
         }
         let (clusters, secrets, routes) = (&self.clusters, &self.secrets, &self.routes);
-        let client = Others { clusters, secrets, routes, target };
+        let client = OtherTypes { clusters, secrets, routes, target };
         let hold = |listener: &Resource| must_wait(listener, target, &client);
         let Some(state) = self.listeners.due(target, false, hold) else { return };
         let (response, _) = self.listeners.push(state, self.last_nonce + 1, now);
         self.send(Some(response), outputs);
-        self.secrets.allow_to_ask_again();
-        self.routes.allow_to_ask_again();
+        self.secrets.allow_repeat();
+        self.routes.allow_repeat();
     }
 
-    fn push_routes(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<Output>) {
-        if self.routes.owes_answer
+    fn push_routes(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<SotwOutput>) {
+        if self.routes.owes_response
             && self.routes.exchange.is_fresh
-            && self.are_clusters_coming(target)
+            && self.are_clusters_pending(target)
         {
             return;
         }
@@ -96,14 +101,14 @@ impl SotwStream {
     }
 
     /// Whether clusters are still to be sent or to be taken, by a client that takes them in time.
-    fn are_clusters_coming(&mut self, target: &ResourceSet) -> bool {
+    fn are_clusters_pending(&mut self, target: &ResourceSet) -> bool {
         let clusters = &mut self.clusters;
         !clusters.exchange.is_lagging
             && (clusters.exchange.is_busy() || clusters.due(target, true, |_| false).is_some())
     }
 
     /// The same of secrets, where there are listeners that may name them.
-    fn are_secrets_coming(&mut self, target: &ResourceSet) -> bool {
+    fn are_secrets_pending(&mut self, target: &ResourceSet) -> bool {
         if target.of(ResourceType::Listener).is_empty() {
             return false;
         }
@@ -118,7 +123,7 @@ impl SotwStream {
         target: &ResourceSet,
         keeps_gone: bool,
         now: Instant,
-        outputs: &mut Vec<Output>,
+        outputs: &mut Vec<SotwOutput>,
     ) {
         if self.clusters.exchange.is_busy() {
             return;
@@ -130,22 +135,27 @@ impl SotwStream {
         for name in &changed {
             self.endpoints.resend(name);
         }
-        self.endpoints.allow_to_ask_again();
-        self.secrets.allow_to_ask_again();
+        self.endpoints.allow_repeat();
+        self.secrets.allow_repeat();
     }
 
-    fn push_endpoints(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<Output>) {
+    fn push_endpoints(
+        &mut self,
+        target: &ResourceSet,
+        now: Instant,
+        outputs: &mut Vec<SotwOutput>,
+    ) {
         // Endpoints before their cluster are taken and dropped (rule 2).
         let clusters = &self.clusters;
-        let hold = |name: &str| clusters.is_to_come(name, target);
+        let hold = |name: &str| clusters.is_unsent(name, target);
         let response = self.endpoints.next(target, self.last_nonce + 1, now, hold);
         self.send(response, outputs);
     }
 
-    fn send(&mut self, response: Option<SotwResponse>, outputs: &mut Vec<Output>) {
+    fn send(&mut self, response: Option<SotwResponse>, outputs: &mut Vec<SotwOutput>) {
         if let Some(response) = response {
             self.last_nonce = response.nonce;
-            outputs.push(Output::Send(response));
+            outputs.push(SotwOutput::Send(response));
         }
     }
 
@@ -161,14 +171,14 @@ impl SotwStream {
 }
 
 /// The other types, seen from that of listeners.
-struct Others<'a> {
+struct OtherTypes<'a> {
     clusters: &'a Whole,
     secrets: &'a Partial,
     routes: &'a Partial,
     target: &'a ResourceSet,
 }
 
-impl Has for Others<'_> {
+impl ClientState for OtherTypes<'_> {
     fn lacks_none(&self, of: ResourceType) -> bool {
         of == ResourceType::Cluster && self.clusters.lacks_none(self.target)
     }

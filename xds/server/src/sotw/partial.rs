@@ -10,8 +10,8 @@ use ironmesh_xds_wire::{
 };
 use tokio::time::Instant;
 
-use super::Answer;
-use super::exchange::{Exchange, Verdict};
+use super::RequestOutcome;
+use super::exchange::{Exchange, Reply};
 use crate::nack_bisection::NackBisection;
 use crate::overlay::Overlay;
 use crate::stream::{Acked, FULL_RESPONSE, Nacked};
@@ -24,22 +24,22 @@ pub(crate) struct Partial {
     /// was before.
     sent: ResourceMap,
     /// What the client has taken last, of each name.
-    in_force: ResourceMap,
+    last_acked: ResourceMap,
     /// The same without what is in doubt, because a push of it was refused.
     pub(crate) acked: Overlay<Version>,
     /// Versions that the client refused. They are not sent to it again.
-    pub(crate) refused: BTreeMap<Arc<str>, Version>,
+    pub(crate) nacked: BTreeMap<Arc<str>, Version>,
     /// Names that may differ between the target and what is sent.
     dirty: BTreeSet<Arc<str>>,
     /// Names that are to be sent whatever the client has.
-    asked: BTreeSet<Arc<str>>,
+    explicitly_requested: BTreeSet<Arc<str>>,
     /// Names to be sent in parts, because a push that had them all was refused.
-    trials: NackBisection,
+    bisection: NackBisection,
     /// Whether the client may ask once more for what it has had. Envoy does when what refers to that
     /// is pushed; others do so with every answer, and each would bring them a push.
-    may_ask_again: bool,
+    may_repeat: bool,
     /// Whether an answer is due even if it is empty.
-    pub(crate) owes_answer: bool,
+    pub(crate) owes_response: bool,
     /// What the last push brought.
     push: Vec<Arc<Resource>>,
 }
@@ -50,14 +50,14 @@ impl Partial {
             resource_type,
             exchange: Exchange::new(resource_type),
             sent: ResourceMap::new(),
-            in_force: ResourceMap::new(),
+            last_acked: ResourceMap::new(),
             acked: Overlay::default(),
-            refused: BTreeMap::new(),
+            nacked: BTreeMap::new(),
             dirty: BTreeSet::new(),
-            asked: BTreeSet::new(),
-            trials: NackBisection::default(),
-            may_ask_again: false,
-            owes_answer: false,
+            explicitly_requested: BTreeSet::new(),
+            bisection: NackBisection::default(),
+            may_repeat: false,
+            owes_response: false,
             push: Vec::new(),
         }
     }
@@ -67,31 +67,31 @@ impl Partial {
         &mut self,
         request: &SotwRequest,
         target: Option<&ResourceSet>,
-    ) -> Answer {
-        let said = self.exchange.on_request(request);
+    ) -> RequestOutcome {
+        let parsed = self.exchange.on_request(request);
         // First the names: what the client has dropped it has no more.
         let subscription = &self.exchange.subscription;
         let is_dropped = |name: &Arc<str>| !subscription.covers(name);
-        let dropped: Vec<_> = self.sent.keys().chain(self.in_force.keys()).cloned().collect();
+        let dropped: Vec<_> = self.sent.keys().chain(self.last_acked.keys()).cloned().collect();
         for name in dropped.iter().filter(|name| is_dropped(name)) {
             self.sent.remove(name);
-            self.in_force.remove(name);
+            self.last_acked.remove(name);
             self.acked.remove(name);
         }
-        self.asked.retain(|name| !is_dropped(name));
-        self.trials.retain(|name| !is_dropped(name));
-        let answer = match said.verdict {
-            Some(Verdict::Acked) => Answer::Acked(self.on_ack(target)),
-            Some(Verdict::Nacked(error)) => Answer::Nacked(self.on_nack(error, target)),
-            None if said.is_stale => Answer::Stale,
-            None => Answer::None,
+        self.explicitly_requested.retain(|name| !is_dropped(name));
+        self.bisection.retain(|name| !is_dropped(name));
+        let answer = match parsed.reply {
+            Some(Reply::Acked) => RequestOutcome::Acked(self.on_ack(target)),
+            Some(Reply::Nacked(error)) => RequestOutcome::Nacked(self.on_nack(error, target)),
+            None if parsed.is_stale => RequestOutcome::Stale,
+            None => RequestOutcome::None,
         };
-        self.asked.extend(said.added.names);
-        if said.is_repeated && std::mem::take(&mut self.may_ask_again) {
-            self.asked.extend(self.exchange.subscription.names.names().cloned());
+        self.explicitly_requested.extend(parsed.added.names);
+        if parsed.is_repeated && std::mem::take(&mut self.may_repeat) {
+            self.explicitly_requested.extend(self.exchange.subscription.names.names().cloned());
         }
         // What the client has from an earlier stream its one version does not tell, so all is sent.
-        self.owes_answer |= said.is_first;
+        self.owes_response |= parsed.is_first;
         answer
     }
 
@@ -102,15 +102,14 @@ impl Partial {
             if !self.exchange.subscription.covers(name) {
                 continue;
             }
-            let before = self.in_force.insert(Arc::clone(name), Arc::clone(&resource));
+            let before = self.last_acked.insert(Arc::clone(name), Arc::clone(&resource));
             self.acked.insert(Arc::clone(name), resource.version());
             // What was in force before, or is sent in the place of what is refused, says nothing new of
             // that: it is refused still. (And what was in force when the stream began is not known.)
-            if self.is_refused(name, target) {
+            if self.is_nacked(name, target) {
                 continue;
             }
-            if before.is_some_and(|before| before != resource)
-                && self.refused.remove(name).is_some()
+            if before.is_some_and(|before| before != resource) && self.nacked.remove(name).is_some()
             {
                 self.dirty.insert(Arc::clone(name));
             }
@@ -127,7 +126,7 @@ impl Partial {
         if !is_final {
             let wanted = |name: &&Arc<str>| self.exchange.subscription.covers(name);
             let names = push.iter().map(|resource| resource.name());
-            self.trials.split(names.filter(wanted).cloned().collect());
+            self.bisection.split(names.filter(wanted).cloned().collect());
         }
         for resource in &push {
             let name = resource.name();
@@ -136,11 +135,11 @@ impl Partial {
             if !is_final {
                 continue;
             }
-            if self.in_force.get(name).is_some_and(|r| r.version() == resource.version()) {
-                self.in_force.remove(name);
+            if self.last_acked.get(name).is_some_and(|r| r.version() == resource.version()) {
+                self.last_acked.remove(name);
             }
-            if !self.is_refused(name, target) {
-                self.refused.insert(Arc::clone(name), resource.version());
+            if !self.is_nacked(name, target) {
+                self.nacked.insert(Arc::clone(name), resource.version());
             }
         }
         let resources = push.iter().map(|r| (Arc::clone(r.name()), r.version())).collect();
@@ -151,11 +150,11 @@ impl Partial {
 
     /// Sends `name` again although the client NACKed it. Says whether the client had.
     pub(super) fn retry(&mut self, name: &Arc<str>) -> bool {
-        let was_refused = self.refused.remove(name).is_some();
-        if was_refused {
+        let was_nacked = self.nacked.remove(name).is_some();
+        if was_nacked {
             self.dirty.insert(Arc::clone(name));
         }
-        was_refused
+        was_nacked
     }
 
     /// Takes note of names that may be there in another version.
@@ -165,21 +164,21 @@ impl Partial {
 
     /// What refers to these resources is pushed, or may be on another stream: it may make the client
     /// ask for them again.
-    pub(crate) fn allow_to_ask_again(&mut self) {
-        self.may_ask_again = true;
+    pub(crate) fn allow_repeat(&mut self) {
+        self.may_repeat = true;
     }
 
     /// Wants `name` sent again, if the client is subscribed to it. (If it has not asked for the type
     /// yet, it will be sent it anyway.)
     pub(crate) fn resend(&mut self, name: &Arc<str>) {
         if self.exchange.subscription.covers(name) {
-            self.asked.insert(Arc::clone(name));
+            self.explicitly_requested.insert(Arc::clone(name));
         }
     }
 
-    fn is_refused(&self, name: &str, target: Option<&ResourceSet>) -> bool {
+    fn is_nacked(&self, name: &str, target: Option<&ResourceSet>) -> bool {
         let wanted = target.and_then(|target| target.of(self.resource_type).get(name));
-        wanted.is_some_and(|wanted| self.refused.get(name) == Some(&wanted.version()))
+        wanted.is_some_and(|wanted| self.nacked.get(name) == Some(&wanted.version()))
     }
 
     /// What is to be sent of `name` now, if anything.
@@ -188,13 +187,13 @@ impl Partial {
         if !self.exchange.subscription.covers(name) {
             return None;
         }
-        let is_asked = self.asked.contains(name);
-        if self.refused.get(name) == Some(&wanted.version()) {
+        let is_requested = self.explicitly_requested.contains(name);
+        if self.nacked.get(name) == Some(&wanted.version()) {
             // Silence would let Envoy wait for 15 s: what it had before is better.
-            return self.in_force.get(name).filter(|_| is_asked);
+            return self.last_acked.get(name).filter(|_| is_requested);
         }
         let is_sent = self.sent.get(name).is_some_and(|sent| sent.version() == wanted.version());
-        (is_asked || !is_sent).then_some(wanted)
+        (is_requested || !is_sent).then_some(wanted)
     }
 
     /// Whether the client is to have `name` in a version that it has not taken.
@@ -204,26 +203,33 @@ impl Partial {
             let version = resource.version();
             self.exchange.subscription.covers(name)
                 && self.acked.get(name) != Some(version)
-                && self.refused.get(name) != Some(&version)
+                && self.nacked.get(name) != Some(&version)
         })
     }
 
     /// Drops what need not be looked at any more, and says whether something is left to be sent.
     pub(crate) fn has_updates(&mut self, target: &ResourceSet) -> bool {
-        let all: BTreeSet<_> =
-            self.asked.iter().chain(&self.dirty).chain(self.trials.names()).cloned().collect();
+        let all: BTreeSet<_> = self
+            .explicitly_requested
+            .iter()
+            .chain(&self.dirty)
+            .chain(self.bisection.names())
+            .cloned()
+            .collect();
         for name in all {
             if self.due(&name, target).is_some() {
                 continue;
             }
             // Asked for and not there: that cannot be said. It is sent when it appears.
-            if self.asked.remove(&name) {
+            if self.explicitly_requested.remove(&name) {
                 self.sent.remove(&name);
             }
             self.dirty.remove(&name);
-            self.trials.retain(|one| *one != name);
+            self.bisection.retain(|one| *one != name);
         }
-        !self.asked.is_empty() || !self.dirty.is_empty() || !self.trials.is_empty()
+        !self.explicitly_requested.is_empty()
+            || !self.dirty.is_empty()
+            || !self.bisection.is_empty()
     }
 
     /// The next push, or `None` where there is nothing to say. `hold` says which names are to wait.
@@ -239,13 +245,14 @@ impl Partial {
         }
         self.has_updates(target);
         // What is being tried holds up nothing else.
-        let on_trial: BTreeSet<_> = self.trials.names().cloned().collect();
-        let is_free = |name: &&Arc<str>| !on_trial.contains(*name) && !hold(name);
-        let mut names: Vec<_> = self.asked.union(&self.dirty).filter(is_free).cloned().collect();
+        let in_bisection: BTreeSet<_> = self.bisection.names().cloned().collect();
+        let is_free = |name: &&Arc<str>| !in_bisection.contains(*name) && !hold(name);
+        let mut names: Vec<_> =
+            self.explicitly_requested.union(&self.dirty).filter(is_free).cloned().collect();
         if names.is_empty() {
-            names.extend(self.trials.next_of(|name| !hold(name)).unwrap_or_default());
+            names.extend(self.bisection.next_of(|name| !hold(name)).unwrap_or_default());
         }
-        if names.is_empty() && !self.owes_answer {
+        if names.is_empty() && !self.owes_response {
             return None;
         }
         // A push that nobody answered may have been refused, and then all that it brought: it is
@@ -255,7 +262,7 @@ impl Partial {
                 if self.exchange.subscription.covers(resource.name()) {
                     self.sent.remove(resource.name());
                     self.dirty.insert(Arc::clone(resource.name()));
-                    let is_next = self.trials.is_empty() && !hold(resource.name());
+                    let is_next = self.bisection.is_empty() && !hold(resource.name());
                     if is_next && !names.contains(resource.name()) {
                         names.push(Arc::clone(resource.name()));
                     }
@@ -266,9 +273,9 @@ impl Partial {
         let mut size = 0;
         for name in names {
             let due = self.due(&name, target).cloned();
-            self.asked.remove(&name);
+            self.explicitly_requested.remove(&name);
             self.dirty.remove(&name);
-            self.trials.retain(|one| *one != name);
+            self.bisection.retain(|one| *one != name);
             let Some(resource) = due else { continue };
             size += resource.sotw_entry().len();
             self.sent.insert(name, Arc::clone(&resource));
@@ -277,7 +284,7 @@ impl Partial {
                 break;
             }
         }
-        self.owes_answer = false;
+        self.owes_response = false;
         self.exchange.sent(nonce, now);
         let there = target.of(self.resource_type);
         let version =

@@ -79,7 +79,7 @@ impl Client {
         Some(DeltaDiscoveryResponse::decode(&response[5..]).unwrap())
     }
 
-    fn take(&mut self, response: DeltaDiscoveryResponse) {
+    fn ack(&mut self, response: DeltaDiscoveryResponse) {
         let (type_url, response_nonce) = (response.type_url, response.nonce);
         let ack =
             DeltaDiscoveryRequest { type_url, response_nonce, ..DeltaDiscoveryRequest::default() };
@@ -90,7 +90,7 @@ impl Client {
     }
 
     /// Is given something, reads it and takes it, before any time passes.
-    async fn is_served(&mut self, content: u32) {
+    async fn serve(&mut self, content: u32) {
         let begin = Instant::now();
         let mut set = ResourceSet::default();
         set.insert(cluster("b", content));
@@ -101,7 +101,7 @@ impl Client {
             }
             self.read().await.unwrap();
         };
-        self.take(response);
+        self.ack(response);
         let version = cluster("b", content).version();
         while !self.hub.status_of(self.name).unwrap().has(ResourceType::Cluster, "b", version) {
             tokio::task::yield_now().await;
@@ -122,13 +122,13 @@ async fn slow_reader_receives_all_without_delaying_others() {
         read += slow.read().await.expect("it is not cut off");
         while let Some(response) = slow.response() {
             got += response.resources.len();
-            slow.take(response);
+            slow.ack(response);
         }
         let due = begin + Duration::from_secs(1) * u32::try_from(read / 1024).unwrap();
         tokio::time::sleep_until(due).await;
         if due >= begin + Duration::from_secs(10) * (served + 1) {
             served += 1;
-            other.is_served(served).await;
+            other.serve(served).await;
         }
     }
     assert!(begin.elapsed() > Duration::from_secs(1000), "{:?}", begin.elapsed());
@@ -146,11 +146,11 @@ async fn too_slow_reader_is_disconnected_with_bounded_buffering() {
         let mut slow = Client::open(&hub, "s", window).await;
         let mut other = Client::open(&hub, "o", 1 << 16).await;
         let (begin, mut content, mut read) = (Instant::now(), 0, 0);
-        while hub.counters().streams_closed(Closed::SlowReader) == 0 {
+        while hub.counters().streams_closed(CloseReason::SlowReader) == 0 {
             assert!(begin.elapsed() < Duration::from_secs(900), "it is not cut off");
             content += 1;
             hub.publish("s", clusters(content, 16));
-            other.is_served(content).await;
+            other.serve(content).await;
             if reads {
                 read += slow.read().await.unwrap();
             }
@@ -162,6 +162,6 @@ async fn too_slow_reader_is_disconnected_with_bounded_buffering() {
         let whole = u64::try_from(read / (256 << 10)).unwrap();
         assert!(pushes <= whole + 19, "{pushes} for {read} bytes");
         assert!(begin.elapsed() > Duration::from_secs(60));
-        other.is_served(content + 1).await;
+        other.serve(content + 1).await;
     }
 }

@@ -10,9 +10,9 @@ const MAX_MATCHERS: usize = 16;
 /// Whether one of the matchers matches the id of a node; without any, everything matches.
 pub(super) fn matches(matchers: &[NodeMatcher], id: &str) -> Result<bool, Status> {
     if matchers.len() > MAX_MATCHERS {
-        let words =
+        let message =
             format!("{} node matchers are too many: {MAX_MATCHERS} are read", matchers.len());
-        return Err(Status::invalid_argument(words));
+        return Err(Status::invalid_argument(message));
     }
     // All are looked at, so that what is not read is told whatever the others say.
     let all: Vec<bool> =
@@ -72,9 +72,9 @@ mod tests {
             (vec![Prefix("b".into()), Suffix("b".into()), Contains("x".into())], false),
             (vec![Exact("x".into()), Exact("abc".into())], true),
         ] {
-            let words = format!("{patterns:?}");
+            let message = format!("{patterns:?}");
             let matchers: Vec<_> = patterns.into_iter().map(by_id).collect();
-            assert_eq!(matches(&matchers, "abc").unwrap(), is_match, "{words}");
+            assert_eq!(matches(&matchers, "abc").unwrap(), is_match, "{message}");
         }
         let mut shouted = by_id(Exact("ABC".into()));
         assert!(!matches(std::slice::from_ref(&shouted), "abc").unwrap());
@@ -92,8 +92,8 @@ mod tests {
             NodeMatcher { node_metadatas: metadata, ..good.clone() },
             NodeMatcher { node_id: Some(StringMatcher::default()), ..NodeMatcher::default() },
         ] {
-            let refused = matches(&[good.clone(), bad], "abc").unwrap_err();
-            assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+            let error = matches(&[good.clone(), bad], "abc").unwrap_err();
+            assert_eq!(error.code(), Code::InvalidArgument, "{error}");
         }
         let many = vec![good; MAX_MATCHERS + 1];
         assert_eq!(matches(&many, "abc").unwrap_err().code(), Code::InvalidArgument);

@@ -29,13 +29,14 @@ impl Dialect for SotwStream {
             // An answer that came too late the server has not heard. To a client that comes with a
             // version that it does not know, it sends all, also what was refused.
             let version = client.versions.get(&of).map(Version::to_string).unwrap_or_default();
-            let has_named = client.wanted.get(&of).is_some_and(|wanted| !wanted.said().is_empty());
+            let has_named =
+                client.wanted.get(&of).is_some_and(|wanted| !wanted.requested_names().is_empty());
             if kept.get(&of).is_none_or(|kept| !kept.knows(&version, has_named)) {
-                client.refused.retain(|(refused, _), _| *refused != of);
-                client.ever_refused.retain(|(refused, _), _| *refused != of);
+                client.nacked.retain(|(nacked, _), _| *nacked != of);
+                client.ever_nacked.retain(|(nacked, _), _| *nacked != of);
             }
         }
-        Self::new(&client.refused, kept)
+        Self::new(&client.nacked, kept)
     }
 
     fn read(response: SotwResponse) -> Response {
@@ -47,16 +48,16 @@ impl Dialect for SotwStream {
     fn change(
         client: &mut Client,
         of: ResourceType,
-        wants: &[&str],
-        drops: &[&str],
+        added: &[&str],
+        dropped: &[&str],
     ) -> SotwRequest {
         let wanted = client.wanted.entry(of).or_default();
-        wanted.drops(of, drops);
-        wanted.wants(of, wants);
+        wanted.unsubscribe(of, dropped);
+        wanted.subscribe(of, added);
         // Who has never named anything cannot say that it wants nothing.
-        let names = wanted.said();
-        wanted.say(of, &names);
-        client.says(of)
+        let names = wanted.requested_names();
+        wanted.replace(of, &names);
+        client.current_request(of)
     }
 
     fn answering(request: SotwRequest, nonce: &str, error: Option<&str>) -> SotwRequest {
@@ -64,17 +65,17 @@ impl Dialect for SotwStream {
         SotwRequest { nonce: nonce.to_owned(), error, ..request }
     }
 
-    fn coming_back(client: &mut Client, of: ResourceType) -> SotwRequest {
-        client.says(of)
+    fn resume_request(client: &mut Client, of: ResourceType) -> SotwRequest {
+        client.current_request(of)
     }
 
     /// What it had already may stand in the place of what it refuses.
-    fn still_refuses(had: Option<&Arc<Resource>>, resource: &Arc<Resource>) -> bool {
+    fn keeps_nack(had: Option<&Arc<Resource>>, resource: &Arc<Resource>) -> bool {
         had == Some(resource)
     }
 
     /// Where it is not known what the client has, all are blamed for one.
-    fn can_blame(&self, of: ResourceType) -> bool {
+    fn can_attribute_nacks(&self, of: ResourceType) -> bool {
         match of {
             Cluster => self.clusters.knows_base,
             Listener => self.listeners.knows_base,
@@ -82,7 +83,7 @@ impl Dialect for SotwStream {
         }
     }
 
-    fn is_stuck(&self, of: ResourceType) -> bool {
+    fn is_blocked(&self, of: ResourceType) -> bool {
         match of {
             Cluster => self.clusters.is_blocked,
             Listener => self.listeners.is_blocked,
@@ -91,16 +92,16 @@ impl Dialect for SotwStream {
     }
 
     fn may_lack(client: &Client, key: &Key, version: Version) -> bool {
-        client.ever_refused.get(key) == Some(&version)
+        client.ever_nacked.get(key) == Some(&version)
     }
 }
 
 impl Client {
     /// What it would say now.
-    pub(super) fn says(&self, of: ResourceType) -> SotwRequest {
+    pub(super) fn current_request(&self, of: ResourceType) -> SotwRequest {
         SotwRequest {
             type_url: of.url().to_owned(),
-            names: self.wanted[&of].said(),
+            names: self.wanted[&of].requested_names(),
             version_info: self.versions.get(&of).map(Version::to_string).unwrap_or_default(),
             nonce: self.nonces_read.get(&of).map(u64::to_string).unwrap_or_default(),
             ..SotwRequest::default()
@@ -108,16 +109,16 @@ impl Client {
     }
 
     /// Wants these names of a type, as they are here, and no others.
-    pub(super) fn ask(&mut self, of: ResourceType, names: &[&str]) {
+    pub(super) fn request_names(&mut self, of: ResourceType, names: &[&str]) {
         let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
-        self.wanted.entry(of).or_default().say(of, &names);
+        self.wanted.entry(of).or_default().replace(of, &names);
         self.forget_unwanted();
-        let request = SotwRequest { names, ..self.says(of) };
+        let request = SotwRequest { names, ..self.current_request(of) };
         self.request(&request);
     }
 
     /// Says once more what it wants, as Envoy does when it warms a cluster anew.
-    pub(super) fn ask_again(&mut self, of: ResourceType) {
-        self.request(&self.says(of));
+    pub(super) fn repeat_request(&mut self, of: ResourceType) {
+        self.request(&self.current_request(of));
     }
 }

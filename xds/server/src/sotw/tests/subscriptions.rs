@@ -11,39 +11,39 @@ use crate::test_resources::{cluster, endpoints, listener, set};
 #[test]
 fn request_names_replace_the_subscription() {
     let mut client = Client::settled(&set([endpoints("a", 1), endpoints("b", 1)]));
-    client.ask(Endpoint, &["b"]);
-    assert!(client.saw().is_empty(), "what is dropped is not answered");
+    client.request_names(Endpoint, &["b"]);
+    assert!(client.take_pushes().is_empty(), "what is dropped is not answered");
     assert!(!client.stream.acked(Endpoint).contains_key("a"));
-    client.give(&set([endpoints("a", 2), endpoints("b", 2)]));
-    client.take(Endpoint);
-    assert_eq!(client.saw(), ["EDS +b"]);
-    client.ask(Endpoint, &["b", "a", "a"]);
-    assert_eq!(client.saw(), ["EDS +a"]);
-    client.take(Endpoint);
-    client.ask(Endpoint, &["b"]);
-    client.ask(Endpoint, &["a", "b"]);
-    assert_eq!(client.saw(), ["EDS +a"]);
+    client.publish(&set([endpoints("a", 2), endpoints("b", 2)]));
+    client.ack(Endpoint);
+    assert_eq!(client.take_pushes(), ["EDS +b"]);
+    client.request_names(Endpoint, &["b", "a", "a"]);
+    assert_eq!(client.take_pushes(), ["EDS +a"]);
+    client.ack(Endpoint);
+    client.request_names(Endpoint, &["b"]);
+    client.request_names(Endpoint, &["a", "b"]);
+    assert_eq!(client.take_pushes(), ["EDS +a"]);
 }
 
 /// R26, R41, R61: the complete state, and only of what is wanted.
 #[test]
 fn named_clusters_are_sent_as_their_complete_state() {
     let mut client = Client::new();
-    client.give(&set([cluster("a", 1), cluster("b", 1), cluster("c", 1)]));
-    client.ask(Cluster, &["a"]);
-    client.take(Cluster);
-    client.ask(Cluster, &["a", "b"]);
+    client.publish(&set([cluster("a", 1), cluster("b", 1), cluster("c", 1)]));
+    client.request_names(Cluster, &["a"]);
+    client.ack(Cluster);
+    client.request_names(Cluster, &["a", "b"]);
     assert_eq!(client.open[0].resources, [cluster("a", 1), cluster("b", 1)]);
-    client.take(Cluster);
-    assert_eq!(client.saw(), ["CDS +a", "CDS +b"]);
-    client.ask(Cluster, &["b"]);
-    client.give(&set([cluster("a", 2), cluster("b", 2), cluster("c", 2)]));
-    assert_eq!(client.saw(), ["CDS +b"]);
+    client.ack(Cluster);
+    assert_eq!(client.take_pushes(), ["CDS +a", "CDS +b"]);
+    client.request_names(Cluster, &["b"]);
+    client.publish(&set([cluster("a", 2), cluster("b", 2), cluster("c", 2)]));
+    assert_eq!(client.take_pushes(), ["CDS +b"]);
     assert_eq!(client.open[0].resources, [cluster("b", 2)]);
-    client.take(Cluster);
-    client.give(&set([cluster("a", 3)]));
+    client.ack(Cluster);
+    client.publish(&set([cluster("a", 3)]));
     client.pass(REMOVAL_GRACE);
-    assert_eq!(client.saw(), ["CDS -b"]);
+    assert_eq!(client.take_pushes(), ["CDS -b"]);
 }
 
 /// R31, R33: said again it asks for nothing.
@@ -53,11 +53,11 @@ fn repeated_wildcard_and_names_get_no_response() {
     for (of, seen) in [(Cluster, "CDS +a +b"), (Listener, "LDS +l +m")] {
         for names in [&[][..], &["*"], &["*", "x"]] {
             let mut client = Client::new();
-            client.give(&all);
-            client.ask(of, names);
-            client.take(of);
-            client.ask(of, names);
-            assert_eq!(client.saw(), [seen], "{names:?}");
+            client.publish(&all);
+            client.request_names(of, names);
+            client.ack(of);
+            client.request_names(of, names);
+            assert_eq!(client.take_pushes(), [seen], "{names:?}");
         }
     }
 }
@@ -67,31 +67,31 @@ fn repeated_wildcard_and_names_get_no_response() {
 fn empty_request_is_wildcard_only_until_a_name_is_sent() {
     let both = |content| set([cluster("a", content), cluster("b", content)]);
     let mut client = Client::new();
-    client.give(&both(1));
-    client.ask(Cluster, &[]);
-    client.take(Cluster);
-    client.ask(Cluster, &["a"]);
+    client.publish(&both(1));
+    client.request_names(Cluster, &[]);
+    client.ack(Cluster);
+    client.request_names(Cluster, &["a"]);
     assert_eq!(client.open[0].resources, [cluster("a", 1)]);
-    client.take(Cluster);
-    client.ask(Cluster, &[]);
-    client.give(&both(2));
-    assert_eq!(client.saw(), ["CDS +a +b", "CDS"], "it wants none");
-    client.ask(Cluster, &["*"]);
-    assert_eq!(client.saw(), ["CDS +a +b"]);
+    client.ack(Cluster);
+    client.request_names(Cluster, &[]);
+    client.publish(&both(2));
+    assert_eq!(client.take_pushes(), ["CDS +a +b", "CDS"], "it wants none");
+    client.request_names(Cluster, &["*"]);
+    assert_eq!(client.take_pushes(), ["CDS +a +b"]);
 }
 
 /// R33: a star among names, and then not.
 #[test]
 fn omitted_star_ends_the_wildcard_and_keeps_names() {
     let mut client = Client::new();
-    client.give(&set([cluster("a", 1), cluster("b", 1)]));
-    client.ask(Cluster, &["*", "a"]);
-    client.take(Cluster);
-    client.ask(Cluster, &["a"]);
-    client.give(&set([cluster("a", 1), cluster("b", 2)]));
-    assert_eq!(client.saw(), ["CDS +a +b"]);
-    client.give(&set([cluster("a", 2), cluster("b", 2)]));
-    assert_eq!(client.saw(), ["CDS +a"]);
+    client.publish(&set([cluster("a", 1), cluster("b", 1)]));
+    client.request_names(Cluster, &["*", "a"]);
+    client.ack(Cluster);
+    client.request_names(Cluster, &["a"]);
+    client.publish(&set([cluster("a", 1), cluster("b", 2)]));
+    assert_eq!(client.take_pushes(), ["CDS +a +b"]);
+    client.publish(&set([cluster("a", 2), cluster("b", 2)]));
+    assert_eq!(client.take_pushes(), ["CDS +a"]);
     assert_eq!(client.open[0].resources, [cluster("a", 2)]);
 }
 
@@ -101,11 +101,11 @@ fn response_version_covers_all_subscribed_resources() {
     let mut client = Client::settled(&set([endpoints("a", 1), endpoints("b", 1)]));
     let of_both = |a, b| Version::of_all(&[endpoints("a", a), endpoints("b", b)]);
     assert_eq!(client.versions[&Endpoint], of_both(1, 1));
-    client.give(&set([endpoints("a", 2), endpoints("b", 1)]));
-    client.take(Endpoint);
-    assert_eq!(client.saw(), ["EDS +a"]);
+    client.publish(&set([endpoints("a", 2), endpoints("b", 1)]));
+    client.ack(Endpoint);
+    assert_eq!(client.take_pushes(), ["EDS +a"]);
     assert_eq!(client.versions[&Endpoint], of_both(2, 1), "also of what this push did not bring");
-    client.give(&set([endpoints("a", 1), endpoints("b", 1)]));
-    client.take(Endpoint);
+    client.publish(&set([endpoints("a", 1), endpoints("b", 1)]));
+    client.ack(Endpoint);
     assert_eq!(client.versions[&Endpoint], of_both(1, 1));
 }

@@ -10,51 +10,55 @@ use crate::stream::Acked;
 /// with their version has them, whatever it is to have now. A copy shares its structure with what was
 /// published.
 #[derive(Debug, Clone)]
-pub struct InForce {
+pub struct AckedState {
     state: ResourceMap,
     /// The version by which the client knows it. (It may have dropped names since.)
     version: String,
     /// In what it may differ from that, because it has refused a push since.
-    doubts: UncertainState,
+    uncertain: UncertainState,
     /// The last push, if it has no answer yet. When the stream ends nobody knows how it was taken.
-    under_way: Option<ResourceMap>,
+    in_flight: Option<ResourceMap>,
     /// Whether `state` is all that the client had. Where it is not, no version that the client names says
     /// what it has: it may have taken parts of pushes on top of a state that nobody knows.
     is_complete: bool,
 }
 
-impl InForce {
+impl AckedState {
     /// Whether it is known what a client has in force that names `version`. One that `has_named` something
     /// may have dropped something while a push was under way, and kept the version.
-    pub(in crate::sotw) fn knows(&self, version: &str, has_named: bool) -> bool {
+    pub(in crate::sotw) fn recognizes(&self, version: &str, has_named: bool) -> bool {
         let is_it = |push: &ResourceMap| Version::of_all(push.values()).to_string() == *version;
-        let is_under_way = || !has_named && self.under_way.as_ref().is_some_and(is_it);
-        self.is_complete && (self.version == version || is_under_way())
+        let is_in_flight = || !has_named && self.in_flight.as_ref().is_some_and(is_it);
+        self.is_complete && (self.version == version || is_in_flight())
     }
 
     /// What a client has in force that names `version`, if that is known; and in what it may differ from
     /// that, or from anything else.
     fn recall(mut self, version: &str, has_named: bool) -> (Option<ResourceMap>, UncertainState) {
         let is_state = self.is_complete && self.version == version;
-        if !is_state && self.knows(version, has_named) {
-            return (self.under_way, self.doubts.of_any_base());
+        if !is_state && self.recognizes(version, has_named) {
+            return (self.in_flight, self.uncertain.of_any_base());
         }
-        if let Some(push) = &self.under_way {
-            self.doubts.add(&self.state, push);
+        if let Some(push) = &self.in_flight {
+            self.uncertain.add(&self.state, push);
         }
-        if is_state { (Some(self.state), self.doubts) } else { (None, self.doubts.of_any_base()) }
+        if is_state {
+            (Some(self.state), self.uncertain)
+        } else {
+            (None, self.uncertain.of_any_base())
+        }
     }
 }
 
 impl Whole {
     /// What the client has in force, for its next stream; `None` where that is not known, and it was sent
     /// nothing since.
-    pub(crate) fn in_force(&self) -> Option<InForce> {
-        (self.knows_base || self.exchange.has_sent()).then(|| InForce {
-            state: self.in_force.clone(),
-            version: self.in_force_version.clone(),
-            doubts: self.doubts.clone(),
-            under_way: self.exchange.is_unanswered().then(|| self.push.clone()),
+    pub(crate) fn acked_state(&self) -> Option<AckedState> {
+        (self.knows_base || self.exchange.has_sent()).then(|| AckedState {
+            state: self.last_acked.clone(),
+            version: self.last_acked_version.clone(),
+            uncertain: self.uncertain.clone(),
+            in_flight: self.exchange.is_unanswered().then(|| self.push.clone()),
             is_complete: self.knows_base,
         })
     }
@@ -66,37 +70,39 @@ impl Whole {
         // Who names something may have dropped something, and kept the version.
         let has_named = self.exchange.subscription.has_named;
         let kept = self.kept.take();
-        let is_vague = kept.as_ref().is_some_and(|kept| !kept.is_complete);
+        let is_incomplete = kept.as_ref().is_some_and(|kept| !kept.is_complete);
         let kept = kept.map(|kept| kept.recall(&claimed, has_named)).unwrap_or_default();
-        let (state, doubts) = match kept {
-            (Some(state), doubts) => (state, doubts),
+        let (state, uncertain) = match kept {
+            (Some(state), uncertain) => (state, uncertain),
             // It has never taken anything.
             _ if claimed.is_empty() => return None,
-            (None, doubts) => {
+            (None, uncertain) => {
                 // What it had in the place of what it refused is not known, so that is tried again.
-                self.refused.clear();
+                self.nacked.clear();
                 let goal = self.goal(target);
                 let is_goal = Version::of_all(goal.values()).to_string() == claimed;
-                if has_named || is_vague || !is_goal {
+                if has_named || is_incomplete || !is_goal {
                     self.knows_base = false;
                     return None;
                 }
                 // It took this too late for us to hear, and perhaps parts of what came after.
-                (goal, doubts)
+                (goal, uncertain)
             }
         };
         self.acked = Overlay::all_of(&state);
-        for name in &doubts.names {
+        for name in &uncertain.names {
             self.acked.remove(name);
         }
         self.sent = Some(state.clone());
-        (self.in_force, self.in_force_version, self.doubts) = (state, claimed, doubts);
+        (self.last_acked, self.last_acked_version, self.uncertain) = (state, claimed, uncertain);
         // "The server may skip resending only if no new names are subscribed" (R12). Who has never
         // named anything has never dropped anything either.
         let subscription = &self.exchange.subscription;
-        if subscription.is_wildcard && !subscription.has_named && !self.in_force_version.is_empty()
+        if subscription.is_wildcard
+            && !subscription.has_named
+            && !self.last_acked_version.is_empty()
         {
-            self.owes_answer = false;
+            self.owes_response = false;
         }
         self.forget_dropped();
         Some(Acked { resource_type: self.resource_type, names: Vec::new() })

@@ -18,8 +18,8 @@ pub(super) struct UncertainState {
 
 impl UncertainState {
     /// The client may have taken `push`, or a part of it.
-    pub(super) fn add(&mut self, in_force: &ResourceMap, push: &ResourceMap) {
-        let differing = differing(in_force, push);
+    pub(super) fn add(&mut self, last_acked: &ResourceMap, push: &ResourceMap) {
+        let differing = differing(last_acked, push);
         let gone = differing.iter().filter(|name| !push.contains_key(*name)).cloned();
         self.gone.extend(gone);
         self.names.extend(differing);

@@ -10,29 +10,29 @@ use crate::stream::{Acked, Nacked};
 
 /// How a client answered a push.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum Reply {
     Acked(Acked),
     Nacked(Nacked),
 }
 
 impl TypeStream {
     /// Takes the ACK or NACK that a request may be.
-    pub(crate) fn on_answer(&mut self, request: &DeltaRequest) -> Option<Answer> {
+    pub(crate) fn on_reply(&mut self, request: &DeltaRequest) -> Option<Reply> {
         let at = self.pushes.iter().position(|push| push.nonce == request.nonce)?;
         let push = self.pushes.remove(at)?;
         // It answers again. What it was sent meanwhile, and we do not know the answer to, is sent again.
         for name in std::mem::take(&mut self.forgotten) {
-            self.lose_track_of(&name);
+            self.mark_version_unknown(&name);
             self.dirty.insert(name);
         }
         let Some(error) = request.error.clone() else {
             let mut names = push.removed;
             for name in &names {
                 self.acked.remove(name);
-                self.unsure.remove(name);
+                self.kept_after_nack.remove(name);
             }
             for (name, version) in push.resources {
-                if self.refused.remove(&name).is_some() {
+                if self.nacked.remove(&name).is_some() {
                     self.dirty.insert(Arc::clone(&name));
                 }
                 names.push(Arc::clone(&name));
@@ -40,11 +40,11 @@ impl TypeStream {
                 if !self.subscription.covers(&name) {
                     continue;
                 }
-                self.doubt_unknown(&name);
-                self.unsure.remove(&name);
+                self.mark_uncertain(&name);
+                self.kept_after_nack.remove(&name);
                 self.acked.insert(name, version);
             }
-            return Some(Answer::Acked(Acked { resource_type: self.resource_type, names }));
+            return Some(Reply::Acked(Acked { resource_type: self.resource_type, names }));
         };
         // Envoy may have taken the good resources of a push that it refused (it does for errors of
         // meaning, and not for malformed messages), so of none of them do we know the version. Those that
@@ -53,51 +53,52 @@ impl TypeStream {
         let later: BTreeSet<_> = later.map(|(name, _)| Arc::clone(name)).collect();
         for (name, _) in &push.resources {
             if !later.contains(name) {
-                self.lose_track_of(name);
+                self.mark_version_unknown(name);
             }
             if self.acked.remove(name).is_some() {
-                self.unsure.insert(Arc::clone(name));
+                self.kept_after_nack.insert(Arc::clone(name));
             }
             if self.subscription.covers(name) {
-                self.doubt_unknown(name);
+                self.mark_uncertain(name);
             }
         }
         // A removal may have been applied, too: what refers to the name waits until it is sent again and ACKed.
         for name in &push.removed {
             self.acked.remove(name);
-            self.unsure.remove(name);
+            self.kept_after_nack.remove(name);
         }
         if !push.resources.is_empty() {
             // Nor was it taken that something asked for is not there. (A push of nothing else, if
             // refused, would be refused again.) What is there by now was sent since, or will be.
             let (subscription, known) = (&self.subscription, &self.known);
-            let is_not_told =
+            let is_unreported =
                 |name: &Arc<str>| subscription.covers(name) && !known.contains_key(name);
-            self.asked.extend(push.removed.into_iter().filter(is_not_told));
+            self.explicitly_requested.extend(push.removed.into_iter().filter(is_unreported));
         }
         let is_final = push.resources.len() == 1;
-        let keeps_earlier = push.resources.iter().all(|(name, _)| self.unsure.contains(name));
+        let keeps_earlier =
+            push.resources.iter().all(|(name, _)| self.kept_after_nack.contains(name));
         if is_final {
-            self.refused.extend(push.resources.iter().cloned());
+            self.nacked.extend(push.resources.iter().cloned());
         } else {
             let names = push.resources.iter().map(|(name, _)| name);
-            self.trials.split(names.filter(|name| !later.contains(*name)).cloned().collect());
+            self.bisection.split(names.filter(|name| !later.contains(*name)).cloned().collect());
         }
         let (resource_type, resources) = (self.resource_type, push.resources);
-        Some(Answer::Nacked(Nacked { resource_type, resources, error, is_final, keeps_earlier }))
+        Some(Reply::Nacked(Nacked { resource_type, resources, error, is_final, keeps_earlier }))
     }
 
     /// Sends `name` again although the client NACKed it. Says whether the client had.
     pub(crate) fn retry(&mut self, name: &Arc<str>) -> bool {
-        let was_refused = self.refused.remove(name).is_some();
-        if was_refused {
+        let was_nacked = self.nacked.remove(name).is_some();
+        if was_nacked {
             self.dirty.insert(Arc::clone(name));
         }
-        was_refused
+        was_nacked
     }
 
     /// If the client has a resource, it is not known in which version.
-    fn lose_track_of(&mut self, name: &Arc<str>) {
+    fn mark_version_unknown(&mut self, name: &Arc<str>) {
         if self.known.contains_key(name) {
             self.known.insert(Arc::clone(name), None);
         }
@@ -106,10 +107,10 @@ impl TypeStream {
     /// A name of a push that was answered, and that the client wants. Where it is not known, the client
     /// has dropped it and wants it again, perhaps by the wildcard: it may have it, unless it is being told
     /// at this moment that it is gone.
-    fn doubt_unknown(&mut self, name: &Arc<str>) {
+    fn mark_uncertain(&mut self, name: &Arc<str>) {
         let is_being_removed = || self.pushes.iter().any(|push| push.removed.contains(name));
         if !self.known.contains_key(name) && !is_being_removed() {
-            self.doubtful.insert(Arc::clone(name));
+            self.uncertain.insert(Arc::clone(name));
         }
     }
 }
