@@ -1,7 +1,7 @@
-//! Connections: HTTP/2 with bounds, and a good end for each one of them.
+//! Connections: HTTP/2 with limits, and an orderly end for each connection.
 //!
-//! tonic's own server has most of these bounds, and no hand on a single connection: it cannot tell one
-//! client to leave. So hyper serves them here, and tonic is left with what is gRPC.
+//! tonic's own server has most of these limits, but no handle on a single connection: it cannot ask
+//! one client to leave. So hyper serves the connections here, and tonic does only the gRPC part.
 
 use std::collections::hash_map::RandomState;
 use std::convert::Infallible;
@@ -29,41 +29,45 @@ mod frames;
 
 use frames::Counted;
 
-/// After how long a silence a client is asked whether it is there, and how long it may take to answer.
+/// The keepalive: the interval between PINGs, and the time that a client may take to reply.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 
-/// After how long a connection is closed whose client has gone without a word.
+/// The time after which a connection is closed whose client has vanished silently.
 pub const SILENCE_LIMIT: Duration = KEEPALIVE.0.saturating_add(KEEPALIVE.1);
 
-/// How long a connection may have no stream but of health, from its beginning on.
+/// The time that a connection may have no stream, other than health streams.
 const IDLE_DEADLINE: Duration = Duration::from_secs(30);
 
-/// How long the streams of a connection go on after the client was told that it ends. It is told that
-/// first: otherwise it would open the next ones on the same connection.
+/// The time that streams continue after GOAWAY. GOAWAY comes first: otherwise the client would open
+/// its next streams on the same connection.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long a client may take to read what is under way, and to leave.
+/// The time that a client may take to read what is in flight, and to close the connection.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// How many streams one connection may have. Envoy has one where it uses the aggregated service, and
-/// otherwise one for each cluster's endpoints, each route configuration and each secret.
+/// The maximum number of streams on one connection.
+///
+/// Envoy has one with the aggregated service. Otherwise it has one for each cluster's endpoints,
+/// each route configuration and each secret.
 const MAX_STREAMS: u32 = 128;
 
-/// The size of all headers of a request: there is nothing in them but gRPC's own, and perhaps a token.
+/// The maximum size of all headers of a request: gRPC's own, and perhaps a token.
 const MAX_HEADERS: u32 = 16 << 10;
 
-/// How much a client may send that is not read yet: on one stream (Envoy's first request has 61 KB), and
-/// on all.
+/// The flow-control windows: the bytes that a client may send before the server reads them, on one
+/// stream (Envoy's first request has 61 KB) and on all.
 const RECEIVE_WINDOWS: (u32, u32) = (256 << 10, 1 << 20);
 
-/// How much of what a stream sends may wait in HTTP/2, besides what waits in its queue.
+/// The bytes of one stream that may wait in HTTP/2, besides those in its queue.
 const MAX_SEND_BUFFER: usize = 128 << 10;
 
-/// How many streams may have been reset by the client before we saw them, and how many by us because the
-/// client broke the protocol, before the connection ends ("rapid resets", CVE-2023-44487).
+/// The limits on stream resets ("rapid resets", CVE-2023-44487), beyond which the connection ends.
+///
+/// The first counts resets by the client before the server accepts the stream; the second, resets
+/// by the server after protocol errors of the client.
 const MAX_RESETS: (usize, usize) = (20, 64);
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Clone)]
 pub(crate) struct Connections {
     http2: http2::Builder<TokioExecutor>,
@@ -96,7 +100,7 @@ impl Connections {
         self.streams.hub.rejections()
     }
 
-    /// Whose connections those are counted with that show this certificate.
+    /// The owner with whose connections those of this certificate are counted.
     pub(crate) fn owner(&self, certificate: &CertificateDer<'_>) -> Vec<u8> {
         match self.streams.admission.owner(certificate) {
             Some(client) => client.as_bytes().to_vec(),
@@ -104,7 +108,7 @@ impl Connections {
         }
     }
 
-    /// Serves a connection by a task of its own.
+    /// Serves a connection in a task of its own.
     pub(crate) fn open<IO>(&self, io: IO, peer: Peer, permit: ConnectionPermit)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -116,7 +120,8 @@ impl Connections {
         });
     }
 
-    /// Tells a client on its first stream that it has too many connections, and ends this one.
+    /// Serves a connection beyond the client's limit: tells the client so on its first stream, then
+    /// ends the connection.
     pub(crate) fn reject<IO>(&self, io: IO, peer: Peer, permit: ConnectionPermit)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -128,7 +133,7 @@ impl Connections {
         self.open(io, peer.into_rejected(), permit);
     }
 
-    /// Takes note that a client sends frames without end.
+    /// Records that a client sends frames without end.
     fn flooded(&self, peer: &Peer) {
         self.counters().closed(CloseReason::Flood);
         if let Some(others) = self.rejection_log.now() {
@@ -136,7 +141,7 @@ impl Connections {
         }
     }
 
-    /// Serves a connection to its end.
+    /// Serves a connection until it ends.
     async fn serve<IO>(&self, io: IO, peer: Peer, quota: &MemoryQuota)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -178,11 +183,11 @@ impl Connections {
     }
 }
 
-/// Returns at an age of a connection, a tenth sooner or later: those that began together do not end
-/// together.
+/// Returns when a connection has reached `age`, ten percent more or less at random: connections
+/// that began together do not end together.
 async fn age_reached(age: Option<Duration>) {
     let Some(age) = age else { return std::future::pending().await };
-    // (Its keys are chosen by chance, and nothing more is needed here.)
+    // The keys of a `RandomState` are random, which is all that is needed here.
     let chance = RandomState::new().build_hasher().finish() % 201;
     let per_mille = 900 + u32::try_from(chance).unwrap_or(100);
     sleep(age * per_mille / 1000).await;

@@ -1,4 +1,4 @@
-//! The limit of connections: so many for all clients, and so many for each.
+//! The connection limit: a maximum for all clients, and one for each.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -21,25 +21,26 @@ pub(crate) struct ConnectionLimit {
 #[derive(Debug, Default)]
 struct OpenConnections {
     all: usize,
-    /// By the hash of who it is, whose key is ours alone: nobody can look for two that share their seats.
+    /// By the hash of the owner, with a random key: nobody can search for two owners with the same
+    /// hash.
     by_owner: BTreeMap<u64, Client>,
 }
 
-/// What a client has.
+/// The connections of one client, and its memory quota.
 #[derive(Debug)]
 struct Client {
     connections: usize,
     quota: ClientQuota,
 }
 
-/// What the one who claims a seat may do.
+/// What a connection may do once its owner is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// Have streams.
     Granted,
-    /// Be told why it may have none.
+    /// Only be told that its client has too many connections.
     TooMany,
-    /// Nothing: too many of this client are being told already.
+    /// Nothing: too many connections of this client are being told already.
     FarTooMany,
 }
 
@@ -49,7 +50,7 @@ impl ConnectionLimit {
         Arc::new(Self { limits, pool, hasher: RandomState::new(), open: Mutex::default() })
     }
 
-    /// A seat for a connection, if there is one.
+    /// Takes a permit for a connection, unless the limit for all clients is reached.
     pub(crate) fn acquire(self: &Arc<Self>) -> Option<ConnectionPermit> {
         let mut open = self.open.lock();
         if open.all >= self.limits.connections {
@@ -61,7 +62,7 @@ impl ConnectionLimit {
     }
 }
 
-/// A seat of a connection, for as long as this is there.
+/// A permit for one connection, released on drop.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     limit: Arc<ConnectionLimit>,
@@ -70,7 +71,7 @@ pub(crate) struct ConnectionPermit {
 }
 
 impl ConnectionPermit {
-    /// Says whose seat it is.
+    /// Assigns the permit to an owner, and checks that owner's limit.
     pub(crate) fn claim(&mut self, owner: &[u8]) -> Claim {
         let owner = self.limit.hasher.hash_one(owner);
         let most = self.limit.limits.connections_per_client;
@@ -90,7 +91,7 @@ impl ConnectionPermit {
         claim
     }
 
-    /// The room for what comes on it.
+    /// The memory quota for requests on the connection.
     pub(crate) fn quota(&self) -> &MemoryQuota {
         &self.quota
     }

@@ -1,7 +1,8 @@
-//! What strangers' bytes reach first, for a fuzzer: each function takes any bytes, and panics where a
-//! rule is broken. `fuzz/` drives them; the tests here try what is kept in `fuzz/corpus`.
+//! Fuzzer entry points for the code that strangers' bytes reach first: each accepts any bytes, and
+//! panics if a rule is broken.
 //!
-//! The clients are those of the tests (`scenarios`).
+//! `fuzz/` drives them; the tests here replay the corpus in `fuzz/corpus`. The clients are those of
+//! `scenarios`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,19 +23,19 @@ use crate::test_resources::{cluster, endpoints, listener_of, set};
 #[cfg(test)]
 mod tests;
 
-/// The steps of a walk at most: a fuzzer finds what it finds in few.
+/// The maximum number of steps of a walk: a fuzzer finds its cases in few.
 const MAX_STEPS: usize = 200;
 
-/// The reader of requests, whatever comes in whatever pieces. The first byte says how many of the next
-/// are the sizes of pieces.
+/// Runs the request reader on bytes in pieces. The first byte is the number of bytes after it that
+/// give the sizes of pieces.
 pub fn deframer(bytes: &[u8]) {
     let Some((count, bytes)) = bytes.split_first() else { return };
     let (sizes, bytes) = bytes.split_at(usize::from(*count).min(bytes.len()));
     crate::messages::fuzzing::read(bytes, sizes);
 }
 
-/// A client that sends whatever it likes: requests as gRPC frames them, as far as they are requests. The
-/// first byte says of which variant.
+/// Runs a client that sends arbitrary requests, as far as the bytes decode to requests. The first
+/// byte selects the variant.
 pub fn requests(bytes: &[u8]) {
     match bytes.split_first() {
         Some((variant, bytes)) if variant % 2 == 0 => {
@@ -49,7 +50,7 @@ pub fn requests(bytes: &[u8]) {
     }
 }
 
-/// A model of Envoy on delta streams: whatever happens to it, it ends with what it is to have.
+/// Runs a model of Envoy on delta streams: after any events it ends with the published set.
 pub fn delta(bytes: &[u8]) {
     walk::<DeltaStream>(bytes);
 }
@@ -67,7 +68,7 @@ fn walk<V: Dialect>(bytes: &[u8]) {
     walk.end();
 }
 
-/// Bytes as what happens. All bytes are something.
+/// Interprets bytes as steps. Any byte is some step.
 fn steps(bytes: &[u8]) -> impl Iterator<Item = Step> {
     let mut bytes = bytes.iter().copied();
     std::iter::from_fn(move || {
@@ -102,14 +103,13 @@ fn pick<T: Copy>(of: &[T], which: u8) -> T {
     of[usize::from(which) % of.len()]
 }
 
-/// Each bit of a number is a name.
+/// The names whose bits are set in a number.
 fn names_of_bits(which: u8) -> BTreeSet<&'static str> {
     let names = SUBSCRIBABLE.into_iter().enumerate();
     names.filter(|(at, _)| which & (1 << at) > 0).map(|(_, name)| name).collect()
 }
 
-/// Drives a stream with requests of whatever content. `answer` tells the nonce of a request, and its
-/// refusal.
+/// Drives a stream with arbitrary requests. `answer` returns the nonce and the error of a request.
 fn stranger<V: Dialect>(
     mut bytes: &[u8],
     answer: impl Fn(&V::Request) -> (&String, &Option<ErrorDetail>),
@@ -147,7 +147,7 @@ fn stranger<V: Dialect>(
     }
 }
 
-/// What is under way.
+/// The nonces of pushes in flight.
 #[derive(Default)]
 struct Open(BTreeMap<ResourceType, u64>);
 
@@ -158,8 +158,8 @@ impl Open {
         }
     }
 
-    /// Whether these outputs close the stream. What they send is bounded, besides the resources that
-    /// there are.
+    /// Whether these outputs close the stream. Checks that the bytes they send are bounded, besides
+    /// the resources that exist.
     fn is_closed_by<V: Dialect>(
         &mut self,
         outputs: Vec<StreamOutput<V::Response>>,
@@ -184,12 +184,12 @@ impl Open {
     }
 }
 
-/// Resources of types with and without a wildcard, that refer to each other.
+/// Resources that refer to each other, of types with and without a wildcard.
 fn small_set() -> ResourceSet {
     set([cluster("a", 1), cluster("b", 1), endpoints("a", 1), listener_of("l", 1, &["a"])])
 }
 
-/// Takes the next message of gRPC's framing; `None` where there is no whole one.
+/// Removes the next message of gRPC's framing; `None` if it is incomplete.
 fn next_message<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (prefix, rest) = bytes.split_at_checked(5)?;
     let length = u32::from_be_bytes(prefix.get(1..)?.try_into().ok()?);

@@ -1,5 +1,5 @@
-//! Words about what a stranger can make happen as often as it likes: so that it cannot fill the log,
-//! they are said once in a while, with how often they were kept back.
+//! Log throttles: a stranger can repeat some events at will, so they are logged at most once per
+//! interval, with the number of suppressed ones.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How long nothing more is said.
+/// The interval in which nothing more is logged.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -20,7 +20,8 @@ struct State {
 }
 
 impl LogThrottle {
-    /// Whether it is to be said now; if so, how often it was kept back since the last time.
+    /// Returns the number of events suppressed since the last entry if this one may be logged, and
+    /// `None` if not.
     pub(crate) fn now(&self) -> Option<u64> {
         let mut state = self.0.lock();
         let now = Instant::now();
@@ -33,13 +34,15 @@ impl LogThrottle {
     }
 }
 
-/// How long nothing more is logged about the same client.
+/// The interval in which nothing more is logged about one client.
 const CLIENT_PAUSE: Duration = Duration::from_secs(60);
 
-/// How many clients are told apart. What the others do is logged together, as [`LogThrottle`] has it.
+/// The number of clients with an interval of their own. Events of the others share one, as in
+/// [`LogThrottle`].
 const MAX_CLIENTS: usize = 256;
 
-/// A log throttle by client: one that tries again and again is logged once a minute, with how often.
+/// A log throttle per client: a client that retries is logged once a minute, with the number of
+/// attempts.
 #[derive(Debug, Default)]
 pub(crate) struct ClientLogThrottle {
     clients: Mutex<HashMap<Vec<u8>, (Instant, u64)>>,
@@ -47,7 +50,8 @@ pub(crate) struct ClientLogThrottle {
 }
 
 impl ClientLogThrottle {
-    /// Whether to log now what `client` does; if so, how often it was not logged since the last time.
+    /// Returns the number of suppressed events of `client` if this one may be logged, and `None` if
+    /// not.
     pub(crate) fn now(&self, client: Vec<u8>) -> Option<u64> {
         let now = Instant::now();
         let mut clients = self.clients.lock();
@@ -70,7 +74,8 @@ impl ClientLogThrottle {
     }
 }
 
-/// What fails for a while: its beginning is said rarely, and its end where its beginning was.
+/// A condition that persists: its start is logged through a throttle, and its end only if its start
+/// was.
 #[derive(Debug, Default)]
 pub(crate) struct Outage {
     is_logged: bool,
@@ -78,14 +83,14 @@ pub(crate) struct Outage {
 }
 
 impl Outage {
-    /// It fails. Whether that is to be said now.
+    /// Records a failure. Returns whether to log it.
     pub(crate) fn fails(&mut self) -> bool {
         let is_logged_now = !self.is_logged && self.throttle.now().is_some();
         self.is_logged |= is_logged_now;
         is_logged_now
     }
 
-    /// It fails no more. Whether that is to be said.
+    /// Records a success. Returns whether to log that the failure is over.
     pub(crate) fn recovers(&mut self) -> bool {
         std::mem::take(&mut self.is_logged)
     }
@@ -130,11 +135,11 @@ mod tests {
         assert!(!outage.recovers(), "there was none");
         assert_eq!([outage.fails(), outage.fails()], [true, false]);
         assert_eq!([outage.recovers(), outage.recovers()], [true, false]);
-        // At the edge it comes and goes.
+        // At the limit, the failure comes and goes.
         for _ in 0..100 {
             assert!(!outage.fails() && !outage.recovers());
         }
-        // One that stays is said, although its beginning was kept back.
+        // A lasting failure is logged, although its start was suppressed.
         assert!(!outage.fails());
         tokio::time::advance(PAUSE).await;
         assert_eq!([outage.fails(), outage.fails()], [true, false]);

@@ -1,15 +1,15 @@
-//! Memory for requests that have come in part.
+//! Memory quotas for incomplete requests.
 //!
-//! A request is read when it is whole, and may be of 4 MiB: one client that begins one on each of its
-//! streams, and ends none, would have us hold 4 GiB. So such a request takes room of its client, and of
-//! what its connection has for itself or else of what there is for all; and where there is none, it is
-//! refused. (To let it wait would be to let those wait behind it who do no harm.)
+//! A request is decoded when it is complete, and may have 4 MiB. A client that starts one on each
+//! of its streams, and ends none, would make the server hold 4 GiB. So an incomplete request takes
+//! a share of its client's quota, and of its connection's own or else of the quota for all. Without
+//! a share it is rejected: to let it wait would delay harmless requests behind it.
 //!
-//! Answers about a client's status are as large as what it is to have, and are held for nobody else: there
-//! is one at a time for each client, until its last byte has left.
+//! An answer about a client's status is as large as the client's resource set, and nobody else
+//! shares its bytes. Each client has one at a time, until its last byte has left.
 //!
-//! Who tells of calls does so on connections of their own: they have seats that xDS may need, so that there
-//! are fewer of them, and at a pace for each client.
+//! Access logs have connections of their own, which xDS may need: so their number is limited, and
+//! so is their rate for each client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,43 +20,44 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::limits::Limits;
 use crate::rate_limiter::RateLimiter;
 
-/// What each connection has for itself, in bytes: an Envoy's first request has 61 KB, and some hundred for
-/// each cluster that it has already. So that is room for 1,900 of them; what brings more along takes of
-/// what there is for all.
+/// The bytes of each connection's own quota. An Envoy's first request has 61 KB, and some hundred
+/// bytes for each cluster that it has already. So this fits 1,900 clusters; a larger request takes
+/// from the quota for all.
 const CONNECTION_QUOTA: usize = 256 << 10;
 
-/// How many answers about a client's status are made at once. Each has a thread to itself, and so many
-/// leave others time on two cores.
+/// The number of status answers that are built at one time. Each has a thread of its own, and so
+/// many leave time for others on two cores.
 const MAX_BUILDING: usize = 2;
 
-/// How often a client may tell of calls, on all its streams, and how many times at once.
+/// The interval at which a client may send messages of access logs, on all its streams, and the
+/// burst.
 const LOG_INTERVAL: Duration = Duration::from_millis(5);
 const LOG_BURST: u32 = 400;
 
-/// The room for all clients.
+/// The quotas for all clients.
 #[derive(Debug, Clone)]
 pub(crate) struct QuotaPool {
     all: Arc<Semaphore>,
     per_client: usize,
-    /// For those who make an answer about a client's status.
+    /// Permits to build a status answer.
     building: Arc<Semaphore>,
-    /// For streams that tell of calls: of all, and how many of them one client may have.
+    /// Permits for access log streams of all clients, and the number that one client may have.
     logs: Arc<Semaphore>,
     logs_per_client: usize,
 }
 
-/// The room for one client, on all its connections.
+/// The quotas of one client, on all its connections.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientQuota {
     requests: Arc<Semaphore>,
-    /// For the one answer about its status.
+    /// The permit for its one status answer.
     answer: Arc<Semaphore>,
-    /// For its streams that tell of calls, and how fast they may.
+    /// Permits for its access log streams, and their rate limit.
     logs: Arc<Semaphore>,
     log_limiter: Arc<Mutex<RateLimiter>>,
 }
 
-/// The room for the streams of one connection.
+/// The quotas for the streams of one connection.
 #[derive(Debug, Clone)]
 pub(crate) struct MemoryQuota {
     connection: Arc<Semaphore>,
@@ -69,14 +70,14 @@ pub(crate) struct MemoryQuota {
     log_limiter: Arc<Mutex<RateLimiter>>,
 }
 
-/// Memory that is taken, for as long as this is there.
+/// Memory of an incomplete request, released on drop.
 #[derive(Debug)]
 pub(crate) struct QuotaShare {
     _client: OwnedSemaphorePermit,
     _connection_or_all: OwnedSemaphorePermit,
 }
 
-/// There is no room for a request.
+/// The quota that a request exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QuotaExceeded {
     #[error("this client has begun too many large requests: end some before others are begun")]
@@ -96,7 +97,7 @@ impl QuotaPool {
         }
     }
 
-    /// The room for one more client.
+    /// Creates the quotas of one more client.
     pub(crate) fn client_quota(&self) -> ClientQuota {
         ClientQuota {
             requests: semaphore(self.per_client),
@@ -106,7 +107,7 @@ impl QuotaPool {
         }
     }
 
-    /// The room for one more connection of a client.
+    /// Creates the quotas of one more connection of a client.
     pub(crate) fn connection_quota(&self, client: &ClientQuota) -> MemoryQuota {
         MemoryQuota {
             connection: semaphore(CONNECTION_QUOTA),
@@ -122,7 +123,7 @@ impl QuotaPool {
 }
 
 impl MemoryQuota {
-    /// Takes room for a request of so many bytes.
+    /// Takes quota for a request of `bytes`.
     pub(crate) fn hold(&self, bytes: u32) -> Result<QuotaShare, QuotaExceeded> {
         let take = |quota: &Arc<Semaphore>| Arc::clone(quota).try_acquire_many_owned(bytes);
         let client = take(&self.client).map_err(|_| QuotaExceeded::PerClient)?;
@@ -131,24 +132,24 @@ impl MemoryQuota {
         Ok(QuotaShare { _client: client, _connection_or_all: other })
     }
 
-    /// The room for one answer about the client's status, when there is none of it under way.
+    /// Waits for the permit to hold one answer about the client's status.
     pub(crate) async fn answer(&self) -> Option<OwnedSemaphorePermit> {
-        // (It is never closed.)
+        // The semaphore is never closed.
         Arc::clone(&self.answer).acquire_owned().await.ok()
     }
 
-    /// The room for one stream that tells of calls, if there is any.
+    /// Takes permits for one access log stream, if there are any.
     pub(crate) fn log(&self) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
         let take = |quota: &Arc<Semaphore>| Arc::clone(quota).try_acquire_owned().ok();
         take(&self.client_logs).zip(take(&self.all_logs))
     }
 
-    /// How fast the client may tell of calls.
+    /// The rate limit of the client's access logs.
     pub(crate) fn log_limiter(&self) -> &Mutex<RateLimiter> {
         &self.log_limiter
     }
 
-    /// The turn to make one.
+    /// Waits for a permit to build a status answer.
     pub(crate) async fn building(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.building).acquire_owned().await.ok()
     }
@@ -172,7 +173,7 @@ mod tests {
         let large = one.hold(500 << 10).unwrap();
         assert_eq!(other.hold(101 << 10).unwrap_err(), QuotaExceeded::PerClient);
         let small = other.hold(100 << 10).unwrap();
-        // Another client has room of its own, and what is left of that for all.
+        // Another client has a quota of its own, and what is left of the quota for all.
         let second = pool.connection_quota(&pool.client_quota());
         let rest = second.hold(524 << 10).unwrap();
         assert_eq!(
@@ -186,7 +187,7 @@ mod tests {
         assert_eq!(pool.all.available_permits(), 1 << 20);
     }
 
-    // A client does not have more held for it by having more connections.
+    // More connections do not allow a client more buffered answers.
     #[tokio::test]
     async fn one_buffered_answer_is_allowed_per_client() {
         let waits = async |quota: &MemoryQuota| {
@@ -206,7 +207,8 @@ mod tests {
         assert!(!waits(&other).await);
     }
 
-    // What an Envoy says at first is 61 KB, and what it has of 1,900 clusters, or some calls that it tells of.
+    // A first request of an Envoy has 61 KB, and the versions of 1,900 clusters, or some logged
+    // calls.
     #[test]
     fn memory_quota_fits_a_first_request_on_every_connection() {
         let limits = Limits { unfinished: 0, ..Limits::default() };

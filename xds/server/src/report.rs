@@ -1,4 +1,4 @@
-//! How one client stands with each resource, for people and tools that look at it.
+//! The sync status of one client, resource by resource, for people and tools.
 
 use std::sync::Arc;
 
@@ -6,50 +6,51 @@ use ironmesh_xds_wire::{Node, Resource, ResourceSet, ResourceType, Version};
 
 use crate::hub::{ClientStatus, Nack};
 
-/// What a client is to have, and how it stands with that.
+/// The resource set of a client, with the sync status of each resource.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// What it said of itself when it last connected.
+    /// The node of its latest stream.
     pub node: Arc<Node>,
-    /// How many streams it has open.
+    /// The number of open streams.
     pub streams: usize,
-    /// All that it is to have, by type and then by name, and behind that what it has and is to have no more.
+    /// All resources of its set, by type and name, followed by those that it still has and that are
+    /// gone from the set.
     pub resources: Vec<ResourceStatus>,
 }
 
-/// How a client stands with one resource.
+/// The sync status of a client with one resource.
 #[derive(Debug, Clone)]
 pub struct ResourceStatus {
     /// The type of the resource.
     pub resource_type: ResourceType,
     /// Its name.
     pub name: Arc<str>,
-    /// What the client is to have; `None` where it is to let it go.
+    /// The published resource; `None` if it is gone from the set.
     pub wanted: Option<Arc<Resource>>,
-    /// The version that it has taken last; `None` where it has taken none on a stream that is open.
+    /// The version ACKed last; `None` if no open stream has ACKed one.
     pub acked: Option<Version>,
-    /// What it refuses: `wanted`, or another version in place of which that is wanted.
+    /// The client's NACK: of `wanted`, or of another version in whose place that was published.
     pub nack: Option<Nack>,
 }
 
-/// How a client stands with one resource, in a word.
+/// How a client stands with one resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResourceState {
-    /// It has what it is to have.
+    /// The client has ACKed the published version.
     Acked,
-    /// It refuses what it is to have.
+    /// The client has NACKed the published version.
     Nacked,
-    /// It has another version, and has not answered to the wanted one: that may be on its way, or wait for
-    /// something.
+    /// The client has another version, and has not replied to the published one, which may be in
+    /// flight or wait for something.
     Stale,
-    /// It has taken no version, and refuses none: perhaps it has not asked.
+    /// The client has ACKed and NACKed no version. Perhaps it is not subscribed.
     NotAcked,
-    /// It has what it is to have no more, and has not said yet that it has let it go.
+    /// The client has the resource, which is gone from the set, and has not ACKed its removal yet.
     PendingRemoval,
 }
 
 impl ResourceState {
-    /// In a word.
+    /// The value in JSON.
     pub fn word(self) -> &'static str {
         match self {
             Self::Acked => "taken",
@@ -62,7 +63,7 @@ impl ResourceState {
 }
 
 impl ResourceStatus {
-    /// In a word.
+    /// The state of the resource at the client.
     pub fn state(&self) -> ResourceState {
         let Some(wanted) = self.wanted.as_ref().map(|wanted| wanted.version()) else {
             return ResourceState::PendingRemoval;

@@ -1,6 +1,5 @@
-//! The gRPC services: the aggregated one, and one for each type; each in both variants. Beside them what
-//! tells clients how they stand (`client_status`), and whoever asks whether xDS is served (`health`), and what
-//! clients tell of calls (`access_log`).
+//! The gRPC services: the aggregated one, and one for each type; each in both variants. Beside them
+//! are client status (`client_status`), health (`health`) and access logs (`access_log`).
 
 use std::sync::Arc;
 
@@ -33,35 +32,35 @@ mod run;
 
 use names::Discovery;
 
-/// How many responses may wait for a slow reader: more than one per type never do.
+/// The number of responses that may wait for a slow reader: no type ever has more than one.
 const MAX_WAITING_RESPONSES: usize = 16;
 
-/// Who may connect, and what becomes of what those tell who have.
+/// Decides which clients may connect, and receives the calls that they report.
 pub trait Admission: Send + Sync + 'static {
-    /// Decides about a new stream, by the peer's verified certificate; what the client says of itself
-    /// can only contradict it. Returns what the client is known by.
+    /// Decides about a new stream by the peer's verified certificate, which the reported node can
+    /// only contradict. Returns the identity of the client.
     fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, StreamRejection>;
 
-    /// Whom a verified certificate names: where several name the same, their connections count together.
-    /// One that names nobody counts for itself.
+    /// The client that a verified certificate names: connections of certificates with the same
+    /// owner count together. A certificate without an owner counts alone.
     fn owner(&self, certificate: &CertificateDer<'_>) -> Option<ClientKey> {
         let _ = certificate;
         None
     }
 
-    /// A client tells of calls that it has served. Nothing of it is checked but who tells it: whoever takes
-    /// it bounds what it keeps, and does not block.
+    /// Receives the calls that a client has served and reports. Only the reporting client is
+    /// verified. An implementation must limit what it keeps, and must not block.
     fn logged(&self, client: &ClientKey, calls: Vec<LoggedCall>) {
         let _ = (client, calls);
     }
 }
 
-/// Why a stream is refused. Told to the client, and logged.
+/// The reason for which a stream is rejected. It is sent to the client, and logged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct StreamRejection(pub String);
 
-/// What all streams share.
+/// The state that all streams share.
 #[derive(Clone)]
 pub(crate) struct Streams {
     pub(crate) hub: Arc<Hub>,
@@ -69,12 +68,12 @@ pub(crate) struct Streams {
     pub(crate) limits: Limits,
     pub(crate) shutdown: CancellationToken,
     pub(crate) tasks: TaskTracker,
-    /// The log of refused streams.
+    /// The log throttle for rejected streams.
     pub(crate) rejection_log: Arc<ClientLogThrottle>,
 }
 
 impl Streams {
-    /// Opens a stream, if its peer may have one, and lets a task of its own serve it.
+    /// Opens a stream, if its peer may have one, and serves it in a task of its own.
     fn open<M, F>(
         &self,
         request: http::Request<Incoming>,

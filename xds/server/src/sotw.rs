@@ -1,9 +1,9 @@
-//! One state-of-the-world stream, as a state machine: requests, sets and time in, responses and news
-//! out. It has the same face as [`crate::delta`], and keeps the same promises.
+//! The state-of-the-world stream, as a state machine: requests, sets and time in, responses and
+//! reports out. It has the same interface as [`crate::delta`], and keeps the same rules.
 //!
-//! What is other than there: a request has all names each time, and one version for everything. A
-//! response about clusters or listeners has all of them (`whole`), one about endpoints, routes or
-//! secrets has some (`partial`). That something is not there, or has gone, cannot be said of the latter.
+//! The differences: a request has all names each time, and one version for everything. A response
+//! of clusters or listeners is complete (`whole`); one of endpoints, routes or secrets is partial
+//! (`partial`), and cannot express that a resource is missing or removed.
 
 mod exchange;
 mod order;
@@ -28,17 +28,17 @@ use partial::Partial;
 pub use whole::AckedState;
 use whole::Whole;
 
-/// What a state-of-the-world stream gives to the world around it.
+/// The outputs of a state-of-the-world stream.
 pub type SotwOutput = crate::stream::StreamOutput<SotwResponse>;
 
-/// What comes of a request.
+/// What a request means for the stream.
 #[derive(Debug)]
 enum RequestOutcome {
     Acked(Acked),
     Nacked(Nacked),
-    /// It is no answer, and may be one to send.
+    /// It is neither ACK nor NACK, and may need a response.
     None,
-    /// It is not to be answered.
+    /// It gets no response.
     Stale,
 }
 
@@ -50,17 +50,18 @@ pub struct SotwStream {
     endpoints: Partial,
     listeners: Whole,
     routes: Partial,
-    /// What the client is to have; `None` until it is known.
+    /// The resource set of the client; `None` until one is published.
     target: Option<ResourceSet>,
     unknown_types: UnknownTypes,
     last_nonce: u64,
-    /// When the [`REMOVAL_GRACE`] ends; `None` where there is none.
+    /// The end of the [`REMOVAL_GRACE`], if it is running.
     grace_ends: Option<Instant>,
 }
 
 impl SotwStream {
-    /// A new stream. `nacked` is what this client refused on earlier streams: it is not sent again.
-    /// `acked_states` is what they left in force ([`SotwStream::acked_states`]).
+    /// Creates a stream. `nacked` holds the versions that the client NACKed on earlier streams,
+    /// which are not sent again. `acked_states` holds the states that they last ACKed
+    /// ([`SotwStream::acked_state`]).
     pub fn new(
         nacked: &BTreeMap<(ResourceType, Arc<str>), Version>,
         mut acked_states: BTreeMap<ResourceType, AckedState>,
@@ -95,10 +96,10 @@ impl SotwStream {
         stream
     }
 
-    /// Takes a request.
+    /// Handles a request.
     pub fn on_request(&mut self, request: &SotwRequest, now: Instant) -> Vec<SotwOutput> {
         let Some(resource_type) = ResourceType::from_url(&request.type_url) else {
-            // A type that we do not serve: there is no way to say so.
+            // An unsupported type: the variant cannot express that.
             let known = self.unknown_types.insert(&request.type_url, &[]);
             return known.err().map(SotwOutput::Close).into_iter().collect();
         };
@@ -135,12 +136,12 @@ impl SotwStream {
         outputs
     }
 
-    /// Takes what the client is to have from now on.
+    /// Replaces the resource set of the client.
     pub fn on_set(&mut self, mut set: ResourceSet, now: Instant) -> Vec<SotwOutput> {
         let none = ResourceSet::default();
         let old = self.target.as_ref().unwrap_or(&none);
-        // A cluster that has gone stays with the client for a while, and perhaps it is only now that
-        // it asks for the endpoints. That there are none cannot be said, so it is given the last.
+        // A removed cluster stays with the client for a while, and the client may request its
+        // endpoints only now. Their absence cannot be expressed, so the last ones are sent.
         for name in set.changed_since(old, ResourceType::Endpoint) {
             let is_left = !set.contains(ResourceType::Endpoint, &name)
                 && !set.contains(ResourceType::Cluster, &name)
@@ -163,7 +164,7 @@ impl SotwStream {
         outputs
     }
 
-    /// Takes note that time has passed. To be called at [`SotwStream::deadline`].
+    /// Advances the time. Call it at [`SotwStream::deadline`].
     pub fn on_timeout(&mut self, now: Instant) -> Vec<SotwOutput> {
         let mut outputs = Vec::new();
         for (resource_type, exchange) in self.exchanges_mut() {
@@ -196,13 +197,13 @@ impl SotwStream {
         outputs
     }
 
-    /// When [`SotwStream::on_timeout`] is due.
+    /// The time at which [`SotwStream::on_timeout`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         let deadlines = self.exchanges().map(|(_, exchange)| exchange.deadline());
         deadlines.into_iter().flatten().chain(self.grace_ends).min()
     }
 
-    /// What the client has taken, of a type: a copy that shares its structure.
+    /// The versions of a type that the client has ACKed: a copy that shares its structure.
     pub(crate) fn acked(&self, resource_type: ResourceType) -> Overlay<Version> {
         match resource_type {
             ResourceType::Secret => &self.secrets.acked,
@@ -214,7 +215,7 @@ impl SotwStream {
         .clone()
     }
 
-    /// What the client has in force, of clusters or listeners, for its next stream.
+    /// The last ACKed clusters or listeners, for the client's next stream.
     pub fn acked_state(&self, resource_type: ResourceType) -> Option<AckedState> {
         match resource_type {
             ResourceType::Cluster => self.clusters.acked_state(),
@@ -223,22 +224,22 @@ impl SotwStream {
         }
     }
 
-    /// Wants the endpoints of these clusters sent again, with the next set: on another stream the
-    /// client is told that the clusters have changed.
+    /// Marks the endpoints of these clusters to be sent again with the next set: another stream
+    /// pushes changes of the clusters.
     pub(crate) fn resend_endpoints(&mut self, clusters: &BTreeSet<Arc<str>>) {
         for name in clusters {
             self.endpoints.resend(name);
         }
     }
 
-    /// What the names that the client wants take in memory, about.
+    /// The approximate memory for subscribed names.
     pub(crate) fn size(&self) -> usize {
         let exchanges = self.exchanges();
         let sizes = exchanges.iter().map(|(_, exchange)| exchange.subscription.size());
         sizes.sum::<usize>() + self.unknown_types.size()
     }
 
-    /// Lets no cluster go before `until`.
+    /// Holds back the removal of clusters until `until`.
     pub(crate) fn defer_removals(&mut self, until: Instant) {
         self.grace_ends.get_or_insert(until);
     }

@@ -1,4 +1,4 @@
-//! What the task of a stream must know of a variant: both have the same face.
+//! The common interface of the two variants, for the task of a stream.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -20,19 +20,19 @@ use crate::stream::StreamOutput;
 
 /// The state machine of a stream.
 pub(crate) trait Variant: Send + Sync + 'static {
-    /// A request as it is decoded.
+    /// The decoded protobuf of a request.
     type Message: prost::Message + Default + 'static;
     type Request: From<Self::Message> + Send + Sync;
     type Response: Debug + Send;
 
-    /// A new stream of a client.
+    /// Creates a stream of a client.
     fn open(connection: &mut Connection) -> Self;
     fn node(request: &mut Self::Request) -> &mut Option<Node>;
     fn type_url(request: &mut Self::Request) -> &mut String;
-    /// Whether this first request of a stream is of a client that has nothing yet.
+    /// Whether this first request of a stream comes from a client that has nothing yet.
     fn is_fresh(request: &Self::Request) -> bool;
     fn frame(response: &Self::Response) -> Vec<Bytes>;
-    /// The type of a response; none for one that we do not serve.
+    /// The type of a response; `None` for an unsupported one.
     fn response_type(response: &Self::Response) -> Option<ResourceType>;
 
     fn on_request(
@@ -52,17 +52,17 @@ pub(crate) trait Variant: Send + Sync + 'static {
     fn deadline(&self) -> Option<Instant>;
     fn acked(&self, resource_type: ResourceType) -> Overlay<Version>;
 
-    /// What the names that the client makes us hold take in memory, about.
+    /// The approximate memory for names that the client makes the server store.
     fn size(&self) -> usize;
 
-    /// Leaves to the client's next stream what it must know of this one.
+    /// Saves for the client's next stream what it must know of this one.
     fn save_for_next_stream(&self, resource_type: ResourceType, connection: &Connection);
-    /// Clusters that were pushed and not answered yet. A client that has lost its stream meanwhile may say
-    /// on the next one that it has them, and their endpoints, and still wait for these.
+    /// The unanswered clusters. A client that has lost its stream meanwhile may report on the next
+    /// one that it has them and their endpoints, and still wait for the endpoints.
     fn unanswered_clusters(&self) -> BTreeSet<Arc<str>>;
-    /// Wants the endpoints of these clusters sent again, with the next set.
+    /// Marks the endpoints of these clusters to be sent again with the next set.
     fn resend_endpoints(&mut self, clusters: &BTreeSet<Arc<str>>);
-    /// Lets no cluster go before `until`.
+    /// Holds back the removal of clusters until `until`.
     fn defer_removals(&mut self, until: Instant);
 }
 
@@ -132,7 +132,7 @@ impl Variant for DeltaStream {
         self.size()
     }
 
-    /// Nothing: a delta client says itself what it has.
+    /// Does nothing: a delta client reports its versions itself.
     fn save_for_next_stream(&self, _: ResourceType, _: &Connection) {}
 
     fn unanswered_clusters(&self) -> BTreeSet<Arc<str>> {
@@ -220,7 +220,7 @@ impl Variant for SotwStream {
         }
     }
 
-    /// None: all endpoints are sent again on a new stream.
+    /// None: a new stream sends all endpoints again.
     fn unanswered_clusters(&self) -> BTreeSet<Arc<str>> {
         BTreeSet::new()
     }

@@ -1,4 +1,4 @@
-//! Connections of clients that keep to HTTP/2 and to nothing else, on a clock that only the tests move.
+//! Connections of clients that speak HTTP/2 and nothing else, on a clock that only the tests move.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -28,11 +28,11 @@ const METHOD: &str =
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A node of the id `c`, and clusters of all names (`type.googleapis.com/…`), as gRPC frames it.
+/// The gRPC frame of a request by node `c` for all clusters (`type.googleapis.com/…`).
 const FIRST_REQUEST: &[u8] =
     b"\0\0\0\0\x3a\x0a\x03\x0a\x01c\x12\x33type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-/// Lets in everybody by the name that it gives itself.
+/// Admits every client under the name that it reports.
 struct AdmitAll;
 
 impl Admission for AdmitAll {
@@ -41,7 +41,7 @@ impl Admission for AdmitAll {
     }
 }
 
-/// A connection, as the server and as the client has it.
+/// The server's and the client's end of a connection.
 fn connection() -> (Peer, DuplexStream) {
     connection_within(Limits::default())
 }
@@ -75,7 +75,8 @@ fn connection_by(
     (peer, client)
 }
 
-/// Speaks HTTP/2. What comes with it is how the connection ends.
+/// Performs the HTTP/2 handshake. Returns the sender of requests, and the task that ends with the
+/// connection.
 async fn speak(io: DuplexStream) -> (SendRequest<bytes::Bytes>, JoinHandle<Result<(), Error>>) {
     let (requests, connection) = h2::client::handshake(io).await.unwrap();
     (requests, tokio::spawn(connection))
@@ -85,7 +86,7 @@ fn request() -> http::Request<()> {
     http::Request::post(METHOD).header("content-type", "application/grpc").body(()).unwrap()
 }
 
-/// From `time` on, and no longer than it takes by timers that go by milliseconds.
+/// The range from `time` to `time` and 10 ms, because tokio's timers have a resolution of 1 ms.
 fn just_after(time: Duration) -> RangeInclusive<Duration> {
     time..=time + Duration::from_millis(10)
 }
@@ -104,7 +105,7 @@ async fn idle_connection_without_a_stream_is_closed() {
     assert!(just_after(Duration::from_secs(5) + IDLE_DEADLINE).contains(&begin.elapsed()));
 }
 
-// A12: whose certificate is revoked may still ask for health.
+// A12: a client with a revoked certificate may still request health.
 #[tokio::test(start_paused = true)]
 async fn connection_with_only_a_health_watch_is_closed() {
     let (_peer, io) = connection();
@@ -123,7 +124,7 @@ async fn connection_with_only_a_health_watch_is_closed() {
     assert!(just_after(IDLE_DEADLINE + GRACE).contains(&begin.elapsed()), "{:?}", begin.elapsed());
 }
 
-// Invariant 10: TLS is all that it has said.
+// Invariant 10: after its TLS handshake the client sends nothing.
 #[tokio::test(start_paused = true)]
 async fn silent_connection_is_closed() {
     let (_peer, mut io) = connection();
@@ -143,7 +144,7 @@ async fn leaving_connection_gets_goaway_before_its_streams_end() {
     let mut response = response.await.unwrap().into_body();
     let begin = Instant::now();
     peer.leave();
-    // Nothing is said on the stream but how it ends.
+    // The stream carries nothing except its final status.
     assert!(response.data().await.is_none());
     assert!(just_after(GRACE).contains(&begin.elapsed()), "{:?}", begin.elapsed());
     let trailers = response.trailers().await.unwrap().unwrap();
@@ -165,7 +166,7 @@ async fn connections_of_maximum_age_close_spread_over_time() {
         let (mut requests, end) = speak(io).await;
         let (response, mut body) = requests.send_request(request(), false).unwrap();
         let mut response = response.await.unwrap().into_body();
-        // The first request, by a client that says who it is.
+        // The first request, with a node.
         body.send_data(FIRST_REQUEST.into(), false).unwrap();
         assert!(response.data().await.is_none());
         let trailers = response.trailers().await.unwrap().unwrap();
@@ -194,7 +195,7 @@ async fn connection_without_ping_replies_is_closed() {
     drop(stream);
 }
 
-/// A frame of HTTP/2 without flags, but that these are all headers.
+/// An HTTP/2 frame whose only possible flag is END_HEADERS.
 fn frame(of: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[of, u8::from(of == HEADERS) * 4], &stream.to_be_bytes(), payload].concat()
@@ -205,7 +206,7 @@ const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
 
-/// The error with which the server says goodbye.
+/// The error code of the server's GOAWAY.
 fn goodbye(mut said: &[u8]) -> Option<Reason> {
     while let [a, b, c, of, _, _, _, _, _, rest @ ..] = said {
         let length = usize::try_from(u32::from_be_bytes([0, *a, *b, *c])).unwrap();
@@ -218,14 +219,14 @@ fn goodbye(mut said: &[u8]) -> Option<Reason> {
     None
 }
 
-// A38. (By hand: h2's own client sends nothing of a stream that it resets at once.)
+// A38. Written by hand, because h2's own client sends nothing for a stream that it resets at once.
 #[tokio::test(start_paused = true)]
 async fn rapid_resets_end_the_connection() {
     let (_peer, mut io) = connection();
     let begin = Instant::now();
     let mut flood = [PREFACE, &frame(SETTINGS, 0, &[])[..]].concat();
     for stream in (1..2000).step_by(2) {
-        // `POST /`, of `x`.
+        // `POST /`, with authority `x`.
         flood.extend(frame(HEADERS, stream, &[0x83, 0x86, 0x84, 0x41, 1, b'x']));
         flood.extend(frame(RST_STREAM, stream, &8_u32.to_be_bytes()));
     }

@@ -1,5 +1,5 @@
-//! Second attempts: what a client lacks because it NACKed it, and the deliberate exception by which the same
-//! version is sent to it again (docs/decisions/0052). Decides neither when nor of what: the publisher does.
+//! Retries of NACKed resources: the deliberate exception by which the same version is sent to a
+//! client again (docs/decisions/0052). The publisher decides when, and of what.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use super::Hub;
 pub(crate) type Retries = Arc<[(ResourceType, Arc<str>)]>;
 
 impl Hub {
-    /// Why a connected client lacks a resource, in its own words: it NACKed it and has no earlier version of it on
-    /// any of its streams. `None` where it has one, or where that is not known.
+    /// The error with which a connected client NACKed a resource of which it has no earlier version
+    /// on any of its streams. `None` if it has one, or if that is unknown.
     pub fn lacks(&self, client: &str, resource_type: ResourceType, name: &str) -> Option<String> {
         let clients = self.clients.lock();
         let status = &clients.by_key.get(client).filter(|one| one.status.streams > 0)?.status;
@@ -22,8 +22,9 @@ impl Hub {
         lacks_all_versions.then(|| nack.message.clone())
     }
 
-    /// Sends a client these resources again although it NACKed this very version of them: for reasons of its
-    /// machine, which may be gone. A stream that has not read an earlier call follows the newest one.
+    /// Sends a client these resources again although it NACKed their current versions, because the
+    /// reasons were local to its machine and may be gone. A stream that has not read an earlier
+    /// call follows the newest one.
     pub fn retry(
         &self,
         client: &str,

@@ -84,7 +84,7 @@ fn streams_of_one_client_do_not_overwrite_each_other() {
     acked(&listeners, &[(ResourceType::Listener, "l", one)]);
     assert!(has(ResourceType::Listener, "l", two), "the newest stream decides");
     assert!(!has(ResourceType::Listener, "l", one));
-    // It does not come up, and the old one is all there is.
+    // The new one fails to start, and only the old one is left.
     drop(new);
     assert!(has(ResourceType::Listener, "l", one));
     drop((listeners, secrets, another));
@@ -93,7 +93,8 @@ fn streams_of_one_client_do_not_overwrite_each_other() {
     assert!(!has(ResourceType::Listener, "l", one), "it has not said so");
 }
 
-// A virtual machine that is killed and back before its old stream is known to be dead; a hot restart.
+// A virtual machine that is killed and restarted before its old stream is known to be dead; or a
+// hot restart.
 #[test]
 fn fresh_process_has_no_nacks_despite_open_old_streams() {
     let hub = Arc::new(Hub::default());
@@ -126,14 +127,14 @@ fn fresh_process_has_no_nacks_despite_open_old_streams() {
     assert!(new.nacked.is_empty());
     let status = hub.status_of("client").unwrap();
     assert_eq!((status.process_starts, status.nacks.len()), (2, 0));
-    // Services of single types: the first stream of a process finds none.
+    // Services of single types: the first stream of a process finds no NACKs.
     nack(&new);
     drop((old, new));
     assert!(open(Reconnect::PerhapsFresh).nacked.is_empty());
     assert_eq!(hub.status_of("client").unwrap().process_starts, 3);
 }
 
-/// All clusters in force of a client that has taken one of this content.
+/// The ACKed state of a client that has ACKed one cluster with this content.
 fn acked_state(content: u32) -> AckedState {
     let mut stream = SotwStream::new(&BTreeMap::new(), BTreeMap::new());
     let now = Instant::now();
@@ -183,21 +184,21 @@ fn same_nack_is_reported_once() {
             keeps_earlier: true,
         })
     };
-    // A push of two is refused, and each by itself is tried.
+    // The client NACKs a push of two resources, and then each by itself.
     assert!(!report_nack(&connection, &[("a", 1), ("b", 1)], false), "it is not known which");
     assert!(report_nack(&connection, &[("a", 1)], true));
     assert!(!report_nack(&connection, &[("a", 1)], true), "the same again");
     assert!(!report_nack(&connect(&hub), &[("a", 1)], true), "the same on another stream");
     assert!(report_nack(&connection, &[("a", 2)], true), "another version");
     assert!(report_nack(&connection, &[("a", 2), ("b", 1)], true), "another resource besides");
-    // Another process says it for the first time.
+    // A new process NACKs it for the first time.
     let new = hub
         .connect("client".into(), Node::default(), Reconnect::Fresh, usize::MAX, here())
         .unwrap();
     assert!(report_nack(&new, &[("a", 2)], true));
 }
 
-// Invariant 7. A client that comes back asks for what it has not, and is told that it is not there.
+// Invariant 7. A resuming client requests what it lacks, and receives a removal.
 #[test]
 fn nack_is_cleared_only_by_ack_of_a_different_version() {
     let [one, two] = [1, 2].map(|content| listener("l", content));
@@ -244,7 +245,7 @@ fn unanswered_clusters_pass_once_to_the_resumed_stream() {
     );
 }
 
-// Make before break: whoever lets a cluster go waits for those who may have it.
+// Make before break: removing a cluster waits for every client that may have it.
 #[test]
 fn resumed_client_may_have_any_cluster_until_it_reports() {
     let hub = Arc::new(Hub::default());
@@ -267,7 +268,7 @@ fn resumed_client_may_have_any_cluster_until_it_reports() {
     assert!(!may_have("b"), "the stream has ended without a word");
 }
 
-// A client whose base is not known refuses all that it was sent, and perhaps one thing of it is bad.
+// A client whose base is unknown NACKs a whole push, of which perhaps one resource is bad.
 #[test]
 fn nack_of_several_resources_is_not_certain() {
     let hub = Arc::new(Hub::default());

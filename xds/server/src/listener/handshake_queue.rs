@@ -1,9 +1,9 @@
-//! Who is on the way into TLS, counted by source: connections that have said nothing yet, those that wait
-//! for a place to make their handshake, and those that have one.
+//! The queue of TLS handshakes, counted by source: silent connections, those that wait for a
+//! handshake slot, and those that have one.
 //!
-//! One source can fill only what other sources do not use. Where there is no room for one more, a
-//! connection of the source with the most of them is closed. This module decides which; it opens no
-//! connection and knows no TLS.
+//! One source can fill only what other sources do not use. Beyond the limit, a connection of the
+//! source with the most of them is evicted. This module decides which; it opens no connection and
+//! knows no TLS.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -14,17 +14,16 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-/// How long one that has a place is safe from having to give it up. A client that has said nothing has no
-/// place.
+/// The time for which a connection keeps its slot in any case. A silent client has no slot.
 pub(super) const SLOT_TIME: Duration = Duration::from_secs(2);
 
-/// For each place, how many connections may be silent, and how many may wait.
+/// The number of silent connections, and of waiting ones, per slot.
 const QUEUE_PER_SLOT: usize = 4;
 
-/// Connections in this order of arrival.
+/// The number of a connection, in order of arrival.
 type Id = u64;
 
-/// The addresses that one machine, or one site behind NAT, has: an IPv4 address, or an IPv6 network of
+/// The addresses of one machine, or of one site behind NAT: an IPv4 address, or an IPv6 network of
 /// 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
@@ -44,17 +43,17 @@ impl Source {
     }
 }
 
-/// A connection that was closed to make room, or that kept its place for too long.
+/// A connection that was closed in favour of others, or because it kept its slot too long.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct EvictedConnection(pub(super) SocketAddr);
 
-/// All that are on the way.
+/// All connections before the end of their handshakes.
 #[derive(Debug)]
 pub(super) struct HandshakeQueue {
-    /// How many places there are.
+    /// The number of slots.
     slots: usize,
     state: Mutex<State>,
-    /// Tells when [`HandshakeQueue::room`] and [`HandshakeQueue::next_evicted`] are to look again.
+    /// Wakes [`HandshakeQueue::may_accept`] and [`HandshakeQueue::next_evicted`].
     changed: Notify,
 }
 
@@ -65,11 +64,11 @@ struct State {
     silent: Group<()>,
     waiting: Group<oneshot::Sender<()>>,
     in_slot: Group<Instant>,
-    /// When one last gave up its place because it kept it for too long.
+    /// The last time a connection lost its slot because it kept it too long.
     last_timed_out: Option<Instant>,
 }
 
-/// Some of them, by arrival and by source.
+/// Connections in one state, by arrival and by source.
 #[derive(Debug)]
 struct Group<T> {
     by_id: BTreeMap<Id, (Source, T)>,
@@ -91,7 +90,7 @@ impl<T> Group<T> {
         self.by_source.get(&source).map_or(0, BTreeSet::len)
     }
 
-    /// Those of the source that has the most.
+    /// The connections of the source that has the most.
     fn of_largest_source(&self) -> Option<&BTreeSet<Id>> {
         self.by_source.values().max_by_key(|ids| ids.len())
     }
@@ -123,7 +122,7 @@ impl State {
         Some(EvictedConnection(address))
     }
 
-    /// Gives free places to those who wait: first to a source that has the fewest.
+    /// Assigns free slots to waiting connections: first to a source that has the fewest.
     fn assign_slots(&mut self, slots: usize) {
         while self.in_slot.len() < slots {
             let fewest = self
@@ -133,7 +132,8 @@ impl State {
                 .min_by_key(|(source, ids)| (self.in_slot.of(**source), ids.first().copied()));
             let Some(id) = fewest.and_then(|(_, ids)| ids.first().copied()) else { return };
             let Some((source, slot)) = self.waiting.remove(id) else { return };
-            // (One whose task has just been ended does not take it, and gives it back by its guard.)
+            // A task that has just been aborted does not take the slot, and returns it by its
+            // guard.
             self.in_slot.insert(id, source, Instant::now());
             let _ = slot.send(());
         }
@@ -149,8 +149,8 @@ impl HandshakeQueue {
         QUEUE_PER_SLOT * self.slots
     }
 
-    /// Takes in one that has said nothing yet. `begin` starts its task. Where there are too many of those,
-    /// the oldest one of the source that has the most is closed, and returned.
+    /// Adds a silent connection, whose task `begin` starts. If there are too many, the oldest one
+    /// of the largest source is closed and returned.
     pub(super) fn enter(
         &self,
         address: SocketAddr,
@@ -163,15 +163,16 @@ impl HandshakeQueue {
         state.last_id += 1;
         let id = state.last_id;
         state.silent.insert(id, Source::of(address), ());
-        // (The task waits for the lock, should it come to that before this returns.)
+        // The task waits for the lock if it runs before this returns.
         let task = begin(id);
         state.tasks.insert(id, (task, address));
         evicted
     }
 
-    /// Takes note that a client has said all that it has to say first. Returns what tells when it has a
-    /// place, and one that was closed: where too many wait, the newest one of the source of which the most
-    /// do, which may be this one.
+    /// Moves a connection whose ClientHello has arrived to those that wait for a slot.
+    ///
+    /// Returns what receives the slot, and a connection that was closed: if too many wait, the
+    /// newest one of the largest source, which may be this one.
     pub(super) fn hello_received(
         &self,
         id: Id,
@@ -192,7 +193,7 @@ impl HandshakeQueue {
         (granted, evicted)
     }
 
-    /// One has gone, in whatever way.
+    /// Removes a connection, whatever its state.
     pub(super) fn leave(&self, id: Id) {
         let mut state = self.state.lock();
         state.silent.remove(id);
@@ -204,8 +205,8 @@ impl HandshakeQueue {
         self.changed.notify_waiters();
     }
 
-    /// Returns when one more may be accepted: at once, but in a storm of clients that all make progress.
-    /// Then those wait in the system's own queue for whom there is no room.
+    /// Returns when one more connection may be accepted: at once, except in a storm of clients that
+    /// all make progress. Then further ones wait in the system's own queue.
     pub(super) async fn may_accept(&self) {
         loop {
             let changed = self.changed.notified();
@@ -221,7 +222,7 @@ impl HandshakeQueue {
         }
     }
 
-    /// Waits until one has had its place for too long while others wait, and closes that one.
+    /// Waits until a connection has kept its slot too long while others wait, and closes it.
     pub(super) async fn next_evicted(&self) -> EvictedConnection {
         loop {
             let changed = self.changed.notified();

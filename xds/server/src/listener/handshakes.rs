@@ -1,11 +1,11 @@
-//! TLS handshakes under way: what a connection does until it is one of a client. Who of them has to give
-//! way to whom is decided in `queue`.
+//! TLS handshakes: a connection from its accept until its client is known. `handshake_queue`
+//! decides which of them is evicted for which.
 //!
-//! A handshake costs something only when the client has said its first words, so only then it needs one of
-//! a bounded number of places. A client that has said nothing is let go first, without a time of grace. In
-//! a storm of honest clients the handshakes end as fast as they can be computed, and the others wait for a
-//! place. (Closing the oldest one instead would undo the work that is nearest to its end; turning the
-//! newest away would shut out everybody while some hang.)
+//! A handshake is expensive only after the ClientHello, so only then it needs one of a limited
+//! number of slots. A silent client is closed first, without a grace period. In a storm of honest
+//! clients, handshakes end as fast as they can be computed, and the others wait for a slot. (To
+//! close the oldest one instead would discard the work that is nearest to its end; to reject the
+//! newest would lock everyone out while some hang.)
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ use crate::log_throttle::LogThrottle;
 use crate::peer::Peer;
 use crate::validity::Validity;
 
-/// How long a client may take to begin its handshake, and how long the handshake may take.
+/// The time until the ClientHello, and then the time for the handshake.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 
 pub(super) struct Handshakes {
@@ -38,7 +38,7 @@ pub(super) struct Handshakes {
     throttle: Arc<LogThrottle>,
 }
 
-/// A connection in the crowd, for as long as this is there.
+/// A connection in the queue, removed on drop.
 struct QueuedConnection {
     queue: Arc<HandshakeQueue>,
     id: u64,
@@ -56,7 +56,8 @@ impl Handshakes {
         Self { connections, tasks, queue, throttle: Arc::default() }
     }
 
-    /// Returns when one more may be accepted. Closes meanwhile those that keep their place for too long.
+    /// Returns when one more connection may be accepted. Meanwhile evicts connections that keep
+    /// their slot too long.
     pub(super) async fn may_accept(&mut self) {
         while self.tasks.try_join_next().is_some() {}
         tokio::select! {
@@ -65,7 +66,7 @@ impl Handshakes {
         }
     }
 
-    /// Closes those that keep their place for too long, and does not end.
+    /// Evicts connections that keep their slot too long, and never returns.
     pub(super) async fn evict_slow(&self) {
         loop {
             let evicted = self.queue.next_evicted().await;
@@ -73,7 +74,7 @@ impl Handshakes {
         }
     }
 
-    /// Begins one, which ends in a connection if all goes well.
+    /// Starts a handshake, which ends in a connection if it succeeds.
     pub(super) fn begin<IO>(
         &mut self,
         tls: Arc<ServerConfig>,
@@ -114,7 +115,7 @@ impl Handshakes {
         }
     }
 
-    /// Returns when all have ended.
+    /// Returns when all handshakes have ended.
     pub(super) async fn finish(&mut self) {
         let (tasks, queue) = (&mut self.tasks, &self.queue);
         let (connections, throttle) = (&self.connections, &self.throttle);
@@ -149,7 +150,7 @@ fn log_eviction(connections: &Connections, throttle: &LogThrottle, evicted: &Evi
     log_rejection(connections, throttle, evicted.0, ConnectionRejection::Displaced, reason);
 }
 
-/// Why a handshake came to nothing.
+/// Why a handshake failed.
 type Failure = (ConnectionRejection, String);
 
 async fn handshake<IO: AsyncRead + AsyncWrite + Unpin>(
@@ -171,7 +172,7 @@ async fn handshake<IO: AsyncRead + AsyncWrite + Unpin>(
     if let Some(evicted) = evicted {
         evict(&evicted);
     }
-    // (It comes to nothing only where this task is about to be ended, which is counted there.)
+    // It is an error only if this task is about to be aborted, which is counted there.
     if slot.await.is_err() {
         std::future::pending::<()>().await;
     }

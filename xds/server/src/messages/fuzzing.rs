@@ -1,4 +1,4 @@
-//! The reader of requests against one that has all bytes before it begins.
+//! A comparison of the request reader with one that has all bytes from the start.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
@@ -9,14 +9,14 @@ use super::*;
 use crate::limits::Limits;
 use crate::memory_quota::QuotaPool;
 
-/// Any bytes for a message: what is in it is nobody's business here.
+/// A message of arbitrary bytes.
 #[derive(Clone, PartialEq, Message)]
 struct Anything {
     #[prost(bytes = "vec", repeated, tag = "1")]
     field: Vec<Vec<u8>>,
 }
 
-/// Gives its pieces, and makes wait for each.
+/// A body that returns `Pending` before each piece.
 struct Pieces {
     pieces: VecDeque<Bytes>,
     is_ready: bool,
@@ -38,15 +38,15 @@ impl http_body::Body for Pieces {
     }
 }
 
-/// What is read of `bytes`, which come in pieces of these sizes, again and again.
+/// Compares what is read from `bytes` in pieces of these sizes, repeated, with the reference.
 pub(crate) fn read(bytes: &[u8], sizes: &[u8]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.expect("a runtime without IO");
     let _entered = runtime.enter();
     let (mut pieces, mut rest) = (VecDeque::new(), bytes);
-    // (Sizes that are all 0 would not come to an end.)
+    // Sizes that are all 0 would never end.
     for size in sizes.iter().chain(&[255]).cycle() {
-        // Small sizes as they are, large ones up to the largest frame.
+        // Small sizes as they are, larger ones up to the largest frame.
         let size = usize::from(*size);
         let size = if size < 128 { size } else { (size - 127) * 128 };
         let (piece, left) = rest.split_at(size.min(rest.len()));
@@ -76,11 +76,11 @@ pub(crate) fn read(bytes: &[u8], sizes: &[u8]) {
     }
 }
 
-/// The next message, given up again and again meanwhile.
+/// The next message, with a future that is dropped and created again at each poll.
 fn next(messages: &mut Messages<Anything>) -> Result<Option<Anything>, ReadError> {
     loop {
         let poll = std::pin::pin!(messages.next()).poll(&mut Context::from_waker(Waker::noop()));
-        // What it takes that has come in part is counted.
+        // The memory of an incomplete message is counted.
         let length = length(&messages.buffer).filter(|_| messages.held.is_some());
         let held = length.map_or(0, |length| size(PREFIX + length));
         let kept = messages.buffer.capacity();
@@ -92,7 +92,7 @@ fn next(messages: &mut Messages<Anything>) -> Result<Option<Anything>, ReadError
     }
 }
 
-/// The next message of what has come as a whole.
+/// The next message of complete bytes.
 fn reference(bytes: &mut &[u8]) -> Result<Option<Anything>, Code> {
     if bytes.is_empty() {
         return Ok(None);

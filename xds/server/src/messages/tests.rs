@@ -1,4 +1,4 @@
-//! Messages that come in pieces, on a clock that only the tests move.
+//! Messages that arrive in pieces, on a clock that only the tests move.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -10,7 +10,7 @@ use super::*;
 use crate::limits::Limits;
 use crate::memory_quota::QuotaPool;
 
-/// Gives these pieces, one at a time, and then ends, or says nothing more.
+/// A body of these pieces, one at a time, which then ends or stays silent.
 struct Pieces {
     pieces: VecDeque<Bytes>,
     ends: bool,
@@ -104,14 +104,14 @@ async fn partial_message_holds_memory_quota_until_dropped() {
     let quota = quota(&limits);
     let bytes = framed(&request(&"x".repeat(150 << 10)));
     let mut first = messages_in(quota.clone(), &bytes, 16 << 10, true);
-    // (Until there is nothing more to read.)
+    // Until there is nothing more to read.
     let mut begun = messages_in(quota.clone(), &bytes[..6], 16 << 10, false);
     assert!(poll_once(begun.next()).is_pending());
     let Err(ReadError::QuotaExceeded(exceeded)) = first.next().await else {
         panic!("there was room")
     };
     assert_eq!(exceeded, QuotaExceeded::PerClient);
-    // What is whole at once takes none.
+    // A message that arrives at once takes no quota.
     let mut whole = messages_in(quota.clone(), &bytes, bytes.len(), true);
     assert!(whole.next().await.unwrap().is_some());
     drop(begun);
@@ -137,17 +137,17 @@ async fn message_deadline_counts_only_time_spent_reading() {
     let bytes = framed(&request("abc"));
     let mut messages = messages_in(quota(&Limits::default()), &bytes[..7], 1, false);
     assert!(timeout(WAITED, messages.next()).await.is_err(), "given up");
-    // Such as while the client does not read what it is sent.
+    // For example, while the client does not read.
     tokio::time::advance(2 * DEADLINE).await;
     let begin = Instant::now();
     let Err(ReadError::Status(status)) = messages.next().await else { panic!("it has no end") };
     assert!(status.message().contains("does not come to its end"), "{status}");
-    // (Timers of tokio go by milliseconds.)
+    // Timers of tokio have a resolution of 1 ms.
     let difference = (WAITED + begin.elapsed()).abs_diff(DEADLINE);
     assert!(difference < Duration::from_millis(10), "{:?}", begin.elapsed());
 }
 
-/// Looks once whether it is done.
+/// Polls a future once.
 fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
     std::pin::pin!(future).poll(&mut Context::from_waker(std::task::Waker::noop()))
 }

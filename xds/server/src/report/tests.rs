@@ -76,7 +76,7 @@ fn sync_status_follows_the_acks_and_nacks_of_the_client() {
     let report = hub.report("client").unwrap();
     assert_eq!(report.resources[0].acked, Some(b.version()));
 
-    // What stands in for a refused version is taken, and what is refused is told beside it.
+    // The fallback of a NACKed version is ACKed, and the NACK stays beside it.
     nack(&connection, &b2);
     hub.publish("client", all(&[&b]));
     let report = hub.report("client").unwrap();
@@ -84,7 +84,7 @@ fn sync_status_follows_the_acks_and_nacks_of_the_client() {
     assert_eq!(of_b.state(), Acked);
     assert_eq!(of_b.nack.as_ref().unwrap().version, b2.version());
 
-    // What it has taken goes with its stream.
+    // ACKed versions end with their stream.
     drop(connection);
     let report = hub.report("client").unwrap();
     assert_eq!((report.streams, report.resources.len()), (0, 0));

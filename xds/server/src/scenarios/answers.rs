@@ -64,7 +64,7 @@ fn ack_updates_the_acked_versions<V: Dialect>() {
     assert!(!client.stream.acked(Cluster).contains_key("a"), "it is gone");
 }
 
-/// R43, and no queue of old states: one push of a type is under way.
+/// R43, and no queue of old states: a type has one push in flight.
 fn changes_during_a_push_are_sent_once_in_newest_version<V: Dialect>() {
     for of in ResourceType::ALL {
         let mut client = Client::<V>::settled(&set([resource(of, "x", 1)]));
@@ -94,8 +94,8 @@ fn change_reverted_during_a_push_is_not_pushed_again<V: Dialect>() {
     }
 }
 
-/// Rule 9, R13, R17: the push and the requests have crossed. (In the state of the world it is the
-/// request after the stale ones, with all names, that is answered: R14.)
+/// Rule 9, R13, R17: the push and the requests have crossed. (A state-of-the-world server answers
+/// the request after the stale ones, with all names: R14.)
 fn request_with_stale_nonce_only_changes_subscriptions<V: Dialect>() {
     for (nonce, error) in [
         ("", None),
@@ -129,7 +129,7 @@ fn nonce_acks_only_its_own_type<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["CDS +a +b"], "the clusters are not taken");
 }
 
-/// Rule 5, R19: which of several is refused is not known, and found by halves.
+/// Rule 5, R19: which of several resources is bad is unknown, and found by halves.
 fn nacked_push_is_bisected_and_bad_resource_not_resent<V: Dialect>() {
     let all =
         |bad, c| set([cluster("old", 1), cluster("a", 1), cluster("bad", bad), cluster("c", c)]);
@@ -162,7 +162,7 @@ fn nacked_push_is_bisected_and_bad_resource_not_resent<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["CDS +bad"], "it has changed");
 }
 
-/// Rule 5, R20: what is not on trial goes first, and does not wait for what is.
+/// Rule 5, R20: resources outside the bisection go first, and do not wait for it.
 fn nack_bisection_does_not_delay_other_resources<V: Dialect>() {
     for of in [Cluster, Listener, Secret] {
         let all = |l, x| set([resource(of, "l", l), resource(of, "m", l), resource(of, "x", x)]);
@@ -181,7 +181,7 @@ fn nack_bisection_does_not_delay_other_resources<V: Dialect>() {
     }
 }
 
-/// Rule 5, R54: a listener on trial that must wait holds up no other.
+/// Rule 5, R54: a bisected listener that must wait delays no other.
 fn bisected_listener_waiting_for_cluster_does_not_delay_others<V: Dialect>() {
     let all = |others: &[&str], x| {
         [listener("l", 2), listener_of("m", 2, others), listener("x", x), cluster("a", 1)]
@@ -201,8 +201,8 @@ fn bisected_listener_waiting_for_cluster_does_not_delay_others<V: Dialect>() {
     assert_eq!(client.has[&(Listener, "m".into())], listener_of("m", 2, &["a"]));
 }
 
-/// Rule 5, R53: what stays in force of what is refused may name what is to go. Who publishes has a moment
-/// to keep it.
+/// Rule 5, R53: the last ACKed version of a NACKed resource may name a resource that is to be
+/// removed. The publisher has a moment to keep it.
 fn removal_waits_for_grace_after_nack_of_referring_resource<V: Dialect>() {
     let old = [cluster("a", 1), route_to("r", 1, &["a"])];
     let new = |others: [Arc<Resource>; 2]| set(others);
@@ -222,7 +222,7 @@ fn removal_waits_for_grace_after_nack_of_referring_resource<V: Dialect>() {
     }
 }
 
-/// Rule 10: an answer that is always too late is an answer.
+/// Rule 10: an ACK that is always late is still an ACK.
 fn late_acks_make_progress_without_repeated_pushes<V: Dialect>() {
     let late = ACK_DEADLINE + ACK_DEADLINE / 8;
     for of in [Cluster, Listener] {
@@ -258,7 +258,8 @@ fn nacked_endpoints_are_resent_one_by_one<V: Dialect>() {
     );
 }
 
-/// Rule 5: what Envoy has taken of a refused push it does not tell, so it is sent again.
+/// Rule 5: Envoy does not report what it applied of a NACKed push, so the old version is sent
+/// again.
 fn reverted_nacked_change_resends_the_old_version<V: Dialect>() {
     for of in ResourceType::ALL {
         let mut client = Client::<V>::settled(&set([resource(of, "x", 1)]));
@@ -282,7 +283,7 @@ fn nack_of_one_type_does_not_stall_other_types<V: Dialect>() {
     client.nack(Cluster, "one is bad");
     client.ack(Cluster);
     client.nack(Cluster, "no");
-    // It has the secret of before, and there is no hope for the cluster.
+    // It has the earlier secret, and the cluster will not come.
     assert_eq!(
         client.take_pushes(),
         [
@@ -296,7 +297,7 @@ fn nack_of_one_type_does_not_stall_other_types<V: Dialect>() {
     );
 }
 
-/// R47: a refusal is of a version, and not of the name.
+/// R47: a NACK is of a version, not of the name.
 fn nacked_resource_can_still_be_removed<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1)]));
     client.publish(&set([cluster("a", 2)]));
@@ -304,12 +305,12 @@ fn nacked_resource_can_still_be_removed<V: Dialect>() {
     client.take_pushes();
     client.publish(&ResourceSet::default());
     client.ack_all();
-    // What goes last is as it was before until then.
+    // A cluster that is removed last stays in the state until then.
     assert_eq!(client.take_pushes(), V::either(&["CDS -a"][..], &["CDS", "CDS -a"]));
     assert!(client.has.is_empty());
 }
 
-/// docs/decisions/0052: the exception to R19, for a cause on the client's machine that has gone.
+/// docs/decisions/0052: the exception to R19, for a reason on the client's machine that is gone.
 fn nacked_resource_is_sent_again_only_on_retry<V: Dialect>() {
     for of in [Cluster, Endpoint, Listener, Route, Secret] {
         let mut client = Client::<V>::settled(&set([resource(of, "x", 1)]));
@@ -340,7 +341,7 @@ fn nacked_resource_is_sent_again_only_on_retry<V: Dialect>() {
     }
 }
 
-/// Rule 5, R63: whatever the client has taken of the push that it refused.
+/// Rule 5, R63: whatever the client has applied of the push that it NACKed.
 fn bisected_resources_changed_meanwhile_converge_to_new_set<V: Dialect>() {
     let takes_nothing = |_: &Resource| true;
     let takes_what_is_good = |one: &Resource| *one == *cluster("b", 1);

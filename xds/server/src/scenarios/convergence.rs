@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order: in the end the client has what it is to have (R63, R64).
+//! Convergence: after any events in any order, the client ends with the published set (R63, R64).
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ in_both_variants! {
     random_walk_converges_to_the_published_set,
 }
 
-/// R63, R64. On the way: R6, R9, R19, R21, R38, R44, R46 and the order of R51 to R55 and R57.
+/// R63, R64; at each step: R6, R9, R19, R21, R38, R44, R46 and the order of R51 to R55 and R57.
 fn random_walk_converges_to_the_published_set<V: Dialect>() {
     proptest!(|(steps in vec(step(), 1..80))| {
         let mut walk = Walk::<V>::new();

@@ -1,4 +1,4 @@
-//! Everything is bounded (invariant 10): what a client can make us hold.
+//! Limits (invariant 10) on what a client can make the server store.
 
 use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route, Secret};
@@ -15,7 +15,7 @@ in_both_variants! {
     name_limit_counts_all_types_together,
 }
 
-/// A request of a type that is called so.
+/// Requests a type by its URL.
 fn request_type<V: Dialect>(client: &mut Client<V>, type_url: &str) {
     let mut request = V::Request::from(V::Message::default());
     type_url.clone_into(V::type_url(&mut request));

@@ -1,4 +1,4 @@
-//! Make before break: in which order the types are told.
+//! Make before break: the order in which types are pushed.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn endpoints_follow_added_or_changed_cluster_without_request<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["CDS +a +c", "EDS +a +c"]);
 }
 
-/// Rule 2, R51: they would be taken and dropped.
+/// Rule 2, R51: Envoy would accept and discard them.
 fn endpoints_are_never_sent_before_their_cluster<V: Dialect>() {
     let mut client = Client::<V>::settled(&ResourceSet::default());
     client.subscribe(Endpoint, &["b"]);
@@ -69,8 +69,8 @@ fn endpoints_are_never_sent_before_their_cluster<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["CDS +b", "EDS +b"]);
 }
 
-/// Rule 2, rule 10: Envoy takes a push of clusters when they are warm, so their endpoints must not wait
-/// for that.
+/// Rule 2, rule 10: Envoy ACKs a push of clusters when they are warm, so their endpoints must not
+/// wait for that.
 fn endpoints_do_not_wait_for_pending_change_of_known_cluster<V: Dialect>() {
     let mut client = Client::<V>::settled(&ResourceSet::default());
     client.publish(&set([cluster("a", 1), endpoints("a", 1)]));
@@ -83,7 +83,7 @@ fn endpoints_do_not_wait_for_pending_change_of_known_cluster<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["CDS +a", "EDS +a"]);
 }
 
-/// Rule 2 is about clusters that are to come, and about no others.
+/// Rule 2 covers only clusters that are still to be sent.
 fn endpoints_do_not_wait_for_unsubscribed_or_removed_clusters<V: Dialect>() {
     let mut client = Client::<V>::new();
     client.subscribe(Endpoint, &["a"]);
@@ -95,7 +95,7 @@ fn endpoints_do_not_wait_for_unsubscribed_or_removed_clusters<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["EDS +a", "CDS -a"]);
 }
 
-/// Rule 4: a removal of endpoints is ignored.
+/// Rule 4: Envoy ignores a removal of endpoints.
 fn empty_endpoints_are_sent_as_resource_not_as_removal<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1), endpoints("a", 1)]));
     client.publish(&set([cluster("a", 1), endpoints("a", 0)]));
@@ -105,7 +105,7 @@ fn empty_endpoints_are_sent_as_resource_not_as_removal<V: Dialect>() {
     assert_eq!(client.has[&(Endpoint, "a".into())], endpoints("a", 0));
 }
 
-/// Rule 6, R52, R54: routes are not warmed. A listener warms until it has its routes.
+/// Rule 6, R52, R54: Envoy does not warm routes. A listener warms until it has its routes.
 fn listeners_and_routes_wait_for_ack_of_referenced_clusters<V: Dialect>() {
     let old = [cluster("a", 1), endpoints("a", 1), listener("l", 1), route_to("r", 1, &["a"])];
     let mut client = Client::<V>::settled(&set(old));
@@ -126,7 +126,7 @@ fn listeners_and_routes_wait_for_ack_of_referenced_clusters<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["LDS +l +m", "RDS +r +s"]);
 }
 
-/// Rule 10: what withdraws access must not wait until some cluster is warm.
+/// Rule 10: a withdrawal of access must not wait until some cluster is warm.
 fn resource_referring_only_to_known_clusters_does_not_wait<V: Dialect>() {
     let all = |n| [cluster("a", n), listener_of("l", n, &["a"]), route_to("r", n, &["a"])];
     let mut client = Client::<V>::settled(&set(all(1)));
@@ -140,7 +140,7 @@ fn resource_referring_only_to_known_clusters_does_not_wait<V: Dialect>() {
     );
 }
 
-/// Rule 10: what withdraws access waits for no cluster that something else in it leads to.
+/// Rule 10: a withdrawal of access waits for no cluster that the same resource names elsewhere.
 fn urgent_resources_do_not_wait_for_clusters<V: Dialect>() {
     let all = |n, names: &[&str]| {
         let (l, r) = (listener_of("l", n, names), route_to("r", n, names));
@@ -159,7 +159,7 @@ fn urgent_resources_do_not_wait_for_clusters<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["LDS +l"]);
 }
 
-/// Rule 5, R54: a cluster of which another version is refused is there still.
+/// Rule 5, R54: a cluster of which another version is NACKed still exists.
 fn cluster_with_nacked_change_still_satisfies_references<V: Dialect>() {
     let mut client =
         Client::<V>::settled(&set([cluster("a", 1), cluster("b", 1), route_to("r", 1, &["a"])]));
@@ -172,7 +172,7 @@ fn cluster_with_nacked_change_still_satisfies_references<V: Dialect>() {
     );
 }
 
-/// R20, R53: a client that takes no clusters any more keeps what has gone for 15 s.
+/// R20, R53: a client that stops to ACK clusters keeps removed ones for 15 s.
 fn listener_waiting_for_late_cluster_does_not_delay_removals<V: Dialect>() {
     let old = [cluster("a", 1), cluster("x", 1), listener("l", 1)];
     let mut client = Client::<V>::settled(&set(old));
@@ -182,7 +182,7 @@ fn listener_waiting_for_late_cluster_does_not_delay_removals<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["CDS late", "CDS -x"]);
 }
 
-/// R52, R56: with its first listeners a client that begins takes itself for ready.
+/// R52, R56: with its first listeners a starting client counts itself ready.
 fn first_listeners_wait_for_cluster_and_secret_acks<V: Dialect>() {
     let all = set([
         cluster("a", 1),
@@ -202,8 +202,8 @@ fn first_listeners_wait_for_cluster_and_secret_acks<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["LDS +l +m"]);
 }
 
-/// R54, R57: a cluster that comes back while it is being removed is not there when the client reads what
-/// was sent meanwhile.
+/// R54, R57: a cluster that returns while it is being removed does not exist yet when the client
+/// reads what was sent meanwhile.
 fn route_waits_for_cluster_that_returns_during_its_removal<V: Dialect>() {
     let old = set([cluster("a", 1), route_to("r", 1, &["a"])]);
     for answers_in_time in [true, false] {
@@ -224,7 +224,7 @@ fn route_waits_for_cluster_that_returns_during_its_removal<V: Dialect>() {
     }
 }
 
-/// Rule 8, rule 10, invariant 6: after 15 s only that waits which names what is not taken.
+/// Rule 8, rule 10, invariant 6: after 15 s only resources wait that name an unACKed one.
 fn missing_ack_delays_independent_resources_at_most_15_seconds<V: Dialect>() {
     let all = set([cluster("a", 1), listener("l", 1), route("r", 1), route_to("s", 1, &["a"])]);
     let mut client = Client::<V>::new();
@@ -250,7 +250,7 @@ fn missing_ack_delays_independent_resources_at_most_15_seconds<V: Dialect>() {
     assert!(client.stream.acked(Cluster).contains_key("a"));
 }
 
-/// Rule 10: a client that answers nothing about clusters, while they go on changing.
+/// Rule 10: a client that ACKs no clusters, while they go on changing.
 fn unacked_clusters_delay_only_resources_that_refer_to_them<V: Dialect>() {
     let all = |n| set([cluster("a", n), route("r", n), route_to("s", n, &["b"]), cluster("b", n)]);
     let mut client = Client::<V>::settled(&set([cluster("a", 1), route("r", 1), route("s", 1)]));
@@ -262,7 +262,7 @@ fn unacked_clusters_delay_only_resources_that_refer_to_them<V: Dialect>() {
         assert_eq!(client.has[&(Route, "r".into())], route("r", n));
         assert_eq!(client.has[&(Route, "s".into())], route("s", 1));
     }
-    // Nor each other.
+    // Nor do clusters delay each other.
     let newest = client.open.iter().rfind(|push| push.of == Cluster).unwrap();
     assert!(newest.resources.contains(&cluster("a", 7)), "{newest:?}");
 }
@@ -307,7 +307,7 @@ fn cluster_removal_waits_15_seconds_for_a_missing_ack<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["RDS +r", "RDS late", "CDS -a"]);
 }
 
-/// R53, R57: a removal is no promise.
+/// R53, R57: an announced removal may be cancelled.
 fn resource_readded_before_its_removal_is_not_removed<V: Dialect>() {
     let both = set([cluster("a", 1), listener("l", 1)]);
     let mut client = Client::<V>::settled(&both);
@@ -325,7 +325,7 @@ fn resource_readded_before_its_removal_is_not_removed<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["RDS +r"]);
 }
 
-/// R56: what needs a secret must find it.
+/// R56: a secret must arrive before the resources that need it.
 fn secrets_are_sent_without_waiting<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1), secret("s", 1)]));
     client.publish(&set([cluster("a", 2), secret("s", 1)]));
@@ -333,8 +333,8 @@ fn secrets_are_sent_without_waiting<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["CDS +a", "SDS +s"]);
 }
 
-/// Rule 6, R56: a chain that is made anew because somebody was withdrawn must not begin with the list on
-/// which he still was.
+/// Rule 6, R56: after a withdrawal, a recreated filter chain must not start with the old list of
+/// callers.
 fn listener_waits_for_ack_of_referenced_secrets<V: Dialect>() {
     let all = |s, l, m, r| {
         set([secret("s", s), listener_of("l", l, &["s"]), listener("m", m), route("r", r)])
@@ -342,7 +342,7 @@ fn listener_waits_for_ack_of_referenced_secrets<V: Dialect>() {
     let mut client = Client::<V>::settled(&all(1, 1, 1, 1));
     client.publish(&all(2, 1, 1, 1));
     assert_eq!(client.take_pushes(), ["SDS +s"]);
-    // Before that is answered: another list, and the chain anew.
+    // Before the ACK: another list, and a recreated chain.
     client.publish(&all(3, 2, 2, 2));
     assert_eq!(client.take_pushes(), ["LDS +m", "RDS +r"], "the others wait for nothing of this");
     client.ack(Route);
@@ -352,14 +352,14 @@ fn listener_waits_for_ack_of_referenced_secrets<V: Dialect>() {
     client.ack(Secret);
     assert_eq!(client.take_pushes(), ["LDS +l"]);
     client.ack(Listener);
-    // Not for ever: it may be about who may call, and Envoy waits for its secrets by itself.
+    // Not forever: the change may withdraw access, and Envoy itself waits for its secrets.
     client.publish(&all(4, 3, 3, 2));
     client.pass(ACK_DEADLINE);
     assert_eq!(client.take_pushes(), ["SDS +s", "LDS +m", "SDS late", "LDS late", "LDS +l"]);
 }
 
-/// A client that has one version of a listener, and refuses a push with another version of it in part. By
-/// then it is to have the first version again, and the cluster that this names.
+/// A client that has one version of a listener, and NACKs a push with another version of it in
+/// part. By then the first version is published again, with the cluster that it names.
 fn client_with_bisected_listener<V: Dialect>(is_urgent: bool) -> Client<V> {
     let bad = listener("bad", 1);
     let old = listener_of("l", 1, &["a"]);
@@ -373,8 +373,8 @@ fn client_with_bisected_listener<V: Dialect>(is_urgent: bool) -> Client<V> {
     client
 }
 
-/// R54, R57, rule 5: the server does not know which version is in force. In the state of the world it
-/// cannot leave the listener out either.
+/// R54, R57, rule 5: the server does not know which version the client has. In the state of the
+/// world it cannot omit the listener either.
 fn bisected_listener_waits_for_referenced_cluster<V: Dialect>() {
     let mut client = client_with_bisected_listener::<V>(false);
     let doubt = "LDS bisecting: bad l (in part)";
@@ -387,7 +387,7 @@ fn bisected_listener_waits_for_referenced_cluster<V: Dialect>() {
     assert_eq!(client.has[&(Listener, "l".into())], listener_of("l", 1, &["a"]));
 }
 
-/// A withdrawal does not wait while some cluster warms.
+/// A withdrawal does not wait for a warming cluster.
 fn urgent_bisected_listener_does_not_wait_for_cluster<V: Dialect>() {
     let mut client = client_with_bisected_listener::<V>(true);
     client.nack_in_part(Listener, |one| one == &*listener("bad", 1));

@@ -1,4 +1,5 @@
-//! A client that comes back, and says what it has: of each resource in delta, else one version of all.
+//! A client that resumes and reports what it has: a version per resource in delta, else one version
+//! per type.
 
 use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route, Secret};
@@ -32,7 +33,7 @@ fn everything() -> ResourceSet {
     ])
 }
 
-/// A client that has taken [`everything`] and comes back: to a server that has a set already, or not yet.
+/// Resumes a client that has ACKed [`everything`], at a server that has a set already, or not yet.
 fn resume_all<V: Dialect>(client: &mut Client<V>, set: &ResourceSet, has_set_first: bool) {
     if has_set_first {
         client.publish(set);
@@ -45,14 +46,14 @@ fn resume_all<V: Dialect>(client: &mut Client<V>, set: &ResourceSet, has_set_fir
     }
 }
 
-/// What has come, in any order.
+/// The pushes so far, in any order.
 fn sorted_log<V: Dialect>(client: &mut Client<V>) -> Vec<String> {
     let mut pushes = client.take_pushes();
     pushes.sort();
     pushes
 }
 
-/// Rule 7 (a), (d); R12, R23; invariants 4 and 8. Also at a server that has been restarted.
+/// Rule 7 (a), (d); R12, R23; invariants 4 and 8. Also at a restarted server.
 fn versions_reported_after_reconnect_are_not_resent<V: Dialect>() {
     for is_restarted in [false, true] {
         for has_set_first in [false, true] {
@@ -63,7 +64,7 @@ fn versions_reported_after_reconnect_are_not_resent<V: Dialect>() {
                 client.reconnect();
             }
             resume_all(&mut client, &everything(), has_set_first);
-            // Of types that come in parts one version says too little.
+            // For types whose responses are partial, one version says too little.
             let sotw = &["EDS +a +b", "RDS +r", "SDS +s"];
             assert_eq!(sorted_log(&mut client), V::either(&[][..], sotw));
             client.ack_all();
@@ -103,7 +104,7 @@ fn reconnect_sends_changes_and_removals_since_disconnect<V: Dialect>() {
     }
 }
 
-/// Rule 7, R53, R57: also when it has not been asked for all types.
+/// Rule 7, R53, R57: even if the client has not requested all types.
 fn cluster_removed_while_disconnected_goes_when_unreferenced<V: Dialect>() {
     let mut client = Client::<V>::settled(&everything());
     client.reconnect();
@@ -120,7 +121,7 @@ fn cluster_removed_while_disconnected_goes_when_unreferenced<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["CDS -b"]);
 }
 
-/// Rule 1, R57: Envoy warms a changed cluster also after a reconnect, with an old subscription.
+/// Rule 1, R57: Envoy warms a changed cluster even after a reconnect, with an old subscription.
 fn endpoints_follow_cluster_changed_before_reconnect<V: Dialect>() {
     let mut client = Client::<V>::settled(&everything());
     client.reconnect();
@@ -141,13 +142,13 @@ fn version_nacked_on_earlier_stream_is_not_resent<V: Dialect>() {
     client.nack(Secret, "no");
     client.reconnect();
     resume_all(&mut client, &bad, true);
-    // Only a first request is answered in any case.
+    // Only a first request is always answered.
     let sotw = &["EDS +a +b", "RDS +r", "SDS"];
     assert_eq!(sorted_log(&mut client), V::either(&[][..], sotw));
     client.ack_all();
     bad.insert(cluster("b", 2));
     client.publish(&bad);
-    // What was refused of a whole state may have been taken in part, and a is as it was before again.
+    // A NACKed whole state may have been applied in part, and a is as before again.
     assert_eq!(client.take_pushes(), V::either(["CDS +b", "EDS +b"], ["CDS +b", "EDS +a +b"]));
     client.ack_all();
     assert_eq!(client.has[&(Cluster, "a".into())], cluster("a", 1));
@@ -156,8 +157,8 @@ fn version_nacked_on_earlier_stream_is_not_resent<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["CDS +a", "EDS +a"]);
 }
 
-/// Rule 5: in the state of the world its version does not say what it has taken of a push that it
-/// refused.
+/// Rule 5: in the state of the world, the version does not reveal what the client applied of a
+/// NACKed push.
 fn partially_applied_nacked_push_is_corrected_after_reconnect<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1)]));
     client.publish(&set([cluster("a", 2), cluster("bad", 1)]));
@@ -170,7 +171,7 @@ fn partially_applied_nacked_push_is_corrected_after_reconnect<V: Dialect>() {
     assert_eq!(client.has[&(Cluster, "a".into())], cluster("a", 1));
 }
 
-/// Invariant 4: a control plane that has been restarted knows what its clients have.
+/// Invariant 4: a restarted control plane knows what its clients have.
 fn versions_reported_after_server_restart_count_as_acked<V: Dialect>() {
     for of in [Cluster, Listener] {
         let mut client = Client::<V>::settled(&everything());
@@ -185,8 +186,8 @@ fn versions_reported_after_server_restart_count_as_acked<V: Dialect>() {
     }
 }
 
-/// R41, R57: the server does not know what the client has. In the state of the world, to leave out a
-/// listener that must wait would be to remove it.
+/// R41, R57: the server does not know what the client has. In the state of the world, to omit a
+/// listener that must wait would remove it.
 fn listener_that_waits_for_its_cluster_stays_after_reconnect<V: Dialect>() {
     let waiting = listener_of("l", 1, &["a"]);
     let mut client = Client::<V>::settled(&set([waiting.clone()]));
@@ -202,8 +203,8 @@ fn listener_that_waits_for_its_cluster_stays_after_reconnect<V: Dialect>() {
     assert_eq!(client.has[&(Listener, "m".into())], listener("m", 1));
 }
 
-/// Rule 5, R12: the version that a client names says nothing of the parts that it took of a push on top
-/// of a state that the server did not know.
+/// Rule 5, R12: the version that a client reports does not cover parts that it applied of a push on
+/// a state unknown to the server.
 fn partially_applied_push_on_unknown_base_is_corrected<V: Dialect>() {
     let bad = listener("bad", 1);
     let mut client = Client::<V>::settled(&set([listener("l", 1)]));

@@ -1,4 +1,4 @@
-//! What a client may ask for, and what it is told then.
+//! Subscriptions, and the responses to them.
 
 use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener, Route, Secret};
@@ -38,7 +38,7 @@ fn first_request_of_each_type_gets_a_response_even_if_empty<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["LDS", "RDS"]);
 }
 
-/// Rule 3, R24: what is asked for before it is known what the client is to have.
+/// Rule 3, R24: requests before a set is published.
 fn first_requests_are_answered_once_a_set_is_published<V: Dialect>() {
     let mut client = Client::<V>::new();
     let set = set([cluster("a", 1), endpoints("a", 1)]);
@@ -48,7 +48,7 @@ fn first_requests_are_answered_once_a_set_is_published<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["SDS", "CDS +a", "EDS +a"]);
 }
 
-/// R36, R37: delta can say that it is not there.
+/// R36, R37: delta can express that it is missing.
 fn missing_resource_is_pushed_when_it_appears<V: Dialect>() {
     for of in ResourceType::ALL {
         let mut client = Client::<V>::new();
@@ -87,7 +87,7 @@ fn unsubscribe_stops_updates_and_gets_no_response<V: Dialect>() {
     assert!(client.take_pushes().is_empty());
 }
 
-/// R38: also where a push of it is under way.
+/// R38: even while a push of it is in flight.
 fn unsubscribe_during_a_push_excludes_name_from_ack_and_nack<V: Dialect>() {
     for is_nacked in [false, true] {
         let mut client = Client::<V>::settled(&set([endpoints("a", 1), endpoints("b", 1)]));
@@ -105,7 +105,7 @@ fn unsubscribe_during_a_push_excludes_name_from_ack_and_nack<V: Dialect>() {
     }
 }
 
-/// R13, R26, R27: also where it was dropped and wanted again while a push was under way.
+/// R13, R26, R27: even if the client unsubscribed and subscribed again while a push was in flight.
 fn resubscribed_name_is_sent_again<V: Dialect>() {
     for of in [Endpoint, Secret, Route] {
         let all = |b| set([resource(of, "a", 1), resource(of, "b", b)]);
@@ -156,7 +156,7 @@ fn wildcard_and_name_subscribe_to_their_union<V: Dialect>() {
     }
 }
 
-/// R35: above all never all secrets.
+/// R35: above all, never all secrets.
 fn secrets_endpoints_and_routes_have_no_wildcard<V: Dialect>() {
     let all = |content| set([Secret, Endpoint, Route].map(|of| resource(of, "a", content)));
     for (of, words) in [(Secret, "SDS"), (Endpoint, "EDS"), (Route, "RDS")] {
@@ -197,7 +197,7 @@ fn later_empty_request_is_not_a_wildcard<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["CDS +a +b"]);
 }
 
-/// R33: "on demand" first, then all: what the client has already is not sent again.
+/// R33: "on demand" first, then all: resources that the client has are not sent again.
 fn wildcard_after_names_sends_only_the_remaining_resources<V: Dialect>() {
     let mut client = Client::<V>::new();
     client.publish(&set([cluster("a", 1), cluster("b", 1)]));
@@ -239,7 +239,7 @@ fn name_unsubscribed_with_wildcard_gets_no_response<V: Dialect>() {
     }
 }
 
-/// R40: also those that look like names of another kind.
+/// R40: even those that look like equivalent names.
 fn resource_names_are_compared_byte_by_byte<V: Dialect>() {
     let (name, turned) = ("xdstp://a/b?x=1&y=2", "xdstp://a/b?y=2&x=1");
     let mut client = Client::<V>::new();

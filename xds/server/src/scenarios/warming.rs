@@ -1,5 +1,5 @@
-//! Envoy warms clusters: it answers a push of them only when it has been told the endpoints of each
-//! (rule 1, rule 10). Whatever happens, it must never wait for us, nor we for it.
+//! Warming: Envoy ACKs a push of clusters only after it has received the endpoints of each (rule 1,
+//! rule 10). Neither side may ever wait for the other forever.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -35,10 +35,10 @@ enum Step {
     /// Clusters with their endpoints, listeners or routes are added, changed or removed.
     Edit(ResourceType, &'static str, Option<u32>),
     Publish,
-    /// The client reads the next message.
+    /// The client reads the next response.
     Read,
-    /// The stream is lost. Of the requests on the new one, so many come before the set. The server is
-    /// the same, or another.
+    /// The client loses the stream. It sends `before_set` of its requests on the new one before the
+    /// set is published. The server is the same, or another.
     Reconnect {
         before_set: usize,
         elsewhere: bool,
@@ -61,11 +61,11 @@ struct Envoy<V: Dialect> {
     client: Client<V>,
     contents: Contents,
     published: ResourceSet,
-    /// What is on the way to it.
+    /// Responses that the client has not read yet.
     unread: VecDeque<Push>,
-    /// The clusters whose endpoints it is subscribed to.
+    /// The clusters to whose endpoints it is subscribed.
     subscribed: BTreeSet<Arc<str>>,
-    /// The clusters of the push that it has read and not taken, as long as they are not warm.
+    /// The clusters that are not warm yet, of the push that it has read and not ACKed.
     warming: Option<BTreeSet<Arc<str>>>,
     has_requested_listeners: bool,
 }
@@ -101,7 +101,7 @@ impl<V: Dialect> Envoy<V> {
         self.client.publish(&self.published);
     }
 
-    /// What the server has sent is on its way.
+    /// Queues what the server has sent.
     fn receive(&mut self) {
         self.unread.extend(std::mem::take(&mut self.client.log));
     }
@@ -142,8 +142,8 @@ impl<V: Dialect> Envoy<V> {
         self.subscribed.retain(|name| !gone.contains(name));
         let new: Vec<_> =
             changed.iter().filter(|name| self.subscribed.insert(Arc::clone(name))).collect();
-        // Where it says all its names each time it asks again also where only the content of clusters
-        // has changed (R15).
+        // A client that sends all its names each time requests again even if only the content of
+        // clusters has changed (R15).
         let says_so = !new.is_empty() || !gone.is_empty();
         if says_so || V::either(false, !changed.is_empty()) {
             let new: Vec<_> = new.into_iter().map(|name| &**name).collect();
@@ -200,7 +200,7 @@ impl<V: Dialect> Envoy<V> {
             .filter(|resource| is_wanted(resource.resource_type(), resource.name()))
             .map(|r| ((r.resource_type(), Arc::clone(r.name())), Arc::clone(r)))
             .collect();
-        // In the state of the world it may have kept endpoints and routes that have gone (R37).
+        // In the state of the world it may have kept endpoints and routes that are gone (R37).
         let may_keep = |of: ResourceType| V::either(false, !of.allows_wildcard());
         self.client.has.retain(|key, _| wanted.contains_key(key) || !may_keep(key.0));
         assert_eq!(self.client.has, wanted);

@@ -1,9 +1,10 @@
-//! The access log service (`envoy.service.accesslog.v3`): a client tells of calls that it has served.
+//! The access log service (`envoy.service.accesslog.v3`), by which a client reports calls that it
+//! has served.
 //!
-//! What is told goes to whoever decides who may connect ([`Admission::logged`]); nothing is kept here.
-//! Each worker of an Envoy has a connection of its own for it, with a stream or two, and none as long as
-//! there is nothing to tell. A client that tells much is read slowly, and the rest it forgets itself; it
-//! is not cut, since its callers may have a lot to be told of.
+//! The calls go to [`Admission::logged`]; nothing is kept here. Each worker of an Envoy has a
+//! connection of its own for them, with a stream or two, and none while there is nothing to report.
+//! A client that reports much is read slowly, and drops the rest itself. It is not disconnected,
+//! because its callers may cause many reports.
 //!
 //! [`Admission::logged`]: super::Admission::logged
 
@@ -28,14 +29,15 @@ use crate::peer::Peer;
 /// The name of the service.
 pub(super) const NAME: &str = "envoy.service.accesslog.v3.AccessLogService";
 
-/// How long a client may tell nothing before its stream ends: it opens another when there is something.
+/// The time without a message after which a stream ends: the client opens another one when it has
+/// something to report.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// What a message may be large to count as one.
+/// The size up to which a message counts as one.
 const MESSAGE_SIZE: usize = 16 << 10;
 
 impl Streams {
-    /// A call of one of the methods.
+    /// Handles a call of one of the methods.
     pub(super) fn access_log(
         &self,
         method: &str,
@@ -49,7 +51,7 @@ impl Streams {
         })
     }
 
-    /// Reads what a client tells, to the end of its stream.
+    /// Reads the reports of a client until its stream ends.
     async fn read_log(
         &self,
         peer: &Peer,
@@ -58,7 +60,7 @@ impl Streams {
     ) -> Result<(), Status> {
         let Some(_permit) = requests.quota().log() else {
             self.hub.counters().closed(CloseReason::TooManyStreams);
-            // Its connection has the seat of one that xDS may need.
+            // Its connection occupies a permit that xDS may need.
             peer.leave_if_idle();
             let message = "too many streams tell of calls, of this client or of all: what this one would tell is lost";
             return Err(Status::resource_exhausted(message));
@@ -69,13 +71,13 @@ impl Streams {
         loop {
             let patience = if known.is_none() { FIRST_REQUEST_DEADLINE } else { SILENCE };
             let ready_at = requests.quota().log_limiter().lock().ready_at();
-            // (What it is slowed by is not its silence.)
+            // A delay by the rate limit is not silence of the client.
             let patience = patience + ready_at.saturating_duration_since(Instant::now());
             let message = tokio::select! {
                 message = timeout(patience, next(&mut requests, ready_at)) => message,
                 Ok(()) = disconnections.changed(), if known.is_some() => {
                     if let Some((node, _)) = &known {
-                        // Perhaps it was this client: then its connection ends too.
+                        // It may be this client: then its connection ends too.
                         self.admit(peer, node).inspect_err(|_| peer.leave())?;
                     }
                     continue;
@@ -88,7 +90,7 @@ impl Streams {
                 Err(_) => None,
             };
             let Some(message) = message else {
-                // There is room: it is the only one.
+                // The queue is empty: this is the only response.
                 drop(responses.try_send(frame(&StreamAccessLogsResponse {}, std::iter::empty())));
                 return Ok(());
             };

@@ -1,11 +1,11 @@
-//! The client status discovery service (CSDS, `envoy.service.status.v3`): a client is told how it stands
-//! in the eyes of the server.
+//! The client status discovery service (CSDS, `envoy.service.status.v3`): a client sees its own
+//! sync status.
 //!
-//! Each sees itself, and nobody else, whatever it asks for: its certificate says who it is, as on every
-//! other stream (invariant 2). No secret is told, not even to the client whose it is.
+//! Each client sees itself only, whatever it requests: its certificate identifies it, as on every
+//! other stream (invariant 2). No answer contains a secret, not even the client's own.
 //!
-//! An answer is large, made anew, and held for its client alone. So it is made on a thread where no stream
-//! waits for it, and there is one for each client until HTTP/2 has let go of its last byte.
+//! An answer is large, built anew, and stored for its client alone. So it is built on a thread
+//! where no stream waits for it, and each client has one until HTTP/2 has released its last byte.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ mod matchers;
 pub(super) const NAME: &str = "envoy.service.status.v3.ClientStatusDiscoveryService";
 
 impl Streams {
-    /// A call of one of the methods.
+    /// Handles a call of one of the methods.
     pub(super) fn client_status(
         &self,
         method: &str,
@@ -57,7 +57,7 @@ impl Streams {
         })
     }
 
-    /// Answers each request of a stream, or the one of a single call.
+    /// Answers each request of a stream, or the one of a unary call.
     async fn serve_status(
         &self,
         peer: &Peer,
@@ -80,7 +80,7 @@ impl Streams {
                 request = timeout(patience, next(&mut requests, limiter.ready_at())) => request,
                 Ok(()) = disconnections.changed(), if node.is_some() => {
                     if let Some(node) = &node {
-                        // Perhaps it was this client: then its connection ends too.
+                        // It may be this client: then its connection ends too.
                         self.admit(peer, node).inspect_err(|_| peer.leave())?;
                     }
                     continue;
@@ -118,7 +118,7 @@ impl Streams {
                 () = responses.closed() => return Ok(()),
                 end = self.stream_end(peer) => return Err(end),
             };
-            // There is no other in the queue: it would have the turn.
+            // The queue is empty: another answer would hold the permit.
             if responses.try_send(answer).is_err() {
                 return Ok(());
             }
@@ -128,8 +128,8 @@ impl Streams {
         }
     }
 
-    /// What is said of the client itself, if it is among those that it asks for. It is admitted anew each
-    /// time: it may have been shut out meanwhile.
+    /// Builds the answer, if the request selects this client. Admission runs for each request: the
+    /// client may have been revoked meanwhile.
     async fn status_answer(
         &self,
         peer: &Peer,
@@ -155,7 +155,7 @@ impl Streams {
     }
 }
 
-/// How a client stands. Takes as long as encoding all that it is to have does.
+/// The sync status of a client. It takes as long as encoding the client's resource set.
 fn status_of(
     hub: &Hub,
     client: &ClientKey,
@@ -164,20 +164,20 @@ fn status_of(
 ) -> ClientStatusResponse {
     let config = match hub.report(client) {
         Some(report) => config::client_config(&report, exclude_contents),
-        // It has had no stream of xDS yet.
+        // The client has had no xDS stream yet.
         None => ClientConfig { node: Some(core::Node::from(node)), ..ClientConfig::default() },
     };
     ClientStatusResponse { config: vec![config] }
 }
 
-/// A message with its client's turn, which goes with the last of its bytes.
+/// Attaches its client's permit to a message, until its last byte is released.
 fn with_permit(message: Message, permit: Option<OwnedSemaphorePermit>) -> Message {
     let permit = Arc::new(permit);
     let held = |bytes| Bytes::from_owner(AnswerBytes { bytes, _permit: Arc::clone(&permit) });
     message.into_iter().map(held).collect()
 }
 
-/// Bytes, and the turn of their client.
+/// Bytes with the permit of their client.
 struct AnswerBytes {
     bytes: Bytes,
     _permit: Arc<Option<OwnedSemaphorePermit>>,

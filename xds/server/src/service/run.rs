@@ -1,5 +1,5 @@
-//! One task per stream, of either variant: it moves requests, sets and time into the state machine and
-//! the responses out.
+//! The task of a stream, of either variant: it moves requests, sets and time into the state
+//! machine, and responses out.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,26 +21,28 @@ use crate::separate::Separate;
 use crate::stream::{Nacked, StreamOutput};
 use crate::variant::Variant;
 
-/// How long a client may take to say who it is.
+/// The time that a client may take to send its node.
 pub(super) const FIRST_REQUEST_DEADLINE: Duration = Duration::from_secs(10);
 
-/// How long a reader may take nothing before its stream is cut.
+/// The time that a reader may take nothing before its stream ends.
 pub(super) const SLOW_READER_DEADLINE: Duration = Duration::from_secs(60);
 
-/// How often a client may send a request, and how many at once. Envoy that starts with ten thousand names
-/// and asks for each by itself needs twenty thousand, with the answers. What follows keeps a pace that
-/// pushes set: each has one answer, and bursts settle for some 20 ms.
+/// The interval at which a client may send requests, and the burst.
+///
+/// An Envoy that starts with ten thousand names and requests each by itself needs twenty thousand,
+/// with the ACKs. Later requests follow the pace of pushes: each has one ACK, and a debounce of
+/// some 20 ms.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(2);
 const BURST: u32 = 20_000;
 
-/// What a request may be large to count as one.
+/// The size up to which a request counts as one.
 const REQUEST_SIZE: usize = 64 << 10;
 
-/// How long a client may be slowed before its stream is cut.
+/// The time that the rate limit may delay a client before its stream ends.
 pub(super) const MAX_FLOOD: Duration = Duration::from_secs(60);
 
 impl Streams {
-    /// Runs one stream to its end; `Ok` where the client ended it. `only` is the type of a service
+    /// Runs one stream until it ends; `Ok` if the client ended it. `only` is the type of a service
     /// that has no other.
     pub(super) async fn run<V: Variant>(
         &self,
@@ -83,7 +85,7 @@ impl Streams {
         });
         let mut connection = connection?;
         if disconnections.has_changed().unwrap_or(true) {
-            // Perhaps it was this client, after it was admitted and before the hub knew its stream.
+            // It may be this client, between its admission and the registration of its stream.
             self.admit(peer, &node)?;
         }
         drop((node, disconnections));
@@ -93,7 +95,8 @@ impl Streams {
             variant.resend_endpoints(&connection.take_unanswered());
         }
         let mut stream = Separate::new(variant, only);
-        // (Made once and not for each of its turns: each would have to be told of and forgotten again.)
+        // Created once and not at each iteration, which would register and deregister a waker each
+        // time.
         let mut end =
             pin!(self.end(peer, Arc::clone(&connection.client), connection.disconnects.clone()));
         let mut timer = pin!(sleep_until(Instant::now()));
@@ -105,14 +108,14 @@ impl Streams {
         let end = loop {
             let delivered = tokio::select! {
                 delivered = deliver(stream.variant(), &connection, outputs, responses) => delivered,
-                // Also while a slow reader is waited for.
+                // Even while the task waits for a slow reader.
                 end = end.as_mut() => Err(end),
             };
             if let Err(end) = delivered {
                 break Err(end);
             }
             if has_set {
-                // What it has was compared, and told where it could be.
+                // The initial versions are compared, and reported as far as possible.
                 connection.initial_versions_compared();
             }
             let deadline = stream.deadline();
@@ -156,7 +159,7 @@ impl Streams {
         end
     }
 
-    /// Whether a client may have a stream.
+    /// Admits a client, or logs why its stream is rejected.
     pub(super) fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Status> {
         if let Some(fault) = node.fault() {
             return Err(Status::invalid_argument(fault));
@@ -173,7 +176,7 @@ impl Streams {
         })
     }
 
-    /// What comes of a request, unless the client asks for too much on all its streams.
+    /// Handles a request, unless the client has too many names on all its streams.
     fn answer<V: Variant>(
         &self,
         stream: &mut Separate<V>,
@@ -189,7 +192,7 @@ impl Streams {
         outputs
     }
 
-    /// Returns when a stream of a client is to end, with what it is told.
+    /// Returns the final status when a stream of a client must end.
     async fn end(
         &self,
         peer: &Peer,
@@ -207,7 +210,7 @@ impl Streams {
         Status::permission_denied(&*reason)
     }
 
-    /// What a client is told whose next request is not read.
+    /// The final status of a client whose next request cannot be read.
     pub(super) fn read_failure(&self, peer: &Peer, error: ReadError) -> Status {
         match error {
             ReadError::Status(status) => status,
@@ -219,7 +222,7 @@ impl Streams {
         }
     }
 
-    /// Returns when the streams of a peer are to end, with what they are told.
+    /// Returns the final status when the streams of a peer must end.
     pub(super) async fn stream_end(&self, peer: &Peer) -> Status {
         tokio::select! {
             biased;
@@ -235,26 +238,26 @@ impl Streams {
     }
 }
 
-/// The next request, not before `ready_at`: what a client sends meanwhile waits where it is, until HTTP/2
-/// lets it send no more.
+/// Reads the next request, not before `ready_at`: until then, what the client sends waits in
+/// HTTP/2, up to the flow-control window.
 pub(super) async fn next<M: prost::Message + Default>(
     requests: &mut Messages<M>,
     ready_at: Instant,
 ) -> Result<Option<M>, ReadError> {
-    // (Also for a time that has passed this would give way to others.)
+    // A sleep yields to other tasks even if the time has passed.
     if ready_at > Instant::now() {
         sleep_until(ready_at).await;
     }
     requests.next().await
 }
 
-/// How many requests a request counts for.
+/// The number of requests that a request counts for.
 fn cost(message: &impl prost::Message) -> u32 {
     u32::try_from(1 + message.encoded_len() / REQUEST_SIZE).unwrap_or(u32::MAX)
 }
 
-/// Reads a message, and sees to its type: on an aggregated stream it must say one, elsewhere it may
-/// leave it out, and must not say another (R5).
+/// Decodes a message, and checks its type: an aggregated stream requires one; other streams may
+/// omit it, and must not have another (R5).
 fn request<V: Variant>(
     message: V::Message,
     only: Option<ResourceType>,
@@ -277,7 +280,7 @@ fn request<V: Variant>(
     Ok(request)
 }
 
-/// Leaves to the client's next stream what it must know of this one.
+/// Saves for the client's next stream what it must know of this one.
 fn save_for_next_stream<V: Variant>(
     stream: &V,
     resource_type: ResourceType,
@@ -289,7 +292,7 @@ fn save_for_next_stream<V: Variant>(
     }
 }
 
-/// Carries out what the state machine wants.
+/// Carries out the outputs of the state machine.
 async fn deliver<V: Variant>(
     stream: &V,
     connection: &Connection,
@@ -340,13 +343,13 @@ async fn deliver<V: Variant>(
     Ok(())
 }
 
-/// Logs a refusal: loudly where there is something to do about it, and no more than once.
+/// Logs a NACK: as a warning if it needs attention, and only once.
 fn log_nack(client: &str, nacked: &Nacked, is_new: bool) {
     let Nacked { resource_type, resources, error, is_final, .. } = nacked;
     let names: Vec<_> = resources.iter().map(|(name, _)| name).collect();
     let reason = &error.message;
     if names.is_empty() {
-        // Nothing was in it but that something is gone: there is nothing to try by itself.
+        // The push consisted of removals only: nothing can be bisected.
         tracing::warn!(client, %resource_type, reason, "the proxy refused that resources are gone");
     } else if !is_final {
         tracing::debug!(client, %resource_type, ?names, reason, "the proxy NACKed resources; each is tried by itself");

@@ -1,10 +1,10 @@
-//! In which order the types of a stream are pushed: make before break (invariant 6).
+//! The push order of types on a state-of-the-world stream: make before break (invariant 6).
 //!
-//! As in delta: clusters, then their endpoints, then listeners, then routes; secrets wait for nothing;
-//! listeners and routes wait for what they name unless they are urgent, and for nothing else but with
-//! their first answer.
-//! A cluster that has gone stays in the state that is sent until listeners and routes are taken, because
-//! they may still name it. Nothing refers to a listener: that goes with the next push.
+//! As in delta, clusters go first, then their endpoints, listeners and routes; secrets wait for
+//! nothing. Listeners and routes wait for what they name unless they are urgent, and for nothing
+//! else except with their first response. A removed cluster stays in the state that is sent until
+//! listeners and routes are ACKed, because they may still name it. Nothing refers to a listener: it
+//! is removed with the next push.
 
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, SotwResponse};
 use tokio::time::Instant;
@@ -15,7 +15,7 @@ use super::{SotwOutput, SotwStream};
 use crate::references::{ClientState, must_wait};
 
 impl SotwStream {
-    /// Sends all that may be sent now.
+    /// Sends everything that may be sent now.
     pub(super) fn advance(&mut self, now: Instant, outputs: &mut Vec<SotwOutput>) {
         if self.grace_ends.is_some_and(|end| now >= end) {
             self.grace_ends = None;
@@ -29,8 +29,8 @@ impl SotwStream {
         self.send(response, outputs);
         self.push_clusters(&target, true, now, outputs);
         if self.clusters.is_blocked {
-            // With the removed clusters it is a state that the client NACKed, and without them perhaps not. A
-            // cluster that is sent so goes before its endpoints.
+            // With the removed clusters it is a state that the client NACKed; without them it may
+            // not be. A cluster that is sent so goes before its endpoints.
             self.push_removals(&target, now, outputs);
         }
         self.push_endpoints(&target, now, outputs);
@@ -39,7 +39,7 @@ impl SotwStream {
         self.push_removals(&target, now, outputs);
     }
 
-    /// Sends the clusters without those that have gone, once nothing can refer to these any more.
+    /// Sends the clusters without removed ones, once nothing can refer to these any more.
     fn push_removals(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<SotwOutput>) {
         if self.grace_ends.is_none() && self.is_settled(target) {
             self.push_clusters(target, false, now, outputs);
@@ -47,7 +47,7 @@ impl SotwStream {
         }
     }
 
-    /// Holds what is as in the target no longer by itself.
+    /// Shares structure with the target where both are equal.
     fn share(&mut self, target: &ResourceSet) {
         for (of, exchange) in self.exchanges_mut() {
             exchange.subscription.share(target.of(of));
@@ -100,14 +100,14 @@ impl SotwStream {
         self.send(response, outputs);
     }
 
-    /// Whether clusters are still to be sent or to be taken, by a client that takes them in time.
+    /// Whether clusters remain to be sent or ACKed, by a client that ACKs in time.
     fn are_clusters_pending(&mut self, target: &ResourceSet) -> bool {
         let clusters = &mut self.clusters;
         !clusters.exchange.is_lagging
             && (clusters.exchange.is_busy() || clusters.due(target, true, |_| false).is_some())
     }
 
-    /// The same of secrets, where there are listeners that may name them.
+    /// The same for secrets, if there are listeners that may name them.
     fn are_secrets_pending(&mut self, target: &ResourceSet) -> bool {
         if target.of(ResourceType::Listener).is_empty() {
             return false;
@@ -131,7 +131,7 @@ impl SotwStream {
         let Some(state) = self.clusters.due(target, keeps_gone, |_| false) else { return };
         let (response, changed) = self.clusters.push(state, self.last_nonce + 1, now);
         self.send(Some(response), outputs);
-        // Envoy warms an added or changed cluster until it is told its endpoints (rule 1).
+        // Envoy warms an added or changed cluster until it receives endpoints (rule 1).
         for name in &changed {
             self.endpoints.resend(name);
         }
@@ -145,7 +145,7 @@ impl SotwStream {
         now: Instant,
         outputs: &mut Vec<SotwOutput>,
     ) {
-        // Endpoints before their cluster are taken and dropped (rule 2).
+        // Envoy accepts and discards endpoints before their cluster (rule 2).
         let clusters = &self.clusters;
         let hold = |name: &str| clusters.is_unsent(name, target);
         let response = self.endpoints.next(target, self.last_nonce + 1, now, hold);
@@ -159,7 +159,7 @@ impl SotwStream {
         }
     }
 
-    /// Whether nothing that the client has can refer to a cluster that has gone.
+    /// Whether nothing that the client has can refer to a removed cluster.
     fn is_settled(&mut self, target: &ResourceSet) -> bool {
         let is_lagging = self.clusters.exchange.is_lagging;
         !self.routes.exchange.is_busy()
@@ -170,7 +170,7 @@ impl SotwStream {
     }
 }
 
-/// The other types, seen from that of listeners.
+/// The other types of the stream, for checks of a listener's references.
 struct OtherTypes<'a> {
     clusters: &'a Whole,
     secrets: &'a Partial,

@@ -1,4 +1,5 @@
-//! Clusters or listeners of a stream: a response has all of them, and what it has not is gone (R41).
+//! Clusters or listeners of a stream: a response contains all of them, and omission means removal
+//! (R41).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,37 +25,37 @@ use uncertain::UncertainState;
 pub(crate) struct Whole {
     resource_type: ResourceType,
     pub(crate) exchange: Exchange,
-    /// The last state that was sent and not refused; `None` where what the client has is not known.
+    /// The last state that was sent and not NACKed; `None` if the client's state is unknown.
     sent: Option<ResourceMap>,
-    /// The last state that the client has taken. Names that it has dropped are not in it.
+    /// The last state that the client ACKed, without names that it has dropped.
     last_acked: ResourceMap,
-    /// The version by which the client knows that state; empty before there is one.
+    /// The client's version of that state; empty before there is one.
     last_acked_version: String,
-    /// Whether `last_acked` is all that the client can have. It is not when the client comes with a
-    /// version of a state that we do not know.
+    /// Whether `last_acked` is all that the client can have. It is not if the client resumed with a
+    /// version unknown to the server.
     pub(super) knows_base: bool,
-    /// In what the client may differ from `last_acked`.
+    /// How the client may differ from `last_acked`.
     uncertain: UncertainState,
-    /// What is in force and not in doubt.
+    /// The versions of `last_acked` without uncertain names.
     pub(crate) acked: Overlay<Version>,
-    /// Versions that the client refused. They are not sent to it again.
+    /// Versions that the client NACKed, which are not sent to it again.
     pub(crate) nacked: BTreeMap<Arc<str>, Version>,
-    /// A state that the client refused, and of which no single resource can be blamed.
+    /// A state that the client NACKed as a whole, without a single resource to attribute it to.
     nacked_state: Option<Version>,
-    /// Whether it is that state which the client is to have.
+    /// Whether that state is the published one.
     pub(super) is_blocked: bool,
-    /// Names that are tried in parts, on top of what is in force, because a push that changed them all
-    /// was refused.
+    /// Names that are pushed in groups on top of `last_acked`, because the client NACKed a push
+    /// that changed all of them.
     bisection: NackBisection,
     /// Names that wait for what they refer to.
     pub(super) held: Vec<Arc<str>>,
-    /// Names that are to be sent, if they are there, whatever the client has.
+    /// Names that are due, if they exist, whatever version the client has.
     explicitly_requested: BTreeSet<Arc<str>>,
-    /// Whether an answer is due even if nothing has changed.
+    /// Whether a response is due even if nothing has changed.
     pub(super) owes_response: bool,
-    /// What an earlier stream of the client left.
+    /// The ACKed state of the client's earlier stream.
     kept: Option<AckedState>,
-    /// The version that the client says it has from an earlier stream, as long as it is not judged.
+    /// The version that the client reported from an earlier stream, until it is evaluated.
     claimed: Option<String>,
     /// The state of the last push.
     push: ResourceMap,
@@ -84,7 +85,7 @@ impl Whole {
         }
     }
 
-    /// Takes a request.
+    /// Handles a request.
     pub(crate) fn on_request(
         &mut self,
         request: &SotwRequest,
@@ -100,7 +101,7 @@ impl Whole {
             None if parsed.is_stale => RequestOutcome::Stale,
             None => RequestOutcome::None,
         };
-        // What the client has dropped it has no more.
+        // The client no longer has what it has dropped.
         self.forget_dropped();
         self.owes_response |= parsed.is_first || parsed.added.wildcard;
         self.explicitly_requested.extend(parsed.added.names);
@@ -130,8 +131,8 @@ impl Whole {
         wanted.is_some_and(|wanted| self.nacked.get(name) == Some(&wanted.version()))
     }
 
-    /// What the client is to have when nothing of it is tried by itself; in place of what it refuses,
-    /// what it has taken before.
+    /// The published state without bisection; each NACKed version is replaced by the last ACKed
+    /// one.
     fn goal(&self, target: &ResourceSet) -> ResourceMap {
         let resources = target.of(self.resource_type);
         let subscription = &self.exchange.subscription;
@@ -154,9 +155,11 @@ impl Whole {
         goal
     }
 
-    /// The state that is to be sent next. Where `keeps_gone`, what the client has and is to have no
-    /// more is still in it, because something may refer to it. In place of what is to wait there is
-    /// what is in force. `None` where that is not known: then nothing can be sent yet.
+    /// The next state to send; `None` if nothing can be sent yet.
+    ///
+    /// With `keeps_gone` it still contains removed resources, because others may refer to them.
+    /// Resources that must wait keep their last ACKed version. If that is unknown, nothing can be
+    /// sent yet.
     fn next_state(
         &mut self,
         target: &ResourceSet,
@@ -165,14 +168,14 @@ impl Whole {
     ) -> Option<ResourceMap> {
         let resources = target.of(self.resource_type);
         let mut state = self.goal(target);
-        // What is being tried holds up nothing else: that goes first.
+        // A bisection delays no other resource: those go first.
         let in_bisection: Vec<_> = self.bisection.names().cloned().collect();
         for name in &in_bisection {
             keep(&mut state, &self.last_acked, name);
         }
         self.held.clear();
         for name in differing(&self.last_acked, &state) {
-            // (To leave out what a client of an unknown state may have would be to remove it.)
+            // To omit a resource that a client of unknown state may have would remove it.
             if self.knows_base && state.get(&name).is_some_and(|resource| hold(resource)) {
                 keep(&mut state, &self.last_acked, &name);
                 self.held.push(name);
@@ -218,9 +221,9 @@ impl Whole {
         news.into_iter().filter(|name| state.contains_key(name)).collect()
     }
 
-    /// The names in `state` that must wait for what they refer to, and for which no version can be sent
-    /// meanwhile: each one may be news to the client, because it is not known which one it has. Nothing of
-    /// the type is sent until they need not wait any more, unless it is urgent.
+    /// The names in `state` that must wait for a reference, and for which no version can be sent
+    /// meanwhile, because it is unknown which one the client has. Nothing of the type is sent until
+    /// they need not wait any more, unless it is urgent.
     fn without_fallback(
         &self,
         state: &ResourceMap,
@@ -238,12 +241,12 @@ impl Whole {
         self.possibly_changed(state).into_iter().filter(must_wait).collect()
     }
 
-    /// Whether this is what was sent last, and it has no answer yet.
+    /// Whether this state was sent last, and is unanswered.
     fn is_in_flight(&self, state: &ResourceMap) -> bool {
         self.exchange.is_unanswered() && differing(&self.push, state).is_empty()
     }
 
-    /// The state that is to be sent now, if one is. `hold` says what is to wait.
+    /// The state to send now, if any. `hold` selects the resources that must wait.
     pub(crate) fn due(
         &mut self,
         target: &ResourceSet,
@@ -266,7 +269,7 @@ impl Whole {
         };
         self.explicitly_requested.retain(|name| state.contains_key(name));
         let is_uncertain = |name: &Arc<str>| !self.is_nacked(name, Some(target));
-        // To send again what is late would make the answer to that a stale one.
+        // To repeat a late push would make the reply to it stale.
         let is_in_flight = self.is_in_flight(&state);
         let is_due = self.owes_response
             || !self.explicitly_requested.is_empty()
@@ -277,7 +280,7 @@ impl Whole {
         (is_due && !self.is_blocked).then_some(state)
     }
 
-    /// Whether the client is to have `name` and was never sent it.
+    /// Whether the target has `name` and it was never sent.
     pub(crate) fn is_unsent(&self, name: &str, target: &ResourceSet) -> bool {
         !self.is_blocked
             && self.exchange.subscription.covers(name)
@@ -286,8 +289,8 @@ impl Whole {
             && !self.sent.as_ref().is_some_and(|sent| sent.contains_key(name))
     }
 
-    /// Whether the client is to have `name` and does not have it in any version, or may have let it go
-    /// by the time that it reads what is sent now.
+    /// Whether the target has `name` and the client has it in no version, or may have removed it by
+    /// the time it reads the next push.
     pub(crate) fn is_lacking(&self, name: &str, target: &ResourceSet) -> bool {
         let may_have_gone = self.uncertain.gone.contains(name)
             || (self.exchange.is_unanswered() && !self.push.contains_key(name));
@@ -298,7 +301,8 @@ impl Whole {
             && (may_have_gone || !self.last_acked.contains_key(name))
     }
 
-    /// Whether it is known that the client has all that it is to have, and may let nothing go.
+    /// Whether the client is known to have all resources of the target, and no removal is in
+    /// flight.
     pub(crate) fn lacks_none(&self, target: &ResourceSet) -> bool {
         self.last_acked.ptr_eq(target.of(self.resource_type))
             && self.uncertain.gone.is_empty()
@@ -311,7 +315,7 @@ impl Whole {
         sent || self.last_acked.contains_key(name)
     }
 
-    /// The push of `state`, and the names that are perhaps other than the client has them.
+    /// Builds the push of `state`, with the names that may differ from what the client has.
     pub(crate) fn push(
         &mut self,
         state: ResourceMap,
@@ -319,7 +323,7 @@ impl Whole {
         now: Instant,
     ) -> (SotwResponse, BTreeSet<Arc<str>>) {
         if self.exchange.is_unanswered() {
-            // Its answer is late, and will be stale: it may be taken, or refused and taken in part.
+            // The reply to it will be stale: the client may ACK it, or NACK it and apply a part.
             let push = std::mem::take(&mut self.push);
             self.uncertain.add(&self.last_acked, &push);
         }
@@ -345,7 +349,7 @@ impl Whole {
     }
 }
 
-/// Keeps of `name` in `state` what is in force.
+/// Keeps the last ACKed version of `name` in `state`.
 fn keep(state: &mut ResourceMap, last_acked: &ResourceMap, name: &Arc<str>) {
     match last_acked.get(name) {
         Some(resource) => state.insert(Arc::clone(name), Arc::clone(resource)),
@@ -353,7 +357,7 @@ fn keep(state: &mut ResourceMap, last_acked: &ResourceMap, name: &Arc<str>) {
     };
 }
 
-/// The names that stand for another version, or for none, or newly, in one of the two.
+/// The names that differ between two maps, or that only one of them has.
 fn differing(old: &ResourceMap, new: &ResourceMap) -> Vec<Arc<str>> {
     ironmesh_xds_wire::changed_names(old, new)
 }

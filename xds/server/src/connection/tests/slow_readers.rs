@@ -1,4 +1,4 @@
-//! Clients that read slowly, or not at all, and another that is served meanwhile.
+//! Slow readers, and clients that do not read, beside a client that must not wait for them.
 
 use h2::{RecvStream, SendStream};
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::{
@@ -10,7 +10,7 @@ use prost::Message as _;
 use super::*;
 use crate::test_resources::{cluster, large_cluster};
 
-/// Sixteen clusters of so many KiB.
+/// Sixteen clusters of `size` KiB each.
 fn clusters(content: u32, size: usize) -> ResourceSet {
     let mut set = ResourceSet::default();
     for n in 0..16 {
@@ -19,7 +19,7 @@ fn clusters(content: u32, size: usize) -> ResourceSet {
     set
 }
 
-/// A client of a delta stream, which reads when it is told to.
+/// A client of a delta stream, which reads only when the test lets it.
 struct Client {
     hub: Arc<Hub>,
     name: &'static str,
@@ -30,7 +30,7 @@ struct Client {
 }
 
 impl Client {
-    /// One that lets so many bytes be on their way to it, on the stream and in all.
+    /// Opens a client with this window of its stream.
     async fn open(hub: &Arc<Hub>, name: &'static str, window: u32) -> Self {
         let (peer, io) = connection_to(hub, Limits::default());
         let mut builder = h2::client::Builder::new();
@@ -56,7 +56,7 @@ impl Client {
         client
     }
 
-    /// Reads what comes next, in whatever pieces. How the stream ends, where it does.
+    /// Reads the next piece. Returns the final status when the stream has ended.
     async fn read(&mut self) -> Result<usize, tonic::Status> {
         let Some(data) = self.response.data().await else {
             let trailers = self.response.trailers().await.unwrap().unwrap();
@@ -68,7 +68,7 @@ impl Client {
         Ok(data.len())
     }
 
-    /// The next response of what was read, if that is whole.
+    /// The next response that has been read completely.
     fn response(&mut self) -> Option<DeltaDiscoveryResponse> {
         let length = self.read.get(1..5)?.try_into().unwrap();
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap();
@@ -89,7 +89,7 @@ impl Client {
         self.body.send_data(framed.into(), false).unwrap();
     }
 
-    /// Is given something, reads it and takes it, before any time passes.
+    /// Publishes a cluster to the client, which reads and ACKs it before any time passes.
     async fn serve(&mut self, content: u32) {
         let begin = Instant::now();
         let mut set = ResourceSet::default();
@@ -110,7 +110,7 @@ impl Client {
     }
 }
 
-// A44: as long as it reads, it comes to have all; and nobody waits for it.
+// A44: a reader that makes progress receives everything, and does not delay others.
 #[tokio::test(start_paused = true)]
 async fn slow_reader_receives_all_without_delaying_others() {
     let hub = Arc::new(Hub::default());
@@ -133,12 +133,12 @@ async fn slow_reader_receives_all_without_delaying_others() {
     }
     assert!(begin.elapsed() > Duration::from_secs(1000), "{:?}", begin.elapsed());
     assert!(served > 100, "{served}");
-    // Each part was sent once, also those that were late.
+    // Each part was sent once, including the late ones.
     let pushes = hub.counters().pushes(ResourceType::Cluster) - u64::from(served);
     assert!(pushes <= 16, "{pushes}");
 }
 
-// A43, A44: what waits for one who does not keep up is bounded, and it is cut off.
+// A43, A44: what waits for a reader that falls behind is limited, and its stream ends.
 #[tokio::test(start_paused = true)]
 async fn too_slow_reader_is_disconnected_with_bounded_buffering() {
     for (window, reads) in [(0, false), (1024, true)] {
@@ -157,8 +157,8 @@ async fn too_slow_reader_is_disconnected_with_bounded_buffering() {
             sleep(Duration::from_secs(5)).await;
         }
         let pushes = hub.counters().pushes(ResourceType::Cluster) - u64::from(content);
-        // Those that wait, one that has no place, and two that HTTP/2 has: it asks for another when little
-        // is left of one. All are the bytes that others have as well.
+        // Pushes in the queue, one that waits for the queue, and two in HTTP/2, which takes the
+        // next before one is complete. All of them are shared bytes.
         let whole = u64::try_from(read / (256 << 10)).unwrap();
         assert!(pushes <= whole + 19, "{pushes} for {read} bytes");
         assert!(begin.elapsed() > Duration::from_secs(60));

@@ -1,4 +1,4 @@
-//! Clients that ask how they stand, and do not read the answer.
+//! Clients that request their status, and do not read the answer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,10 +8,10 @@ use super::*;
 
 const SERVICE: &str = "http://xds/envoy.service.status.v3.ClientStatusDiscoveryService";
 
-/// The request of a node of the id `c`, as gRPC frames it.
+/// The gRPC frame of the request of node `c`.
 const STATUS_REQUEST: &[u8] = b"\0\0\0\0\x05\x12\x03\x0a\x01c";
 
-/// Asks by a method, and says nothing more on a call.
+/// Calls a method, and sends nothing more on a call.
 async fn send_request(
     requests: &mut SendRequest<bytes::Bytes>,
     method: &str,
@@ -26,7 +26,7 @@ async fn send_request(
     (response.await.unwrap().into_body(), body)
 }
 
-/// A connection of a client that lets nothing be sent to it.
+/// Connects a client whose windows allow the server to send nothing.
 async fn client_that_does_not_read(io: DuplexStream) -> SendRequest<bytes::Bytes> {
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(0);
@@ -35,14 +35,14 @@ async fn client_that_does_not_read(io: DuplexStream) -> SendRequest<bytes::Bytes
     requests.ready().await.unwrap()
 }
 
-// A43: as many answers as it has streams would be held.
+// A43: otherwise the server would hold one answer for each stream.
 #[tokio::test(start_paused = true)]
 async fn second_status_request_fails_until_first_answer_is_sent() {
     let hub = Arc::new(Hub::default());
     let (_peer, io) = connection_to(&hub, Limits::default());
     let mut requests = client_that_does_not_read(io).await;
     let (first, body) = send_request(&mut requests, "FetchClientStatus").await;
-    // So that the first has been answered.
+    // By now the first call has been answered.
     sleep(Duration::from_secs(1)).await;
     let begin = Instant::now();
     let (mut second, _body) = send_request(&mut requests, "FetchClientStatus").await;
@@ -53,18 +53,18 @@ async fn second_status_request_fails_until_first_answer_is_sent() {
     assert_eq!(hub.counters().streams_closed(CloseReason::SlowReader), 1);
 
     let (mut third, _body) = send_request(&mut requests, "FetchClientStatus").await;
-    // The first is given up, and with it goes its answer.
+    // The client gives up the first call, which frees its answer.
     drop((first, body));
     let again = timeout(Duration::from_secs(20), third.trailers()).await;
     assert!(again.is_err(), "its answer waits before how it ends: {again:?}");
-    // And now the third has the turn.
+    // Now the third call holds the permit.
     let (mut fourth, _body) = send_request(&mut requests, "FetchClientStatus").await;
     let end = timeout(Duration::from_secs(300), fourth.trailers()).await.expect("it is refused");
     assert!(end.unwrap().is_some());
     assert_eq!(hub.counters().streams_closed(CloseReason::SlowReader), 2);
 }
 
-// A43: neither do they fill a queue.
+// A43: nor do unread answers fill a queue.
 #[tokio::test(start_paused = true)]
 async fn status_stream_with_unread_answer_is_closed() {
     let hub = Arc::new(Hub::default());
@@ -76,13 +76,13 @@ async fn status_stream_with_unread_answer_is_closed() {
     assert_eq!(hub.counters().streams_closed(CloseReason::SlowReader), 1);
 }
 
-// Invariant 10: one who has others encode much has nobody wait, also where there is one thread for all.
+// Invariant 10: an expensive encoding delays no other client, even on a single thread.
 #[test]
 fn other_requests_are_served_while_a_status_is_built() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
     let hub = Arc::new(Hub::default());
-    // Nobody learns how it stands before this is let go.
+    // No status can be built until this lock is released.
     let held = hub.lock();
     let (served, is_served) = std::sync::mpsc::channel();
     let its_hub = Arc::clone(&hub);
@@ -109,7 +109,7 @@ fn other_requests_are_served_while_a_status_is_built() {
     assert!(answer.len() > 5, "{answer:?}");
 }
 
-/// Lets in everybody until it is shut.
+/// Admits every client until it is revoked.
 #[derive(Default)]
 struct RevocableAdmission {
     is_revoked: AtomicBool,

@@ -1,4 +1,4 @@
-//! ACKs and NACKs, where several pushes may wait for them and a response says what is gone.
+//! ACKs and NACKs, where several pushes may wait for them and a response lists removals.
 
 use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Secret};
@@ -27,7 +27,7 @@ fn ack_updates_the_acked_versions_and_removals() {
     assert!(!client.stream.acked(Secret).contains_key("t"));
 }
 
-/// Rule 5, R16: two pushes are without an answer when the first is late; each may be refused.
+/// Rule 5, R16: two pushes are unanswered when the first is late; each may be NACKed.
 #[test]
 fn late_bisection_is_not_stalled_by_nack_of_a_later_push() {
     let mut client = Client::settled(&ResourceSet::default());
@@ -43,7 +43,8 @@ fn late_bisection_is_not_stalled_by_nack_of_a_later_push() {
     );
 }
 
-/// Rule 5: that something is not there is told again after a refusal, unless it has come meanwhile.
+/// Rule 5: a missing name is reported again after a NACK, unless the resource has appeared
+/// meanwhile.
 #[test]
 fn late_nack_repeats_only_removals_that_still_hold() {
     let mut client = Client::settled(&set([secret("s", 1)]));
@@ -58,7 +59,8 @@ fn late_nack_repeats_only_removals_that_still_hold() {
     assert_eq!(client.take_pushes(), ["SDS nacked: t (t is bad)", "SDS -v"]);
 }
 
-/// Rule 6: what is dropped is not there, also where it was taken of a push from before.
+/// Rule 6: an unsubscribed resource counts as absent, even if an earlier push with it is ACKed
+/// later.
 #[test]
 fn unsubscribed_wildcard_drops_late_acked_resources() {
     let mut client = Client::settled(&ResourceSet::default());
@@ -71,7 +73,7 @@ fn unsubscribed_wildcard_drops_late_acked_resources() {
     assert!(client.has.is_empty());
 }
 
-/// Rule 5: what was tried by then is not tried once more for another push that was refused.
+/// Rule 5: a NACK of another push does not repeat an attempt of the bisection.
 #[test]
 fn late_nack_does_not_bisect_resources_of_a_later_push() {
     let mut client = Client::settled(&ResourceSet::default());
@@ -93,8 +95,8 @@ fn late_nack_does_not_bisect_resources_of_a_later_push() {
     );
 }
 
-/// Rule 5: of a push that is refused the client may take a part, also where it has dropped all of it and
-/// wants it again meanwhile.
+/// Rule 5: the client may apply a part of a NACKed push, even if it has unsubscribed from all of it
+/// and subscribed again.
 #[test]
 fn partially_applied_push_is_removed_after_resubscription() {
     let mut client = Client::settled(&ResourceSet::default());
@@ -107,7 +109,7 @@ fn partially_applied_push_is_removed_after_resubscription() {
     assert!(client.has.is_empty(), "{:?}", client.has);
 }
 
-/// Rule 10: more pushes than are remembered, and then all of them are answered.
+/// Rule 10: more pushes than the stream remembers, all of them ACKed late.
 #[test]
 fn forgotten_pushes_converge_after_late_acks() {
     let mut client = Client::settled(&set([cluster("a", 1)]));
@@ -138,7 +140,7 @@ fn bisection_sends_changed_and_removed_resources_as_current() {
     assert_eq!(client.stream.acked(Cluster).get("b"), Some(cluster("b", 2).version()));
 }
 
-/// Rule 5: of a refused push nothing may be taken, also not that something is gone.
+/// Rule 5: a client that NACKs a push may have applied nothing of it, including removals.
 #[test]
 fn removal_is_resent_after_nack_of_its_push() {
     let mut client = Client::settled(&set([cluster("a", 1)]));
@@ -152,7 +154,7 @@ fn removal_is_resent_after_nack_of_its_push() {
     assert!(!client.stream.acked(Cluster).contains_key("a"));
 }
 
-/// R19, R27: silence would let it wait for 15 s.
+/// R19, R27: without a response the client would wait for 15 s.
 #[test]
 fn requested_nacked_resource_is_reported_as_removed() {
     let mut client = Client::settled(&set([endpoints("a", 1)]));

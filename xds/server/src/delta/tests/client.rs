@@ -1,4 +1,5 @@
-//! How a client speaks delta: it says what changes in its wishes, and what it has when it comes back.
+//! The delta dialect of the model client: it sends changes of its subscriptions, and initial
+//! versions when it resumes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,7 +79,7 @@ impl Dialect for DeltaStream {
 }
 
 impl Client {
-    /// Comes back and asks for other names than those that it has.
+    /// Resumes with subscriptions to other names than those that it has.
     pub(super) fn resume_for(&mut self, of: ResourceType, names: &[&str]) {
         let request = DeltaStream::resume_request(self, of);
         self.request(&DeltaRequest { subscribe: subscribe(of, names).subscribe, ..request });

@@ -1,4 +1,4 @@
-//! Everything is bounded (invariant 10): responses, and what a delta client alone can make us hold.
+//! Limits (invariant 10) on responses, and on what only a delta client can make the server store.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ fn stream_with_too_many_initial_versions_is_closed() {
     assert_eq!(client.take_pushes(), ["closed: the client brings along too many names"]);
 }
 
-/// A26: also where nothing is sent but names.
+/// A26: also for a response that consists of names only.
 #[test]
 fn large_removal_and_missing_name_responses_are_split() {
     let name = |n: usize| format!("{n}{}", "x".repeat(100 * 1024));
@@ -90,7 +90,7 @@ fn large_removal_and_missing_name_responses_are_split() {
     assert_eq!(removed(&client), [3, 2]);
 }
 
-/// A26: names of a type that we do not serve are answered like others, and count like others.
+/// A26: names of unsupported types are answered and counted like others.
 #[test]
 fn unknown_type_names_are_split_and_limited() {
     let mut client = Client::settled(&ResourceSet::default());
@@ -101,7 +101,7 @@ fn unknown_type_names_are_split_and_limited() {
     client.request(&request);
     let names = client.take_pushes();
     assert_eq!(names.iter().map(|line| line.matches(" -").count()).collect::<Vec<_>>(), [3, 2]);
-    // That were 500 KiB, of 16 MiB.
+    // These were 500 KiB, of 16 MiB.
     for _ in 0..31 {
         client.request(&request);
         assert_eq!(client.take_pushes().len(), 2);
@@ -110,7 +110,7 @@ fn unknown_type_names_are_split_and_limited() {
     assert_eq!(client.take_pushes(), ["closed: the client subscribes to too many names"]);
 }
 
-/// What a stream knows of its client is what others are to have as well: it is held with that.
+/// What a stream knows of its client equals the published set, and shares its structure.
 #[test]
 fn settled_stream_holds_no_state_of_its_own() {
     let all = |content| {

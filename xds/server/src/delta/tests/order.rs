@@ -1,4 +1,4 @@
-//! Make before break, as far as only delta can say it: removals.
+//! Make before break for removals, which only delta can express.
 
 use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route};
@@ -40,8 +40,9 @@ fn removals_are_sent_last_in_reverse_dependency_order() {
     assert!(client.take_pushes().is_empty());
 }
 
-/// Rule 2: the client took a cluster of a push from before it dropped the wildcard and asked for it again.
-/// The server does not know whether it still has that cluster, which is to go and comes back.
+/// Rule 2: the client ACKed a cluster in a push from before it unsubscribed from the wildcard and
+/// subscribed again. The server does not know whether the client still has that cluster, which is
+/// removed and returns.
 #[test]
 fn endpoints_wait_for_cluster_of_uncertain_version() {
     let mut client = Client::settled(&ResourceSet::default());
@@ -62,8 +63,8 @@ fn endpoints_wait_for_cluster_of_uncertain_version() {
     assert_eq!(client.take_pushes(), ["CDS +a", "EDS +a"]);
 }
 
-/// R57, rule 5: a late push said that the cluster is gone. The client NACKs the push, and may have applied that part
-/// of it all the same; the cluster has come back meanwhile.
+/// R57, rule 5: a late push removed the cluster. The client NACKs the push, but may have applied
+/// the removal. Meanwhile the cluster has returned.
 #[test]
 fn listener_waits_for_a_cluster_whose_removal_was_nacked() {
     let mut client = Client::settled(&set([cluster("a", 1)]));

@@ -1,4 +1,4 @@
-//! A client that comes back with the version of each resource that it has.
+//! A client that resumes with the version of each of its resources.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::scenarios::client::ENVOYS_ORDER;
 use crate::stream::REMOVAL_GRACE;
 use crate::test_resources::{cluster, endpoints, listener, route, secret, set};
 
-/// R53, R57: the first request is about clusters, those about listeners and routes come after it.
+/// R53, R57: the first request is about clusters; those about listeners and routes follow.
 #[test]
 fn removals_wait_until_client_requested_all_its_types() {
     let all = |r| [secret("s", 1), cluster("a", 1), endpoints("a", 1), route("r", r)];
@@ -31,7 +31,7 @@ fn removals_wait_until_client_requested_all_its_types() {
     assert_eq!(client.take_pushes(), ["LDS -l"]);
 }
 
-/// Rule 7: versions that cannot be ours.
+/// Rule 7: versions that this server cannot have sent.
 #[test]
 fn unknown_initial_version_counts_as_outdated() {
     let mut client = Client::new();
@@ -48,7 +48,7 @@ fn unknown_initial_version_counts_as_outdated() {
     assert_eq!(client.take_pushes(), ["CDS -gone"]);
 }
 
-/// R29, R38: before it is known what it is to have.
+/// R29, R38: before a set is published.
 #[test]
 fn unsubscribed_initial_versions_are_discarded() {
     let mut client = Client::new();
@@ -69,7 +69,7 @@ fn unsubscribed_initial_versions_are_discarded() {
     assert!(acked.contains_key("c") && !acked.contains_key("a") && !acked.contains_key("b"));
 }
 
-/// R33, R34: before it is known what it is to have.
+/// R33, R34: before a set is published.
 #[test]
 fn unsubscribed_wildcard_discards_its_initial_versions() {
     let mut client = Client::new();
@@ -86,7 +86,7 @@ fn unsubscribed_wildcard_discards_its_initial_versions() {
     assert_eq!(client.take_pushes(), ["CDS +a"]);
 }
 
-/// R24, R27, R37: beside what it has, a client may ask for what it has not.
+/// R24, R27, R37: besides what it has, a client may subscribe to other names.
 #[test]
 fn name_without_initial_version_gets_a_response() {
     let mut client = Client::settled(&set([endpoints("a", 1)]));
@@ -108,7 +108,8 @@ fn initial_versions_of_unsubscribed_names_are_ignored() {
     assert_eq!(client.take_pushes(), ["EDS -b"]);
 }
 
-/// Invariant 4. It is compared with what the client is to have, and until then nothing can be sent anyway.
+/// Invariant 4. Initial versions are compared with the published set, and nothing can be sent
+/// before that anyway.
 #[test]
 fn initial_versions_count_as_acked_once_a_set_is_published() {
     let mut client = Client::settled(&set([cluster("a", 1)]));
@@ -123,7 +124,7 @@ fn initial_versions_count_as_acked_once_a_set_is_published() {
     assert_eq!(client.stream.acked(Cluster).get("a"), Some(version));
 }
 
-/// Rule 1: a client that lost its stream between a cluster and its endpoints says that it has both, and
+/// Rule 1: a client that lost its stream between a cluster and its endpoints reports both, and
 /// warms the cluster.
 #[test]
 fn endpoints_follow_cluster_left_unacked_by_previous_stream() {

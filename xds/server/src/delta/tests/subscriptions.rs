@@ -1,4 +1,4 @@
-//! What a client may ask for that says what changes in its wishes.
+//! Subscriptions of a client that sends changes of them.
 
 use ironmesh_xds_wire::DeltaRequest;
 use ironmesh_xds_wire::ResourceSet;
@@ -74,7 +74,7 @@ fn resource_gone_during_wildcard_resubscription_is_removed() {
     assert_eq!(client.take_pushes(), ["CDS +a", "CDS -a"]);
 }
 
-/// The same where it goes only after the client has taken it, and could not be sent again before.
+/// The same, where the resource goes only after the ACK, and could not be sent again before.
 #[test]
 fn resource_gone_after_wildcard_resubscription_is_removed() {
     let mut client = Client::new();
@@ -86,7 +86,7 @@ fn resource_gone_after_wildcard_resubscription_is_removed() {
         unsubscribe: vec!["*".to_owned()],
         ..subscribe(Listener, &["*"])
     });
-    // The cluster that it names is not taken yet, so the listener is not sent.
+    // The cluster that it names is not ACKed yet, so the listener is not sent.
     client.ack(Listener);
     client.publish(&set([cluster("a", 1)]));
     client.ack(Cluster);

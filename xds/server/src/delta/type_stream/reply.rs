@@ -1,4 +1,4 @@
-//! How a client answers a push, and what that says of what it has.
+//! ACKs and NACKs of a delta client, and what they reveal about its resources.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use ironmesh_xds_wire::DeltaRequest;
 use super::TypeStream;
 use crate::stream::{Acked, Nacked};
 
-/// How a client answered a push.
+/// A client's reply to a push.
 #[derive(Debug)]
 pub(crate) enum Reply {
     Acked(Acked),
@@ -16,11 +16,11 @@ pub(crate) enum Reply {
 }
 
 impl TypeStream {
-    /// Takes the ACK or NACK that a request may be.
+    /// Handles the ACK or NACK in a request, if it has one.
     pub(crate) fn on_reply(&mut self, request: &DeltaRequest) -> Option<Reply> {
         let at = self.pushes.iter().position(|push| push.nonce == request.nonce)?;
         let push = self.pushes.remove(at)?;
-        // It answers again. What it was sent meanwhile, and we do not know the answer to, is sent again.
+        // The client replies again. Resources of pushes whose replies are unknown are sent again.
         for name in std::mem::take(&mut self.forgotten) {
             self.mark_version_unknown(&name);
             self.dirty.insert(name);
@@ -36,7 +36,7 @@ impl TypeStream {
                     self.dirty.insert(Arc::clone(&name));
                 }
                 names.push(Arc::clone(&name));
-                // What the client has dropped meanwhile it has no more.
+                // The client has unsubscribed meanwhile and no longer has it.
                 if !self.subscription.covers(&name) {
                     continue;
                 }
@@ -46,9 +46,9 @@ impl TypeStream {
             }
             return Some(Reply::Acked(Acked { resource_type: self.resource_type, names }));
         };
-        // Envoy may have taken the good resources of a push that it refused (it does for errors of
-        // meaning, and not for malformed messages), so of none of them do we know the version. Those that
-        // are in a later push wait for its answer, and are not sent once more.
+        // Envoy may have applied the good resources of a NACKed push (it does for semantic errors,
+        // not for malformed messages). So none of their versions is known. Those that a later push
+        // contains wait for its reply, and are not sent once more.
         let later = self.pushes.iter().flat_map(|push| &push.resources);
         let later: BTreeSet<_> = later.map(|(name, _)| Arc::clone(name)).collect();
         for (name, _) in &push.resources {
@@ -62,14 +62,15 @@ impl TypeStream {
                 self.mark_uncertain(name);
             }
         }
-        // A removal may have been applied, too: what refers to the name waits until it is sent again and ACKed.
+        // Envoy may have applied a removal too: what refers to the name waits until it is sent
+        // again and ACKed.
         for name in &push.removed {
             self.acked.remove(name);
             self.kept_after_nack.remove(name);
         }
         if !push.resources.is_empty() {
-            // Nor was it taken that something asked for is not there. (A push of nothing else, if
-            // refused, would be refused again.) What is there by now was sent since, or will be.
+            // The client did not learn that a requested name is missing. (A push of removals only
+            // would be NACKed again.) What exists by now was sent since, or will be.
             let (subscription, known) = (&self.subscription, &self.known);
             let is_unreported =
                 |name: &Arc<str>| subscription.covers(name) && !known.contains_key(name);
@@ -88,7 +89,7 @@ impl TypeStream {
         Some(Reply::Nacked(Nacked { resource_type, resources, error, is_final, keeps_earlier }))
     }
 
-    /// Sends `name` again although the client NACKed it. Says whether the client had.
+    /// Sends `name` again although the client NACKed it. Returns whether it had.
     pub(crate) fn retry(&mut self, name: &Arc<str>) -> bool {
         let was_nacked = self.nacked.remove(name).is_some();
         if was_nacked {
@@ -97,16 +98,17 @@ impl TypeStream {
         was_nacked
     }
 
-    /// If the client has a resource, it is not known in which version.
+    /// Records that the client may have any version of `name`.
     fn mark_version_unknown(&mut self, name: &Arc<str>) {
         if self.known.contains_key(name) {
             self.known.insert(Arc::clone(name), None);
         }
     }
 
-    /// A name of a push that was answered, and that the client wants. Where it is not known, the client
-    /// has dropped it and wants it again, perhaps by the wildcard: it may have it, unless it is being told
-    /// at this moment that it is gone.
+    /// Marks a subscribed name of an answered push as uncertain if its version is unknown.
+    ///
+    /// The client has then unsubscribed and subscribed again, perhaps by the wildcard. It may have
+    /// the resource, unless a removal is in flight.
     fn mark_uncertain(&mut self, name: &Arc<str>) {
         let is_being_removed = || self.pushes.iter().any(|push| push.removed.contains(name));
         if !self.known.contains_key(name) && !is_being_removed() {

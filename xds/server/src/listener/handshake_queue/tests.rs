@@ -1,8 +1,8 @@
-//! Who gives way to whom, without sockets.
+//! Which connection is evicted for which, without sockets.
 
 use super::*;
 
-/// A crowd on its way to so many places. Its tasks do nothing until they are ended.
+/// A handshake queue whose tasks do nothing until they are aborted.
 struct TestQueue {
     queue: HandshakeQueue,
     tasks: Vec<tokio::task::JoinHandle<()>>,
@@ -13,7 +13,7 @@ impl TestQueue {
         Self { queue: HandshakeQueue::new(slots), tasks: Vec::new() }
     }
 
-    /// Somebody comes from 127.0.0.`host`.
+    /// A connection from 127.0.0.`host` arrives.
     fn enter(&mut self, host: u8, port: u16) -> (Id, Option<EvictedConnection>) {
         let mut own = 0;
         let evicted = self.queue.enter(address(host, port), |id| {
@@ -26,7 +26,7 @@ impl TestQueue {
         (own, evicted)
     }
 
-    /// The same, and it speaks.
+    /// The same, and its ClientHello arrives.
     fn speak(
         &mut self,
         host: u8,
@@ -108,7 +108,8 @@ async fn accept_pauses_only_while_a_full_queue_makes_progress() {
     handshakes.queue.leave(waiting.remove(0).0);
     assert!(!is_stalled(&handshakes).await);
     waiting.push(handshakes.speak(2, 6));
-    // Whoever has the place does not go on: from now on the newest of the greatest source gives way.
+    // The connection in the slot makes no progress: from now on the newest of the largest source is
+    // evicted.
     assert_eq!(handshakes.queue.next_evicted().await, EvictedConnection(address(2, 2)));
     waiting.push(handshakes.speak(2, 7));
     assert!(!is_stalled(&handshakes).await);

@@ -1,4 +1,4 @@
-//! How a client sees what comes. It holds some rules in each test that has a client.
+//! The model client's view of outputs. It checks some rules in every test with a client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl<V: Dialect> Client<V> {
         }
         let mut news = resources.clone();
         if is_whole {
-            // R41: what is sent is what is there.
+            // R41: the response lists all that exists.
             assert_eq!(version, Some(Version::of_all(&resources)));
             let known = self.known(of);
             news.retain(|resource| known.get(resource.name()) != Some(resource));
@@ -75,7 +75,7 @@ impl<V: Dialect> Client<V> {
         line
     }
 
-    /// What it has of a type of which it is sent all, and what it is being sent.
+    /// The resources of a type with complete states that the client has or is being sent.
     fn known(&self, of: ResourceType) -> BTreeMap<Arc<str>, Arc<Resource>> {
         if let Some(push) = self.open.iter().rfind(|push| push.of == of) {
             let resources = push.resources.iter().filter(|r| self.covers(of, r.name()));

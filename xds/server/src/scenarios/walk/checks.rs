@@ -1,4 +1,4 @@
-//! What must hold after each step, and at the end.
+//! The checks after each step, and at the end.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::references::REMOVALS;
 use crate::scenarios::dialect::{Dialect, Push};
 
 impl<V: Dialect> Walk<V> {
-    /// Looks at what has come.
+    /// Checks the new pushes.
     pub(super) fn check(&mut self) {
         self.was_late |= self.client.take_pushes().iter().any(|line| line.ends_with("late"));
         for push in std::mem::take(&mut self.client.log) {
@@ -36,11 +36,11 @@ impl<V: Dialect> Walk<V> {
         }
     }
 
-    /// Make before break.
+    /// Checks make before break.
     fn check_order(&self, push: &Push) {
         if matches!(push.of, Listener | Route) {
-            // (In the state of the world, what was there before may come again in the place of what
-            // waits, is tried or is in doubt: to leave a listener out would be to remove it.)
+            // In the state of the world, an old resource may be sent again in place of one that
+            // waits, is bisected or is uncertain: to omit a listener would remove it.
             let is_old = |one: &Arc<Resource>| {
                 let is_wanted = self.published.of(push.of).get(one.name()) == Some(one);
                 V::either(false, !is_wanted)
@@ -56,8 +56,8 @@ impl<V: Dialect> Walk<V> {
         let referrers = REMOVALS.iter().find(|(of, _)| *of == push.of).unwrap().1;
         let is_before = |open: &&Push| open.nonce < push.nonce && referrers.contains(&open.of);
         let before: Vec<_> = open.filter(is_before).collect();
-        // In the state of the world only a cluster waits, and it is known to be there when it was
-        // taken on this stream.
+        // In the state of the world only a cluster waits, and it is known to exist when it was
+        // ACKed on this stream.
         let is_last = |name: &&Arc<str>| {
             V::either(
                 !self.repeatable.contains(&(push.of, Arc::clone(name))),
@@ -71,12 +71,13 @@ impl<V: Dialect> Walk<V> {
         }
     }
 
-    /// What a listener or a route configuration names is there, if it can be.
+    /// Checks that what a listener or a route configuration names exists, if it can.
     fn check_references(&self, resource: &Resource) {
         let client = &self.client;
         for cluster in self.published.of(Cluster).values() {
             let key = (Cluster, Arc::clone(cluster.name()));
-            // (What was refused once may be so still to a server that heard too late of another version.)
+            // A resource that was NACKed once may still count as NACKed at a server that learned
+            // too late of another version.
             let is_to_have = client.covers(Cluster, cluster.name())
                 && !V::may_lack(client, &key, cluster.version())
                 && !client.stream.is_blocked(Cluster);
@@ -92,13 +93,13 @@ impl<V: Dialect> Walk<V> {
         let key = (of, Arc::clone(name));
         let is_repeatable = self.repeatable.remove(&key);
         let before = self.delivered.insert(key, Arc::clone(resource));
-        // A whole state has all that there is; and what nobody has answered in time is brought again.
+        // A whole state contains all resources; and an unanswered late push is repeated.
         let may_repeat = V::either(false, of.allows_wildcard() || self.was_late);
         let is_first = is_repeatable || before.as_ref() != Some(resource);
         assert!(is_first || may_repeat, "sent twice: {resource:?}");
         match of {
             Cluster => {
-                // A cluster of a whole state may be asked for, or in doubt, though it is no news.
+                // A cluster of a whole state may be requested, or uncertain, though it is not new.
                 self.repeatable.insert((Endpoint, Arc::clone(name)));
                 if is_news && self.client.covers(Endpoint, name) {
                     self.awaiting_endpoints.insert(Arc::clone(name));
@@ -108,8 +109,8 @@ impl<V: Dialect> Walk<V> {
                 self.awaiting_endpoints.remove(name);
                 let cluster = (Cluster, Arc::clone(name));
                 let target = self.published.of(Cluster).get(name).map(|cluster| cluster.version());
-                // Rule 2 is about clusters that are to come. (A server that heard too late of another version does
-                // not send what was refused once.)
+                // Rule 2 covers clusters that are still to be sent. (A server that learned too late
+                // of another version does not send what was NACKed once.)
                 let may_lack = |version| V::may_lack(&self.client, &cluster, version);
                 let is_to_come = target.is_some_and(|version| !may_lack(version));
                 let is_repeatable = !is_to_come || self.client.stream.is_blocked(Cluster);
@@ -139,13 +140,14 @@ impl<V: Dialect> Walk<V> {
             let may_keep = V::either(false, !of.allows_wildcard() || client.stream.is_blocked(*of));
             assert!(may_keep || self.published.contains(*of, name), "it still has {of} {name}");
         }
-        // In the state of the world it cannot be told that there are none.
+        // In the state of the world, the absence of endpoints cannot be expressed.
         let can_be_told =
             |name: &Arc<str>| V::either(true, self.published.contains(Endpoint, name));
         let waits = |name: &&Arc<str>| {
             let key = (Endpoint, Arc::clone(name));
             let wanted = self.published.of(Endpoint).get(*name).map(|one| one.version());
-            // (What was refused once may be so still to a server that heard too late of another version.)
+            // A resource that was NACKed once may still count as NACKed at a server that learned
+            // too late of another version.
             let may_lack = wanted.is_some_and(|version| V::may_lack(client, &key, version));
             !client.nacked.contains_key(&key) && !may_lack && can_be_told(name)
         };

@@ -1,4 +1,4 @@
-//! How a client stands, in the words of the protocol.
+//! The sync status of a client as `GenericXdsConfig`.
 
 use ironmesh_xds_wire::Resource;
 use ironmesh_xds_wire::pb::envoy::admin::v3::{ClientResourceStatus, UpdateFailureState};
@@ -9,7 +9,7 @@ use ironmesh_xds_wire::pb::envoy::service::status::v3::{ClientConfig, ConfigStat
 use crate::hub::Nack;
 use crate::report::{Report, ResourceState, ResourceStatus};
 
-/// A client as it is told of.
+/// Converts a report.
 pub(super) fn client_config(report: &Report, without_contents: bool) -> ClientConfig {
     let resources = report.resources.iter().map(|one| resource(one, without_contents));
     ClientConfig {
@@ -35,11 +35,12 @@ fn resource(status: &ResourceStatus, without_contents: bool) -> GenericXdsConfig
     }
 }
 
-/// What the server says of it, and what of the client's view is known here. It is not known here what a
-/// client has asked for, nor what is on its way: where it has not answered, that is all that is said.
+/// The server's status of a resource, and what it knows of the client's. The server does not know
+/// the client's subscriptions here, nor what is in flight: without an ACK or NACK the client's
+/// status is unknown.
 fn statuses(status: &ResourceStatus) -> (ConfigStatus, ClientResourceStatus) {
     let client_status = match (status.state(), &status.nack) {
-        // What it has is what it had before, or stands in for what it refuses.
+        // The client has the earlier version, or the fallback of the NACKed one.
         (_, Some(_)) => ClientResourceStatus::Nacked,
         (ResourceState::Acked | ResourceState::Stale, None) => ClientResourceStatus::Acked,
         (ResourceState::PendingRemoval, None) => ClientResourceStatus::DoesNotExist,
@@ -54,7 +55,7 @@ fn statuses(status: &ResourceStatus) -> (ConfigStatus, ClientResourceStatus) {
     (config_status, client_status)
 }
 
-/// What it refuses, in its own words.
+/// The client's error.
 fn failure(nack: &Nack) -> UpdateFailureState {
     UpdateFailureState {
         details: nack.message.clone(),

@@ -1,20 +1,20 @@
-//! Whom a client asks for. It narrows what it is told, and never widens it.
+//! Node matchers of a status request. They narrow the answer, and never widen it.
 
 use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::{NodeMatcher, StringMatcher};
 use tonic::Status;
 
-/// How many there may be: a client has no more than one id.
+/// The maximum number of matchers: a client has only one id.
 const MAX_MATCHERS: usize = 16;
 
-/// Whether one of the matchers matches the id of a node; without any, everything matches.
+/// Whether one of the matchers matches a node id; without matchers, everything matches.
 pub(super) fn matches(matchers: &[NodeMatcher], id: &str) -> Result<bool, Status> {
     if matchers.len() > MAX_MATCHERS {
         let message =
             format!("{} node matchers are too many: {MAX_MATCHERS} are read", matchers.len());
         return Err(Status::invalid_argument(message));
     }
-    // All are looked at, so that what is not read is told whatever the others say.
+    // All matchers are evaluated, so that an unsupported one is always reported.
     let all: Vec<bool> =
         matchers.iter().map(|matcher| matches_one(matcher, id)).collect::<Result<_, _>>()?;
     Ok(all.is_empty() || all.contains(&true))

@@ -29,7 +29,7 @@ use crate::test_resources::{cluster, set};
 use crate::validity::Validity;
 use ironmesh_xds_wire::Node;
 
-/// Lets in everybody, as one and the same.
+/// Admits every stream as the same client.
 struct AdmitAll;
 
 impl Admission for AdmitAll {
@@ -38,7 +38,7 @@ impl Admission for AdmitAll {
     }
 }
 
-/// The body of a request, as it comes.
+/// The body of a request, as it arrives.
 struct Requests(mpsc::Receiver<Bytes>);
 
 impl Body for Requests {
@@ -53,7 +53,7 @@ impl Body for Requests {
     }
 }
 
-/// A delta stream, as its client has it.
+/// The client's end of a delta stream.
 struct Client {
     hub: Arc<Hub>,
     requests: mpsc::Sender<Bytes>,
@@ -89,7 +89,7 @@ impl Client {
         Self { hub, requests, responses, end }
     }
 
-    /// Returns when the hub knows it.
+    /// Returns when the hub knows the client.
     async fn is_known_to_hub(&self) {
         while self.hub.status_of("client").is_none() {
             tokio::task::yield_now().await;
@@ -119,7 +119,8 @@ fn subscribe_request(of: ResourceType, subscribe: &[String]) -> DeltaDiscoveryRe
     }
 }
 
-// Envoy asks for each secret by itself, others for each cluster's endpoints too; and it takes each push.
+// Envoy requests each secret by itself; others also each cluster's endpoints; and it ACKs each
+// push.
 #[tokio::test(start_paused = true)]
 async fn startup_with_2000_single_name_requests_is_not_delayed() {
     let begin = Instant::now();
@@ -137,7 +138,7 @@ async fn startup_with_2000_single_name_requests_is_not_delayed() {
     let mut answered = 0;
     let mut published = 0;
     while answered < 2000 {
-        // And meanwhile its clusters change with every answer.
+        // Meanwhile its clusters change with every response.
         published += 1;
         client.hub.publish("client", set([cluster("a", published)]));
         let response = client.response().await;
@@ -181,7 +182,7 @@ async fn endless_requests_are_delayed_then_stream_is_closed() {
     );
     let elapsed = begin.elapsed();
     assert!((MAX_FLOOD..MAX_FLOOD + Duration::from_secs(2)).contains(&elapsed), "{elapsed:?}");
-    // The burst, and then at the pace.
+    // The burst, and then one request per interval.
     let limit =
         BURST + u32::try_from(MAX_FLOOD.as_millis() / REQUEST_INTERVAL.as_millis()).unwrap();
     let sent = flood.await.unwrap();

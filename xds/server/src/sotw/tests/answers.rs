@@ -1,4 +1,4 @@
-//! ACKs and NACKs, where one version stands for all, and who is not answered asks again.
+//! ACKs and NACKs, where one version covers a type, and an unanswered client requests again.
 
 use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route, Secret};
@@ -41,7 +41,7 @@ fn request_with_error_is_a_nack_even_with_current_version() {
     assert!(!client.stream.acked(Secret).contains_key("s"), "it is in doubt");
 }
 
-/// R13: what a stale request drops is dropped, and what the next one wants is sent.
+/// R13: names dropped by a stale request are dropped, and names added by the next one are sent.
 #[test]
 fn request_with_stale_nonce_gets_no_response() {
     let mut client = Client::settled(&set([secret("s", 1), secret("t", 1), secret("u", 1)]));
@@ -60,7 +60,7 @@ fn request_with_stale_nonce_gets_no_response() {
     assert_eq!(client.take_pushes(), ["SDS +u"]);
 }
 
-/// R15, rule 1: Envoy does so when it warms a cluster anew.
+/// R15, rule 1: Envoy does so when it warms a cluster again.
 #[test]
 fn repeated_request_resends_endpoints_but_not_listeners() {
     let mut client =
@@ -72,7 +72,7 @@ fn repeated_request_resends_endpoints_but_not_listeners() {
     assert!(client.take_pushes().is_empty(), "listeners and clusters it does not lose");
 }
 
-/// R15, A33: one that sends each of its ACKs twice does not get a push for each.
+/// R15, A33: a client that sends each of its ACKs twice does not get a push for each.
 #[test]
 fn repeated_requests_get_one_response_per_referring_push() {
     let all = |n| {
@@ -99,7 +99,7 @@ fn repeated_requests_get_one_response_per_referring_push() {
     }
 }
 
-/// R15: what was asked before the push of clusters came does not count against it.
+/// R15: a request before the push of clusters does not use up the one after it.
 #[test]
 fn repeated_request_during_cluster_push_allows_one_more() {
     let all = |n| set([cluster("a", n), endpoints("b", 1)]);
@@ -114,7 +114,7 @@ fn repeated_request_during_cluster_push_allows_one_more() {
     assert_eq!(client.take_pushes(), ["CDS +a", "EDS +b"]);
 }
 
-/// R15, R19: silence would let a cluster warm for 15 s.
+/// R15, R19: without a response a cluster would warm for 15 s.
 #[test]
 fn requested_nacked_endpoints_are_sent_in_earlier_version() {
     let mut client = Client::settled(&set([endpoints("a", 1), endpoints("b", 1)]));
@@ -134,7 +134,7 @@ fn requested_nacked_endpoints_are_sent_in_earlier_version() {
     assert_eq!(client.take_pushes(), ["EDS +a +b", "EDS +a"]);
 }
 
-/// R41: what is not in a response is removed, so the version before stands in the place of the refused.
+/// R41: omission means removal, so the earlier version replaces the NACKed one.
 #[test]
 fn nacked_cluster_is_sent_in_its_last_acked_version() {
     let mut client = Client::settled(&set([cluster("a", 1), cluster("b", 1)]));
@@ -145,7 +145,7 @@ fn nacked_cluster_is_sent_in_its_last_acked_version() {
     client.ack(Cluster);
     assert_eq!(client.take_pushes(), ["CDS +b"]);
     assert_eq!(client.has[&(Cluster, "a".into())], cluster("a", 1));
-    // Rule 5: Envoy does not tell what it has taken of a refused push, so it is sent again.
+    // Rule 5: Envoy does not report what it applied of a NACKed push, so it is sent again.
     client.publish(&set([cluster("a", 3), cluster("b", 2)]));
     client.nack(Cluster, "no");
     client.take_pushes();
@@ -157,8 +157,7 @@ fn nacked_cluster_is_sent_in_its_last_acked_version() {
     assert_eq!(client.take_pushes(), ["CDS -a -b"], "and it can be removed");
 }
 
-/// Rule 10: a late push may have been refused for all we know. Its answer is stale when another has
-/// gone out.
+/// Rule 10: a late push may have been NACKed. Its reply is stale once another push has gone out.
 #[test]
 fn unacked_push_is_repeated_with_the_next_one() {
     let mut client = Client::settled(&set([secret("s", 1), secret("t", 1)]));
@@ -173,7 +172,7 @@ fn unacked_push_is_repeated_with_the_next_one() {
     assert_eq!(client.stream.acked(Secret).get("s"), Some(secret("s", 2).version()));
 }
 
-/// R19: the client is where it was before it refused, so the refused version is as bad as it was.
+/// R19: the client is in the state before its NACK, so the NACKed version is as bad as before.
 #[test]
 fn ack_of_earlier_version_does_not_lift_a_nack() {
     let mut client = Client::settled(&set([route("r", 1)]));
@@ -184,14 +183,15 @@ fn ack_of_earlier_version_does_not_lift_a_nack() {
     assert_eq!(client.take_pushes(), ["RDS +r", "RDS nacked: r (bad)", "RDS +r"]);
     client.publish(&set([route("r", 2)]));
     assert_eq!(client.take_pushes(), Vec::<String>::new());
-    // Another version does.
+    // Another version clears the NACK.
     client.publish(&set([route("r", 3)]));
     client.ack_all();
     client.publish(&set([route("r", 2)]));
     assert_eq!(client.take_pushes(), ["RDS +r", "RDS +r"]);
 }
 
-/// R19: on a new stream the server does not know that the client takes what it has had all the time.
+/// R19: on a new stream the server does not know that the client only ACKs what it has had all the
+/// time.
 #[test]
 fn nack_survives_ack_of_earlier_version_after_reconnect() {
     let (good, bad) = (set([route("r", 1)]), set([route("r", 2)]));
@@ -207,7 +207,7 @@ fn nack_survives_ack_of_earlier_version_after_reconnect() {
     assert!(client.take_pushes().is_empty(), "it is refused still");
 }
 
-/// R41, R54, R57: the version in force names a cluster that is on its way, and the client may have another
+/// R41, R54, R57: the last ACKed version names a cluster in flight, and the client may have another
 /// version.
 #[test]
 fn nacked_listener_is_not_sent_or_omitted_before_its_cluster() {

@@ -1,4 +1,5 @@
-//! How a client speaks the state of the world: it says all that it wants each time, and one version.
+//! The state-of-the-world dialect of the model client: it sends all names each time, and one
+//! version.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,8 +27,8 @@ impl Dialect for SotwStream {
         let kept: BTreeMap<_, _> =
             kept.filter_map(|of| Some((of, client.stream.in_force(of)?))).collect();
         for of in [Cluster, Listener] {
-            // An answer that came too late the server has not heard. To a client that comes with a
-            // version that it does not know, it sends all, also what was refused.
+            // The server has not seen a late ACK. To a client that resumes with a version unknown
+            // to it, the server sends everything, including NACKed versions.
             let version = client.versions.get(&of).map(Version::to_string).unwrap_or_default();
             let has_named =
                 client.wanted.get(&of).is_some_and(|wanted| !wanted.requested_names().is_empty());
@@ -54,7 +55,7 @@ impl Dialect for SotwStream {
         let wanted = client.wanted.entry(of).or_default();
         wanted.unsubscribe(of, dropped);
         wanted.subscribe(of, added);
-        // Who has never named anything cannot say that it wants nothing.
+        // A client that has never named anything cannot express an empty subscription.
         let names = wanted.requested_names();
         wanted.replace(of, &names);
         client.current_request(of)
@@ -69,12 +70,12 @@ impl Dialect for SotwStream {
         client.current_request(of)
     }
 
-    /// What it had already may stand in the place of what it refuses.
+    /// A resource that it had already may replace the NACKed one.
     fn keeps_nack(had: Option<&Arc<Resource>>, resource: &Arc<Resource>) -> bool {
         had == Some(resource)
     }
 
-    /// Where it is not known what the client has, all are blamed for one.
+    /// With an unknown base, the server attributes a NACK to all resources of the push.
     fn can_attribute_nacks(&self, of: ResourceType) -> bool {
         match of {
             Cluster => self.clusters.knows_base,
@@ -97,7 +98,7 @@ impl Dialect for SotwStream {
 }
 
 impl Client {
-    /// What it would say now.
+    /// The request that it would send now.
     pub(super) fn current_request(&self, of: ResourceType) -> SotwRequest {
         SotwRequest {
             type_url: of.url().to_owned(),
@@ -108,7 +109,7 @@ impl Client {
         }
     }
 
-    /// Wants these names of a type, as they are here, and no others.
+    /// Subscribes to exactly these names of a type.
     pub(super) fn request_names(&mut self, of: ResourceType, names: &[&str]) {
         let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
         self.wanted.entry(of).or_default().replace(of, &names);
@@ -117,7 +118,7 @@ impl Client {
         self.request(&request);
     }
 
-    /// Says once more what it wants, as Envoy does when it warms a cluster anew.
+    /// Sends the same request once more, as Envoy does when it warms a cluster again.
     pub(super) fn repeat_request(&mut self, of: ResourceType) {
         self.request(&self.current_request(of));
     }

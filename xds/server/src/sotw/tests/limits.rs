@@ -1,4 +1,4 @@
-//! Everything is bounded (invariant 10): responses, and names that are said each time.
+//! Limits (invariant 10) on responses, and on names that are sent each time.
 
 use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener};

@@ -1,4 +1,4 @@
-//! Make before break, where a response has all that there is.
+//! Make before break, where a response contains all resources.
 
 use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route};
@@ -25,7 +25,7 @@ fn listener_is_removed_at_once_and_cluster_last() {
     assert_eq!(client.take_pushes(), ["CDS -a"]);
 }
 
-/// Rule 3, rule 4: that there are none any more cannot be said, and Envoy would wait for 15 s.
+/// Rule 3, rule 4: the absence of endpoints cannot be expressed, and Envoy would wait for 15 s.
 #[test]
 fn removed_cluster_still_in_flight_gets_its_last_endpoints() {
     let mut client = Client::settled(&set([route("r", 1)]));
@@ -38,8 +38,8 @@ fn removed_cluster_still_in_flight_gets_its_last_endpoints() {
     assert_eq!(client.take_pushes(), ["CDS -a"]);
 }
 
-/// Rule 2: clusters in doubt are tried one by one, so one that was sent may be left out again. Also
-/// endpoints that are brought again, because nobody has answered, are not told before it is back.
+/// Rule 2: a bisection pushes clusters in parts, so a cluster that was sent may be omitted again.
+/// Endpoints that are repeated, because their push is unanswered, wait until it is back.
 #[test]
 fn endpoints_wait_for_cluster_omitted_during_bisection() {
     let mut client = Client::settled(&ResourceSet::default());

@@ -1,4 +1,4 @@
-//! A client that comes back with one version of everything.
+//! A client that resumes with one version per type.
 
 use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{Cluster, Listener, Route};
@@ -12,7 +12,7 @@ fn everything() -> ResourceSet {
     set([cluster("a", 1), cluster("b", 1), listener("l", 1)])
 }
 
-/// R12, R61: a client that names something, and be it the wildcard, may have dropped something before.
+/// R12, R61: a client that names resources, or the wildcard, may have dropped something before.
 #[test]
 fn explicitly_requested_clusters_are_sent_at_any_version() {
     for names in [&["a", "b"][..], &["*"]] {
@@ -29,7 +29,7 @@ fn explicitly_requested_clusters_are_sent_at_any_version() {
     }
 }
 
-/// Rule 7: versions that cannot be ours.
+/// Rule 7: versions that this server cannot have sent.
 #[test]
 fn unknown_version_info_gets_all_resources() {
     let mut client = Client::new();
@@ -42,8 +42,8 @@ fn unknown_version_info_gets_all_resources() {
     assert_eq!(client.take_pushes(), ["CDS +a +b"]);
 }
 
-/// R41: to leave out what is refused would remove what the client has in its place, and what that is
-/// a control plane that was restarted does not know.
+/// R41: to omit a NACKed resource would remove the client's version of it, which a restarted
+/// control plane does not know.
 #[test]
 fn nacked_push_on_unknown_version_causes_no_removal() {
     let mut client = Client::settled(&everything());
@@ -68,8 +68,8 @@ fn nacked_push_on_unknown_version_causes_no_removal() {
     assert_eq!(client.take_pushes(), ["CDS +a"]);
 }
 
-/// A client that has cluster a, and was sent that b comes, which it refuses, and then that a goes. What it
-/// said to the first the server could not hear.
+/// A client that has cluster a. It received a push that adds b, which it NACKs, and one that
+/// removes a. The server could not see its reply to the first.
 fn client_possibly_without_cluster_a() -> Client {
     let mut client = Client::settled(&set([cluster("a", 1)]));
     client.publish(&set([cluster("b", 1)]));
@@ -79,7 +79,8 @@ fn client_possibly_without_cluster_a() -> Client {
     client
 }
 
-/// Rule 5, R54: who has refused a push may have let go what was not in it, and names the version of before.
+/// Rule 5, R54: a client that NACKed a push may have removed what was not in it, and reports the
+/// earlier version.
 #[test]
 fn route_waits_for_cluster_possibly_removed_by_partial_nack() {
     let mut client = client_possibly_without_cluster_a();
@@ -89,7 +90,7 @@ fn route_waits_for_cluster_possibly_removed_by_partial_nack() {
     resume_and_expect_route_to_wait(&mut client, &set([cluster("a", 1), route_to("r", 1, &["a"])]));
 }
 
-/// The same where the stream ended before the refusal was heard.
+/// The same, if the stream ended before the server saw the NACK.
 #[test]
 fn route_waits_for_cluster_possibly_removed_by_unacked_push() {
     let mut client = client_possibly_without_cluster_a();
@@ -112,7 +113,7 @@ fn resume_and_expect_route_to_wait(client: &mut Client, set: &ResourceSet) {
     assert_eq!(client.take_pushes(), ["RDS +r"]);
 }
 
-/// R12: that a push was taken is told by its version, also where the answer was lost.
+/// R12: the version reveals that the client ACKed a push, even if the ACK was lost.
 #[test]
 fn push_matching_reported_version_counts_as_acked() {
     let mut client = Client::settled(&set([cluster("a", 1), cluster("b", 1)]));
@@ -128,7 +129,7 @@ fn push_matching_reported_version_counts_as_acked() {
     assert_eq!(client.stream.acked(Cluster).get("a"), Some(cluster("a", 2).version()));
 }
 
-/// The same where the client has dropped something meanwhile: that its version does not say.
+/// The same if the client has dropped names meanwhile, which its version does not reveal.
 #[test]
 fn reported_version_of_partly_unsubscribed_push_is_not_acked() {
     let mut client = Client::settled(&ResourceSet::default());
@@ -147,8 +148,8 @@ fn reported_version_of_partly_unsubscribed_push_is_not_acked() {
     assert_eq!(client.take_pushes(), ["RDS +r"]);
 }
 
-/// Rule 5, R12: a version that was taken too late is known again by what the client is to have, and what it
-/// refused after that may have taken something of it away.
+/// Rule 5, R12: a version that was ACKed too late is recognized by the published set. A push that
+/// was NACKed after it may have removed some of it.
 #[test]
 fn cluster_possibly_removed_after_late_ack_is_resent() {
     let mut client = Client::settled(&ResourceSet::default());

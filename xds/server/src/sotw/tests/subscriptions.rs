@@ -1,4 +1,4 @@
-//! What a client may ask for that says all its names each time.
+//! Subscriptions of a client that sends all its names each time.
 
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener};
 use ironmesh_xds_wire::Version;
@@ -7,7 +7,7 @@ use super::client::Client;
 use crate::stream::REMOVAL_GRACE;
 use crate::test_resources::{cluster, endpoints, listener, set};
 
-/// R25, R26: a name that is wanted anew is sent, also where it was sent before.
+/// R25, R26: an added name is sent, even if it was sent before.
 #[test]
 fn request_names_replace_the_subscription() {
     let mut client = Client::settled(&set([endpoints("a", 1), endpoints("b", 1)]));
@@ -25,7 +25,7 @@ fn request_names_replace_the_subscription() {
     assert_eq!(client.take_pushes(), ["EDS +a"]);
 }
 
-/// R26, R41, R61: the complete state, and only of what is wanted.
+/// R26, R41, R61: the complete state, restricted to the subscription.
 #[test]
 fn named_clusters_are_sent_as_their_complete_state() {
     let mut client = Client::new();
@@ -46,7 +46,7 @@ fn named_clusters_are_sent_as_their_complete_state() {
     assert_eq!(client.take_pushes(), ["CDS -b"]);
 }
 
-/// R31, R33: said again it asks for nothing.
+/// R31, R33: a repeated subscription requests nothing.
 #[test]
 fn repeated_wildcard_and_names_get_no_response() {
     let all = set([cluster("a", 1), cluster("b", 1), listener("l", 1), listener("m", 1)]);
@@ -62,7 +62,7 @@ fn repeated_wildcard_and_names_get_no_response() {
     }
 }
 
-/// R32: also where they asked for all before a name was given.
+/// R32: even if the client subscribed to all before it named one.
 #[test]
 fn empty_request_is_wildcard_only_until_a_name_is_sent() {
     let both = |content| set([cluster("a", content), cluster("b", content)]);
@@ -80,7 +80,7 @@ fn empty_request_is_wildcard_only_until_a_name_is_sent() {
     assert_eq!(client.take_pushes(), ["CDS +a +b"]);
 }
 
-/// R33: a star among names, and then not.
+/// R33: a star among names, then without it.
 #[test]
 fn omitted_star_ends_the_wildcard_and_keeps_names() {
     let mut client = Client::new();
@@ -95,7 +95,7 @@ fn omitted_star_ends_the_wildcard_and_keeps_names() {
     assert_eq!(client.open[0].resources, [cluster("a", 2)]);
 }
 
-/// R11: of what the client is subscribed to and is sent.
+/// R11: the version covers what the client is subscribed to and is sent.
 #[test]
 fn response_version_covers_all_subscribed_resources() {
     let mut client = Client::settled(&set([endpoints("a", 1), endpoints("b", 1)]));

@@ -1,4 +1,4 @@
-//! What an answer to a whole state says of what the client has.
+//! ACKs and NACKs of a complete state, and what they reveal about the client.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use super::{UncertainState, Whole, differing};
 use crate::stream::{Acked, Nacked};
 
 impl Whole {
-    /// The client has all of the last push, and nothing else.
+    /// Handles an ACK: the client has exactly the last push.
     pub(super) fn on_ack(&mut self, target: Option<&ResourceSet>) -> Acked {
         let state = std::mem::take(&mut self.push);
         let mut names = differing(&self.last_acked, &state);
         for name in &names {
-            // Another version is in force: what was refused before may be tried again some day.
+            // The client has another version now: the NACKed one may be tried again later.
             if !self.is_nacked(name, target) {
                 self.nacked.remove(name);
             }
@@ -26,25 +26,25 @@ impl Whole {
                 self.acked.remove(name);
             }
         }
-        // Where the version of before was sent in the place of what is refused, that is refused
-        // still.
+        // An ACK of the version sent in place of a NACKed one does not clear the NACK.
         names.retain(|name| !self.is_nacked(name, target));
         self.last_acked_version = Version::of_all(state.values()).to_string();
-        // Also what it dropped while this was under way and wants again.
+        // Also names that were dropped while the push was in flight and are added again.
         self.sent = Some(state.clone());
         self.last_acked = state;
         self.knows_base = true;
         Acked { resource_type: self.resource_type, names }
     }
 
-    /// Sends `name` again although the client NACKed it. Says whether the client had.
+    /// Sends `name` again although the client NACKed it. Returns whether it had.
     pub(in crate::sotw) fn retry(&mut self, name: &Arc<str>) -> bool {
-        // Of a state that was NACKed as a whole, any resource may be the reason.
+        // Any resource may be the reason for a NACK of a whole state.
         let was_blocked = self.nacked_state.take().is_some();
         self.nacked.remove(name).is_some() || was_blocked
     }
 
-    /// The client has the state of before, and perhaps what was good in the last push (rule 5).
+    /// Handles a NACK: the client has the earlier state, and perhaps the good part of the last push
+    /// (rule 5).
     pub(super) fn on_nack(&mut self, error: ErrorDetail) -> Nacked {
         let state = std::mem::take(&mut self.push);
         let differing = differing(&self.last_acked, &state);
@@ -58,9 +58,9 @@ impl Whole {
             || resources.iter().all(|(name, _)| self.last_acked.contains_key(name));
         let mut is_final = false;
         match &resources[..] {
-            // What stood in the place of what the client has cannot be told apart from what it has:
-            // to leave something out would be to remove it. So it stays as it is, all of it, until
-            // there is another state; and the client's words say whose fault it is.
+            // With an unknown base, the bad resources cannot be separated from what the client has:
+            // to omit one would remove it. So the state stays unchanged as a whole until another is
+            // published, and the client's error says which resource is bad.
             _ if !self.knows_base => {
                 self.nacked_state = Some(Version::of_all(state.values()));
                 self.sent = None;
