@@ -149,7 +149,7 @@ async fn stream_limit_counts_all_connections_of_a_client() {
     let mut sotw = SotwStream::begin(&server, &client, sotw::clusters(&client)).await;
     for end in [delta.end().await, sotw.end().await] {
         assert_eq!(end.code(), Code::ResourceExhausted);
-        assert_eq!(end.message(), "this client has too many streams: 5 are the most");
+        assert_eq!(end.message(), "this client has too many streams: the limit is 5");
     }
     assert_eq!(server.hub.counters().streams_closed(CloseReason::TooManyStreams), 2);
     bystander.is_served(&server).await;

@@ -226,7 +226,7 @@ async fn initial_versions_of_a_client_are_limited() {
     let mut stream = Stream::begin(connect(&server, &client).await, first(300_000)).await;
     let end = stream.end().await;
     assert_eq!(end.code(), Code::ResourceExhausted);
-    assert!(end.message().contains("brings along too many names"), "{end}");
+    assert!(end.message().contains("reports too many initial versions"), "{end}");
     bystander.is_served(&server).await;
 
     // Within bounds, each is told to be gone, and nothing else.

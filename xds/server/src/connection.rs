@@ -127,8 +127,8 @@ impl Connections {
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         self.counters().connection_rejected(ConnectionRejection::Client);
-        if let Some(others) = self.rejection_log.now() {
-            tracing::warn!(address = %peer.address, others, "xDS connection refused: the client has too many");
+        if let Some(suppressed) = self.rejection_log.now() {
+            tracing::warn!(address = %peer.address, suppressed, reason = "too many connections of this client", "xDS connection rejected");
         }
         self.open(io, peer.into_rejected(), permit);
     }
@@ -136,8 +136,8 @@ impl Connections {
     /// Records that a client sends frames without end.
     fn flooded(&self, peer: &Peer) {
         self.counters().closed(CloseReason::Flood);
-        if let Some(others) = self.rejection_log.now() {
-            tracing::warn!(address = %peer.address, others, "xDS connection ended: it sends frames without end");
+        if let Some(suppressed) = self.rejection_log.now() {
+            tracing::warn!(address = %peer.address, suppressed, action = "closing the connection", "xDS frame rate limit exceeded");
         }
     }
 
@@ -156,17 +156,17 @@ impl Connections {
         let mut connection = std::pin::pin!(self.http2.serve_connection(io, service));
         let reason = tokio::select! {
             end = connection.as_mut() => return log_end(&peer, &end),
-            () = self.streams.shutdown.cancelled() => "the control plane is shutting down",
-            () = peer.leave_requested() => "the client was refused",
-            () = peer.expires() => "its certificate has expired",
+            () = self.streams.shutdown.cancelled() => "shutdown",
+            () = peer.leave_requested() => "stream rejected",
+            () = peer.expires() => "certificate expired",
             () = flood.cancelled() => {
                 self.flooded(&peer);
-                "it sends frames without end"
+                "frame flood"
             }
-            () = age_reached(self.streams.limits.connection_age) => "it has come to its age",
-            () = peer.is_idle(IDLE_DEADLINE) => "it had no stream",
+            () = age_reached(self.streams.limits.connection_age) => "maximum age reached",
+            () = peer.is_idle(IDLE_DEADLINE) => "idle",
         };
-        tracing::debug!(address = %peer.address, reason, "the xDS connection is ended");
+        tracing::debug!(address = %peer.address, reason, "closing xDS connection");
         connection.as_mut().graceful_shutdown();
         tokio::select! {
             end = connection.as_mut() => return log_end(&peer, &end),
@@ -178,7 +178,7 @@ impl Connections {
         if let Ok(end) = timeout(LEAVE_DEADLINE, connection).await {
             log_end(&peer, &end);
         } else {
-            tracing::debug!(address = %peer.address, "the client does not leave");
+            tracing::debug!(address = %peer.address, "client did not close the xDS connection in time");
         }
     }
 }

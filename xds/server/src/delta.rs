@@ -69,7 +69,7 @@ impl DeltaStream {
             return self.on_unknown_type(request);
         };
         if subscription::size_of(request.initial_versions.keys()) > subscription::MAX_SIZE {
-            return vec![DeltaOutput::Close("the client brings along too many names")];
+            return vec![DeltaOutput::Close("the client reports too many initial versions")];
         }
         let mut outputs = Vec::new();
         if self.types.values().all(|stream| !stream.subscription.has_begun) {

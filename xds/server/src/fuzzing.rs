@@ -115,7 +115,7 @@ fn stranger<V: Dialect>(
     answer: impl Fn(&V::Request) -> (&String, &Option<ErrorDetail>),
 ) {
     let (mut stream, mut now) = (V::fresh(), Instant::now());
-    assert!(stream.on_set(small_set(), now).is_empty(), "nobody has asked");
+    assert!(stream.on_set(small_set(), now).is_empty(), "no request yet");
     let mut open = Open::default();
     while let Some(message) = next_message(&mut bytes) {
         let Ok(message) = V::Message::decode(message) else { return };
@@ -142,7 +142,7 @@ fn stranger<V: Dialect>(
         while let Some(deadline) = stream.deadline().filter(|deadline| *deadline <= now) {
             let outputs = stream.on_timeout(deadline);
             assert!(!open.is_closed_by::<V>(outputs, 8 * MAX_SIZE), "closed by time");
-            assert_ne!(stream.deadline(), Some(deadline), "it asks to be woken without end");
+            assert_ne!(stream.deadline(), Some(deadline), "its deadline does not advance");
         }
     }
 }

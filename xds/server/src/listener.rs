@@ -88,7 +88,7 @@ impl Stream for Incoming {
                 && let Err(error) = tcp.set_nodelay(true)
             {
                 // The connection is only slower, or has gone.
-                tracing::debug!(%address, %error, "cannot send without delay");
+                tracing::debug!(%address, %error, "cannot set TCP_NODELAY");
             }
             Some(accepted)
         })
@@ -129,7 +129,7 @@ async fn accept<IO>(
                 // pass. It is logged once, not at each retry, nor each time the last free file
                 // comes and goes.
                 if outage.fails() {
-                    tracing::warn!(%error, "cannot accept xDS connections; those that are there stay");
+                    tracing::warn!(%error, action = "established connections stay open", "cannot accept xDS connections");
                 }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
@@ -139,9 +139,9 @@ async fn accept<IO>(
         let Some(permit) = limit.acquire() else {
             // Closed at once: sending a reason would take a handshake, which is what costs.
             streams.hub.counters().connection_rejected(ConnectionRejection::Full);
-            if let Some(others) = limit_log.now() {
-                let most = streams.limits.connections;
-                tracing::warn!(%address, most, others, "xDS connection closed: there are too many");
+            if let Some(suppressed) = limit_log.now() {
+                let limit = streams.limits.connections;
+                tracing::warn!(%address, limit, suppressed, reason = "connection limit reached", "xDS connection rejected");
             }
             continue;
         };

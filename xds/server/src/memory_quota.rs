@@ -80,9 +80,11 @@ pub(crate) struct QuotaShare {
 /// The quota that a request exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QuotaExceeded {
-    #[error("this client has begun too many large requests: end some before others are begun")]
+    #[error(
+        "this client has too many large incomplete requests: complete some before you start others"
+    )]
     PerClient,
-    #[error("the control plane has no room for so large a request now: try again later")]
+    #[error("the memory quota for incomplete requests is exhausted: try again later")]
     Total,
 }
 

@@ -86,7 +86,7 @@ impl<M: Message + Default> Messages<M> {
                     let waiting = Waiting { since: Instant::now(), left };
                     timeout(*waiting.left, frame)
                         .await
-                        .map_err(|_| unreadable("it does not come to its end"))?
+                        .map_err(|_| unreadable("it was not completed in time"))?
                 }
             };
             match frame {
@@ -95,7 +95,7 @@ impl<M: Message + Default> Messages<M> {
                 Some(Err(status)) if status.code() == Code::Cancelled => return Ok(None),
                 Some(Err(status)) => return Err(ReadError::Status(status)),
                 None if self.buffer.is_empty() => return Ok(None),
-                None => return Err(unreadable("the stream ended within it")),
+                None => return Err(unreadable("the stream ended before it was complete")),
             }
         }
     }
@@ -105,12 +105,10 @@ impl<M: Message + Default> Messages<M> {
         self.fill(PREFIX);
         let Some(length) = length(&self.buffer) else { return Ok(None) };
         if self.buffer.first() != Some(&0) {
-            return Err(unreadable("it is said to be compressed, and is not read"));
+            return Err(unreadable("it is compressed, which is not supported"));
         }
         if length > MAX_REQUEST {
-            let words = format!(
-                "the request has {length} bytes, and the largest that is read {MAX_REQUEST}"
-            );
+            let words = format!("the request has {length} bytes, and the limit is {MAX_REQUEST}");
             return Err(ReadError::Status(Status::resource_exhausted(words)));
         }
         if self.held.is_none() && self.lacks(PREFIX + length) > self.data.len() {

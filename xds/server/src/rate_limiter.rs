@@ -58,7 +58,7 @@ mod tests {
             assert!(limiter.is_ready(now));
             limiter.take(1, now);
         }
-        assert!(limiter.is_ready(now), "what is taken last may be more than there is");
+        assert!(limiter.is_ready(now), "the last action may exceed the tokens");
         limiter.take(3, now);
         assert_eq!(limiter.ready_at(), now + 3 * SECOND);
         assert!(limiter.is_ready(now + 13 * SECOND));

@@ -85,12 +85,12 @@ impl Streams {
     {
         let encoding = request.headers().get("grpc-encoding");
         if encoding.is_some_and(|encoding| encoding != "identity") {
-            return Err(Status::unimplemented("compressed requests are not read"));
+            return Err(Status::unimplemented("compressed requests are not supported"));
         }
         let peer = request.extensions().get::<Peer>().cloned();
         let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
         let quota = request.extensions().get::<MemoryQuota>().cloned();
-        let quota = quota.ok_or_else(|| Status::internal("the connection has no room"))?;
+        let quota = quota.ok_or_else(|| Status::internal("the connection has no memory quota"))?;
         if peer.is_rejected() {
             peer.leave();
             let message =
@@ -99,7 +99,9 @@ impl Streams {
         }
         if !peer.may_open() {
             self.hub.counters().closed(CloseReason::Flood);
-            return Err(Status::resource_exhausted("the client opens streams without end"));
+            return Err(Status::resource_exhausted(
+                "the client exceeds the rate limit for new streams",
+            ));
         }
         let (responses, messages) = mpsc::channel(MAX_WAITING_RESPONSES);
         let end = End::default();
@@ -145,7 +147,7 @@ impl Streams {
                 Some(Discovery { delta, stream, .. }) => Err(Status::unimplemented(format!(
                     "only {delta} and {stream} are served: set `api_type` to DELTA_GRPC or GRPC"
                 ))),
-                None => Err(Status::unimplemented(format!("there is no service `{service}` here"))),
+                None => Err(Status::unimplemented(format!("unknown service `{service}`"))),
             },
         };
         response.unwrap_or_else(Status::into_http)

@@ -92,12 +92,12 @@ impl UnknownTypes {
         names: &[String],
     ) -> Result<bool, &'static str> {
         if type_url.len() > MAX_TYPE_URL {
-            return Err("the client asks for a resource type of too long a name");
+            return Err("the client requests a resource type whose URL is too long");
         }
         let is_new = self.types.insert(type_url.to_owned());
         self.size += subscription::size_of(names);
         if self.types.len() > MAX_UNKNOWN_TYPES {
-            return Err("the client asks for too many unknown resource types");
+            return Err("the client requests too many unknown resource types");
         }
         Ok(is_new)
     }

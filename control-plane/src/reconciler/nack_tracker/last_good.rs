@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ironmesh_catalog::{ServiceAccount, ServicePort};
-use ironmesh_xds_compile::stand_in::carries_authorization;
+use ironmesh_xds_compile::fallback::carries_authorization;
 use ironmesh_xds_wire::{Resource, ResourceType};
 
 use super::Name;

@@ -16,8 +16,8 @@ fn of(path: Option<(&str, Option<&str>)>, methods: &[&str], headers: &[(&str, &s
     }
 }
 
-/// The path's expression or prefix, and the headers as `name=exact`, `name~expression` and
-/// `name!~expression`.
+/// Renders a route match: the path's expression or prefix, and the headers as `name=exact`,
+/// `name~expression` and `name!~expression`.
 fn written(conditions: &[HttpMatch]) -> (String, Vec<String>) {
     let RouteMatch { path_specifier, headers, .. } =
         route_match(&conditions.iter().collect::<Vec<_>>());
@@ -69,7 +69,8 @@ fn second_path_is_matched_without_the_query() {
     let large = of(Some(("/b", None)), &["GET", "PUT"], &[]);
     let disguised = format!(":path!~{}", PathRegex::DISGUISED_BEFORE_QUERY);
     let asked = [":method=GET", ":method~GET|PUT", &disguised, ":path~(?:/a[^?])(?s:.*)"];
-    // The one that can be compared with a path alone is, wherever it stands; and the same path once.
+    // The path that must be compared without the header is, whatever its position; and a repeated
+    // path once.
     let (path, headers) = written(&[small.clone(), large, small]);
     assert_eq!(path, "(?:/b)(?s:.*)");
     assert_eq!(headers.len(), 5);

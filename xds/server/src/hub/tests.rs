@@ -42,7 +42,7 @@ fn unchanged_node_of_a_client_is_stored_once() {
         (node_after_connect("a"), node_after_connect("a"), node_after_connect("b"));
     assert!(Arc::ptr_eq(&first, &same));
     assert_eq!(another.id, "b");
-    assert!(hub.take_changed().is_empty(), "each change is taken once");
+    assert!(hub.take_changed().is_empty(), "each change is returned once");
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn forget_removes_only_disconnected_and_reported_clients() {
     drop(connection);
     assert_eq!(hub.disconnected_clients().len(), 1);
     hub.forget("client");
-    assert_eq!(hub.status().len(), 1, "nobody knows yet that it has left");
+    assert_eq!(hub.status().len(), 1, "its disconnect has not been returned yet");
     hub.take_changed();
     hub.forget("client");
     assert!(hub.status().is_empty());
@@ -88,7 +88,7 @@ fn streams_of_one_client_do_not_overwrite_each_other() {
     drop(new);
     assert!(has(ResourceType::Listener, "l", one));
     drop((listeners, secrets, another));
-    assert!(!has(ResourceType::Listener, "l", one), "nobody is there");
+    assert!(!has(ResourceType::Listener, "l", one), "it is disconnected");
     let _again = connect(&hub);
     assert!(!has(ResourceType::Listener, "l", one), "it has not said so");
 }
@@ -215,9 +215,9 @@ fn nack_is_cleared_only_by_ack_of_a_different_version() {
     let is_nacked = || hub.status_of("client").unwrap().nacks.contains_key(&key);
     let ack = Acked { resource_type: key.0, names: vec![Arc::clone(&key.1)] };
     connection.acked(&ack, Overlay::default());
-    assert!(is_nacked(), "it was told that there is none, and has none");
+    assert!(is_nacked(), "it was sent a removal, and has none");
     connection.acked(&ack, [(Arc::clone(&key.1), two.version())].into_iter().collect());
-    assert!(!is_nacked(), "it has taken another version");
+    assert!(!is_nacked(), "it has ACKed another version");
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn resumed_client_may_have_any_cluster_until_it_reports() {
     acked(&stream, &[(ResourceType::Listener, "l", listener("l", 1).version())]);
     assert!(may_have("b"), "it has said something else");
     acked(&stream, &[(ResourceType::Cluster, "a", cluster("a", 1).version())]);
-    assert!(may_have("b"), "there may be more to tell");
+    assert!(may_have("b"), "it may report more");
     stream.initial_versions_compared();
     assert!(may_have("a") && !may_have("b"));
     let next = open(Reconnect::ResumedWithClusters);

@@ -140,13 +140,13 @@ fn log_rejection(
     reason: &str,
 ) {
     connections.counters().connection_rejected(why);
-    if let Some(others) = throttle.now() {
-        tracing::info!(%address, error = reason, others, "xDS connection refused");
+    if let Some(suppressed) = throttle.now() {
+        tracing::info!(%address, reason, suppressed, "xDS connection rejected");
     }
 }
 
 fn log_eviction(connections: &Connections, throttle: &LogThrottle, evicted: &EvictedConnection) {
-    let reason = "the handshake gave way to those of other connections";
+    let reason = "TLS handshake evicted in favour of other connections";
     log_rejection(connections, throttle, evicted.0, ConnectionRejection::Displaced, reason);
 }
 
@@ -161,7 +161,8 @@ async fn handshake<IO: AsyncRead + AsyncWrite + Unpin>(
     connections: &Connections,
     evict: impl FnOnce(&EvictedConnection),
 ) -> Result<(TlsStream<IO>, Peer), Failure> {
-    let slow = |_| (ConnectionRejection::SlowHandshake, "the handshake took too long".to_owned());
+    let slow =
+        |_| (ConnectionRejection::SlowHandshake, "the TLS handshake took too long".to_owned());
     let bad = |error: io::Error| {
         connections.rejections().note(address, &error, Instant::now());
         (ConnectionRejection::BadHandshake, error.to_string())
@@ -189,6 +190,6 @@ async fn finish<IO: AsyncRead + AsyncWrite + Unpin>(
     let certificate =
         certificate.ok_or_else(|| io::Error::other("the client shows no certificate"))?;
     let validity = Validity::of(&certificate, &tls)
-        .ok_or_else(|| io::Error::other("the client's certificate cannot be read"))?;
+        .ok_or_else(|| io::Error::other("the client's certificate cannot be parsed"))?;
     Ok((stream, Peer::new(certificate, validity, address)))
 }

@@ -29,7 +29,7 @@ struct DenyAll;
 
 impl Admission for DenyAll {
     fn admit(&self, _: &Peer, _: &Node) -> Result<ClientKey, StreamRejection> {
-        Err(StreamRejection("nobody".to_owned()))
+        Err(StreamRejection("no client is admitted".to_owned()))
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn read(bytes: &[u8], sizes: &[u8]) {
     let mut at_once = bytes;
     loop {
         let read = next(&mut messages);
-        assert!(messages.held.is_none() || read.is_err(), "a message that is read takes room");
+        assert!(messages.held.is_none() || read.is_err(), "a complete message takes quota");
         let expected = reference(&mut at_once);
         match (read, expected) {
             (Ok(None), Ok(None)) => return,
@@ -71,7 +71,7 @@ pub(crate) fn read(bytes: &[u8], sizes: &[u8]) {
             (Err(ReadError::Status(read)), Err(expected)) => {
                 return assert_eq!(read.code(), expected, "{read}");
             }
-            (read, expected) => panic!("{read:?} is read, and {expected:?} is there"),
+            (read, expected) => panic!("{read:?} is read, and {expected:?} is expected"),
         }
     }
 }
@@ -88,7 +88,7 @@ fn next(messages: &mut Messages<Anything>) -> Result<Option<Anything>, ReadError
         if let Poll::Ready(next) = poll {
             return next;
         }
-        assert!(messages.data.is_empty(), "what has come is looked at");
+        assert!(messages.data.is_empty(), "all bytes are processed");
     }
 }
 

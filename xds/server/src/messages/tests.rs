@@ -68,7 +68,7 @@ async fn messages_are_reassembled_from_chunks_of_any_size() {
         let mut messages = messages(&bytes, size);
         for message in &all {
             assert_eq!(messages.next().await.unwrap().as_ref(), Some(message));
-            assert_eq!(messages.buffer.capacity(), 0, "no room is kept");
+            assert_eq!(messages.buffer.capacity(), 0, "no memory is kept");
             assert!(messages.held.is_none());
         }
         assert_eq!(messages.next().await.unwrap(), None);
@@ -91,7 +91,7 @@ async fn malformed_message_is_rejected_with_a_status() {
         (&compressed, Code::InvalidArgument),
     ] {
         let Err(ReadError::Status(status)) = messages(bytes, 3).next().await else {
-            panic!("it is read: {bytes:?}")
+            panic!("it is accepted: {bytes:?}")
         };
         assert_eq!(status.code(), code, "{status}");
     }
@@ -108,7 +108,7 @@ async fn partial_message_holds_memory_quota_until_dropped() {
     let mut begun = messages_in(quota.clone(), &bytes[..6], 16 << 10, false);
     assert!(poll_once(begun.next()).is_pending());
     let Err(ReadError::QuotaExceeded(exceeded)) = first.next().await else {
-        panic!("there was room")
+        panic!("the quota was not exceeded")
     };
     assert_eq!(exceeded, QuotaExceeded::PerClient);
     // A message that arrives at once takes no quota.
@@ -127,7 +127,7 @@ async fn unfinished_message_fails_at_the_deadline() {
     let mut messages = messages_in(quota(&Limits::default()), &bytes[..7], 1, false);
     let Err(ReadError::Status(status)) = messages.next().await else { panic!("it has no end") };
     assert_eq!(status.code(), Code::InvalidArgument);
-    assert!(status.message().contains("does not come to its end"), "{status}");
+    assert!(status.message().contains("was not completed in time"), "{status}");
     assert!((DEADLINE..DEADLINE + Duration::from_millis(10)).contains(&begin.elapsed()));
 }
 
@@ -141,7 +141,7 @@ async fn message_deadline_counts_only_time_spent_reading() {
     tokio::time::advance(2 * DEADLINE).await;
     let begin = Instant::now();
     let Err(ReadError::Status(status)) = messages.next().await else { panic!("it has no end") };
-    assert!(status.message().contains("does not come to its end"), "{status}");
+    assert!(status.message().contains("was not completed in time"), "{status}");
     // Timers of tokio have a resolution of 1 ms.
     let difference = (WAITED + begin.elapsed()).abs_diff(DEADLINE);
     assert!(difference < Duration::from_millis(10), "{:?}", begin.elapsed());

@@ -113,7 +113,7 @@ fn request_with_stale_nonce_only_changes_subscriptions<V: Dialect>() {
         }
         assert!(
             client.take_pushes().is_empty(),
-            "the push of s is still under way, and not refused"
+            "the push of s is still in flight, and not NACKed"
         );
         client.ack(Secret);
         assert_eq!(client.take_pushes(), ["SDS +u"], "{nonce:?}");
@@ -126,7 +126,7 @@ fn nonce_acks_only_its_own_type<V: Dialect>() {
     client.publish(&set([cluster("a", 2), cluster("b", 1), listener_of("l", 2, &["b"])]));
     let nonce = client.open[0].nonce.to_string();
     client.answer(Listener, &nonce, None);
-    assert_eq!(client.take_pushes(), ["CDS +a +b"], "the clusters are not taken");
+    assert_eq!(client.take_pushes(), ["CDS +a +b"], "the clusters are not ACKed");
 }
 
 /// Rule 5, R19: which of several resources is bad is unknown, and found by halves.

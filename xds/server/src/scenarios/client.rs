@@ -154,7 +154,7 @@ impl<V: Dialect> Client<V> {
             let outputs = self.stream.on_timeout(self.now);
             self.observe(outputs);
             let next = self.stream.deadline();
-            assert_ne!(next, Some(self.now), "it asks to be woken again and again");
+            assert_ne!(next, Some(self.now), "its deadline does not advance");
         }
         self.now = end;
     }

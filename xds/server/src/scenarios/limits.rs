@@ -42,7 +42,7 @@ fn stream_with_too_many_unknown_types_is_closed<V: Dialect>() {
     request_type(&mut client, "32");
     assert_eq!(
         client.take_pushes(),
-        ["closed: the client asks for too many unknown resource types"]
+        ["closed: the client requests too many unknown resource types"]
     );
 }
 
@@ -52,7 +52,7 @@ fn stream_with_oversized_type_url_is_closed<V: Dialect>() {
     request_type(&mut client, &"x".repeat(1000));
     assert_eq!(
         client.take_pushes(),
-        ["closed: the client asks for a resource type of too long a name"]
+        ["closed: the client requests a resource type whose URL is too long"]
     );
 }
 

@@ -88,7 +88,7 @@ fn endpoints_do_not_wait_for_unsubscribed_or_removed_clusters<V: Dialect>() {
     let mut client = Client::<V>::new();
     client.subscribe(Endpoint, &["a"]);
     client.publish(&set([cluster("a", 1), endpoints("a", 1)]));
-    assert_eq!(client.take_pushes(), ["EDS +a"], "it asks for endpoints only");
+    assert_eq!(client.take_pushes(), ["EDS +a"], "it is subscribed to endpoints only");
 
     let mut client = Client::<V>::settled(&set([cluster("a", 1), endpoints("a", 1)]));
     client.publish(&set([endpoints("a", 2)]));
@@ -243,10 +243,10 @@ fn missing_ack_delays_independent_resources_at_most_15_seconds<V: Dialect>() {
     client.ack(Listener);
     client.ack(Route);
     client.pass(ACK_DEADLINE * 10);
-    assert!(client.take_pushes().is_empty(), "it is told once");
+    assert!(client.take_pushes().is_empty(), "it is reported once");
     assert_eq!(client.stream.deadline(), None);
     client.ack(Cluster);
-    assert_eq!(client.take_pushes(), ["RDS +s"], "a late answer is taken");
+    assert_eq!(client.take_pushes(), ["RDS +s"], "a late ACK counts");
     assert!(client.stream.acked(Cluster).contains_key("a"));
 }
 

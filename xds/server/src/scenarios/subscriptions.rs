@@ -32,7 +32,7 @@ fn first_request_of_each_type_gets_a_response_even_if_empty<V: Dialect>() {
     assert_eq!(
         client.take_pushes(),
         ["CDS", "EDS", "SDS"],
-        "listeners wait until the clusters are taken"
+        "listeners wait until the clusters are ACKed"
     );
     client.ack(Cluster);
     assert_eq!(client.take_pushes(), ["LDS", "RDS"]);

@@ -62,7 +62,7 @@ impl Streams {
             self.hub.counters().closed(CloseReason::TooManyStreams);
             // Its connection occupies a permit that xDS may need.
             peer.leave_if_idle();
-            let message = "too many streams tell of calls, of this client or of all: what this one would tell is lost";
+            let message = "too many access log streams, of this client or of all clients: the calls on this one are lost";
             return Err(Status::resource_exhausted(message));
         };
         let _open = peer.open();
@@ -86,7 +86,9 @@ impl Streams {
             };
             let message = match message {
                 Ok(message) => message.map_err(|error| self.read_failure(peer, error))?,
-                Err(_) if known.is_none() => return Err(Status::unavailable("no message came")),
+                Err(_) if known.is_none() => {
+                    return Err(Status::unavailable("no message received"));
+                }
                 Err(_) => None,
             };
             let Some(message) = message else {

@@ -67,8 +67,7 @@ impl Streams {
     ) -> Result<(), Status> {
         let Some(mut limiter) = peer.status_permit() else {
             self.hub.counters().closed(CloseReason::TooManyStreams);
-            let message =
-                "this connection has a stream or call of this service already, and one is the most";
+            let message = "this connection already has a stream or call of this service, and the limit is one";
             return Err(Status::resource_exhausted(message));
         };
         // Only the first request of a stream must have it.
@@ -87,12 +86,14 @@ impl Streams {
                 }
                 end = self.stream_end(peer) => return Err(end),
             };
-            let request = request.map_err(|_| Status::unavailable("no request came"))?;
+            let request = request.map_err(|_| Status::unavailable("no request received"))?;
             let request = request.map_err(|error| self.read_failure(peer, error))?;
             let Some(mut request) = request else { return Ok(()) };
             if limiter.take(1, Instant::now()) >= MAX_FLOOD {
                 self.hub.counters().closed(CloseReason::Flood);
-                return Err(Status::resource_exhausted("the client asks without end"));
+                return Err(Status::resource_exhausted(
+                    "the client exceeds the rate limit for status requests",
+                ));
             }
             if let Some(again) = request.node.take() {
                 node = Some(Node::from(again));
@@ -110,7 +111,7 @@ impl Streams {
             let permit = permit.map_err(|_| {
                 self.hub.counters().closed(CloseReason::SlowReader);
                 Status::resource_exhausted(
-                    "the client has not read the answer before, on this or another connection",
+                    "the client has not read its previous answer, on this or another connection",
                 )
             })?;
             let answer = tokio::select! {
@@ -151,7 +152,7 @@ impl Streams {
             with_permit(frame(&response, std::iter::empty()), permit)
         };
         let answer = tokio::task::spawn_blocking(answer).await;
-        answer.map_err(|error| Status::internal(format!("the status cannot be told: {error}")))
+        answer.map_err(|error| Status::internal(format!("the status cannot be built: {error}")))
     }
 }
 

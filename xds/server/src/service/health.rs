@@ -73,7 +73,7 @@ impl Streams {
             request = timeout(FIRST_REQUEST_DEADLINE, requests.next()) => request,
             end = self.stream_end(peer) => return Err(end),
         };
-        let request = request.map_err(|_| Status::unavailable("no request came"))?;
+        let request = request.map_err(|_| Status::unavailable("no request received"))?;
         let request = request.map_err(|error| self.read_failure(peer, error))?;
         let Some(HealthCheckRequest { service }) = request else { return Ok(()) };
         let send = |status: ServingStatus| {
@@ -84,7 +84,7 @@ impl Streams {
         if !service.is_empty() && service != AGGREGATED {
             if !is_watched {
                 return Err(Status::not_found(format!(
-                    "only the health of `{AGGREGATED}` is known, and by an empty name that of the server"
+                    "unknown service: use `{AGGREGATED}`, or an empty name for the server"
                 )));
             }
             // "If the requested service is unknown when the call is received": a message, and the

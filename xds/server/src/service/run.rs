@@ -55,7 +55,7 @@ impl Streams {
             first = timeout(FIRST_REQUEST_DEADLINE, requests.next()) => first,
             end = self.stream_end(peer) => return Err(end),
         };
-        let first = first.map_err(|_| Status::unavailable("no request came"))?;
+        let first = first.map_err(|_| Status::unavailable("no request received"))?;
         let first = first.map_err(|error| self.read_failure(peer, error))?;
         let Some(first) = first else { return Ok(()) };
         let mut limiter = RateLimiter::new(REQUEST_INTERVAL, BURST);
@@ -80,8 +80,8 @@ impl Streams {
         let live = LiveStream::begin(peer.address, only.is_none());
         let connection = self.hub.connect(client, node.clone(), reconnect, limit, live).map_err(|client| {
             self.hub.counters().closed(CloseReason::TooManyStreams);
-            tracing::warn!(%client, address = %peer.address, limit, "xDS stream rejected: the client has too many");
-            Status::resource_exhausted(format!("this client has too many streams: {limit} are the most"))
+            tracing::warn!(%client, address = %peer.address, limit, reason = "too many streams of this client", "xDS stream rejected");
+            Status::resource_exhausted(format!("this client has too many streams: the limit is {limit}"))
         });
         let mut connection = connection?;
         if disconnections.has_changed().unwrap_or(true) {
@@ -126,7 +126,7 @@ impl Streams {
                 message = next(&mut requests, limiter.ready_at()) => match message {
                     Ok(Some(message)) if limiter.take(cost(&message), Instant::now()) >= MAX_FLOOD => {
                         connection.counters().closed(CloseReason::Flood);
-                        break Err(Status::resource_exhausted("the client sends requests without end"));
+                        break Err(Status::resource_exhausted("the client exceeds the rate limit for requests"));
                     }
                     Ok(Some(message)) => match self::request::<V>(message, only) {
                         Ok(mut request) => {
@@ -169,8 +169,8 @@ impl Streams {
             self.hub.counters().closed(CloseReason::Rejected);
             let owner = self.admission.owner(&peer.certificate);
             let owner = owner.map_or_else(|| peer.address.ip().to_string(), |client| client.to_string());
-            if let Some(others) = self.rejection_log.now(owner.into_bytes()) {
-                tracing::warn!(address = %peer.address, node = ?node.id, reason = %rejection, others, "xDS stream rejected");
+            if let Some(suppressed) = self.rejection_log.now(owner.into_bytes()) {
+                tracing::warn!(address = %peer.address, node = ?node.id, reason = %rejection, suppressed, "xDS stream rejected");
             }
             Status::permission_denied(rejection.0)
         })
@@ -204,7 +204,7 @@ impl Streams {
             end = self.stream_end(peer) => return end,
         };
         self.hub.counters().closed(CloseReason::Disconnected);
-        tracing::warn!(%client, address = %peer.address, %reason, "xDS stream cut");
+        tracing::warn!(%client, address = %peer.address, %reason, "xDS stream aborted");
         // Its connection ends too.
         peer.leave();
         Status::permission_denied(&*reason)
@@ -216,7 +216,7 @@ impl Streams {
             ReadError::Status(status) => status,
             ReadError::QuotaExceeded(exceeded) => {
                 self.hub.counters().closed(CloseReason::QuotaExceeded);
-                tracing::warn!(address = %peer.address, reason = %exceeded, "xDS stream cut");
+                tracing::warn!(address = %peer.address, reason = %exceeded, "xDS stream aborted");
                 Status::resource_exhausted(exceeded.to_string())
             }
         }
@@ -229,10 +229,10 @@ impl Streams {
             () = self.shutdown.cancelled() => Status::unavailable("the control plane is shutting down"),
             () = peer.end_of_streams() => if peer.has_expired() {
                 self.hub.counters().closed(CloseReason::Expired);
-                tracing::warn!(address = %peer.address, "xDS stream ended: its certificate has expired");
+                tracing::warn!(address = %peer.address, reason = "certificate expired", "xDS stream aborted");
                 Status::permission_denied("the certificate of this connection has expired: renew it and connect again")
             } else {
-                Status::unavailable("the connection has come to its end; connect again")
+                Status::unavailable("the connection is closing: connect again")
             },
         }
     }
@@ -272,7 +272,7 @@ fn request<V: Variant>(
         }
         Some(only) if type_url.is_empty() => only.url().clone_into(type_url),
         Some(only) if type_url != only.url() => {
-            let message = format!("this service has no other type than {}", only.url());
+            let message = format!("this service serves only the type {}", only.url());
             return Err(Status::invalid_argument(message));
         }
         _ => {}
@@ -312,7 +312,7 @@ async fn deliver<V: Variant>(
                 let sent = timeout(SLOW_READER_DEADLINE, responses.send(frame)).await;
                 match sent {
                     Ok(Ok(())) => {}
-                    Ok(Err(_)) => return Err(Status::cancelled("the client has gone")),
+                    Ok(Err(_)) => return Err(Status::cancelled("the client has disconnected")),
                     Err(_) => {
                         connection.counters().closed(CloseReason::SlowReader);
                         return Err(Status::resource_exhausted("the client reads too slowly"));
@@ -332,7 +332,7 @@ async fn deliver<V: Variant>(
             }
             StreamOutput::Late(resource_type) => {
                 connection.counters().late_response(resource_type);
-                tracing::warn!(%client, %resource_type, "the proxy has not answered for 15 s; going on without it");
+                tracing::warn!(%client, %resource_type, action = "continuing without its ACK", "push not answered within 15 s");
             }
             StreamOutput::Close(reason) => {
                 connection.counters().closed(CloseReason::TooManyNames);
@@ -350,13 +350,13 @@ fn log_nack(client: &str, nacked: &Nacked, is_new: bool) {
     let reason = &error.message;
     if names.is_empty() {
         // The push consisted of removals only: nothing can be bisected.
-        tracing::warn!(client, %resource_type, reason, "the proxy refused that resources are gone");
+        tracing::warn!(client, %resource_type, reason, "proxy NACKed removals");
     } else if !is_final {
-        tracing::debug!(client, %resource_type, ?names, reason, "the proxy NACKed resources; each is tried by itself");
+        tracing::debug!(client, %resource_type, ?names, reason, action = "bisecting the push", "proxy NACKed resources");
     } else if is_new {
-        tracing::warn!(client, %resource_type, ?names, reason, "the proxy NACKed resources; their versions are not sent to it again");
+        tracing::warn!(client, %resource_type, ?names, reason, action = "these versions are not sent to it again", "proxy NACKed resources");
     } else {
-        tracing::debug!(client, %resource_type, ?names, reason, "the proxy NACKed resources again");
+        tracing::debug!(client, %resource_type, ?names, reason, "proxy NACKed resources again");
     }
 }
 

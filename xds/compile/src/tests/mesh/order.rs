@@ -1,6 +1,6 @@
-//! In what order the parts of a mesh are put together, which is no matter.
+//! The order in which the parts of a mesh are assembled, which must not matter.
 
-/// In what order a mesh is put together: turned by so many places, and then reversed or not.
+/// An order: rotated by some positions, and then possibly reversed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::tests) struct Order {
     pub(in crate::tests) turned: usize,

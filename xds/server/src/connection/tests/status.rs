@@ -46,7 +46,7 @@ async fn second_status_request_fails_until_first_answer_is_sent() {
     sleep(Duration::from_secs(1)).await;
     let begin = Instant::now();
     let (mut second, _body) = send_request(&mut requests, "FetchClientStatus").await;
-    let end = timeout(Duration::from_secs(300), second.trailers()).await.expect("it is refused");
+    let end = timeout(Duration::from_secs(300), second.trailers()).await.expect("it is rejected");
     let status = tonic::Status::from_header_map(&end.unwrap().unwrap()).unwrap();
     assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status}");
     assert!(just_after(Duration::from_secs(60)).contains(&begin.elapsed()));
@@ -59,7 +59,7 @@ async fn second_status_request_fails_until_first_answer_is_sent() {
     assert!(again.is_err(), "its answer waits before how it ends: {again:?}");
     // Now the third call holds the permit.
     let (mut fourth, _body) = send_request(&mut requests, "FetchClientStatus").await;
-    let end = timeout(Duration::from_secs(300), fourth.trailers()).await.expect("it is refused");
+    let end = timeout(Duration::from_secs(300), fourth.trailers()).await.expect("it is rejected");
     assert!(end.unwrap().is_some());
     assert_eq!(hub.counters().streams_closed(CloseReason::SlowReader), 2);
 }

@@ -65,7 +65,7 @@ fn stream_with_too_many_initial_versions_is_closed() {
     assert!(client.take_pushes().is_empty());
     let initial_versions = Arc::new((0..16).map(version).collect());
     client.request(&DeltaRequest { initial_versions, ..subscribe(Listener, &[]) });
-    assert_eq!(client.take_pushes(), ["closed: the client brings along too many names"]);
+    assert_eq!(client.take_pushes(), ["closed: the client reports too many initial versions"]);
 }
 
 /// A26: also for a response that consists of names only.
@@ -97,7 +97,7 @@ fn unknown_type_names_are_split_and_limited() {
     let name = |n: usize| format!("{n}{}", "x".repeat(100 * 1024));
     let names: Vec<_> = (0..5).map(name).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let request = DeltaRequest { type_url: "unheard of".to_owned(), ..subscribe(Cluster, &names) };
+    let request = DeltaRequest { type_url: "unsupported".to_owned(), ..subscribe(Cluster, &names) };
     client.request(&request);
     let names = client.take_pushes();
     assert_eq!(names.iter().map(|line| line.matches(" -").count()).collect::<Vec<_>>(), [3, 2]);
@@ -135,5 +135,5 @@ fn settled_stream_holds_no_state_of_its_own() {
     }
     client.pass(REMOVAL_GRACE);
     assert_eq!(client.stream.held(), 0, "on the next stream");
-    assert_eq!(client.take_pushes(), ["RDS"], "there are none, which is told");
+    assert_eq!(client.take_pushes(), ["RDS"], "an empty first response");
 }

@@ -18,7 +18,7 @@ fn repeated_subscribe_gets_a_response_each_time() {
     assert_eq!(
         client.take_pushes(),
         ["CDS +a"],
-        "its endpoints wait: those before are not taken yet"
+        "its endpoints wait: the earlier ones are not ACKed yet"
     );
     client.ack(Endpoint);
     assert_eq!(client.take_pushes(), ["EDS +a"]);

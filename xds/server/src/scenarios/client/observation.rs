@@ -58,7 +58,7 @@ impl<V: Dialect> Client<V> {
             assert_eq!(resource.resource_type(), of);
             let nacked = self.nacked.get(&(of, Arc::clone(resource.name())));
             // R19.
-            assert_ne!(nacked, Some(&resource.version()), "sent what was refused: {resource:?}");
+            assert_ne!(nacked, Some(&resource.version()), "sent what was NACKed: {resource:?}");
         }
         let mut news = resources.clone();
         if is_whole {

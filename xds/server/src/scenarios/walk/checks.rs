@@ -89,7 +89,7 @@ impl<V: Dialect> Walk<V> {
 
     fn check_resource(&mut self, resource: &Arc<Resource>, is_news: bool) {
         let (of, name) = (resource.resource_type(), resource.name());
-        assert!(self.client.covers(of, name), "not asked for: {resource:?}");
+        assert!(self.client.covers(of, name), "not subscribed: {resource:?}");
         let key = (of, Arc::clone(name));
         let is_repeatable = self.repeatable.remove(&key);
         let before = self.delivered.insert(key, Arc::clone(resource));

@@ -87,8 +87,8 @@ mod tests {
                 resource_type: ResourceType::Cluster,
                 name: "a".into(),
                 wanted: wanted.cloned(),
-                acked: taken.map(|taken| taken.version()),
-                nacked,
+                acked: acked.map(|acked| acked.version()),
+                nack: nacked,
             };
             let config = resource(&status, false);
             let failure = config.error_state.as_ref().map(|failure| failure.version_info.clone());

@@ -11,7 +11,7 @@ const MAX_MATCHERS: usize = 16;
 pub(super) fn matches(matchers: &[NodeMatcher], id: &str) -> Result<bool, Status> {
     if matchers.len() > MAX_MATCHERS {
         let message =
-            format!("{} node matchers are too many: {MAX_MATCHERS} are read", matchers.len());
+            format!("{} node matchers exceed the limit of {MAX_MATCHERS}", matchers.len());
         return Err(Status::invalid_argument(message));
     }
     // All matchers are evaluated, so that an unsupported one is always reported.
@@ -23,7 +23,7 @@ pub(super) fn matches(matchers: &[NodeMatcher], id: &str) -> Result<bool, Status
 fn matches_one(matcher: &NodeMatcher, id: &str) -> Result<bool, Status> {
     if !matcher.node_metadatas.is_empty() {
         return Err(Status::invalid_argument(
-            "`node_metadatas` in a node matcher is not read: match by `node_id`, or leave it out",
+            "`node_metadatas` in a node matcher is not supported: match by `node_id`, or leave it out",
         ));
     }
     matcher.node_id.as_ref().map_or(Ok(true), |matcher| matches_text(matcher, id))
@@ -41,7 +41,7 @@ fn matches_text(matcher: &StringMatcher, text: &str) -> Result<bool, Status> {
         Some(MatchPattern::Contains(part)) => Ok(text.contains(&folded(part))),
         Some(MatchPattern::SafeRegex(_) | MatchPattern::Custom(_)) | None => {
             Err(Status::invalid_argument(
-                "`node_id` in a node matcher is read as `exact`, `prefix`, `suffix` or `contains` only",
+                "`node_id` in a node matcher supports only `exact`, `prefix`, `suffix` or `contains`",
             ))
         }
     }

@@ -82,7 +82,7 @@ impl Client {
             );
             let requests = Messages::new(
                 tonic::body::Body::new(Requests(incoming)),
-                ConnectionLimit::new(Limits::default()).acquire().unwrap().room().clone(),
+                ConnectionLimit::new(Limits::default()).acquire().unwrap().quota().clone(),
             );
             streams.run::<DeltaStream>(&peer, None, requests, &outgoing).await
         });
@@ -178,7 +178,7 @@ async fn endless_requests_are_delayed_then_stream_is_closed() {
     let end = client.end.await.unwrap().unwrap_err();
     assert_eq!(
         (end.code(), end.message()),
-        (Code::ResourceExhausted, "the client sends requests without end")
+        (Code::ResourceExhausted, "the client exceeds the rate limit for requests")
     );
     let elapsed = begin.elapsed();
     assert!((MAX_FLOOD..MAX_FLOOD + Duration::from_secs(2)).contains(&elapsed), "{elapsed:?}");

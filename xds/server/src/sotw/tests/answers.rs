@@ -38,7 +38,7 @@ fn request_with_error_is_a_nack_even_with_current_version() {
     );
     let [SotwOutput::Nacked(nacked)] = &outputs[..] else { panic!("{outputs:?}") };
     assert!(nacked.is_final);
-    assert!(!client.stream.acked(Secret).contains_key("s"), "it is in doubt");
+    assert!(!client.stream.acked(Secret).contains_key("s"), "it is uncertain");
 }
 
 /// R13: names dropped by a stale request are dropped, and names added by the next one are sent.
@@ -55,7 +55,7 @@ fn request_with_stale_nonce_gets_no_response() {
     for nonce in ["", "999", "no number"] {
         client.request(&SotwRequest { nonce: nonce.to_owned(), ..client.current_request(Secret) });
     }
-    assert!(client.take_pushes().is_empty(), "the push of s is still under way, and not refused");
+    assert!(client.take_pushes().is_empty(), "the push of s is still in flight, and not NACKed");
     client.ack(Secret);
     assert_eq!(client.take_pushes(), ["SDS +u"]);
 }
@@ -204,7 +204,7 @@ fn nack_survives_ack_of_earlier_version_after_reconnect() {
     assert_eq!(client.take_pushes(), ["RDS +r", "RDS nacked: r (bad)", "RDS +r"]);
     client.ack(Route);
     client.publish(&bad);
-    assert!(client.take_pushes().is_empty(), "it is refused still");
+    assert!(client.take_pushes().is_empty(), "it is still NACKed");
 }
 
 /// R41, R54, R57: the last ACKed version names a cluster in flight, and the client may have another

@@ -25,14 +25,14 @@ impl Dialect for SotwStream {
     fn again(client: &mut Client) -> Self {
         let kept = [Cluster, Listener].into_iter();
         let kept: BTreeMap<_, _> =
-            kept.filter_map(|of| Some((of, client.stream.in_force(of)?))).collect();
+            kept.filter_map(|of| Some((of, client.stream.acked_state(of)?))).collect();
         for of in [Cluster, Listener] {
             // The server has not seen a late ACK. To a client that resumes with a version unknown
             // to it, the server sends everything, including NACKed versions.
             let version = client.versions.get(&of).map(Version::to_string).unwrap_or_default();
             let has_named =
                 client.wanted.get(&of).is_some_and(|wanted| !wanted.requested_names().is_empty());
-            if kept.get(&of).is_none_or(|kept| !kept.knows(&version, has_named)) {
+            if kept.get(&of).is_none_or(|kept| !kept.recognizes(&version, has_named)) {
                 client.nacked.retain(|(nacked, _), _| *nacked != of);
                 client.ever_nacked.retain(|(nacked, _), _| *nacked != of);
             }
