@@ -252,8 +252,8 @@ impl Compiler {
         }
         compiled.insert_required(authorization);
         if let Some(limit) = self.shared.upstream_settings().global_tcp(service).cloned() {
-            let asked = self.shared.encoder.encode(&global::cluster(&limit.service));
-            compiled.resources.insert(asked);
+            let cluster = self.shared.encoder.encode(&global::cluster(&limit.service));
+            compiled.resources.insert(cluster);
             let encoder = &mut self.shared.encoder;
             compiled.insert_required(encoder.encode(&counted::cluster(proxy, service_port)));
             let listener = counted::listener(proxy, service_port, &limit);

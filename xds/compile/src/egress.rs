@@ -76,17 +76,17 @@ impl<'a> EgressScope<'a> {
     }
 
     /// The virtual hosts of allowed hosts, and of those that stay closed although all others pass.
-    /// Excludes domains in `taken`.
-    pub(crate) fn virtual_hosts(&self, taken: &mut BTreeSet<String>) -> Vec<VirtualHost> {
+    /// Excludes domains in `used_domains`.
+    pub(crate) fn virtual_hosts(&self, used_domains: &mut BTreeSet<String>) -> Vec<VirtualHost> {
         let of_exits = self.exits.by_host.iter().filter_map(|((host, port), exit)| {
-            let domains = self.domains(host, *port, taken)?;
+            let domains = self.domains(host, *port, used_domains)?;
             let name = format!("egress|{host}:{port}");
             let routes = self.routes(host, *port, exit);
             Some(VirtualHost { name, domains, routes, ..VirtualHost::default() })
         });
         let mut all: Vec<_> = of_exits.collect();
         if self.passes_through {
-            all.extend(self.closed(taken));
+            all.extend(self.closed(used_domains));
         }
         all
     }
@@ -95,20 +95,20 @@ impl<'a> EgressScope<'a> {
         &self,
         host: &Hostname,
         port: u16,
-        taken: &mut BTreeSet<String>,
+        used_domains: &mut BTreeSet<String>,
     ) -> Option<Vec<String>> {
         let with_port = format!("{host}:{port}");
         let plain = (port == 80).then(|| host.to_string());
         let mut domains: Vec<_> = plain.into_iter().chain([with_port]).collect();
         domains.retain(|host| {
-            !hosts::is_of_the_mesh(self.snapshot, host) && taken.insert(host.clone())
+            !hosts::is_of_the_mesh(self.snapshot, host) && used_domains.insert(host.clone())
         });
         (!domains.is_empty()).then_some(domains)
     }
 
     /// The virtual host of external services, which passthrough does not open to accounts without a
     /// grant.
-    fn closed(&self, taken: &mut BTreeSet<String>) -> Option<VirtualHost> {
+    fn closed(&self, used_domains: &mut BTreeSet<String>) -> Option<VirtualHost> {
         let services = self.snapshot.specification.services.values();
         let ports = services.flat_map(|service| service.service_ports().map(move |p| (service, p)));
         let mut domains = Vec::new();
@@ -116,7 +116,7 @@ impl<'a> EgressScope<'a> {
             let Some(external) = &service.external else { continue };
             // A name without a port means port 80, or the only port.
             let outside = hosts::outside(external, &port, true);
-            domains.extend(outside.into_iter().filter(|host| taken.insert(host.clone())));
+            domains.extend(outside.into_iter().filter(|host| used_domains.insert(host.clone())));
         }
         let routes = vec![connect(self.refuses_to_connect()), every_request(self.is_unknown())];
         let name = "closed".to_owned();

@@ -206,7 +206,7 @@ pub(crate) fn by_host_routes(
         })
         .collect();
     let of_the_mesh = ports.iter().filter(|(_, _, service, _)| service.external.is_none());
-    let mut taken: BTreeSet<String> =
+    let mut used_domains: BTreeSet<String> =
         of_the_mesh.flat_map(|(_, _, _, domains)| domains).cloned().collect();
     let mut virtual_hosts = Vec::new();
     for (port, destination, service, mut domains) in ports {
@@ -217,7 +217,7 @@ pub(crate) fn by_host_routes(
             }
             Some(external) => {
                 // Envoy would reject routes with a duplicate host.
-                domains.retain(|host| taken.insert(host.clone()));
+                domains.retain(|host| used_domains.insert(host.clone()));
                 external::routes(index, mirrors, caller, service, external, port)
             }
         };
@@ -233,7 +233,7 @@ pub(crate) fn by_host_routes(
             virtual_hosts.push(VirtualHost { name, domains, routes, ..VirtualHost::default() });
         }
     }
-    virtual_hosts.extend(egress_scope.virtual_hosts(&mut taken));
+    virtual_hosts.extend(egress_scope.virtual_hosts(&mut used_domains));
     virtual_hosts.push(VirtualHost {
         name: "unknown".to_owned(),
         domains: vec!["*".to_owned()],

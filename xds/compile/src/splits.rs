@@ -26,12 +26,14 @@ type Links = BTreeMap<ServiceName, BTreeSet<ServiceName>>;
 impl SplitIndex {
     pub(crate) fn new(specification: &MeshSpecification) -> Self {
         let splits = Splits::of_specification(specification);
-        let ways = splits.ways().into_iter();
-        let destinations = ways.map(|(port, ways)| {
+        let branches = splits.ways().into_iter();
+        let destinations = branches.map(|(port, branches)| {
             // The loader rejects too many branches. Here they would mean a destination without
             // backends.
-            let destination = ways
-                .map_or_else(|_| Destination::nowhere(), |ways| Destination::of(&ways, port.port));
+            let destination = branches.map_or_else(
+                |_| Destination::nowhere(),
+                |branches| Destination::of(&branches, port.port),
+            );
             (port, Arc::new(destination))
         });
         let mut apexes: BTreeMap<_, Vec<_>> = BTreeMap::new();

@@ -104,11 +104,11 @@ proptest! {
     #[test]
     fn recompile_in_any_order_gives_the_same_bytes(
         shape in shape(),
-        turned in 0..8_usize,
+        rotated in 0..8_usize,
         reversed: bool,
     ) {
         let first = versions(&compile_shape(&shape));
-        let (snapshot, mut proxies) = shape.build(Order { turned, reversed });
+        let (snapshot, mut proxies) = shape.build(Order { rotated, reversed });
         prop_assert_eq!(&versions(&compile(snapshot, &proxies)), &first);
 
         // Nor does it matter which other proxies are compiled, and in which order.

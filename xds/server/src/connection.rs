@@ -120,7 +120,7 @@ impl Connections {
         });
     }
 
-    /// Serves a connection beyond the client's limit: tells the client so on its first stream, then
+    /// Serves a connection beyond the client's limit: rejects its first stream with the reason, then
     /// ends the connection.
     pub(crate) fn reject<IO>(&self, io: IO, peer: Peer, permit: ConnectionPermit)
     where

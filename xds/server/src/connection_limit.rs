@@ -21,7 +21,7 @@ pub(crate) struct ConnectionLimit {
 #[derive(Debug, Default)]
 struct OpenConnections {
     all: usize,
-    /// By the hash of the owner, with a random key: nobody can search for two owners with the same
+    /// By the hash of the owner, with a random key: a client cannot search for two owners with the same
     /// hash.
     by_owner: BTreeMap<u64, Client>,
 }
@@ -38,9 +38,9 @@ struct Client {
 pub(crate) enum Claim {
     /// Have streams.
     Granted,
-    /// Only be told that its client has too many connections.
+    /// Only receive the reason: its client has too many connections.
     TooMany,
-    /// Nothing: too many connections of this client are being told already.
+    /// Nothing: too many connections of this client are receiving the reason already.
     FarTooMany,
 }
 

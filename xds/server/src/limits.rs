@@ -11,7 +11,7 @@ pub struct Limits {
     /// The maximum number of connections of one client, by the owner of its certificate
     /// ([`crate::Admission::owner`]).
     ///
-    /// One connection more is told so, and its streams are rejected. To end an older one instead
+    /// One connection more gets the reason, and its streams are rejected. To end an older one instead
     /// would let two machines with one certificate displace each other without end. Three quarters
     /// of them, and one quarter of all connections, may carry access logs: xDS always finds a
     /// connection.

@@ -12,21 +12,21 @@ use ironmesh_xds_wire::pb::envoy::r#type::v3::{FractionalPercent, Percent};
 
 use super::{ServiceTelemetry, collector};
 
-/// Traces requests, with the sampling rate of `said`.
+/// Traces requests, with the sampling rate of `policy`.
 ///
 /// The trace id alone decides, the same at each sidecar. What a caller sets by `traceparent`,
 /// `x-envoy-force-trace`, `x-client-trace-id` or the digits of `x-request-id` decides nothing: the
 /// tracer's sampler comes first.
-pub(super) fn tracing(said: &Tracing, service: &ServiceName) -> http_connection_manager::Tracing {
+pub(super) fn tracing(policy: &Tracing, service: &ServiceName) -> http_connection_manager::Tracing {
     let sampler = TraceIdRatioBasedSamplerConfig {
         sampling_percentage: Some(FractionalPercent {
-            numerator: said.sampling.0,
+            numerator: policy.sampling.0,
             denominator: DenominatorType::Million.into(),
         }),
     };
-    let name = said.service_name.as_ref();
+    let name = policy.service_name.as_ref();
     let config = OpenTelemetryConfig {
-        grpc_service: Some(collector::grpc_service(&said.collector)),
+        grpc_service: Some(collector::grpc_service(&policy.collector)),
         service_name: name.map_or_else(|| ServiceTelemetry::name(service), ToString::to_string),
         sampler: Some(TypedExtensionConfig {
             name: "envoy.tracers.opentelemetry.samplers.trace_id_ratio_based".to_owned(),

@@ -100,7 +100,7 @@ proptest! {
                 let never = cluster.pointer("/commonLbConfig/healthyPanicThreshold");
                 if local {
                     prop_assert_eq!(never.is_some(), marked > 0, "{}: {}", proxy.record.id, name);
-                    prop_assert!(marked == 0 || marked < hosts.len(), "nobody is left: {name}");
+                    prop_assert!(marked == 0 || marked < hosts.len(), "no endpoint is left: {name}");
                 } else if !is_outside && !name.starts_with("egress") {
                     prop_assert_eq!(never, Some(&json!({})), "{}", name);
                 }

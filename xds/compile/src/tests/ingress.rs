@@ -1,4 +1,4 @@
-//! Ingress: it admits the callers that policy names and nobody else, and rules that meet at a proxy
+//! Ingress: it admits the callers that policy names and no others, and rules that meet at a proxy
 //! yield nothing that Envoy would reject.
 
 use std::collections::BTreeSet;

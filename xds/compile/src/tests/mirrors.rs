@@ -48,8 +48,8 @@ fn call_routed_to_the_mirror_target_is_not_mirrored() {
         };
         let (snapshot, _) = shape.build(Order::default());
         let verdict = verdict(&snapshot, &question, Sight::PolicyAlone).unwrap();
-        let said = &verdict.treatments[0].settings;
-        let mirror = &said.iter().find(|said| said.key == "mirror").unwrap().value;
+        let settings = &verdict.treatments[0].settings;
+        let mirror = &settings.iter().find(|settings| settings.key == "mirror").unwrap().value;
         assert_eq!(mirror.contains("n0/s3 answers them itself"), weights == [1, 0], "{mirror}");
     }
 }

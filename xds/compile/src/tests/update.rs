@@ -222,7 +222,7 @@ fn endpoint_change_encodes_one_resource_for_any_fleet_size() {
         assert!(affects_no_proxy(&rest), "{changes:?}");
 
         let after = follow(&mut compiler, &changes, &by_id(&before), &proxies);
-        assert_eq!(compiler.encoded(), encoded + 1, "nobody is compiled again");
+        assert_eq!(compiler.encoded(), encoded + 1, "no proxy is compiled again");
         let mut reached = 0;
         for ((_, before), (_, after)) in before.iter().zip(&after) {
             let names = after.resources.changed_since(&before.resources, ResourceType::Endpoint);
@@ -232,7 +232,7 @@ fn endpoint_change_encodes_one_resource_for_any_fleet_size() {
                 assert!(Arc::ptr_eq(held, resource), "what proxies share is held once");
             }
         }
-        assert_eq!(reached, callers, "those who may call it, and nobody else");
+        assert_eq!(reached, callers, "only the callers");
     }
 }
 

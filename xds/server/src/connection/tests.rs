@@ -129,8 +129,8 @@ async fn connection_with_only_a_health_watch_is_closed() {
 async fn silent_connection_is_closed() {
     let (_peer, mut io) = connection();
     let begin = Instant::now();
-    let mut said = Vec::new();
-    io.read_to_end(&mut said).await.unwrap();
+    let mut received = Vec::new();
+    io.read_to_end(&mut received).await.unwrap();
     let all = IDLE_DEADLINE + GRACE + LEAVE_DEADLINE;
     assert!(just_after(all).contains(&begin.elapsed()), "{:?}", begin.elapsed());
 }
@@ -189,8 +189,8 @@ async fn connection_without_ping_replies_is_closed() {
     let stream = peer.open();
     let first = [PREFACE, &frame(SETTINGS, 0, &[])[..]].concat();
     io.write_all(&first).await.unwrap();
-    let mut said = Vec::new();
-    io.read_to_end(&mut said).await.unwrap();
+    let mut received = Vec::new();
+    io.read_to_end(&mut received).await.unwrap();
     assert!(just_after(KEEPALIVE.0 + KEEPALIVE.1).contains(&begin.elapsed()));
     drop(stream);
 }
@@ -207,14 +207,14 @@ const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
 
 /// The error code of the server's GOAWAY.
-fn goodbye(mut said: &[u8]) -> Option<Reason> {
-    while let [a, b, c, of, _, _, _, _, _, rest @ ..] = said {
+fn goaway_reason(mut received: &[u8]) -> Option<Reason> {
+    while let [a, b, c, of, _, _, _, _, _, rest @ ..] = received {
         let length = usize::try_from(u32::from_be_bytes([0, *a, *b, *c])).unwrap();
         let (payload, rest) = rest.split_at(length);
         if *of == GOAWAY {
             return Some(u32::from_be_bytes(payload[4..8].try_into().unwrap()).into());
         }
-        said = rest;
+        received = rest;
     }
     None
 }
@@ -231,9 +231,9 @@ async fn rapid_resets_end_the_connection() {
         flood.extend(frame(RST_STREAM, stream, &8_u32.to_be_bytes()));
     }
     io.write_all(&flood).await.unwrap();
-    let mut said = Vec::new();
-    io.read_to_end(&mut said).await.unwrap();
-    assert_eq!(goodbye(&said), Some(Reason::ENHANCE_YOUR_CALM));
+    let mut received = Vec::new();
+    io.read_to_end(&mut received).await.unwrap();
+    assert_eq!(goaway_reason(&received), Some(Reason::ENHANCE_YOUR_CALM));
     assert_eq!(begin.elapsed(), Duration::ZERO);
 }
 

@@ -241,10 +241,10 @@ fn name_unsubscribed_with_wildcard_gets_no_response<V: Dialect>() {
 
 /// R40: even those that look like equivalent names.
 fn resource_names_are_compared_byte_by_byte<V: Dialect>() {
-    let (name, turned) = ("xdstp://a/b?x=1&y=2", "xdstp://a/b?y=2&x=1");
+    let (name, reordered) = ("xdstp://a/b?x=1&y=2", "xdstp://a/b?y=2&x=1");
     let mut client = Client::<V>::new();
     client.publish(&set([endpoints(name, 1), endpoints("a", 1)]));
-    client.subscribe(Endpoint, &["A", "a ", turned, name]);
-    let missing = V::either(format!(" -A -a  -{turned}"), String::new());
+    client.subscribe(Endpoint, &["A", "a ", reordered, name]);
+    let missing = V::either(format!(" -A -a  -{reordered}"), String::new());
     assert_eq!(client.take_pushes(), [format!("EDS +{name}{missing}")]);
 }

@@ -252,7 +252,11 @@ impl TargetShape {
             namespace: name("n", self.namespace),
             name: name("t", n),
             destination: subject(self.namespace, self.destination.0, self.destination.1),
-            sources: self.sources.iter().map(|(space, n, way)| subject(*space, *n, *way)).collect(),
+            sources: self
+                .sources
+                .iter()
+                .map(|(space, n, kind)| subject(*space, *n, *kind))
+                .collect(),
             rules: rules.collect(),
             spot: spot(),
         }
@@ -279,9 +283,9 @@ fn with_parts(whole: &Service) -> Vec<Service> {
     whole.subsets.iter().map(part).chain([whole.clone()]).collect()
 }
 
-/// An account, named as `way` says.
-fn subject(namespace: usize, n: usize, way: SubjectKind) -> Subject {
-    match way {
+/// An account, named as `kind` says.
+fn subject(namespace: usize, n: usize, kind: SubjectKind) -> Subject {
+    match kind {
         SubjectKind::Account => Subject::Account(account(namespace, n)),
         SubjectKind::Binding => Subject::Binding(name("n", namespace), name("b", n)),
         SubjectKind::Identity => Subject::Binding(name("n", namespace), name("i", n)),

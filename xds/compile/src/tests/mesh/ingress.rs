@@ -64,9 +64,9 @@ impl Shape {
         let mut shape = Self::fleet(0, true);
         let ports = vec![0, 2];
         let entry = EntryShape::Https(0, true, false);
-        let way =
+        let rule =
             |port| IngressShape { service: 0, port, entry: entry.clone(), from: None, group: None };
-        shape.ingress = ports.iter().map(|port| way(*port)).collect();
+        shape.ingress = ports.iter().map(|port| rule(*port)).collect();
         if let Some(service) = shape.services.first_mut() {
             service.ports = ports;
         }
@@ -87,11 +87,11 @@ impl Shape {
                     skips_client_certificates: !asks,
                 },
             };
-            let way = (port.clone(), entry.protocol());
-            if seen.contains(&way) {
+            let rule = (port.clone(), entry.protocol());
+            if seen.contains(&rule) {
                 continue;
             }
-            seen.push(way);
+            seen.push(rule);
             let addresses = match shape.from {
                 Some(service) => IngressSource::Service(self.service_name(service)),
                 None => IngressSource::Range("10.0.0.0/30".parse().unwrap()),

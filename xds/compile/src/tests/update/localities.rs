@@ -32,7 +32,7 @@ fn endpoint_change_encodes_one_resource_per_caller_locality() {
         assert!(changes.endpoints.len() == 1 && affects_no_proxy(&rest), "{changes:?}");
 
         let after = follow(&mut compiler, &changes, &by_id(&before), &proxies);
-        assert_eq!(compiler.encoded(), encoded + 3, "nobody is compiled again");
+        assert_eq!(compiler.encoded(), encoded + 3, "no proxy is compiled again");
         let mut held = BTreeMap::new();
         let mut reached = 0;
         for ((_, before), (proxy, after)) in before.iter().zip(&after) {
@@ -44,7 +44,7 @@ fn endpoint_change_encodes_one_resource_per_caller_locality() {
                 assert!(Arc::ptr_eq(own, first), "what those in one place share is held once");
             }
         }
-        assert_eq!((reached, held.len()), (callers, 3), "those who may call it, and nobody else");
+        assert_eq!((reached, held.len()), (callers, 3), "only the callers");
     }
 }
 
@@ -119,5 +119,5 @@ fn locality_order_change_reaches_only_affected_localities() {
             reached.insert(proxy.record.locality.clone());
         }
     }
-    assert_eq!(reached, [place(1)].into(), "those in the zone, and nobody else");
+    assert_eq!(reached, [place(1)].into(), "only callers in the zone");
 }

@@ -103,14 +103,14 @@ mod tests {
         ] {
             assert_eq!(statuses_of, (config_status, client_status, None));
         }
-        for (taken, nacked, config_status) in [
+        for (acked, nacked, config_status) in [
             (None, wanted, ConfigStatus::Error),
             (other, wanted, ConfigStatus::Error),
             (wanted, other, ConfigStatus::Synced),
             (None, other, ConfigStatus::Unknown),
         ] {
             let version = nacked.map(|nacked| nacked.version().to_string());
-            let statuses_of = status(wanted, taken, nacked.map(|nacked| nack(nacked)));
+            let statuses_of = status(wanted, acked, nacked.map(|nacked| nack(nacked)));
             assert_eq!(statuses_of, (config_status, ClientResourceStatus::Nacked, version));
         }
     }
