@@ -31,7 +31,7 @@ use crate::shape::number;
 pub(super) const LOOKUP: &str = "envoy.filters.http.dynamic_forward_proxy";
 
 /// The filter that denies addresses that are never called, if a route configuration enables it
-/// ([`never`]).
+/// ([`never()`]).
 const NEVER: &str = "ironmesh.egress.never";
 
 /// The filter that allows only the addresses that a route names ([`limited`]). It allows all calls
