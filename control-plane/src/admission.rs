@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{CertificateState, ProxyId, TrustDomain};
 use ironmesh_cert::peer::proxy_identity;
-use ironmesh_xds_server::{Admission, ClientKey, Peer, Refusal};
+use ironmesh_xds_server::{Admission, ClientKey, Peer, StreamRejection};
 use ironmesh_xds_wire::{EnvoyVersion, LoggedCall, Node};
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
@@ -37,8 +37,8 @@ impl ProxyAdmission {
 }
 
 impl Admission for ProxyAdmission {
-    fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Refusal> {
-        let refuse = |reason: String| Err(Refusal(reason));
+    fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, StreamRejection> {
+        let refuse = |reason: String| Err(StreamRejection(reason));
         let identity = match proxy_identity(&peer.certificate) {
             Ok(identity) => identity,
             Err(error) => return refuse(chain(&error)),

@@ -285,7 +285,7 @@ impl RunningControlPlane {
             reason: last.reason,
         });
         let recent = recent.collect();
-        let rejected = failed.into_iter().map(|why| counters.connections_turned_away(why)).sum();
+        let rejected = failed.into_iter().map(|why| counters.connections_rejected(why)).sum();
         HandshakesView { rejected, last, recent }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ironmesh_catalog::Provider;
 use ironmesh_providers::GuardStatus;
-use ironmesh_xds_server::{Closed, ConnectionRejection, Counters, Hub};
+use ironmesh_xds_server::{CloseReason, ConnectionRejection, Counters, Hub};
 use ironmesh_xds_wire::ResourceType;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
@@ -99,10 +99,10 @@ impl Collector for Sources {
         }
         let counts = self.hub.counters();
         let turned =
-            ConnectionRejection::ALL.map(|why| (why.word(), counts.connections_turned_away(why)));
+            ConnectionRejection::ALL.map(|why| (why.word(), counts.connections_rejected(why)));
         let help = "Connections that were turned away";
         by_reason(&mut encoder, "xds_connections_refused", help, &turned)?;
-        let closed = Closed::ALL.map(|why| (why.word(), counts.streams_closed(why)));
+        let closed = CloseReason::ALL.map(|why| (why.word(), counts.streams_closed(why)));
         let help = "Streams that were ended for what the client does";
         by_reason(&mut encoder, "xds_streams_closed", help, &closed)?;
         endpoints(&mut encoder, &self.feeds.endpoints.borrow())?;

@@ -31,7 +31,7 @@ use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config_settings::Settings;
 use ironmesh_providers::ClockDifference;
 use ironmesh_store::Store;
-use ironmesh_xds_server::{ClientKey, ClientNews, Hub};
+use ironmesh_xds_server::{ClientChange, ClientKey, Hub};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
@@ -307,7 +307,7 @@ impl Reconciler {
         let mut unserved = Vec::new();
         for (client, news) in &news {
             if news.streams > 0 {
-                if !self.clients.connected(client, &news.node) || !news.is_supplied {
+                if !self.clients.connected(client, &news.node) || !news.has_set {
                     unserved.push(Arc::clone(client));
                 }
             } else {
@@ -407,10 +407,10 @@ impl Reconciler {
     }
 
     /// Takes note of what clients refuse; returns of whom there is news.
-    fn note_refusals(&mut self, news: &[(ClientKey, ClientNews)]) -> Vec<ClientKey> {
+    fn note_refusals(&mut self, news: &[(ClientKey, ClientChange)]) -> Vec<ClientKey> {
         let Some(snapshot) = self.snapshot_builder.snapshot() else { return Vec::new() };
         let (clients, nack_tracker, hub) = (&self.clients, &mut self.nack_tracker, &self.hub);
-        let mut is_news = |client: &ClientKey, news: &ClientNews| {
+        let mut is_news = |client: &ClientKey, news: &ClientChange| {
             let has = |t, name: &str, version| hub.has_all(client, [(t, name, version)]);
             let given = clients.given(client);
             given.is_some_and(|given| nack_tracker.note(client, news, has, given, snapshot))
@@ -483,7 +483,7 @@ impl Reconciler {
         let is_known = |client: &ClientKey| {
             client.parse::<ProxyId>().is_ok_and(|id| records.contains_key(&id))
         };
-        for client in self.hub.away().iter().filter(|client| !is_known(client)) {
+        for client in self.hub.disconnected_clients().iter().filter(|client| !is_known(client)) {
             self.hub.forget(client);
             self.nack_tracker.forget(client);
         }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use ironmesh_tests::eventually::patience;
 use ironmesh_tests::xds::Imposter;
 use ironmesh_tests::{eventually, get_once};
-use ironmesh_xds_server::{Closed, ConnectionRejection};
+use ironmesh_xds_server::{CloseReason, ConnectionRejection};
 use ironmesh_xds_wire::ResourceType;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
@@ -114,7 +114,7 @@ async fn every_metric_family_has_help_type_and_all_labels() {
     }
     let turned = ConnectionRejection::ALL.map(|why| why.word().to_owned());
     labelled("ironmesh_xds_connections_refused", "reason", turned.into());
-    let closed = Closed::ALL.map(|why| why.word().to_owned());
+    let closed = CloseReason::ALL.map(|why| why.word().to_owned());
     labelled("ironmesh_xds_streams_closed", "reason", closed.into());
     // Nobody is asked by this policy.
     assert_eq!(samples["ironmesh_provider_stale{provider=\"consul\"}"], 0);

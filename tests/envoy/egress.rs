@@ -312,7 +312,7 @@ async fn external_upstream_listens_only_while_an_egress_allows_it() {
     assert!(TcpConnection::connect(till.socket(18443)).await.is_err());
     eventually("the finding", async || {
         let told = hall.mesh.proxies().await.to_string();
-        anyhow::ensure!(told.contains("no egress lets `default/till` call it"), "{told}");
+        anyhow::ensure!(told.contains("no egress allows `default/till` to call it"), "{told}");
         anyhow::Ok(())
     })
     .await;

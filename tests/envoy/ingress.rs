@@ -333,7 +333,7 @@ async fn conflicting_ingress_backends_are_reported_without_a_nack() {
         ("`default/stall|14001` by `store.example.com`", "default/store|14001"),
         ("`default/stall|14002` by `14001.store.default.mesh.internal`", "the mesh"),
     ] {
-        let words = format!("lets nobody in to {way}, which is taken there by {by}");
+        let words = format!("opens no ingress to {way}, which {by} uses there already");
         assert!(told.contains(&words), "{words}\n{told}");
     }
     server.assert_calm().await;

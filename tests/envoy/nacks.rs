@@ -143,7 +143,7 @@ async fn nacked_grant_keeps_other_grants_and_names_its_policy() {
     // It is told once.
     let told = store.mesh.log().matches("a proxy NACKed a resource").count();
     assert_eq!(told, 1, "{}", store.mesh.log());
-    assert_eq!(store.mesh.log().matches("the proxy NACKed resources").count(), 1, "by the engine");
+    assert_eq!(store.mesh.log().matches("proxy NACKed resources").count(), 1, "by the engine");
     // Another process has refused nothing yet: it is asked again, and refuses again.
     let Shop { store, small, buyer, folder, program, app } = shop;
     let address = small.address();

@@ -258,11 +258,11 @@ rules = [{ kind = "TCPRoute", name = "all" }]
         connection.line().await
     })
     .await;
-    // Why nobody listens for the other is told.
+    // The finding gives the reason for the other one.
     let proxies = mesh.proxies().await.to_string();
     assert!(
         proxies.contains("IM0407")
-            && proxies.contains("no traffic target lets `default/bookstore`")
+            && proxies.contains("no traffic target allows `default/bookstore`")
     );
     both.assert_calm().await;
 }

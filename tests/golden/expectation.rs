@@ -57,11 +57,11 @@ fn to_json(compiled: &Compiled) -> Value {
         of_type.insert(resource.name().to_string(), resource.to_json());
     }
     let serves = compiled.serves.0.iter().map(|(service, port)| format!("{service}|{port}"));
-    let takes_part_with = compiled.takes_part_with.iter();
+    let participation_resources = compiled.participation_resources.iter();
     json!({
         "serves": serves.collect::<Vec<_>>(),
         "takes_part_with":
-            takes_part_with.map(|(kind, name, _)| format!("{kind} {name}")).collect::<Vec<_>>(),
+            participation_resources.map(|(kind, name, _)| format!("{kind} {name}")).collect::<Vec<_>>(),
         "resources": resources,
     })
 }

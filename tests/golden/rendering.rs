@@ -2,7 +2,7 @@
 //! placeholders: `envoy --mode validate` reads it.
 
 use ironmesh_xds_compile::Compiled;
-use ironmesh_xds_compile::rendering::{Rendering, StandIn};
+use ironmesh_xds_compile::rendering::{PlaceholderSecrets, Rendering};
 use serde_json::{Value, json};
 
 use crate::certificates::RealCertificates;
@@ -35,8 +35,11 @@ pub(crate) fn bootstrap_of<'a>(
 ) -> Value {
     let certificate = certificates.of_account(&"stand-in".parse().unwrap());
     let roots = certificates.roots();
-    let mut rendering =
-        Rendering::new(StandIn { roots, chain: certificate.chain, key: certificate.key });
+    let mut rendering = Rendering::new(PlaceholderSecrets {
+        roots,
+        chain: certificate.chain,
+        key: certificate.key,
+    });
     for one in compiled {
         rendering.add(&one.resources);
     }

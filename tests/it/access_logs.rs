@@ -2,7 +2,7 @@
 
 use ironmesh_tests::authority::Identity;
 use ironmesh_tests::eventually::patience;
-use ironmesh_xds_server::{Closed, Limits};
+use ironmesh_xds_server::{CloseReason, Limits};
 use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
 use ironmesh_xds_wire::pb::envoy::data::accesslog::v3::{AccessLogCommon, TcpAccessLogEntry};
 use ironmesh_xds_wire::pb::envoy::service::accesslog::v3::access_log_service_client::AccessLogServiceClient;
@@ -123,7 +123,7 @@ async fn access_log_streams_leave_connections_for_xds() {
     one_more.tell(message(Some(&client.name()), 1)).await;
     let end = one_more.end().await;
     assert_eq!(end.code(), Code::ResourceExhausted, "{end}");
-    assert_eq!(server.hub.counters().streams_closed(Closed::TooManyStreams), 1);
+    assert_eq!(server.hub.counters().streams_closed(CloseReason::TooManyStreams), 1);
     // Its connection has left: there is a seat for xDS, of this client as well.
     ironmesh_tests::eventually("a seat", async || {
         let clusters = crate::client::clusters(&client);
@@ -153,6 +153,6 @@ async fn endless_access_log_stream_is_throttled_without_delaying_others() {
     }
     told(&server, &client, 1_001).await;
     assert_eq!(log.end().await.code(), Code::Ok);
-    assert_eq!(server.hub.counters().streams_closed(Closed::Flood), 0);
+    assert_eq!(server.hub.counters().streams_closed(CloseReason::Flood), 0);
     bystander.is_served(&server).await;
 }

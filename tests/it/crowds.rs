@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_tests::eventually;
 use ironmesh_tests::eventually::patience;
-use ironmesh_xds_server::{Closed, ConnectionRejection, Limits};
+use ironmesh_xds_server::{CloseReason, ConnectionRejection, Limits};
 use rustls::version::TLS13;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpSocket, TcpStream};
@@ -31,8 +31,8 @@ async fn many_silent_connections_do_not_delay_other_clients() {
     let mut new = Bystander::open(&server).await;
     new.is_served(&server).await;
     let counters = server.hub.counters();
-    assert!(counters.connections_turned_away(ConnectionRejection::Displaced) > 0);
-    assert_eq!(counters.connections_turned_away(ConnectionRejection::SlowHandshake), 0);
+    assert!(counters.connections_rejected(ConnectionRejection::Displaced) > 0);
+    assert_eq!(counters.connections_rejected(ConnectionRejection::SlowHandshake), 0);
 }
 
 /// Opens silent connections from an address without end, a few hundred of which are open at once.
@@ -58,8 +58,7 @@ async fn flood_of_silent_connections_starves_no_other_client() {
     let server = Server::start_with(Limits { handshakes: 16, ..Limits::default() }).await;
     let mut old = Bystander::open(&server).await;
     let flood = tokio::spawn(flood(server.address, [127, 0, 0, 2].into()));
-    let displaced =
-        || server.hub.counters().connections_turned_away(ConnectionRejection::Displaced);
+    let displaced = || server.hub.counters().connections_rejected(ConnectionRejection::Displaced);
     for _ in 0..5 {
         let before = displaced();
         eventually("more of the flood", async || {
@@ -130,7 +129,7 @@ async fn connections_beyond_the_client_limit_are_rejected() {
         stream.next().await.map(drop)
     })
     .await;
-    assert!(server.hub.counters().connections_turned_away(ConnectionRejection::Client) > 10);
+    assert!(server.hub.counters().connections_rejected(ConnectionRejection::Client) > 10);
 }
 
 // A39.
@@ -150,9 +149,9 @@ async fn stream_limit_counts_all_connections_of_a_client() {
     let mut sotw = SotwStream::begin(&server, &client, sotw::clusters(&client)).await;
     for end in [delta.end().await, sotw.end().await] {
         assert_eq!(end.code(), Code::ResourceExhausted);
-        assert_eq!(end.message(), "this client has too many streams: 5 are the most");
+        assert_eq!(end.message(), "this client has too many streams: the limit is 5");
     }
-    assert_eq!(server.hub.counters().streams_closed(Closed::TooManyStreams), 2);
+    assert_eq!(server.hub.counters().streams_closed(CloseReason::TooManyStreams), 2);
     bystander.is_served(&server).await;
     server.publish(&client, cluster("a", "1").1).await;
     for stream in &mut streams {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ironmesh_xds_server::{Closed, Limits};
+use ironmesh_xds_server::{CloseReason, Limits};
 use ironmesh_xds_wire::ResourceType::{self, Cluster, Endpoint, Listener, Secret};
 use ironmesh_xds_wire::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::{
@@ -145,7 +145,7 @@ async fn name_limit_counts_all_streams_of_a_client() {
     let end = SotwStream::begin(&server, &client, asks_for_all).await.end().await;
     assert_eq!(end.code(), Code::ResourceExhausted);
     assert!(end.message().contains("too many names on all its streams"), "{end}");
-    assert_eq!(server.hub.counters().streams_closed(Closed::TooManyNames), 1);
+    assert_eq!(server.hub.counters().streams_closed(CloseReason::TooManyNames), 1);
     // The names of a stream go with it, and another client has its own.
     drop(second);
     server.status_where(&client, "one stream", |status| status.streams == 1).await;
@@ -226,7 +226,7 @@ async fn initial_versions_of_a_client_are_limited() {
     let mut stream = Stream::begin(connect(&server, &client).await, first(300_000)).await;
     let end = stream.end().await;
     assert_eq!(end.code(), Code::ResourceExhausted);
-    assert!(end.message().contains("brings along too many names"), "{end}");
+    assert!(end.message().contains("reports too many initial versions"), "{end}");
     bystander.is_served(&server).await;
 
     // Within bounds, each is told to be gone, and nothing else.

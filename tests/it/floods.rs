@@ -1,6 +1,6 @@
 //! Clients that do much, and others that are served meanwhile.
 
-use ironmesh_xds_server::Closed;
+use ironmesh_xds_server::CloseReason;
 use ironmesh_xds_wire::ResourceType::Endpoint;
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use tonic::Code;
@@ -44,7 +44,7 @@ async fn endless_subscription_changes_do_not_delay_others() {
             break;
         }
     }
-    assert_eq!(server.hub.counters().streams_closed(Closed::Flood), 0);
+    assert_eq!(server.hub.counters().streams_closed(CloseReason::Flood), 0);
 }
 
 // A39: also where each is closed at once.
@@ -66,7 +66,7 @@ async fn client_opening_endless_streams_is_disconnected() {
     };
     assert_eq!(end.code(), Code::ResourceExhausted, "{end}");
     assert!((1024..2048).contains(&count), "{count}");
-    assert_eq!(server.hub.counters().streams_closed(Closed::Flood), 1);
+    assert_eq!(server.hub.counters().streams_closed(CloseReason::Flood), 1);
     // It has gone, and comes on another connection.
     let mut stream = Stream::begin(connect(&server, &client).await, clusters(&client)).await;
     server.publish(&client, cluster("a", "1").1).await;

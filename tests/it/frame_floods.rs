@@ -1,7 +1,7 @@
 //! Floods of HTTP/2 frames: their connection ends, and nobody else notices.
 
 use ironmesh_tests::eventually;
-use ironmesh_xds_server::Closed;
+use ironmesh_xds_server::CloseReason;
 use rustls::version::TLS13;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -151,6 +151,6 @@ async fn http2_frame_flood_ends_its_connection_without_delaying_others() {
         };
         assert!(told, "{name}: {goodbyes:?}");
     }
-    assert!(server.hub.counters().streams_closed(Closed::Flood) >= 5);
+    assert!(server.hub.counters().streams_closed(CloseReason::Flood) >= 5);
     bystander.is_served(&server).await;
 }

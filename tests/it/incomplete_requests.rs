@@ -5,7 +5,7 @@ use h2::client::SendRequest;
 use h2::{RecvStream, SendStream};
 use ironmesh_tests::eventually;
 use ironmesh_tests::eventually::patience;
-use ironmesh_xds_server::{Closed, Limits};
+use ironmesh_xds_server::{CloseReason, Limits};
 use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use prost::Message as _;
@@ -96,7 +96,7 @@ async fn one_more_is_served(server: &Server) {
 
 async fn are_cut(server: &Server, count: u64) {
     eventually("streams to be cut", async || {
-        let cut = server.hub.counters().streams_closed(Closed::NoRoom);
+        let cut = server.hub.counters().streams_closed(CloseReason::QuotaExceeded);
         if cut == count { Ok(()) } else { Err(cut) }
     })
     .await;
@@ -125,13 +125,13 @@ async fn incomplete_requests_of_a_client_share_one_memory_quota() {
     let requests = speak(&server, &client).await;
     let end = Begun::new(&requests, beginning(&client, 400 << 10)).await.end().await;
     assert_eq!(end.code(), Code::ResourceExhausted);
-    assert!(end.message().contains("begun too many large requests"), "{end}");
+    assert!(end.message().contains("too many large incomplete requests"), "{end}");
     drop(streams);
     server.status_where(&client, "no stream", |status| status.streams == 0).await;
     let _begun = Begun::new(&requests, beginning(&client, 400 << 10)).await;
     server.status_where(&client, "one stream", |status| status.streams == 1).await;
     bystander.is_served(&server).await;
-    assert_eq!(server.hub.counters().streams_closed(Closed::NoRoom), 8);
+    assert_eq!(server.hub.counters().streams_closed(CloseReason::QuotaExceeded), 8);
 }
 
 // Invariant 10: what an Envoy says at first has room at all times.
@@ -151,7 +151,10 @@ async fn incomplete_request_limit_leaves_memory_for_first_requests() {
     let requests = speak(&server, &client).await;
     let end = Begun::new(&requests, beginning(&client, 400 << 10)).await.end().await;
     assert_eq!(end.code(), Code::ResourceExhausted);
-    assert!(end.message().contains("no room for so large a request now"), "{end}");
+    assert!(
+        end.message().contains("the memory quota for incomplete requests is exhausted"),
+        "{end}"
+    );
     one_more_is_served(&server).await;
     bystander.is_served(&server).await;
 }

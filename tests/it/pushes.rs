@@ -148,5 +148,5 @@ async fn fresh_client_is_sent_resources_its_predecessor_nacked() {
     let status =
         server.status_where(&client, "it has a", |s| s.has(Cluster, "a", a.version())).await;
     assert!(status.nacks.is_empty(), "{:?}", status.nacks);
-    assert_eq!((status.streams, status.beginnings), (2, 2));
+    assert_eq!((status.streams, status.process_starts), (2, 2));
 }

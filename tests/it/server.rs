@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use ironmesh_tests::eventually;
 use ironmesh_tests::eventually::patience;
-use ironmesh_xds_server::{Admission, ClientKey, ClientStatus, Hub, Limits, Peer, Refusal, serve};
+use ironmesh_xds_server::{
+    Admission, ClientKey, ClientStatus, Hub, Limits, Peer, StreamRejection, serve,
+};
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
 use ironmesh_xds_wire::{LoggedCall, Node, Resource, ResourceSet};
 use rustls::ServerConfig;
@@ -96,13 +98,13 @@ struct ByCertificate {
 }
 
 impl Admission for ByCertificate {
-    fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Refusal> {
+    fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, StreamRejection> {
         let identity = ironmesh_cert::peer::proxy_identity(&peer.certificate)
-            .map_err(|error| Refusal(error.to_string()))?;
+            .map_err(|error| StreamRejection(error.to_string()))?;
         let proxy = identity.proxy.to_string();
         if node.id != proxy {
             self.refused_from.lock().unwrap().push(peer.address);
-            return Err(Refusal(format!("`{}` has the certificate of `{proxy}`", node.id)));
+            return Err(StreamRejection(format!("`{}` has the certificate of `{proxy}`", node.id)));
         }
         Ok(proxy.into())
     }

@@ -191,5 +191,5 @@ async fn sotw_fresh_client_is_sent_resources_its_predecessor_nacked() {
     assert_eq!(names(&push), ["a"]);
     new.answer(&push, None).await;
     let status = server.status_where(&client, "no NACK", |s| s.nacks.is_empty()).await;
-    assert_eq!((status.streams, status.beginnings), (2, 2));
+    assert_eq!((status.streams, status.process_starts), (2, 2));
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ironmesh_tests::authority::Identity;
 use ironmesh_tests::eventually::patience;
-use ironmesh_xds_server::Closed;
+use ironmesh_xds_server::CloseReason;
 use ironmesh_xds_wire::pb::envoy::admin::v3::ClientResourceStatus;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{DataSource, Node, data_source::Specifier};
 use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::{
@@ -208,7 +208,7 @@ async fn csds_shows_a_client_only_itself() {
     assert_eq!(refused.code(), Code::PermissionDenied);
     let why = format!("`{}` has the certificate of `{}`", other.name(), client.name());
     assert_eq!(refused.message(), why);
-    assert_eq!(server.hub.counters().streams_closed(Closed::Refused), 1);
+    assert_eq!(server.hub.counters().streams_closed(CloseReason::Rejected), 1);
 }
 
 #[tokio::test]
@@ -230,7 +230,7 @@ async fn csds_connection_serves_one_stream_and_answers_each_request() {
     }
     let second = fetch(&channel, question(&client)).await.unwrap_err();
     assert_eq!(second.code(), Code::ResourceExhausted, "{second}");
-    assert_eq!(server.hub.counters().streams_closed(Closed::TooManyStreams), 1);
+    assert_eq!(server.hub.counters().streams_closed(CloseReason::TooManyStreams), 1);
 
     bystander.is_served(&server).await;
     server.shutdown.cancel();

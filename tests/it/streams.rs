@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ironmesh_xds_server::Closed;
+use ironmesh_xds_server::CloseReason;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{Extension, Node};
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
@@ -133,7 +133,7 @@ async fn disconnect_ends_all_streams_of_a_client_with_the_reason() {
         assert_eq!(end.message(), "its certificate is revoked");
     }
     server.status_where(&client, "none", |status| status.streams == 0).await;
-    assert_eq!(server.hub.counters().streams_closed(Closed::Disconnected), 3);
+    assert_eq!(server.hub.counters().streams_closed(CloseReason::Disconnected), 3);
     bystander.is_served(&server).await;
     // Here it is still admitted, and so it may come again.
     let mut stream = Stream::open(&server, &client).await;
@@ -163,7 +163,7 @@ async fn expired_certificate_ends_open_streams() {
         assert!(end.message().contains("has expired: renew it"), "{end}");
     }
     server.status_where(&client, "none", |status| status.streams == 0).await;
-    assert_eq!(server.hub.counters().streams_closed(Closed::Expired), 2);
+    assert_eq!(server.hub.counters().streams_closed(CloseReason::Expired), 2);
     let config = config(server.authority.roots(), Some(&client), &[&TLS13]);
     let mut again = dial(server.address, config).await.unwrap();
     let refused = again.read(&mut [0; 8]).await.unwrap_err().to_string();

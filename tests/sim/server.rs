@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ironmesh_xds_server::{Admission, ClientKey, Hub, Limits, Peer, Refusal, serve_incoming};
+use ironmesh_xds_server::{
+    Admission, ClientKey, Hub, Limits, Peer, StreamRejection, serve_incoming,
+};
 use ironmesh_xds_wire::{Node, ResourceSet};
 use rustls::ServerConfig;
 use tokio::sync::{mpsc, watch};
@@ -75,12 +77,12 @@ async fn reconcile(hub: &Hub, mut sets: watch::Receiver<Sets>) {
 struct ByCertificate;
 
 impl Admission for ByCertificate {
-    fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Refusal> {
+    fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, StreamRejection> {
         let identity = ironmesh_cert::peer::proxy_identity(&peer.certificate)
-            .map_err(|error| Refusal(error.to_string()))?;
+            .map_err(|error| StreamRejection(error.to_string()))?;
         let proxy = identity.proxy.to_string();
         if node.id != proxy {
-            return Err(Refusal(format!("`{}` has the certificate of `{proxy}`", node.id)));
+            return Err(StreamRejection(format!("`{}` has the certificate of `{proxy}`", node.id)));
         }
         Ok(proxy.into())
     }

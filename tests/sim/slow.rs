@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ironmesh_xds_server::Closed;
+use ironmesh_xds_server::CloseReason;
 use tonic::Code;
 
 use crate::chance::in_both_variants;
@@ -41,7 +41,7 @@ fn slow_reader_is_disconnected_without_delaying_others() {
             (Code::ResourceExhausted, "the client reads too slowly")
         );
         let hub = mesh.hub("server");
-        assert_eq!(hub.counters().streams_closed(Closed::SlowReader), 1);
+        assert_eq!(hub.counters().streams_closed(CloseReason::SlowReader), 1);
         mesh.converge();
     });
 }

@@ -45,10 +45,10 @@ pub(crate) async fn check(
     settings: &Settings,
     specification: &Arc<MeshSpecification>,
 ) -> anyhow::Result<Checked> {
-    let (snapshot, proxies, stand_in) = mesh::of(settings, specification)?;
+    let (snapshot, proxies, placeholders) = mesh::of(settings, specification)?;
     let snapshot = Arc::new(snapshot);
     let mut compiler = Compiler::new(Arc::clone(&snapshot));
-    let mut rendering = Rendering::new(stand_in);
+    let mut rendering = Rendering::new(placeholders);
     for proxy in &proxies {
         rendering.add(&compiler.compile(proxy).resources);
     }

@@ -85,7 +85,7 @@ impl RunningControlPlane {
         let report = self.hub.report(&record.id.to_string());
         let mut resources: BTreeMap<_, usize> = BTreeMap::new();
         for resource in report.iter().flat_map(|report| &report.resources) {
-            *resources.entry(resource.standing().word().to_owned()).or_default() += 1;
+            *resources.entry(resource.state().word().to_owned()).or_default() += 1;
         }
         let snapshot = self.feeds.snapshot.borrow().clone();
         let service = |name| snapshot.as_ref()?.service(name).cloned();
@@ -250,11 +250,11 @@ fn resource_view(status: ResourceStatus) -> ResourceView {
     ResourceView {
         resource_type: status.resource_type.to_string(),
         name: status.name.to_string(),
-        state: status.standing().word().to_owned(),
+        state: status.state().word().to_owned(),
         version: status.wanted.as_ref().map(|wanted| wanted.version().to_string()),
-        taken: status.taken.map(|version| version.to_string()),
+        taken: status.acked.map(|version| version.to_string()),
         refused: status
-            .refused
+            .nack
             .map(|nack| RefusedView { version: nack.version.to_string(), message: nack.message }),
         content: status.wanted.map(|wanted| wanted.to_json()),
     }

@@ -136,7 +136,7 @@ impl Clients {
 
     /// The clients that are to be compiled again.
     pub(super) fn affected(&self, changes: &Changes) -> BTreeSet<ClientKey> {
-        if changes.everybody {
+        if changes.all_proxies {
             return self.all();
         }
         let of_accounts = changes.accounts.iter().filter_map(|one| self.by_account.get(one));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ironmesh_catalog::codes::DUPLICATE_IDENTITY;
 use ironmesh_catalog::{Finding, ProxyId};
-use ironmesh_xds_server::{ClientKey, ClientNews, LiveStream, SILENCE_LIMIT};
+use ironmesh_xds_server::{ClientChange, ClientKey, LiveStream, SILENCE_LIMIT};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
@@ -163,7 +163,7 @@ fn finding(
 
 impl Reconciler {
     /// Judges the identities of which a stream has come or gone, and those that overlap for too long.
-    pub(super) fn judge_duplicates(&mut self, news: &[(ClientKey, ClientNews)], wall: Timestamp) {
+    pub(super) fn judge_duplicates(&mut self, news: &[(ClientKey, ClientChange)], wall: Timestamp) {
         let now = Instant::now();
         let changed = news.iter().filter_map(|(client, _)| client.parse::<ProxyId>().ok());
         let concerned: Vec<_> = changed.chain(self.duplicates.due(now)).collect();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ironmesh_catalog::{ProxyId, Records};
-use ironmesh_xds_server::{ClientKey, ClientNews};
+use ironmesh_xds_server::{ClientChange, ClientKey};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -140,7 +140,7 @@ impl ProxyLiveness {
 
 impl Reconciler {
     /// Takes note of who is connected and who is not.
-    pub(super) fn note_presence(&mut self, news: &[(ClientKey, ClientNews)], now: Timestamp) {
+    pub(super) fn note_presence(&mut self, news: &[(ClientKey, ClientChange)], now: Timestamp) {
         let mut back = Vec::new();
         for (client, news) in news {
             let Ok(id) = client.parse::<ProxyId>() else { continue };

@@ -19,7 +19,7 @@ use ironmesh_catalog::Snapshot;
 use ironmesh_xds_compile::Compiled;
 use ironmesh_xds_compile::names;
 use ironmesh_xds_compile::origin::{Origin, origins};
-use ironmesh_xds_server::{ClientKey, ClientNews, Hub};
+use ironmesh_xds_server::{ClientChange, ClientKey, Hub};
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
 
@@ -167,7 +167,7 @@ impl NackTracker {
     pub(super) fn note(
         &mut self,
         client: &ClientKey,
-        news: &ClientNews,
+        news: &ClientChange,
         has: impl Fn(ResourceType, &str, Version) -> bool,
         given: &Given,
         snapshot: &Snapshot,
@@ -179,8 +179,8 @@ impl NackTracker {
         let own = self.by_client.entry(Arc::clone(client)).or_default();
         let known = &mut own.names;
         let before = known.len();
-        if own.beginnings != news.beginnings {
-            own.beginnings = news.beginnings;
+        if own.beginnings != news.process_starts {
+            own.beginnings = news.process_starts;
             known.clear();
         }
         // What policy asks for no longer, or what it has taken after all, it does not refuse.
@@ -216,7 +216,7 @@ impl NackTracker {
         }
         let local = known.iter().filter(|(_, refused)| is_local(&refused.message));
         let local = local.map(|(name, refused)| (name.clone(), refused.ideal)).collect();
-        self.retries.follow(client, news.beginnings, local, Instant::now());
+        self.retries.follow(client, news.process_starts, local, Instant::now());
         if known.is_empty() {
             self.by_client.remove(client);
         }

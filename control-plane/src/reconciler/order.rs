@@ -188,7 +188,7 @@ impl Order {
     /// What a server waits for before it drops a port: callers, and then their last requests. A port that was not
     /// waited for, because no caller had it, is dropped at once; so is one whose callers did not drop it in time.
     fn drop_wait(&self, client: &ClientKey, port: ServicePort, known: Known<'_>) -> Option<Wait> {
-        if known.hub.anyone_names(ResourceType::Cluster, &port.to_string(), client) {
+        if known.hub.other_client_may_have(ResourceType::Cluster, &port.to_string(), client) {
             return Some(Wait::Unused(port));
         }
         let waits = self.waits.get(client)?;

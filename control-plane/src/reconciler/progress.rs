@@ -32,7 +32,7 @@ impl Reconciler {
         let mut without_listener = Vec::new();
         self.undecided.retain(|client| {
             let Some(given) = clients.given(client) else { return false };
-            let serves_nothing = given.compiled.takes_part_with.is_empty();
+            let serves_nothing = given.compiled.participation_resources.is_empty();
             let is_in_force = !serves_nothing && known.is_in_force(client, given);
             let nacked = (!is_in_force).then(|| known.nacked_listener(client, given)).flatten();
             let in_force = match &nacked {
@@ -68,17 +68,18 @@ impl Reconciler {
 impl<'a> Known<'a> {
     /// Whether a client has all that it takes part with.
     fn is_in_force(self, client: &ClientKey, given: &Given) -> bool {
-        let needed = given.compiled.takes_part_with.iter().map(|(resource_type, name, version)| {
-            let given = self.order.given(client, *resource_type, name, *version);
-            (*resource_type, &**name, given)
-        });
+        let needed =
+            given.compiled.participation_resources.iter().map(|(resource_type, name, version)| {
+                let given = self.order.given(client, *resource_type, name, *version);
+                (*resource_type, &**name, given)
+            });
         self.hub.has_all(client, needed)
     }
 
     /// Why a client has no inbound listener, in its own words: it NACKed the only one that its present process was
     /// sent. One that NACKs an update keeps the listener from before.
     fn nacked_listener(self, client: &ClientKey, given: &Given) -> Option<String> {
-        let mut needed = given.compiled.takes_part_with.iter();
+        let mut needed = given.compiled.participation_resources.iter();
         let (of, name, _) = needed.find(|(of, ..)| *of == ResourceType::Listener)?;
         self.hub.lacks(client, *of, name)
     }

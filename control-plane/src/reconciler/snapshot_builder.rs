@@ -115,7 +115,7 @@ impl SnapshotBuilder {
                 let snapshot = Snapshot::assemble(inputs.clone(), self.kept_accesses.clone());
                 self.keep_tcp_accesses(&snapshot.tcp_accesses);
                 self.current = Some((inputs, Compiler::new(Arc::new(snapshot))));
-                Changes { everybody: true, ..Changes::default() }
+                Changes { all_proxies: true, ..Changes::default() }
             }
             Some((_, mut compiler)) => {
                 let snapshot = compiler.snapshot().revise(inputs.clone());

@@ -1,12 +1,12 @@
-//! HTTP authorization: one RBAC per service port, whose policies carry the conditions on method,
-//! path and headers themselves, so that the order of routes never decides who may call.
+//! HTTP authorization: one RBAC per service port. Its policies contain the conditions on method,
+//! path and headers, so the order of routes never decides who may call.
 //!
-//! The rules travel in the inbound *route configuration*, and the filter in the listener denies
-//! everything by itself. So a withdrawn grant holds for the next request on open connections, a
-//! change of policy never touches a listener, and a proxy without its routes is closed.
+//! The rules are part of the inbound *route configuration*, and the listener's filter alone denies
+//! everything. So a withdrawn grant applies to the next request on open connections, a change of
+//! policy never edits a listener, and a proxy without its routes denies all calls.
 //!
-//! In audit the rules of strict judge as well, in the shadow of those that are enforced: they deny
-//! nothing, and what they would deny the proxy tells the control plane ([`crate::told`]).
+//! In audit, the rules of strict run as shadow rules beside the enforced ones. They deny nothing.
+//! The proxy reports to the control plane what they would deny ([`crate::audit_log`]).
 
 mod ingress;
 mod repeated;
@@ -36,15 +36,15 @@ pub(crate) use repeated::join_repeated;
 
 pub(crate) const RBAC_FILTER: &str = "envoy.filters.http.rbac";
 
-/// What stands before the names of all that the rules in the shadow say, in statistics and metadata.
+/// The prefix of the shadow rules' statistics and metadata.
 pub(crate) const SHADOW: &str = "audit_";
 
-/// The filter of the listener: it denies every request that no route configuration allows.
+/// The filter of the listener, which denies every request that no route configuration allows.
 pub(crate) fn deny_all() -> HttpFilter {
     http_filter(RBAC_FILTER, any(&rbac(HashMap::new())))
 }
 
-/// What overrides [`deny_all`] on an inbound virtual host of a service port.
+/// The override of [`deny_all`] on an inbound virtual host of a service port.
 pub(crate) fn per_route(
     index: &PolicyIndex,
     snapshot: &Snapshot,
@@ -52,7 +52,7 @@ pub(crate) fn per_route(
     port: &ServicePort,
 ) -> HashMap<String, Any> {
     let trust_domain = &snapshot.mesh.trust_domain;
-    // No target can be called like this: these have a namespace before their names.
+    // No target can have this name: target names start with a namespace.
     let open = || HashMap::from([("permissive".to_owned(), permissive(trust_domain, service))]);
     let granted = || -> HashMap<_, _> {
         let grants = index.grants_on(&service.account).iter().filter_map(|grant| {
@@ -61,7 +61,7 @@ pub(crate) fn per_route(
         });
         grants.collect()
     };
-    // Whoever is let in from outside is so in every mode, and nobody else from there in any.
+    // Ingress callers are allowed by their own policies in every mode, and by nothing else.
     let outside = || ingress::policies(index, snapshot, port);
     let besides = |policies: HashMap<_, _>| rbac(policies.into_iter().chain(outside()).collect());
     let rbac = match snapshot.mode_of(service) {
@@ -78,7 +78,8 @@ pub(crate) fn per_route(
     [(RBAC_FILTER.to_owned(), any(&per_route))].into_iter().chain(joined).collect()
 }
 
-/// Every service account of the mesh, or of those that know the service, may do everything.
+/// Allows everything to every service account of the mesh, or of the service's namespace if it is
+/// private.
 fn permissive(trust_domain: &TrustDomain, service: &Service) -> Policy {
     let workloads = match service.visibility {
         Visibility::Public => workload_prefix(trust_domain),
@@ -92,8 +93,8 @@ fn everything() -> Permission {
     Permission { rule: Some(permission::Rule::Any(true)) }
 }
 
-/// Allows what one of the policies allows. Without policies that is nothing; an RBAC without *rules*
-/// would allow all, so they are always there.
+/// Allows what any of the policies allows. Without policies that is nothing. An RBAC without
+/// *rules* would allow everything, so the rules are always present.
 fn rbac(policies: HashMap<String, Policy>) -> Rbac {
     Rbac {
         rules: Some(Rules { action: Action::Allow.into(), policies, ..Rules::default() }),
@@ -101,8 +102,8 @@ fn rbac(policies: HashMap<String, Policy>) -> Rbac {
     }
 }
 
-/// The policy of one grant on `port`; none where it has nobody or nothing to allow, because an empty
-/// list must never come to mean "anyone" (invariant 3).
+/// The policy of one grant on `port`; `None` if it has no caller or no request to allow, because an
+/// empty list must never come to mean "anyone" (invariant 3).
 fn policy(
     index: &PolicyIndex,
     trust_domain: &TrustDomain,
@@ -128,13 +129,13 @@ fn policy(
     })
 }
 
-/// The caller's certificate has a URI that matches.
+/// Matches callers by a URI of their certificates.
 fn authenticated(name: StringMatcher) -> Principal {
     let authenticated = principal::Authenticated { principal_name: Some(name) };
     Principal { identifier: Some(principal::Identifier::Authenticated(authenticated)) }
 }
 
-/// All that the match says holds.
+/// Matches requests for which all conditions of the match hold.
 fn allows(one: &HttpMatch) -> Permission {
     let mut conditions = Vec::new();
     if let Some(path) = &one.path {
@@ -164,7 +165,7 @@ fn allows(one: &HttpMatch) -> Permission {
     }
 }
 
-/// The path without its query, which a matcher on the `:path` header would compare as well.
+/// Matches the path without its query, which a matcher on the `:path` header would include.
 fn url_path(expression: String) -> permission::Rule {
     let rule = Some(path_matcher::Rule::Path(regex(expression)));
     permission::Rule::UrlPath(PathMatcher { rule })

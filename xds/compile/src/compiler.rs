@@ -1,4 +1,4 @@
-//! The compiler: what is shared, compiled once, and each proxy's overlay on it.
+//! The compiler: shared resources, compiled once, and each proxy's own resources on top.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,34 +13,34 @@ use ironmesh_xds_wire::{Resource, ResourceMap, ResourceSet, ResourceType, Versio
 use crate::egress::upstream::Opened;
 use crate::rate_limit::{counted, global};
 use crate::shared::{Changes, Scope, Shared};
-use crate::telemetry::Telling;
+use crate::telemetry::ServiceTelemetry;
 use crate::{egress, inbound, ingress, outbound, telemetry, upstream};
 
-/// A proxy's record names a service that policy does not define.
+/// A proxy is enrolled for a service that policy does not define.
 const SERVICE_UNKNOWN: Code = Code(403);
 
 /// A service account has no certificate.
 const NO_CERTIFICATE: Code = Code(406);
 
-/// A proxy states fields that this version does not know.
+/// A proxy's node metadata has fields that this version does not know.
 const UNKNOWN_FIELDS: Code = Code(661);
 
-/// What a proxy is to have.
+/// The result for one proxy.
 #[derive(Debug, Clone)]
 pub struct Compiled {
     /// Its resources.
     pub resources: ResourceSet,
     /// The service ports that its inbound listener serves.
     pub serves: Participation,
-    /// The resources that are in force when the proxy takes part with these ports: its inbound
-    /// listener, that one's routes and the certificates of its accounts.
-    pub takes_part_with: Vec<(ResourceType, Arc<str>, Version)>,
-    /// What is wrong with what the proxy asks for.
+    /// The resources that a proxy must have ACKed to participate with these ports: its inbound
+    /// listener, its routes and the certificates of its accounts.
+    pub participation_resources: Vec<(ResourceType, Arc<str>, Version)>,
+    /// The problems with the proxy's record and node metadata.
     pub findings: Vec<Finding>,
 }
 
-/// Compiles proxies, and follows the mesh from one moment to the next. What proxies share is compiled
-/// at its first use and kept for as long as it stays the same.
+/// Compiles proxies, and follows the mesh from snapshot to snapshot. Shared resources are compiled
+/// at their first use, and kept while they stay the same.
 #[derive(Debug)]
 pub struct Compiler {
     shared: Shared,
@@ -52,34 +52,39 @@ impl Compiler {
         Self { shared: Shared::new(snapshot) }
     }
 
-    /// The moment that is compiled.
+    /// The current snapshot.
     pub fn snapshot(&self) -> &Arc<Snapshot> {
         &self.shared.snapshot
     }
 
-    /// Moves on to another moment, and says whom that affects.
+    /// Moves to the next snapshot. Returns which proxies it affects.
     pub fn update(&mut self, snapshot: Arc<Snapshot>) -> Changes {
         self.shared.update(snapshot)
     }
 
-    /// The endpoints that all proxies of an account in a place have, where one was compiled.
-    pub fn endpoints_of(&self, account: &ServiceAccount, place: &Locality) -> Option<&ResourceMap> {
-        self.shared.endpoints_of(account, place)
+    /// The endpoints of all proxies of an account in a locality, if they were compiled.
+    pub fn endpoints_of(
+        &self,
+        account: &ServiceAccount,
+        locality: &Locality,
+    ) -> Option<&ResourceMap> {
+        self.shared.endpoints_of(account, locality)
     }
 
-    /// How many resources have been encoded since the beginning.
+    /// The number of resources encoded so far.
     pub fn encoded(&self) -> u64 {
         self.shared.encoder.count()
     }
 
-    /// What `proxy` is to have.
+    /// Compiles `proxy`.
     ///
-    /// Calls go out as the account of its first service: a connection can show one certificate only.
+    /// Outbound calls use the account of its first service: a connection can show only one
+    /// certificate.
     pub fn compile(&mut self, proxy: &Proxy) -> Compiled {
         let mut compiled = Compiled {
             resources: ResourceSet::default(),
             serves: Participation::default(),
-            takes_part_with: Vec::new(),
+            participation_resources: Vec::new(),
             findings: unknown_fields(proxy).into_iter().collect(),
         };
         let snapshot = Arc::clone(&self.shared.snapshot);
@@ -88,10 +93,10 @@ impl Compiler {
         for name in &proxy.record.services {
             match services.get(name) {
                 Some(service) if service.is_subset() => {
-                    compiled.findings.push(joined_as_a_part(proxy, service));
+                    compiled.findings.push(enrolled_for_part(proxy, service));
                 }
                 Some(service) if service.external.is_some() => {
-                    compiled.findings.push(joined_as_external(proxy, service));
+                    compiled.findings.push(enrolled_for_external(proxy, service));
                 }
                 Some(service) => served.push(service),
                 None => compiled.findings.push(unknown_service(proxy, name)),
@@ -101,11 +106,11 @@ impl Compiler {
         let telemetries = self.shared.telemetries();
         for service in served.iter().copied().chain(first) {
             let finding = telemetry::unwritten_log(&telemetries, &service.name, proxy);
-            // Several services may log as one telemetry says.
+            // Several services may log by the same telemetry object.
             compiled.findings.extend(finding.filter(|one| !compiled.findings.contains(one)));
         }
         if let Some(first) = first
-            // Without its certificate it could show nobody who it is.
+            // Without its certificate the proxy could not authenticate.
             && self.shared.certificate(&first.account).is_some()
         {
             let account = &first.account;
@@ -116,36 +121,36 @@ impl Compiler {
             for cluster in by_machine.filter_map(|port| self.shared.external_cluster(port, &own)) {
                 compiled.resources.insert(cluster);
             }
-            let place = &proxy.record.locality;
-            if let Some(endpoints) = self.shared.placed_endpoints(account, place) {
+            let locality = &proxy.record.locality;
+            if let Some(endpoints) = self.shared.localized_endpoints(account, locality) {
                 compiled.resources.replace(ResourceType::Endpoint, endpoints);
             }
             let telemetries = self.shared.telemetries();
-            let telling = Telling::of(&telemetries, &first.name, proxy);
-            let listener = outbound::by_host_listener(proxy, scope.by_host, telling);
+            let telemetry = ServiceTelemetry::of(&telemetries, &first.name, proxy);
+            let listener = outbound::by_host_listener(proxy, scope.by_host, telemetry);
             compiled.resources.insert(self.shared.encoder.encode(&listener));
-            self.collectors(telling, &mut compiled);
-            self.upstreams(proxy, account, &scope, telling, &mut compiled);
+            self.collectors(telemetry, &mut compiled);
+            self.upstreams(proxy, account, &scope, telemetry, &mut compiled);
         }
         self.inbound(proxy, &served, &mut compiled);
         compiled
     }
 
-    /// Those who are told of calls.
-    fn collectors(&mut self, telling: Telling<'_>, compiled: &mut Compiled) {
-        for collector in telling.collectors() {
+    /// Adds the clusters of collectors.
+    fn collectors(&mut self, telemetry: ServiceTelemetry<'_>, compiled: &mut Compiled) {
+        for collector in telemetry.collectors() {
             compiled.resources.insert(self.shared.collector(collector));
         }
     }
 
-    /// The proxy's inbound listener, with what it refers to.
+    /// Adds the proxy's inbound listener, with the resources that it refers to.
     fn inbound(&mut self, proxy: &Proxy, served: &[&Arc<Service>], compiled: &mut Compiled) {
         let snapshot = Arc::clone(&self.shared.snapshot);
         let mut chains = Vec::new();
-        let mut taken = ingress::Taken::new(proxy, &snapshot);
+        let mut used = ingress::UsedAddresses::new(proxy, &snapshot);
         let mut called_from_outside = Vec::new();
         for service in served {
-            // Without its certificate a chain could never shake hands.
+            // Without its certificate a chain could never complete a handshake.
             let Some(certificate) = self.shared.certificate(&service.account) else {
                 compiled.findings.push(no_certificate(proxy, service));
                 continue;
@@ -168,28 +173,28 @@ impl Compiler {
                 let applications = applications.map_or(&here[..], |known| known.as_slice());
                 let cluster =
                     inbound::local_cluster(proxy, &service_port, port.protocol, applications);
-                compiled.needs(self.shared.encoder.encode(&cluster));
+                compiled.insert_required(self.shared.encoder.encode(&cluster));
                 compiled.serves.0.insert((service.name.clone(), port.number));
-                taken.by_applications(applications);
-                let ways = snapshot.ways_in.get_key_value(&service_port);
-                if let Some((port_of, ways)) = ways.filter(|_| port.protocol.is_http()) {
-                    called_from_outside.push((service, port_of, port.protocol, ways));
+                used.add_applications(applications);
+                let rules = snapshot.ways_in.get_key_value(&service_port);
+                if let Some((port_of, rules)) = rules.filter(|_| port.protocol.is_http()) {
+                    called_from_outside.push((service, port_of, port.protocol, rules));
                 }
             }
-            // Envoy asks for the certificate only where a chain names it.
+            // Envoy requests the certificate only if a chain names it.
             if chains.len() > served_before {
-                compiled.needs(certificate);
+                compiled.insert_required(certificate);
             }
         }
         let telemetries = self.shared.telemetries();
-        for (service, port, protocol, ways) in called_from_outside {
-            for way in ways.iter() {
-                let telling = Telling::of(&telemetries, &service.name, proxy);
+        for (service, port, protocol, rules) in called_from_outside {
+            for rule in rules.iter() {
+                let telemetry = ServiceTelemetry::of(&telemetries, &service.name, proxy);
                 let global = self.shared.upstream_settings().global_http(service);
                 let filters = inbound::filters(protocol, global);
-                match taken.take(service, port, filters, way, telling) {
-                    Ok(ingress::Way::Chain(chain)) => chains.push(*chain),
-                    Ok(ingress::Way::Listener(listener)) => {
+                match used.add(service, port, filters, rule, telemetry) {
+                    Ok(ingress::IngressResource::Chain(chain)) => chains.push(*chain),
+                    Ok(ingress::IngressResource::Listener(listener)) => {
                         compiled.resources.insert(self.shared.encoder.encode_urgent(&*listener));
                     }
                     Err(finding) => compiled.findings.push(*finding),
@@ -197,16 +202,16 @@ impl Compiler {
             }
         }
         if chains.is_empty() {
-            compiled.takes_part_with.clear();
+            compiled.participation_resources.clear();
         } else {
             compiled.resources.insert(self.shared.trust_bundle());
             let listener = inbound::inbound_listener(proxy, chains);
-            compiled.needs(self.shared.encoder.encode_urgent(&listener));
+            compiled.insert_required(self.shared.encoder.encode_urgent(&listener));
         }
     }
 
-    /// The filter chain of one service port, with what lets callers in; none where nobody may call,
-    /// which only TCP knows.
+    /// The filter chain of one service port, with the resources that authorize callers; `None` if
+    /// no caller is allowed, which is known only for TCP.
     fn chain(
         &mut self,
         proxy: &Proxy,
@@ -217,15 +222,16 @@ impl Compiler {
     ) -> Option<FilterChain> {
         let snapshot = Arc::clone(&self.shared.snapshot);
         let telemetries = self.shared.telemetries();
-        let telling = Telling::of(&telemetries, &service.name, proxy);
-        self.collectors(telling, compiled);
+        let telemetry = ServiceTelemetry::of(&telemetries, &service.name, proxy);
+        self.collectors(telemetry, compiled);
         if port.protocol.is_http() {
-            // Envoy takes a listener before it has its routes.
-            compiled.needs(self.shared.inbound_routes(service, service_port));
+            // Envoy ACKs a listener before it has its routes.
+            compiled.insert_required(self.shared.inbound_routes(service, service_port));
             let protocol = port.protocol;
             let global = self.shared.upstream_settings().global_http(service).cloned();
             if let Some(limit) = &global {
-                // Without it calls pass or fail as policy says: it is not asked for taking part.
+                // Without it, calls pass or fail as policy says, so participation does not require
+                // it.
                 let cluster = self.shared.encoder.encode(&global::cluster(&limit.service));
                 compiled.resources.insert(cluster);
             }
@@ -235,7 +241,7 @@ impl Compiler {
                 service_port,
                 protocol,
                 global.as_ref(),
-                telling,
+                telemetry,
             ));
         }
         let access = snapshot.tcp_accesses.ports.get(service_port)?;
@@ -244,32 +250,39 @@ impl Compiler {
             compiled.resources.insert(authorization);
             return None;
         }
-        compiled.needs(authorization);
+        compiled.insert_required(authorization);
         if let Some(limit) = self.shared.upstream_settings().global_tcp(service).cloned() {
-            let asked = self.shared.encoder.encode(&global::cluster(&limit.service));
-            compiled.resources.insert(asked);
+            let cluster = self.shared.encoder.encode(&global::cluster(&limit.service));
+            compiled.resources.insert(cluster);
             let encoder = &mut self.shared.encoder;
-            compiled.needs(encoder.encode(&counted::cluster(proxy, service_port)));
+            compiled.insert_required(encoder.encode(&counted::cluster(proxy, service_port)));
             let listener = counted::listener(proxy, service_port, &limit);
-            compiled.needs(encoder.encode_urgent(&listener));
+            compiled.insert_required(encoder.encode_urgent(&listener));
         }
         let settings = self.shared.upstream_settings();
-        Some(inbound::tcp_filter_chain(&snapshot, service, service_port, access, settings, telling))
+        Some(inbound::tcp_filter_chain(
+            &snapshot,
+            service,
+            service_port,
+            access,
+            settings,
+            telemetry,
+        ))
     }
 
-    /// The proxy's declared upstreams.
+    /// Adds the proxy's declared upstreams.
     fn upstreams(
         &mut self,
         proxy: &Proxy,
         account: &ServiceAccount,
         scope: &Scope,
-        telling: Telling<'_>,
+        telemetry: ServiceTelemetry<'_>,
         compiled: &mut Compiled,
     ) {
         let snapshot = Arc::clone(&self.shared.snapshot);
-        let mut taken = upstream::own_ports(proxy);
+        let mut used_ports = upstream::own_ports(proxy);
         for declared in &proxy.statement.upstreams {
-            if !taken.insert(declared.local_port) {
+            if !used_ports.insert(declared.local_port) {
                 let (service, port) = (declared.service.to_string(), declared.local_port);
                 compiled.findings.push(upstream::port_taken(proxy, &service, port));
                 continue;
@@ -285,9 +298,10 @@ impl Compiler {
             let listener = if is_http {
                 let routes = self.shared.upstream_routes(account, scope, service, &port);
                 compiled.resources.insert(routes);
-                Some(upstream::http_listener(proxy, service, &port, declared.local_port, telling))
+                Some(upstream::http_listener(proxy, service, &port, declared.local_port, telemetry))
             } else {
-                // Nothing can be said on TCP: where nobody may call, nobody listens.
+                // TCP cannot carry an explanation: without an allowed destination there is no
+                // listener.
                 let to = scope.callable.get(&port).map(|to| &**to);
                 let plaintext = to.is_some_and(|to| outbound::may_be_plaintext(&snapshot, to));
                 let listener = to.and_then(|to| {
@@ -297,7 +311,7 @@ impl Compiler {
                         declared.local_port,
                         to,
                         plaintext,
-                        telling,
+                        telemetry,
                     )
                 });
                 if listener.is_none() {
@@ -309,26 +323,27 @@ impl Compiler {
                 compiled.resources.insert(self.shared.encoder.encode(&listener));
             }
         }
-        self.hosts(proxy, account, &mut taken, telling, compiled);
+        self.hosts(proxy, account, &mut used_ports, telemetry, compiled);
     }
 
-    /// The proxy's declared upstreams outside of the mesh, at local ports that are not `taken`.
+    /// Adds the proxy's declared upstreams outside the mesh, at local ports that are not in
+    /// `used_ports`.
     fn hosts(
         &mut self,
         proxy: &Proxy,
         account: &ServiceAccount,
-        taken: &mut BTreeSet<u16>,
-        telling: Telling<'_>,
+        used_ports: &mut BTreeSet<u16>,
+        telemetry: ServiceTelemetry<'_>,
         compiled: &mut Compiled,
     ) {
         for declared in &proxy.statement.hosts {
-            if !taken.insert(declared.local_port) {
+            if !used_ports.insert(declared.local_port) {
                 let port = declared.local_port;
                 compiled.findings.push(upstream::port_taken(proxy, &declared.authority(), port));
                 continue;
             }
-            let outward = self.shared.outward(account);
-            let opened = egress::upstream::open(proxy, &outward, declared, telling);
+            let egress_scope = self.shared.egress_scope(account);
+            let opened = egress::upstream::open(proxy, &egress_scope, declared, telemetry);
             let encoder = &mut self.shared.encoder;
             let resources = match opened {
                 None => {
@@ -346,13 +361,13 @@ impl Compiler {
 }
 
 impl Compiled {
-    /// Puts a resource in without which the proxy does not take part.
-    fn needs(&mut self, resource: Arc<Resource>) {
+    /// Adds a resource that is required for participation.
+    fn insert_required(&mut self, resource: Arc<Resource>) {
         let name = Arc::clone(resource.name());
         let needed = (resource.resource_type(), name, resource.version());
         // Several services may share a certificate.
-        if !self.takes_part_with.contains(&needed) {
-            self.takes_part_with.push(needed);
+        if !self.participation_resources.contains(&needed) {
+            self.participation_resources.push(needed);
         }
         self.resources.insert(resource);
     }
@@ -360,7 +375,7 @@ impl Compiled {
 
 fn unknown_service(proxy: &Proxy, name: &ironmesh_catalog::ServiceName) -> Finding {
     let message =
-        format!("proxy {} joined as `{name}`, which policy does not define", proxy.record.id);
+        format!("proxy {} is enrolled for `{name}`, which policy does not define", proxy.record.id);
     Finding::error(SERVICE_UNKNOWN, None, message)
         .help("define the service in policy; until then the proxy serves nothing for it")
 }
@@ -377,23 +392,23 @@ fn unknown_fields(proxy: &Proxy) -> Option<Finding> {
     ))
 }
 
-fn joined_as_a_part(proxy: &Proxy, service: &Service) -> Finding {
+fn enrolled_for_part(proxy: &Proxy, service: &Service) -> Finding {
     let (id, part, whole) = (proxy.record.id, &service.name, service.served_as());
-    let message = format!("proxy {id} joined as `{part}`, which is a part of `{whole}`");
+    let message = format!("proxy {id} is enrolled for `{part}`, which is a part of `{whole}`");
     Finding::error(SERVICE_UNKNOWN, Some(service.spot.clone()), message)
-        .help(format!("let it join as `{whole}`, with the labels of the part (`--label`)"))
+        .help(format!("enroll it for `{whole}`, with the labels of the part (`--label`)"))
 }
 
-fn joined_as_external(proxy: &Proxy, service: &Service) -> Finding {
+fn enrolled_for_external(proxy: &Proxy, service: &Service) -> Finding {
     let (id, name) = (proxy.record.id, &service.name);
-    let message = format!("proxy {id} joined as `{name}`, which is outside of the mesh");
+    let message = format!("proxy {id} is enrolled for `{name}`, which is outside of the mesh");
     Finding::error(SERVICE_UNKNOWN, Some(service.spot.clone()), message)
-        .help("let it join as a service of the mesh, or take `external` from this one")
+        .help("enroll it for a service of the mesh, or remove `external` from this one")
 }
 
 fn no_certificate(proxy: &Proxy, service: &Service) -> Finding {
     let (id, name, account) = (proxy.record.id, &service.name, &service.account);
     let message = format!("proxy {id} serves nothing for `{name}`: `{account}` has no certificate");
     Finding::error(NO_CERTIFICATE, None, message)
-        .help("the log says why none could be issued; it is tried again every 30 s")
+        .help("the log gives the reason; the control plane tries again every 30 s")
 }

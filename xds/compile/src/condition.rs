@@ -1,6 +1,6 @@
-//! Conditions of splits as matches of Envoy's routes, with the same reading of a match as in
-//! [authorization](crate::authorization): a request that a match allows in a traffic target is one that
-//! it holds for in a split, and no other.
+//! Conditions of splits as matches of Envoy's routes. They read a match as
+//! [authorization](crate::authorization) does: a request satisfies a match in a split exactly if
+//! the same match in a traffic target allows it.
 
 use ironmesh_catalog::{HttpMatch, Method, PathRegex};
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{
@@ -10,10 +10,11 @@ use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::{RegexMatcher, StringMatc
 
 use crate::shape::{exact, regex};
 
-/// The match of a route for requests that all of `conditions` match.
+/// The route match for requests that satisfy all of `conditions`.
 ///
-/// A route compares one expression with the path; each further one is compared with the header `:path`,
-/// where it has to leave the query out. (Where that is not possible for two, the loader refuses them.)
+/// A route compares one expression with the path. Further ones compare the header `:path`, where
+/// they must exclude the query. (The loader rejects combinations of two for which that is
+/// impossible.)
 pub(crate) fn route_match(conditions: &[&HttpMatch]) -> RouteMatch {
     let mut headers: Vec<HeaderMatcher> = Vec::new();
     let mut paths: Vec<&PathRegex> = Vec::new();
@@ -29,7 +30,7 @@ pub(crate) fn route_match(conditions: &[&HttpMatch]) -> RouteMatch {
             paths.push(path);
         }
     }
-    // The one that cannot be compared with the header comes first.
+    // The one that cannot use the header comes first.
     paths.sort_by_key(|path| path.before_query.is_some());
     let mut paths = paths.into_iter();
     let path_specifier = match paths.next() {
@@ -46,7 +47,7 @@ pub(crate) fn route_match(conditions: &[&HttpMatch]) -> RouteMatch {
         }
     };
     for path in paths {
-        // What cannot be asked for is not taken for asked: no path begins like this.
+        // An impossible condition must not match: no path starts like this.
         let expression = path.whole_path_and_query().unwrap_or_else(|| r"\n".to_owned());
         headers.push(header(":path", regex(expression)));
     }
@@ -65,7 +66,7 @@ fn method(methods: &[Method]) -> Option<HeaderMatcher> {
     Some(header(":method", value))
 }
 
-/// A method as an expression that matches it: tokens may have characters that mean something there.
+/// Escapes a method for a regular expression: tokens may contain special characters.
 fn escaped(method: &str) -> String {
     let mut expression = String::new();
     for letter in method.chars() {

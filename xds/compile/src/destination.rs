@@ -1,4 +1,4 @@
-//! Where calls of a service port go, as routes of HTTP and as clusters of TCP.
+//! Destinations of calls to a service port, as HTTP routes and TCP clusters.
 
 use std::collections::BTreeSet;
 
@@ -17,99 +17,98 @@ use crate::mirrors::Mirrors;
 use crate::shape::{duration, number};
 use crate::treatment;
 
-/// Where calls of a service port go: the first of these paths whose conditions hold. The last has none.
+/// The destination of calls to a service port: the first branch whose conditions hold. The last has
+/// none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Destination(Vec<ConditionalPath>);
+pub(crate) struct Destination(Vec<Branch>);
 
-/// One path, for requests that all of the conditions match.
+/// One branch, for requests that satisfy all conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct ConditionalPath {
+struct Branch {
     conditions: Vec<HttpMatch>,
-    /// Who answers, with their weights. Nobody, if none of those whom splits name is there and known to
-    /// the caller.
+    /// The backends with their weights. Empty if no backend named by splits exists and is visible
+    /// to the caller.
     backends: Vec<(ServicePort, u32)>,
 }
 
 impl Destination {
-    /// To one port, whatever is asked.
+    /// The destination of a port without splits.
     pub(crate) fn to(port: ServicePort) -> Self {
-        Self(vec![ConditionalPath { conditions: Vec::new(), backends: vec![(port, 1)] }])
+        Self(vec![Branch { conditions: Vec::new(), backends: vec![(port, 1)] }])
     }
 
-    /// Whether all goes to this port.
+    /// Whether everything goes to this port.
     pub(crate) fn is_to(&self, port: &ServicePort) -> bool {
         *self == Self::to(port.clone())
     }
 
-    /// Where nobody answers.
+    /// The destination without backends.
     pub(crate) fn nowhere() -> Self {
-        Self(vec![ConditionalPath { conditions: Vec::new(), backends: Vec::new() }])
+        Self(vec![Branch { conditions: Vec::new(), backends: Vec::new() }])
     }
 
-    /// Along these paths, to ports of this number.
-    pub(crate) fn of(ways: &[SplitPath<'_>], number: u16) -> Self {
-        let backends = |way: &SplitPath<'_>| {
-            let backends = way.backends.iter();
+    /// The destination by the branches of a split, to ports of this number.
+    pub(crate) fn of(branches: &[SplitPath<'_>], number: u16) -> Self {
+        let backends = |branch: &SplitPath<'_>| {
+            let backends = branch.backends.iter();
             let port = |service: &_| ServicePort::new(Clone::clone(service), number);
             backends.map(|(service, weight)| (port(*service), *weight)).collect()
         };
-        let way = |way: &SplitPath<'_>| ConditionalPath {
-            conditions: way.conditions.iter().copied().cloned().collect(),
-            backends: backends(way),
+        let branch = |branch: &SplitPath<'_>| Branch {
+            conditions: branch.conditions.iter().copied().cloned().collect(),
+            backends: backends(branch),
         };
-        Self(ways.iter().map(way).collect())
+        Self(branches.iter().map(branch).collect())
     }
 
-    /// The same for a caller that knows of these ports alone: the others get nothing of its calls.
-    pub(crate) fn known_to_lead_to(&self, is_known: impl Fn(&ServicePort) -> bool) -> Self {
-        let way = |way: &ConditionalPath| {
-            let backends = way.backends.iter().filter(|(port, _)| is_known(port));
-            ConditionalPath {
-                conditions: way.conditions.clone(),
-                backends: backends.cloned().collect(),
-            }
+    /// The same for a caller that sees these ports only: the other backends get none of its calls.
+    pub(crate) fn restricted_to(&self, is_known: impl Fn(&ServicePort) -> bool) -> Self {
+        let branch = |branch: &Branch| {
+            let backends = branch.backends.iter().filter(|(port, _)| is_known(port));
+            Branch { conditions: branch.conditions.clone(), backends: backends.cloned().collect() }
         };
-        Self(self.0.iter().map(way).collect())
+        Self(self.0.iter().map(branch).collect())
     }
 
-    /// The service ports that it leads to.
+    /// The service ports of all backends.
     pub(crate) fn service_ports(&self) -> BTreeSet<&ServicePort> {
-        self.0.iter().flat_map(|way| &way.backends).map(|(port, _)| port).collect()
+        self.0.iter().flat_map(|branch| &branch.backends).map(|(port, _)| port).collect()
     }
 
-    /// Where what goes on no condition goes: connections of which nothing is known, with their weights.
+    /// The backends of the branch without conditions, with their weights. It takes TCP connections.
     pub(crate) fn unconditional(&self) -> &[(ServicePort, u32)] {
-        self.0.last().map_or(&[], |way| &way.backends)
+        self.0.last().map_or(&[], |branch| &branch.backends)
     }
 
-    /// The same for requests alone that one of `allowed` matches, whose order is no matter.
+    /// The same, only for requests that one of `allowed` matches, whose order does not matter.
     pub(crate) fn only_for(&self, allowed: &[&HttpMatch]) -> Self {
-        let way = |one: &&HttpMatch| {
+        let branch = |one: &&HttpMatch| {
             let own = self.0.iter();
-            let conditions = own.map(|way| [&[(*one).clone()], &way.conditions[..]].concat());
-            let backends = self.0.iter().map(|way| way.backends.clone());
-            let ways = conditions.zip(backends);
-            ways.map(|(conditions, backends)| ConditionalPath { conditions, backends })
+            let conditions = own.map(|branch| [&[(*one).clone()], &branch.conditions[..]].concat());
+            let backends = self.0.iter().map(|branch| branch.backends.clone());
+            let branches = conditions.zip(backends);
+            branches
+                .map(|(conditions, backends)| Branch { conditions, backends })
                 .collect::<Vec<_>>()
         };
-        Self(allowed.iter().flat_map(way).collect())
+        Self(allowed.iter().flat_map(branch).collect())
     }
 
-    /// The routes that go there, for calls that are treated so.
+    /// The routes to this destination, for calls with these treatments.
     pub(crate) fn routes(
         &self,
-        asked: &ServicePort,
+        called: &ServicePort,
         host: Host<'_>,
         treatments: &[Treatment<'_>],
         mirrors: Mirrors<'_>,
     ) -> Vec<Route> {
         let conditions: Vec<Vec<&HttpMatch>> =
-            self.0.iter().map(|way| way.conditions.iter().collect()).collect();
-        let route = |Crossing { conditions, treatment, way }: Crossing<'_>| {
-            let (treated, way) = (treatments.get(treatment)?, self.0.get(way)?);
+            self.0.iter().map(|branch| branch.conditions.iter().collect()).collect();
+        let route = |Crossing { conditions, treatment, way: branch }: Crossing<'_>| {
+            let (treated, branch) = (treatments.get(treatment)?, self.0.get(branch)?);
             let action = match treated.redirect() {
                 Some(redirect) => route::Action::Redirect(treatment::redirect(redirect)),
-                None => action(&way.backends, asked, host, treated, mirrors),
+                None => action(&branch.backends, called, host, treated, mirrors),
             };
             Some(treatment::route(route_match(&conditions), action, treated))
         };
@@ -117,31 +116,31 @@ impl Destination {
     }
 }
 
-/// What the host of requests is rewritten to.
+/// The rewrite of a request's host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Host<'a> {
-    /// To what policy says; if it says nothing, it stays.
+    /// As policy says, otherwise unchanged.
     AsTreated,
-    /// To this, if policy says nothing else.
+    /// To this host, unless policy says otherwise.
     Other(&'a str),
-    /// To nothing else: it says where the request goes.
+    /// Unchanged: the host decides where the request goes.
     Kept,
 }
 
 fn action(
     backends: &[(ServicePort, u32)],
-    asked: &ServicePort,
+    called: &ServicePort,
     host: Host<'_>,
     treatment: &Treatment<'_>,
     mirrors: Mirrors<'_>,
 ) -> route::Action {
     let clusters = match backends {
         [] => {
-            let ServicePort { service, port } = asked;
-            let words = format!(
+            let ServicePort { service, port } = called;
+            let body = format!(
                 "ironmesh: no backend of {service} has a weight and port {port} and is for this caller\n"
             );
-            return answer(503, words);
+            return answer(503, body);
         }
         [(port, _)] => ClusterSpecifier::Cluster(port.to_string()),
         several => ClusterSpecifier::WeightedClusters(WeightedCluster {
@@ -158,7 +157,7 @@ fn action(
     };
     let mirrored = treatment.mirror();
     let mirrored =
-        mirrored.and_then(|one| Some((mirrors.port(asked, backends, one)?, one.percent)));
+        mirrored.and_then(|one| Some((mirrors.port(called, backends, one)?, one.percent)));
     forward(RouteAction {
         cluster_specifier: Some(clusters),
         timeout: treatment.timeout().map(duration),

@@ -1,8 +1,8 @@
-//! Egress: calls to hosts and addresses outside of the mesh, as routes of the listener that routes by
+//! Egress: calls to hosts and addresses outside the mesh, as routes of the listener that routes by
 //! `Host` (docs/decisions/0035-egress.md).
 //!
-//! All of them leave by one cluster, to where the request's host says; whether it may is in the routes. So
-//! no change of what is allowed touches a cluster or a listener.
+//! All of them leave by one cluster, which dials the request's host; the routes decide whether it
+//! may. So no change of policy touches a cluster or a listener.
 
 pub(crate) mod filters;
 mod regex;
@@ -31,11 +31,11 @@ use crate::http::{answer, every_request, forward, protocol_options, reject_escap
 use crate::index::PolicyIndex;
 use crate::limits::Limits;
 
-/// The cluster by which all calls leave that no service stands for.
+/// The cluster by which calls to hosts without a service leave.
 pub(crate) const CLUSTER: &str = "egress";
 
-/// What an account may call outside of the mesh, with what is needed to say it in routes.
-pub(crate) struct Outward<'a> {
+/// What an account may call outside the mesh, with the inputs for its routes.
+pub(crate) struct EgressScope<'a> {
     pub(crate) index: &'a PolicyIndex,
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) caller: &'a ServiceAccount,
@@ -44,14 +44,14 @@ pub(crate) struct Outward<'a> {
     pub(crate) passes_through: bool,
 }
 
-impl<'a> Outward<'a> {
+impl<'a> EgressScope<'a> {
     pub(crate) fn of(
         index: &'a PolicyIndex,
         snapshot: &'a Snapshot,
         caller: &'a ServiceAccount,
     ) -> Self {
         let passes_through = snapshot.passes_through(&caller.namespace);
-        // What lets all pass lets these pass as well.
+        // Passthrough covers these rules as well.
         let exits = if passes_through { EgressRules::default() } else { index.exits(caller) };
         Self { index, snapshot, caller, exits, passes_through }
     }
@@ -75,18 +75,18 @@ impl<'a> Outward<'a> {
         })
     }
 
-    /// The virtual hosts of the hosts that the account may call, and of those that stay closed though all
-    /// others pass. None for what is `taken` already.
-    pub(crate) fn virtual_hosts(&self, taken: &mut BTreeSet<String>) -> Vec<VirtualHost> {
+    /// The virtual hosts of allowed hosts, and of those that stay closed although all others pass.
+    /// Excludes domains in `used_domains`.
+    pub(crate) fn virtual_hosts(&self, used_domains: &mut BTreeSet<String>) -> Vec<VirtualHost> {
         let of_exits = self.exits.by_host.iter().filter_map(|((host, port), exit)| {
-            let domains = self.domains(host, *port, taken)?;
+            let domains = self.domains(host, *port, used_domains)?;
             let name = format!("egress|{host}:{port}");
             let routes = self.routes(host, *port, exit);
             Some(VirtualHost { name, domains, routes, ..VirtualHost::default() })
         });
         let mut all: Vec<_> = of_exits.collect();
         if self.passes_through {
-            all.extend(self.closed(taken));
+            all.extend(self.closed(used_domains));
         }
         all
     }
@@ -95,27 +95,28 @@ impl<'a> Outward<'a> {
         &self,
         host: &Hostname,
         port: u16,
-        taken: &mut BTreeSet<String>,
+        used_domains: &mut BTreeSet<String>,
     ) -> Option<Vec<String>> {
         let with_port = format!("{host}:{port}");
         let plain = (port == 80).then(|| host.to_string());
         let mut domains: Vec<_> = plain.into_iter().chain([with_port]).collect();
         domains.retain(|host| {
-            !hosts::is_of_the_mesh(self.snapshot, host) && taken.insert(host.clone())
+            !hosts::is_of_the_mesh(self.snapshot, host) && used_domains.insert(host.clone())
         });
         (!domains.is_empty()).then_some(domains)
     }
 
-    /// External services that the account may not call are not called because all others may be.
-    fn closed(&self, taken: &mut BTreeSet<String>) -> Option<VirtualHost> {
+    /// The virtual host of external services, which passthrough does not open to accounts without a
+    /// grant.
+    fn closed(&self, used_domains: &mut BTreeSet<String>) -> Option<VirtualHost> {
         let services = self.snapshot.specification.services.values();
         let ports = services.flat_map(|service| service.service_ports().map(move |p| (service, p)));
         let mut domains = Vec::new();
         for (service, (port, _)) in ports {
             let Some(external) = &service.external else { continue };
-            // (Without a port it is 80's, or the only one's.)
+            // A name without a port means port 80, or the only port.
             let outside = hosts::outside(external, &port, true);
-            domains.extend(outside.into_iter().filter(|host| taken.insert(host.clone())));
+            domains.extend(outside.into_iter().filter(|host| used_domains.insert(host.clone())));
         }
         let routes = vec![connect(self.refuses_to_connect()), every_request(self.is_unknown())];
         let name = "closed".to_owned();
@@ -132,14 +133,14 @@ impl<'a> Outward<'a> {
         };
         let requests = self.requests(exit);
         let who = self.who();
-        let words = format!(
+        let body = format!(
             "ironmesh: {who} may not ask this of {host}:{port} in plain HTTP: no egress allows it\n"
         );
-        let rest = every_request(answer(403, words));
+        let rest = every_request(answer(403, body));
         [connect, reject_escaped_slashes()].into_iter().chain(requests).chain([rest]).collect()
     }
 
-    /// The routes of the requests that are allowed.
+    /// The routes of allowed requests.
     fn requests(&self, exit: &Exit<'_>) -> Vec<Route> {
         let mut routes = Vec::new();
         for egress in &exit.requests {
@@ -162,7 +163,7 @@ impl<'a> Outward<'a> {
         routes
     }
 
-    /// The routes of hosts that no virtual host names: addresses, and all others.
+    /// The routes of hosts without a virtual host: addresses, and all others.
     pub(crate) fn unnamed(&self) -> Vec<Route> {
         let mut routes: Vec<_> =
             self.exits.by_address.iter().map(|(port, exits)| by_address(*port, exits)).collect();
@@ -189,31 +190,32 @@ impl<'a> Outward<'a> {
     }
 
     fn is_unknown(&self) -> route::Action {
-        let words = format!(
+        let body = format!(
             "ironmesh: {} may call no service by this name; see its traffic targets\n",
             self.who()
         );
-        answer(404, words)
+        answer(404, body)
     }
 }
 
-/// Connections to addresses: which host it is says the request, and whether it may be the filter.
+/// The route of connections to addresses. The request names the address, and the filter decides
+/// whether it is allowed.
 fn by_address(port: u16, exits: &[EgressRuleByAddress<'_>]) -> Route {
     let route = with(&authority(regex::addresses(port)), connect(to_be_bytes()));
     let ranges = exits.iter().flat_map(|one| &one.egress.ip_addresses).copied();
-    // (There is no egress without hosts and without addresses; one would be closed.)
+    // No egress lacks both hosts and addresses; it would be closed.
     let typed_per_filter_config = filters::limited(&ranges.collect::<Vec<_>>());
     Route { typed_per_filter_config, ..route }
 }
 
-/// The same route, for requests of which this holds besides.
+/// The same route, with a further condition.
 fn with(matcher: &HeaderMatcher, route: Route) -> Route {
     let narrowed = |one: RouteMatch| RouteMatch { headers: vec![matcher.clone()], ..one };
     Route { r#match: route.r#match.map(narrowed), ..route }
 }
 
-/// What keeps calls to where one of these lists says; nothing if one of them is empty and so says
-/// "anywhere". `None` if there is no list.
+/// The filter that restricts calls to the addresses of these lists. It is empty if a list is empty,
+/// which means "anywhere". `None` without lists.
 fn limit<'a>(lists: impl Iterator<Item = &'a [IpRange]>) -> Option<HashMap<String, Any>> {
     let lists: Vec<_> = lists.collect();
     if lists.is_empty() {
@@ -228,12 +230,12 @@ fn limit<'a>(lists: impl Iterator<Item = &'a [IpRange]>) -> Option<HashMap<Strin
 fn to_host() -> route::Action {
     forward(RouteAction {
         cluster_specifier: Some(ClusterSpecifier::Cluster(CLUSTER.to_owned())),
-        // None are retried: by then the host may be at another address, and only the first was judged.
+        // No retries: by then the host may have another address, and only the first was checked.
         ..RouteAction::default()
     })
 }
 
-/// Ends CONNECT here: what comes behind it goes on as bytes.
+/// Terminates CONNECT here: its payload continues as bytes.
 fn to_be_bytes() -> route::Action {
     forward(RouteAction {
         cluster_specifier: Some(ClusterSpecifier::Cluster(CLUSTER.to_owned())),
@@ -246,7 +248,7 @@ fn to_be_bytes() -> route::Action {
     })
 }
 
-/// The route of CONNECT, which no other route is for.
+/// The route of CONNECT, which no other route matches.
 fn connect(action: route::Action) -> Route {
     let path = PathSpecifier::ConnectMatcher(ConnectMatcher {});
     Route {
@@ -256,7 +258,7 @@ fn connect(action: route::Action) -> Route {
     }
 }
 
-/// The host with its port, if it has one, matches an expression.
+/// Matches the host, with its port if it has one.
 fn authority(expression: String) -> HeaderMatcher {
     let value = crate::shape::regex(expression);
     HeaderMatcher {

@@ -1,8 +1,8 @@
-//! External services: clusters without the mesh's TLS, and routes that judge the caller.
+//! External services: clusters without the mesh's TLS, and routes that authorize the caller.
 //!
-//! There is no proxy on the other side that could. So what a caller may ask is in the routes of its own:
-//! one for each match that a traffic target names, and 403 for the rest. All of them lead to the same
-//! place, so that their order is no matter.
+//! No sidecar on the other side could authorize it. So each caller has routes for what it may
+//! request: one per match of its traffic targets, and 403 for the rest. All of them have the same
+//! destination, so their order does not matter.
 
 use std::collections::BTreeSet;
 
@@ -35,17 +35,16 @@ use crate::limits::Limits;
 use crate::mirrors::Mirrors;
 use crate::shape::{ads, lb_endpoint_at, never_panic};
 
-/// Whether the endpoints of an external service port depend on DNS and are judged in its cluster, so that the
-/// cluster differs from machine to machine.
+/// Whether the endpoints of an external service port come from DNS and are checked in its cluster,
+/// so that the cluster differs between machines.
 ///
-/// Envoy runs upstream filters for HTTP alone: nothing judges where DNS leads connections of TCP.
-pub(crate) fn is_judged_by_endpoint(external: &External, port: &Port) -> bool {
+/// Envoy runs upstream filters for HTTP only: nothing checks the DNS answers of TCP connections.
+pub(crate) fn is_checked_per_endpoint(external: &External, port: &Port) -> bool {
     let has_name = external.hostname.is_some();
     external.resolution == Resolution::Dns && has_name && port.protocol.is_http()
 }
 
-/// The cluster through which an external service port is reached, by a machine whose `own` addresses are never
-/// called.
+/// The cluster of an external service port, for a machine whose `own` addresses are never called.
 pub(crate) fn cluster(
     service: &Service,
     external: &External,
@@ -63,7 +62,7 @@ pub(crate) fn cluster(
         upstream_bind_config: Some(keepalive::unacknowledged_data_limit()),
         ..Cluster::default()
     };
-    // Not where the host of each request says who is called.
+    // Not for passthrough, where the host of each request selects the endpoint.
     let choosing = Cluster {
         outlier_detection: limits.outlier_detection(),
         // An ejected endpoint receives nothing (docs/decisions/0037).
@@ -84,12 +83,12 @@ pub(crate) fn cluster(
             typed_extension_protocol_options: filtered_protocol_options(
                 port.protocol,
                 limits.per_connection(),
-                filters::of_endpoints(own),
+                filters::upstream_filters(own),
             ),
             ..choosing
         },
         (Resolution::Passthrough, _) => passed_through(plain),
-        // (One to be looked up by no name would be an empty list.)
+        // DNS without a name would be an empty list.
         (Resolution::Static | Resolution::Dns, _) => Cluster {
             cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
             eds_cluster_config: Some(EdsClusterConfig {
@@ -101,17 +100,17 @@ pub(crate) fn cluster(
     }
 }
 
-/// Looked up by DNS.
+/// Discovery by DNS.
 pub(crate) fn by_dns() -> ClusterDiscoveryType {
     custom("envoy.clusters.dns", any(&looked_up()))
 }
 
-/// A cluster of which each request goes where its host says.
+/// A cluster in which each request goes to its host.
 pub(crate) fn passed_through(plain: Cluster) -> Cluster {
     let cache = ClusterImplementationSpecifier::DnsCacheConfig(cache());
     let config = ClusterConfig {
         cluster_implementation_specifier: Some(cache),
-        // Without it Envoy wants TLS.
+        // Without it Envoy requires TLS.
         allow_insecure_cluster_options: true,
         ..ClusterConfig::default()
     };
@@ -127,8 +126,8 @@ pub(crate) fn custom(name: &str, config: Any) -> ClusterDiscoveryType {
     ClusterDiscoveryType::ClusterType(custom)
 }
 
-/// Each address is an endpoint, for as long as DNS says. IPv6 only where there is no IPv4: most machines
-/// that have both are reached by either, and many that have one have IPv4.
+/// Each address is an endpoint for the TTL of the DNS record. IPv6 only without IPv4: machines with
+/// both are reachable by either, and most machines with one have IPv4.
 pub(crate) fn looked_up() -> DnsCluster {
     DnsCluster {
         respect_dns_ttl: true,
@@ -137,7 +136,7 @@ pub(crate) fn looked_up() -> DnsCluster {
     }
 }
 
-/// What has been looked up for all calls that go where their host says.
+/// The DNS cache of all calls that go to their host.
 pub(crate) fn cache() -> DnsCacheConfig {
     DnsCacheConfig {
         name: "passthrough".to_owned(),
@@ -146,13 +145,13 @@ pub(crate) fn cache() -> DnsCacheConfig {
     }
 }
 
-/// What the host of requests is rewritten to: what the service is called outside.
+/// The host to which requests are rewritten: the service's name outside the mesh.
 fn host(external: &External, port: &ServicePort) -> Option<String> {
     let hostname = external.hostname.as_ref().filter(|name| !name.is_wildcard())?;
     Some(if port.port == 80 { hostname.to_string() } else { format!("{hostname}:{}", port.port) })
 }
 
-/// The routes of an external HTTP port that `caller` may call in some way.
+/// The routes of an external HTTP port, for a `caller` with some access to it.
 pub(crate) fn routes(
     index: &PolicyIndex,
     mirrors: Mirrors<'_>,
@@ -176,9 +175,9 @@ pub(crate) fn routes(
     };
     let allowed = to.only_for(&matches).routes(port, host, &treatments, mirrors);
     let who = snapshot.mesh.trust_domain.workload(caller);
-    let words = format!(
+    let body = format!(
         "ironmesh: {who} may not ask this of {}: no traffic target allows it\n",
         service.name
     );
-    allowed.into_iter().chain([every_request(answer(403, words))]).collect()
+    allowed.into_iter().chain([every_request(answer(403, body))]).collect()
 }

@@ -1,5 +1,5 @@
-//! What a proxy would be sent, and which of its connections would end, when what it is to have becomes
-//! something else.
+//! The forecast of a change: which resources a proxy would be sent, and which of its connections
+//! would end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use std::sync::Arc;
 use ironmesh_xds_wire::pb::envoy::config::listener::v3::{FilterChain, Listener};
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType};
 
-/// A resource that is new, gone or of another version.
+/// A resource that is added, removed or changed.
 #[derive(Debug, Clone)]
 pub struct ResourceDifference {
     /// Its type.
     pub resource_type: ResourceType,
     /// Its name.
     pub name: Arc<str>,
-    /// What a proxy has of it.
+    /// The resource that the proxy has.
     pub before: Option<Arc<Resource>>,
-    /// What it is to have.
+    /// The resource that it would have.
     pub after: Option<Arc<Resource>>,
 }
 
-/// What differs between two sets, by type and then by name.
+/// The differences between two sets, by type and then by name.
 pub fn difference(before: &ResourceSet, after: &ResourceSet) -> Vec<ResourceDifference> {
     let of_type = |resource_type: ResourceType| {
         let names: BTreeSet<_> = after.changed_since(before, resource_type).into_iter().collect();
@@ -35,16 +35,17 @@ pub fn difference(before: &ResourceSet, after: &ResourceSet) -> Vec<ResourceDiff
 }
 
 impl ResourceDifference {
-    /// The filter chains whose connections Envoy ends within its drain time: of a listener of which only
-    /// filter chains differ, those that are gone or are other than they were; else all that it had. A chain
-    /// whose name says no service port is told by its listener's.
+    /// The filter chains whose connections Envoy ends within its drain time.
+    ///
+    /// If only filter chains of a listener differ, these are the removed and changed ones;
+    /// otherwise all of them. A chain whose name has no service port is listed by its listener's.
     pub fn drains(&self) -> Vec<String> {
         let Some(mut before) = listener(self.before.as_ref()) else { return Vec::new() };
         let after = listener(self.after.as_ref());
         let chains = std::mem::take(&mut before.filter_chains);
         let stays = |chain: &FilterChain| {
             let Some(after) = &after else { return false };
-            // All but the chains.
+            // Everything except the chains.
             let rest = Listener { filter_chains: Vec::new(), ..after.clone() };
             rest == before && after.filter_chains.contains(chain)
         };
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     fn chain(name: &str, metadata: &str) -> FilterChain {
-        // (Any field will do that differs.)
+        // Any field will do that differs.
         let filter = ironmesh_xds_wire::pb::envoy::config::listener::v3::Filter {
             name: metadata.to_owned(),
             ..Default::default()

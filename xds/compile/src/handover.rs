@@ -1,4 +1,4 @@
-//! What a proxy serves a port with that policy has dropped, for as long as its callers do not know.
+//! Handover: how a proxy continues to serve a port that policy has dropped, until its callers know.
 
 use ironmesh_catalog::ServicePort;
 use ironmesh_xds_wire::Resource;
@@ -7,14 +7,14 @@ use ironmesh_xds_wire::pb::envoy::config::listener::v3::{FilterChain, Listener};
 pub use crate::inbound::LISTENER as INBOUND_LISTENER;
 use crate::names;
 
-/// How the names of clusters begin that are asked or told about calls, and by which none is led.
+/// The name prefixes of clusters that receive requests about calls, not calls.
 pub const ABOUT_CALLS: [&str; 2] = ["rate-limit|", "telemetry|"];
 
-/// The inbound listener `new`, with the filter chains besides by which `old` serves these ports. All
-/// else is as in `new`: who was withdrawn from another port is so at once, and a port that is added is
-/// served. Where there is no new one, nothing else is served any more.
+/// The inbound listener `new` with the filter chains by which `old` serves these ports.
 ///
-/// `None` where `old` has no such chains: then nothing is to be kept.
+/// Everything else is as in `new`: a withdrawal from another port applies at once, and an added
+/// port is served. If there is no new one, nothing else is served any more. `None` if `old` has no
+/// such chains: then there is nothing to keep.
 pub fn still_serving(
     new: Option<&Resource>,
     old: &Resource,
@@ -31,7 +31,7 @@ pub fn still_serving(
         None => Listener { filter_chains: Vec::new(), ..old },
     };
     let is_new = |chain: &FilterChain| {
-        // Envoy refuses a listener of which two chains match the same.
+        // Envoy rejects a listener with two chains of the same match.
         !listener.filter_chains.iter().any(|one| one.filter_chain_match == chain.filter_chain_match)
     };
     let kept: Vec<_> = kept.into_iter().filter(is_new).collect();
@@ -39,7 +39,8 @@ pub fn still_serving(
     Some(Resource::new(&listener).urgent())
 }
 
-/// Whether a chain is that of this port. Of a TCP port its name goes on with the count of withdrawals.
+/// Whether a chain belongs to this port. The name of a TCP port's chain ends with the count of
+/// withdrawals.
 fn serves(chain: &FilterChain, port: &ServicePort) -> bool {
     let rest = chain.name.strip_prefix(names::INBOUND).and_then(|name| {
         let port = port.to_string();

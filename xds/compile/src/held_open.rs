@@ -1,7 +1,7 @@
-//! What callers may hold open at a mesh port or an ingress, and for how long: half-sent requests, idle
+//! Limits on what callers may hold open at a mesh port or an ingress: half-sent requests, idle
 //! connections, streams, and the bytes that wait on them.
 //!
-//! A stream that is open and silent stays, unless policy bounds its duration.
+//! A silent open stream stays, unless policy limits its duration.
 
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{Http2ProtocolOptions, HttpProtocolOptions};
 use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
@@ -18,25 +18,25 @@ const REQUEST_HEADERS_TIMEOUT: Duration = Duration { seconds: 10, nanos: 0 };
 /// for 60 to 90 s.
 const IDLE_TIMEOUT: Duration = Duration { seconds: 300, nanos: 0 };
 
-/// By how much connections of bounded duration outlast each other, at random: callers that connected together
-/// do not reconnect together.
+/// The random extension of limited durations: callers that connected together do not reconnect
+/// together.
 pub(crate) const JITTER: Percent = Percent { value: 10.0 };
 
-/// Of one HTTP/2 connection from outside of the mesh, as Envoy recommends at an edge: how many streams are open,
-/// and how many bytes wait on each of them and on all together.
+/// The limits of one HTTP/2 connection from outside the mesh, as Envoy recommends at an edge: open
+/// streams, and bytes that wait on each of them and on all together.
 const INGRESS_STREAMS: u32 = 100;
 const INGRESS_STREAM_WINDOW: u32 = 64 * 1024;
 const INGRESS_CONNECTION_WINDOW: u32 = 1024 * 1024;
 
-/// Of one connection to a plaintext ingress: how many bytes Envoy buffers for each direction. (At the mesh port a
-/// bound would be for the mesh's own callers too; Envoy's 1 MiB holds there.)
+/// The bytes that Envoy buffers for each direction of one connection to a plaintext ingress. (At
+/// the mesh port a limit would affect the mesh's own callers; Envoy's 1 MiB applies there.)
 pub(crate) const INGRESS_BUFFER: u32 = 32 * 1024;
 
 /// The limits on callers in the mesh.
 ///
-/// Envoy's `max_connection_duration` alone would let open streams go on: it closes the connection when the last
-/// one has ended (measured on Envoy 1.40). So the same bound holds for each stream.
-pub(crate) fn by_peers(
+/// Envoy's `max_connection_duration` alone lets open streams continue: it closes the connection
+/// when the last one has ended (measured on Envoy 1.40). So each stream has the same limit.
+pub(crate) fn limit_mesh_callers(
     manager: HttpConnectionManager,
     max: Option<std::time::Duration>,
 ) -> HttpConnectionManager {
@@ -54,12 +54,12 @@ pub(crate) fn by_peers(
     }
 }
 
-/// The limits on callers from outside of the mesh.
-pub(crate) fn by_outsiders(
+/// The limits on callers outside the mesh.
+pub(crate) fn limit_ingress_callers(
     manager: HttpConnectionManager,
     max: Option<std::time::Duration>,
 ) -> HttpConnectionManager {
-    let manager = by_peers(manager, max);
+    let manager = limit_mesh_callers(manager, max);
     HttpConnectionManager {
         http2_protocol_options: Some(Http2ProtocolOptions {
             max_concurrent_streams: number(INGRESS_STREAMS),

@@ -1,5 +1,4 @@
-//! HTTP connection managers, routes and protocol options, as all our listeners and clusters have
-//! them.
+//! HTTP connection managers, routes and protocol options, common to all listeners and clusters.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -31,49 +30,49 @@ use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::RegexMatcher;
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 
 use crate::shape::{NO_TIMEOUT, ads, network_filter, no, yes};
-use crate::telemetry::Telling;
-use crate::{held_open, keepalive, overrides, told, treatment};
+use crate::telemetry::ServiceTelemetry;
+use crate::{audit_log, held_open, keepalive, overrides, treatment};
 
-/// Which side of a connection between proxies a listener is on.
+/// The kind of callers of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// It takes calls from other proxies.
+    /// Other proxies.
     Inbound {
-        /// How long a connection and a request last at most.
+        /// The maximum duration of a connection and of a request.
         max_duration: Option<Duration>,
     },
-    /// It takes calls from the proxy's own applications.
+    /// The proxy's own applications.
     Outbound,
-    /// The same, on the listener that routes by `Host`: CONNECT as well.
+    /// The same, on the listener that routes by `Host`, which also accepts CONNECT.
     ByHost,
-    /// It takes calls from outside of the mesh.
+    /// Callers outside the mesh.
     Ingress {
-        /// Whether callers show who they are.
+        /// Whether callers show a certificate.
         has_certificate: bool,
         /// As for [`Self::Inbound`].
         max_duration: Option<Duration>,
     },
 }
 
-/// An HTTP connection manager that takes its routes from `route_configuration` by RDS.
+/// An HTTP connection manager with the routes of `route_configuration` by RDS.
 ///
-/// Every one of ours normalizes paths, merges slashes and rejects escaped slashes, unless these are to be
-/// kept: otherwise `/books/../admin` would pass a grant on `/books/.*`.
+/// Every connection manager normalizes paths, merges slashes and rejects escaped slashes unless the
+/// service keeps them: otherwise `/books/../admin` would pass a grant on `/books/.*`.
 pub(crate) fn connection_manager(
     side: Side,
     escaped_slashes: EscapedSlashes,
     stat_prefix: String,
     route_configuration: String,
     filters: Vec<HttpFilter>,
-    telling: Telling<'_>,
+    telemetry: ServiceTelemetry<'_>,
 ) -> Filter {
-    // What it does is in routes, so that a change of that touches no listener.
+    // Routes configure what these filters do, so that a change touches no listener.
     let is_own_application = matches!(side, Side::Outbound | Side::ByHost);
     let of_routes = is_own_application.then(|| {
         let [put_back, take_off] = overrides::filters();
         [treatment::no_fault(), put_back, take_off]
     });
-    // What Envoys say of themselves in answers is for the mesh.
+    // Headers by which Envoy describes itself are for the mesh only.
     let suppress_envoy_headers = matches!(side, Side::Ingress { .. });
     let router = Router { suppress_envoy_headers, ..Router::default() };
     let router = http_filter("envoy.filters.http.router", any(&router));
@@ -87,13 +86,11 @@ pub(crate) fn connection_manager(
             route_config_name: route_configuration,
         })),
         use_remote_address: no(),
-        // What only Envoy says to Envoy is taken off before anything is read of it: by `x-envoy-max-retries`,
-        // `x-envoy-upstream-rq-timeout-ms` and the like callers would switch sidecars past policy. (Envoy
-        // itself takes off some of them, unless `x-forwarded-for` names an address that it trusts. It trusts
-        // none where no `internal_address_config` is given, and all private ones where that is empty.)
-        early_header_mutation_extensions: vec![overrides::without_words_to_envoy(
-            is_own_application,
-        )],
+        // Removes headers for Envoy before anything reads them: by `x-envoy-max-retries`,
+        // `x-envoy-upstream-rq-timeout-ms` and similar, callers could bypass policy. (Envoy itself
+        // removes some of them, unless `x-forwarded-for` names an address that it trusts. It trusts
+        // none without `internal_address_config`, and all private ones if that is empty.)
+        early_header_mutation_extensions: vec![overrides::strip_envoy_headers(is_own_application)],
         normalize_path: yes(),
         merge_slashes: true,
         path_with_escaped_slashes_action: match escaped_slashes {
@@ -101,16 +98,16 @@ pub(crate) fn connection_manager(
             EscapedSlashes::Keep => PathWithEscapedSlashesAction::KeepUnchanged,
         }
         .into(),
-        // A stream may be silent for as long as its two ends like; Envoy would end it after 5 min.
+        // A stream may be silent as long as its two ends like; Envoy would end it after 5 min.
         stream_idle_timeout: Some(NO_TIMEOUT),
-        // The application's `server` header is its own.
+        // The application's `server` header passes unchanged.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
         upgrade_configs: vec![upgrade("websocket")],
-        tracing: telling.tracing(),
-        access_log: telling.of_requests().into_iter().collect(),
+        tracing: telemetry.tracing(),
+        access_log: telemetry.request_log().into_iter().collect(),
         ..HttpConnectionManager::default()
     };
-    // Of callers: an application that reads headers by the rules of CGI takes `x_forwarded_client_cert` for
+    // For callers: an application with CGI rules reads `x_forwarded_client_cert` as
     // `x-forwarded-client-cert`, which only the sidecar may set.
     let manager = if is_own_application {
         manager
@@ -127,18 +124,18 @@ pub(crate) fn connection_manager(
             upgrade_configs: vec![upgrade("websocket"), upgrade("CONNECT")],
             ..manager
         },
-        // What a caller says of its identity is thrown away and set from its certificate.
+        // The caller's claim of identity is removed and set from its certificate.
         Side::Inbound { max_duration } => HttpConnectionManager {
-            access_log: [told::http()].into_iter().chain(manager.access_log.clone()).collect(),
+            access_log: [audit_log::http()].into_iter().chain(manager.access_log.clone()).collect(),
             forward_client_cert_details: ForwardClientCertDetails::SanitizeSet.into(),
             set_current_client_cert_details: Some(SetCurrentClientCertDetails {
                 uri: true,
                 ..SetCurrentClientCertDetails::default()
             }),
-            ..held_open::by_peers(manager, max_duration)
+            ..held_open::limit_mesh_callers(manager, max_duration)
         },
         Side::Ingress { has_certificate, max_duration } => {
-            // As for the mesh's own callers, who have no names of DNS.
+            // As for the mesh's own callers, which have no DNS names.
             let details =
                 SetCurrentClientCertDetails { uri: true, dns: true, ..Default::default() };
             HttpConnectionManager {
@@ -149,7 +146,7 @@ pub(crate) fn connection_manager(
                 }
                 .into(),
                 set_current_client_cert_details: has_certificate.then_some(details),
-                ..held_open::by_outsiders(manager, max_duration)
+                ..held_open::limit_ingress_callers(manager, max_duration)
             }
         }
     };
@@ -168,7 +165,7 @@ pub(crate) fn http_filter(name: &str, config: Any) -> HttpFilter {
     }
 }
 
-/// Makes gRPC of gRPC-Web; what is gRPC already passes.
+/// Converts gRPC-Web to gRPC, and passes gRPC unchanged.
 pub(crate) fn grpc_web() -> HttpFilter {
     http_filter("envoy.filters.http.grpc_web", any(&GrpcWeb {}))
 }
@@ -183,27 +180,27 @@ pub(crate) fn every_request(action: route::Action) -> Route {
     }
 }
 
-/// Rejects requests with escaped slashes in their path, as a connection manager does that does not keep
-/// them.
+/// Rejects requests with escaped slashes in their path, like a connection manager that does not
+/// keep them.
 pub(crate) fn reject_escaped_slashes() -> Route {
     let path = route_match::PathSpecifier::SafeRegex(RegexMatcher {
         regex: "(?s:.*)%(?:2[fF]|5[cC])(?s:.*)".to_owned(),
         ..RegexMatcher::default()
     });
-    let words = "ironmesh: the service takes no escaped slashes in paths\n".to_owned();
+    let body = "ironmesh: the service takes no escaped slashes in paths\n".to_owned();
     Route {
         r#match: Some(RouteMatch { path_specifier: Some(path), ..RouteMatch::default() }),
-        action: Some(answer(400, words)),
+        action: Some(answer(400, body)),
         ..Route::default()
     }
 }
 
-/// Forwards, with no time limit where none is given (Envoy's own would be 15 s).
+/// Forwards without a time limit unless one is given (Envoy's own would be 15 s).
 pub(crate) fn forward(action: RouteAction) -> route::Action {
     route::Action::Route(RouteAction { timeout: action.timeout.or(Some(NO_TIMEOUT)), ..action })
 }
 
-/// Answers by itself.
+/// Responds without an upstream.
 pub(crate) fn answer(status: u32, body: String) -> route::Action {
     let body =
         DataSource { specifier: Some(Specifier::InlineString(body)), ..DataSource::default() };
@@ -214,7 +211,7 @@ pub(crate) fn answer(status: u32, body: String) -> route::Action {
     })
 }
 
-/// The protocol options of a cluster that is spoken to in `protocol`, with what is said of each connection.
+/// The protocol options of a cluster that uses `protocol`, with the limits per connection.
 pub(crate) fn protocol_options(
     protocol: Protocol,
     per_connection: Option<CommonOptions>,
@@ -222,7 +219,7 @@ pub(crate) fn protocol_options(
     options(protocol, per_connection, http2(), Vec::new())
 }
 
-/// The same for a cluster with upstream filters, which run once for each attempt.
+/// The same for a cluster with upstream filters, which run once per attempt.
 pub(crate) fn filtered_protocol_options(
     protocol: Protocol,
     per_connection: Option<CommonOptions>,
@@ -233,8 +230,9 @@ pub(crate) fn filtered_protocol_options(
 
 /// The same for a cluster whose endpoints are all proxies of the mesh.
 ///
-/// They answer HTTP/2 PINGs as often as they come; applications may not (gRPC's servers end a connection with
-/// `too_many_pings`). A connection without requests is closed after a while, so that pings follow use.
+/// Proxies answer HTTP/2 PINGs at any rate. Applications may not: gRPC's servers end a connection
+/// with `too_many_pings`. A connection without requests closes after a while, so that pings follow
+/// use.
 pub(crate) fn protocol_options_to_proxies(
     protocol: Protocol,
     per_connection: Option<CommonOptions>,
@@ -272,7 +270,7 @@ fn options(
     [(name.to_owned(), any(&options))].into()
 }
 
-/// HTTP/2 that can carry upgrades (RFC 8441), so that a WebSocket passes between two proxies.
+/// HTTP/2 with upgrades (RFC 8441), so that a WebSocket passes between two proxies.
 fn http2() -> Http2ProtocolOptions {
     Http2ProtocolOptions { allow_connect: true, ..Http2ProtocolOptions::default() }
 }

@@ -1,5 +1,5 @@
-//! Inbound: one listener on the mesh address, a filter chain per service port, and the way on to the
-//! application.
+//! Inbound: one listener on the mesh address, a filter chain per service port, and the cluster of
+//! the application.
 
 use std::net::SocketAddr;
 
@@ -31,20 +31,20 @@ use crate::index::PolicyIndex;
 use crate::limits::unlimited;
 use crate::secret::{self, ROOTS};
 use crate::shape::{CONNECT_TIMEOUT, health_status, lb_endpoint, listener, never_panic};
-use crate::telemetry::Telling;
+use crate::telemetry::ServiceTelemetry;
 use crate::tls::{self, MESH_ALPN};
 use crate::{authorization, names, rate_limit, tcp};
 
-/// The name of the listener for the mesh.
+/// The name of the inbound listener.
 pub const LISTENER: &str = "inbound";
 
-/// How long a client may take to say what it wants before it is cut off.
+/// The time that a client may take to send its ClientHello.
 const INSPECTION_TIMEOUT: Duration = Duration { seconds: 5, nanos: 0 };
 
-/// How long a handshake may take; Envoy by itself would wait without end.
+/// The time for a handshake; Envoy's default has no limit.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration { seconds: 10, nanos: 0 };
 
-/// Looks at the beginning of a connection, so that chains are chosen by what is asked for in TLS.
+/// The listener filter that reads the ClientHello, so that SNI and ALPN select the chain.
 pub(crate) fn tls_inspector() -> ListenerFilter {
     let inspector = listener_filter::ConfigType::TypedConfig(any(&TlsInspector::default()));
     ListenerFilter {
@@ -54,8 +54,8 @@ pub(crate) fn tls_inspector() -> ListenerFilter {
     }
 }
 
-/// The listener on the mesh port, for the chains given. There is always one at least: Envoy refuses
-/// a listener without.
+/// The listener on the mesh port, with these chains. There is always at least one: Envoy rejects a
+/// listener without.
 pub(crate) fn inbound_listener(proxy: &Proxy, filter_chains: Vec<FilterChain>) -> Listener {
     Listener {
         traffic_direction: TrafficDirection::Inbound.into(),
@@ -66,15 +66,15 @@ pub(crate) fn inbound_listener(proxy: &Proxy, filter_chains: Vec<FilterChain>) -
     }
 }
 
-/// The chain of one HTTP service port: mutual TLS for those who ask for this port by SNI and offer the
-/// mesh's ALPN; anything else, plaintext above all, matches no chain and is cut off.
+/// The chain of one HTTP service port: mutual TLS for clients whose SNI is this port and that offer
+/// the mesh's ALPN. Anything else, above all plaintext, matches no chain and is disconnected.
 pub(crate) fn http_filter_chain(
     snapshot: &Snapshot,
     service: &Service,
     port: &ServicePort,
     protocol: Protocol,
     global: Option<&GlobalHttpLimit>,
-    telling: Telling<'_>,
+    telemetry: ServiceTelemetry<'_>,
 ) -> FilterChain {
     let manager = connection_manager(
         Side::Inbound { max_duration: service.max_connection_duration },
@@ -82,7 +82,7 @@ pub(crate) fn http_filter_chain(
         stat_prefix(port),
         names::inbound_route(port),
         filters(protocol, global),
-        telling,
+        telemetry,
     );
     FilterChain {
         name: names::inbound_route(port),
@@ -92,7 +92,7 @@ pub(crate) fn http_filter_chain(
     }
 }
 
-/// What a request to a service port of `protocol` passes before it is forwarded.
+/// The filters that a request to a service port of `protocol` passes before it is forwarded.
 pub(crate) fn filters(protocol: Protocol, global: Option<&GlobalHttpLimit>) -> Vec<HttpFilter> {
     let mut filters = vec![authorization::join_repeated(), authorization::deny_all()];
     if protocol == Protocol::GrpcWeb {
@@ -103,31 +103,30 @@ pub(crate) fn filters(protocol: Protocol, global: Option<&GlobalHttpLimit>) -> V
     filters
 }
 
-/// The chain of one TCP service port: as [`http_filter_chain`], but a caller is judged in the handshake.
-/// Afterwards it would be too late where the server speaks first.
+/// The chain of one TCP service port: like [`http_filter_chain`], but a caller is authorized in the
+/// handshake. Afterwards would be too late if the server speaks first.
 ///
-/// At most as many connections as `settings` say are taken.
-///
-/// Envoy ends the connections of a chain that is no more the same, within its drain time: so the name
-/// counts the withdrawals.
+/// It accepts as many connections as `settings` allow. Envoy ends the connections of a changed
+/// chain within its drain time: so the name counts the withdrawals.
 pub(crate) fn tcp_filter_chain(
     snapshot: &Snapshot,
     service: &Service,
     port: &ServicePort,
     access: &TcpAccess,
     settings: &UpstreamSettings,
-    telling: Telling<'_>,
+    telemetry: ServiceTelemetry<'_>,
 ) -> FilterChain {
     let peers = secret::authorization_name(port);
     let is_audited = snapshot.mode_of(service) == Mode::Audit;
     let local = settings.local_tcp(service);
     let local = local.map(|rate| rate_limit::local_tcp(rate, stat_prefix(port)));
-    // Where a rate limit service counts, it is asked on the way.
+    // If a rate limit service counts connections, they pass its listener first.
     let is_counted = settings.global_tcp(service).is_some();
     let cluster =
         if is_counted { names::counted_cluster(port) } else { names::local_cluster(port) };
     let max_duration = service.max_connection_duration;
-    let proxy = tcp::to_application(stat_prefix(port), cluster, is_audited, max_duration, telling);
+    let proxy =
+        tcp::to_application(stat_prefix(port), cluster, is_audited, max_duration, telemetry);
     FilterChain {
         name: format!("inbound|{port}|{}", access.withdrawals),
         transport_socket: tls::downstream(&service.account, &peers),
@@ -136,7 +135,7 @@ pub(crate) fn tcp_filter_chain(
     }
 }
 
-/// Whom a chain is for.
+/// The match of a chain.
 fn chain(snapshot: &Snapshot, port: &ServicePort) -> FilterChain {
     FilterChain {
         filter_chain_match: Some(FilterChainMatch {
@@ -155,7 +154,8 @@ pub(crate) fn stat_prefix(port: &ServicePort) -> String {
     format!("inbound_{}_{}_{port}", service.namespace, service.name)
 }
 
-/// The routes of one service port, with the authorization. The same for all proxies that serve it.
+/// The routes of one service port, with authorization. They are the same for all proxies that serve
+/// it.
 pub(crate) fn route_configuration(
     index: &PolicyIndex,
     snapshot: &Snapshot,
@@ -165,7 +165,7 @@ pub(crate) fn route_configuration(
     let local = ClusterSpecifier::Cluster(names::local_cluster(port));
     let action = forward(RouteAction { cluster_specifier: Some(local), ..RouteAction::default() });
     let settings = index.upstream_settings();
-    // Authorization is said of the virtual host, and so of all of its routes.
+    // Authorization is set on the virtual host, and so on all of its routes.
     let mut typed_per_filter_config = authorization::per_route(index, snapshot, service, port);
     typed_per_filter_config.extend(rate_limit::local_http(settings.local_http(service)));
     let global = settings.global_http(service);
@@ -187,11 +187,11 @@ pub(crate) fn route_configuration(
     }
 }
 
-/// The applications behind the proxy that serve the port.
+/// The cluster of the applications that serve the port behind the proxy.
 ///
-/// What is said of their weights and health is for choosing among them. Where there is no choice it is left
-/// out: the cluster would be another one, and its connections would be drained, each time that a provider
-/// says something else; and callers that have not heard of it yet would be turned away here.
+/// Weights and health select among them. With a single application both are omitted: otherwise each
+/// change that a provider reports would change the cluster and drain its connections, and callers
+/// with older health would be rejected here.
 pub(crate) fn local_cluster(
     proxy: &Proxy,
     port: &ServicePort,
@@ -200,9 +200,9 @@ pub(crate) fn local_cluster(
 ) -> Cluster {
     let is_alone = applications.len() == 1;
     let is_healthy = |one: &Application| one.health == Health::Healthy;
-    let told = applications.iter().any(is_healthy) && !applications.iter().all(is_healthy);
+    let has_health = applications.iter().any(is_healthy) && !applications.iter().all(is_healthy);
     let endpoint = |one: &Application| LbEndpoint {
-        health_status: health_status(if told { one.health } else { Health::Healthy }),
+        health_status: health_status(if has_health { one.health } else { Health::Healthy }),
         ..lb_endpoint(
             SocketAddr::new(proxy.app_address(), one.port),
             if is_alone { 1 } else { one.weight },
@@ -214,7 +214,7 @@ pub(crate) fn local_cluster(
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Static.into())),
         connect_timeout: Some(CONNECT_TIMEOUT),
         circuit_breakers: unlimited(),
-        common_lb_config: told.then(never_panic).flatten(),
+        common_lb_config: has_health.then(never_panic).flatten(),
         typed_extension_protocol_options: protocol_options(protocol, None),
         load_assignment: Some(ClusterLoadAssignment {
             cluster_name: name,

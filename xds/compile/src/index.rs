@@ -1,4 +1,4 @@
-//! Policy, indexed by what the compiler asks of it. Built once per snapshot.
+//! Policy, indexed by the compiler's queries. Built once per snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,18 +23,18 @@ pub(crate) struct PolicyIndex {
     splits: SplitIndex,
     http_routes: HttpRoutes,
     upstream_settings: UpstreamSettings,
-    /// The egresses of which an account is a source, in the order of names.
+    /// The egresses of each source account, in the order of names.
     egresses: BTreeMap<ServiceAccount, Vec<Arc<Egress>>>,
-    /// The ports of services that let all in.
+    /// The ports of services that allow all calls.
     permissive: BTreeSet<ServicePort>,
     telemetries: Arc<Telemetries>,
 }
 
-/// What a caller may ask.
+/// The requests that a caller may send.
 #[derive(Debug)]
 pub(crate) enum Allowed<'a> {
     Everything,
-    /// What one of these matches.
+    /// Requests that one of these matches.
     These(Vec<&'a HttpMatch>),
 }
 
@@ -76,27 +76,27 @@ impl PolicyIndex {
         index
     }
 
-    /// Moves on to a specification that differs in endpoints only, and in where policy is written.
+    /// Moves to a specification that differs only in endpoints and in source locations.
     pub(crate) fn follow(&mut self, specification: &Arc<MeshSpecification>) {
         self.specification = Arc::clone(specification);
     }
 
-    /// What is granted on `account`.
+    /// The grants on `account`.
     pub(crate) fn grants_on(&self, account: &ServiceAccount) -> &[Arc<Grant>] {
         self.grants.on(account)
     }
 
-    /// What sidecars tell.
+    /// The telemetry of all services.
     pub(crate) fn telemetries(&self) -> &Arc<Telemetries> {
         &self.telemetries
     }
 
-    /// The egresses of which `account` is a source.
+    /// The egresses with `account` as a source.
     pub(crate) fn egresses(&self, account: &ServiceAccount) -> &[Arc<Egress>] {
         self.egresses.get(account).map_or(&[], Vec::as_slice)
     }
 
-    /// What `account` may call outside of the mesh by host or by address.
+    /// The hosts and addresses that `account` may call outside the mesh.
     pub(crate) fn exits(&self, account: &ServiceAccount) -> EgressRules<'_> {
         EgressRules::of(self.egresses(account).iter().map(|egress| &**egress))
     }
@@ -117,17 +117,17 @@ impl PolicyIndex {
         self.splits.linked(services)
     }
 
-    /// What upstream traffic settings say.
+    /// The upstream traffic settings.
     pub(crate) fn upstream_settings(&self) -> &UpstreamSettings {
         &self.upstream_settings
     }
 
-    /// Where calls of a service port go.
+    /// The destination of calls to a service port.
     pub(crate) fn destination(&self, port: &ServicePort) -> Arc<Destination> {
         self.splits.destination(port)
     }
 
-    /// How calls of `account` to a service are treated.
+    /// The treatments of calls by `account` to a service.
     pub(crate) fn treatments(
         &self,
         account: &ServiceAccount,
@@ -136,9 +136,10 @@ impl PolicyIndex {
         self.http_routes.treatments(account, service)
     }
 
-    /// The service ports that `account` may call, of services that it may know of: those that a target of
-    /// its grants something on, those of permissive services, and every port of an apex that it may call
-    /// on a backend, or of one in front of such an apex.
+    /// The service ports that `account` may call, of services visible to it.
+    ///
+    /// These are ports on which a target grants it something, ports of permissive services, every
+    /// port of an apex with a backend that it may call, and the apexes of such an apex.
     pub(crate) fn callable(&self, account: &ServiceAccount) -> BTreeSet<ServicePort> {
         let is_visible = |port: &ServicePort| {
             let service = self.specification.services.get(&port.service);
@@ -160,7 +161,8 @@ impl PolicyIndex {
         callable
     }
 
-    /// What `account` may ask of the HTTP `port` of `service`, which it may call in some way.
+    /// The requests that `account` may send to an HTTP port of `service`, to which it has some
+    /// access.
     pub(crate) fn allowed(
         &self,
         snapshot: &Snapshot,
@@ -180,7 +182,7 @@ impl PolicyIndex {
         Allowed::by(self.specification.allowing_rules(target, port))
     }
 
-    /// The matches that are named so, in `namespace`.
+    /// The matches with these names, in `namespace`.
     pub(crate) fn matched<'a>(
         &'a self,
         namespace: &'a Name,

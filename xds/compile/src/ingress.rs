@@ -1,9 +1,9 @@
-//! Ways in from outside of the mesh: a filter chain on the mesh port for those who come by TLS, and a
-//! listener of its own for those who come in plaintext.
+//! Ingress: a filter chain on the mesh port for TLS callers outside the mesh, and a listener of its
+//! own for plaintext callers.
 //!
-//! Who may ask for what is judged where that of the mesh's own callers is, in the route configuration of the
-//! service port ([`crate::authorization`]): so a withdrawal holds for the next request on open connections,
-//! also on those of a chain that is gone and drains.
+//! The route configuration of the service port authorizes them together with the mesh's own callers
+//! ([`crate::authorization`]): so a withdrawal applies to the next request on open connections,
+//! even on those of a removed chain that drains.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,34 +23,34 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_
 use crate::http::{Side, connection_manager};
 use crate::inbound::HANDSHAKE_TIMEOUT;
 use crate::shape::{cidr, listener, number};
-use crate::telemetry::Telling;
+use crate::telemetry::ServiceTelemetry;
 use crate::{held_open, names, tls};
 
-/// What the ways in to one proxy have taken of it.
+/// The hosts and ports of one proxy that ingress rules, or the proxy itself, already use.
 #[derive(Debug)]
-pub(crate) struct Taken<'a> {
+pub(crate) struct UsedAddresses<'a> {
     proxy: &'a Proxy,
     snapshot: &'a Snapshot,
     hosts: BTreeMap<&'a Hostname, &'a ServicePort>,
-    /// By whom: none is the proxy itself.
+    /// The service port that uses each; `None` is the proxy itself.
     ports: BTreeMap<u16, Option<&'a ServicePort>>,
 }
 
-/// What lets callers in to a service port.
+/// The resource that opens ingress to a service port.
 #[derive(Debug)]
-pub(crate) enum Way {
-    /// By a chain of the inbound listener.
+pub(crate) enum IngressResource {
+    /// A chain of the inbound listener.
     Chain(Box<FilterChain>),
-    /// By a listener of its own.
+    /// A listener of its own.
     Listener(Box<Listener>),
 }
 
-impl<'a> Taken<'a> {
-    /// By the proxy itself alone.
+impl<'a> UsedAddresses<'a> {
+    /// The addresses that the proxy itself uses.
     pub(crate) fn new(proxy: &'a Proxy, snapshot: &'a Snapshot) -> Self {
         let mut ports = BTreeSet::from([proxy.record.mesh_address.port()]);
         let bind = proxy.bind();
-        // There are its own listeners for the machine as well.
+        // Its own local listeners are there as well.
         if bind == proxy.local_address() || bind.is_unspecified() {
             ports.extend([ports::ADMIN, ports::METRICS, ports::OUTBOUND_HTTP]);
             ports.extend(proxy.statement.upstreams.iter().map(|upstream| upstream.local_port));
@@ -63,52 +63,60 @@ impl<'a> Taken<'a> {
         }
     }
 
-    /// Keeps what ways in cannot have, where an application of the proxy listens at its mesh address.
-    pub(crate) fn by_applications(&mut self, applications: &[Application]) {
+    /// Adds the ports of applications, if they listen at the proxy's mesh address.
+    pub(crate) fn add_applications(&mut self, applications: &[Application]) {
         if self.proxy.app_address() == self.proxy.bind() {
             self.ports.extend(applications.iter().map(|one| (one.port, None)));
         }
     }
 
-    /// What lets callers in to `port` of `service` by `way`; why it does not where another has taken that
-    /// before: Envoy would refuse the listener, and with it all that it serves.
-    pub(crate) fn take(
+    /// Opens ingress to `port` of `service` by `rule`. Returns a finding if another rule already
+    /// uses the address: Envoy would reject the whole listener.
+    pub(crate) fn add(
         &mut self,
         service: &Service,
         port: &'a ServicePort,
         filters: Vec<HttpFilter>,
-        way: &'a IngressRule,
-        telling: Telling<'_>,
-    ) -> Result<Way, Box<Finding>> {
-        match &way.entry {
+        rule: &'a IngressRule,
+        telemetry: ServiceTelemetry<'_>,
+    ) -> Result<IngressResource, Box<Finding>> {
+        match &rule.entry {
             IngressEntry::Http { port: number } => {
                 if let Some(by) = self.ports.get(number) {
                     let by = by.map_or_else(|| "the machine".to_owned(), ToString::to_string);
                     let help = "give one of them another port: `ingress_port`";
-                    return Err(self.collision(port, way, &format!("port {number}"), &by, help));
+                    return Err(self.collision(port, rule, &format!("port {number}"), &by, help));
                 }
                 self.ports.insert(*number, Some(port));
                 let listener =
-                    http_listener(self.proxy, service, port, filters, way, *number, telling);
-                Ok(Way::Listener(Box::new(listener)))
+                    http_listener(self.proxy, service, port, filters, rule, *number, telemetry);
+                Ok(IngressResource::Listener(Box::new(listener)))
             }
             IngressEntry::Https { hosts, skips_client_certificates } => {
                 for host in hosts {
                     if is_of_the_mesh(self.snapshot, host) {
                         let (what, by) = (format!("`{host}`"), "the mesh");
                         let help = "name hosts outside of its domain, or a service's own hostname";
-                        return Err(self.collision(port, way, &what, by, help));
+                        return Err(self.collision(port, rule, &what, by, help));
                     }
                     if let Some(by) = self.hosts.get(host) {
                         let help = "give each of them names of its own: `sni_hosts`";
                         let by = by.to_string();
-                        return Err(self.collision(port, way, &format!("`{host}`"), &by, help));
+                        return Err(self.collision(port, rule, &format!("`{host}`"), &by, help));
                     }
                 }
                 self.hosts.extend(hosts.iter().map(|host| (host, port)));
-                let asks = !skips_client_certificates;
-                let chain = https_chain(service, port, filters, way, hosts, asks, telling);
-                Ok(Way::Chain(Box::new(chain)))
+                let requires_certificate = !skips_client_certificates;
+                let chain = https_chain(
+                    service,
+                    port,
+                    filters,
+                    rule,
+                    hosts,
+                    requires_certificate,
+                    telemetry,
+                );
+                Ok(IngressResource::Chain(Box::new(chain)))
             }
         }
     }
@@ -116,19 +124,19 @@ impl<'a> Taken<'a> {
     fn collision(
         &self,
         port: &ServicePort,
-        way: &IngressRule,
+        rule: &IngressRule,
         what: &str,
         by: &str,
         help: &str,
     ) -> Box<Finding> {
         let id = self.proxy.record.id;
         let message = format!(
-            "proxy {id} lets nobody in to `{port}` by {what}, which is taken there by {by}"
+            "proxy {id} opens no ingress to `{port}` by {what}, which {by} uses there already"
         );
-        // As it is written now: a policy that says the same may be of an older text.
-        let key = (way.policy.namespace.clone(), way.policy.name.clone());
+        // By its current source location: an equal rule may come from an older text.
+        let key = (rule.policy.namespace.clone(), rule.policy.name.clone());
         let written = self.snapshot.specification.ingress_backends.get(&key);
-        let is_it = |one: &&IngressPort| one.port == *port && one.entry == way.entry;
+        let is_it = |one: &&IngressPort| one.port == *port && one.entry == rule.entry;
         let backend = written.and_then(|policy| policy.backends.iter().find(is_it));
         Box::new(
             Finding::error(INGRESS_COLLISION, backend.map(|one| one.spot.clone()), message)
@@ -137,8 +145,8 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// Whether a name may be taken for one that proxies of the mesh ask each other for: that of a service port,
-/// or all below the hostname of a service, or more.
+/// Whether a host could be a name by which proxies of the mesh call each other: that of a service
+/// port, a wildcard below the hostname of a service, or a wider one.
 fn is_of_the_mesh(snapshot: &Snapshot, host: &Hostname) -> bool {
     let domain = snapshot.mesh.domain.as_str();
     let (is_wildcard, name) = match host.as_str().strip_prefix("*.") {
@@ -156,33 +164,36 @@ fn is_of_the_mesh(snapshot: &Snapshot, host: &Hostname) -> bool {
     }
 }
 
-/// The chain for those who ask for one of these names. Who offers no ALPN or another than the mesh's comes here
-/// as well as who offers that one: a name is the mesh's or that of a way in, never both.
+/// The chain for these SNI names, whatever ALPN the caller offers: a name belongs either to the
+/// mesh or to ingress, never to both.
 fn https_chain(
     service: &Service,
     port: &ServicePort,
     filters: Vec<HttpFilter>,
-    way: &IngressRule,
+    rule: &IngressRule,
     hosts: &[Hostname],
-    asks: bool,
-    telling: Telling<'_>,
+    requires_certificate: bool,
+    telemetry: ServiceTelemetry<'_>,
 ) -> FilterChain {
     FilterChain {
-        name: name(port, way),
+        name: name(port, rule),
         filter_chain_match: Some(FilterChainMatch {
             server_names: hosts.iter().map(ToString::to_string).collect(),
             transport_protocol: "tls".to_owned(),
-            source_prefix_ranges: source_ranges(way),
+            source_prefix_ranges: source_ranges(rule),
             ..FilterChainMatch::default()
         }),
-        transport_socket: tls::ingress(&service.account, asks),
+        transport_socket: tls::ingress(&service.account, requires_certificate),
         transport_socket_connect_timeout: Some(HANDSHAKE_TIMEOUT),
         filters: vec![manager(
             service,
             port,
             filters,
-            Side::Ingress { has_certificate: asks, max_duration: service.max_connection_duration },
-            telling,
+            Side::Ingress {
+                has_certificate: requires_certificate,
+                max_duration: service.max_connection_duration,
+            },
+            telemetry,
         )],
         ..FilterChain::default()
     }
@@ -193,26 +204,27 @@ fn http_listener(
     service: &Service,
     port: &ServicePort,
     filters: Vec<HttpFilter>,
-    way: &IngressRule,
+    rule: &IngressRule,
     at: u16,
-    telling: Telling<'_>,
+    telemetry: ServiceTelemetry<'_>,
 ) -> Listener {
-    let ranges = source_ranges(way);
+    let ranges = source_ranges(rule);
     let only_these = FilterChainMatch { source_prefix_ranges: ranges, ..Default::default() };
     let chain = FilterChain {
-        name: name(port, way),
+        name: name(port, rule),
         filter_chain_match: (!only_these.source_prefix_ranges.is_empty()).then_some(only_these),
         filters: vec![manager(
             service,
             port,
             filters,
             Side::Ingress { has_certificate: false, max_duration: service.max_connection_duration },
-            telling,
+            telemetry,
         )],
         ..FilterChain::default()
     };
-    // The port is in its name: one that moves is made at the new place before it breaks at the old one.
-    let name = format!("{}|{at}", name(port, way));
+    // The name contains the port: a rule that moves opens at the new port before the old one
+    // closes.
+    let name = format!("{}|{at}", name(port, rule));
     Listener {
         traffic_direction: TrafficDirection::Inbound.into(),
         filter_chains: vec![chain],
@@ -226,7 +238,7 @@ fn manager(
     port: &ServicePort,
     filters: Vec<HttpFilter>,
     side: Side,
-    telling: Telling<'_>,
+    telemetry: ServiceTelemetry<'_>,
 ) -> Filter {
     let ServicePort { service: called, port: number } = port;
     connection_manager(
@@ -235,16 +247,16 @@ fn manager(
         format!("ingress_{}_{}_{number}", called.namespace, called.name),
         names::inbound_route(port),
         filters,
-        telling,
+        telemetry,
     )
 }
 
-fn name(port: &ServicePort, way: &IngressRule) -> String {
-    format!("ingress|{port}|{}", way.entry.protocol())
+fn name(port: &ServicePort, rule: &IngressRule) -> String {
+    format!("ingress|{port}|{}", rule.entry.protocol())
 }
 
-/// From where connections are taken at all. Only where policy alone says that: the addresses of services come
-/// and go, and with each the connections of the chain would be drained. The routes look at all of them.
-fn source_ranges(way: &IngressRule) -> Vec<CidrRange> {
-    way.fixed_ranges().into_iter().flatten().map(|range| cidr(*range)).collect()
+/// The source ranges of connections, only if policy fixes them. Addresses of services come and go,
+/// and each change would drain the chain's connections. The routes check all of them.
+fn source_ranges(rule: &IngressRule) -> Vec<CidrRange> {
+    rule.fixed_ranges().into_iter().flatten().map(|range| cidr(*range)).collect()
 }

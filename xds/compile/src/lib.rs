@@ -1,21 +1,22 @@
-//! The policy compiler: what a proxy is to have, as a pure function of the snapshot and the proxy.
+//! The policy compiler: the resources of a proxy, as a pure function of the snapshot and the proxy.
 //!
-//! This crate owns the shape of every resource that Envoy gets. It does no IO, sees no clock and no
-//! socket, and cannot fail: where something cannot be compiled it leaves that out, closed, and
-//! returns a finding.
+//! This crate owns the shape of every resource that Envoy gets. It has no IO, no clock and no
+//! sockets, and cannot fail: what cannot be compiled is omitted, closed, and reported as a finding.
 //!
-//! What proxies share is compiled once by a [`Compiler`], which follows the mesh: endpoints and inbound routes per service
-//! port, everything outbound per service account. What is a proxy's own (its listeners' addresses,
-//! its applications, its upstreams) is a small overlay.
+//! A [`Compiler`] compiles shared resources once and follows the mesh: endpoints and inbound routes
+//! per service port, outbound resources per service account. A proxy's own resources (its
+//! listeners' addresses, its applications, its upstreams) are a small overlay.
 //!
 //! Start reading at [`Compiler::compile`].
 
+mod audit_log;
 mod authorization;
 mod compiler;
 mod condition;
 mod destination;
 mod egress;
 mod external;
+pub mod fallback;
 pub mod forecast;
 pub mod handover;
 mod held_open;
@@ -37,13 +38,11 @@ mod secret;
 mod shape;
 mod shared;
 mod splits;
-pub mod stand_in;
 mod tcp;
 mod telemetry;
 #[cfg(test)]
 mod tests;
 mod tls;
-mod told;
 mod treatment;
 mod upstream;
 

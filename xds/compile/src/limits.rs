@@ -1,5 +1,5 @@
-//! How much a caller's cluster lets through at once, and which endpoints it takes for broken: what upstream
-//! traffic settings say, else the defaults of the design (docs/concepts/traffic.md).
+//! Limits of a caller's cluster: circuit breakers, retries and outlier detection, by upstream
+//! traffic settings, else by defaults (docs/concepts/traffic.md).
 
 #![expect(clippy::unnecessary_wraps, reason = "message fields are options")]
 
@@ -20,14 +20,14 @@ use ironmesh_xds_wire::pb::google::protobuf::Duration;
 
 use crate::shape::{CONNECT_TIMEOUT, never_panic, number};
 
-/// How many retries may run at once, in percent of the requests that run.
+/// The retry budget: concurrent retries in percent of active requests.
 const RETRY_BUDGET: u32 = 20;
 
-/// How many retries may run at once however few requests run. An endpoint that fails, fails all requests that
-/// wait for its connection at the same moment; Envoy's own 3 would refuse most of them a retry.
-const RETRIES_IN_ANY_CASE: u32 = 20;
+/// The number of concurrent retries that are always allowed. A failing endpoint fails all requests
+/// that wait for its connection at once; Envoy's default of 3 would deny most of them a retry.
+const MIN_RETRY_CONCURRENCY: u32 = 20;
 
-/// What is said of calls of one service, if anything is.
+/// The upstream traffic settings of one service.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Limits<'a> {
     tcp: Option<&'a TcpConnections>,
@@ -47,12 +47,12 @@ impl<'a> Limits<'a> {
     }
 
     pub(crate) fn connect_timeout(self) -> Option<Duration> {
-        let said = self.tcp.and_then(|tcp| tcp.connect_timeout);
-        Some(said.map_or(CONNECT_TIMEOUT, duration))
+        let set = self.tcp.and_then(|tcp| tcp.connect_timeout);
+        Some(set.map_or(CONNECT_TIMEOUT, duration))
     }
 
-    /// No limits of Envoy's own where nothing is said: its defaults (1,024 connections, requests and pending
-    /// requests) are reached by ordinary services. Of retries, the budget of the design.
+    /// The circuit breakers. Without settings there are no limits, because ordinary services reach
+    /// Envoy's defaults (1,024 connections, requests and pending requests). Retries have a budget.
     pub(crate) fn circuit_breakers(self) -> Option<CircuitBreakers> {
         let retries = self.http.and_then(|http| http.retries);
         let budget = |percent: u32, least: Option<u32>| RetryBudget {
@@ -61,7 +61,7 @@ impl<'a> Limits<'a> {
             ..RetryBudget::default()
         };
         let (max_retries, retry_budget) = match retries {
-            None => (u32::MAX, Some(budget(RETRY_BUDGET, Some(RETRIES_IN_ANY_CASE)))),
+            None => (u32::MAX, Some(budget(RETRY_BUDGET, Some(MIN_RETRY_CONCURRENCY)))),
             Some(RetryLimit::Most(most)) => (most, None),
             Some(RetryLimit::Budget { percent, min_concurrency }) => {
                 (u32::MAX, Some(budget(percent, min_concurrency)))
@@ -71,12 +71,14 @@ impl<'a> Limits<'a> {
     }
 
     fn thresholds(self, max_retries: u32, budget: Option<RetryBudget>) -> Option<CircuitBreakers> {
-        let unless = |said: Option<u32>| number(said.unwrap_or(u32::MAX));
+        let or_unlimited = |set: Option<u32>| number(set.unwrap_or(u32::MAX));
         let one = |priority: RoutingPriority| Thresholds {
             priority: priority.into(),
-            max_connections: unless(self.tcp.and_then(|tcp| tcp.max_connections)),
-            max_pending_requests: unless(self.http.and_then(|http| http.max_pending_requests)),
-            max_requests: unless(self.http.and_then(|http| http.max_requests)),
+            max_connections: or_unlimited(self.tcp.and_then(|tcp| tcp.max_connections)),
+            max_pending_requests: or_unlimited(
+                self.http.and_then(|http| http.max_pending_requests),
+            ),
+            max_requests: or_unlimited(self.http.and_then(|http| http.max_requests)),
             max_retries: number(max_retries),
             retry_budget: budget,
             ..Thresholds::default()
@@ -87,7 +89,7 @@ impl<'a> Limits<'a> {
         })
     }
 
-    /// What is said of each connection of HTTP, whatever its version.
+    /// The options of each HTTP connection, whatever its version.
     pub(crate) fn per_connection(self) -> Option<HttpProtocolOptions> {
         let most = self.http.and_then(|http| http.max_requests_per_connection)?;
         let options = HttpProtocolOptions {
@@ -97,12 +99,12 @@ impl<'a> Limits<'a> {
         Some(options)
     }
 
-    /// When an endpoint is ejected: by default after failed connections and reset streams, which Envoy calls
-    /// failures of local origin. Answers count only where policy names them, and Envoy's comparison of
-    /// endpoints with each other never does.
+    /// The outlier detection. By default it ejects an endpoint after failed connections and reset
+    /// streams, which Envoy calls failures of local origin. Responses count only if policy names
+    /// them, and Envoy's comparison between endpoints never does.
     ///
-    /// Policy has always counted a connection that cannot be made like an answer that it names. Envoy counts
-    /// the two apart, so the lower of the numbers holds for connections.
+    /// Policy has always counted a failed connection like a response that it names. Envoy counts
+    /// the two separately, so the lower of the numbers applies to connections.
     pub(crate) fn outlier_detection(self) -> Option<OutlierDetection> {
         let default = Detection {
             consecutive_5xx: None,
@@ -137,8 +139,8 @@ impl<'a> Limits<'a> {
         })
     }
 
-    /// How endpoints are chosen: never who is not healthy, and by the shares of places only where policy gives
-    /// these shares. (What priorities endpoints have is said with them.)
+    /// The load balancing: never to unhealthy endpoints, and by locality weights only if policy
+    /// gives them. (Priorities are part of the endpoints.)
     pub(crate) fn choice(self) -> Option<CommonLbConfig> {
         let has_shares = self.locality.is_some_and(|locality| !locality.distribute.is_empty());
         let by_shares =
@@ -151,14 +153,14 @@ impl<'a> Limits<'a> {
     }
 }
 
-/// No limits, and no retries of a cluster's own: behind a proxy is its application.
+/// Circuit breakers without limits or retries, for the application behind a proxy.
 pub(crate) fn unlimited() -> Option<CircuitBreakers> {
     Limits::default().thresholds(u32::MAX, None)
 }
 
 pub(crate) fn duration(time: std::time::Duration) -> Duration {
     Duration {
-        // (What policy takes is days at most.)
+        // Policy accepts days at most.
         seconds: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
         nanos: i32::try_from(time.subsec_nanos()).unwrap_or(0),
     }
@@ -170,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// The limits of 5xx, of gateway errors and of local failures that are enforced.
+    /// The enforced counts of 5xx, of gateway errors and of local failures.
     fn enforced(outliers: Option<&Detection>) -> [Option<u32>; 3] {
         let limits = Limits { outliers, ..Limits::default() };
         let detection = limits.outlier_detection().unwrap();

@@ -1,4 +1,4 @@
-//! Who gets a copy of calls.
+//! Mirrors: the service that gets copies of calls.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use ironmesh_catalog::{Mirror, ServicePort, Snapshot};
 
 use crate::destination::Destination;
 
-/// To whom calls of an account may be mirrored: whom it may call itself. Clusters of others it has not.
+/// The possible mirrors of an account's calls: services that it may call itself. It has no clusters
+/// of others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mirrors<'a> {
     pub(crate) snapshot: &'a Snapshot,
@@ -15,19 +16,19 @@ pub(crate) struct Mirrors<'a> {
 }
 
 impl Mirrors<'_> {
-    /// Where copies of calls of `asked` go, if they go where the mirror says: it is an HTTP port of the mesh that
-    /// answers itself, and not the only one of `backends`, which gets the calls.
+    /// The port that gets copies of calls to `called`. It must be an HTTP port of the mesh without
+    /// a split, and not the only one of `backends`, which gets the calls.
     pub(crate) fn port(
         &self,
-        asked: &ServicePort,
+        called: &ServicePort,
         backends: &[(ServicePort, u32)],
         mirror: &Mirror,
     ) -> Option<ServicePort> {
-        let to = ServicePort::new(mirror.service.clone(), asked.port);
+        let to = ServicePort::new(mirror.service.clone(), called.port);
         let service = self.snapshot.service(&to.service)?;
         let is_http = service.port(to.port).is_some_and(|port| port.protocol.is_http());
         let answers_itself = self.callable.get(&to)?.is_to(&to);
-        let has_them = to == *asked || backends.iter().all(|(port, _)| *port == to);
+        let has_them = to == *called || backends.iter().all(|(port, _)| *port == to);
         let is_one = service.external.is_none() && is_http && answers_itself && !has_them;
         is_one.then_some(to)
     }

@@ -1,4 +1,4 @@
-//! From a resource back to the policy behind it: so that a refusal can name the file and the line.
+//! Origins: from a resource back to the policy behind it, so that a NACK can name file and line.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,15 +14,15 @@ use ironmesh_xds_wire::ResourceType;
 
 use crate::inbound::LISTENER as INBOUND_LISTENER;
 
-/// How many objects are named at most.
-const MOST: usize = 5;
+/// The maximum number of objects that are named.
+const MAX_ORIGINS: usize = 5;
 
 /// An object of policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
-    /// What it is, with its name: ``traffic target `default/buyers` ``.
+    /// Its kind and name: ``traffic target `default/buyers` ``.
     pub object: String,
-    /// Where it is written.
+    /// Its source location.
     pub spot: Spot,
 }
 
@@ -32,16 +32,16 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The policy behind a resource of `proxy`, the likeliest first. What `words` quote is likelier: Envoy
-/// quotes an expression that it refuses.
+/// The policy behind a resource of `proxy`, the likeliest first. An object that `error` quotes is
+/// likelier: Envoy quotes an expression that it rejects.
 pub fn origins(
     snapshot: &Snapshot,
     proxy: &Proxy,
     resource_type: ResourceType,
     name: &str,
-    words: &str,
+    error: &str,
 ) -> Vec<Origin> {
-    let mut trace = Trace { snapshot, words, quoted: Vec::new(), others: Vec::new() };
+    let mut trace = Trace { snapshot, error, quoted: Vec::new(), others: Vec::new() };
     let prefixes = ["inbound|", "upstream|", "ingress|", "counted|"];
     let rest = prefixes.into_iter().find_map(|prefix| name.strip_prefix(prefix));
     let rest = rest.or_else(|| name.strip_prefix("authz:")).unwrap_or(name);
@@ -51,16 +51,16 @@ pub fn origins(
         }
     } else if let Some((service, port)) = service_port(snapshot, rest) {
         let is_authorization = name.starts_with("inbound|") || name.starts_with("authz:");
-        // What may be asked of an external service is in the routes of its callers.
+        // The rules of an external service are in the routes of its callers.
         let has_rules = is_authorization || service.external.is_some();
         if has_rules && resource_type != ResourceType::Listener {
             trace.callers(service);
         }
         if name.starts_with("inbound|") || name.starts_with("ingress|") {
-            trace.let_in(&port.service);
+            trace.ingress(&port.service);
         }
         if resource_type == ResourceType::Listener {
-            // A declared upstream tells what the proxy's own calls are to be told.
+            // The listener of a declared upstream has the telemetry of the proxy's own calls.
             trace.telemetry(proxy.record.services.first());
         }
         trace.splits(&port.service);
@@ -79,14 +79,15 @@ pub fn origins(
         if resource_type == ResourceType::Listener {
             trace.telemetry(&proxy.record.services);
         }
-        // The listener for the mesh, or the table by host: of all that the proxy serves, or calls.
+        // The inbound listener, or the routes by host: all services that the proxy serves, or
+        // calls.
         for service in proxy.record.services.iter().filter_map(|name| snapshot.service(name)) {
             if resource_type == ResourceType::Route {
                 trace.calls(&service.account);
             }
             trace.service(service);
             if name == INBOUND_LISTENER {
-                trace.let_in(&service.name);
+                trace.ingress(&service.name);
             }
         }
         if resource_type == ResourceType::Route {
@@ -108,11 +109,11 @@ pub fn origins(
     if quoted.is_empty() {
         quoted = others;
     }
-    quoted.truncate(MOST);
+    quoted.truncate(MAX_ORIGINS);
     quoted
 }
 
-/// Reads `<namespace>/<service>|<port>`, whatever comes behind it.
+/// Parses `<namespace>/<service>|<port>`, with anything after it.
 fn service_port<'a>(snapshot: &'a Snapshot, text: &str) -> Option<(&'a Service, ServicePort)> {
     let mut parts = text.split('|');
     let service = snapshot.service(&parts.next()?.parse().ok()?)?;
@@ -122,7 +123,7 @@ fn service_port<'a>(snapshot: &'a Snapshot, text: &str) -> Option<(&'a Service, 
 
 struct Trace<'a> {
     snapshot: &'a Snapshot,
-    words: &'a str,
+    error: &'a str,
     quoted: Vec<Origin>,
     others: Vec<Origin>,
 }
@@ -154,17 +155,17 @@ impl Trace<'_> {
         }
     }
 
-    /// Who may call a service.
+    /// Adds the targets by which a service may be called.
     fn callers(&mut self, service: &Service) {
         self.targets(|grant| grant.destinations.contains(&service.account));
     }
 
-    /// What an account may call.
+    /// Adds the targets by which an account may call.
     fn calls(&mut self, account: &ServiceAccount) {
         self.targets(|grant| grant.sources.contains(account));
     }
 
-    /// The targets whose grant is `wanted`, as they are written now.
+    /// Adds the targets whose grant is `wanted`, in their current text.
     fn targets(&mut self, wanted: impl Fn(&Grant) -> bool) {
         let snapshot = self.snapshot;
         for (key, _) in snapshot.grants.by_target().iter().filter(|(_, grant)| wanted(grant)) {
@@ -184,7 +185,7 @@ impl Trace<'_> {
         }
     }
 
-    /// An egress for the account as which the proxy calls others.
+    /// Adds an egress of the account as which the proxy calls.
     fn egress(&mut self, proxy: &Proxy, egress: &Egress) {
         let caller = proxy.record.services.first().and_then(|name| self.snapshot.service(name));
         if caller.is_some_and(|caller| egress.sources.contains(&caller.account)) {
@@ -196,8 +197,8 @@ impl Trace<'_> {
         }
     }
 
-    /// Who may call a service from outside of the mesh.
-    fn let_in(&mut self, service: &ServiceName) {
+    /// Adds the ingress backends of a service.
+    fn ingress(&mut self, service: &ServiceName) {
         let policies = self.snapshot.specification.ingress_backends.clone();
         for policy in policies.values() {
             let IngressBackend { namespace, name, .. } = &**policy;
@@ -210,7 +211,7 @@ impl Trace<'_> {
         }
     }
 
-    /// The matches of a group.
+    /// Adds the matches of a group.
     fn group(&mut self, namespace: &Name, group: &Name) {
         let groups = &self.snapshot.specification.http_route_groups;
         let Some(found) = groups.get(&(namespace.clone(), group.clone())).cloned() else { return };
@@ -218,18 +219,18 @@ impl Trace<'_> {
             let path =
                 one.path.iter().flat_map(|path| [Some(&path.text), path.before_query.as_ref()]);
             let mut expressions = path.flatten().chain(one.headers.values());
-            let is_quoted = expressions.any(|text: &Arc<str>| self.words.contains(&**text));
+            let is_quoted = expressions.any(|text: &Arc<str>| self.error.contains(&**text));
             let object = format!("match `{}` of route group `{namespace}/{group}`", one.name);
             self.add(is_quoted, object, &one.spot);
         }
     }
 
-    /// The splits of a service, and of what is behind it.
+    /// Adds the splits of a service, and of its backends.
     fn splits(&mut self, service: &ServiceName) {
         let splits = self.snapshot.specification.traffic_splits.clone();
-        let (mut services, mut looked_at) = (vec![service.clone()], BTreeSet::new());
+        let (mut services, mut visited) = (vec![service.clone()], BTreeSet::new());
         while let Some(service) = services.pop() {
-            if !looked_at.insert(service.clone()) {
+            if !visited.insert(service.clone()) {
                 continue;
             }
             for split in splits.values().filter(|split| split.service == service) {
@@ -239,7 +240,7 @@ impl Trace<'_> {
         }
     }
 
-    /// What says how calls of a service are treated.
+    /// Adds the objects that treat calls to a service.
     fn treated(&mut self, service: &Service) {
         let snapshot = self.snapshot;
         let is_about = |route: &&Arc<HttpRoute>| match &route.reach {
@@ -259,7 +260,7 @@ impl Trace<'_> {
 
     fn http_route(&mut self, route: &HttpRoute) {
         let rewrite = route.settings.rewrite.as_ref().and_then(|rewrite| rewrite.path.as_ref());
-        let is_quoted = rewrite.is_some_and(|change| self.words.contains(&change.expression()));
+        let is_quoted = rewrite.is_some_and(|change| self.error.contains(&change.expression()));
         let Cited { object, spot } = Cited::http_route(route);
         self.add(is_quoted, object, &spot);
         if let Reach::Requests(_, matches) = &route.reach {
@@ -273,13 +274,13 @@ impl Trace<'_> {
         self.add(false, object, &spot);
     }
 
-    /// What is told of the calls of these services. Envoy quotes the file that it cannot write.
+    /// Adds the telemetry of these services. Envoy quotes the file that it cannot write.
     fn telemetry<'a>(&mut self, services: impl IntoIterator<Item = &'a ServiceName>) {
         let telemetries = Telemetries::of(&self.snapshot.specification);
         for service in services {
             if let Some((log, by)) = telemetries.access_log(service) {
                 let is_quoted = match &log.sink {
-                    LogSink::File(path) => self.words.contains(&**path),
+                    LogSink::File(path) => self.error.contains(&**path),
                     LogSink::Stdout | LogSink::OpenTelemetry { .. } => false,
                 };
                 self.add(is_quoted, Cited::from(by).object, &by.spot);
@@ -290,12 +291,12 @@ impl Trace<'_> {
         }
     }
 
-    /// Who is to tell a collector.
+    /// Adds the telemetry objects that use a collector.
     fn collector(&mut self, collector: &str) {
         let snapshot = self.snapshot;
-        let is_told =
+        let names_collector =
             |one: &&Arc<Telemetry>| one.collectors().any(|known| known.to_string() == collector);
-        for one in snapshot.specification.telemetries.values().filter(is_told) {
+        for one in snapshot.specification.telemetries.values().filter(names_collector) {
             self.cited(Cited::from(&**one));
         }
     }

@@ -22,25 +22,25 @@ use ironmesh_xds_wire::pb::envoy::config::listener::v3::{FilterChain, Listener};
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 
 use crate::destination::{Destination, Host};
-use crate::egress::Outward;
+use crate::egress::EgressScope;
 use crate::http::{
     Side, connection_manager, protocol_options, protocol_options_to_proxies, reject_escaped_slashes,
 };
 use crate::limits::Limits;
 use crate::mirrors::Mirrors;
 use crate::shape::{ads, health_status, lb_endpoint, listener, number};
-use crate::telemetry::Telling;
+use crate::telemetry::ServiceTelemetry;
 use crate::{egress, external, keepalive, names, plaintext, tls};
 
 /// The name of the listener that routes by `Host`, and of its routes.
 const BY_HOST: &str = "outbound-http";
 
-/// The cluster through which `caller` reaches a service port within `limits`: mutual TLS to the proxies in front of
-/// it, which must be those of the service's account. HTTP goes as HTTP/2.
+/// The cluster through which `caller` reaches a service port within `limits`: mutual TLS to the
+/// proxies of its endpoints, which must have the service's account. HTTP uses HTTP/2.
 ///
-/// Where endpoints may be without a proxy, each says by its metadata that it is called in plaintext.
-/// What is spoken is then what the application speaks, since a cluster has one protocol for all of
-/// its endpoints; the proxies take that as well.
+/// If endpoints may lack a proxy, the metadata of each says whether it is called in plaintext. The
+/// protocol is then the application's, since a cluster has one protocol for all of its endpoints;
+/// proxies accept that as well.
 pub(crate) fn cluster(
     snapshot: &Snapshot,
     caller: &ServiceAccount,
@@ -83,7 +83,7 @@ pub(crate) fn cluster(
     }
 }
 
-/// Whether calls that go to `destination` may go in plaintext.
+/// Whether calls to `destination` may use plaintext.
 pub(crate) fn may_be_plaintext(snapshot: &Snapshot, destination: &Destination) -> bool {
     let services = destination.service_ports().into_iter();
     services
@@ -91,11 +91,11 @@ pub(crate) fn may_be_plaintext(snapshot: &Snapshot, destination: &Destination) -
         .any(|one| snapshot.has_plaintext(one))
 }
 
-/// Where a service port is dialled. An answer without endpoints is an answer too: leaving it out
+/// The endpoints of a service port. Without endpoints there is still an assignment: to omit it
 /// would leave the old endpoints in use.
 ///
-/// Where `order` is given, places have the priorities and shares that it gives them for callers in that
-/// place. In one priority they stand by what they are called, so that the same is said in the same bytes.
+/// `order` gives localities their priorities and weights for callers in one locality. Within a
+/// priority they are sorted by name, so that equal content has equal bytes.
 pub(crate) fn endpoints(
     port: &ServicePort,
     endpoints: &[MeshEndpoint],
@@ -107,14 +107,15 @@ pub(crate) fn endpoints(
         *weight = weight.saturating_add(endpoint.weight.into());
         all.push(mesh_endpoint(endpoint));
     }
-    let places: Vec<_> = by_locality.iter().map(|(place, (weight, _))| (*place, *weight)).collect();
-    let ranks = order.map(|(setting, caller)| setting.rank(caller, &places));
+    let localities: Vec<_> =
+        by_locality.iter().map(|(locality, (weight, _))| (*locality, *weight)).collect();
+    let ranks = order.map(|(setting, caller)| setting.rank(caller, &localities));
     let mut ranks = ranks.unwrap_or_default().into_iter();
     let has_shares = order.is_some_and(|(setting, _)| !setting.distribute.is_empty());
-    let of_one = |(place, (_, lb_endpoints)): (&Locality, _)| {
+    let of_one = |(locality, (_, lb_endpoints)): (&Locality, _)| {
         let rank = ranks.next();
         LocalityLbEndpoints {
-            locality: (!place.is_empty()).then(|| locality(place)),
+            locality: (!locality.is_empty()).then(|| envoy_locality(locality)),
             lb_endpoints,
             priority: rank.map_or(0, |rank| rank.priority),
             load_balancing_weight: rank.filter(|_| has_shares).and_then(|rank| number(rank.share)),
@@ -128,11 +129,11 @@ pub(crate) fn endpoints(
     }
 }
 
-fn locality(place: &Locality) -> pb::envoy::config::core::v3::Locality {
+fn envoy_locality(locality: &Locality) -> pb::envoy::config::core::v3::Locality {
     pb::envoy::config::core::v3::Locality {
-        region: place.region.to_string(),
-        zone: place.zone.to_string(),
-        sub_zone: place.sub_zone.to_string(),
+        region: locality.region.to_string(),
+        zone: locality.zone.to_string(),
+        sub_zone: locality.sub_zone.to_string(),
     }
 }
 
@@ -145,16 +146,16 @@ fn mesh_endpoint(endpoint: &MeshEndpoint) -> LbEndpoint {
     LbEndpoint { metadata, health_status, ..lb_endpoint(endpoint.address, endpoint.weight) }
 }
 
-/// What the listener that routes by `Host` does for all services that a caller may call.
+/// The settings of the listener that routes by `Host`, for all services that a caller may call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ByHost {
-    /// Kept where one service keeps them; the routes of the others reject them, and those of services
-    /// outside of the mesh in any case.
+    /// `Keep` if any service keeps them. The routes of other services reject them, and those of
+    /// services outside the mesh always do.
     escaped_slashes: EscapedSlashes,
 }
 
 impl ByHost {
-    /// For one who may call these services.
+    /// The settings for a caller of these services.
     pub(crate) fn of<'a>(services: impl Iterator<Item = &'a Service>) -> Self {
         let mut by_host = Self { escaped_slashes: EscapedSlashes::Reject };
         for service in services {
@@ -167,14 +168,18 @@ impl ByHost {
 }
 
 /// The listener that routes by `Host`.
-pub(crate) fn by_host_listener(proxy: &Proxy, by_host: ByHost, telling: Telling<'_>) -> Listener {
+pub(crate) fn by_host_listener(
+    proxy: &Proxy,
+    by_host: ByHost,
+    telemetry: ServiceTelemetry<'_>,
+) -> Listener {
     let manager = connection_manager(
         Side::ByHost,
         by_host.escaped_slashes,
         "outbound".to_owned(),
         BY_HOST.to_owned(),
         egress::filters::all(proxy),
-        telling,
+        telemetry,
     );
     Listener {
         traffic_direction: TrafficDirection::Outbound.into(),
@@ -183,14 +188,15 @@ pub(crate) fn by_host_listener(proxy: &Proxy, by_host: ByHost, telling: Telling<
     }
 }
 
-/// The routes by `Host` of a caller: a virtual host for every service port that it may call, and for every
-/// host outside. Anything else, forbidden or unknown, is 404: a caller learns of nothing that it may not call.
+/// The routes by `Host` of a caller: a virtual host for every service port that it may call, and
+/// for every host outside. Anything else, forbidden or unknown, is 404: a caller learns of nothing
+/// that it may not call.
 pub(crate) fn by_host_routes(
-    outward: &Outward<'_>,
+    egress_scope: &EgressScope<'_>,
     callable: &BTreeMap<ServicePort, Arc<Destination>>,
     by_host: ByHost,
 ) -> RouteConfiguration {
-    let Outward { index, snapshot, caller, .. } = *outward;
+    let EgressScope { index, snapshot, caller, .. } = *egress_scope;
     let mirrors = Mirrors { snapshot, callable };
     let ports: Vec<_> = callable
         .iter()
@@ -201,7 +207,7 @@ pub(crate) fn by_host_routes(
         })
         .collect();
     let of_the_mesh = ports.iter().filter(|(_, _, service, _)| service.external.is_none());
-    let mut taken: BTreeSet<String> =
+    let mut used_domains: BTreeSet<String> =
         of_the_mesh.flat_map(|(_, _, _, domains)| domains).cloned().collect();
     let mut virtual_hosts = Vec::new();
     for (port, destination, service, mut domains) in ports {
@@ -211,13 +217,13 @@ pub(crate) fn by_host_routes(
                 destination.routes(port, Host::AsTreated, &treatments, mirrors)
             }
             Some(external) => {
-                // Of a host that is there twice Envoy would refuse the whole table.
-                domains.retain(|host| taken.insert(host.clone()));
+                // Envoy would reject routes with a duplicate host.
+                domains.retain(|host| used_domains.insert(host.clone()));
                 external::routes(index, mirrors, caller, service, external, port)
             }
         };
-        // The listener may be there before these routes. A server of the mesh rejects by itself then; nobody
-        // but this proxy judges what goes outside.
+        // The listener may exist before these routes. A server of the mesh then rejects by itself;
+        // for calls to the outside only this proxy does.
         let is_kept_out =
             service.external.is_some() || by_host.escaped_slashes == EscapedSlashes::Keep;
         if service.escaped_slashes == EscapedSlashes::Reject && is_kept_out {
@@ -228,15 +234,15 @@ pub(crate) fn by_host_routes(
             virtual_hosts.push(VirtualHost { name, domains, routes, ..VirtualHost::default() });
         }
     }
-    virtual_hosts.extend(outward.virtual_hosts(&mut taken));
+    virtual_hosts.extend(egress_scope.virtual_hosts(&mut used_domains));
     virtual_hosts.push(VirtualHost {
         name: "unknown".to_owned(),
         domains: vec!["*".to_owned()],
-        routes: outward.unnamed(),
+        routes: egress_scope.unnamed(),
         ..VirtualHost::default()
     });
     let mut services = callable.keys().filter_map(|port| snapshot.service(&port.service));
-    let goes_by_host = outward.is_open() || services.any(|one| hosts::is_passed_through(one));
+    let goes_by_host = egress_scope.is_open() || services.any(|one| hosts::is_passed_through(one));
     let never = if goes_by_host { egress::filters::never() } else { HashMap::new() };
     RouteConfiguration {
         name: BY_HOST.to_owned(),

@@ -1,10 +1,10 @@
-//! What who calls may say of time and of retries, where policy lets him: the headers by which Envoy's router
-//! is told.
+//! Override headers: the `x-envoy-…` headers by which callers set timeouts and retries, if policy
+//! lets them.
 //!
-//! Envoy reads headers of its own before it looks for a route, and takes off some of these where it does not
-//! trust who calls. So a listener for its own application puts them aside, under names that mean nothing to
-//! Envoy, before anything else is done; a route that lets them act puts them back; and what is left of them
-//! goes no farther. Routes say so, so that a change of policy touches no listener.
+//! Envoy reads these headers before it selects a route, and removes some if it does not trust the
+//! caller. So a listener for its own application first moves them to names that mean nothing to
+//! Envoy. A route that allows them moves them back; the rest is removed before the request leaves.
+//! Routes configure this, so a change of policy touches no listener.
 
 use ironmesh_catalog::reserved_headers::{PUT_ASIDE, TO_ENVOY};
 use ironmesh_xds_wire::any;
@@ -25,7 +25,7 @@ use ironmesh_xds_wire::pb::google::protobuf::Any;
 use crate::http::http_filter;
 use crate::shape::prefix;
 
-/// What may be said, behind [`TO_ENVOY`].
+/// The headers, after [`TO_ENVOY`].
 const OVERRIDES: [&str; 7] = [
     "max-retries",
     "retriable-header-names",
@@ -36,18 +36,18 @@ const OVERRIDES: [&str; 7] = [
     "upstream-rq-timeout-ms",
 ];
 
-/// The filter that puts back what was put aside, where a route says so ([`put_back`]).
+/// The filter that moves the headers back, if a route enables it ([`restore_overrides`]).
 const PUT_BACK: &str = "ironmesh.overrides.put-back";
 
-/// The filter that takes off what is aside then.
+/// The filter that removes the moved headers afterwards.
 const TAKE_OFF: &str = "ironmesh.overrides.take-off";
 
-/// Takes the headers `x-envoy-…` off requests as they come. Those that a route may let act are put aside where
-/// the requests are of the proxy's own application.
-pub(crate) fn without_words_to_envoy(is_own_application: bool) -> TypedExtensionConfig {
+/// Removes `x-envoy-…` headers from incoming requests. For requests of the proxy's own application,
+/// it first moves those that a route may allow.
+pub(crate) fn strip_envoy_headers(is_own_application: bool) -> TypedExtensionConfig {
     let aside = OVERRIDES.into_iter().filter(|_| is_own_application);
     let aside = aside.map(|one| copy(TO_ENVOY, PUT_ASIDE, one));
-    // Nobody puts them aside himself.
+    // An application cannot set the moved names itself.
     let first = is_own_application.then(|| remove(PUT_ASIDE));
     let mutations = first.into_iter().chain(aside).chain([remove(TO_ENVOY)]).collect();
     TypedExtensionConfig {
@@ -56,7 +56,7 @@ pub(crate) fn without_words_to_envoy(is_own_application: bool) -> TypedExtension
     }
 }
 
-/// The filters of requests of the proxy's own application.
+/// The filters for requests of the proxy's own application.
 pub(crate) fn filters() -> [HttpFilter; 2] {
     let filter = |name, request_mutations| {
         let mutations = Some(Mutations { request_mutations, ..Mutations::default() });
@@ -65,8 +65,8 @@ pub(crate) fn filters() -> [HttpFilter; 2] {
     [filter(PUT_BACK, Vec::new()), filter(TAKE_OFF, vec![remove(PUT_ASIDE)])]
 }
 
-/// What a route says that lets callers say what they like.
-pub(crate) fn put_back() -> (String, Any) {
+/// The filter configuration of a route that allows override headers.
+pub(crate) fn restore_overrides() -> (String, Any) {
     let back = |one| copy(PUT_ASIDE, TO_ENVOY, one);
     let mutations = Mutations {
         request_mutations: OVERRIDES.into_iter().map(back).collect(),
@@ -80,7 +80,7 @@ fn remove(names: &str) -> MutationRule {
     MutationRule { action: Some(Action::RemoveOnMatch(matches)) }
 }
 
-/// The header `to…` has the value that the header `from…` has. (Where that is missing, it is not made.)
+/// Copies the header `from…` to the header `to…`, if it exists.
 fn copy(from: &str, to: &str, one: &str) -> MutationRule {
     let header = HeaderValue {
         key: format!("{to}{one}"),

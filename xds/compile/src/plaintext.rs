@@ -1,4 +1,5 @@
-//! Endpoints without a proxy, which are called in plaintext: how they say so, and what follows.
+//! Endpoints without a proxy, which are called in plaintext: their metadata, and the socket that it
+//! selects.
 
 use std::collections::HashMap;
 
@@ -10,13 +11,13 @@ use ironmesh_xds_wire::pb::envoy::config::core::v3::{
 use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::raw_buffer::v3::RawBuffer;
 use ironmesh_xds_wire::pb::google::protobuf::{Struct, Value, value::Kind};
 
-/// The key under which Envoy looks, in an endpoint's metadata, for what a match is compared with.
+/// The metadata key that Envoy compares with transport socket matches.
 const MATCHED: &str = "envoy.transport_socket_match";
 
-/// What the metadata of an endpoint says that is called in plaintext.
+/// The metadata field of a plaintext endpoint.
 const PLAINTEXT: &str = "plaintext";
 
-/// The metadata of an endpoint that is called in plaintext.
+/// The metadata of a plaintext endpoint.
 pub(crate) fn metadata() -> Metadata {
     Metadata {
         filter_metadata: HashMap::from([(MATCHED.to_owned(), is_plaintext())]),
@@ -24,7 +25,7 @@ pub(crate) fn metadata() -> Metadata {
     }
 }
 
-/// Calls these endpoints in plaintext. All others of the cluster are called by its own socket.
+/// Selects plaintext for these endpoints. All others of the cluster use its own transport socket.
 pub(crate) fn socket_match() -> TransportSocketMatch {
     TransportSocketMatch {
         name: PLAINTEXT.to_owned(),

@@ -1,9 +1,9 @@
-//! Rate limits of the server's sidecar: by HTTP in its routes, by TCP in the chain of the port. What a rate
-//! limit service counts is in [`global`].
+//! Rate limits of the server's sidecar: for HTTP in its routes, for TCP in the chain of the port.
+//! Limits of a rate limit service are in [`global`].
 //!
-//! The HTTP filter stands in every inbound chain and does nothing by itself; a limit travels with the
-//! routes, as authorization does, so that its edit touches no connection. It stands behind authorization:
-//! who may not call uses nothing up.
+//! The HTTP filter is in every inbound chain and does nothing by itself. A limit is part of the
+//! routes, as authorization is, so that a change touches no connection. It comes after
+//! authorization: a denied caller uses nothing up.
 
 pub(crate) mod counted;
 pub(crate) mod global;
@@ -34,25 +34,25 @@ use crate::shape::{network_filter, number};
 
 const LOCAL: &str = "envoy.filters.http.local_ratelimit";
 
-/// The statistics of all local limits of HTTP.
+/// The prefix of the statistics of all local HTTP limits.
 const STATISTICS: &str = "rate_limit";
 
-/// The filter that limits where routes say so.
+/// The filter that applies the limits of routes.
 pub(crate) fn local_filter() -> HttpFilter {
     let inert = LocalRateLimit { stat_prefix: STATISTICS.to_owned(), ..LocalRateLimit::default() };
     http_filter(LOCAL, any(&inert))
 }
 
-/// What makes [`local_filter`] limit the requests of a virtual host, or of a route.
+/// The configuration of [`local_filter`] for a virtual host or a route.
 pub(crate) fn local_http(limit: Option<&LocalHttpLimit>) -> HashMap<String, Any> {
     limit.map(|limit| (LOCAL.to_owned(), any(&local(limit)))).into_iter().collect()
 }
 
-/// The routes of requests that have limits of their own, all of which go where the others go.
+/// The routes of requests with limits of their own, all with the same destination.
 pub(crate) fn routes(limited: &[LimitedRoute], action: &route::Action) -> Vec<Route> {
     let route = |one: &LimitedRoute| {
         let mut action = action.clone();
-        // Where a route says nothing, what is said of all requests holds.
+        // A route without descriptors has those of all requests.
         if let (route::Action::Route(action), Some(all)) = (&mut action, &one.descriptors) {
             action.rate_limits = global::descriptors(all);
         }
@@ -70,8 +70,8 @@ pub(crate) fn routes(limited: &[LimitedRoute], action: &route::Action) -> Vec<Ro
     limited.iter().map(route).collect()
 }
 
-/// Limits the connections of a chain. It comes first, so that one too many is ended before anything is
-/// done for it: before its handshake, too, so that it is counted whoever it is of.
+/// Limits the connections of a chain. It comes first, so that an excess connection ends before its
+/// handshake, and counts whatever its caller.
 pub(crate) fn local_tcp(rate: Rate, stat_prefix: String) -> Filter {
     let limit = LocalTcpLimit {
         stat_prefix,
@@ -84,7 +84,7 @@ pub(crate) fn local_tcp(rate: Rate, stat_prefix: String) -> Filter {
 fn local(limit: &LocalHttpLimit) -> LocalRateLimit {
     let always = || {
         Some(RuntimeFractionalPercent {
-            // Of a hundred, which is what is meant where no denominator is said.
+            // Percent is the default denominator.
             default_value: Some(FractionalPercent {
                 numerator: 100,
                 ..FractionalPercent::default()
@@ -105,7 +105,7 @@ fn local(limit: &LocalHttpLimit) -> LocalRateLimit {
 
 fn token_bucket(Rate { number: each, unit, burst }: Rate) -> TokenBucket {
     TokenBucket {
-        // (Validation has seen to it that this is not too much.)
+        // Validation limits the sum.
         max_tokens: each.saturating_add(burst),
         tokens_per_fill: number(each),
         fill_interval: Some(duration(unit.duration())),
@@ -116,7 +116,7 @@ fn header((name, value): &(Arc<str>, Arc<str>)) -> HeaderValueOption {
     HeaderValueOption {
         header: Some(HeaderValue {
             key: name.to_string(),
-            // Envoy would read `%…%` as a command.
+            // Envoy would interpret `%…%` as a command.
             value: value.replace('%', "%%"),
             ..HeaderValue::default()
         }),

@@ -1,8 +1,8 @@
-//! A static rendering: what proxies are told by xDS as one bootstrap that needs no control plane.
-//! `envoy --mode validate` looks at routes, endpoints and secrets only where they are inline.
+//! Static rendering: the xDS resources of proxies as one bootstrap that needs no control plane.
+//! `envoy --mode validate` checks routes, endpoints and secrets only if they are inline.
 //!
-//! The proxies of a mesh have much in common. A listener is put in if there is something in it that none has
-//! that is there already, but for names, addresses and what callers are told.
+//! Proxies of a mesh have much in common. A listener is added only if it has content that no
+//! earlier one has, apart from names, addresses and response bodies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use ironmesh_sidecar::envoy::CONTROL_PLANE_CLUSTER;
 use ironmesh_xds_wire::{ResourceSet, ResourceType};
 use serde_json::{Map, Value, json};
 
-/// What says where an access log goes.
+/// The type of the access log configuration that has a path.
 const FILE_ACCESS_LOG: &str =
     "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog";
 
-/// What stands in for the certificates of all service accounts, and for the roots of the mesh.
+/// Placeholders for the certificates of all service accounts, and for the roots of the mesh.
 #[derive(Debug, Clone)]
-pub struct StandIn {
+pub struct PlaceholderSecrets {
     /// The roots, in PEM.
     pub roots: String,
-    /// A certificate with those that issued it, in PEM.
+    /// A certificate with its issuers, in PEM.
     pub chain: String,
     /// Its key, in PEM.
     pub key: Secret,
@@ -30,15 +30,15 @@ pub struct StandIn {
 /// A listener or a cluster of a proxy.
 #[derive(Debug, Clone)]
 pub struct Part {
-    /// Which of the proxies has it, in the order in which they were added.
+    /// The proxy that has it, by its position in the order in which proxies were added.
     pub proxy: usize,
-    /// What it is.
+    /// Its type.
     pub resource_type: ResourceType,
     /// Its name.
     pub name: Arc<str>,
-    /// The route configurations that are inline in it.
+    /// The route configurations inlined in it.
     pub routes: BTreeSet<String>,
-    /// The clusters that it leads to.
+    /// The clusters that it refers to.
     clusters: BTreeSet<String>,
     content: Value,
 }
@@ -46,22 +46,22 @@ pub struct Part {
 /// Proxies as one bootstrap.
 #[derive(Debug)]
 pub struct Rendering {
-    stand_in: StandIn,
+    placeholders: PlaceholderSecrets,
     /// The listeners and the clusters.
     parts: Vec<Part>,
-    /// Where each cluster is among the parts.
+    /// The index of each cluster among the parts.
     clusters: BTreeMap<String, usize>,
     secrets: BTreeMap<String, Value>,
-    /// What is in the listeners.
+    /// The content of the listeners so far.
     seen: BTreeSet<String>,
     proxies: usize,
 }
 
 impl Rendering {
-    /// Of no proxy yet.
-    pub fn new(stand_in: StandIn) -> Self {
+    /// Creates a rendering without proxies.
+    pub fn new(placeholders: PlaceholderSecrets) -> Self {
         Self {
-            stand_in,
+            placeholders,
             parts: Vec::new(),
             clusters: BTreeMap::new(),
             secrets: BTreeMap::new(),
@@ -70,13 +70,13 @@ impl Rendering {
         }
     }
 
-    /// Puts in what a proxy has and those before it have not.
+    /// Adds what a proxy has and earlier ones lack.
     pub fn add(&mut self, resources: &ResourceSet) {
         let proxy = self.proxies;
         self.proxies += 1;
         for (name, resource) in resources.of(ResourceType::Secret) {
             if !self.secrets.contains_key(&**name) {
-                let secret = self.stand_in.put_into(resource.to_json());
+                let secret = self.placeholders.replace_in(resource.to_json());
                 self.secrets.insert(name.to_string(), secret);
             }
         }
@@ -109,7 +109,7 @@ impl Rendering {
                 continue;
             }
             if let Some(fields) = content.as_object_mut() {
-                // Listeners of several proxies are called the same.
+                // Listeners of several proxies have the same names.
                 fields.insert("name".to_owned(), json!(format!("{name}#{proxy}")));
             }
             let (resource_type, name) = (ResourceType::Listener, Arc::clone(name));
@@ -117,17 +117,17 @@ impl Rendering {
         }
     }
 
-    /// All listeners and clusters that are in it.
+    /// All listeners and clusters.
     pub fn parts(&self) -> Vec<&Part> {
         self.parts.iter().collect()
     }
 
-    /// These parts, and what they lead to, as the bootstrap of an Envoy.
+    /// The bootstrap of an Envoy with these parts, and with what they refer to.
     pub fn bootstrap(&self, parts: &[&Part]) -> Value {
         let names: BTreeSet<&String> = parts.iter().flat_map(|part| &part.clusters).collect();
         let clusters = names.into_iter().filter_map(|name| self.clusters.get(name));
         let clusters = clusters.filter_map(|at| Some(&self.parts.get(*at)?.content));
-        // What the bootstrap of a sidecar has, and what is told refers to.
+        // The sidecar's bootstrap has this cluster, and resources refer to it.
         let control_plane = json!({ "name": CONTROL_PLANE_CLUSTER, "type": "STATIC" });
         let clusters = clusters.chain([&control_plane]);
         let listeners = parts.iter().filter(|part| part.resource_type == ResourceType::Listener);
@@ -138,7 +138,7 @@ impl Rendering {
                 "listeners": listeners.map(|part| &part.content).collect::<Vec<_>>(),
                 "secrets": self.secrets.values().collect::<Vec<_>>(),
             },
-            // As the sidecar's bootstrap has it.
+            // As in the sidecar's bootstrap.
             "layered_runtime": { "layers": [{
                 "name": "ironmesh",
                 "static_layer": { "re2": { "max_program_size": { "error_level": 1000 } } },
@@ -147,10 +147,10 @@ impl Rendering {
     }
 }
 
-impl StandIn {
-    /// The secret with the stand-in for what it holds.
-    fn put_into(&self, mut secret: Value) -> Value {
-        // The roots themselves, or who may connect to a TCP port, which has them as well.
+impl PlaceholderSecrets {
+    /// Replaces the content of a secret by placeholders.
+    fn replace_in(&self, mut secret: Value) -> Value {
+        // The roots themselves, or the list of callers of a TCP port, which contains them.
         if let Some(roots) = secret.pointer_mut("/validationContext/trustedCa") {
             *roots = json!({ "inlineString": self.roots });
         }
@@ -164,7 +164,7 @@ impl StandIn {
     }
 }
 
-/// A cluster that needs nobody to tell it its endpoints.
+/// Makes a cluster static, with its endpoints.
 fn with_endpoints(mut cluster: Value, endpoints: Option<Value>) -> Value {
     if let Some(fields) = cluster.as_object_mut()
         && fields.get("type") == Some(&json!("EDS"))
@@ -178,7 +178,7 @@ fn with_endpoints(mut cluster: Value, endpoints: Option<Value>) -> Value {
     cluster
 }
 
-/// Puts routes where their names are, and takes away where secrets would come from.
+/// Inlines routes, and removes references to SDS.
 fn make_inline(value: &mut Value, resources: &ResourceSet, routes: &mut BTreeSet<String>) {
     match value {
         Value::Array(items) => {
@@ -211,8 +211,8 @@ fn route_name(rds: &mut Value) -> Option<String> {
     Some(fields.get("routeConfigName")?.as_str()?.to_owned())
 }
 
-/// What a listener consists of, in texts that are the same for all proxies that have the same: its virtual
-/// hosts, each by itself, and the rest.
+/// The content of a listener as texts that are equal for proxies with equal content: each virtual
+/// host, and the rest.
 fn pieces(listener: &Value) -> BTreeSet<String> {
     let mut pieces = BTreeSet::new();
     let mut rest = listener.clone();
@@ -224,7 +224,7 @@ fn pieces(listener: &Value) -> BTreeSet<String> {
     pieces
 }
 
-/// Takes virtual hosts out of `value`, into `pieces`.
+/// Moves virtual hosts from `value` to `pieces`.
 fn take_virtual_hosts(value: &mut Value, pieces: &mut BTreeSet<String>) {
     match value {
         Value::Array(items) => {
@@ -233,7 +233,7 @@ fn take_virtual_hosts(value: &mut Value, pieces: &mut BTreeSet<String>) {
             }
         }
         Value::Object(fields) => {
-            // It names the caller.
+            // The response body names the caller.
             fields.get_mut("directResponse").and_then(|one| one.as_object_mut()?.remove("body"));
             for inner in fields.values_mut() {
                 take_virtual_hosts(inner, pieces);
@@ -246,7 +246,7 @@ fn take_virtual_hosts(value: &mut Value, pieces: &mut BTreeSet<String>) {
     }
 }
 
-/// The clusters that a listener names: one, or several by weight; and who is told of calls.
+/// Collects the clusters that a listener names, including those of collectors.
 fn find_clusters(value: &Value, clusters: &mut BTreeSet<String>) {
     match value {
         Value::Array(items) => {

@@ -35,14 +35,14 @@ pub(crate) fn service_certificate(certificate: &ServiceCertificate) -> Secret {
     }
 }
 
-/// The name of who may connect to a TCP service port.
+/// The name of the list of callers of a TCP service port.
 pub(crate) fn authorization_name(port: &ServicePort) -> String {
     format!("{}{port}", names::CALLERS)
 }
 
-/// A name that no certificate of the mesh has: an empty list of names would let in anyone with a
-/// certificate (invariant 3).
-pub(crate) fn nobody() -> SubjectAltNameMatcher {
+/// A name that no certificate of the mesh has: an empty list of names would admit any certificate
+/// (invariant 3).
+pub(crate) fn no_caller() -> SubjectAltNameMatcher {
     uri(exact("spiffe://nobody.invalid"))
 }
 
@@ -54,13 +54,12 @@ fn uri(name: StringMatcher) -> SubjectAltNameMatcher {
     }
 }
 
-/// Who may connect to a TCP service port, and what their certificates are checked against.
+/// The callers of a TCP service port, with the roots that verify their certificates.
 ///
-/// It is there also when nobody may: a proxy that still has a chain that refers to it (because it
-/// refuses the listener without, say) would go on with the list of before.
-///
-/// It is a secret of its own because a change of a secret touches no established connection, while a
-/// change of the chain that refers to it ends them all.
+/// It exists even without callers: a proxy may still have a chain that refers to it, for example
+/// because it NACKed the listener without that chain, and would keep the earlier list. It is a
+/// secret of its own because a change of a secret touches no established connection, while a change
+/// of the chain that refers to it ends them all.
 pub(crate) fn tcp_authorization(
     trust_domain: &TrustDomain,
     bundle: &TrustBundle,
@@ -70,7 +69,7 @@ pub(crate) fn tcp_authorization(
     let names = match callers {
         Callers::Anyone => vec![uri(workload_prefix(trust_domain))],
         Callers::AnyoneIn(namespace) => vec![uri(namespace_prefix(trust_domain, namespace))],
-        Callers::These(accounts) if accounts.is_empty() => vec![nobody()],
+        Callers::These(accounts) if accounts.is_empty() => vec![no_caller()],
         Callers::These(accounts) => accounts
             .iter()
             .map(|account| uri(exact(trust_domain.workload(account).as_str())))

@@ -1,5 +1,5 @@
-//! Small parts of Envoy messages that several resources have, in the form in which the messages take
-//! them: prost has every message field as an `Option`.
+//! Small parts of Envoy messages that several resources use, as `Option`s, because prost has every
+//! message field as one.
 
 #![expect(clippy::unnecessary_wraps, reason = "message fields are options")]
 
@@ -21,10 +21,10 @@ use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::{
 use ironmesh_xds_wire::pb::envoy::r#type::v3::Percent;
 use ironmesh_xds_wire::pb::google::protobuf::{Any, BoolValue, Duration, UInt32Value};
 
-/// How long a connection to an endpoint may take.
+/// The time limit for connecting to an endpoint.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration { seconds: 5, nanos: 0 };
 
-/// No time limit, where Envoy would have one of its own.
+/// No time limit, in place of Envoy's default.
 pub(crate) const NO_TIMEOUT: Duration = Duration { seconds: 0, nanos: 0 };
 
 pub(crate) fn yes() -> Option<BoolValue> {
@@ -40,7 +40,7 @@ pub(crate) fn number(value: u32) -> Option<UInt32Value> {
 }
 
 pub(crate) fn duration(duration: std::time::Duration) -> Duration {
-    // Policy knows no duration that is anywhere near as long.
+    // Policy has no duration that is nearly as long.
     let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     Duration { seconds, nanos: duration.subsec_nanos().cast_signed() }
 }
@@ -52,12 +52,12 @@ pub(crate) fn exact(text: impl Into<String>) -> StringMatcher {
     }
 }
 
-/// Every service account of the mesh: no proxy, and not the control plane.
+/// Matches every service account of the mesh, but no proxy and not the control plane.
 pub(crate) fn workload_prefix(trust_domain: &TrustDomain) -> StringMatcher {
     prefix(trust_domain.workload_prefix())
 }
 
-/// Every service account of a namespace.
+/// Matches every service account of a namespace.
 pub(crate) fn namespace_prefix(trust_domain: &TrustDomain, namespace: &Name) -> StringMatcher {
     prefix(trust_domain.namespace_prefix(namespace))
 }
@@ -66,7 +66,7 @@ pub(crate) fn prefix(text: String) -> StringMatcher {
     StringMatcher { match_pattern: Some(MatchPattern::Prefix(text)), ..StringMatcher::default() }
 }
 
-/// The whole of the text matches `expression`.
+/// Matches a text as a whole.
 pub(crate) fn regex(expression: String) -> StringMatcher {
     let regex = RegexMatcher { regex: expression, ..RegexMatcher::default() };
     StringMatcher {
@@ -75,7 +75,7 @@ pub(crate) fn regex(expression: String) -> StringMatcher {
     }
 }
 
-/// "On this same stream": how resources refer to each other.
+/// Discovery on the same stream, by which resources refer to each other.
 pub(crate) fn ads() -> Option<ConfigSource> {
     Some(ConfigSource {
         resource_api_version: ApiVersion::V3.into(),
@@ -119,10 +119,11 @@ pub(crate) fn lb_endpoint_at(host: String, port: u16, weight: u32) -> LbEndpoint
     }
 }
 
-/// What Envoy is told of an endpoint's health. Only a healthy one gets anything new; what is connected stays.
+/// The health status of an endpoint for Envoy. Only a healthy one gets new requests and
+/// connections; established ones stay.
 pub(crate) fn health_status(health: Health) -> i32 {
     match health {
-        // As if nothing were said.
+        // As if unspecified.
         Health::Healthy => HealthStatus::Unknown,
         Health::Draining => HealthStatus::Draining,
         Health::Unhealthy => HealthStatus::Unhealthy,
@@ -130,8 +131,8 @@ pub(crate) fn health_status(health: Health) -> i32 {
     .into()
 }
 
-/// Nothing is sent to who is not healthy, however few are. By itself Envoy takes it for a mistake where less
-/// than half of them are, and sends to all (docs/decisions/0032).
+/// Disables Envoy's panic mode, which sends to all endpoints if less than half of them are healthy
+/// (docs/decisions/0032).
 pub(crate) fn never_panic() -> Option<CommonLbConfig> {
     Some(CommonLbConfig {
         healthy_panic_threshold: Some(Percent { value: 0.0 }),
@@ -150,12 +151,12 @@ pub(crate) fn transport_socket(config: Any) -> Option<TransportSocket> {
     })
 }
 
-/// A listener at one address of the machine, which no second process can take as well.
+/// A listener at one address, which no second process can bind as well.
 ///
 /// With Envoy's default (`SO_REUSEPORT`) two Envoys of one user bind the same port without an error
-/// and share its connections, so a mistake would go unseen.
+/// and share its connections, so a mistake would go unnoticed.
 pub(crate) fn listener(name: String, ip: IpAddr, port: u16) -> Listener {
-    // "All addresses" of IPv6 are those of IPv4 too; Envoy would leave these out.
+    // "All addresses" of IPv6 include those of IPv4; Envoy's default excludes them.
     let ipv4_compat = ip.is_ipv6() && ip.is_unspecified();
     let address = socket(SocketAddress { ipv4_compat, ..socket_address(ip.to_string(), port) });
     Listener { name, address, enable_reuse_port: no(), ..Listener::default() }

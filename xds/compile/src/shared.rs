@@ -1,9 +1,9 @@
-//! What proxies share, compiled at its first use and kept for as long as it stays the same.
+//! Shared resources of proxies, compiled at their first use and kept while they stay the same.
 //!
-//! From one moment of the mesh to the next only what may have changed is compiled again, and what comes
-//! out the same stays the same value: so the sets of all proxies go on sharing it.
+//! From one snapshot to the next, only what may have changed is compiled again. An equal result
+//! keeps the earlier value: so the sets of all proxies continue to share it.
 
-mod places;
+mod localities;
 mod touched;
 mod update;
 
@@ -18,51 +18,52 @@ use ironmesh_catalog::{
 use ironmesh_xds_wire::{Discoverable, Resource, ResourceMap, ResourceSet};
 
 use crate::destination::{Destination, Host};
-use crate::egress::Outward;
+use crate::egress::EgressScope;
 use crate::index::PolicyIndex;
 use crate::limits::Limits;
 use crate::mirrors::Mirrors;
 use crate::outbound::ByHost;
 use crate::{external, inbound, outbound, secret, telemetry, upstream};
-use places::Views;
+use localities::Views;
 
 pub use update::Changes;
 
-/// What proxies share.
+/// The resources that proxies share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) encoder: Encoder,
     index: PolicyIndex,
     scopes: BTreeMap<ServiceAccount, Arc<Scope>>,
-    /// Whose scope has the endpoints of a service port.
-    told: BTreeMap<ServicePort, BTreeSet<ServiceAccount>>,
+    /// The accounts whose scopes contain the endpoints of a service port.
+    endpoint_accounts: BTreeMap<ServicePort, BTreeSet<ServiceAccount>>,
     endpoints: BTreeMap<ServicePort, Views>,
-    /// The endpoints of an account's scope as callers in a place have them, where that differs.
-    placed: BTreeMap<ServiceAccount, BTreeMap<Locality, ResourceMap>>,
+    /// The endpoints of an account's scope for callers in a locality, if they differ.
+    localized: BTreeMap<ServiceAccount, BTreeMap<Locality, ResourceMap>>,
     inbound_routes: BTreeMap<ServicePort, Arc<Resource>>,
     tcp_authorizations: BTreeMap<ServicePort, Arc<Resource>>,
     upstream_routes: BTreeMap<(ServiceAccount, ServicePort), Arc<Resource>>,
     certificates: BTreeMap<ServiceAccount, Option<Arc<Resource>>>,
     trust_bundle: Arc<Resource>,
-    /// The clusters of those who are told of calls.
+    /// The clusters of collectors.
     collectors: BTreeMap<Collector, Arc<Resource>>,
 }
 
-/// What all proxies of one service account have in common: all that they need to call others.
+/// The scope of one service account: all resources that its proxies need to call others.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
     pub(crate) resources: ResourceSet,
-    /// What it may call, and where such calls go.
+    /// The service ports that it may call, with their destinations.
     pub(crate) callable: BTreeMap<ServicePort, Arc<Destination>>,
-    /// What all of it needs of the listener that routes by `Host`.
+    /// The settings of the listener that routes by `Host`.
     pub(crate) by_host: ByHost,
-    /// What lets it call the outside: what declared upstreams come to follows from it.
+    /// Its egresses, which determine the declared upstreams outside the mesh.
     pub(crate) egresses: Vec<Arc<Egress>>,
     pub(crate) passes_through: bool,
-    /// The service ports of whose endpoints a caller has those that are for its own place.
-    pub(crate) by_place: BTreeMap<ServicePort, Arc<LocalitySetting>>,
-    /// The external service ports whose cluster each machine has with its own addresses.
+    /// The service ports whose endpoints differ by the caller's locality.
+    pub(crate) by_locality: BTreeMap<ServicePort, Arc<LocalitySetting>>,
+    /// The external service ports whose cluster differs by machine, because it contains the
+    /// machine's own addresses.
     pub(crate) by_machine: Vec<ServicePort>,
 }
 
@@ -76,7 +77,7 @@ impl Encoder {
         Arc::new(Resource::new(message))
     }
 
-    /// The same for what may withdraw access and so waits for nothing that it leads to.
+    /// The same for a resource that may withdraw access, and so waits for no reference.
     pub(crate) fn encode_urgent<M: Discoverable>(&mut self, message: &M) -> Arc<Resource> {
         self.0 += 1;
         Arc::new(Resource::new(message).urgent())
@@ -93,9 +94,9 @@ impl Shared {
         Self {
             index: PolicyIndex::new(&snapshot),
             scopes: BTreeMap::new(),
-            told: BTreeMap::new(),
+            endpoint_accounts: BTreeMap::new(),
             endpoints: BTreeMap::new(),
-            placed: BTreeMap::new(),
+            localized: BTreeMap::new(),
             inbound_routes: BTreeMap::new(),
             tcp_authorizations: BTreeMap::new(),
             upstream_routes: BTreeMap::new(),
@@ -107,7 +108,7 @@ impl Shared {
         }
     }
 
-    /// What all proxies of `account` have in common.
+    /// The scope of `account`.
     pub(crate) fn scope(&mut self, account: &ServiceAccount) -> Arc<Scope> {
         if let Some(scope) = self.scopes.get(account) {
             return Arc::clone(scope);
@@ -117,7 +118,7 @@ impl Shared {
         scope
     }
 
-    /// `known` are the clusters that are as they were.
+    /// Compiles the scope of `account`. `known` returns clusters that are unchanged.
     fn compile_scope(
         &mut self,
         account: &ServiceAccount,
@@ -136,12 +137,12 @@ impl Shared {
                     service.is_none_or(|service| service.is_visible_in(&account.namespace))
                 };
                 if !destination.service_ports().into_iter().all(is_known) {
-                    destination = Arc::new(destination.known_to_lead_to(is_known));
+                    destination = Arc::new(destination.restricted_to(is_known));
                 }
                 (port, destination)
             })
             .collect();
-        let mut by_place = BTreeMap::new();
+        let mut by_locality = BTreeMap::new();
         let mut by_machine = Vec::new();
         let clusters: BTreeSet<_> =
             callable.values().flat_map(|destination| destination.service_ports()).collect();
@@ -164,25 +165,28 @@ impl Shared {
             });
             resources.insert(cluster);
             let external = service.external.as_ref();
-            if external.is_some_and(|external| external::is_judged_by_endpoint(external, port)) {
+            if external.is_some_and(|external| external::is_checked_per_endpoint(external, port)) {
                 by_machine.push(service_port.clone());
             }
-            // Of what proxies look up themselves there are no endpoints to tell.
+            // Proxies resolve these themselves, so there are no endpoints to push.
             if service.endpoints != EndpointSource::Hostname {
                 resources.insert(self.endpoints(service_port, &Locality::default()));
                 let locality = self.index.upstream_settings().locality(service);
                 if let Some(locality) = locality.filter(|locality| locality.depth() > 0) {
-                    by_place.insert(service_port.clone(), Arc::clone(locality));
+                    by_locality.insert(service_port.clone(), Arc::clone(locality));
                 }
-                self.told.entry(service_port.clone()).or_default().insert(account.clone());
+                self.endpoint_accounts
+                    .entry(service_port.clone())
+                    .or_default()
+                    .insert(account.clone());
             }
         }
         let service = |port: &ServicePort| snapshot.service(&port.service).map(|one| &**one);
         let by_host = ByHost::of(callable.keys().filter_map(service));
-        let outward = Outward::of(&self.index, &snapshot, account);
-        let passes_through = outward.passes_through;
-        let routes = outbound::by_host_routes(&outward, &callable, by_host);
-        if let Some(cluster) = outward.cluster() {
+        let egress_scope = EgressScope::of(&self.index, &snapshot, account);
+        let passes_through = egress_scope.passes_through;
+        let routes = outbound::by_host_routes(&egress_scope, &callable, by_host);
+        if let Some(cluster) = egress_scope.cluster() {
             resources.insert(self.encoder.encode(&cluster));
         }
         resources.insert(self.encoder.encode(&routes));
@@ -191,10 +195,11 @@ impl Shared {
         }
         resources.insert(self.trust_bundle());
         let egresses = self.index.egresses(account).to_vec();
-        Scope { resources, callable, by_host, egresses, passes_through, by_place, by_machine }
+        Scope { resources, callable, by_host, egresses, passes_through, by_locality, by_machine }
     }
 
-    /// The cluster of an external service port for a machine whose `own` addresses are never called.
+    /// The cluster of an external service port, for a machine whose `own` addresses are never
+    /// called.
     pub(crate) fn external_cluster(
         &mut self,
         service_port: &ServicePort,
@@ -207,9 +212,9 @@ impl Shared {
         Some(self.encoder.encode(&cluster))
     }
 
-    /// What `account` may call outside of the mesh.
-    pub(crate) fn outward<'a>(&'a self, account: &'a ServiceAccount) -> Outward<'a> {
-        Outward::of(&self.index, &self.snapshot, account)
+    /// The egress scope of `account`.
+    pub(crate) fn egress_scope<'a>(&'a self, account: &'a ServiceAccount) -> EgressScope<'a> {
+        EgressScope::of(&self.index, &self.snapshot, account)
     }
 
     pub(crate) fn upstream_settings(&self) -> &UpstreamSettings {
@@ -281,12 +286,12 @@ impl Shared {
         resource
     }
 
-    /// What sidecars tell.
+    /// The telemetry of all services.
     pub(crate) fn telemetries(&self) -> Arc<Telemetries> {
         Arc::clone(self.index.telemetries())
     }
 
-    /// The cluster of one who is told of calls.
+    /// The cluster of a collector.
     pub(crate) fn collector(&mut self, collector: &Collector) -> Arc<Resource> {
         if let Some(resource) = self.collectors.get(collector) {
             return Arc::clone(resource);

@@ -1,4 +1,4 @@
-//! Traffic splits, indexed by what the compiler asks of them. Built once per policy.
+//! Traffic splits, indexed by the compiler's queries. Built once per policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use ironmesh_catalog::{MeshSpecification, Service, ServiceName, ServicePort};
 
 use crate::destination::Destination;
 
-/// Where splits lead, and who is in front of whom.
+/// The destinations of splits, and their apexes and backends.
 #[derive(Debug)]
 pub(crate) struct SplitIndex {
-    /// Of each port of a service that has splits.
+    /// The destination of each port of a service with splits.
     destinations: BTreeMap<ServicePort, Arc<Destination>>,
-    /// The ports of the apexes in front of a backend's.
+    /// The apex ports of each backend port.
     apexes: BTreeMap<ServicePort, Vec<ServicePort>>,
-    /// Of each backend the services that have it, whatever their ports; and the other way round.
-    in_front: Links,
-    behind: Links,
+    /// The apex services of each backend, whatever their ports; and the reverse.
+    apexes_of: Links,
+    backends_of: Links,
     has_circles: bool,
 }
 
@@ -26,11 +26,14 @@ type Links = BTreeMap<ServiceName, BTreeSet<ServiceName>>;
 impl SplitIndex {
     pub(crate) fn new(specification: &MeshSpecification) -> Self {
         let splits = Splits::of_specification(specification);
-        let ways = splits.paths().into_iter();
-        let destinations = ways.map(|(port, ways)| {
-            // The loader refuses too many. Were they here all the same, nobody would answer.
-            let destination = ways
-                .map_or_else(|_| Destination::nowhere(), |ways| Destination::of(&ways, port.port));
+        let branches = splits.paths().into_iter();
+        let destinations = branches.map(|(port, branches)| {
+            // The loader rejects too many branches. Here they would mean a destination without
+            // backends.
+            let destination = branches.map_or_else(
+                |_| Destination::nowhere(),
+                |branches| Destination::of(&branches, port.port),
+            );
             (port, Arc::new(destination))
         });
         let mut apexes: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -49,42 +52,42 @@ impl SplitIndex {
                 }
             }
         }
-        let (mut in_front, mut behind) = (Links::new(), Links::new());
+        let (mut apexes_of, mut backends_of) = (Links::new(), Links::new());
         for split in specification.traffic_splits.values() {
             for backend in split.backends.iter().map(|backend| &backend.service) {
-                in_front.entry(backend.clone()).or_default().insert(split.service.clone());
-                behind.entry(split.service.clone()).or_default().insert(backend.clone());
+                apexes_of.entry(backend.clone()).or_default().insert(split.service.clone());
+                backends_of.entry(split.service.clone()).or_default().insert(backend.clone());
             }
         }
         let has_circles = !splits.circles().is_empty();
-        Self { destinations: destinations.collect(), apexes, in_front, behind, has_circles }
+        Self { destinations: destinations.collect(), apexes, apexes_of, backends_of, has_circles }
     }
 
-    /// These services, those in front of them, and all that is behind any of these. Whom a split lets know
-    /// of one of these services may call one of the linked by itself.
+    /// These services, their apexes, and all backends of any of these. A caller that sees a service
+    /// through a split may call one of the linked services directly.
     pub(crate) fn linked<'a>(
         &'a self,
         services: impl IntoIterator<Item = &'a ServiceName>,
     ) -> BTreeSet<&'a ServiceName> {
-        let in_front = reached(services, &self.in_front);
-        // The loader refuses circles. Where one is cut depends on all splits.
-        let all = self.behind.keys().filter(|_| self.has_circles);
-        reached(in_front.into_iter().chain(all), &self.behind)
+        let in_front = reached(services, &self.apexes_of);
+        // The loader rejects circles. All splits together decide where a circle is cut.
+        let all = self.backends_of.keys().filter(|_| self.has_circles);
+        reached(in_front.into_iter().chain(all), &self.backends_of)
     }
 
-    /// Where calls of a service port go: to itself, where it has no split.
+    /// The destination of calls to a service port: itself, if it has no split.
     pub(crate) fn destination(&self, port: &ServicePort) -> Arc<Destination> {
         let known = self.destinations.get(port);
         known.map_or_else(|| Arc::new(Destination::to(port.clone())), Arc::clone)
     }
 
-    /// Adds the ports of the apexes in front of these, and in front of those.
+    /// Adds the apexes of these ports, transitively.
     pub(crate) fn add_apexes(&self, ports: &mut BTreeSet<ServicePort>) {
-        let mut to_follow: Vec<_> = ports.iter().cloned().collect();
-        while let Some(port) = to_follow.pop() {
+        let mut pending: Vec<_> = ports.iter().cloned().collect();
+        while let Some(port) = pending.pop() {
             for apex in self.apexes.get(&port).into_iter().flatten() {
                 if ports.insert(apex.clone()) {
-                    to_follow.push(apex.clone());
+                    pending.push(apex.clone());
                 }
             }
         }
@@ -95,11 +98,11 @@ fn reached<'a>(
     from: impl IntoIterator<Item = &'a ServiceName>,
     links: &'a Links,
 ) -> BTreeSet<&'a ServiceName> {
-    let mut to_follow: Vec<_> = from.into_iter().collect();
+    let mut pending: Vec<_> = from.into_iter().collect();
     let mut reached = BTreeSet::new();
-    while let Some(service) = to_follow.pop() {
+    while let Some(service) = pending.pop() {
         if reached.insert(service) {
-            to_follow.extend(links.get(service).into_iter().flatten());
+            pending.extend(links.get(service).into_iter().flatten());
         }
     }
     reached

@@ -1,4 +1,4 @@
-//! TCP: bytes that go to a service port, or through one to its application.
+//! TCP: connections to a service port, or through one to its application.
 
 use std::time::Duration;
 
@@ -14,40 +14,42 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
 
 use crate::destination::Destination;
 use crate::shape::{NO_TIMEOUT, duration, network_filter, number};
-use crate::telemetry::Telling;
-use crate::{held_open, told};
+use crate::telemetry::ServiceTelemetry;
+use crate::{audit_log, held_open};
 
 const TCP_PROXY: &str = "envoy.filters.network.tcp_proxy";
 
-/// How often a connection is tried, on another endpoint if there is one: once again after a failure.
+/// The number of connection attempts, on another endpoint if there is one: one retry after a
+/// failure.
 const CONNECT_ATTEMPTS: u32 = 2;
 
-/// Sends what callers in the mesh say to the application behind `cluster`, once their handshake is done.
+/// Forwards mesh callers to the application behind `cluster`, after their handshake.
 ///
-/// By itself Envoy would connect to the application as soon as somebody connects to the proxy: who is
-/// refused in the handshake would hear nothing, but the application would see a connection come and go.
+/// By default Envoy would connect to the application as soon as a client connects to the proxy: a
+/// client rejected in the handshake would receive nothing, but the application would see a
+/// connection come and go.
 ///
-/// Where they are audited, each connection is told of when the application has been reached. After
-/// `max_duration`, and up to a tenth more, it is closed.
+/// In audit, each connection is reported once it has reached the application. After `max_duration`,
+/// and up to ten percent more, it is closed.
 pub(crate) fn to_application(
     stat_prefix: String,
     cluster: String,
     is_audited: bool,
     max_duration: Option<Duration>,
-    telling: Telling<'_>,
+    telemetry: ServiceTelemetry<'_>,
 ) -> Filter {
     network_filter(
         TCP_PROXY,
         any(&TcpProxy {
             upstream_connect_mode: UpstreamConnectMode::OnDownstreamTlsHandshake.into(),
-            // Required with this mode. What is said meanwhile waits in the socket.
+            // Required with this mode. Early data waits in the socket.
             max_early_data_bytes: number(0),
             access_log: is_audited
-                .then(told::tcp)
+                .then(audit_log::tcp)
                 .into_iter()
-                .chain(telling.of_connections())
+                .chain(telemetry.connection_log())
                 .collect(),
-            access_log_options: is_audited.then_some(told::WHEN_CONNECTED),
+            access_log_options: is_audited.then_some(audit_log::WHEN_CONNECTED),
             max_downstream_connection_duration: max_duration.map(duration),
             max_downstream_connection_duration_jitter_percentage: max_duration
                 .map(|_| held_open::JITTER),
@@ -56,17 +58,18 @@ pub(crate) fn to_application(
     )
 }
 
-/// Sends what has been let through to the application behind `cluster`: there is no handshake to wait for.
+/// Forwards counted connections to the application behind `cluster`, without waiting for a
+/// handshake.
 pub(crate) fn to_counted_application(stat_prefix: String, cluster: String) -> Filter {
     let proxy = proxy(stat_prefix, ClusterSpecifier::Cluster(cluster));
     network_filter(TCP_PROXY, any(&proxy))
 }
 
-/// Sends what comes to `destination`; none if that is nowhere.
+/// Forwards connections to `destination`; `None` if that has no backends.
 pub(crate) fn to_destination(
     stat_prefix: String,
     destination: &Destination,
-    telling: Telling<'_>,
+    telemetry: ServiceTelemetry<'_>,
 ) -> Option<Filter> {
     let weight = |(port, weight): &(ServicePort, u32)| ClusterWeight {
         name: port.to_string(),
@@ -80,12 +83,12 @@ pub(crate) fn to_destination(
             clusters: several.iter().map(weight).collect(),
         }),
     };
-    let access_log = telling.of_connections().into_iter().collect();
+    let access_log = telemetry.connection_log().into_iter().collect();
     let proxy = TcpProxy { access_log, ..proxy(stat_prefix, clusters) };
     Some(network_filter(TCP_PROXY, any(&proxy)))
 }
 
-/// Sends what comes through `cluster`, which is asked by CONNECT to lead to `authority`.
+/// Forwards connections by CONNECT to `authority` through `cluster`.
 pub(crate) fn by_connect(stat_prefix: String, cluster: String, authority: String) -> Filter {
     let tunneling = TunnelingConfig { hostname: authority, ..TunnelingConfig::default() };
     let to_cluster = proxy(stat_prefix, ClusterSpecifier::Cluster(cluster));
@@ -98,7 +101,7 @@ fn proxy(stat_prefix: String, clusters: ClusterSpecifier) -> TcpProxy {
         stat_prefix,
         cluster_specifier: Some(clusters),
         max_connect_attempts: number(CONNECT_ATTEMPTS),
-        // A connection may be silent for as long as its two ends like; Envoy would end it after 1 h.
+        // A connection may be silent as long as its two ends like; Envoy would end it after 1 h.
         idle_timeout: Some(NO_TIMEOUT),
         ..TcpProxy::default()
     }

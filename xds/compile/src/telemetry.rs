@@ -1,7 +1,7 @@
-//! What a proxy tells of calls: the access log and the traces that policy says for a service.
+//! Telemetry: the access log and the traces that policy sets for a service.
 //!
-//! It stands in the filter chains of the service and in the listeners of its own calls, since Envoy takes
-//! it nowhere else. An edit of it drains the connections of these chains and of no others
+//! It is part of the service's filter chains and of the listeners of its own calls, since Envoy
+//! accepts it nowhere else. A change drains the connections of these chains only
 //! (docs/decisions/0038).
 
 mod access_log;
@@ -15,19 +15,19 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_
 
 pub(crate) use collector::cluster;
 
-/// What the sidecars of a service tell.
+/// The telemetry of one service at one proxy.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Telling<'a> {
-    /// Whose sidecars these are.
+pub(crate) struct ServiceTelemetry<'a> {
+    /// The service.
     service: &'a ServiceName,
     access_log: Option<&'a AccessLog>,
-    /// The proxy that has these sidecars' chains and listeners.
+    /// The proxy with the service's chains and listeners.
     proxy: &'a Proxy,
     tracing: Option<&'a Tracing>,
 }
 
-impl<'a> Telling<'a> {
-    /// What `telemetries` say of `service`, at `proxy`.
+impl<'a> ServiceTelemetry<'a> {
+    /// The telemetry of `service` at `proxy`, by `telemetries`.
     pub(crate) fn of(
         telemetries: &'a Telemetries,
         service: &'a ServiceName,
@@ -36,33 +36,34 @@ impl<'a> Telling<'a> {
         Self {
             service,
             proxy,
-            access_log: telemetries.access_log(service).map(|(said, _)| said),
-            tracing: telemetries.tracing(service).map(|(said, _)| said),
+            access_log: telemetries.access_log(service).map(|(one, _)| one),
+            tracing: telemetries.tracing(service).map(|(one, _)| one),
         }
     }
 
-    /// Who is told.
+    /// The collectors that receive it.
     pub(crate) fn collectors(self) -> impl Iterator<Item = &'a Collector> {
         let of_log = self.access_log.and_then(|log| log.sink.collector());
         of_log.into_iter().chain(self.tracing.map(|tracing| &tracing.collector))
     }
 
     /// The access log of requests.
-    pub(crate) fn of_requests(self) -> Option<pb::AccessLog> {
-        self.written().map(|written| access_log::of_requests(&written))
+    pub(crate) fn request_log(self) -> Option<pb::AccessLog> {
+        self.written().map(|written| access_log::request_log(&written))
     }
 
     /// The access log of TCP connections.
-    pub(crate) fn of_connections(self) -> Option<pb::AccessLog> {
-        self.written().map(|written| access_log::of_connections(&written))
+    pub(crate) fn connection_log(self) -> Option<pb::AccessLog> {
+        self.written().map(|written| access_log::connection_log(&written))
     }
 
     /// The traces of requests.
     pub(crate) fn tracing(self) -> Option<http_connection_manager::Tracing> {
-        self.tracing.map(|said| tracing::tracing(said, self.service))
+        self.tracing.map(|one| tracing::tracing(one, self.service))
     }
 
-    /// The access log, unless it goes to a file and the proxy's bootstrap allows no folder for logs.
+    /// The access log, unless it goes to a file and the proxy's bootstrap allows no folder for
+    /// logs.
     fn written(self) -> Option<Written<'a>> {
         let (log, service) = (self.access_log?, self.service);
         let file = match &log.sink {
@@ -72,7 +73,7 @@ impl<'a> Telling<'a> {
         Some(Written { log, service, file })
     }
 
-    /// What the service is called by those who are told.
+    /// The name of the service at collectors.
     fn name(service: &ServiceName) -> String {
         format!("{}.{}", service.name, service.namespace)
     }
@@ -82,14 +83,15 @@ impl<'a> Telling<'a> {
 struct Written<'a> {
     log: &'a AccessLog,
     service: &'a ServiceName,
-    /// The path of the file, where the log goes to one.
+    /// The path of the file, if the log goes to one.
     file: String,
 }
 
-/// Policy has a proxy log to a file, and the proxy's bootstrap allows no folder for that.
+/// Policy sets a log file, and the proxy's bootstrap allows no folder for logs.
 const NO_LOG_FOLDER: Code = Code(664);
 
-/// The finding on a proxy that writes no access log for `service`, because its bootstrap allows no folder.
+/// The finding about a proxy that writes no access log for `service`, because its bootstrap allows
+/// no folder.
 pub(crate) fn unwritten_log(
     telemetries: &Telemetries,
     service: &ServiceName,

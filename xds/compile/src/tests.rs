@@ -1,7 +1,8 @@
-//! Properties of whatever is compiled, on small meshes made by chance: broken references, empty lists
-//! and splits of all shapes included, since the compiler must stay closed where validation slips.
+//! Properties of compiled resources, on small random meshes. These include broken references, empty
+//! lists and splits of all shapes, since the compiler must stay closed if validation fails.
 
 mod egress;
+mod fallback;
 mod handover;
 mod health;
 mod inbound;
@@ -10,7 +11,6 @@ mod mesh;
 mod mirrors;
 mod model;
 mod references;
-mod stand_in;
 mod statement;
 mod update;
 
@@ -37,7 +37,7 @@ fn compile_shape(shape: &Shape) -> Vec<(Proxy, Compiled)> {
     compile(snapshot, &proxies)
 }
 
-/// Everything that a proxy is to have, with the hashes of the bytes.
+/// All resources of each proxy, with the hashes of their bytes.
 type Versions = BTreeMap<ProxyId, Vec<(ResourceType, Arc<str>, Version)>>;
 
 fn versions(compiled: &[(Proxy, Compiled)]) -> Versions {
@@ -54,7 +54,7 @@ fn content(compiled: &Compiled, of: ResourceType) -> BTreeMap<String, Value> {
     resources.map(|one| (one.name().to_string(), one.to_json())).collect()
 }
 
-/// Calls `visit` with every object below `value` that has the key.
+/// Calls `visit` with the value of every such key below `value`.
 fn each<'a>(value: &'a Value, key: &str, visit: &mut impl FnMut(&'a Value)) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| each(item, key, visit)),
@@ -68,7 +68,8 @@ fn each<'a>(value: &'a Value, key: &str, visit: &mut impl FnMut(&'a Value)) {
     }
 }
 
-/// The rules of an RBAC. Without them, unlike with empty ones, it would allow everything.
+/// The policies of an RBAC, which must have rules: without them, unlike with empty ones, it would
+/// allow everything.
 fn policies(rbac: &Value) -> BTreeMap<&String, &Value> {
     let rules = rbac["rules"].as_object().expect("an RBAC has rules");
     assert!(!rules.contains_key("action"), "the action is the default, ALLOW: {rules:?}");
@@ -83,15 +84,16 @@ fn names(value: &Value) -> BTreeSet<&str> {
     names
 }
 
-/// The beginning of all identities that may call a permissive service.
-fn all_that_know(service: &Service) -> String {
+/// The prefix of all identities that may call a permissive service.
+fn permissive_callers_prefix(service: &Service) -> String {
     match service.visibility {
         Visibility::Public => "spiffe://mesh.internal/ns/".to_owned(),
         Visibility::Private => format!("spiffe://mesh.internal/ns/{}/sa/", service.name.namespace),
     }
 }
 
-/// Whether it leads to what the proxy has of its own: its applications, at once or by way of being counted.
+/// Whether a cluster leads to the proxy's own applications, directly or through the counting
+/// listener.
 fn is_own_cluster(name: &str) -> bool {
     name.ends_with("|local") || name.ends_with("|counted")
 }
@@ -102,14 +104,14 @@ proptest! {
     #[test]
     fn recompile_in_any_order_gives_the_same_bytes(
         shape in shape(),
-        turned in 0..8_usize,
+        rotated in 0..8_usize,
         reversed: bool,
     ) {
         let first = versions(&compile_shape(&shape));
-        let (snapshot, mut proxies) = shape.build(Order { turned, reversed });
+        let (snapshot, mut proxies) = shape.build(Order { rotated, reversed });
         prop_assert_eq!(&versions(&compile(snapshot, &proxies)), &first);
 
-        // Neither does it matter who else is compiled, and before whom.
+        // Nor does it matter which other proxies are compiled, and in which order.
         proxies.reverse();
         let alone = proxies.iter().flat_map(|proxy| {
             compile(shape.build(Order::default()).0, std::slice::from_ref(proxy))
@@ -133,13 +135,13 @@ proptest! {
     fn participation_resources_are_requested_by_the_proxy(shape in shape()) {
         for (proxy, compiled) in compile_shape(&shape) {
             let references = references::of(&compiled);
-            for (kind, name, version) in &compiled.takes_part_with {
+            for (kind, name, version) in &compiled.participation_resources {
                 let resource = compiled.resources.of(*kind).get(name).map(|one| one.version());
                 prop_assert_eq!(resource, Some(*version));
                 let is_named = references.iter().any(|(from, of, to)| {
                     from == "listener inbound" && of == kind && **to == **name
                 });
-                // Of listeners and clusters it asks for all.
+                // The proxy subscribes to all listeners and clusters.
                 let is_own = match kind {
                     ResourceType::Listener => {
                         let prefixes = ["ingress|", "counted|"];
@@ -189,7 +191,7 @@ proptest! {
                 if mode.lets_all_in() {
                     let principals = &policies[&"permissive".to_owned()]["principals"];
                     let who = &principals[0]["authenticated"]["principalName"]["prefix"];
-                    prop_assert_eq!(who, &all_that_know(service));
+                    prop_assert_eq!(who, &permissive_callers_prefix(service));
                     prop_assert_eq!(principals.as_array().map(Vec::len), Some(1));
                     continue;
                 }
@@ -207,7 +209,7 @@ proptest! {
             let secrets = content(&compiled, ResourceType::Secret);
             let services = proxy.record.services.iter();
             let services = services.filter_map(|name| snapshot.specification.services.get(name));
-            // Outside there is no proxy that could.
+            // External services have no proxy.
             let services = services.filter(|service| service.external.is_none());
             for (service, (name, port)) in
                 services.flat_map(|service| service.service_ports().map(move |port| (service, port)))
@@ -225,7 +227,7 @@ proptest! {
                 let uris = list.iter().map(|one| { assert_eq!(one["sanType"], "URI"); &one["matcher"] });
                 if snapshot.mode_of(service).lets_all_in() {
                     let all: Vec<_> = uris.map(|one| one["prefix"].as_str().unwrap()).collect();
-                    prop_assert_eq!(all, [all_that_know(service)]);
+                    prop_assert_eq!(all, [permissive_callers_prefix(service)]);
                     prop_assert!(is_served);
                 } else {
                     let all = uris.map(|one| one["exact"].as_str().unwrap().to_owned());
@@ -258,7 +260,7 @@ proptest! {
                 prop_assert!(plaintext == 0 || mode.lets_all_in(), "{}", name);
                 prop_assert!(plaintext == 0 || matches[0]["name"] == "plaintext", "{}", name);
                 prop_assert!(matches.is_null() || mode.lets_all_in(), "{}", name);
-                // Whatever is not said to be plaintext is called by mutual TLS.
+                // Endpoints without plaintext metadata are called by mutual TLS.
                 prop_assert_eq!(&clusters[&name]["transportSocket"]["name"], "envoy.transport_sockets.tls");
             }
         }
@@ -271,7 +273,7 @@ proptest! {
                 let (mut managers, mut filters) = (0, 0);
                 each(&listener, "httpFilters", &mut |list| {
                     managers += 1;
-                    // Repeated headers are joined before they are judged.
+                    // Repeated headers are joined before authorization.
                     let is_joined = list[0]["name"] == "ironmesh.headers.join";
                     let first = &list[usize::from(is_joined)];
                     if first["name"] == "envoy.filters.http.rbac" {
@@ -315,8 +317,7 @@ proptest! {
 
             let clusters = compiled.resources.of(ResourceType::Cluster).keys();
             let endpoints = compiled.resources.of(ResourceType::Endpoint).keys();
-            // The outside, by the one cluster of which calls go where their host says, collectors and rate limit
-            // services are no services of the mesh.
+            // The egress cluster, collectors and rate limit services are no services of the mesh.
             let is_other = |name: &str| {
                 ["egress", "telemetry|", "rate-limit|"].iter().any(|other| name.starts_with(other))
             };
@@ -347,7 +348,7 @@ proptest! {
                 .partition(|port| services[&port.service].external.is_none());
             let of_the_mesh = names(of_the_mesh);
             prop_assert!(named.is_superset(&of_the_mesh), "{named:?} {of_the_mesh:?}");
-            // Outside there are some whose names others have already.
+            // Some external services have names that others already use.
             let others: BTreeSet<_> = named.difference(&of_the_mesh).cloned().collect();
             prop_assert!(names(outside).is_superset(&others), "{:?}", others);
         }

@@ -21,10 +21,10 @@ use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::{
 use crate::secret::{ROOTS, service_certificate_name};
 use crate::shape::{ads, exact, no, number, transport_socket, yes};
 
-/// The ALPN by which mesh connections are told from all others.
+/// The ALPN that distinguishes mesh connections from all others.
 pub(crate) const MESH_ALPN: &str = "ironmesh";
 
-/// What a caller of `account` speaks to a server that must be `server`.
+/// The TLS context of a caller of `account` that requires the server to be `server`.
 pub(crate) fn upstream(
     account: &ServiceAccount,
     server: &SpiffeId,
@@ -50,15 +50,16 @@ pub(crate) fn upstream(
             ..common(account, ValidationContextType::CombinedValidationContext(combined))
         }),
         sni: server_name,
-        // A resumed session would skip the check of the server's certificate.
+        // A resumed session would skip the verification of the server's certificate.
         max_session_keys: number(0),
         ..UpstreamTlsContext::default()
     };
     transport_socket(any(&context))
 }
 
-/// What a server of `account` asks of its callers: a certificate that the secret `peers` takes. With
-/// [`ROOTS`] that is any of the mesh, and which of them may do what is for the HTTP authorization to say.
+/// The TLS context of a server of `account`. It requires a certificate that the secret `peers`
+/// accepts. With [`ROOTS`] that is any of the mesh, and HTTP authorization decides what each caller
+/// may do.
 pub(crate) fn downstream(account: &ServiceAccount, peers: &str) -> Option<TransportSocket> {
     let peers = ValidationContextType::ValidationContextSdsSecretConfig(sds(peers));
     let context = DownstreamTlsContext {
@@ -73,8 +74,8 @@ pub(crate) fn downstream(account: &ServiceAccount, peers: &str) -> Option<Transp
     transport_socket(any(&context))
 }
 
-/// What a server of `account` asks of those who come from outside of the mesh: a certificate of the mesh's
-/// roots, or none. Which of them may do what is for the HTTP authorization to say.
+/// The TLS context of a server of `account` for ingress. It requires a certificate of the mesh's
+/// roots, or none. HTTP authorization decides what each caller may do.
 pub(crate) fn ingress(account: &ServiceAccount, asks: bool) -> Option<TransportSocket> {
     let validation =
         asks.then(|| ValidationContextType::ValidationContextSdsSecretConfig(sds(ROOTS)));
@@ -97,7 +98,7 @@ fn common(
     account: &ServiceAccount,
     validation: impl Into<Option<ValidationContextType>>,
 ) -> CommonTlsContext {
-    // As a client Envoy would stop at TLS 1.2 by itself.
+    // Envoy's default for clients is TLS 1.2 at most.
     let parameters = TlsParameters {
         tls_minimum_protocol_version: TlsProtocol::TlSv13.into(),
         tls_maximum_protocol_version: TlsProtocol::TlSv13.into(),

@@ -1,5 +1,5 @@
-//! How calls are treated on their way ([`Treatment`](ironmesh_catalog::http_routes::Treatment)), in Envoy's
-//! words.
+//! Treatments of calls ([`Treatment`](ironmesh_catalog::http_routes::Treatment)) as Envoy's route
+//! fields.
 
 use std::collections::HashMap;
 
@@ -40,21 +40,21 @@ use crate::http::http_filter;
 use crate::overrides;
 use crate::shape::{duration, number};
 
-/// What the filter of faults is called, in listeners and in routes.
+/// The name of the fault filter, in listeners and in routes.
 const FAULT: &str = "envoy.filters.http.fault";
 
-/// The filter of faults, which makes none by itself.
+/// The fault filter, which injects nothing by itself.
 pub(crate) fn no_fault() -> HttpFilter {
     http_filter(FAULT, any(&HttpFault::default()))
 }
 
-/// A route of requests that are treated so.
+/// A route with this treatment.
 pub(crate) fn route(
     r#match: RouteMatch,
     action: route::Action,
     treatment: &Treatment<'_>,
 ) -> Route {
-    // Of what is redirected nothing goes on.
+    // A redirected request goes nowhere.
     let request = treatment.request_headers().filter(|_| treatment.redirect().is_none());
     let (request_headers_to_add, request_headers_to_remove) = changes(request);
     let (response_headers_to_add, response_headers_to_remove) =
@@ -71,15 +71,15 @@ pub(crate) fn route(
     }
 }
 
-/// What filters do otherwise on a route: the faults that are made there, and what callers may say.
+/// The per-route configuration of filters: faults, and override headers.
 fn per_filter(treatment: &Treatment<'_>) -> HashMap<String, Any> {
-    let fault = treatment.fault().map(|fault| (FAULT.to_owned(), any(&made(fault))));
+    let fault = treatment.fault().map(|fault| (FAULT.to_owned(), any(&fault_config(fault))));
     let may_override = treatment.allows_override_headers() && treatment.redirect().is_none();
-    let overrides = may_override.then(overrides::put_back);
+    let overrides = may_override.then(overrides::restore_overrides);
     fault.into_iter().chain(overrides).collect()
 }
 
-fn made(Fault { delay, abort }: &Fault) -> HttpFault {
+fn fault_config(Fault { delay, abort }: &Fault) -> HttpFault {
     HttpFault {
         delay: delay.as_ref().map(|Delay { duration: time, percent }| FaultDelay {
             percentage: Some(fraction(*percent)),
@@ -97,7 +97,7 @@ fn made(Fault { delay, abort }: &Fault) -> HttpFault {
     }
 }
 
-/// What is added to headers, and what is taken off.
+/// The headers to set or add, and those to remove.
 fn changes(changes: Option<&HeaderChanges>) -> (Vec<HeaderValueOption>, Vec<String>) {
     let Some(HeaderChanges { set, add, remove }) = changes else {
         return (Vec::new(), Vec::new());
@@ -105,7 +105,7 @@ fn changes(changes: Option<&HeaderChanges>) -> (Vec<HeaderValueOption>, Vec<Stri
     let option = |(name, value): (&_, &_), action: HeaderAppendAction| HeaderValueOption {
         header: Some(HeaderValue {
             key: str::to_owned(name),
-            // Envoy reads what is between two of them as something to look up.
+            // Envoy would interpret text between two of them as a command.
             value: str::replace(value, '%', "%%"),
             ..HeaderValue::default()
         }),
@@ -121,7 +121,7 @@ fn changes(changes: Option<&HeaderChanges>) -> (Vec<HeaderValueOption>, Vec<Stri
     (set.chain(add).collect(), remove.iter().map(ToString::to_string).collect())
 }
 
-/// What becomes of a path.
+/// The rewrite of a path.
 pub(crate) fn rewritten(change: &PathChange) -> RegexMatchAndSubstitute {
     RegexMatchAndSubstitute {
         pattern: Some(RegexMatcher { regex: change.expression(), ..RegexMatcher::default() }),
@@ -129,7 +129,7 @@ pub(crate) fn rewritten(change: &PathChange) -> RegexMatchAndSubstitute {
     }
 }
 
-/// The answer that requests are to be made elsewhere.
+/// The redirect response.
 pub(crate) fn redirect(redirect: &Redirect) -> RedirectAction {
     let Redirect { status, scheme, host, port, path } = redirect;
     let response_code = match status {
@@ -153,7 +153,7 @@ pub(crate) fn redirect(redirect: &Redirect) -> RedirectAction {
     }
 }
 
-/// So many requests go to a port as well.
+/// The policy that mirrors a share of requests to a port.
 pub(crate) fn mirrored(to: &ServicePort, percent: Percent) -> RequestMirrorPolicy {
     RequestMirrorPolicy {
         cluster: to.to_string(),
@@ -161,7 +161,7 @@ pub(crate) fn mirrored(to: &ServicePort, percent: Percent) -> RequestMirrorPolic
             default_value: Some(fraction(percent)),
             ..RuntimeFractionalPercent::default()
         }),
-        // As what goes to the backend of a split, it is asked for by the name that the caller says.
+        // Like calls to the backend of a split, mirrored calls keep the caller's host.
         disable_shadow_host_suffix_append: true,
         ..RequestMirrorPolicy::default()
     }
@@ -171,12 +171,12 @@ fn fraction(Percent(numerator): Percent) -> FractionalPercent {
     FractionalPercent { numerator, denominator: DenominatorType::Million.into() }
 }
 
-/// How often Envoy chooses again when it has chosen an endpoint that a request has already failed on. It then
-/// takes what it has. More than a few are needed where weights differ: of 9 to 1, the lighter endpoint is
-/// chosen once in ten times.
+/// The number of attempts to select an endpoint on which the request has not failed. Envoy then
+/// uses the last selection. With different weights more than a few are needed: of 9 to 1, the
+/// lighter endpoint is selected once in ten times.
 const HOST_SELECTION_ATTEMPTS: i64 = 10;
 
-/// Sends a retry to an endpoint that the request has not failed on.
+/// Selects an endpoint for a retry on which the request has not failed.
 fn previous_hosts() -> RetryHostPredicate {
     let config = retry_host_predicate::ConfigType::TypedConfig(any(&PreviousHostsPredicate {}));
     RetryHostPredicate {
@@ -185,7 +185,7 @@ fn previous_hosts() -> RetryHostPredicate {
     }
 }
 
-/// What is tried again, on another endpoint where there is one; none where nothing is.
+/// The retry policy, on another endpoint if there is one; `None` without retries.
 pub(crate) fn retry_policy(retries: &Retries) -> Option<RetryPolicy> {
     let Retries { statuses, count, per_try_timeout, base_interval, max_interval, .. } = retries;
     let is_timed = base_interval.is_some() || max_interval.is_some();

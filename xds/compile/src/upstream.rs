@@ -1,4 +1,4 @@
-//! Declared upstreams (docs/concepts/traffic.md): a local port that stands for one service port.
+//! Declared upstreams (docs/concepts/traffic.md): a local port for one service port.
 
 use std::collections::BTreeSet;
 
@@ -13,19 +13,19 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::{Route, RouteConfiguration,
 use crate::destination::Destination;
 use crate::http::{Side, answer, connection_manager, every_request};
 use crate::shape::listener;
-use crate::telemetry::Telling;
+use crate::telemetry::ServiceTelemetry;
 use crate::{egress, tcp};
 
 /// An upstream that names no service port.
 const UPSTREAM_UNKNOWN: Code = Code(401);
 
-/// An upstream at a local port that another one has, or the proxy itself.
+/// An upstream whose local port another upstream or the proxy itself uses.
 const UPSTREAM_PORT_TAKEN: Code = Code(402);
 
-/// An upstream of TCP that leads nowhere.
+/// A TCP upstream without a destination.
 pub(crate) const UPSTREAM_CLOSED: Code = Code(407);
 
-/// The service port that an upstream stands for.
+/// The service port of a declared upstream.
 pub(crate) fn service_port<'a>(
     snapshot: &'a Snapshot,
     proxy: &Proxy,
@@ -39,10 +39,10 @@ pub(crate) fn service_port<'a>(
     let Some(service) = snapshot.service(&upstream.service) else {
         return Err(problem(
             "names a service that policy does not define".to_owned(),
-            "define the service, or mend `upstreams` in the metadata of the proxy's bootstrap",
+            "define the service, or correct `upstreams` in the metadata of the proxy's bootstrap",
         ));
     };
-    // To the caller it is as one that is not there; who reads findings may know better.
+    // To the caller it does not exist; the reader of the finding may know more.
     let caller = proxy.record.services.first();
     if caller.is_some_and(|caller| !service.is_visible_in(&caller.namespace)) {
         let namespace = &service.name.namespace;
@@ -67,10 +67,10 @@ pub(crate) fn service_port<'a>(
     Ok((service, ServicePort::new(service.name.clone(), port.number)))
 }
 
-/// The local ports that no upstream can have, because the proxy itself listens there: Envoy
-/// would refuse the listener.
+/// The local ports that no upstream can have, because the proxy itself listens there: Envoy would
+/// reject the listener.
 pub(crate) fn own_ports(proxy: &Proxy) -> BTreeSet<u16> {
-    // 0 is no port: Envoy would listen at one that nobody knows.
+    // Port 0 would be an arbitrary port that nobody knows.
     let own = [ports::ADMIN, ports::METRICS, ports::OUTBOUND_HTTP];
     let mut ports: BTreeSet<_> = [0].into_iter().chain(own).collect();
     let bind = proxy.bind();
@@ -80,7 +80,7 @@ pub(crate) fn own_ports(proxy: &Proxy) -> BTreeSet<u16> {
     ports
 }
 
-/// An upstream at a port that is taken: it is left out.
+/// The finding about an upstream whose port is in use, which is omitted.
 pub(crate) fn port_taken(proxy: &Proxy, upstream: &str, port: u16) -> Finding {
     let id = proxy.record.id;
     let message = format!("upstream `{upstream}` of proxy {id} cannot have the local port {port}");
@@ -91,13 +91,13 @@ pub(crate) fn port_taken(proxy: &Proxy, upstream: &str, port: u16) -> Finding {
     ))
 }
 
-/// The listener of an HTTP upstream, which takes its routes from [`upstream_routes`].
+/// The listener of an HTTP upstream, with the routes of [`upstream_routes`].
 pub(crate) fn http_listener(
     proxy: &Proxy,
     service: &Service,
     port: &ServicePort,
     local_port: u16,
-    telling: Telling<'_>,
+    telemetry: ServiceTelemetry<'_>,
 ) -> Listener {
     let goes_by_host = hosts::is_passed_through(service);
     let filters = if goes_by_host { egress::filters::all(proxy) } else { Vec::new() };
@@ -107,24 +107,24 @@ pub(crate) fn http_listener(
         stat_prefix(port),
         name(port),
         filters,
-        telling,
+        telemetry,
     );
     upstream_listener(proxy, port, local_port, manager)
 }
 
-/// The listener of a TCP upstream; none where there is nowhere to go.
+/// The listener of a TCP upstream; `None` without a destination.
 ///
-/// Its chain is named by how endpoints may be called: when a service becomes strict, what was
-/// connected in plaintext ends within the drain time.
+/// Its chain is named by the transport of the endpoints: when a service becomes strict, plaintext
+/// connections end within the drain time.
 pub(crate) fn tcp_listener(
     proxy: &Proxy,
     port: &ServicePort,
     local_port: u16,
     destination: &Destination,
     may_be_plaintext: bool,
-    telling: Telling<'_>,
+    telemetry: ServiceTelemetry<'_>,
 ) -> Option<Listener> {
-    let filter = tcp::to_destination(stat_prefix(port), destination, telling)?;
+    let filter = tcp::to_destination(stat_prefix(port), destination, telemetry)?;
     let mut listener = upstream_listener(proxy, port, local_port, filter);
     for chain in &mut listener.filter_chains {
         let name = if may_be_plaintext { "or-plaintext" } else { "mutual-tls" };
@@ -133,7 +133,8 @@ pub(crate) fn tcp_listener(
     Some(listener)
 }
 
-/// A TCP upstream that nobody listens for. (An HTTP upstream answers 403 instead, and says so.)
+/// The finding about a TCP upstream without a listener. (An HTTP upstream answers 403 with a reason
+/// instead.)
 pub(crate) fn closed(
     proxy: &Proxy,
     upstream: &Upstream,
@@ -141,12 +142,12 @@ pub(crate) fn closed(
     to: Option<&Destination>,
 ) -> Finding {
     let (service, port, id) = (&upstream.service, upstream.local_port, proxy.record.id);
-    let message = format!("nobody listens on the local port {port} of proxy {id} for `{service}`:");
+    let message = format!("local port {port} of proxy {id} for `{service}` is closed:");
     match to {
         None => Finding::warning(
             UPSTREAM_CLOSED,
             None,
-            format!("{message} no traffic target lets `{account}` connect to it"),
+            format!("{message} no traffic target allows `{account}` to connect to it"),
         )
         .help("name the account in the sources of a target with a rule of kind `TCPRoute`"),
         Some(_) => Finding::warning(
@@ -176,7 +177,8 @@ fn upstream_listener(
     }
 }
 
-/// The routes of an upstream: for requests to any host, but for one that goes where its host says.
+/// The routes of an upstream: for requests to any host, except for an external service whose calls
+/// go to their host.
 pub(crate) fn upstream_routes(
     service: &Service,
     port: &ServicePort,
@@ -198,12 +200,13 @@ pub(crate) fn upstream_routes(
     }
 }
 
-/// A declared HTTP upstream that policy forbids keeps its listener, which says so.
+/// The route of a declared HTTP upstream that policy forbids. Its listener stays, and gives the
+/// reason.
 pub(crate) fn forbidden(snapshot: &Snapshot, caller: &ServiceAccount, service: &Service) -> Route {
     let caller = snapshot.mesh.trust_domain.workload(caller);
     let name = &service.name;
-    let words = format!("ironmesh: {caller} may not call {name}: no traffic target allows it\n");
-    every_request(answer(403, words))
+    let body = format!("ironmesh: {caller} may not call {name}: no traffic target allows it\n");
+    every_request(answer(403, body))
 }
 
 fn name(port: &ServicePort) -> String {

@@ -1,5 +1,7 @@
-//! A response body made of shared bytes: each resource is held once for all streams, up to the TLS
-//! layer. (tonic's own encoding would copy every response for every stream.)
+//! The response body: a message made of shared bytes.
+//!
+//! All streams share the bytes of each resource, down to the TLS layer. tonic's own encoding would
+//! copy every response for every stream.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -15,17 +17,20 @@ mod parts;
 
 pub(crate) use parts::Parts;
 
-/// One message, as the chunks that it is made of.
+/// One message, as the chunks that compose it.
 pub(crate) type Message = Vec<Bytes>;
 
-/// Why a stream ends, where it is not for the client's wish: set before the sender of its messages is
-/// dropped. It is no message, so that it gets through where a slow reader has filled their queue.
+/// The final status of a stream that the server ends.
+///
+/// It is set before the sender of the stream's messages is dropped. It is not a message, so it
+/// reaches a slow reader whose queue is full.
 pub(crate) type End = Arc<OnceLock<Status>>;
 
-/// The body of a gRPC response. By default there is nothing in it, as where the status is all there is.
+/// The body of a gRPC response. The default is empty, for a response that consists of a status
+/// only.
 #[derive(Debug, Default)]
 pub(crate) struct MessageBody {
-    /// None when all has been said.
+    /// `None` after the last message.
     messages: Option<mpsc::Receiver<Message>>,
     end: End,
 }
@@ -63,8 +68,10 @@ impl Body for MessageBody {
     }
 }
 
-/// Writes the spaces in a status's words as they are, as gRPC lets one ("Percent-Byte-Unencoded", in its
-/// protocol over HTTP/2). tonic does not; and Envoy logs the words as they come, for people.
+/// Writes the spaces of a status message unencoded, as gRPC allows ("Percent-Byte-Unencoded" in its
+/// protocol over HTTP/2).
+///
+/// tonic encodes them, and Envoy logs the message as it arrives, for people to read.
 fn leave_spaces(trailers: &mut HeaderMap) {
     let words = trailers.get_mut(Status::GRPC_MESSAGE);
     let Some((words, text)) = words.and_then(|words| {
@@ -73,7 +80,7 @@ fn leave_spaces(trailers: &mut HeaderMap) {
     }) else {
         return;
     };
-    // (HTTP has no spaces around a value.)
+    // HTTP header values have no spaces at their ends.
     if text.trim() == text
         && let Ok(value) = HeaderValue::from_str(&text)
     {
@@ -106,7 +113,7 @@ mod tests {
         }
     }
 
-    // Invariant 10: the one whose stream is cut for reading too slowly has a full queue.
+    // Invariant 10: the queue of a client that is disconnected for reading too slowly is full.
     #[tokio::test]
     async fn status_is_delivered_behind_a_full_queue() {
         let (messages, queue) = mpsc::channel(1);

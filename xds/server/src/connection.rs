@@ -1,7 +1,7 @@
-//! Connections: HTTP/2 with bounds, and a good end for each one of them.
+//! Connections: HTTP/2 with limits, and an orderly end for each connection.
 //!
-//! tonic's own server has most of these bounds, and no hand on a single connection: it cannot tell one
-//! client to leave. So hyper serves them here, and tonic is left with what is gRPC.
+//! tonic's own server has most of these limits, but no handle on a single connection: it cannot ask
+//! one client to leave. So hyper serves the connections here, and tonic does only the gRPC part.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection_limit::ConnectionPermit;
-use crate::counters::{Closed, ConnectionRejection, Counters};
+use crate::counters::{CloseReason, ConnectionRejection, Counters};
 use crate::log_throttle::LogThrottle;
 use crate::memory_quota::MemoryQuota;
 use crate::peer::Peer;
@@ -27,46 +27,50 @@ mod frames;
 
 use frames::Counted;
 
-/// After how long a silence a client is asked whether it is there, and how long it may take to answer.
+/// The keepalive: the interval between PINGs, and the time that a client may take to reply.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(20));
 
-/// After how long a connection is closed whose client has gone without a word.
+/// The time after which a connection is closed whose client has vanished silently.
 pub const SILENCE_LIMIT: Duration = KEEPALIVE.0.saturating_add(KEEPALIVE.1);
 
-/// How long a connection may have no stream but of health, from its beginning on.
+/// The time that a connection may have no stream, other than health streams.
 const IDLE_DEADLINE: Duration = Duration::from_secs(30);
 
-/// How long the streams of a connection go on after the client was told that it ends. It is told that
-/// first: otherwise it would open the next ones on the same connection.
+/// The time that streams continue after GOAWAY. GOAWAY comes first: otherwise the client would open
+/// its next streams on the same connection.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long a client may take to read what is under way, and to leave.
+/// The time that a client may take to read what is in flight, and to close the connection.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(5);
 
-/// How many streams one connection may have. Envoy has one where it uses the aggregated service, and
-/// otherwise one for each cluster's endpoints, each route configuration and each secret.
+/// The maximum number of streams on one connection.
+///
+/// Envoy has one with the aggregated service. Otherwise it has one for each cluster's endpoints,
+/// each route configuration and each secret.
 const MAX_STREAMS: u32 = 128;
 
-/// The size of all headers of a request: there is nothing in them but gRPC's own, and perhaps a token.
+/// The maximum size of all headers of a request: gRPC's own, and perhaps a token.
 const MAX_HEADERS: u32 = 16 << 10;
 
-/// How much a client may send that is not read yet: on one stream (Envoy's first request has 61 KB), and
-/// on all.
+/// The flow-control windows: the bytes that a client may send before the server reads them, on one
+/// stream (Envoy's first request has 61 KB) and on all.
 const RECEIVE_WINDOWS: (u32, u32) = (256 << 10, 1 << 20);
 
-/// How much of what a stream sends may wait in HTTP/2, besides what waits in its queue.
+/// The bytes of one stream that may wait in HTTP/2, besides those in its queue.
 const MAX_SEND_BUFFER: usize = 128 << 10;
 
-/// How many streams may have been reset by the client before we saw them, and how many by us because the
-/// client broke the protocol, before the connection ends ("rapid resets", CVE-2023-44487).
+/// The limits on stream resets ("rapid resets", CVE-2023-44487), beyond which the connection ends.
+///
+/// The first counts resets by the client before the server accepts the stream; the second, resets
+/// by the server after protocol errors of the client.
 const MAX_RESETS: (usize, usize) = (20, 64);
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Clone)]
 pub(crate) struct Connections {
     http2: http2::Builder<TokioExecutor>,
     streams: Streams,
-    refusals: Arc<LogThrottle>,
+    rejection_log: Arc<LogThrottle>,
 }
 
 impl Connections {
@@ -83,7 +87,7 @@ impl Connections {
             .max_send_buf_size(MAX_SEND_BUFFER)
             .max_pending_accept_reset_streams(MAX_RESETS.0)
             .max_local_error_reset_streams(MAX_RESETS.1);
-        Self { http2, streams: streams.clone(), refusals: Arc::default() }
+        Self { http2, streams: streams.clone(), rejection_log: Arc::default() }
     }
 
     pub(crate) fn counters(&self) -> &Counters {
@@ -94,7 +98,7 @@ impl Connections {
         self.streams.hub.rejections()
     }
 
-    /// Whose connections those are counted with that show this certificate.
+    /// The owner with whose connections those of this certificate are counted.
     pub(crate) fn owner(&self, certificate: &CertificateDer<'_>) -> Vec<u8> {
         match self.streams.admission.owner(certificate) {
             Some(client) => client.as_bytes().to_vec(),
@@ -102,88 +106,89 @@ impl Connections {
         }
     }
 
-    /// Serves a connection by a task of its own.
-    pub(crate) fn open<IO>(&self, io: IO, peer: Peer, seat: ConnectionPermit)
+    /// Serves a connection in a task of its own.
+    pub(crate) fn open<IO>(&self, io: IO, peer: Peer, permit: ConnectionPermit)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let connections = self.clone();
         self.streams.tasks.spawn(async move {
-            connections.serve(io, peer, seat.room()).await;
-            drop(seat);
+            connections.serve(io, peer, permit.quota()).await;
+            drop(permit);
         });
     }
 
-    /// Tells a client on its first stream that it has too many connections, and ends this one.
-    pub(crate) fn refuse<IO>(&self, io: IO, peer: Peer, seat: ConnectionPermit)
+    /// Serves a connection beyond the client's limit: rejects its first stream with the reason, then
+    /// ends the connection.
+    pub(crate) fn reject<IO>(&self, io: IO, peer: Peer, permit: ConnectionPermit)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        self.counters().turned(ConnectionRejection::Client);
-        if let Some(others) = self.refusals.now() {
-            tracing::warn!(address = %peer.address, others, "xDS connection refused: the client has too many");
+        self.counters().connection_rejected(ConnectionRejection::Client);
+        if let Some(suppressed) = self.rejection_log.now() {
+            tracing::warn!(address = %peer.address, suppressed, reason = "too many connections of this client", "xDS connection rejected");
         }
-        self.open(io, peer.turned_away(), seat);
+        self.open(io, peer.into_rejected(), permit);
     }
 
-    /// Takes note that a client sends frames without end.
+    /// Records that a client sends frames without end.
     fn flooded(&self, peer: &Peer) {
-        self.counters().closed(Closed::Flood);
-        if let Some(others) = self.refusals.now() {
-            tracing::warn!(address = %peer.address, others, "xDS connection ended: it sends frames without end");
+        self.counters().closed(CloseReason::Flood);
+        if let Some(suppressed) = self.rejection_log.now() {
+            tracing::warn!(address = %peer.address, suppressed, action = "closing the connection", "xDS frame rate limit exceeded");
         }
     }
 
-    /// Serves a connection to its end.
-    async fn serve<IO>(&self, io: IO, peer: Peer, room: &MemoryQuota)
+    /// Serves a connection until it ends.
+    async fn serve<IO>(&self, io: IO, peer: Peer, quota: &MemoryQuota)
     where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let service = service_fn(|mut request: http::Request<hyper::body::Incoming>| {
             request.extensions_mut().insert(peer.clone());
-            request.extensions_mut().insert(room.clone());
+            request.extensions_mut().insert(quota.clone());
             std::future::ready(Ok::<_, Infallible>(self.streams.call(request)))
         });
         let flood = CancellationToken::new();
         let io = TokioIo::new(Counted::new(io, flood.clone()));
         let mut connection = std::pin::pin!(self.http2.serve_connection(io, service));
         let reason = tokio::select! {
-            end = connection.as_mut() => return ended(&peer, &end),
-            () = self.streams.shutdown.cancelled() => "the control plane is shutting down",
-            () = peer.is_to_leave() => "the client was refused",
-            () = peer.expires() => "its certificate has expired",
+            end = connection.as_mut() => return log_end(&peer, &end),
+            () = self.streams.shutdown.cancelled() => "shutdown",
+            () = peer.leave_requested() => "stream rejected",
+            () = peer.expires() => "certificate expired",
             () = flood.cancelled() => {
                 self.flooded(&peer);
-                "it sends frames without end"
+                "frame flood"
             }
-            () = come_of(self.streams.limits.connection_age) => "it has come to its age",
-            () = peer.is_idle(IDLE_DEADLINE) => "it had no stream",
+            () = age_reached(self.streams.limits.connection_age) => "maximum age reached",
+            () = peer.is_idle(IDLE_DEADLINE) => "idle",
         };
-        tracing::debug!(address = %peer.address, reason, "the xDS connection is ended");
+        tracing::debug!(address = %peer.address, reason, "closing xDS connection");
         connection.as_mut().graceful_shutdown();
         tokio::select! {
-            end = connection.as_mut() => return ended(&peer, &end),
+            end = connection.as_mut() => return log_end(&peer, &end),
             () = sleep(GRACE) => {}
             // Its streams end by themselves.
             () = self.streams.shutdown.cancelled() => {}
         }
         peer.end_streams();
         if let Ok(end) = timeout(LEAVE_DEADLINE, connection).await {
-            ended(&peer, &end);
+            log_end(&peer, &end);
         } else {
-            tracing::debug!(address = %peer.address, "the client does not leave");
+            tracing::debug!(address = %peer.address, "client did not close the xDS connection in time");
         }
     }
 }
 
-/// Returns at an age of a connection, a tenth sooner or later: those that began together do not end
-/// together.
-async fn come_of(age: Option<Duration>) {
+/// Returns when a connection has reached `age`, ten percent more or less at random: connections
+/// that began together do not end together.
+async fn age_reached(age: Option<Duration>) {
     let Some(age) = age else { return std::future::pending().await };
     sleep(age * fastrand::u32(900..=1100) / 1000).await;
 }
 
-fn ended(peer: &Peer, end: &hyper::Result<()>) {
+fn log_end(peer: &Peer, end: &hyper::Result<()>) {
     let error = end.as_ref().err().map(tracing::field::display);
     tracing::debug!(address = %peer.address, error, "xDS connection closed");
 }

@@ -1,4 +1,4 @@
-//! The limit of connections: so many for all clients, and so many for each.
+//! The connection limit: a maximum for all clients, and one for each.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
@@ -8,103 +8,104 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::limits::Limits;
-use crate::memory_quota::{ClientRoom, MemoryQuota, Rooms};
+use crate::memory_quota::{ClientQuota, MemoryQuota, QuotaPool};
 
 #[derive(Debug)]
 pub(crate) struct ConnectionLimit {
     limits: Limits,
-    rooms: Rooms,
+    pool: QuotaPool,
     hasher: RandomState,
-    taken: Mutex<Taken>,
+    open: Mutex<OpenConnections>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct OpenConnections {
     all: usize,
-    /// By the hash of who it is, whose key is ours alone: nobody can look for two that share their seats.
+    /// By the hash of the owner, with a random key: a client cannot search for two owners with the same
+    /// hash.
     by_owner: BTreeMap<u64, Client>,
 }
 
-/// What a client has.
+/// The connections of one client, and its memory quota.
 #[derive(Debug)]
 struct Client {
     connections: usize,
-    room: ClientRoom,
+    quota: ClientQuota,
 }
 
-/// What the one who claims a seat may do.
+/// What a connection may do once its owner is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// Have streams.
     Granted,
-    /// Be told why it may have none.
+    /// Only receive the reason: its client has too many connections.
     TooMany,
-    /// Nothing: too many of this client are being told already.
+    /// Nothing: too many connections of this client are receiving the reason already.
     FarTooMany,
 }
 
 impl ConnectionLimit {
     pub(crate) fn new(limits: Limits) -> Arc<Self> {
-        let rooms = Rooms::new(&limits);
-        Arc::new(Self { limits, rooms, hasher: RandomState::new(), taken: Mutex::default() })
+        let pool = QuotaPool::new(&limits);
+        Arc::new(Self { limits, pool, hasher: RandomState::new(), open: Mutex::default() })
     }
 
-    /// A seat for a connection, if there is one.
-    pub(crate) fn take(self: &Arc<Self>) -> Option<ConnectionPermit> {
-        let mut taken = self.taken.lock();
-        if taken.all >= self.limits.connections {
+    /// Takes a permit for a connection, unless the limit for all clients is reached.
+    pub(crate) fn acquire(self: &Arc<Self>) -> Option<ConnectionPermit> {
+        let mut open = self.open.lock();
+        if open.all >= self.limits.connections {
             return None;
         }
-        taken.all += 1;
-        let room = self.rooms.of_connection(&self.rooms.of_client());
-        Some(ConnectionPermit { seats: Arc::clone(self), owner: None, room })
+        open.all += 1;
+        let quota = self.pool.connection_quota(&self.pool.client_quota());
+        Some(ConnectionPermit { limit: Arc::clone(self), owner: None, quota })
     }
 }
 
-/// A seat of a connection, for as long as this is there.
+/// A permit for one connection, released on drop.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
-    seats: Arc<ConnectionLimit>,
+    limit: Arc<ConnectionLimit>,
     owner: Option<u64>,
-    room: MemoryQuota,
+    quota: MemoryQuota,
 }
 
 impl ConnectionPermit {
-    /// Says whose seat it is.
+    /// Assigns the permit to an owner, and checks that owner's limit.
     pub(crate) fn claim(&mut self, owner: &[u8]) -> Claim {
-        let owner = self.seats.hasher.hash_one(owner);
-        let most = self.seats.limits.connections_per_client;
-        let mut taken = self.seats.taken.lock();
-        let client = taken
+        let owner = self.limit.hasher.hash_one(owner);
+        let most = self.limit.limits.connections_per_client;
+        let mut open = self.limit.open.lock();
+        let client = open
             .by_owner
             .entry(owner)
-            .or_insert_with(|| Client { connections: 0, room: self.seats.rooms.of_client() });
+            .or_insert_with(|| Client { connections: 0, quota: self.limit.pool.client_quota() });
         let claim = match client.connections {
             count if count < most => Claim::Granted,
             count if count < 2 * most => Claim::TooMany,
             _ => return Claim::FarTooMany,
         };
         client.connections += 1;
-        self.room = self.seats.rooms.of_connection(&client.room);
+        self.quota = self.limit.pool.connection_quota(&client.quota);
         self.owner = Some(owner);
         claim
     }
 
-    /// The room for what comes on it.
-    pub(crate) fn room(&self) -> &MemoryQuota {
-        &self.room
+    /// The memory quota for requests on the connection.
+    pub(crate) fn quota(&self) -> &MemoryQuota {
+        &self.quota
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut taken = self.seats.taken.lock();
-        taken.all = taken.all.saturating_sub(1);
+        let mut open = self.limit.open.lock();
+        open.all = open.all.saturating_sub(1);
         let Some(owner) = self.owner else { return };
-        if let Some(client) = taken.by_owner.get_mut(&owner) {
+        if let Some(client) = open.by_owner.get_mut(&owner) {
             client.connections = client.connections.saturating_sub(1);
             if client.connections == 0 {
-                taken.by_owner.remove(&owner);
+                open.by_owner.remove(&owner);
             }
         }
     }
@@ -117,22 +118,22 @@ mod tests {
     #[test]
     fn connections_are_limited_in_total_and_per_client() {
         let limits = Limits { connections: 7, connections_per_client: 2, ..Limits::default() };
-        let seats = ConnectionLimit::new(limits);
-        let sit = |owner: &[u8]| {
-            let mut seat = seats.take().unwrap();
-            (seat.claim(owner), seat)
+        let limit = ConnectionLimit::new(limits);
+        let connect = |owner: &[u8]| {
+            let mut permit = limit.acquire().unwrap();
+            (permit.claim(owner), permit)
         };
-        let mut taken: Vec<_> = (0..4).map(|_| sit(b"one")).collect();
-        let claims: Vec<_> = taken.iter().map(|(claim, _)| *claim).collect();
+        let mut open: Vec<_> = (0..4).map(|_| connect(b"one")).collect();
+        let claims: Vec<_> = open.iter().map(|(claim, _)| *claim).collect();
         assert_eq!(claims, [Claim::Granted, Claim::Granted, Claim::TooMany, Claim::TooMany]);
-        assert_eq!(sit(b"one").0, Claim::FarTooMany);
-        assert_eq!(sit(b"other").0, Claim::Granted);
-        let others: Vec<_> = (0..3).map(|_| seats.take().unwrap()).collect();
-        assert!(seats.take().is_none());
-        taken.clear();
+        assert_eq!(connect(b"one").0, Claim::FarTooMany);
+        assert_eq!(connect(b"other").0, Claim::Granted);
+        let others: Vec<_> = (0..3).map(|_| limit.acquire().unwrap()).collect();
+        assert!(limit.acquire().is_none());
+        open.clear();
         drop(others);
-        assert_eq!(sit(b"one").0, Claim::Granted);
-        assert!(seats.taken.lock().by_owner.is_empty());
-        assert_eq!(seats.taken.lock().all, 0);
+        assert_eq!(connect(b"one").0, Claim::Granted);
+        assert!(limit.open.lock().by_owner.is_empty());
+        assert_eq!(limit.open.lock().all, 0);
     }
 }

@@ -1,40 +1,40 @@
-//! What the engine has done, counted. Counters, not clocks, guard the cost of a change.
+//! Counters of the engine. They, not clocks, guard the cost of a change in tests.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ironmesh_xds_wire::ResourceType;
 
-/// What the engine has done since its beginning.
+/// What the engine has done since it started.
 #[derive(Debug)]
 pub struct Counters {
     by_type: BTreeMap<ResourceType, Counts>,
     sets: AtomicU64,
-    turned: BTreeMap<ConnectionRejection, AtomicU64>,
-    closed: BTreeMap<Closed, AtomicU64>,
+    rejected: BTreeMap<ConnectionRejection, AtomicU64>,
+    closed: BTreeMap<CloseReason, AtomicU64>,
 }
 
-/// Why a connection was turned away.
+/// Why a connection was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConnectionRejection {
-    /// There are too many.
+    /// The limit for all clients is reached.
     Full,
-    /// Its client has too many.
+    /// The limit of its client is reached.
     Client,
-    /// Its TLS handshake failed.
+    /// The TLS handshake failed.
     BadHandshake,
-    /// Its TLS handshake took too long.
+    /// The TLS handshake took too long.
     SlowHandshake,
-    /// It said nothing, or its TLS handshake took long, and there was no room for others.
+    /// Closed to make space for others: it was silent, or its TLS handshake took long.
     Displaced,
 }
 
 impl ConnectionRejection {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 5] =
         [Self::Full, Self::Client, Self::BadHandshake, Self::SlowHandshake, Self::Displaced];
 
-    /// In a word.
+    /// The value of the metric's label.
     pub fn word(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -46,48 +46,48 @@ impl ConnectionRejection {
     }
 }
 
-/// Why the server ended a stream, where it was the client's doing.
+/// Why the server ended a stream because of its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Closed {
+pub enum CloseReason {
     /// The client was not admitted.
-    Refused,
-    /// It has too many streams.
+    Rejected,
+    /// The client has too many streams.
     TooManyStreams,
-    /// It asks for too many names or types.
+    /// The client subscribes to too many names or types.
     TooManyNames,
-    /// It sends requests or frames, or opens streams, without end.
+    /// The client sends requests or frames, or opens streams, without end.
     Flood,
-    /// It has begun so many large requests that there was no room for one more.
-    NoRoom,
-    /// It does not read.
+    /// The memory quota for incomplete requests is exhausted.
+    QuotaExceeded,
+    /// The client does not read.
     SlowReader,
-    /// Whoever decides who may connect has ended it.
+    /// The [`Admission`](crate::Admission) revoked the client.
     Disconnected,
-    /// Its certificate has expired.
+    /// The client's certificate has expired.
     Expired,
 }
 
-impl Closed {
-    /// All of them.
+impl CloseReason {
+    /// All reasons.
     pub const ALL: [Self; 8] = [
-        Self::Refused,
+        Self::Rejected,
         Self::TooManyStreams,
         Self::TooManyNames,
         Self::Flood,
-        Self::NoRoom,
+        Self::QuotaExceeded,
         Self::SlowReader,
         Self::Disconnected,
         Self::Expired,
     ];
 
-    /// In a word.
+    /// The value of the metric's label.
     pub fn word(self) -> &'static str {
         match self {
-            Self::Refused => "refused",
+            Self::Rejected => "refused",
             Self::TooManyStreams => "too_many_streams",
             Self::TooManyNames => "too_many_names",
             Self::Flood => "flood",
-            Self::NoRoom => "no_room",
+            Self::QuotaExceeded => "no_room",
             Self::SlowReader => "slow_reader",
             Self::Disconnected => "disconnected",
             Self::Expired => "expired",
@@ -109,47 +109,47 @@ impl Default for Counters {
         Self {
             by_type,
             sets: AtomicU64::new(0),
-            turned: ConnectionRejection::ALL
+            rejected: ConnectionRejection::ALL
                 .into_iter()
                 .map(|why| (why, AtomicU64::new(0)))
                 .collect(),
-            closed: Closed::ALL.into_iter().map(|why| (why, AtomicU64::new(0))).collect(),
+            closed: CloseReason::ALL.into_iter().map(|why| (why, AtomicU64::new(0))).collect(),
         }
     }
 }
 
 impl Counters {
-    /// How many responses of a type were sent.
+    /// The number of pushes of a type.
     pub fn pushes(&self, resource_type: ResourceType) -> u64 {
         self.read(resource_type, |counts| &counts.pushes)
     }
 
-    /// How many of them were taken.
+    /// The number of ACKs of a type.
     pub fn acks(&self, resource_type: ResourceType) -> u64 {
         self.read(resource_type, |counts| &counts.acks)
     }
 
-    /// How many of them were refused.
+    /// The number of NACKs of a type.
     pub fn nacks(&self, resource_type: ResourceType) -> u64 {
         self.read(resource_type, |counts| &counts.nacks)
     }
 
-    /// How many of them were not answered in time.
+    /// The number of pushes of a type without a response in time.
     pub fn late(&self, resource_type: ResourceType) -> u64 {
         self.read(resource_type, |counts| &counts.late)
     }
 
-    /// How many connections were turned away for this reason.
-    pub fn connections_turned_away(&self, why: ConnectionRejection) -> u64 {
-        self.turned.get(&why).map_or(0, |count| count.load(Ordering::Relaxed))
+    /// The number of connections rejected for this reason.
+    pub fn connections_rejected(&self, why: ConnectionRejection) -> u64 {
+        self.rejected.get(&why).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
-    /// How many streams were ended for this reason.
-    pub fn streams_closed(&self, why: Closed) -> u64 {
+    /// The number of streams ended for this reason.
+    pub fn streams_closed(&self, why: CloseReason) -> u64 {
         self.closed.get(&why).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
-    /// How many times a client was given another set.
+    /// The number of resource sets published to clients.
     pub fn sets(&self) -> u64 {
         self.sets.load(Ordering::Relaxed)
     }
@@ -166,17 +166,17 @@ impl Counters {
         self.count(resource_type, |counts| &counts.nacks);
     }
 
-    pub(crate) fn is_late(&self, resource_type: ResourceType) {
+    pub(crate) fn late_response(&self, resource_type: ResourceType) {
         self.count(resource_type, |counts| &counts.late);
     }
 
-    pub(crate) fn turned(&self, why: ConnectionRejection) {
-        if let Some(count) = self.turned.get(&why) {
+    pub(crate) fn connection_rejected(&self, why: ConnectionRejection) {
+        if let Some(count) = self.rejected.get(&why) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn closed(&self, why: Closed) {
+    pub(crate) fn closed(&self, why: CloseReason) {
         if let Some(count) = self.closed.get(&why) {
             count.fetch_add(1, Ordering::Relaxed);
         }

@@ -1,13 +1,13 @@
-//! One delta stream, as a state machine: requests, sets and time in, responses and news out.
+//! The delta stream, as a state machine: requests, sets and time in, responses and reports out.
 //!
-//! Rules are cited as in the xDS protocol document. The ones that decide whether Envoy works at all:
-//! an added or changed cluster is always followed by its endpoints, unprompted (Envoy would warm for
-//! 15 s); every first request of a type is answered, if need be by nothing; what a client has from an
-//! earlier stream is not sent again; and an ACK is waited for to set the pace, or by what names a cluster
-//! that is not there.
+//! Rules are cited from the xDS protocol document. Four of them decide whether Envoy works at all.
+//! Endpoints always follow an added or changed cluster, without a request, because Envoy would warm
+//! for 15 s. Every first request of a type gets a response, even an empty one. What a client has
+//! from an earlier stream is not sent again. Only the pace of pushes, and resources that refer to a
+//! missing cluster, wait for an ACK.
 //!
-//! There is no queue of old states. A type remembers which names may differ from the newest set, at
-//! most one push per type is under way, and what has changed meanwhile goes with the next.
+//! There is no queue of old states. Each type remembers which names may differ from the newest set,
+//! and has at most one push in flight. Changes meanwhile go out with the next push.
 
 mod order;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -26,31 +26,32 @@ use tokio::time::Instant;
 use crate::overlay::Overlay;
 use crate::stream::{Acked, FULL_RESPONSE, REMOVAL_GRACE, UnknownTypes};
 use crate::subscription;
-use type_stream::{Answer, NAME_PREFIX, TypeStream};
+use type_stream::{NAME_PREFIX, Reply, TypeStream};
 
-/// What a delta stream gives to the world around it.
-pub type Output = crate::stream::Output<DeltaResponse>;
+/// The outputs of a delta stream.
+pub type DeltaOutput = crate::stream::StreamOutput<DeltaResponse>;
 
 /// One delta stream.
 #[derive(Debug)]
 pub struct DeltaStream {
     types: BTreeMap<ResourceType, TypeStream>,
-    /// What the client is to have; `None` until it is known.
+    /// The resource set of the client; `None` until one is published.
     target: Option<ResourceSet>,
     unknown_types: UnknownTypes,
     last_nonce: u64,
-    /// When the [`REMOVAL_GRACE`] ends; `None` where there is none.
+    /// The end of the [`REMOVAL_GRACE`], if it is running.
     grace_ends: Option<Instant>,
 }
 
 impl DeltaStream {
-    /// A new stream. `refused` is what this client refused on earlier streams: it is not sent again.
-    pub fn new(refused: &BTreeMap<(ResourceType, Arc<str>), Version>) -> Self {
+    /// Creates a stream. `nacked` holds the versions that the client NACKed on earlier streams,
+    /// which are not sent again.
+    pub fn new(nacked: &BTreeMap<(ResourceType, Arc<str>), Version>) -> Self {
         let mut types: BTreeMap<_, _> =
             ResourceType::ALL.into_iter().map(|t| (t, TypeStream::new(t))).collect();
-        for ((resource_type, name), version) in refused {
+        for ((resource_type, name), version) in nacked {
             if let Some(stream) = types.get_mut(resource_type) {
-                stream.refused.insert(Arc::clone(name), *version);
+                stream.nacked.insert(Arc::clone(name), *version);
             }
         }
         Self {
@@ -62,53 +63,53 @@ impl DeltaStream {
         }
     }
 
-    /// Takes a request.
-    pub fn on_request(&mut self, request: &DeltaRequest, now: Instant) -> Vec<Output> {
+    /// Handles a request.
+    pub fn on_request(&mut self, request: &DeltaRequest, now: Instant) -> Vec<DeltaOutput> {
         let Some(resource_type) = ResourceType::from_url(&request.type_url) else {
             return self.on_unknown_type(request);
         };
         if subscription::size_of(request.initial_versions.keys()) > subscription::MAX_SIZE {
-            return vec![Output::Close("the client brings along too many names")];
+            return vec![DeltaOutput::Close("the client reports too many initial versions")];
         }
         let mut outputs = Vec::new();
         if self.types.values().all(|stream| !stream.subscription.has_begun) {
             self.grace_ends = Some(now + REMOVAL_GRACE);
         }
         if let Some(stream) = self.types.get_mut(&resource_type) {
-            // A nonce that is not of a push under way answers nothing; the subscriptions in the
-            // request count all the same.
-            match stream.on_answer(request) {
-                Some(Answer::Acked(taken)) => outputs.push(Output::Acked(taken)),
-                Some(Answer::Nacked(refused)) => {
-                    if refused.is_of_what_refers() {
+            // A nonce of no push in flight is neither ACK nor NACK. The request's subscriptions
+            // count all the same.
+            match stream.on_reply(request) {
+                Some(Reply::Acked(ack)) => outputs.push(DeltaOutput::Acked(ack)),
+                Some(Reply::Nacked(nacked)) => {
+                    if nacked.is_of_what_refers() {
                         self.grace_ends = Some(now + REMOVAL_GRACE);
                     }
-                    outputs.push(Output::Nacked(refused));
+                    outputs.push(DeltaOutput::Nacked(nacked));
                 }
                 None => {}
             }
             if stream.on_subscriptions(request, self.target.as_ref()) {
-                outputs.push(Output::Acked(Acked { resource_type, names: Vec::new() }));
+                outputs.push(DeltaOutput::Acked(Acked { resource_type, names: Vec::new() }));
             }
         }
         if self.size() > subscription::MAX_SIZE {
-            outputs.push(Output::Close("the client subscribes to too many names"));
+            outputs.push(DeltaOutput::Close("the client subscribes to too many names"));
             return outputs;
         }
         self.advance(now, &mut outputs);
         outputs
     }
 
-    /// Takes what the client is to have from now on.
-    pub fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<Output> {
+    /// Replaces the resource set of the client.
+    pub fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<DeltaOutput> {
         let none = ResourceSet::default();
         let old = self.target.as_ref().unwrap_or(&none);
         let mut outputs = Vec::new();
         for (resource_type, stream) in &mut self.types {
             stream.dirty.extend(set.changed_since(old, *resource_type));
-            if stream.take_over(&set) {
-                let taken = Acked { resource_type: *resource_type, names: Vec::new() };
-                outputs.push(Output::Acked(taken));
+            if stream.adopt_initial_versions(&set) {
+                let ack = Acked { resource_type: *resource_type, names: Vec::new() };
+                outputs.push(DeltaOutput::Acked(ack));
             }
             if self.target.is_none() {
                 stream.review_all(&set);
@@ -119,12 +120,12 @@ impl DeltaStream {
         outputs
     }
 
-    /// Takes note that time has passed. To be called at [`DeltaStream::deadline`].
-    pub fn on_timeout(&mut self, now: Instant) -> Vec<Output> {
+    /// Advances the time. Call it at [`DeltaStream::deadline`].
+    pub fn on_timeout(&mut self, now: Instant) -> Vec<DeltaOutput> {
         let mut outputs = Vec::new();
         for (resource_type, stream) in &mut self.types {
             if stream.expire(now) {
-                outputs.push(Output::Late(*resource_type));
+                outputs.push(DeltaOutput::Late(*resource_type));
             }
         }
         self.advance(now, &mut outputs);
@@ -137,7 +138,7 @@ impl DeltaStream {
         resource_type: ResourceType,
         name: &Arc<str>,
         now: Instant,
-    ) -> Vec<Output> {
+    ) -> Vec<DeltaOutput> {
         let mut outputs = Vec::new();
         if self.types.get_mut(&resource_type).is_some_and(|stream| stream.retry(name)) {
             self.advance(now, &mut outputs);
@@ -145,30 +146,30 @@ impl DeltaStream {
         outputs
     }
 
-    /// When [`DeltaStream::on_timeout`] is due.
+    /// The time at which [`DeltaStream::on_timeout`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         self.types.values().filter_map(TypeStream::deadline).chain(self.grace_ends).min()
     }
 
-    /// What the client has taken, of a type: a copy that shares its structure.
+    /// The versions of a type that the client has ACKed: a copy that shares its structure.
     pub(crate) fn acked(&self, resource_type: ResourceType) -> Overlay<Version> {
         self.types.get(&resource_type).map(|stream| stream.acked.clone()).unwrap_or_default()
     }
 
-    /// How many names it holds by itself.
+    /// The number of names that the stream stores itself.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         self.types.values().map(TypeStream::held).sum()
     }
 
-    /// Clusters that were pushed and not answered.
+    /// The clusters in pushes without ACK or NACK.
     pub(crate) fn unanswered_clusters(&self) -> BTreeSet<Arc<str>> {
         let clusters = self.types.get(&ResourceType::Cluster);
         clusters.into_iter().flat_map(TypeStream::unanswered).cloned().collect()
     }
 
-    /// Wants the endpoints of these clusters sent again, with the next set: on another stream the
-    /// client is told that the clusters have changed.
+    /// Marks the endpoints of these clusters to be sent again with the next set: another stream
+    /// pushes changes of the clusters.
     pub(crate) fn resend_endpoints(&mut self, clusters: &BTreeSet<Arc<str>>) {
         if let Some(endpoints) = self.types.get_mut(&ResourceType::Endpoint) {
             for name in clusters {
@@ -177,29 +178,30 @@ impl DeltaStream {
         }
     }
 
-    /// What the names that the client wants, and has brought along, take in memory, about.
+    /// The approximate memory for subscribed names and initial versions.
     pub(crate) fn size(&self) -> usize {
         self.types.values().map(TypeStream::size).sum::<usize>() + self.unknown_types.size()
     }
 
-    /// Removes nothing before `until`.
+    /// Holds back all removals until `until`.
     pub(crate) fn defer_removals(&mut self, until: Instant) {
         self.grace_ends.get_or_insert(until);
     }
 
-    /// A type that we do not serve: nothing of it is there, which is told once per name.
-    fn on_unknown_type(&mut self, request: &DeltaRequest) -> Vec<Output> {
+    /// Answers a request for an unsupported type: reports each name once as missing.
+    fn on_unknown_type(&mut self, request: &DeltaRequest) -> Vec<DeltaOutput> {
         let is_new = match self.unknown_types.insert(&request.type_url, &request.subscribe) {
             Ok(is_new) => is_new,
-            Err(reason) => return vec![Output::Close(reason)],
+            Err(reason) => return vec![DeltaOutput::Close(reason)],
         };
         if self.size() > subscription::MAX_SIZE {
-            return vec![Output::Close("the client subscribes to too many names")];
+            return vec![DeltaOutput::Close("the client subscribes to too many names")];
         }
         if !is_new && request.subscribe.is_empty() {
             return Vec::new();
         }
-        // (Nothing is kept of it, so that the next part cannot wait for the ACK of this one.)
+        // The stream keeps nothing of these names, so the next part cannot wait for the ACK of this
+        // one.
         let (mut parts, mut part, mut size) = (Vec::new(), Vec::<Arc<str>>::new(), 0);
         for name in &request.subscribe {
             if size >= FULL_RESPONSE {
@@ -217,7 +219,7 @@ impl DeltaStream {
             resources: Vec::new(),
             removed,
         });
-        responses.map(Output::Send).collect()
+        responses.map(DeltaOutput::Send).collect()
     }
 
     fn next_nonce(&mut self) -> u64 {

@@ -1,7 +1,8 @@
-//! What strangers' bytes reach first, for a fuzzer: each function takes any bytes, and panics where a
-//! rule is broken. `fuzz/` drives them; the tests here try what is kept in `fuzz/corpus`.
+//! Fuzzer entry points for the code that strangers' bytes reach first: each accepts any bytes, and
+//! panics if a rule is broken.
 //!
-//! The clients are those of the tests (`scenarios`).
+//! `fuzz/` drives them; the tests here replay the corpus in `fuzz/corpus`. The clients are those of
+//! `scenarios`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,28 +14,28 @@ use tokio::time::Instant;
 
 use crate::delta::DeltaStream;
 use crate::scenarios::dialect::Dialect;
-use crate::scenarios::walk::{NAMES, Step, WISHES, Walk};
+use crate::scenarios::walk::{NAMES, SUBSCRIBABLE, Step, Walk};
 use crate::sotw::SotwStream;
-use crate::stream::Output;
+use crate::stream::StreamOutput;
 use crate::subscription::MAX_SIZE;
 use crate::test_resources::{cluster, endpoints, listener_of, set};
 
 #[cfg(test)]
 mod tests;
 
-/// The steps of a walk at most: a fuzzer finds what it finds in few.
-const MOST_STEPS: usize = 200;
+/// The maximum number of steps of a walk: a fuzzer finds its cases in few.
+const MAX_STEPS: usize = 200;
 
-/// The reader of requests, whatever comes in whatever pieces. The first byte says how many of the next
-/// are the sizes of pieces.
+/// Runs the request reader on bytes in pieces. The first byte is the number of bytes after it that
+/// give the sizes of pieces.
 pub fn deframer(bytes: &[u8]) {
     let Some((count, bytes)) = bytes.split_first() else { return };
     let (sizes, bytes) = bytes.split_at(usize::from(*count).min(bytes.len()));
     crate::messages::fuzzing::read(bytes, sizes);
 }
 
-/// A client that sends whatever it likes: requests as gRPC frames them, as far as they are requests. The
-/// first byte says of which variant.
+/// Runs a client that sends arbitrary requests, as far as the bytes decode to requests. The first
+/// byte selects the variant.
 pub fn requests(bytes: &[u8]) {
     match bytes.split_first() {
         Some((variant, bytes)) if variant % 2 == 0 => {
@@ -49,7 +50,7 @@ pub fn requests(bytes: &[u8]) {
     }
 }
 
-/// A model of Envoy on delta streams: whatever happens to it, it ends with what it is to have.
+/// Runs a model of Envoy on delta streams: after any events it ends with the published set.
 pub fn delta(bytes: &[u8]) {
     walk::<DeltaStream>(bytes);
 }
@@ -61,13 +62,13 @@ pub fn sotw(bytes: &[u8]) {
 
 fn walk<V: Dialect>(bytes: &[u8]) {
     let mut walk = Walk::<V>::new();
-    for step in steps(bytes).take(MOST_STEPS) {
-        walk.take(&step);
+    for step in steps(bytes).take(MAX_STEPS) {
+        walk.apply(&step);
     }
     walk.end();
 }
 
-/// Bytes as what happens. All bytes are something.
+/// Interprets bytes as steps. Any byte is some step.
 fn steps(bytes: &[u8]) -> impl Iterator<Item = Step> {
     let mut bytes = bytes.iter().copied();
     std::iter::from_fn(move || {
@@ -85,8 +86,8 @@ fn steps(bytes: &[u8]) -> impl Iterator<Item = Step> {
             2 => Step::Publish,
             3 => Step::Request {
                 of: pick(&ResourceType::ALL, which()),
-                wants: wishes(which()),
-                drops: wishes(which()),
+                added: names_of_bits(which()),
+                dropped: names_of_bits(which()),
             },
             4 | 5 => Step::Answer { of: pick(&ResourceType::ALL, which()), in_part: kind % 2 == 0 },
             6 => Step::Reconnect {
@@ -102,20 +103,19 @@ fn pick<T: Copy>(of: &[T], which: u8) -> T {
     of[usize::from(which) % of.len()]
 }
 
-/// Each bit of a number is a name.
-fn wishes(which: u8) -> BTreeSet<&'static str> {
-    let names = WISHES.into_iter().enumerate();
+/// The names whose bits are set in a number.
+fn names_of_bits(which: u8) -> BTreeSet<&'static str> {
+    let names = SUBSCRIBABLE.into_iter().enumerate();
     names.filter(|(at, _)| which & (1 << at) > 0).map(|(_, name)| name).collect()
 }
 
-/// Drives a stream with requests of whatever content. `answer` tells the nonce of a request, and its
-/// refusal.
+/// Drives a stream with arbitrary requests. `answer` returns the nonce and the error of a request.
 fn stranger<V: Dialect>(
     mut bytes: &[u8],
     answer: impl Fn(&V::Request) -> (&String, &Option<ErrorDetail>),
 ) {
     let (mut stream, mut now) = (V::fresh(), Instant::now());
-    assert!(stream.on_set(small_set(), now).is_empty(), "nobody has asked");
+    assert!(stream.on_set(small_set(), now).is_empty(), "no request yet");
     let mut open = Open::default();
     while let Some(message) = next_message(&mut bytes) {
         let Ok(message) = V::Message::decode(message) else { return };
@@ -142,12 +142,12 @@ fn stranger<V: Dialect>(
         while let Some(deadline) = stream.deadline().filter(|deadline| *deadline <= now) {
             let outputs = stream.on_timeout(deadline);
             assert!(!open.is_closed_by::<V>(outputs, 8 * MAX_SIZE), "closed by time");
-            assert_ne!(stream.deadline(), Some(deadline), "it asks to be woken without end");
+            assert_ne!(stream.deadline(), Some(deadline), "its deadline does not advance");
         }
     }
 }
 
-/// What is under way.
+/// The nonces of pushes in flight.
 #[derive(Default)]
 struct Open(BTreeMap<ResourceType, u64>);
 
@@ -158,21 +158,25 @@ impl Open {
         }
     }
 
-    /// Whether these outputs close the stream. What they send is bounded, besides the resources that
-    /// there are.
-    fn is_closed_by<V: Dialect>(&mut self, outputs: Vec<Output<V::Response>>, most: usize) -> bool {
+    /// Whether these outputs close the stream. Checks that the bytes they send are bounded, besides
+    /// the resources that exist.
+    fn is_closed_by<V: Dialect>(
+        &mut self,
+        outputs: Vec<StreamOutput<V::Response>>,
+        most: usize,
+    ) -> bool {
         let mut sent = 0;
         for output in outputs {
             match output {
-                Output::Send(response) => {
+                StreamOutput::Send(response) => {
                     sent += V::frame(&response).iter().map(bytes::Bytes::len).sum::<usize>();
                     let Some(of) = V::response_type(&response) else { continue };
                     let before = self.0.insert(of, V::read(response).nonce);
                     assert_eq!(before, None, "a second push of {of} is under way");
                 }
-                Output::Late(of) => drop(self.0.remove(&of)),
-                Output::Close(_) => return true,
-                Output::Acked(_) | Output::Nacked(_) => {}
+                StreamOutput::Late(of) => drop(self.0.remove(&of)),
+                StreamOutput::Close(_) => return true,
+                StreamOutput::Acked(_) | StreamOutput::Nacked(_) => {}
             }
         }
         assert!(sent <= most + (64 << 10), "{sent} bytes are the answer, {most} expected at most");
@@ -180,12 +184,12 @@ impl Open {
     }
 }
 
-/// Resources of types with and without a wildcard, that refer to each other.
+/// Resources that refer to each other, of types with and without a wildcard.
 fn small_set() -> ResourceSet {
     set([cluster("a", 1), cluster("b", 1), endpoints("a", 1), listener_of("l", 1, &["a"])])
 }
 
-/// Takes the next message of gRPC's framing; `None` where there is no whole one.
+/// Removes the next message of gRPC's framing; `None` if it is incomplete.
 fn next_message<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (prefix, rest) = bytes.split_at_checked(5)?;
     let length = u32::from_be_bytes(prefix.get(1..)?.try_into().ok()?);

@@ -1,7 +1,7 @@
-//! The hub: what each client is to have, and how far it has come.
+//! The hub: the resource set of each client, and how far the client has ACKed it.
 //!
-//! One lock, held for moments only. What a client is to have has one writer, whoever calls
-//! [`Hub::publish`]; how far it has come is written by its stream.
+//! One lock protects it, held only briefly. Callers of [`Hub::publish`] are the only writers of a
+//! client's set; its streams are the only writers of its status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::counters::Counters;
 use crate::overlay::Overlay;
 use crate::rejections::Rejections;
 use crate::report::Report;
-use crate::sotw::InForce;
+use crate::sotw::AckedState;
 use crate::stream::{Acked, Nacked};
 
 mod live;
@@ -24,16 +24,17 @@ mod status;
 
 pub use live::LiveStream;
 use retries::Retries;
-pub use status::{ClientNews, ClientStatus, Nack};
+pub use status::{ClientChange, ClientStatus, Nack};
 
-/// What a client is known by. One client may have several streams, as in a hot restart.
+/// The identity of a client. One client may have several streams, for example in a hot restart.
 pub type ClientKey = Arc<str>;
 
-/// All clients.
+/// All clients, with their resource sets and status.
 #[derive(Debug)]
 pub struct Hub {
     clients: Mutex<Clients>,
-    /// Counts how often something began to wait for [`Hub::take_changed`]: connects, disconnects, answers.
+    /// Counts how often the list of [`Hub::take_changed`] became non-empty: connects, disconnects,
+    /// ACKs, NACKs.
     changes: watch::Sender<u64>,
     /// Counts the calls of [`Hub::disconnect`].
     disconnections: watch::Sender<u64>,
@@ -46,14 +47,14 @@ struct Clients {
     /// The number of the newest stream.
     last_stream: u64,
     by_key: BTreeMap<ClientKey, Client>,
-    /// Those to whom something has happened since [`Hub::take_changed`].
+    /// The clients that have changed since [`Hub::take_changed`].
     changed: BTreeSet<ClientKey>,
 }
 
 impl Clients {
-    /// Takes note that something has happened to a client. Says whether it is the first since
+    /// Records that a client has changed. Returns whether it is the first since
     /// [`Hub::take_changed`].
-    fn note(&mut self, client: &ClientKey) -> bool {
+    fn mark_changed(&mut self, client: &ClientKey) -> bool {
         let is_first = self.changed.is_empty();
         if !self.changed.contains(client) {
             self.changed.insert(Arc::clone(client));
@@ -66,23 +67,24 @@ impl Clients {
 struct Client {
     set: watch::Sender<Option<ResourceSet>>,
     status: ClientStatus,
-    /// What its state-of-the-world streams left in force, for the next one; by type, with the number of
-    /// the stream.
-    in_force: BTreeMap<ResourceType, (u64, InForce)>,
-    /// Clusters that were pushed on its newest aggregated stream, whose number that is, and not answered.
+    /// The state that its state-of-the-world streams last ACKed, for its next stream: by type, with
+    /// the number of the stream.
+    acked_states: BTreeMap<ResourceType, (u64, AckedState)>,
+    /// The unanswered clusters of its newest aggregated stream, with the number of that stream.
     unanswered: (u64, BTreeSet<Arc<str>>),
-    /// What the names on its streams take in memory, about.
+    /// The approximate memory for the names on its streams.
     names: Arc<AtomicUsize>,
-    /// The streams that it has, by number.
+    /// Its open streams, by number.
     live: BTreeMap<u64, LiveStream>,
-    /// Why its streams that are there were cut last.
-    cut: watch::Sender<Arc<str>>,
-    /// The NACKed resources that its streams are to send again.
+    /// The latest reason for which its streams were disconnected.
+    disconnects: watch::Sender<Arc<str>>,
+    /// The NACKed resources that its streams shall send again.
     retries: watch::Sender<Retries>,
 }
 
 impl Client {
-    /// Whether it is connected and was last published this version of this resource.
+    /// Whether the client is connected, and its published set contains this version of this
+    /// resource.
     fn is_published(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
         let set = self.set.borrow();
         let resource = set.as_ref().and_then(|set| set.of(resource_type).get(name));
@@ -90,18 +92,18 @@ impl Client {
     }
 }
 
-/// What the first request of a stream says of the client behind it.
+/// What the first request of a stream reveals about the client process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reconnect {
-    /// It has nothing: a process that has just begun, even where streams of one before are still counted.
-    /// That one may have been killed without a word, or be on its way out in a hot restart.
+    /// The process has just started and has nothing. Streams of an earlier process may still be
+    /// counted: it may have been killed silently, or be draining in a hot restart.
     Fresh,
-    /// It has nothing of the one type that this stream is about: a process that has just begun, if it has
-    /// no other stream.
+    /// The client has nothing of the only type of this stream. The process has just started, if it
+    /// has no other stream.
     PerhapsFresh,
-    /// It has something.
+    /// The client has resources.
     Resumed,
-    /// It has clusters. Which ones is known only when that is compared with what it is to have.
+    /// The client has clusters. Their names are known only after a comparison with its set.
     ResumedWithClusters,
 }
 
@@ -118,52 +120,53 @@ impl Default for Hub {
 }
 
 impl Hub {
-    /// What the engine has done.
+    /// The counters of the engine.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// The TLS handshakes that failed.
+    /// The failed TLS handshakes.
     pub fn rejections(&self) -> &Rejections {
         &self.rejections
     }
 
-    /// Sets what a connected client is to have. A client that is not connected is passed over.
+    /// Publishes the resource set of a connected client. Ignores a client that is not connected.
     pub fn publish(&self, client: &str, set: ResourceSet) {
         let mut clients = self.clients.lock();
         if let Some(client) = clients.by_key.get_mut(client).filter(|c| c.status.streams > 0) {
-            // What it is to have no more it does not refuse.
+            // A resource that leaves the set is not NACKed any more.
             client.status.nacks.retain(|(t, name), _| set.contains(*t, name));
             client.set.send_replace(Some(set));
             self.counters.set();
         }
     }
 
-    /// What a client is to have, as it was last published.
+    /// The set that was last published to a client.
     pub fn published(&self, client: &str) -> Option<ResourceSet> {
         let clients = self.clients.lock();
         clients.by_key.get(client).and_then(|client| client.set.borrow().clone())
     }
 
-    /// The clients that have connected, and how far they have come.
+    /// The status of every client that has connected.
     pub fn status(&self) -> Vec<(ClientKey, ClientStatus)> {
         let clients = self.clients.lock();
         clients.by_key.iter().map(|(key, c)| (Arc::clone(key), c.status.clone())).collect()
     }
 
-    /// How far a client has come, if it ever connected.
+    /// The status of a client, if it ever connected.
     pub fn status_of(&self, client: &str) -> Option<ClientStatus> {
         self.clients.lock().by_key.get(client).map(|client| client.status.clone())
     }
 
-    /// How many streams a client has open.
+    /// The number of open streams of a client.
     pub fn streams(&self, client: &str) -> usize {
         self.clients.lock().by_key.get(client).map_or(0, |client| client.status.streams)
     }
 
-    /// What a client is to have and how it stands with each resource, if it ever connected.
+    /// The published set of a client with the sync status of each resource, if the client ever
+    /// connected.
     pub fn report(&self, client: &str) -> Option<Report> {
-        // Copies share their structure: what takes time comes when nobody waits for the lock.
+        // Copies share their structure. The expensive part comes after the lock is released.
         let (status, set) = {
             let clients = self.clients.lock();
             let client = clients.by_key.get(client)?;
@@ -172,15 +175,16 @@ impl Hub {
         Some(Report::new(&status, &set.unwrap_or_default()))
     }
 
-    /// The clients that have connected once and are not connected now.
-    pub fn away(&self) -> Vec<ClientKey> {
+    /// The clients that have connected before and are not connected now.
+    pub fn disconnected_clients(&self) -> Vec<ClientKey> {
         let clients = self.clients.lock();
         let away = clients.by_key.iter().filter(|(_, client)| client.status.streams == 0);
         away.map(|(key, _)| Arc::clone(key)).collect()
     }
 
-    /// Forgets a client that will not come back: what it said of itself, refused and left in force.
-    /// Not one that is connected, or of which [`Hub::take_changed`] has something to tell yet.
+    /// Forgets a client that will not return: its node, NACKs and last ACKed state.
+    ///
+    /// Keeps a client that is connected, or that [`Hub::take_changed`] has yet to return.
     pub fn forget(&self, client: &str) {
         let mut clients = self.clients.lock();
         let Clients { by_key, changed, .. } = &mut *clients;
@@ -191,21 +195,30 @@ impl Hub {
         }
     }
 
-    /// Whether any client has taken this version of this resource.
-    pub fn anyone_has(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
+    /// Whether any client has ACKed this version of this resource.
+    pub fn any_client_has(
+        &self,
+        resource_type: ResourceType,
+        name: &str,
+        version: Version,
+    ) -> bool {
         let clients = self.clients.lock();
         clients.by_key.values().any(|client| client.status.has(resource_type, name, version))
     }
 
-    /// Whether any client but one has taken a resource of this name, in whatever version, and has not
-    /// let it go.
-    pub fn anyone_names(&self, resource_type: ResourceType, name: &str, except: &str) -> bool {
+    /// Whether any client except one may have a resource of this name, in any version.
+    pub fn other_client_may_have(
+        &self,
+        resource_type: ResourceType,
+        name: &str,
+        except: &str,
+    ) -> bool {
         let clients = self.clients.lock();
         let mut others = clients.by_key.iter().filter(|(key, _)| ***key != *except);
-        others.any(|(_, client)| client.status.names(resource_type, name))
+        others.any(|(_, client)| client.status.may_have(resource_type, name))
     }
 
-    /// Whether a client is connected and was last published this version of this resource.
+    /// Whether a client is connected, and its published set contains this version of this resource.
     pub fn is_published(
         &self,
         client: &str,
@@ -218,22 +231,22 @@ impl Hub {
         client.is_some_and(|client| client.is_published(resource_type, name, version))
     }
 
-    /// A connected client that was last published this version of this resource, among those that
-    /// `is_wanted` selects.
+    /// A connected client whose published set contains this version of this resource, among those
+    /// that `is_candidate` selects.
     pub fn find_published(
         &self,
         resource_type: ResourceType,
         name: &str,
         version: Version,
-        is_wanted: impl Fn(&ClientKey) -> bool,
+        is_candidate: impl Fn(&ClientKey) -> bool,
     ) -> Option<ClientKey> {
         let clients = self.clients.lock();
-        let mut wanted = clients.by_key.iter().filter(|(key, _)| is_wanted(key));
+        let mut wanted = clients.by_key.iter().filter(|(key, _)| is_candidate(key));
         let found = wanted.find(|(_, one)| one.is_published(resource_type, name, version));
         found.map(|(key, _)| Arc::clone(key))
     }
 
-    /// Whether a client is connected, and has taken all of these.
+    /// Whether a client is connected and has ACKed all of these.
     pub fn has_all<'a>(
         &self,
         client: &str,
@@ -246,94 +259,96 @@ impl Hub {
         })
     }
 
-    /// The clients that have connected, disconnected or answered since the last call, as they are
-    /// now. For whoever keeps them supplied: there is one such, so each change is taken once.
-    pub fn take_changed(&self) -> Vec<(ClientKey, ClientNews)> {
+    /// The clients that have connected, disconnected, ACKed or NACKed since the last call, in their
+    /// current state. There is one caller, the publisher, so each change is returned once.
+    pub fn take_changed(&self) -> Vec<(ClientKey, ClientChange)> {
         let mut clients = self.clients.lock();
         let changed = std::mem::take(&mut clients.changed);
-        let news = |key: ClientKey| {
+        let change = |key: ClientKey| {
             let client = clients.by_key.get(&key)?;
             let status = &client.status;
-            let news = ClientNews {
+            let change = ClientChange {
                 streams: status.streams,
                 node: Arc::clone(&status.node),
-                beginnings: status.beginnings,
+                process_starts: status.process_starts,
                 nacks: status.nacks.clone(),
-                is_supplied: client.set.borrow().is_some(),
+                has_set: client.set.borrow().is_some(),
             };
-            Some((key, news))
+            Some((key, change))
         };
-        changed.into_iter().filter_map(news).collect()
+        changed.into_iter().filter_map(change).collect()
     }
 
-    /// Ends all xDS streams of a client, and their connections; the client is told the reason. To be called
-    /// after the [`Admission`](crate::Admission) has come to refuse it: then none is left, and none comes.
-    /// A stream of client status asks for admission again, and ends with its connection where it is refused.
-    /// Health is told to whoever has a certificate of the mesh: a connection that has nothing else ends, as
-    /// one of any other client does, when it has been without other streams for 30 seconds.
+    /// Ends all xDS streams of a client and their connections, and tells the client the reason.
+    ///
+    /// Call it after the [`Admission`](crate::Admission) has started to reject the client: then no
+    /// stream is left, and none is opened. A stream of client status requests admission again, and
+    /// ends with its connection if that is rejected. Health is available to any certificate of the
+    /// mesh: a connection with nothing else ends after 30 seconds, as that of any client does.
     pub fn disconnect(&self, client: &str, reason: &str) {
         let clients = self.clients.lock();
-        // (While the lock is held: who connects after this sees it.)
+        // Under the lock: a stream that connects later sees the new count.
         self.disconnections.send_modify(|count| *count += 1);
         if let Some(client) = clients.by_key.get(client) {
-            client.cut.send_replace(reason.into());
+            client.disconnects.send_replace(reason.into());
         }
     }
 
-    /// Lets nobody else look, for as long as what is returned is there.
+    /// Blocks all access to the hub until the result is dropped.
     #[cfg(test)]
-    pub(crate) fn hold(&self) -> impl Sized + '_ {
+    pub(crate) fn lock(&self) -> impl Sized + '_ {
         self.clients.lock()
     }
 
-    /// Tells when [`Hub::disconnect`] is called.
+    /// Changes when [`Hub::disconnect`] is called.
     pub(crate) fn disconnections(&self) -> watch::Receiver<u64> {
         self.disconnections.subscribe()
     }
 
-    /// Tells when [`Hub::take_changed`] has something to take, and not again before it is taken.
+    /// Changes when [`Hub::take_changed`] has something to return, and not again until it is
+    /// called.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// A stream of `client` begins, unless it has as many as it may have.
+    /// Registers a new stream of `client`, unless the client has reached its limit.
     pub(crate) fn connect(
         self: &Arc<Self>,
         client: ClientKey,
         node: Node,
-        coming: Reconnect,
-        most: usize,
+        reconnect: Reconnect,
+        max_streams: usize,
         live: LiveStream,
     ) -> Result<Connection, ClientKey> {
         let mut clients = self.clients.lock();
-        if clients.by_key.get(&client).is_some_and(|known| known.status.streams >= most) {
+        if clients.by_key.get(&client).is_some_and(|known| known.status.streams >= max_streams) {
             return Err(client);
         }
         clients.last_stream += 1;
         let stream = clients.last_stream;
-        let is_first = clients.note(&client);
+        let is_first = clients.mark_changed(&client);
         let entry = clients.by_key.entry(Arc::clone(&client)).or_insert_with(|| Client {
             set: watch::Sender::new(None),
             status: ClientStatus::default(),
-            in_force: BTreeMap::new(),
+            acked_states: BTreeMap::new(),
             unanswered: Default::default(),
             names: Arc::default(),
             live: BTreeMap::new(),
-            cut: watch::Sender::new(Arc::default()),
+            disconnects: watch::Sender::new(Arc::default()),
             retries: watch::Sender::default(),
         });
-        let is_new_process = match coming {
+        let is_new_process = match reconnect {
             Reconnect::Fresh => true,
             Reconnect::PerhapsFresh => entry.status.streams == 0,
             Reconnect::Resumed | Reconnect::ResumedWithClusters => false,
         };
         if is_new_process {
-            entry.status.beginnings += 1;
+            entry.status.process_starts += 1;
             entry.status.nacks.clear();
-            entry.in_force.clear();
+            entry.acked_states.clear();
         }
-        if coming == Reconnect::ResumedWithClusters {
-            entry.status.has_clusters_to_name = Some(stream);
+        if reconnect == Reconnect::ResumedWithClusters {
+            entry.status.unreported_clusters = Some(stream);
         }
         entry.status.streams += 1;
         entry.live.insert(stream, live);
@@ -342,34 +357,34 @@ impl Hub {
         }
         let sets = entry.set.subscribe();
         let nacks = &entry.status.nacks;
-        let refused = nacks.iter().map(|(key, nack)| (key.clone(), nack.version)).collect();
-        let in_force = entry.in_force.iter();
-        let in_force = in_force.map(|(of, (_, in_force))| (*of, in_force.clone())).collect();
+        let nacked = nacks.iter().map(|(key, nack)| (key.clone(), nack.version)).collect();
+        let acked_states = entry.acked_states.iter();
+        let acked_states =
+            acked_states.map(|(of, (_, acked_states))| (*of, acked_states.clone())).collect();
         if is_new_process {
             entry.unanswered.1.clear();
         }
-        let (cut, retries) = (entry.cut.subscribe(), entry.retries.subscribe());
-        let names = Share { all: Arc::clone(&entry.names), own: 0 };
+        let (disconnects, retries) = (entry.disconnects.subscribe(), entry.retries.subscribe());
+        let names = SizeShare { all: Arc::clone(&entry.names), own: 0 };
         drop(clients);
-        self.tell(is_first);
+        self.notify(is_first);
         let hub = Arc::clone(self);
         Ok(Connection {
             hub,
             stream,
             client,
             sets,
-            refused,
-            has_clusters_to_name: coming == Reconnect::ResumedWithClusters,
-            in_force,
+            nacked,
+            unreported_clusters: reconnect == Reconnect::ResumedWithClusters,
+            acked_states,
             names,
-            cut,
+            disconnects,
             retries,
         })
     }
 
-    /// Tells that there is something to take; if it `is_first`: otherwise it was told before, and nothing
-    /// has been taken since.
-    fn tell(&self, is_first: bool) {
+    /// Notifies the publisher of changes, unless earlier ones are still waiting.
+    fn notify(&self, is_first: bool) {
         if is_first {
             self.changes.send_modify(|count| *count = count.wrapping_add(1));
         }
@@ -379,13 +394,13 @@ impl Hub {
         let mut clients = self.clients.lock();
         let Some(entry) = clients.by_key.get_mut(client) else { return };
         change(entry);
-        let is_first = clients.note(client);
+        let is_first = clients.mark_changed(client);
         drop(clients);
-        self.tell(is_first);
+        self.notify(is_first);
     }
 }
 
-/// The hub's side of one stream. The client is connected for as long as one of these is there.
+/// The hub's side of one stream. The client is connected while one of these exists.
 #[derive(Debug)]
 pub(crate) struct Connection {
     hub: Arc<Hub>,
@@ -393,29 +408,29 @@ pub(crate) struct Connection {
     stream: u64,
     pub(crate) client: ClientKey,
     pub(crate) sets: watch::Receiver<Option<ResourceSet>>,
-    /// What the client refused on earlier streams.
-    pub(crate) refused: BTreeMap<(ResourceType, Arc<str>), Version>,
-    /// Whether it is still to be told which clusters it has.
-    has_clusters_to_name: bool,
-    /// What they left in force.
-    pub(crate) in_force: BTreeMap<ResourceType, InForce>,
-    /// What the names on this stream take, of what those on all streams of the client do.
-    pub(crate) names: Share,
-    /// Changes when the stream is to be cut, to the reason.
-    pub(crate) cut: watch::Receiver<Arc<str>>,
-    /// Changes when NACKed resources are to be sent again, to these.
+    /// The versions that the client NACKed on earlier streams.
+    pub(crate) nacked: BTreeMap<(ResourceType, Arc<str>), Version>,
+    /// Whether the client's clusters still have to be reported to the hub.
+    unreported_clusters: bool,
+    /// The states that earlier streams last ACKed.
+    pub(crate) acked_states: BTreeMap<ResourceType, AckedState>,
+    /// This stream's share of the memory for names on all streams of the client.
+    pub(crate) names: SizeShare,
+    /// Changes to the reason when the stream must end.
+    pub(crate) disconnects: watch::Receiver<Arc<str>>,
+    /// Changes to the NACKed resources that must be sent again.
     pub(crate) retries: watch::Receiver<Retries>,
 }
 
-/// A share of a sum, for as long as it is there.
+/// A share of a sum, removed on drop.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub(crate) struct SizeShare {
     all: Arc<AtomicUsize>,
     own: usize,
 }
 
-impl Share {
-    /// Sets it, and returns the sum.
+impl SizeShare {
+    /// Sets the share, and returns the sum.
     pub(crate) fn set(&mut self, own: usize) -> usize {
         let old = std::mem::replace(&mut self.own, own);
         if own >= old {
@@ -426,7 +441,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for SizeShare {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -437,41 +452,41 @@ impl Connection {
         &self.hub.counters
     }
 
-    pub(crate) fn acked(&self, taken: &Acked, acked: Overlay<Version>) {
+    pub(crate) fn acked(&self, ack: &Acked, acked: Overlay<Version>) {
         self.hub.with(&self.client, |client| {
-            // What is taken now is refused no longer. (An older version that the client has kept
-            // says nothing about the one that it refuses. Nor does the news that it has none: to one
-            // who asks for what it refuses nothing else can be told.)
+            // An ACKed version clears its NACK. An older version that the client has kept says
+            // nothing about the one that it NACKed. Nor does the ACK of its absence: a client that
+            // requests a NACKed resource can be sent nothing else.
             client.status.nacks.retain(|(resource_type, name), nack| {
-                let is_taken = acked
+                let is_acked = acked
                     .get(name)
-                    .is_some_and(|version| taken.names.contains(name) || version == nack.version);
-                *resource_type != taken.resource_type || !is_taken
+                    .is_some_and(|version| ack.names.contains(name) || version == nack.version);
+                *resource_type != ack.resource_type || !is_acked
             });
-            client.status.acked.insert((self.stream, taken.resource_type), acked);
+            client.status.acked.insert((self.stream, ack.resource_type), acked);
         });
     }
 
-    /// What the client brought along was compared with what it is to have: what is known of its clusters
-    /// is told by now.
-    pub(crate) fn has_compared(&mut self) {
-        if std::mem::take(&mut self.has_clusters_to_name) {
-            self.hub.with(&self.client, |client| client.status.has_named_clusters(self.stream));
+    /// Records that the client's initial versions were compared with its set: the hub now knows its
+    /// clusters.
+    pub(crate) fn initial_versions_compared(&mut self) {
+        if std::mem::take(&mut self.unreported_clusters) {
+            self.hub.with(&self.client, |client| client.status.clusters_reported(self.stream));
         }
     }
 
-    /// Keeps what the client has in force, for its next stream. What a newer stream has kept stays: the
-    /// next one is of the process behind that.
-    pub(crate) fn keep(&self, resource_type: ResourceType, in_force: InForce) {
+    /// Keeps the last ACKed state for the client's next stream. The state of a newer stream has
+    /// priority: the next stream belongs to the same process as that one.
+    pub(crate) fn keep_acked_state(&self, resource_type: ResourceType, state: AckedState) {
         let mut clients = self.hub.clients.lock();
         let Some(client) = clients.by_key.get_mut(&self.client) else { return };
-        if client.in_force.get(&resource_type).is_none_or(|(by, _)| *by <= self.stream) {
-            client.in_force.insert(resource_type, (self.stream, in_force));
+        if client.acked_states.get(&resource_type).is_none_or(|(by, _)| *by <= self.stream) {
+            client.acked_states.insert(resource_type, (self.stream, state));
         }
     }
 
-    /// Clusters that were pushed on the client's aggregated stream before this one, and not answered. It may
-    /// say now that it has them and their endpoints, and still wait for these.
+    /// Takes the unanswered clusters of the client's previous aggregated stream. The client may
+    /// report that it has them and their endpoints, and still wait for the endpoints.
     pub(crate) fn take_unanswered(&self) -> BTreeSet<Arc<str>> {
         let mut clients = self.hub.clients.lock();
         let client = clients.by_key.get_mut(&self.client);
@@ -481,8 +496,8 @@ impl Connection {
         unanswered.unwrap_or_default()
     }
 
-    /// Keeps which clusters are not answered, for the client's next stream: this one may end without a
-    /// word, and be missed only when that is there.
+    /// Keeps the unanswered clusters for the client's next stream: this stream may end silently,
+    /// and be noticed only after that one has opened.
     pub(crate) fn keep_unanswered(&self, unanswered: BTreeSet<Arc<str>>) {
         let mut clients = self.hub.clients.lock();
         let client = clients.by_key.get_mut(&self.client);
@@ -491,17 +506,17 @@ impl Connection {
         }
     }
 
-    /// The client refused a push. Says whether that is final and new: something is refused that the client
-    /// was not known to refuse in the same version.
-    pub(crate) fn nacked(&self, refused: &Nacked) -> bool {
+    /// Records a NACK. Returns whether it is final and new: the client was not known to NACK this
+    /// version.
+    pub(crate) fn nacked(&self, nacked: &Nacked) -> bool {
         let mut is_new = false;
-        if refused.is_final {
+        if nacked.is_final {
             self.hub.with(&self.client, |client| {
-                for (name, version) in &refused.resources {
-                    let key = (refused.resource_type, Arc::clone(name));
-                    let message = refused.error.message.clone();
-                    let is_certain = refused.resources.len() == 1;
-                    let keeps_earlier = refused.keeps_earlier;
+                for (name, version) in &nacked.resources {
+                    let key = (nacked.resource_type, Arc::clone(name));
+                    let message = nacked.error.message.clone();
+                    let is_certain = nacked.resources.len() == 1;
+                    let keeps_earlier = nacked.keeps_earlier;
                     let nack = Nack { version: *version, message, is_certain, keeps_earlier };
                     let before = client.status.nacks.insert(key, nack);
                     is_new |= before.is_none_or(|before| before.version != *version);
@@ -514,15 +529,15 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Before anybody can see that the stream has gone.
+        // Before anyone can see that the stream is gone.
         self.names.set(0);
         self.hub.with(&self.client, |client| {
             client.status.streams = client.status.streams.saturating_sub(1);
             client.live.remove(&self.stream);
             client.status.acked.retain(|(stream, _), _| *stream != self.stream);
-            client.status.has_named_clusters(self.stream);
+            client.status.clusters_reported(self.stream);
             if client.status.streams == 0 {
-                // Nobody is there to send it to; when the client is back it is compiled anew.
+                // No stream is left to send it to; a returning client gets a newly compiled set.
                 client.set.send_replace(None);
             }
         });

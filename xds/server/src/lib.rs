@@ -1,10 +1,10 @@
 //! The xDS engine: resource sets in, streams out.
 //!
-//! It knows no mesh. Whoever uses it says which clients may connect ([`Admission`]) and what each is
-//! to have ([`Hub::publish`]); the engine keeps each client at that, by the letter of the xDS
-//! protocol, and tells what the clients have taken and refused ([`Hub::status`]).
+//! It knows no mesh. Its user decides which clients may connect ([`Admission`]) and which resources
+//! each of them has ([`Hub::publish`]). The engine brings each client to that state, by the letter of
+//! the xDS protocol, and reports ACKs and NACKs ([`Hub::status`]).
 //!
-//! Served are the aggregated service and those of clusters, endpoints, listeners, routes and secrets,
+//! It serves the aggregated service and those of clusters, endpoints, listeners, routes and secrets,
 //! each in both variants, over mutual TLS.
 //!
 //! ```no_run
@@ -12,26 +12,26 @@
 //!
 //! use ironmesh_xds_server::wire::pb::envoy::config::cluster::v3::Cluster;
 //! use ironmesh_xds_server::wire::{Node, Resource, ResourceSet};
-//! use ironmesh_xds_server::{Admission, ClientKey, Hub, Limits, Peer, Refusal, serve};
+//! use ironmesh_xds_server::{Admission, ClientKey, Hub, Limits, Peer, StreamRejection, serve};
 //! use tokio::net::TcpListener;
 //! use tokio::sync::watch;
 //! use tokio_util::sync::CancellationToken;
 //!
-//! /// Whoever has a certificate may come, under the name that it gives itself.
-//! struct Everybody;
+//! /// Admits every client with a certificate, under the name that it reports.
+//! struct AdmitAll;
 //!
-//! impl Admission for Everybody {
-//!     fn admit(&self, _: &Peer, node: &Node) -> Result<ClientKey, Refusal> {
+//! impl Admission for AdmitAll {
+//!     fn admit(&self, _: &Peer, node: &Node) -> Result<ClientKey, StreamRejection> {
 //!         Ok(node.id.as_str().into())
 //!     }
 //! }
 //!
-//! /// `tls` asks for client certificates and offers the protocol `h2`.
+//! /// `tls` requests client certificates and offers the protocol `h2`.
 //! async fn control_plane(tls: rustls::ServerConfig) -> Result<(), Box<dyn std::error::Error>> {
 //!     let hub = Arc::new(Hub::default());
 //!     let (_tls, current) = watch::channel(Arc::new(tls));
 //!     let listener = TcpListener::bind("127.0.0.1:18000").await?;
-//!     let (admission, shutdown) = (Arc::new(Everybody), CancellationToken::new());
+//!     let (admission, shutdown) = (Arc::new(AdmitAll), CancellationToken::new());
 //!     let limits = Limits::default();
 //!     tokio::spawn(serve(listener, current, Arc::clone(&hub), admission, limits, shutdown));
 //!
@@ -39,7 +39,7 @@
 //!     set.insert(Resource::new(&Cluster { name: "a".to_owned(), ..Cluster::default() }).into());
 //!     let mut changes = hub.changes();
 //!     loop {
-//!         // Who has come is given a set; who has one gets another whenever there is one.
+//!         // Publish the set to each client that connects; publish again whenever the set changes.
 //!         for (client, status) in hub.take_changed() {
 //!             if status.streams > 0 && hub.published(&client).is_none() {
 //!                 hub.publish(&client, set.clone());
@@ -51,12 +51,12 @@
 //! ```
 //!
 //! Inside is a state machine per stream, without sockets and clocks: [`delta::DeltaStream`] or
-//! [`sotw::SotwStream`]. Around it is a task per stream that moves its inputs and outputs. Who has other
-//! transports can drive it:
+//! [`sotw::SotwStream`]. Around it, a task per stream moves its inputs and outputs. Users with other
+//! transports can drive it themselves:
 //!
 //! ```
 //! use ironmesh_xds_server::delta::DeltaStream;
-//! use ironmesh_xds_server::stream::Output;
+//! use ironmesh_xds_server::stream::StreamOutput;
 //! use ironmesh_xds_server::wire::pb::envoy::config::cluster::v3::Cluster;
 //! use ironmesh_xds_server::wire::{DeltaRequest, Resource, ResourceSet, ResourceType};
 //! use tokio::time::Instant;
@@ -65,17 +65,17 @@
 //! set.insert(Resource::new(&Cluster { name: "a".to_owned(), ..Cluster::default() }).into());
 //!
 //! let (mut stream, now) = (DeltaStream::new(&Default::default()), Instant::now());
-//! assert!(stream.on_set(set, now).is_empty(), "nobody has asked yet");
+//! assert!(stream.on_set(set, now).is_empty(), "no request yet");
 //!
 //! let type_url = ResourceType::Cluster.url().to_owned();
 //! let all_clusters = DeltaRequest { type_url, ..DeltaRequest::default() };
 //! let outputs = stream.on_request(&all_clusters, now);
-//! let [Output::Send(response)] = &outputs[..] else { panic!("{outputs:?}") };
+//! let [StreamOutput::Send(response)] = &outputs[..] else { panic!("{outputs:?}") };
 //! assert_eq!(&**response.resources[0].name(), "a");
 //!
 //! let ack = DeltaRequest { nonce: response.nonce.to_string(), ..all_clusters };
 //! let outputs = stream.on_request(&ack, now);
-//! assert!(matches!(&outputs[..], [Output::Acked(taken)] if taken.names == ["a".into()]));
+//! assert!(matches!(&outputs[..], [StreamOutput::Acked(ack)] if ack.names == ["a".into()]));
 //! ```
 
 mod body;
@@ -122,13 +122,13 @@ mod validity;
 mod variant;
 
 pub use connection::SILENCE_LIMIT;
-pub use counters::{Closed, ConnectionRejection, Counters};
-pub use hub::{ClientKey, ClientNews, ClientStatus, Hub, LiveStream, Nack};
-/// The resources, sets and messages that the engine is given and gives.
+pub use counters::{CloseReason, ConnectionRejection, Counters};
+pub use hub::{ClientChange, ClientKey, ClientStatus, Hub, LiveStream, Nack};
+/// The resources, sets and messages of the engine's inputs and outputs.
 pub use ironmesh_xds_wire as wire;
 pub use limits::Limits;
 pub use listener::{serve, serve_incoming};
 pub use peer::Peer;
 pub use rejections::{Rejection, Rejections};
 pub use report::{Report, ResourceState, ResourceStatus};
-pub use service::{Admission, Refusal};
+pub use service::{Admission, StreamRejection};

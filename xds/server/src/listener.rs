@@ -1,7 +1,7 @@
-//! The listener: connections in, mutual TLS, and on to HTTP/2. TCP is what they usually are.
+//! The listener: accepts connections, usually TCP, performs mutual TLS, and hands them to HTTP/2.
 //!
-//! The TLS configuration is read anew for every connection, and a handshake has a deadline and never
-//! stands in another's way. Clients that say nothing never stop the listener from accepting.
+//! Each connection reads the newest TLS configuration. A handshake has a deadline and never delays
+//! another. Silent clients never stop the listener from accepting.
 
 mod handshake_queue;
 mod handshakes;
@@ -30,7 +30,7 @@ use crate::log_throttle::{LogThrottle, Outage};
 use crate::service::{Admission, Streams};
 use handshakes::Handshakes;
 
-/// How long nothing is accepted after an attempt that failed.
+/// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves xDS on `listener`, as [`serve_incoming`] does.
@@ -46,13 +46,13 @@ pub async fn serve(
 }
 
 /// Serves xDS on the connections of `incoming` until `shutdown`, and returns when all streams have
-/// ended. A client that does not leave is not waited for.
+/// ended. It does not wait for a client that stays connected.
 ///
-/// `incoming` gives what is accepted, and from where. After an error the next one is asked for a moment
-/// later; its end is a shutdown that waits for every client to leave.
+/// `incoming` yields accepted connections with their addresses. After an error, the server polls it
+/// again after a pause. Its end is a shutdown that waits for every client to leave.
 ///
-/// `tls` must ask for client certificates; a connection without one is closed. A new configuration
-/// is used from the next connection on.
+/// `tls` must request client certificates; a connection without one is closed. A new configuration
+/// applies from the next connection on.
 pub async fn serve_incoming<IO>(
     incoming: impl Stream<Item = io::Result<(IO, SocketAddr)>> + Send + 'static,
     tls: watch::Receiver<Arc<ServerConfig>>,
@@ -69,14 +69,14 @@ pub async fn serve_incoming<IO>(
         limits,
         shutdown,
         tasks: TaskTracker::new(),
-        refusals: Arc::default(),
+        rejection_log: Arc::default(),
     };
     accept(incoming, tls, &streams).await;
     streams.tasks.close();
     streams.tasks.wait().await;
 }
 
-/// What a TCP listener accepts.
+/// The connections that a TCP listener accepts.
 struct Incoming(TcpListener);
 
 impl Stream for Incoming {
@@ -87,8 +87,8 @@ impl Stream for Incoming {
             if let Ok((tcp, address)) = &accepted
                 && let Err(error) = tcp.set_nodelay(true)
             {
-                // It is only slower, or has gone.
-                tracing::debug!(%address, %error, "cannot send without delay");
+                // The connection is only slower, or has gone.
+                tracing::debug!(%address, %error, "cannot set TCP_NODELAY");
             }
             Some(accepted)
         })
@@ -102,50 +102,51 @@ async fn accept<IO>(
 ) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let seats = ConnectionLimit::new(streams.limits);
+    let limit = ConnectionLimit::new(streams.limits);
     let mut handshakes = Handshakes::new(Connections::new(streams), streams.limits.handshakes);
-    let no_seat = LogThrottle::default();
+    let limit_log = LogThrottle::default();
     let mut outage = Outage::default();
     let mut incoming = std::pin::pin!(incoming);
     loop {
         tokio::select! {
-            () = handshakes.room() => {}
+            () = handshakes.may_accept() => {}
             () = streams.shutdown.cancelled() => return,
         }
         let accepted = tokio::select! {
             accepted = incoming.next() => accepted,
-            () = handshakes.relieve() => continue,
+            () = handshakes.evict_slow() => continue,
             () = streams.shutdown.cancelled() => return,
         };
         let (io, address) = match accepted {
             Some(Ok(accepted)) => {
-                if outage.is_over() {
+                if outage.recovers() {
                     tracing::info!("xDS connections are accepted again");
                 }
                 accepted
             }
             Some(Err(error)) => {
-                // Such as too many open files: what is connected stays, and this may pass. It is said
-                // once, and not at each try; nor each time where the last free file comes and goes.
-                if outage.goes_on() {
-                    tracing::warn!(%error, "cannot accept xDS connections; those that are there stay");
+                // For example, too many open files: established connections stay, and the error may
+                // pass. It is logged once, not at each retry, nor each time the last free file
+                // comes and goes.
+                if outage.fails() {
+                    tracing::warn!(%error, action = "established connections stay open", "cannot accept xDS connections");
                 }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
             None => break,
         };
-        let Some(seat) = seats.take() else {
-            // Closed at once: saying why would take a handshake, which is what costs.
-            streams.hub.counters().turned(ConnectionRejection::Full);
-            if let Some(others) = no_seat.now() {
-                let most = streams.limits.connections;
-                tracing::warn!(%address, most, others, "xDS connection closed: there are too many");
+        let Some(permit) = limit.acquire() else {
+            // Closed at once: sending a reason would take a handshake, which is what costs.
+            streams.hub.counters().connection_rejected(ConnectionRejection::Full);
+            if let Some(suppressed) = limit_log.now() {
+                let limit = streams.limits.connections;
+                tracing::warn!(%address, limit, suppressed, reason = "connection limit reached", "xDS connection rejected");
             }
             continue;
         };
         let tls = Arc::clone(&tls.borrow());
-        handshakes.begin(tls, io, address, seat);
+        handshakes.begin(tls, io, address, permit);
     }
     tokio::select! {
         () = handshakes.finish() => {}

@@ -1,5 +1,5 @@
-//! Words about what a stranger can make happen as often as it likes: so that it cannot fill the log,
-//! they are said once in a while, with how often they were kept back.
+//! Log throttles: a stranger can repeat some events at will, so they are logged at most once per
+//! interval, with the number of suppressed ones.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How long nothing more is said.
+/// The interval in which nothing more is logged.
 const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -15,31 +15,34 @@ pub(crate) struct LogThrottle(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    said_at: Option<Instant>,
-    kept_back: u64,
+    logged_at: Option<Instant>,
+    suppressed: u64,
 }
 
 impl LogThrottle {
-    /// Whether it is to be said now; if so, how often it was kept back since the last time.
+    /// Returns the number of events suppressed since the last entry if this one may be logged, and
+    /// `None` if not.
     pub(crate) fn now(&self) -> Option<u64> {
         let mut state = self.0.lock();
         let now = Instant::now();
-        if state.said_at.is_some_and(|said_at| now < said_at + PAUSE) {
-            state.kept_back += 1;
+        if state.logged_at.is_some_and(|logged_at| now < logged_at + PAUSE) {
+            state.suppressed += 1;
             return None;
         }
-        state.said_at = Some(now);
-        Some(std::mem::take(&mut state.kept_back))
+        state.logged_at = Some(now);
+        Some(std::mem::take(&mut state.suppressed))
     }
 }
 
-/// How long nothing more is logged about the same client.
-const PAUSE_OF_A_CLIENT: Duration = Duration::from_secs(60);
+/// The interval in which nothing more is logged about one client.
+const CLIENT_PAUSE: Duration = Duration::from_secs(60);
 
-/// How many clients are told apart. What the others do is logged together, as [`LogThrottle`] has it.
-const MOST_CLIENTS: usize = 256;
+/// The number of clients with an interval of their own. Events of the others share one, as in
+/// [`LogThrottle`].
+const MAX_CLIENTS: usize = 256;
 
-/// A log throttle by client: one that tries again and again is logged once a minute, with how often.
+/// A log throttle per client: a client that retries is logged once a minute, with the number of
+/// attempts.
 #[derive(Debug, Default)]
 pub(crate) struct ClientLogThrottle {
     clients: Mutex<HashMap<Vec<u8>, (Instant, u64)>>,
@@ -47,22 +50,23 @@ pub(crate) struct ClientLogThrottle {
 }
 
 impl ClientLogThrottle {
-    /// Whether to log now what `client` does; if so, how often it was not logged since the last time.
+    /// Returns the number of suppressed events of `client` if this one may be logged, and `None` if
+    /// not.
     pub(crate) fn now(&self, client: Vec<u8>) -> Option<u64> {
         let now = Instant::now();
         let mut clients = self.clients.lock();
         if let Some((logged_at, suppressed)) = clients.get_mut(&client) {
-            if now < *logged_at + PAUSE_OF_A_CLIENT {
+            if now < *logged_at + CLIENT_PAUSE {
                 *suppressed += 1;
                 return None;
             }
             *logged_at = now;
             return Some(std::mem::take(suppressed));
         }
-        if clients.len() >= MOST_CLIENTS {
-            clients.retain(|_, (logged_at, _)| now < *logged_at + PAUSE_OF_A_CLIENT);
+        if clients.len() >= MAX_CLIENTS {
+            clients.retain(|_, (logged_at, _)| now < *logged_at + CLIENT_PAUSE);
         }
-        if clients.len() >= MOST_CLIENTS {
+        if clients.len() >= MAX_CLIENTS {
             return self.others.now();
         }
         clients.insert(client, (now, 0));
@@ -70,24 +74,25 @@ impl ClientLogThrottle {
     }
 }
 
-/// What fails for a while: its beginning is said rarely, and its end where its beginning was.
+/// A condition that persists: its start is logged through a throttle, and its end only if its start
+/// was.
 #[derive(Debug, Default)]
 pub(crate) struct Outage {
-    is_said: bool,
-    rarely: LogThrottle,
+    is_logged: bool,
+    throttle: LogThrottle,
 }
 
 impl Outage {
-    /// It fails. Whether that is to be said now.
-    pub(crate) fn goes_on(&mut self) -> bool {
-        let is_news = !self.is_said && self.rarely.now().is_some();
-        self.is_said |= is_news;
-        is_news
+    /// Records a failure. Returns whether to log it.
+    pub(crate) fn fails(&mut self) -> bool {
+        let is_logged_now = !self.is_logged && self.throttle.now().is_some();
+        self.is_logged |= is_logged_now;
+        is_logged_now
     }
 
-    /// It fails no more. Whether that is to be said.
-    pub(crate) fn is_over(&mut self) -> bool {
-        std::mem::take(&mut self.is_said)
+    /// Records a success. Returns whether to log that the failure is over.
+    pub(crate) fn recovers(&mut self) -> bool {
+        std::mem::take(&mut self.is_logged)
     }
 }
 
@@ -97,10 +102,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn repeated_message_is_logged_once_a_second_with_the_count() {
-        let rarely = LogThrottle::default();
-        assert_eq!([rarely.now(), rarely.now(), rarely.now()], [Some(0), None, None]);
+        let throttle = LogThrottle::default();
+        assert_eq!([throttle.now(), throttle.now(), throttle.now()], [Some(0), None, None]);
         tokio::time::advance(PAUSE).await;
-        assert_eq!([rarely.now(), rarely.now()], [Some(2), None]);
+        assert_eq!([throttle.now(), throttle.now()], [Some(2), None]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -108,7 +113,7 @@ mod tests {
         let throttle = ClientLogThrottle::default();
         let now = |client: &str| throttle.now(client.as_bytes().to_vec());
         assert_eq!([now("a"), now("a"), now("b"), now("a")], [Some(0), None, Some(0), None]);
-        tokio::time::advance(PAUSE_OF_A_CLIENT).await;
+        tokio::time::advance(CLIENT_PAUSE).await;
         assert_eq!([now("a"), now("a"), now("b")], [Some(2), None, Some(0)]);
     }
 
@@ -116,28 +121,28 @@ mod tests {
     async fn clients_beyond_the_bound_are_logged_together() {
         let throttle = ClientLogThrottle::default();
         let now = |client: usize| throttle.now(client.to_be_bytes().to_vec());
-        assert!((0..MOST_CLIENTS).all(|client| now(client) == Some(0)));
-        assert_eq!([now(MOST_CLIENTS), now(MOST_CLIENTS + 1)], [Some(0), None]);
-        assert_eq!(throttle.clients.lock().len(), MOST_CLIENTS);
-        tokio::time::advance(PAUSE_OF_A_CLIENT).await;
-        assert_eq!(now(MOST_CLIENTS + 2), Some(0));
+        assert!((0..MAX_CLIENTS).all(|client| now(client) == Some(0)));
+        assert_eq!([now(MAX_CLIENTS), now(MAX_CLIENTS + 1)], [Some(0), None]);
+        assert_eq!(throttle.clients.lock().len(), MAX_CLIENTS);
+        tokio::time::advance(CLIENT_PAUSE).await;
+        assert_eq!(now(MAX_CLIENTS + 2), Some(0));
         assert_eq!(throttle.clients.lock().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn outage_end_is_logged_only_if_its_start_was_logged() {
         let mut outage = Outage::default();
-        assert!(!outage.is_over(), "there was none");
-        assert_eq!([outage.goes_on(), outage.goes_on()], [true, false]);
-        assert_eq!([outage.is_over(), outage.is_over()], [true, false]);
-        // At the edge it comes and goes.
+        assert!(!outage.recovers(), "there was none");
+        assert_eq!([outage.fails(), outage.fails()], [true, false]);
+        assert_eq!([outage.recovers(), outage.recovers()], [true, false]);
+        // At the limit, the failure comes and goes.
         for _ in 0..100 {
-            assert!(!outage.goes_on() && !outage.is_over());
+            assert!(!outage.fails() && !outage.recovers());
         }
-        // One that stays is said, although its beginning was kept back.
-        assert!(!outage.goes_on());
+        // A lasting failure is logged, although its start was suppressed.
+        assert!(!outage.fails());
         tokio::time::advance(PAUSE).await;
-        assert_eq!([outage.goes_on(), outage.goes_on()], [true, false]);
-        assert!(outage.is_over());
+        assert_eq!([outage.fails(), outage.fails()], [true, false]);
+        assert!(outage.recovers());
     }
 }

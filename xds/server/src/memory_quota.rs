@@ -1,15 +1,15 @@
-//! Memory for requests that have come in part.
+//! Memory quotas for incomplete requests.
 //!
-//! A request is read when it is whole, and may be of 4 MiB: one client that begins one on each of its
-//! streams, and ends none, would have us hold 4 GiB. So such a request takes room of its client, and of
-//! what its connection has for itself or else of what there is for all; and where there is none, it is
-//! refused. (To let it wait would be to let those wait behind it who do no harm.)
+//! A request is decoded when it is complete, and may have 4 MiB. A client that starts one on each
+//! of its streams, and ends none, would make the server hold 4 GiB. So an incomplete request takes
+//! a share of its client's quota, and of its connection's own or else of the quota for all. Without
+//! a share it is rejected: to let it wait would delay harmless requests behind it.
 //!
-//! Answers about a client's status are as large as what it is to have, and are held for nobody else: there
-//! is one at a time for each client, until its last byte has left.
+//! An answer about a client's status is as large as the client's resource set, and nobody else
+//! shares its bytes. Each client has one at a time, until its last byte has left.
 //!
-//! Who tells of calls does so on connections of their own: they have seats that xDS may need, so that there
-//! are fewer of them, and at a pace for each client.
+//! Access logs have connections of their own, which xDS may need: so their number is limited, and
+//! so is their rate for each client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,142 +20,145 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::limits::Limits;
 use crate::rate_limiter::RateLimiter;
 
-/// What each connection has for itself, in bytes: an Envoy's first request has 61 KB, and some hundred for
-/// each cluster that it has already. So that is room for 1,900 of them; what brings more along takes of
-/// what there is for all.
-const OF_CONNECTION: usize = 256 << 10;
+/// The bytes of each connection's own quota. An Envoy's first request has 61 KB, and some hundred
+/// bytes for each cluster that it has already. So this fits 1,900 clusters; a larger request takes
+/// from the quota for all.
+const CONNECTION_QUOTA: usize = 256 << 10;
 
-/// How many answers about a client's status are made at once. Each has a thread to itself, and so many
-/// leave others time on two cores.
-const MOST_MAKING: usize = 2;
+/// The number of status answers that are built at one time. Each has a thread of its own, and so
+/// many leave time for others on two cores.
+const MAX_BUILDING: usize = 2;
 
-/// How often a client may tell of calls, on all its streams, and how many times at once.
-const LOG_PACE: Duration = Duration::from_millis(5);
+/// The interval at which a client may send messages of access logs, on all its streams, and the
+/// burst.
+const LOG_INTERVAL: Duration = Duration::from_millis(5);
 const LOG_BURST: u32 = 400;
 
-/// The room for all clients.
+/// The quotas for all clients.
 #[derive(Debug, Clone)]
-pub(crate) struct Rooms {
+pub(crate) struct QuotaPool {
     all: Arc<Semaphore>,
     per_client: usize,
-    /// For those who make an answer about a client's status.
-    making: Arc<Semaphore>,
-    /// For streams that tell of calls: of all, and how many of them one client may have.
+    /// Permits to build a status answer.
+    building: Arc<Semaphore>,
+    /// Permits for access log streams of all clients, and the number that one client may have.
     logs: Arc<Semaphore>,
     logs_per_client: usize,
 }
 
-/// The room for one client, on all its connections.
+/// The quotas of one client, on all its connections.
 #[derive(Debug, Clone)]
-pub(crate) struct ClientRoom {
+pub(crate) struct ClientQuota {
     requests: Arc<Semaphore>,
-    /// For the one answer about its status.
+    /// The permit for its one status answer.
     answer: Arc<Semaphore>,
-    /// For its streams that tell of calls, and how fast they may.
+    /// Permits for its access log streams, and their rate limit.
     logs: Arc<Semaphore>,
-    log_pace: Arc<Mutex<RateLimiter>>,
+    log_limiter: Arc<Mutex<RateLimiter>>,
 }
 
-/// The room for the streams of one connection.
+/// The quotas for the streams of one connection.
 #[derive(Debug, Clone)]
 pub(crate) struct MemoryQuota {
     connection: Arc<Semaphore>,
     client: Arc<Semaphore>,
     all: Arc<Semaphore>,
     answer: Arc<Semaphore>,
-    making: Arc<Semaphore>,
+    building: Arc<Semaphore>,
     client_logs: Arc<Semaphore>,
     all_logs: Arc<Semaphore>,
-    log_pace: Arc<Mutex<RateLimiter>>,
+    log_limiter: Arc<Mutex<RateLimiter>>,
 }
 
-/// Memory that is taken, for as long as this is there.
+/// Memory of an incomplete request, released on drop.
 #[derive(Debug)]
 pub(crate) struct QuotaShare {
     _client: OwnedSemaphorePermit,
     _connection_or_all: OwnedSemaphorePermit,
 }
 
-/// There is no room for a request.
+/// The quota that a request exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoRoom {
-    #[error("this client has begun too many large requests: end some before others are begun")]
-    OfClient,
-    #[error("the control plane has no room for so large a request now: try again later")]
-    OfAll,
+pub(crate) enum QuotaExceeded {
+    #[error(
+        "this client has too many large incomplete requests: complete some before you start others"
+    )]
+    PerClient,
+    #[error("the memory quota for incomplete requests is exhausted: try again later")]
+    Total,
 }
 
-impl Rooms {
+impl QuotaPool {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
-            all: room(limits.unfinished),
+            all: semaphore(limits.unfinished),
             per_client: limits.unfinished_per_client,
-            making: room(MOST_MAKING),
-            logs: room(limits.connections / 4),
+            building: semaphore(MAX_BUILDING),
+            logs: semaphore(limits.connections / 4),
             logs_per_client: limits.connections_per_client / 4 * 3,
         }
     }
 
-    /// The room for one more client.
-    pub(crate) fn of_client(&self) -> ClientRoom {
-        ClientRoom {
-            requests: room(self.per_client),
-            answer: room(1),
-            logs: room(self.logs_per_client),
-            log_pace: Arc::new(Mutex::new(RateLimiter::new(LOG_PACE, LOG_BURST))),
+    /// Creates the quotas of one more client.
+    pub(crate) fn client_quota(&self) -> ClientQuota {
+        ClientQuota {
+            requests: semaphore(self.per_client),
+            answer: semaphore(1),
+            logs: semaphore(self.logs_per_client),
+            log_limiter: Arc::new(Mutex::new(RateLimiter::new(LOG_INTERVAL, LOG_BURST))),
         }
     }
 
-    /// The room for one more connection of a client.
-    pub(crate) fn of_connection(&self, client: &ClientRoom) -> MemoryQuota {
+    /// Creates the quotas of one more connection of a client.
+    pub(crate) fn connection_quota(&self, client: &ClientQuota) -> MemoryQuota {
         MemoryQuota {
-            connection: room(OF_CONNECTION),
+            connection: semaphore(CONNECTION_QUOTA),
             client: Arc::clone(&client.requests),
             all: Arc::clone(&self.all),
             answer: Arc::clone(&client.answer),
-            making: Arc::clone(&self.making),
+            building: Arc::clone(&self.building),
             client_logs: Arc::clone(&client.logs),
             all_logs: Arc::clone(&self.logs),
-            log_pace: Arc::clone(&client.log_pace),
+            log_limiter: Arc::clone(&client.log_limiter),
         }
     }
 }
 
 impl MemoryQuota {
-    /// Takes room for a request of so many bytes.
-    pub(crate) fn hold(&self, bytes: u32) -> Result<QuotaShare, NoRoom> {
-        let take = |room: &Arc<Semaphore>| Arc::clone(room).try_acquire_many_owned(bytes);
-        let client = take(&self.client).map_err(|_| NoRoom::OfClient)?;
+    /// Takes quota for a request of `bytes`.
+    pub(crate) fn hold(&self, bytes: u32) -> Result<QuotaShare, QuotaExceeded> {
+        let take = |quota: &Arc<Semaphore>| Arc::clone(quota).try_acquire_many_owned(bytes);
+        let client = take(&self.client).map_err(|_| QuotaExceeded::PerClient)?;
         let other = take(&self.connection).or_else(|_| take(&self.all));
-        let other = other.map_err(|_| NoRoom::OfAll)?;
+        let other = other.map_err(|_| QuotaExceeded::Total)?;
         Ok(QuotaShare { _client: client, _connection_or_all: other })
     }
 
-    /// The room for one answer about the client's status, when there is none of it under way.
+    /// Waits for the permit to hold one answer about the client's status.
     pub(crate) async fn answer(&self) -> Option<OwnedSemaphorePermit> {
-        // (It is never closed.)
+        // The semaphore is never closed.
         Arc::clone(&self.answer).acquire_owned().await.ok()
     }
 
-    /// The room for one stream that tells of calls, if there is any.
+    /// Takes permits for one access log stream, if there are any.
     pub(crate) fn log(&self) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
-        let take = |room: &Arc<Semaphore>| Arc::clone(room).try_acquire_owned().ok();
+        let take = |quota: &Arc<Semaphore>| Arc::clone(quota).try_acquire_owned().ok();
         take(&self.client_logs).zip(take(&self.all_logs))
     }
 
-    /// How fast the client may tell of calls.
-    pub(crate) fn log_pace(&self) -> &Mutex<RateLimiter> {
-        &self.log_pace
+    /// The rate limit of the client's access logs.
+    pub(crate) fn log_limiter(&self) -> &Mutex<RateLimiter> {
+        &self.log_limiter
     }
 
-    /// The turn to make one.
-    pub(crate) async fn making(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.making).acquire_owned().await.ok()
+    /// Waits for a permit to build a status answer.
+    pub(crate) async fn building(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.building).acquire_owned().await.ok()
     }
 }
 
-fn room(bytes: usize) -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(bytes.min(Semaphore::MAX_PERMITS)))
+fn semaphore(permits: usize) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)))
 }
 
 #[cfg(test)]
@@ -166,59 +169,60 @@ mod tests {
     fn memory_quota_is_held_per_client_and_in_total_and_released() {
         let limits =
             Limits { unfinished_per_client: 600 << 10, unfinished: 1 << 20, ..Limits::default() };
-        let rooms = Rooms::new(&limits);
-        let client = rooms.of_client();
-        let (one, other) = (rooms.of_connection(&client), rooms.of_connection(&client));
+        let pool = QuotaPool::new(&limits);
+        let client = pool.client_quota();
+        let (one, other) = (pool.connection_quota(&client), pool.connection_quota(&client));
         let large = one.hold(500 << 10).unwrap();
-        assert_eq!(other.hold(101 << 10).unwrap_err(), NoRoom::OfClient);
+        assert_eq!(other.hold(101 << 10).unwrap_err(), QuotaExceeded::PerClient);
         let small = other.hold(100 << 10).unwrap();
-        // Another client has room of its own, and what is left of that for all.
-        let second = rooms.of_connection(&rooms.of_client());
+        // Another client has a quota of its own, and what is left of the quota for all.
+        let second = pool.connection_quota(&pool.client_quota());
         let rest = second.hold(524 << 10).unwrap();
         assert_eq!(
-            rooms.of_connection(&rooms.of_client()).hold(300 << 10).unwrap_err(),
-            NoRoom::OfAll
+            pool.connection_quota(&pool.client_quota()).hold(300 << 10).unwrap_err(),
+            QuotaExceeded::Total
         );
         drop((large, small, rest));
         let again = other.hold(600 << 10).unwrap();
-        assert_eq!(rooms.all.available_permits(), (1 << 20) - (600 << 10));
+        assert_eq!(pool.all.available_permits(), (1 << 20) - (600 << 10));
         drop(again);
-        assert_eq!(rooms.all.available_permits(), 1 << 20);
+        assert_eq!(pool.all.available_permits(), 1 << 20);
     }
 
-    // A client does not have more held for it by having more connections.
+    // More connections do not allow a client more buffered answers.
     #[tokio::test]
     async fn one_buffered_answer_is_allowed_per_client() {
-        let waits = async |room: &MemoryQuota| {
-            let mut answer = std::pin::pin!(room.answer());
+        let waits = async |quota: &MemoryQuota| {
+            let mut answer = std::pin::pin!(quota.answer());
             std::future::poll_fn(|context| {
                 std::task::Poll::Ready(answer.as_mut().poll(context).is_pending())
             })
             .await
         };
-        let rooms = Rooms::new(&Limits::default());
-        let client = rooms.of_client();
-        let (one, other) = (rooms.of_connection(&client), rooms.of_connection(&client));
+        let pool = QuotaPool::new(&Limits::default());
+        let client = pool.client_quota();
+        let (one, other) = (pool.connection_quota(&client), pool.connection_quota(&client));
         let answer = one.answer().await.unwrap();
         assert!(waits(&other).await);
-        assert!(!waits(&rooms.of_connection(&rooms.of_client())).await);
+        assert!(!waits(&pool.connection_quota(&pool.client_quota())).await);
         drop(answer);
         assert!(!waits(&other).await);
     }
 
-    // What an Envoy says at first is 61 KB, and what it has of 1,900 clusters, or some calls that it tells of.
+    // A first request of an Envoy has 61 KB, and the versions of 1,900 clusters, or some logged
+    // calls.
     #[test]
     fn memory_quota_fits_a_first_request_on_every_connection() {
         let limits = Limits { unfinished: 0, ..Limits::default() };
-        let rooms = Rooms::new(&limits);
+        let pool = QuotaPool::new(&limits);
         let mut held = Vec::new();
         let clients = limits.connections / limits.connections_per_client;
         for _ in 0..clients {
-            let client = rooms.of_client();
+            let client = pool.client_quota();
             for n in 0..limits.connections_per_client {
                 let is_log = n < limits.connections_per_client / 4 * 3;
                 let more = if is_log { 16 << 10 } else { 1900 * 100 };
-                held.push(rooms.of_connection(&client).hold((61 << 10) + more).unwrap());
+                held.push(pool.connection_quota(&client).hold((61 << 10) + more).unwrap());
             }
         }
         assert_eq!(held.len(), clients * limits.connections_per_client);

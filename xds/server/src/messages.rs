@@ -1,8 +1,8 @@
-//! The requests of a stream, out of the bytes that come.
+//! The requests of a stream, decoded from the incoming bytes.
 //!
-//! tonic's own reader keeps the room of the largest message for as long as the stream lives, and an
-//! Envoy's first request is 61 KB, its later ones some dozen bytes. Here the room goes with the message;
-//! and where a message comes in part, it is room that is counted ([`MemoryQuota`]).
+//! tonic's own reader keeps the memory of the largest message for the life of the stream; an
+//! Envoy's first request has 61 KB, later ones some dozen bytes. Here the memory is freed with the
+//! message, and the memory of an incomplete message counts against a quota ([`MemoryQuota`]).
 
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -16,29 +16,29 @@ use tokio::time::{Instant, timeout};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use crate::memory_quota::{MemoryQuota, NoRoom, QuotaShare};
+use crate::memory_quota::{MemoryQuota, QuotaExceeded, QuotaShare};
 
-/// The largest request: Envoy's first is 61 KB.
+/// The maximum size of a request: Envoy's first has 61 KB.
 const MAX_REQUEST: u32 = 4 << 20;
 
-/// What stands before each message: whether it is compressed, and its length.
+/// The length of the prefix of each message: a compression flag and the length.
 const PREFIX: u32 = 5;
 
-/// How long a client is waited for until a message is whole, from its first byte on. What is not read
-/// meanwhile, such as while it does not read itself, is not its time.
+/// The time from the first byte of a message to its last. Time in which the server does not read,
+/// for example because the client does not, does not count.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The messages of a request's body.
+/// The messages of a request body.
 pub(crate) struct Messages<M> {
     body: Body,
-    room: MemoryQuota,
-    /// What has come and was not looked at.
+    quota: MemoryQuota,
+    /// Bytes that have arrived and are not processed yet.
     data: Bytes,
-    /// What has come of the next message.
+    /// The bytes of the next message so far.
     buffer: BytesMut,
-    /// The room that it takes, where it comes in part.
+    /// The quota that an incomplete message takes.
     held: Option<QuotaShare>,
-    /// How long the client is waited for yet, where it has begun.
+    /// The time left for the client to complete a message that has begun.
     patience: Option<Duration>,
     message: PhantomData<fn() -> M>,
 }
@@ -46,19 +46,19 @@ pub(crate) struct Messages<M> {
 /// Why there is no further message.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
-    /// The message would take more room than there is.
+    /// The message exceeds a memory quota.
     #[error(transparent)]
-    NoRoom(#[from] NoRoom),
-    /// What has come is no message, or none comes.
+    QuotaExceeded(#[from] QuotaExceeded),
+    /// The bytes are not a message, or no more arrive.
     #[error("{}", .0.message())]
     Status(Status),
 }
 
 impl<M: Message + Default> Messages<M> {
-    pub(crate) fn new(body: Body, room: MemoryQuota) -> Self {
+    pub(crate) fn new(body: Body, quota: MemoryQuota) -> Self {
         Self {
             body,
-            room,
+            quota,
             data: Bytes::new(),
             buffer: BytesMut::new(),
             held: None,
@@ -67,13 +67,13 @@ impl<M: Message + Default> Messages<M> {
         }
     }
 
-    /// The room of the connection that they come on.
-    pub(crate) fn room(&self) -> &MemoryQuota {
-        &self.room
+    /// The quotas of the connection.
+    pub(crate) fn quota(&self) -> &MemoryQuota {
+        &self.quota
     }
 
-    /// The next message; `None` when the client has ended the stream. Nothing is lost where this is
-    /// given up before it is done.
+    /// Waits for the next message; `None` when the client has ended the stream. Nothing is lost if
+    /// the future is dropped.
     pub(crate) async fn next(&mut self) -> Result<Option<M>, ReadError> {
         loop {
             if let Some(message) = self.take()? {
@@ -86,7 +86,7 @@ impl<M: Message + Default> Messages<M> {
                     let waiting = Waiting { since: Instant::now(), left };
                     timeout(*waiting.left, frame)
                         .await
-                        .map_err(|_| unreadable("it does not come to its end"))?
+                        .map_err(|_| unreadable("it was not completed in time"))?
                 }
             };
             match frame {
@@ -95,29 +95,26 @@ impl<M: Message + Default> Messages<M> {
                 Some(Err(status)) if status.code() == Code::Cancelled => return Ok(None),
                 Some(Err(status)) => return Err(ReadError::Status(status)),
                 None if self.buffer.is_empty() => return Ok(None),
-                None => return Err(unreadable("the stream ended within it")),
+                None => return Err(unreadable("the stream ended before it was complete")),
             }
         }
     }
 
-    /// Takes the next message out of what has come, if it is there. If not, nothing is left that was not
-    /// looked at.
+    /// Decodes the next message if it is complete. If not, all bytes so far are processed.
     fn take(&mut self) -> Result<Option<M>, ReadError> {
         self.fill(PREFIX);
         let Some(length) = length(&self.buffer) else { return Ok(None) };
         if self.buffer.first() != Some(&0) {
-            return Err(unreadable("it is said to be compressed, and is not read"));
+            return Err(unreadable("it is compressed, which is not supported"));
         }
         if length > MAX_REQUEST {
-            let words = format!(
-                "the request has {length} bytes, and the largest that is read {MAX_REQUEST}"
-            );
+            let words = format!("the request has {length} bytes, and the limit is {MAX_REQUEST}");
             return Err(ReadError::Status(Status::resource_exhausted(words)));
         }
         if self.held.is_none() && self.lacks(PREFIX + length) > self.data.len() {
-            self.held = Some(self.room.hold(PREFIX + length)?);
+            self.held = Some(self.quota.hold(PREFIX + length)?);
         }
-        // At once as much as the message is long, and not twice as much each time.
+        // Reserves the message's length at once, instead of doubling each time.
         self.buffer.reserve(self.lacks(PREFIX + length));
         self.fill(PREFIX + length);
         if self.lacks(PREFIX + length) > 0 {
@@ -129,12 +126,12 @@ impl<M: Message + Default> Messages<M> {
         M::decode(message).map(Some).map_err(|error| unreadable(&error.to_string()))
     }
 
-    /// How many bytes are not in the buffer until it has as many.
+    /// The number of bytes that the buffer lacks to have `whole`.
     fn lacks(&self, whole: u32) -> usize {
         size(whole).saturating_sub(self.buffer.len())
     }
 
-    /// Fills the buffer up to this size, as far as that has come.
+    /// Fills the buffer up to `whole` bytes, as far as they have arrived.
     fn fill(&mut self, whole: u32) {
         let some = self.lacks(whole).min(self.data.len());
         self.buffer.extend_from_slice(&self.data.split_to(some));
@@ -144,7 +141,7 @@ impl<M: Message + Default> Messages<M> {
     }
 }
 
-/// Takes the time of a wait off what is left, also where the wait is given up.
+/// Subtracts the time of a wait from the time left, even if the wait is cancelled.
 struct Waiting<'a> {
     since: Instant,
     left: &'a mut Duration,
@@ -156,7 +153,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The length of the message that begins here, if that can be read yet.
+/// The length of the message that begins here, if it has arrived.
 fn length(bytes: &[u8]) -> Option<u32> {
     let length = bytes.get(1..size(PREFIX))?.try_into().ok()?;
     Some(u32::from_be_bytes(length))

@@ -1,18 +1,18 @@
-//! How the guilty one is found among resources that were refused together: by halves.
+//! NACK bisection: finds the bad resource in a NACKed push.
 //!
-//! A client that refuses a push does not say which resource of it is the reason. So the halves of it
-//! are pushed one after the other, the halves of a half that is refused again, and so on. One guilty
-//! among n is found with about 2 log n pushes, and all the others are in force then (rule 5).
+//! The error of a NACK does not name the resource. So the server pushes the halves of the push one
+//! after the other, then the halves of a half that is NACKed again, and so on. It finds one bad
+//! resource among n with about 2 log n pushes, and the client ACKs all others (rule 5).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The names that are still to be tried, in groups.
+/// The names still to be pushed, in groups.
 #[derive(Debug, Default)]
 pub(crate) struct NackBisection(VecDeque<Vec<Arc<str>>>);
 
 impl NackBisection {
-    /// These were refused together. Their halves are tried before all others.
+    /// Adds a NACKed group. Its halves come before all others.
     pub(crate) fn split(&mut self, mut names: Vec<Arc<str>>) {
         let second = names.split_off(names.len().div_ceil(2));
         for half in [second, names] {
@@ -22,7 +22,7 @@ impl NackBisection {
         }
     }
 
-    /// The first group that has names which are `free` to be tried, and those.
+    /// The first group with names that are `free` to be sent, and those names.
     pub(crate) fn next_of(&self, free: impl Fn(&str) -> bool) -> Option<Vec<Arc<str>>> {
         let of = |group: &Vec<Arc<str>>| -> Vec<_> {
             group.iter().filter(|name| free(name)).cloned().collect()
@@ -34,15 +34,15 @@ impl NackBisection {
         self.0.is_empty()
     }
 
-    /// All names that are to be tried.
+    /// All names that are still to be pushed.
     pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.0.iter().flatten()
     }
 
-    /// Keeps those that `is_to_be_tried`.
-    pub(crate) fn retain(&mut self, mut is_to_be_tried: impl FnMut(&Arc<str>) -> bool) {
+    /// Keeps the names that are still pending.
+    pub(crate) fn retain(&mut self, mut is_pending: impl FnMut(&Arc<str>) -> bool) {
         for group in &mut self.0 {
-            group.retain(&mut is_to_be_tried);
+            group.retain(&mut is_pending);
         }
         self.0.retain(|group| !group.is_empty());
     }
@@ -52,18 +52,18 @@ impl NackBisection {
 mod tests {
     use super::*;
 
-    /// How many pushes it takes to find the guilty ones among `count`, and who is found.
-    fn search(count: usize, is_guilty: impl Fn(usize) -> bool) -> (usize, Vec<usize>) {
-        let (mut trials, mut pushes, mut found) = (NackBisection::default(), 0, Vec::new());
+    /// Counts the pushes that find the bad ones among `count`, and returns which were found.
+    fn search(count: usize, is_bad: impl Fn(usize) -> bool) -> (usize, Vec<usize>) {
+        let (mut bisection, mut pushes, mut found) = (NackBisection::default(), 0, Vec::new());
         let all: Vec<Arc<str>> = (0..count).map(|number| number.to_string().into()).collect();
         let number = |name: &Arc<str>| name.parse::<usize>().unwrap();
-        trials.split(all);
-        while let Some(group) = trials.next_of(|_| true) {
-            trials.retain(|name| !group.contains(name));
+        bisection.split(all);
+        while let Some(group) = bisection.next_of(|_| true) {
+            bisection.retain(|name| !group.contains(name));
             pushes += 1;
             match &group[..] {
-                [one] if is_guilty(number(one)) => found.push(number(one)),
-                several if several.iter().any(|one| is_guilty(number(one))) => trials.split(group),
+                [one] if is_bad(number(one)) => found.push(number(one)),
+                several if several.iter().any(|one| is_bad(number(one))) => bisection.split(group),
                 _ => {}
             }
         }
@@ -73,9 +73,9 @@ mod tests {
     #[test]
     fn bisection_finds_bad_resources_in_few_pushes() {
         assert_eq!(search(2, |number| number == 1), (2, vec![1]));
-        for guilty in [0, 333, 999] {
-            let (pushes, found) = search(1000, |number| number == guilty);
-            assert_eq!(found, [guilty]);
+        for bad in [0, 333, 999] {
+            let (pushes, found) = search(1000, |number| number == bad);
+            assert_eq!(found, [bad]);
             assert!(pushes <= 20, "{pushes} pushes");
         }
         let (pushes, found) = search(1000, |number| number % 500 == 7);

@@ -1,9 +1,9 @@
-//! Maps from resource names that are mostly what a resource set says, and are held as what differs.
+//! Overlays: maps from resource names, stored as their difference from a resource set.
 //!
-//! Each stream knows of a thousand names that the client wants them, and which versions it was sent and has
-//! taken; and nearly always that is what it is to have, which other streams hold as well. So a stream
-//! that is settled holds nothing of this by itself, however many services there are. (In the state of the
-//! world it still holds which endpoints, routes and secrets it was sent: `sotw/partial.rs`.)
+//! For each stream the server remembers a thousand subscribed names, and which versions were sent
+//! and ACKed. Nearly always that equals the published set, which other streams store as well. So a
+//! settled stream stores nothing of its own, however many services there are. (A state-of-the-world
+//! stream still stores which endpoints, routes and secrets it was sent: `sotw/partial.rs`.)
 
 use std::sync::Arc;
 
@@ -11,26 +11,26 @@ use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use ironmesh_xds_wire::{Resource, ResourceMap, Version};
 
-/// What can be known of a name, and also follows from the resource of that name.
-pub(crate) trait Said: Clone + PartialEq {
-    /// What follows from a resource.
-    fn by(resource: &Resource) -> Self;
+/// A value for a name that also follows from the resource of that name.
+pub(crate) trait FromResource: Clone + PartialEq {
+    /// The value that follows from a resource.
+    fn from_resource(resource: &Resource) -> Self;
 }
 
-/// That the name is there.
-impl Said for () {
-    fn by(_: &Resource) {}
+/// The presence of a name.
+impl FromResource for () {
+    fn from_resource(_: &Resource) {}
 }
 
-impl Said for Version {
-    fn by(resource: &Resource) -> Self {
+impl FromResource for Version {
+    fn from_resource(resource: &Resource) -> Self {
         resource.version()
     }
 }
 
 /// A version, or one that cannot be known.
-impl Said for Option<Version> {
-    fn by(resource: &Resource) -> Self {
+impl FromResource for Option<Version> {
+    fn from_resource(resource: &Resource) -> Self {
         Some(resource.version())
     }
 }
@@ -39,7 +39,7 @@ impl Said for Option<Version> {
 #[derive(Debug, Clone)]
 pub(crate) struct Overlay<V> {
     base: ResourceMap,
-    /// Where it is not what follows from the base; `None` where the base has a name that is not here.
+    /// The entries that differ from the base; `None` for a name of the base that is absent.
     differing: OrdMap<Arc<str>, Option<V>>,
     len: usize,
 }
@@ -50,51 +50,51 @@ impl<V> Default for Overlay<V> {
     }
 }
 
-impl<V: Said> Overlay<V> {
-    /// How many names it holds by itself.
+impl<V: FromResource> Overlay<V> {
+    /// The number of names that it stores itself.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         self.differing.len()
     }
 
-    /// What follows from all resources.
+    /// The map with the values of all resources.
     pub(crate) fn all_of(base: &ResourceMap) -> Self {
         Self { base: base.clone(), differing: OrdMap::new(), len: base.len() }
     }
 
-    /// What `said` says of the names of a base.
-    pub(crate) fn on(base: &ResourceMap, said: impl Fn(&str) -> Option<V>) -> Self {
+    /// The map with `value_of` for the names of a base.
+    pub(crate) fn with_base(base: &ResourceMap, value_of: impl Fn(&str) -> Option<V>) -> Self {
         let mut overlay = Self { base: base.clone(), ..Self::default() };
         for (name, resource) in base {
-            let value = said(name);
+            let value = value_of(name);
             overlay.len += usize::from(value.is_some());
-            if value != Some(V::by(resource)) {
+            if value != Some(V::from_resource(resource)) {
                 overlay.differing.insert(Arc::clone(name), value);
             }
         }
         overlay
     }
 
-    /// How many names there are.
+    /// The number of names.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it is known, without looking at each name, that all of `resources` are here, and as they
-    /// say.
+    /// Whether the map is known, without a look at each name, to contain all of `resources` with
+    /// their values.
     pub(crate) fn has_all_of(&self, resources: &ResourceMap) -> bool {
         self.base.ptr_eq(resources) && self.differing.is_empty()
     }
 
-    /// What is known of a name.
+    /// The value of a name.
     pub(crate) fn get(&self, name: &str) -> Option<V> {
         match self.differing.get(name) {
             Some(value) => value.clone(),
-            None => self.base.get(name).map(|resource| V::by(resource)),
+            None => self.base.get(name).map(|resource| V::from_resource(resource)),
         }
     }
 
-    /// Whether something is known of a name.
+    /// Whether the map contains a name.
     pub(crate) fn contains_key(&self, name: &str) -> bool {
         match self.differing.get(name) {
             Some(value) => value.is_some(),
@@ -102,7 +102,7 @@ impl<V: Said> Overlay<V> {
         }
     }
 
-    /// The name as it is held.
+    /// The stored copy of a name.
     pub(crate) fn name(&self, name: &str) -> Option<Arc<str>> {
         let held = match self.differing.get_key_value(name) {
             Some((name, value)) => value.as_ref().map(|_| name),
@@ -111,18 +111,18 @@ impl<V: Said> Overlay<V> {
         held.cloned()
     }
 
-    /// Puts a name in, or another value in its place.
+    /// Inserts a name, or replaces its value.
     pub(crate) fn insert(&mut self, name: Arc<str>, value: V) {
         self.len += usize::from(!self.contains_key(&name));
         self.set(name, Some(value));
     }
 
-    /// Takes a name out. Returns what was known of it.
+    /// Removes a name. Returns its value.
     pub(crate) fn remove(&mut self, name: &str) -> Option<V> {
         self.take(name).map(|(_, value)| value)
     }
 
-    /// The same, with the name as it was held.
+    /// Removes a name. Returns the stored name with its value.
     pub(crate) fn take(&mut self, name: &str) -> Option<(Arc<str>, V)> {
         let value = self.get(name)?;
         let held = self.name(name)?;
@@ -132,7 +132,7 @@ impl<V: Said> Overlay<V> {
     }
 
     fn set(&mut self, name: Arc<str>, value: Option<V>) {
-        if self.base.get(&name).map(|resource| V::by(resource)) != value {
+        if self.base.get(&name).map(|resource| V::from_resource(resource)) != value {
             self.differing.insert(name, value);
         } else if self.differing.remove(&name).is_some() && self.differing.is_empty() {
             // An empty map keeps the node that it had.
@@ -147,20 +147,20 @@ impl<V: Said> Overlay<V> {
         same.chain(self.differing.iter().filter_map(|(name, value)| value.as_ref().map(|_| name)))
     }
 
-    /// The names of which something else is known, or nothing, than follows from `resources`.
+    /// The names whose value differs from `resources`, or that only one of the two has.
     pub(crate) fn differing_from(&self, resources: &ResourceMap) -> Vec<Arc<str>> {
         let mut on = self.clone();
         on.rebase(resources);
         on.differing.keys().cloned().collect()
     }
 
-    /// Holds only what differs from `base` from now on, as long as that is the smaller part. To be called
-    /// when there is another such base, and after changes; it costs what has changed.
+    /// Stores only the difference from `base` from now on, while that is the smaller part. Call it
+    /// when the base changes, and after changes; it costs as much as what has changed.
     pub(crate) fn share(&mut self, base: &ResourceMap) {
         if self.base.ptr_eq(base) {
             return;
         }
-        // (The two bounds are apart, so that no single change crosses both.)
+        // The two thresholds differ, so that no single change crosses both.
         let (is_most, is_few) = (2 * self.len >= base.len(), 4 * self.len < base.len());
         if is_few {
             self.rebase(&ResourceMap::new());
@@ -169,7 +169,7 @@ impl<V: Said> Overlay<V> {
         }
     }
 
-    /// The same map on another base.
+    /// Moves the same map to another base.
     fn rebase(&mut self, base: &ResourceMap) {
         let old = std::mem::replace(&mut self.base, base.clone());
         for item in old.diff(base) {
@@ -180,7 +180,7 @@ impl<V: Said> Overlay<V> {
             };
             let value = match self.differing.get(name) {
                 Some(value) => value.clone(),
-                None => before.map(|resource| V::by(resource)),
+                None => before.map(|resource| V::from_resource(resource)),
             };
             self.set(Arc::clone(name), value);
         }
@@ -205,7 +205,7 @@ impl Overlay<Option<Version>> {
 }
 
 #[cfg(test)]
-impl<V: Said> FromIterator<(Arc<str>, V)> for Overlay<V> {
+impl<V: FromResource> FromIterator<(Arc<str>, V)> for Overlay<V> {
     fn from_iter<I: IntoIterator<Item = (Arc<str>, V)>>(items: I) -> Self {
         let mut overlay = Self::default();
         for (name, value) in items {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever it shares, it is the map that it would be by itself.
+        /// With any sequence of bases, it equals the plain map.
         #[test]
         fn overlay_equals_a_plain_map(steps in steps()) {
             let version = |name: u8, version: u8| {
@@ -294,8 +294,8 @@ mod tests {
     fn certain_overlay_excludes_unknown_versions() {
         let base = resources(&[(1, 0), (2, 0), (3, 0), (4, 0)]);
         let version = |name: &str| base.get(name).map(|resource| resource.version());
-        // As the base says, another, unknown, and not there; and two that the base has not.
-        let mut known = Overlay::on(&base, |name| match name {
+        // As in the base, different, unknown and absent; and two that the base lacks.
+        let mut known = Overlay::with_base(&base, |name| match name {
             "1" | "2" => Some(version("1")),
             "3" => Some(None),
             _ => None,
@@ -321,13 +321,13 @@ mod tests {
         assert_eq!(overlay.differing.len(), 4);
         overlay.share(&base);
         assert_eq!(overlay.differing.len(), 0);
-        // One of four changes, and is taken.
+        // One of four changes and is ACKed.
         let next = resources(&[(1, 0), (2, 1), (3, 0), (4, 0)]);
         overlay.share(&next);
         assert_eq!(overlay.differing.keys().map(|name| &**name).collect::<Vec<_>>(), ["2"]);
         overlay.insert("2".into(), next.get("2").unwrap().version());
         assert_eq!(overlay.differing.len(), 0);
-        // Who has few of many holds these.
+        // A map with few names of a large base stores them itself.
         for name in ["1", "2", "3"] {
             overlay.remove(name);
         }

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, and what its streams and the connection tell each other.
+//! The peer of a connection, and the state that the connection shares with its streams.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,43 +14,43 @@ use tokio_util::sync::CancellationToken;
 use crate::rate_limiter::RateLimiter;
 use crate::validity::Validity;
 
-/// How often a connection may open a stream, and how many at once. Each costs more than a request does,
-/// and has a pace of its own. An eighth of these may be open together.
-const STREAM_PACE: Duration = Duration::from_millis(100);
+/// The interval at which a connection may open streams, and the burst. A stream costs more than a
+/// request, and has a rate limit of its own. An eighth of the burst may be open together.
+const STREAM_INTERVAL: Duration = Duration::from_millis(100);
 const STREAM_BURST: u32 = 1024;
 
-/// How often a client may ask how it stands, and how many times at once. Each answer is made anew, and has
-/// all in it that the client is to have.
-const STATUS_PACE: Duration = Duration::from_millis(250);
+/// The interval at which a client may request its status, and the burst. Each answer is built anew,
+/// and contains the client's whole resource set.
+const STATUS_INTERVAL: Duration = Duration::from_millis(250);
 const STATUS_BURST: u32 = 64;
 
-/// Who is at the other end of a connection, by its verified certificate.
+/// The peer of a connection, identified by its verified certificate.
 #[derive(Debug, Clone)]
 pub struct Peer {
-    /// The certificate of the client itself, in DER.
+    /// The client's own certificate, in DER.
     pub certificate: CertificateDer<'static>,
-    /// Where it calls from.
+    /// The client's address.
     pub address: SocketAddr,
-    /// Until when the certificate holds.
+    /// The validity of the certificate.
     validity: Validity,
-    is_turned_away: bool,
+    is_rejected: bool,
     shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    refusals: AtomicU32,
-    /// How many streams are open, without those of health.
+    rejected_streams: AtomicU32,
+    /// The number of open streams, without those of health.
     streams: watch::Sender<usize>,
-    /// How fast it may open them.
+    /// The rate limit for opening streams.
     opens: Mutex<RateLimiter>,
-    /// How often it may ask how it stands; held by whoever asks.
+    /// The rate limit for status requests; the lock is held by the stream that sends them.
     status: Arc<AsyncMutex<RateLimiter>>,
-    /// Its certificate has ended.
+    /// Whether the certificate has expired.
     has_expired: AtomicBool,
-    /// The connection is to end.
+    /// Cancelled when the connection must end.
     leave: CancellationToken,
-    /// The streams are to end, because the connection does.
+    /// Cancelled when the streams must end, because the connection does.
     streams_end: CancellationToken,
 }
 
@@ -61,76 +61,78 @@ impl Peer {
         address: SocketAddr,
     ) -> Self {
         let shared = Shared {
-            refusals: AtomicU32::new(0),
+            rejected_streams: AtomicU32::new(0),
             streams: watch::Sender::new(0),
-            opens: Mutex::new(RateLimiter::new(STREAM_PACE, STREAM_BURST)),
-            status: Arc::new(AsyncMutex::new(RateLimiter::new(STATUS_PACE, STATUS_BURST))),
+            opens: Mutex::new(RateLimiter::new(STREAM_INTERVAL, STREAM_BURST)),
+            status: Arc::new(AsyncMutex::new(RateLimiter::new(STATUS_INTERVAL, STATUS_BURST))),
             has_expired: AtomicBool::new(false),
             leave: CancellationToken::new(),
             streams_end: CancellationToken::new(),
         };
-        let is_turned_away = false;
-        Self { certificate, address, validity, is_turned_away, shared: Arc::new(shared) }
+        let is_rejected = false;
+        Self { certificate, address, validity, is_rejected, shared: Arc::new(shared) }
     }
 
-    /// The same, and none of its streams is served.
-    pub(crate) fn turned_away(self) -> Self {
-        Self { is_turned_away: true, ..self }
+    /// The same peer, whose streams are all rejected.
+    pub(crate) fn into_rejected(self) -> Self {
+        Self { is_rejected: true, ..self }
     }
 
-    pub(crate) fn is_turned_away(&self) -> bool {
-        self.is_turned_away
+    pub(crate) fn is_rejected(&self) -> bool {
+        self.is_rejected
     }
 
-    /// Takes note that one of its streams was refused. A client that is refused tries again on the same
-    /// connection, that is with the same certificate, also when it has another by now: so the first
-    /// refusal is told, and after the second the connection ends.
-    pub(crate) fn refused(&self) {
-        if self.shared.refusals.fetch_add(1, Ordering::Relaxed) > 0 {
+    /// Records that a stream was rejected. After the second rejection the connection ends.
+    ///
+    /// A rejected client retries on the same connection, which has the same certificate even if the
+    /// client has a new one by now. So the first rejection is answered, and the second ends the
+    /// connection.
+    pub(crate) fn stream_rejected(&self) {
+        if self.shared.rejected_streams.fetch_add(1, Ordering::Relaxed) > 0 {
             self.leave();
         }
     }
 
-    /// Ends its connection in good order.
+    /// Ends the connection gracefully.
     pub(crate) fn leave(&self) {
         self.shared.leave.cancel();
     }
 
-    /// Ends its connection where it has no stream that counts.
+    /// Ends the connection gracefully if it has no stream that counts.
     pub(crate) fn leave_if_idle(&self) {
         if *self.shared.streams.borrow() == 0 {
             self.leave();
         }
     }
 
-    /// Returns when its connection is to end.
-    pub(crate) async fn is_to_leave(&self) {
+    /// Returns when the connection must end.
+    pub(crate) async fn leave_requested(&self) {
         self.shared.leave.cancelled().await;
     }
 
-    /// Ends its streams: what they have queued is still sent.
+    /// Ends the streams after they have sent what they have queued.
     pub(crate) fn end_streams(&self) {
         self.shared.streams_end.cancel();
     }
 
-    /// Ends its streams when its certificate has.
+    /// Waits until the certificate expires, then ends the streams.
     pub(crate) async fn expires(&self) {
-        self.validity.is_over().await;
+        self.validity.expired().await;
         self.shared.has_expired.store(true, Ordering::Relaxed);
         self.end_streams();
     }
 
-    /// Whether its certificate has ended, and its streams therefore.
+    /// Whether the certificate has expired, and the streams ended because of that.
     pub(crate) fn has_expired(&self) -> bool {
         self.shared.has_expired.load(Ordering::Relaxed)
     }
 
-    /// Returns when its streams are to end.
-    pub(crate) async fn streams_are_to_end(&self) {
+    /// Returns when the streams must end.
+    pub(crate) async fn end_of_streams(&self) {
         self.shared.streams_end.cancelled().await;
     }
 
-    /// Whether it may open a stream now. If not, its connection ends.
+    /// Whether the client may open a stream now. If not, the connection ends.
     pub(crate) fn may_open(&self) -> bool {
         let (mut opens, now) = (self.shared.opens.lock(), Instant::now());
         opens.take(1, now);
@@ -141,23 +143,24 @@ impl Peer {
         may
     }
 
-    /// The turn to ask how the client stands, and its pace, if no other stream of the connection has it.
-    pub(crate) fn status_turn(&self) -> Option<OwnedMutexGuard<RateLimiter>> {
+    /// The permit to send status requests, with their rate limit, unless another stream of the
+    /// connection holds it.
+    pub(crate) fn status_permit(&self) -> Option<OwnedMutexGuard<RateLimiter>> {
         Arc::clone(&self.shared.status).try_lock_owned().ok()
     }
 
-    /// Counts a stream for as long as what is returned is there. One of health is not counted: anybody who has a
-    /// certificate may have it, also when it is revoked, and it is not what a connection is kept for.
+    /// Counts a stream until the result is dropped. A health stream does not count: any certificate
+    /// may have one, even a revoked one, and it does not keep a connection alive.
     pub(crate) fn open(&self) -> OpenStream {
         self.shared.streams.send_modify(|streams| *streams += 1);
         OpenStream(Arc::clone(&self.shared))
     }
 
-    /// Returns when it has had no stream that counts for `patience`.
+    /// Returns when the connection has had no stream that counts for `patience`.
     pub(crate) async fn is_idle(&self, patience: Duration) {
         let mut streams = self.shared.streams.subscribe();
         loop {
-            // (The sender is there as long as the peer is.)
+            // The sender lives as long as the peer.
             drop(streams.wait_for(|streams| *streams == 0).await);
             if timeout(patience, streams.wait_for(|streams| *streams > 0)).await.is_err() {
                 return;
@@ -166,7 +169,7 @@ impl Peer {
     }
 }
 
-/// A stream of a peer.
+/// An open stream of a peer.
 #[derive(Debug)]
 pub(crate) struct OpenStream(Arc<Shared>);
 

@@ -1,11 +1,11 @@
-//! What refers to what, and therefore waits for it (invariant 6).
+//! References between resources, by which one waits for another (invariant 6).
 //!
-//! The engine does not know what resources mean: one refers to another if its name stands in it.
+//! The engine does not know what resources mean: one refers to another if it contains its name.
 
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType};
 
-/// The order of removals: each type with those that may refer to it, which must be settled before.
-/// Endpoints, which change most, hold nothing up.
+/// The order of removals: each type with the types that may refer to it, which must be settled
+/// first. Endpoints, which change most, delay nothing.
 pub(crate) const REMOVALS: [(ResourceType, &[ResourceType]); 5] = [
     (ResourceType::Listener, &[]),
     (ResourceType::Route, &[ResourceType::Listener]),
@@ -14,22 +14,27 @@ pub(crate) const REMOVALS: [(ResourceType, &[ResourceType]); 5] = [
     (ResourceType::Secret, &[ResourceType::Listener, ResourceType::Cluster]),
 ];
 
-/// What a client has, of what others may refer to.
-pub(crate) trait Has {
-    /// Whether it is known, without looking at each, that the client lacks nothing of a type. Nearly always
-    /// it is, and then no text need be searched.
+/// What a client has, of the resources that others refer to.
+pub(crate) trait ClientState {
+    /// Whether the client is known to lack nothing of a type, without a look at each resource.
+    /// Nearly always it is, and then no text need be searched.
     fn lacks_none(&self, of: ResourceType) -> bool;
-    /// Whether the client is to have this cluster and has it in no version.
+    /// Whether the target has this cluster and the client has it in no version.
     fn lacks_cluster(&self, name: &str) -> bool;
     /// Whether the client has these routes in no version.
     fn lacks_routes(&self, name: &str) -> bool;
-    /// Whether the client is to have this secret in another version than it has, if any, and takes
-    /// secrets in time: a listener that lacks one warms by itself.
+    /// Whether the client has not ACKed the target's version of this secret, and ACKs secrets in
+    /// time. A listener that lacks a secret warms by itself.
     fn lacks_secret(&self, name: &str) -> bool;
 }
 
-/// Whether a listener or a route configuration must wait, because it names what the client lacks.
-pub(crate) fn must_wait(resource: &Resource, target: &ResourceSet, client: &impl Has) -> bool {
+/// Whether a listener or a route configuration must wait for a resource that it names and the
+/// client lacks.
+pub(crate) fn must_wait(
+    resource: &Resource,
+    target: &ResourceSet,
+    client: &impl ClientState,
+) -> bool {
     let names_lacking = |resource: &Resource| {
         !resource.is_urgent()
             && !client.lacks_none(ResourceType::Cluster)
@@ -39,7 +44,7 @@ pub(crate) fn must_wait(resource: &Resource, target: &ResourceSet, client: &impl
         return names_lacking(resource);
     }
     if resource.is_urgent() {
-        // A chain that is made anew must not begin with the list of callers of before.
+        // A recreated filter chain must not start with the old list of callers.
         return !client.lacks_none(ResourceType::Secret)
             && resource.has_text(|name| client.lacks_secret(name));
     }

@@ -1,9 +1,9 @@
-//! TLS handshakes that failed: the last one, those of the last minutes by address, and the addresses whose clients
-//! reject this server's certificate, because of its authority or because of its dates.
+//! Failed TLS handshakes: the last one, recent ones by address, and the addresses whose clients
+//! reject this server's certificate, because of its authority or its dates.
 //!
-//! A client verifies the server before it shows its own certificate. So a proxy of a different authority, or with a
-//! wrong clock, ends the handshake with an alert, and the server never learns which proxy it is: the address is all
-//! there is.
+//! A client verifies the server before it shows its own certificate. So a proxy of a different
+//! authority, or with a wrong clock, ends the handshake with an alert. The server never learns
+//! which proxy it is: the address is all there is.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,19 +15,21 @@ use parking_lot::Mutex;
 use rustls::AlertDescription;
 use tokio::time::Instant;
 
-/// How many addresses are kept; the one that is quiet for longest goes first.
+/// The maximum number of addresses. The one that has been quiet for longest goes first.
 const MAX_ADDRESSES: usize = 256;
 
-/// How many addresses [`Rejections::recent`] returns.
+/// The maximum number of addresses that [`Rejections::recent`] returns.
 const MAX_RECENT: usize = 20;
 
-/// How long an address is kept after its last handshake. Envoy connects again at least once a minute.
+/// The time for which an address is kept after its last handshake. Envoy reconnects at least once a
+/// minute.
 const KEPT: Duration = Duration::from_secs(5 * 60);
 
-/// How many handshakes of an address count as a client that tries again, and not as a single probe.
+/// The number of handshakes from which an address counts as a client that retries, not as a single
+/// probe.
 const REPEATED: u64 = 2;
 
-/// The TLS handshakes that failed.
+/// The failed TLS handshakes.
 #[derive(Debug, Default)]
 pub struct Rejections(Mutex<State>);
 
@@ -37,18 +39,18 @@ struct State {
     all: Addresses,
     /// Clients to which this server's authority is unknown. Kept apart, so that other failures do not displace them.
     distrusting: Addresses,
-    /// Clients to which this server's certificate has expired, or is not valid yet.
+    /// Clients for which this server's certificate has expired, or is not valid yet.
     misdating: Addresses,
 }
 
-/// A TLS handshake that failed.
+/// A failed TLS handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
     /// The address of the client.
     pub address: SocketAddr,
     /// Why it failed.
     pub reason: String,
-    /// When.
+    /// When it failed.
     pub at: Instant,
 }
 
@@ -79,7 +81,8 @@ impl Rejections {
         self.0.lock().distrusting.repeated(now)
     }
 
-    /// The same of clients that reject it because it has expired, or is not valid yet, by their clock.
+    /// The addresses whose clients reject it because, by their clock, it has expired or is not
+    /// valid yet.
     pub fn misdating(&self, now: Instant) -> Vec<(IpAddr, u64)> {
         self.0.lock().misdating.repeated(now)
     }

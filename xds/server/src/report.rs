@@ -1,4 +1,4 @@
-//! How one client stands with each resource, for people and tools that look at it.
+//! The sync status of one client, resource by resource, for people and tools.
 
 use std::sync::Arc;
 
@@ -6,99 +6,101 @@ use ironmesh_xds_wire::{Node, Resource, ResourceSet, ResourceType, Version};
 
 use crate::hub::{ClientStatus, Nack};
 
-/// What a client is to have, and how it stands with that.
+/// The resource set of a client, with the sync status of each resource.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// What it said of itself when it last connected.
+    /// The node of its latest stream.
     pub node: Arc<Node>,
-    /// How many streams it has open.
+    /// The number of open streams.
     pub streams: usize,
-    /// All that it is to have, by type and then by name, and behind that what it has and is to have no more.
+    /// All resources of its set, by type and name, followed by those that it still has and that are
+    /// gone from the set.
     pub resources: Vec<ResourceStatus>,
 }
 
-/// How a client stands with one resource.
+/// The sync status of a client with one resource.
 #[derive(Debug, Clone)]
 pub struct ResourceStatus {
     /// The type of the resource.
     pub resource_type: ResourceType,
     /// Its name.
     pub name: Arc<str>,
-    /// What the client is to have; `None` where it is to let it go.
+    /// The published resource; `None` if it is gone from the set.
     pub wanted: Option<Arc<Resource>>,
-    /// The version that it has taken last; `None` where it has taken none on a stream that is open.
-    pub taken: Option<Version>,
-    /// What it refuses: `wanted`, or another version in place of which that is wanted.
-    pub refused: Option<Nack>,
+    /// The version ACKed last; `None` if no open stream has ACKed one.
+    pub acked: Option<Version>,
+    /// The client's NACK: of `wanted`, or of another version in whose place that was published.
+    pub nack: Option<Nack>,
 }
 
-/// How a client stands with one resource, in a word.
+/// How a client stands with one resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResourceState {
-    /// It has what it is to have.
+    /// The client has ACKed the published version.
     Acked,
-    /// It refuses what it is to have.
+    /// The client has NACKed the published version.
     Nacked,
-    /// It has another version, and has not answered to the wanted one: that may be on its way, or wait for
-    /// something.
-    Behind,
-    /// It has taken no version, and refuses none: perhaps it has not asked.
-    NotTaken,
-    /// It has what it is to have no more, and has not said yet that it has let it go.
-    Leaving,
+    /// The client has another version, and has not replied to the published one, which may be in
+    /// flight or wait for something.
+    Stale,
+    /// The client has ACKed and NACKed no version. Perhaps it is not subscribed.
+    NotAcked,
+    /// The client has the resource, which is gone from the set, and has not ACKed its removal yet.
+    PendingRemoval,
 }
 
 impl ResourceState {
-    /// In a word.
+    /// The value in JSON.
     pub fn word(self) -> &'static str {
         match self {
             Self::Acked => "taken",
             Self::Nacked => "refused",
-            Self::Behind => "behind",
-            Self::NotTaken => "not_taken",
-            Self::Leaving => "leaving",
+            Self::Stale => "behind",
+            Self::NotAcked => "not_taken",
+            Self::PendingRemoval => "leaving",
         }
     }
 }
 
 impl ResourceStatus {
-    /// In a word.
-    pub fn standing(&self) -> ResourceState {
+    /// The state of the resource at the client.
+    pub fn state(&self) -> ResourceState {
         let Some(wanted) = self.wanted.as_ref().map(|wanted| wanted.version()) else {
-            return ResourceState::Leaving;
+            return ResourceState::PendingRemoval;
         };
-        match (self.taken, &self.refused) {
-            (Some(taken), _) if taken == wanted => ResourceState::Acked,
+        match (self.acked, &self.nack) {
+            (Some(acked), _) if acked == wanted => ResourceState::Acked,
             (_, Some(nack)) if nack.version == wanted => ResourceState::Nacked,
-            (Some(_), _) => ResourceState::Behind,
-            (None, _) => ResourceState::NotTaken,
+            (Some(_), _) => ResourceState::Stale,
+            (None, _) => ResourceState::NotAcked,
         }
     }
 }
 
 impl Report {
     pub(crate) fn new(status: &ClientStatus, set: &ResourceSet) -> Self {
-        let mut resources: Vec<_> = set.iter().map(|wanted| stands(status, wanted)).collect();
+        let mut resources: Vec<_> =
+            set.iter().map(|wanted| resource_status(status, wanted)).collect();
         for resource_type in ResourceType::ALL {
-            let names = status.taken_names(resource_type).into_iter();
+            let names = status.acked_names(resource_type).into_iter();
             let leaving = names.filter(|name| !set.contains(resource_type, name));
             resources.extend(leaving.map(|name| ResourceStatus {
                 resource_type,
                 name: Arc::clone(name),
                 wanted: None,
-                taken: status.taken(resource_type, name),
-                refused: None,
+                acked: status.acked_version(resource_type, name),
+                nack: None,
             }));
         }
         Self { node: Arc::clone(&status.node), streams: status.streams, resources }
     }
 }
 
-fn stands(status: &ClientStatus, wanted: &Arc<Resource>) -> ResourceStatus {
+fn resource_status(status: &ClientStatus, wanted: &Arc<Resource>) -> ResourceStatus {
     let (resource_type, name) = (wanted.resource_type(), Arc::clone(wanted.name()));
-    let taken = status.taken(resource_type, &name);
-    let refused = status.nacks.get(&(resource_type, Arc::clone(&name))).cloned();
-    ResourceStatus { resource_type, name, wanted: Some(Arc::clone(wanted)), taken, refused }
+    let acked = status.acked_version(resource_type, &name);
+    let nack = status.nacks.get(&(resource_type, Arc::clone(&name))).cloned();
+    ResourceStatus { resource_type, name, wanted: Some(Arc::clone(wanted)), acked, nack }
 }
 
 #[cfg(test)]

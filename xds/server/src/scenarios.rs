@@ -1,15 +1,16 @@
-//! What holds in both variants of the protocol: each story is told once, and run with both.
+//! Scenarios that hold in both variants of the protocol: each is written once, and runs with both.
 //!
-//! A story is short: given this set, a client subscribes, takes or refuses, and has that. The client is
-//! a model ([`client::Client`]); how it speaks its variant is in `delta/tests/client.rs` and
-//! `sotw/tests/client.rs`. Where the variants themselves differ, in what they can say, a story names
-//! both with [`dialect::Dialect::either`]. What only one of them knows is in the tests of that one.
+//! In a short scenario a server publishes a set, and a client subscribes, ACKs or NACKs, and ends
+//! with that set. The client is a model ([`client::Client`]). `delta/tests/client.rs` and
+//! `sotw/tests/client.rs` define how it speaks its variant. Where the variants differ, a scenario
+//! names both with [`dialect::Dialect::either`]. Rules of one variant only are in the tests of that
+//! variant.
 //!
-//! R1 to R64 and "rule 1" to "rule 10" are those of docs/reference/xds-rules.md, and docs/conformance.md
-//! says which tests hold which.
+//! R1 to R64 and "rule 1" to "rule 10" are those of docs/reference/xds-rules.md.
+//! docs/conformance.md lists the tests of each rule.
 
 #[cfg(test)]
-/// Makes a test of each of these scenarios for either variant: `…::delta::name` and `…::sotw::name`.
+/// Makes a test of each scenario for either variant: `…::delta::name` and `…::sotw::name`.
 macro_rules! in_both_variants {
     ($($scenario:ident),+ $(,)?) => {
         mod delta {

@@ -1,6 +1,7 @@
-//! Streams of the services that have one type only. They cannot see each other's ACKs, so what would be
-//! an order on an aggregated stream is a short wait here. It is the best that can be done; whoever
-//! wants traffic without a gap uses the aggregated service, as the protocol says.
+//! Streams of the services with one type only.
+//!
+//! They cannot see each other's ACKs, so a short delay replaces the push order of an aggregated
+//! stream. Traffic without gaps requires the aggregated service, as the protocol says.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,13 +10,14 @@ use std::time::Duration;
 use ironmesh_xds_wire::{ResourceSet, ResourceType};
 use tokio::time::Instant;
 
-use crate::stream::{Output, REMOVAL_GRACE};
+use crate::stream::{REMOVAL_GRACE, StreamOutput};
 use crate::variant::Variant;
 
-/// How long after a change of clusters, that goes out on another stream, what refers to them follows.
+/// The delay after a change of clusters, which another stream pushes, before resources that refer
+/// to them follow.
 pub(crate) const SEPARATE_DELAY: Duration = Duration::from_millis(50);
 
-/// A stream that may be about one type only.
+/// A stream that may have one type only.
 #[derive(Debug)]
 pub(crate) struct Separate<V> {
     variant: V,
@@ -23,9 +25,9 @@ pub(crate) struct Separate<V> {
     only: Option<ResourceType>,
     /// The newest set.
     newest: Option<ResourceSet>,
-    /// When it is for the variant to see, if that is not done yet.
+    /// The time at which the variant receives it, if it has not yet.
     due: Option<Instant>,
-    /// The clusters that have changed since the variant was given a set.
+    /// The clusters that have changed since the variant's last set.
     clusters: BTreeSet<Arc<str>>,
 }
 
@@ -42,18 +44,22 @@ impl<V: Variant> Separate<V> {
         &mut self,
         request: &V::Request,
         now: Instant,
-    ) -> Vec<Output<V::Response>> {
+    ) -> Vec<StreamOutput<V::Response>> {
         self.variant.on_request(request, now)
     }
 
-    pub(crate) fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<Output<V::Response>> {
+    pub(crate) fn on_set(
+        &mut self,
+        set: ResourceSet,
+        now: Instant,
+    ) -> Vec<StreamOutput<V::Response>> {
         let old = match self.only {
             Some(_) => self.newest.replace(set.clone()),
             None => None,
         };
         let Some(old) = old else { return self.variant.on_set(set, now) };
         match self.only {
-            // What no longer refers to a cluster is told on other streams.
+            // Other streams push the resources that no longer refer to a cluster.
             Some(ResourceType::Cluster) => {
                 self.variant.defer_removals(now + REMOVAL_GRACE);
                 return self.variant.on_set(set, now);
@@ -74,16 +80,16 @@ impl<V: Variant> Separate<V> {
         resource_type: ResourceType,
         name: &Arc<str>,
         now: Instant,
-    ) -> Vec<Output<V::Response>> {
+    ) -> Vec<StreamOutput<V::Response>> {
         self.variant.on_retry(resource_type, name, now)
     }
 
-    pub(crate) fn on_timeout(&mut self, now: Instant) -> Vec<Output<V::Response>> {
+    pub(crate) fn on_timeout(&mut self, now: Instant) -> Vec<StreamOutput<V::Response>> {
         let mut outputs = self.variant.on_timeout(now);
         let is_due = self.due.is_some_and(|due| now >= due);
         let Some(set) = self.newest.clone().filter(|_| is_due) else { return outputs };
         self.due = None;
-        // Envoy warms a changed cluster until it is told its endpoints, and does not ask for those
+        // Envoy warms a changed cluster until it receives endpoints, and does not request those
         // that it is subscribed to already (rule 1).
         let mut clusters = std::mem::take(&mut self.clusters);
         clusters.retain(|name| set.contains(ResourceType::Endpoint, name));

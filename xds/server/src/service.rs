@@ -1,6 +1,5 @@
-//! The gRPC services: the aggregated one, and one for each type; each in both variants. Beside them what
-//! tells clients how they stand (`client_status`), and whoever asks whether xDS is served (`health`), and what
-//! clients tell of calls (`access_log`).
+//! The gRPC services: the aggregated one, and one for each type; each in both variants. Beside them
+//! are client status (`client_status`), health (`health`) and access logs (`access_log`).
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::body::{End, Message, MessageBody};
-use crate::counters::Closed;
+use crate::counters::CloseReason;
 use crate::delta::DeltaStream;
 use crate::hub::{ClientKey, Hub};
 use crate::limits::Limits;
@@ -33,35 +32,35 @@ mod run;
 
 use names::Discovery;
 
-/// How many responses may wait for a slow reader: more than one per type never do.
+/// The number of responses that may wait for a slow reader: no type ever has more than one.
 const MAX_WAITING_RESPONSES: usize = 16;
 
-/// Who may connect, and what becomes of what those tell who have.
+/// Decides which clients may connect, and receives the calls that they report.
 pub trait Admission: Send + Sync + 'static {
-    /// Decides about a new stream, by the peer's verified certificate; what the client says of itself
-    /// can only contradict it. Returns what the client is known by.
-    fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Refusal>;
+    /// Decides about a new stream by the peer's verified certificate, which the reported node can
+    /// only contradict. Returns the identity of the client.
+    fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, StreamRejection>;
 
-    /// Whom a verified certificate names: where several name the same, their connections count together.
-    /// One that names nobody counts for itself.
+    /// The client that a verified certificate names: connections of certificates with the same
+    /// owner count together. A certificate without an owner counts alone.
     fn owner(&self, certificate: &CertificateDer<'_>) -> Option<ClientKey> {
         let _ = certificate;
         None
     }
 
-    /// A client tells of calls that it has served. Nothing of it is checked but who tells it: whoever takes
-    /// it bounds what it keeps, and does not block.
+    /// Receives the calls that a client has served and reports. Only the reporting client is
+    /// verified. An implementation must limit what it keeps, and must not block.
     fn logged(&self, client: &ClientKey, calls: Vec<LoggedCall>) {
         let _ = (client, calls);
     }
 }
 
-/// Why a stream is refused. Told to the client, and logged.
+/// The reason for which a stream is rejected. It is sent to the client, and logged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Refusal(pub String);
+pub struct StreamRejection(pub String);
 
-/// What all streams share.
+/// The state that all streams share.
 #[derive(Clone)]
 pub(crate) struct Streams {
     pub(crate) hub: Arc<Hub>,
@@ -69,12 +68,12 @@ pub(crate) struct Streams {
     pub(crate) limits: Limits,
     pub(crate) shutdown: CancellationToken,
     pub(crate) tasks: TaskTracker,
-    /// The log of refused streams.
-    pub(crate) refusals: Arc<ClientLogThrottle>,
+    /// The log throttle for rejected streams.
+    pub(crate) rejection_log: Arc<ClientLogThrottle>,
 }
 
 impl Streams {
-    /// Opens a stream, if its peer may have one, and lets a task of its own serve it.
+    /// Opens a stream, if its peer may have one, and serves it in a task of its own.
     fn open<M, F>(
         &self,
         request: http::Request<Incoming>,
@@ -86,26 +85,28 @@ impl Streams {
     {
         let encoding = request.headers().get("grpc-encoding");
         if encoding.is_some_and(|encoding| encoding != "identity") {
-            return Err(Status::unimplemented("compressed requests are not read"));
+            return Err(Status::unimplemented("compressed requests are not supported"));
         }
         let peer = request.extensions().get::<Peer>().cloned();
         let peer = peer.ok_or_else(|| Status::internal("the connection has no peer"))?;
-        let room = request.extensions().get::<MemoryQuota>().cloned();
-        let room = room.ok_or_else(|| Status::internal("the connection has no room"))?;
-        if peer.is_turned_away() {
+        let quota = request.extensions().get::<MemoryQuota>().cloned();
+        let quota = quota.ok_or_else(|| Status::internal("the connection has no memory quota"))?;
+        if peer.is_rejected() {
             peer.leave();
-            let words =
+            let message =
                 "this client has too many connections: is its certificate on several machines?";
-            return Err(Status::resource_exhausted(words));
+            return Err(Status::resource_exhausted(message));
         }
         if !peer.may_open() {
-            self.hub.counters().closed(Closed::Flood);
-            return Err(Status::resource_exhausted("the client opens streams without end"));
+            self.hub.counters().closed(CloseReason::Flood);
+            return Err(Status::resource_exhausted(
+                "the client exceeds the rate limit for new streams",
+            ));
         }
         let (responses, messages) = mpsc::channel(MAX_WAITING_RESPONSES);
         let end = End::default();
         let body = MessageBody::new(messages, Arc::clone(&end));
-        let requests = Messages::new(Body::new(request.into_body()), room);
+        let requests = Messages::new(Body::new(request.into_body()), quota);
         let serving = serve(self.clone(), peer, requests, responses.clone());
         self.tasks.spawn(async move {
             if let Err(status) = serving.await {
@@ -146,7 +147,7 @@ impl Streams {
                 Some(Discovery { delta, stream, .. }) => Err(Status::unimplemented(format!(
                     "only {delta} and {stream} are served: set `api_type` to DELTA_GRPC or GRPC"
                 ))),
-                None => Err(Status::unimplemented(format!("there is no service `{service}` here"))),
+                None => Err(Status::unimplemented(format!("unknown service `{service}`"))),
             },
         };
         response.unwrap_or_else(Status::into_http)

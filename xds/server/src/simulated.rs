@@ -1,4 +1,4 @@
-//! Clients without sockets, for the tests of whoever keeps clients supplied.
+//! Clients without sockets, for the tests of publishers.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,10 +10,10 @@ use crate::hub::{Connection, Hub, LiveStream, Reconnect};
 use crate::overlay::Overlay;
 use crate::stream::{Acked, Nacked};
 
-/// Where a client is that says nothing of it.
+/// The address of a client without an explicit one.
 const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
-/// A client with one stream, which ends when this is dropped. It takes and refuses what the test says.
+/// A client with one stream, which ends on drop. It ACKs and NACKs when the test says so.
 #[derive(Debug)]
 pub struct SimulatedClient {
     connection: Connection,
@@ -21,7 +21,7 @@ pub struct SimulatedClient {
 }
 
 impl SimulatedClient {
-    /// A client that comes with nothing.
+    /// Connects a client that has nothing.
     pub fn connect(hub: &Arc<Hub>, client: &str, node: Node) -> Self {
         Self::begin(hub, client, node, Reconnect::Fresh, HERE)
     }
@@ -31,7 +31,7 @@ impl SimulatedClient {
         Self::begin(hub, client, node, Reconnect::Fresh, address)
     }
 
-    /// A client that comes back, and has something still.
+    /// Connects a client that resumes with resources.
     pub fn reconnect(hub: &Arc<Hub>, client: &str, node: Node) -> Self {
         Self::begin(hub, client, node, Reconnect::Resumed, HERE)
     }
@@ -41,45 +41,45 @@ impl SimulatedClient {
         hub: &Arc<Hub>,
         client: &str,
         node: Node,
-        coming: Reconnect,
+        reconnect: Reconnect,
         address: SocketAddr,
     ) -> Self {
         let live = LiveStream::begin(address, true);
-        let connection = hub.connect(client.into(), node, coming, usize::MAX, live);
+        let connection = hub.connect(client.into(), node, reconnect, usize::MAX, live);
         let connection = connection.expect("there is no bound");
         Self { connection, has: BTreeMap::new() }
     }
 
-    /// What it is to have.
+    /// The set published to it.
     pub fn set(&self) -> ResourceSet {
         self.connection.sets.borrow().clone().unwrap_or_default()
     }
 
-    /// Takes all that it is to have, and lets go what it is to have no more.
-    pub fn take_all(&mut self) {
+    /// ACKs its whole set, including removals.
+    pub fn ack_all(&mut self) {
         let set = self.set();
         for resource_type in ResourceType::ALL {
-            self.take_type(&set, resource_type);
+            self.ack_type(&set, resource_type);
         }
     }
 
-    /// The same for one type only.
-    pub fn take(&mut self, resource_type: ResourceType) {
+    /// ACKs the resources of one type.
+    pub fn ack(&mut self, resource_type: ResourceType) {
         let set = self.set();
-        self.take_type(&set, resource_type);
+        self.ack_type(&set, resource_type);
     }
 
-    fn take_type(&mut self, set: &ResourceSet, resource_type: ResourceType) {
+    fn ack_type(&mut self, set: &ResourceSet, resource_type: ResourceType) {
         let has = set.of(resource_type);
         if self.has.get(&resource_type) == Some(has) {
             return;
         }
         self.has.insert(resource_type, has.clone());
-        let taken = Acked { resource_type, names: has.keys().cloned().collect() };
-        self.connection.acked(&taken, Overlay::all_of(has));
+        let ack = Acked { resource_type, names: has.keys().cloned().collect() };
+        self.connection.acked(&ack, Overlay::all_of(has));
     }
 
-    /// The NACKed resources that were sent to it again since the last call.
+    /// Takes the NACKed resources that were sent to it again since the last call.
     pub fn take_retried(&mut self) -> Vec<(ResourceType, Arc<str>)> {
         let retries = &mut self.connection.retries;
         if !retries.has_changed().unwrap_or_default() {
@@ -88,19 +88,19 @@ impl SimulatedClient {
         retries.borrow_and_update().to_vec()
     }
 
-    /// Refuses what it is to have of this type and name.
+    /// NACKs a published resource.
     ///
     /// # Panics
     ///
-    /// If it is to have no such thing: a refusal of nothing would make a test pass.
+    /// If its set has no such resource: a NACK of nothing would make a test pass.
     #[expect(clippy::expect_used, reason = "for tests: a panic is a failed test")]
-    pub fn refuse(&self, resource_type: ResourceType, name: &str, words: &str) {
+    pub fn nack(&self, resource_type: ResourceType, name: &str, message: &str) {
         let set = self.set();
         let resource: &Arc<Resource> = set.of(resource_type).get(name).expect("it is to have it");
         self.connection.nacked(&Nacked {
             resource_type,
             resources: vec![(Arc::clone(resource.name()), resource.version())],
-            error: ErrorDetail { code: 13, message: words.to_owned() },
+            error: ErrorDetail { code: 13, message: message.to_owned() },
             is_final: true,
             keeps_earlier: self.has.get(&resource_type).is_some_and(|has| has.contains_key(name)),
         });

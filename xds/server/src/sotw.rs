@@ -1,9 +1,9 @@
-//! One state-of-the-world stream, as a state machine: requests, sets and time in, responses and news
-//! out. It has the same face as [`crate::delta`], and keeps the same promises.
+//! The state-of-the-world stream, as a state machine: requests, sets and time in, responses and
+//! reports out. It has the same interface as [`crate::delta`], and keeps the same rules.
 //!
-//! What is other than there: a request has all names each time, and one version for everything. A
-//! response about clusters or listeners has all of them (`whole`), one about endpoints, routes or
-//! secrets has some (`partial`). That something is not there, or has gone, cannot be said of the latter.
+//! The differences: a request has all names each time, and one version for everything. A response
+//! of clusters or listeners is complete (`whole`); one of endpoints, routes or secrets is partial
+//! (`partial`), and cannot express that a resource is missing or removed.
 
 mod exchange;
 mod order;
@@ -25,20 +25,20 @@ use crate::stream::{Acked, Nacked, REMOVAL_GRACE, UnknownTypes};
 use crate::subscription;
 use exchange::Exchange;
 use partial::Partial;
-pub use whole::InForce;
+pub use whole::AckedState;
 use whole::Whole;
 
-/// What a state-of-the-world stream gives to the world around it.
-pub type Output = crate::stream::Output<SotwResponse>;
+/// The outputs of a state-of-the-world stream.
+pub type SotwOutput = crate::stream::StreamOutput<SotwResponse>;
 
-/// What comes of a request.
+/// What a request means for the stream.
 #[derive(Debug)]
-enum Answer {
+enum RequestOutcome {
     Acked(Acked),
     Nacked(Nacked),
-    /// It is no answer, and may be one to send.
+    /// It is neither ACK nor NACK, and may need a response.
     None,
-    /// It is not to be answered.
+    /// It gets no response.
     Stale,
 }
 
@@ -50,51 +50,58 @@ pub struct SotwStream {
     endpoints: Partial,
     listeners: Whole,
     routes: Partial,
-    /// What the client is to have; `None` until it is known.
+    /// The resource set of the client; `None` until one is published.
     target: Option<ResourceSet>,
     unknown_types: UnknownTypes,
     last_nonce: u64,
-    /// When the [`REMOVAL_GRACE`] ends; `None` where there is none.
+    /// The end of the [`REMOVAL_GRACE`], if it is running.
     grace_ends: Option<Instant>,
 }
 
 impl SotwStream {
-    /// A new stream. `refused` is what this client refused on earlier streams: it is not sent again.
-    /// `in_force` is what they left in force ([`SotwStream::in_force`]).
+    /// Creates a stream. `nacked` holds the versions that the client NACKed on earlier streams,
+    /// which are not sent again. `acked_states` holds the states that they last ACKed
+    /// ([`SotwStream::acked_state`]).
     pub fn new(
-        refused: &BTreeMap<(ResourceType, Arc<str>), Version>,
-        mut in_force: BTreeMap<ResourceType, InForce>,
+        nacked: &BTreeMap<(ResourceType, Arc<str>), Version>,
+        mut acked_states: BTreeMap<ResourceType, AckedState>,
     ) -> Self {
         let mut stream = Self {
             secrets: Partial::new(ResourceType::Secret),
-            clusters: Whole::new(ResourceType::Cluster, in_force.remove(&ResourceType::Cluster)),
+            clusters: Whole::new(
+                ResourceType::Cluster,
+                acked_states.remove(&ResourceType::Cluster),
+            ),
             endpoints: Partial::new(ResourceType::Endpoint),
-            listeners: Whole::new(ResourceType::Listener, in_force.remove(&ResourceType::Listener)),
+            listeners: Whole::new(
+                ResourceType::Listener,
+                acked_states.remove(&ResourceType::Listener),
+            ),
             routes: Partial::new(ResourceType::Route),
             target: None,
             unknown_types: UnknownTypes::default(),
             last_nonce: 0,
             grace_ends: None,
         };
-        for ((resource_type, name), version) in refused {
-            let refused = match resource_type {
-                ResourceType::Secret => &mut stream.secrets.refused,
-                ResourceType::Cluster => &mut stream.clusters.refused,
-                ResourceType::Endpoint => &mut stream.endpoints.refused,
-                ResourceType::Listener => &mut stream.listeners.refused,
-                ResourceType::Route => &mut stream.routes.refused,
+        for ((resource_type, name), version) in nacked {
+            let nacked = match resource_type {
+                ResourceType::Secret => &mut stream.secrets.nacked,
+                ResourceType::Cluster => &mut stream.clusters.nacked,
+                ResourceType::Endpoint => &mut stream.endpoints.nacked,
+                ResourceType::Listener => &mut stream.listeners.nacked,
+                ResourceType::Route => &mut stream.routes.nacked,
             };
-            refused.insert(Arc::clone(name), *version);
+            nacked.insert(Arc::clone(name), *version);
         }
         stream
     }
 
-    /// Takes a request.
-    pub fn on_request(&mut self, request: &SotwRequest, now: Instant) -> Vec<Output> {
+    /// Handles a request.
+    pub fn on_request(&mut self, request: &SotwRequest, now: Instant) -> Vec<SotwOutput> {
         let Some(resource_type) = ResourceType::from_url(&request.type_url) else {
-            // A type that we do not serve: there is no way to say so.
+            // An unsupported type: the variant cannot express that.
             let known = self.unknown_types.insert(&request.type_url, &[]);
-            return known.err().map(Output::Close).into_iter().collect();
+            return known.err().map(SotwOutput::Close).into_iter().collect();
         };
         if self.exchanges().iter().all(|(_, exchange)| !exchange.subscription.has_begun) {
             self.grace_ends = Some(now + REMOVAL_GRACE);
@@ -107,20 +114,20 @@ impl SotwStream {
             ResourceType::Listener => self.listeners.on_request(request, target),
             ResourceType::Route => self.routes.on_request(request, target),
         };
-        let is_stale = matches!(answer, Answer::Stale);
+        let is_stale = matches!(answer, RequestOutcome::Stale);
         let mut outputs = Vec::new();
         match answer {
-            Answer::Acked(taken) => outputs.push(Output::Acked(taken)),
-            Answer::Nacked(refused) => {
-                if refused.is_of_what_refers() {
+            RequestOutcome::Acked(ack) => outputs.push(SotwOutput::Acked(ack)),
+            RequestOutcome::Nacked(nacked) => {
+                if nacked.is_of_what_refers() {
                     self.grace_ends = Some(now + REMOVAL_GRACE);
                 }
-                outputs.push(Output::Nacked(refused));
+                outputs.push(SotwOutput::Nacked(nacked));
             }
-            Answer::None | Answer::Stale => {}
+            RequestOutcome::None | RequestOutcome::Stale => {}
         }
         if self.size() > subscription::MAX_SIZE {
-            outputs.push(Output::Close("the client subscribes to too many names"));
+            outputs.push(SotwOutput::Close("the client subscribes to too many names"));
             return outputs;
         }
         if !is_stale {
@@ -129,12 +136,12 @@ impl SotwStream {
         outputs
     }
 
-    /// Takes what the client is to have from now on.
-    pub fn on_set(&mut self, mut set: ResourceSet, now: Instant) -> Vec<Output> {
+    /// Replaces the resource set of the client.
+    pub fn on_set(&mut self, mut set: ResourceSet, now: Instant) -> Vec<SotwOutput> {
         let none = ResourceSet::default();
         let old = self.target.as_ref().unwrap_or(&none);
-        // A cluster that has gone stays with the client for a while, and perhaps it is only now that
-        // it asks for the endpoints. That there are none cannot be said, so it is given the last.
+        // A removed cluster stays with the client for a while, and the client may request its
+        // endpoints only now. Their absence cannot be expressed, so the last ones are sent.
         for name in set.changed_since(old, ResourceType::Endpoint) {
             let is_left = !set.contains(ResourceType::Endpoint, &name)
                 && !set.contains(ResourceType::Cluster, &name)
@@ -149,7 +156,7 @@ impl SotwStream {
             (ResourceType::Route, &mut self.routes),
         ] {
             partial.changed(set.changed_since(old, resource_type));
-            partial.allow_to_ask_again();
+            partial.allow_repeat();
         }
         self.target = Some(set);
         let mut outputs = Vec::new();
@@ -157,12 +164,12 @@ impl SotwStream {
         outputs
     }
 
-    /// Takes note that time has passed. To be called at [`SotwStream::deadline`].
-    pub fn on_timeout(&mut self, now: Instant) -> Vec<Output> {
+    /// Advances the time. Call it at [`SotwStream::deadline`].
+    pub fn on_timeout(&mut self, now: Instant) -> Vec<SotwOutput> {
         let mut outputs = Vec::new();
         for (resource_type, exchange) in self.exchanges_mut() {
             if exchange.expire(now) {
-                outputs.push(Output::Late(resource_type));
+                outputs.push(SotwOutput::Late(resource_type));
             }
         }
         self.advance(now, &mut outputs);
@@ -175,8 +182,8 @@ impl SotwStream {
         resource_type: ResourceType,
         name: &Arc<str>,
         now: Instant,
-    ) -> Vec<Output> {
-        let was_refused = match resource_type {
+    ) -> Vec<SotwOutput> {
+        let was_nacked = match resource_type {
             ResourceType::Secret => self.secrets.retry(name),
             ResourceType::Cluster => self.clusters.retry(name),
             ResourceType::Endpoint => self.endpoints.retry(name),
@@ -184,19 +191,19 @@ impl SotwStream {
             ResourceType::Route => self.routes.retry(name),
         };
         let mut outputs = Vec::new();
-        if was_refused {
+        if was_nacked {
             self.advance(now, &mut outputs);
         }
         outputs
     }
 
-    /// When [`SotwStream::on_timeout`] is due.
+    /// The time at which [`SotwStream::on_timeout`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         let deadlines = self.exchanges().map(|(_, exchange)| exchange.deadline());
         deadlines.into_iter().flatten().chain(self.grace_ends).min()
     }
 
-    /// What the client has taken, of a type: a copy that shares its structure.
+    /// The versions of a type that the client has ACKed: a copy that shares its structure.
     pub(crate) fn acked(&self, resource_type: ResourceType) -> Overlay<Version> {
         match resource_type {
             ResourceType::Secret => &self.secrets.acked,
@@ -208,31 +215,31 @@ impl SotwStream {
         .clone()
     }
 
-    /// What the client has in force, of clusters or listeners, for its next stream.
-    pub fn in_force(&self, resource_type: ResourceType) -> Option<InForce> {
+    /// The last ACKed clusters or listeners, for the client's next stream.
+    pub fn acked_state(&self, resource_type: ResourceType) -> Option<AckedState> {
         match resource_type {
-            ResourceType::Cluster => self.clusters.in_force(),
-            ResourceType::Listener => self.listeners.in_force(),
+            ResourceType::Cluster => self.clusters.acked_state(),
+            ResourceType::Listener => self.listeners.acked_state(),
             ResourceType::Secret | ResourceType::Endpoint | ResourceType::Route => None,
         }
     }
 
-    /// Wants the endpoints of these clusters sent again, with the next set: on another stream the
-    /// client is told that the clusters have changed.
+    /// Marks the endpoints of these clusters to be sent again with the next set: another stream
+    /// pushes changes of the clusters.
     pub(crate) fn resend_endpoints(&mut self, clusters: &BTreeSet<Arc<str>>) {
         for name in clusters {
             self.endpoints.resend(name);
         }
     }
 
-    /// What the names that the client wants take in memory, about.
+    /// The approximate memory for subscribed names.
     pub(crate) fn size(&self) -> usize {
         let exchanges = self.exchanges();
         let sizes = exchanges.iter().map(|(_, exchange)| exchange.subscription.size());
         sizes.sum::<usize>() + self.unknown_types.size()
     }
 
-    /// Lets no cluster go before `until`.
+    /// Holds back the removal of clusters until `until`.
     pub(crate) fn defer_removals(&mut self, until: Instant) {
         self.grace_ends.get_or_insert(until);
     }

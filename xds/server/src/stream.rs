@@ -1,5 +1,4 @@
-//! What the streams of both variants have in common: what they give to the world around them, and how
-//! long they wait for what.
+//! The common parts of both variants of a stream: their outputs, and how long they wait.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,99 +8,101 @@ use ironmesh_xds_wire::{ErrorDetail, ResourceType, Version};
 
 use crate::subscription;
 
-/// How long a push waits for its ACK before everything else goes on without it (invariant 6).
+/// The time that a push waits for its ACK before everything else continues without it (invariant
+/// 6).
 pub const ACK_DEADLINE: Duration = Duration::from_secs(15);
 
-/// How long after its beginning a stream brings no removals. A client that connects again asks for one
-/// type after the other; until it has asked for all, what no longer refers to a cluster cannot be told.
+/// The time after the start of a stream in which it sends no removals.
 ///
-/// Nor for so long after the refusal of a listener or of routes: what stays in force instead may name what
-/// is to go, and who publishes has this time to keep it.
+/// A reconnecting client requests one type after the other. Until it has requested all, resources
+/// that no longer refer to a cluster cannot be pushed. The same time follows the NACK of a listener
+/// or of routes: the last ACKed version may name a resource that is to be removed, and the
+/// publisher has this time to keep it.
 pub const REMOVAL_GRACE: Duration = Duration::from_secs(1);
 
-/// The size at which a response is full; what does not fit goes with the next, after the ACK.
+/// The size at which a response is full. The rest follows in the next one, after the ACK.
 pub(crate) const FULL_RESPONSE: usize = 256 * 1024;
 
-/// How many types that we do not serve one stream may ask for.
+/// The number of unsupported types that one stream may request.
 const MAX_UNKNOWN_TYPES: usize = 32;
 
-/// How long the name of such a type may be.
+/// The maximum length of the URL of such a type.
 const MAX_TYPE_URL: usize = 256;
 
-/// What a stream gives to the world around it.
+/// An output of a stream's state machine.
 #[derive(Debug)]
-pub enum Output<R> {
-    /// To be sent.
+pub enum StreamOutput<R> {
+    /// Send this response.
     Send(R),
-    /// There is news of what the client has.
+    /// Report what the client has.
     Acked(Acked),
-    /// The client refused a push.
+    /// Report that the client NACKed a push.
     Nacked(Nacked),
-    /// The client has not answered a push of this type within [`ACK_DEADLINE`].
+    /// Report that the client has not answered a push of this type within [`ACK_DEADLINE`].
     Late(ResourceType),
-    /// The stream is to be closed, for this reason.
+    /// Close the stream, for this reason.
     Close(&'static str),
 }
 
-/// A push that the client refused.
+/// A push that the client NACKed.
 #[derive(Debug, Clone)]
 pub struct Nacked {
     /// Its type.
     pub resource_type: ResourceType,
-    /// What was in it, and in which versions.
+    /// Its resources with their versions.
     pub resources: Vec<(Arc<str>, Version)>,
-    /// Why, in the client's words.
+    /// The client's error.
     pub error: ErrorDetail,
-    /// Whether it is known which resource is refused: there was only this one. Otherwise each is
-    /// tried again by itself.
+    /// Whether the bad resource is known, because the push had only one. Otherwise a bisection
+    /// follows.
     pub is_final: bool,
-    /// Whether the client keeps an earlier version of all of them. Also `true` where that is not known.
+    /// Whether the client keeps an earlier version of all of them. Also `true` if that is unknown.
     pub keeps_earlier: bool,
 }
 
 impl Nacked {
-    /// Whether what stays in force because of this may name other resources.
+    /// Whether the client's last ACKed versions may name other resources because of this NACK.
     pub(crate) fn is_of_what_refers(&self) -> bool {
         self.is_final && matches!(self.resource_type, ResourceType::Listener | ResourceType::Route)
     }
 }
 
-/// News of what the client has: it took a push, or it said what it has from an earlier stream.
+/// What the client has, according to an ACK or to the versions that it reported when it resumed.
 #[derive(Debug, Clone)]
 pub struct Acked {
     /// The type.
     pub resource_type: ResourceType,
-    /// What was in the push, and what it removed.
+    /// The resources and removals of the push.
     pub names: Vec<Arc<str>>,
 }
 
-/// The types that a client asks for and that we do not serve. They are bounded (invariant 10).
+/// The unsupported types that a client requests. They are limited (invariant 10).
 #[derive(Debug, Default)]
 pub(crate) struct UnknownTypes {
     types: BTreeSet<String>,
-    /// What the names took that were asked for. They are not kept, but each is an answer.
+    /// The total size of requested names. They are not stored, but each costs a response.
     size: usize,
 }
 
 impl UnknownTypes {
-    /// Takes note of one, and says whether it is new; or why the stream is to be closed.
+    /// Adds a type. Returns whether it is new, or why the stream must be closed.
     pub(crate) fn insert(
         &mut self,
         type_url: &str,
         names: &[String],
     ) -> Result<bool, &'static str> {
         if type_url.len() > MAX_TYPE_URL {
-            return Err("the client asks for a resource type of too long a name");
+            return Err("the client requests a resource type whose URL is too long");
         }
         let is_new = self.types.insert(type_url.to_owned());
         self.size += subscription::size_of(names);
         if self.types.len() > MAX_UNKNOWN_TYPES {
-            return Err("the client asks for too many unknown resource types");
+            return Err("the client requests too many unknown resource types");
         }
         Ok(is_new)
     }
 
-    /// What it takes in memory, or has taken, about.
+    /// The approximate memory of the types, and of the names so far.
     pub(crate) fn size(&self) -> usize {
         self.size + subscription::size_of(&self.types)
     }

@@ -1,4 +1,4 @@
-//! What a client has subscribed to, of one type.
+//! The subscription of a client to one type.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,41 +7,41 @@ use ironmesh_xds_wire::{ResourceMap, ResourceType};
 
 use crate::overlay::Overlay;
 
-/// The name that stands for all resources of a type.
+/// The name of the wildcard.
 const WILDCARD: &str = "*";
 
-/// How much memory the names on one stream may take, of all types together. Ten thousand services are
-/// about 4 MiB: a name of each for its endpoints and its routes, and what a client brings along.
+/// The maximum memory for names on one stream, of all types together. Ten thousand services take
+/// about 4 MiB: a name of each for its endpoints and its routes, and the initial versions.
 pub(crate) const MAX_SIZE: usize = 16 << 20;
 
-/// What a name takes besides its bytes, about.
+/// The approximate memory of a name besides its bytes.
 const NAME_OVERHEAD: usize = 64;
 
-/// What these names take in memory, about.
+/// The approximate memory of these names.
 pub(crate) fn size_of<'a>(names: impl IntoIterator<Item = &'a String>) -> usize {
     names.into_iter().map(|name| name.len() + NAME_OVERHEAD).sum()
 }
 
-/// The subscriptions of a stream to one type.
+/// The subscription of a stream to one type.
 #[derive(Debug)]
 pub(crate) struct Subscription {
-    /// Whether the client has asked for the type at all.
+    /// Whether the client has requested the type at all.
     pub(crate) has_begun: bool,
-    /// Whether it has ever asked for something by name.
+    /// Whether it has ever named a resource.
     pub(crate) has_named: bool,
     resource_type: ResourceType,
     pub(crate) is_wildcard: bool,
     pub(crate) names: Overlay<()>,
-    /// What the names take in memory, about.
+    /// The approximate memory of the names.
     size: usize,
 }
 
-/// What one list of a request adds to the subscriptions, or takes from them.
+/// The names that a request adds to the subscription, or removes from it.
 #[derive(Debug, Default)]
 pub(crate) struct Change {
     /// The names.
     pub(crate) names: Vec<Arc<str>>,
-    /// Whether the client wants all resources from now on, or no longer.
+    /// Whether the wildcard is added or removed.
     pub(crate) wildcard: bool,
 }
 
@@ -57,17 +57,17 @@ impl Subscription {
         }
     }
 
-    /// Whether the client wants `name`.
+    /// Whether the client is subscribed to `name`.
     pub(crate) fn covers(&self, name: &str) -> bool {
         self.is_wildcard || self.names.contains_key(name)
     }
 
-    /// What the names take in memory, about.
+    /// The approximate memory of the names.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// Takes names out. Those are returned that were in.
+    /// Removes names. Returns those that were subscribed.
     pub(crate) fn unsubscribe(&mut self, names: &[String]) -> Change {
         let mut change = Change::default();
         for name in names {
@@ -81,11 +81,10 @@ impl Subscription {
         change
     }
 
-    /// Puts `names` in the place of all that was there, as each request of the state-of-the-world variant
-    /// does. Those are returned that were not in, and whether the client wants all from now on; the
-    /// others that were in are dropped.
+    /// Replaces the subscription by `names`, as each state-of-the-world request does. Returns the
+    /// names that are new, and whether the wildcard is; all others are dropped.
     pub(crate) fn replace(&mut self, names: &[String]) -> Change {
-        // "Legacy wildcard": no names ask for all, as long as the client has never given one.
+        // "Legacy wildcard": an empty list subscribes to all, until the client names a resource.
         let is_legacy = names.is_empty() && self.is_wildcard && !self.has_named;
         let is_first = !std::mem::replace(&mut self.has_begun, true);
         self.has_named |= !names.is_empty();
@@ -118,17 +117,17 @@ impl Subscription {
         name
     }
 
-    /// Holds the names as those of `resources`, where they mostly are.
+    /// Shares structure with the names of `resources`, which are mostly the same.
     pub(crate) fn share(&mut self, resources: &ResourceMap) {
         self.names.share(resources);
     }
 
-    /// Puts names in. All are returned, also those that were in: "the server must respond with all
-    /// resources in `resource_names_subscribe`".
+    /// Adds names. Returns all of them, even those already subscribed: "the server must respond
+    /// with all resources in `resource_names_subscribe`".
     pub(crate) fn subscribe(&mut self, names: &[String]) -> Change {
         let mut change = Change::default();
-        // "Legacy wildcard": a first request without names asks for all. Envoy does, also when it
-        // connects again and lists what it has in `initial_resource_versions`.
+        // "Legacy wildcard": a first request without names subscribes to all. Envoy sends one even
+        // when it reconnects with `initial_resource_versions`.
         let is_legacy = !self.has_begun && names.is_empty() && self.resource_type.allows_wildcard();
         self.has_begun = true;
         if is_legacy {

@@ -1,4 +1,4 @@
-//! Resources and sets to test with: a name, and a number that stands for the content.
+//! Resources and sets for tests: a name, and a number that stands for the content.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ pub(crate) fn cluster(name: &str, content: u32) -> Arc<Resource> {
     large_cluster(name, content, 0)
 }
 
-/// A cluster that takes at least `size` bytes.
+/// A cluster of at least `size` bytes.
 pub(crate) fn large_cluster(name: &str, content: u32, size: usize) -> Arc<Resource> {
     let alt_stat_name = format!("{content}{}", "x".repeat(size));
     Arc::new(Resource::new(&Cluster { name: name.to_owned(), alt_stat_name, ..Cluster::default() }))
 }
 
-/// The endpoints of a cluster; with content 0 there are none.
+/// The endpoints of a cluster; content 0 means none.
 pub(crate) fn endpoints(cluster: &str, content: u32) -> Arc<Resource> {
     let locality = LocalityLbEndpoints { priority: content, ..LocalityLbEndpoints::default() };
     Arc::new(Resource::new(&ClusterLoadAssignment {
@@ -35,7 +35,7 @@ pub(crate) fn endpoints(cluster: &str, content: u32) -> Arc<Resource> {
     }))
 }
 
-/// Endpoints that take at least `size` bytes.
+/// Endpoints of at least `size` bytes.
 pub(crate) fn large_endpoints(cluster: &str, size: usize) -> Arc<Resource> {
     let value = [("x".repeat(size), Endpoint::default())].into();
     Arc::new(Resource::new(&ClusterLoadAssignment {
@@ -84,7 +84,7 @@ pub(crate) fn secret(name: &str, content: u32) -> Arc<Resource> {
     Arc::new(Resource::new(&Secret { name: name.to_owned(), r#type }))
 }
 
-/// The same, that waits for nothing that it names.
+/// The same resource as an urgent one, which waits for no reference.
 pub(crate) fn urgent(resource: &Arc<Resource>) -> Arc<Resource> {
     Arc::new(Resource::clone(resource).urgent())
 }
@@ -108,7 +108,7 @@ pub(crate) fn set<const N: usize>(resources: [Arc<Resource>; N]) -> ResourceSet 
     set
 }
 
-/// What a random walk edits and then publishes: the content of each resource.
+/// The contents of all resources, which a random walk edits and then publishes.
 #[derive(Debug, Default)]
 pub(crate) struct Contents(BTreeMap<(ResourceType, &'static str), u32>);
 
@@ -130,7 +130,7 @@ impl Contents {
         }
     }
 
-    /// All of it, as a set.
+    /// The resource set.
     pub(crate) fn set(&self) -> ResourceSet {
         let mut set = ResourceSet::default();
         for ((of, name), content) in &self.0 {

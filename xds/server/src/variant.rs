@@ -1,4 +1,4 @@
-//! What the task of a stream must know of a variant: both have the same face.
+//! The common interface of the two variants, for the task of a stream.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -16,49 +16,53 @@ use crate::delta::DeltaStream;
 use crate::hub::Connection;
 use crate::overlay::Overlay;
 use crate::sotw::SotwStream;
-use crate::stream::Output;
+use crate::stream::StreamOutput;
 
 /// The state machine of a stream.
 pub(crate) trait Variant: Send + Sync + 'static {
-    /// A request as it is decoded.
+    /// The decoded protobuf of a request.
     type Message: prost::Message + Default + 'static;
     type Request: From<Self::Message> + Send + Sync;
     type Response: Debug + Send;
 
-    /// A new stream of a client.
+    /// Creates a stream of a client.
     fn open(connection: &mut Connection) -> Self;
     fn node(request: &mut Self::Request) -> &mut Option<Node>;
     fn type_url(request: &mut Self::Request) -> &mut String;
-    /// Whether this first request of a stream is of a client that has nothing yet.
+    /// Whether this first request of a stream comes from a client that has nothing yet.
     fn is_fresh(request: &Self::Request) -> bool;
     fn frame(response: &Self::Response) -> Vec<Bytes>;
-    /// The type of a response; none for one that we do not serve.
+    /// The type of a response; `None` for an unsupported one.
     fn response_type(response: &Self::Response) -> Option<ResourceType>;
 
-    fn on_request(&mut self, request: &Self::Request, now: Instant) -> Vec<Output<Self::Response>>;
-    fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<Output<Self::Response>>;
-    fn on_timeout(&mut self, now: Instant) -> Vec<Output<Self::Response>>;
+    fn on_request(
+        &mut self,
+        request: &Self::Request,
+        now: Instant,
+    ) -> Vec<StreamOutput<Self::Response>>;
+    fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<StreamOutput<Self::Response>>;
+    fn on_timeout(&mut self, now: Instant) -> Vec<StreamOutput<Self::Response>>;
     /// Sends a resource again although the client NACKed its version.
     fn on_retry(
         &mut self,
         resource_type: ResourceType,
         name: &Arc<str>,
         now: Instant,
-    ) -> Vec<Output<Self::Response>>;
+    ) -> Vec<StreamOutput<Self::Response>>;
     fn deadline(&self) -> Option<Instant>;
     fn acked(&self, resource_type: ResourceType) -> Overlay<Version>;
 
-    /// What the names that the client makes us hold take in memory, about.
+    /// The approximate memory for names that the client makes the server store.
     fn size(&self) -> usize;
 
-    /// Leaves to the client's next stream what it must know of this one.
-    fn leave(&self, resource_type: ResourceType, connection: &Connection);
-    /// Clusters that were pushed and not answered yet. A client that has lost its stream meanwhile may say
-    /// on the next one that it has them, and their endpoints, and still wait for these.
+    /// Saves for the client's next stream what it must know of this one.
+    fn save_for_next_stream(&self, resource_type: ResourceType, connection: &Connection);
+    /// The unanswered clusters. A client that has lost its stream meanwhile may report on the next
+    /// one that it has them and their endpoints, and still wait for the endpoints.
     fn unanswered_clusters(&self) -> BTreeSet<Arc<str>>;
-    /// Wants the endpoints of these clusters sent again, with the next set.
+    /// Marks the endpoints of these clusters to be sent again with the next set.
     fn resend_endpoints(&mut self, clusters: &BTreeSet<Arc<str>>);
-    /// Lets no cluster go before `until`.
+    /// Holds back the removal of clusters until `until`.
     fn defer_removals(&mut self, until: Instant);
 }
 
@@ -68,7 +72,7 @@ impl Variant for DeltaStream {
     type Response = DeltaResponse;
 
     fn open(connection: &mut Connection) -> Self {
-        Self::new(&connection.refused)
+        Self::new(&connection.nacked)
     }
 
     fn node(request: &mut DeltaRequest) -> &mut Option<Node> {
@@ -91,15 +95,19 @@ impl Variant for DeltaStream {
         ResourceType::from_url(&response.type_url)
     }
 
-    fn on_request(&mut self, request: &DeltaRequest, now: Instant) -> Vec<Output<DeltaResponse>> {
+    fn on_request(
+        &mut self,
+        request: &DeltaRequest,
+        now: Instant,
+    ) -> Vec<StreamOutput<DeltaResponse>> {
         self.on_request(request, now)
     }
 
-    fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<Output<DeltaResponse>> {
+    fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<StreamOutput<DeltaResponse>> {
         self.on_set(set, now)
     }
 
-    fn on_timeout(&mut self, now: Instant) -> Vec<Output<DeltaResponse>> {
+    fn on_timeout(&mut self, now: Instant) -> Vec<StreamOutput<DeltaResponse>> {
         self.on_timeout(now)
     }
 
@@ -108,7 +116,7 @@ impl Variant for DeltaStream {
         resource_type: ResourceType,
         name: &Arc<str>,
         now: Instant,
-    ) -> Vec<Output<DeltaResponse>> {
+    ) -> Vec<StreamOutput<DeltaResponse>> {
         self.on_retry(resource_type, name, now)
     }
 
@@ -124,8 +132,8 @@ impl Variant for DeltaStream {
         self.size()
     }
 
-    /// Nothing: a delta client says itself what it has.
-    fn leave(&self, _: ResourceType, _: &Connection) {}
+    /// Does nothing: a delta client reports its versions itself.
+    fn save_for_next_stream(&self, _: ResourceType, _: &Connection) {}
 
     fn unanswered_clusters(&self) -> BTreeSet<Arc<str>> {
         self.unanswered_clusters()
@@ -146,7 +154,7 @@ impl Variant for SotwStream {
     type Response = SotwResponse;
 
     fn open(connection: &mut Connection) -> Self {
-        Self::new(&connection.refused, std::mem::take(&mut connection.in_force))
+        Self::new(&connection.nacked, std::mem::take(&mut connection.acked_states))
     }
 
     fn node(request: &mut SotwRequest) -> &mut Option<Node> {
@@ -169,15 +177,19 @@ impl Variant for SotwStream {
         Some(response.resource_type)
     }
 
-    fn on_request(&mut self, request: &SotwRequest, now: Instant) -> Vec<Output<SotwResponse>> {
+    fn on_request(
+        &mut self,
+        request: &SotwRequest,
+        now: Instant,
+    ) -> Vec<StreamOutput<SotwResponse>> {
         self.on_request(request, now)
     }
 
-    fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<Output<SotwResponse>> {
+    fn on_set(&mut self, set: ResourceSet, now: Instant) -> Vec<StreamOutput<SotwResponse>> {
         self.on_set(set, now)
     }
 
-    fn on_timeout(&mut self, now: Instant) -> Vec<Output<SotwResponse>> {
+    fn on_timeout(&mut self, now: Instant) -> Vec<StreamOutput<SotwResponse>> {
         self.on_timeout(now)
     }
 
@@ -186,7 +198,7 @@ impl Variant for SotwStream {
         resource_type: ResourceType,
         name: &Arc<str>,
         now: Instant,
-    ) -> Vec<Output<SotwResponse>> {
+    ) -> Vec<StreamOutput<SotwResponse>> {
         self.on_retry(resource_type, name, now)
     }
 
@@ -202,13 +214,13 @@ impl Variant for SotwStream {
         self.size()
     }
 
-    fn leave(&self, resource_type: ResourceType, connection: &Connection) {
-        if let Some(in_force) = self.in_force(resource_type) {
-            connection.keep(resource_type, in_force);
+    fn save_for_next_stream(&self, resource_type: ResourceType, connection: &Connection) {
+        if let Some(acked_state) = self.acked_state(resource_type) {
+            connection.keep_acked_state(resource_type, acked_state);
         }
     }
 
-    /// None: all endpoints are sent again on a new stream.
+    /// None: a new stream sends all endpoints again.
     fn unanswered_clusters(&self) -> BTreeSet<Arc<str>> {
         BTreeSet::new()
     }

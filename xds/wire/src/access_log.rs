@@ -1,4 +1,4 @@
-//! What a proxy tells of calls (`envoy.service.accesslog.v3`), reduced to what is of use.
+//! Access log entries of a proxy (`envoy.service.accesslog.v3`), reduced to the fields in use.
 
 use envoy_types::pb::envoy::config::core::v3::RequestMethod;
 use envoy_types::pb::envoy::data::accesslog::v3::{
@@ -10,7 +10,7 @@ use tls_properties::certificate_properties::{SubjectAltName, subject_alt_name::S
 
 use crate::node::Node;
 
-/// One message of a stream on which a proxy tells of calls.
+/// One message of an access log stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallLog {
     /// The proxy; only the first message of a stream must have it.
@@ -19,21 +19,21 @@ pub struct CallLog {
     pub calls: Vec<LoggedCall>,
 }
 
-/// A call that a proxy tells of. All of it is what the proxy says.
+/// A call that a proxy reports. None of it is verified.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoggedCall {
-    /// The cluster that it went to; empty where it went to none.
+    /// The cluster of the call; empty without one.
     pub cluster: String,
-    /// The URIs of the certificate that the caller showed.
+    /// The URIs in the certificate of the caller.
     pub peer: Vec<String>,
-    /// What was asked, where it was HTTP; otherwise it was a connection.
+    /// The request; `None` for a TCP connection.
     pub request: Option<LoggedRequest>,
 }
 
-/// An HTTP request that a proxy tells of.
+/// An HTTP request that a proxy reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoggedRequest {
-    /// Its method; `None` where it is not one of HTTP's own.
+    /// Its method; `None` if HTTP does not define it.
     pub method: Option<&'static str>,
     /// Its path, with its query.
     pub path: String,

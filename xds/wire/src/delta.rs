@@ -17,17 +17,17 @@ use crate::resource::{Resource, ResourceType};
 pub struct DeltaRequest {
     /// The client; only the first request of a stream must have it.
     pub node: Option<Node>,
-    /// Which type it is about.
+    /// The type URL.
     pub type_url: String,
-    /// Names that the client wants from now on.
+    /// The names to subscribe to.
     pub subscribe: Vec<String>,
-    /// Names that it wants no more.
+    /// The names to unsubscribe from.
     pub unsubscribe: Vec<String>,
-    /// What the client has from an earlier stream: name and version. In the first request only.
+    /// The initial versions: resources from an earlier stream, by name. Only in the first request.
     pub initial_versions: Arc<BTreeMap<String, String>>,
-    /// The nonce of the response that this answers; empty where it answers none.
+    /// The nonce of the response that this ACKs or NACKs; empty if neither.
     pub nonce: String,
-    /// Why the client refuses that response; `None` where it takes it.
+    /// The error of a NACK; `None` in an ACK.
     pub error: Option<ErrorDetail>,
 }
 
@@ -45,21 +45,21 @@ impl From<discovery::DeltaDiscoveryRequest> for DeltaRequest {
     }
 }
 
-/// A response of a delta stream, before it is a frame.
+/// A response of a delta stream, before framing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeltaResponse {
-    /// Which type it is about.
+    /// The type URL.
     pub type_url: Cow<'static, str>,
     /// Unique in its stream, and not 0.
     pub nonce: u64,
-    /// What is new or changed.
+    /// Added or changed resources.
     pub resources: Vec<Arc<Resource>>,
-    /// What is gone, or was asked for and is not there.
+    /// Removed names, and requested names that do not exist.
     pub removed: Vec<Arc<str>>,
 }
 
 impl DeltaResponse {
-    /// A response about one of the types that we serve.
+    /// Creates an empty response of a supported type.
     pub fn new(resource_type: ResourceType, nonce: u64) -> Self {
         Self {
             type_url: resource_type.url().into(),
@@ -69,8 +69,8 @@ impl DeltaResponse {
         }
     }
 
-    /// The gRPC frame: a head of this stream's own, then the shared bytes of each resource. No
-    /// resource is copied.
+    /// The gRPC frame: this stream's own head, then the shared bytes of each resource. No resource
+    /// is copied.
     pub fn frame(&self) -> Vec<Bytes> {
         let head = discovery::DeltaDiscoveryResponse {
             type_url: (*self.type_url).to_owned(),

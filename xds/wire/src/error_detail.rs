@@ -1,18 +1,18 @@
-//! Why a client refuses a response.
+//! The error of a NACK.
 
 use envoy_types::pb::google::rpc::Status;
 
-/// Why a client refuses a response, in its own words.
+/// The error of a NACK, as the client reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorDetail {
     /// A gRPC status code.
     pub code: i32,
-    /// The words, at most [`ErrorDetail::MAX_LENGTH`] bytes of them, in one line.
+    /// The message: at most [`ErrorDetail::MAX_LENGTH`] bytes, in one line.
     pub message: String,
 }
 
 impl ErrorDetail {
-    /// How much of a refusal is kept: what a client says must not fill our memory or logs.
+    /// The maximum length of a message: a client must not fill memory or logs.
     pub const MAX_LENGTH: usize = 4096;
 
     fn new(code: i32, mut message: String) -> Self {
@@ -21,7 +21,7 @@ impl ErrorDetail {
             end -= 1;
         }
         message.truncate(end);
-        // They reach logs and terminals: no line breaks and no escape sequences.
+        // The message reaches logs and terminals: no line breaks and no escape sequences.
         let message = message.replace(char::is_control, " ");
         Self { code, message }
     }

@@ -1,4 +1,4 @@
-//! What a client says of itself, reduced to what is of use: Envoy's node is 61 KB, nearly all of it a
+//! The node of a client, reduced to the fields in use: Envoy's node has 61 KB, nearly all of it a
 //! list of extensions.
 
 use std::fmt;
@@ -13,20 +13,20 @@ use serde_json::{Map, Number};
 pub struct Node {
     /// Its id.
     pub id: String,
-    /// What it puts under the key `ironmesh` of its metadata, if anything.
+    /// The value of `ironmesh` in its metadata, if any.
     pub statement: Option<serde_json::Value>,
-    /// Its version, where it is an Envoy that says so.
+    /// Its Envoy version, if it reports one.
     pub envoy_version: Option<EnvoyVersion>,
 }
 
-/// How long an id may be, in bytes; Envoy's are a UUID, or that with an address and a domain.
+/// The maximum length of an id, in bytes; Envoy's are a UUID, or that with an address and a domain.
 const MAX_ID: usize = 512;
 
-/// How large a statement may be as JSON, in bytes: some hundred upstreams.
+/// The maximum size of a statement as JSON, in bytes: some hundred upstreams.
 const MAX_STATEMENT: usize = 64 << 10;
 
 impl Node {
-    /// What is wrong with it, if anything: it is kept, and shown to people.
+    /// Why the node is invalid, if it is: it is stored, and shown to people.
     pub fn fault(&self) -> Option<&'static str> {
         if self.id.len() > MAX_ID {
             return Some("the node id is longer than 512 bytes");
@@ -46,9 +46,9 @@ impl Node {
 pub struct EnvoyVersion {
     /// 1, so far.
     pub major: u32,
-    /// Counts its quarterly releases.
+    /// The number of the quarterly release.
     pub minor: u32,
-    /// Counts their fixes.
+    /// The number of the fix.
     pub patch: u32,
 }
 
@@ -97,7 +97,7 @@ impl From<&Node> for core::Node {
     }
 }
 
-/// A protobuf value as JSON. Its depth is bounded by prost's recursion limit (100).
+/// Converts a protobuf value to JSON. prost's recursion limit bounds its depth (100).
 fn json(value: Value) -> serde_json::Value {
     match value.kind {
         None | Some(Kind::NullValue(_)) => serde_json::Value::Null,
@@ -114,7 +114,8 @@ fn json(value: Value) -> serde_json::Value {
     }
 }
 
-/// Protobuf has all its numbers as doubles; ports and counts are whole.
+/// The number as an integer, if it is whole: protobuf has doubles only, but ports and counts are
+/// whole.
 fn whole(number: f64) -> Option<Number> {
     let text = number.to_string();
     text.parse::<i64>().ok().map(Number::from)
@@ -126,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    // Invariant 10: a node is kept for as long as its stream lives, and shown on terminals.
+    // Invariant 10: a node is stored for the life of its stream, and shown on terminals.
     #[test]
     fn node_with_oversized_or_control_text_is_rejected() {
         let node = |id: &str, text: usize| Node {

@@ -1,4 +1,4 @@
-//! Resources without what is secret in them, for whoever looks at what a client is to have.
+//! Resources without their secrets, for people and tools that inspect a client's set.
 
 use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
@@ -10,12 +10,12 @@ use prost::Message;
 
 use crate::resource::{Resource, ResourceType, any};
 
-/// What stands in place of a secret.
+/// The placeholder for a secret.
 const REDACTED: &str = "[redacted]";
 
 impl Resource {
-    /// The content, with what is secret in it replaced by `[redacted]`. Of a secret only that is kept
-    /// which is known to be public, whatever Envoy's next version adds.
+    /// The content, with secrets replaced by `[redacted]`. A secret resource keeps only parts known
+    /// to be public, whatever Envoy's next version adds.
     pub fn redacted(&self) -> Option<Any> {
         let response = DeltaDiscoveryResponse::decode(self.delta_entry().clone()).ok()?;
         let body = response.resources.into_iter().next()?.resource?;

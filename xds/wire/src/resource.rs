@@ -1,4 +1,4 @@
-//! One xDS resource: encoded once, shared by all streams that send it.
+//! An xDS resource: encoded once, shared by all streams that send it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,8 +18,8 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 use crate::canonical::canonicalize;
 use crate::texts::any_text;
 
-/// The resource types that we serve, in the order in which a proxy must be told of them: what
-/// something refers to comes before it (invariant 6).
+/// The supported resource types, in push order: a resource comes after those that it refers to
+/// (invariant 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ResourceType {
     /// SDS: certificates and trust bundles.
@@ -35,11 +35,11 @@ pub enum ResourceType {
 }
 
 impl ResourceType {
-    /// All of them, in order.
+    /// All types, in order.
     pub const ALL: [Self; 5] =
         [Self::Secret, Self::Cluster, Self::Endpoint, Self::Listener, Self::Route];
 
-    /// The type that `url` names.
+    /// The type with this URL.
     pub fn from_url(url: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|resource_type| resource_type.url() == url)
     }
@@ -55,8 +55,9 @@ impl ResourceType {
         }
     }
 
-    /// Whether a client may ask for all resources of the type: listeners and clusters only. Above
-    /// all never for all secrets (xDS protocol, "How the client specifies what resources to return").
+    /// Whether a client may subscribe to all resources of the type: listeners and clusters only.
+    /// Above all never to all secrets (xDS protocol, "How the client specifies what resources to
+    /// return").
     pub fn allows_wildcard(self) -> bool {
         matches!(self, Self::Cluster | Self::Listener)
     }
@@ -79,7 +80,7 @@ pub trait Discoverable: Message + Name {
     /// Its type.
     const TYPE: ResourceType;
 
-    /// The name by which clients ask for it; the same as that on the wire.
+    /// The name by which clients subscribe to it; the same as on the wire.
     fn resource_name(&self) -> &str;
 }
 
@@ -103,8 +104,8 @@ discoverable! {
     RouteConfiguration, Route, name;
 }
 
-/// The version of a resource: the hash of its canonical bytes. The same content has the same version
-/// on every replica and after every restart (invariant 4).
+/// The version of a resource: the hash of its canonical bytes. The same content has the same
+/// version on every replica and after every restart (invariant 4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(u128);
 
@@ -123,10 +124,11 @@ impl FromStr for Version {
 }
 
 impl Version {
-    /// The version of several resources together, as `version_info` of the state-of-the-world
-    /// variant has it: of their names and contents and of nothing else, so that it too is the same
-    /// on every replica and after every restart (R11, R23). They must come in the order of their
-    /// names.
+    /// The combined version of several resources, for `version_info` of the state-of-the-world
+    /// variant.
+    ///
+    /// It covers their names and contents and nothing else, so it is the same on every replica and
+    /// after every restart (R11, R23). The resources must be sorted by name.
     pub fn of_all<'a>(resources: impl IntoIterator<Item = &'a Arc<Resource>>) -> Self {
         let mut hasher = Xxh3::new();
         for resource in resources {
@@ -138,20 +140,20 @@ impl Version {
     }
 }
 
-/// A resource as it goes out.
+/// An encoded resource.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Resource {
     kind: ResourceType,
     name: Arc<str>,
     version: Version,
-    /// Whether it waits for nothing that it names.
+    /// Whether it waits for no reference.
     is_urgent: bool,
-    /// The encoding of a `DeltaDiscoveryResponse` that has this one resource and nothing else.
-    /// Protobuf merges concatenated messages, so a response is its head followed by such entries.
+    /// The encoding of a `DeltaDiscoveryResponse` with only this resource. Protobuf merges
+    /// concatenated messages, so a response is its head followed by such entries.
     entry: Bytes,
-    /// The encoding of a `DiscoveryResponse` that has this one resource: a part of `entry`, and no
-    /// copy of it. The content is field 2 of a delta entry's `Resource` and also field 2 of a
-    /// `DiscoveryResponse`, an `Any` in both, so it is the same bytes, key and length included.
+    /// The encoding of a `DiscoveryResponse` with only this resource: a slice of `entry`, not a
+    /// copy. The content is field 2 of a delta entry's `Resource` and also field 2 of a
+    /// `DiscoveryResponse`, an `Any` in both, so it has the same bytes, key and length included.
     sotw_entry: Bytes,
 }
 
@@ -171,7 +173,7 @@ impl Resource {
             resource: Some(body),
             ..discovery::Resource::default()
         };
-        // In front of it stands field 1, the version; prost encodes fields by their numbers.
+        // Field 1, the version, precedes it; prost encodes fields by their numbers.
         let before = 2 + resource.version.len();
         let length = resource.encoded_len();
         let response = discovery::DeltaDiscoveryResponse {
@@ -185,14 +187,14 @@ impl Resource {
         Self { kind: M::TYPE, name, version, is_urgent: false, entry, sotw_entry }
     }
 
-    /// The same, for what must not wait until the clusters and routes that it names are there: it may
-    /// withdraw access.
+    /// Marks a resource that must not wait for the clusters and routes that it names, because it
+    /// may withdraw access.
     #[must_use]
     pub fn urgent(self) -> Self {
         Self { is_urgent: true, ..self }
     }
 
-    /// Whether it waits for no cluster and no routes that it names.
+    /// Whether it waits for none of the clusters and routes that it names.
     pub fn is_urgent(&self) -> bool {
         self.is_urgent
     }
@@ -212,19 +214,19 @@ impl Resource {
         self.version
     }
 
-    /// Whether `text`, such as the name of another resource, stands somewhere in it.
+    /// Whether `text`, such as the name of another resource, occurs in it.
     pub fn mentions(&self, text: &str) -> bool {
         let text = text.as_bytes();
         self.entry.windows(text.len().max(1)).any(|window| window == text)
     }
 
-    /// Whether one of the texts in it is `wanted`, such as the name of a cluster that a route leads to.
-    /// Also asked about bytes that happen to look like a text.
+    /// Whether any text in it is `wanted`, such as the name of a cluster. `wanted` may also see
+    /// bytes that only look like a text.
     pub fn has_text(&self, mut wanted: impl FnMut(&str) -> bool) -> bool {
         any_text(&self.sotw_entry, &mut wanted)
     }
 
-    /// What is in it; `None` where that is no such message.
+    /// The decoded content; `None` if it is no such message.
     pub fn message<M: Discoverable + Default>(&self) -> Option<M> {
         if M::TYPE != self.kind {
             return None;
@@ -234,19 +236,19 @@ impl Resource {
         M::decode(&*resource.value).ok()
     }
 
-    /// Its part of a delta response, to be put behind the response's head.
+    /// Its part of a delta response, to be appended to the response's head.
     pub fn delta_entry(&self) -> &Bytes {
         &self.entry
     }
 
-    /// Its part of a state-of-the-world response, to be put behind the response's head.
+    /// Its part of a state-of-the-world response, to be appended to the response's head.
     pub fn sotw_entry(&self) -> &Bytes {
         &self.sotw_entry
     }
 }
 
 impl fmt::Debug for Resource {
-    /// Without the content, which may be a key.
+    /// Omits the content, which may be a key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?} {}", self.kind, self.name, self.version)
     }

@@ -1,4 +1,4 @@
-//! Resource sets: what one client is to have, as persistent maps that share their structure.
+//! Resource sets: the resources of one client, as persistent maps that share their structure.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::resource::{Resource, ResourceType};
 /// The resources of one type, by name.
 pub type ResourceMap = OrdMap<Arc<str>, Arc<Resource>>;
 
-/// All that one client is to have. Copies share their structure, and the difference between two
-/// sets that descend from each other costs as much as it is large (invariant 5).
+/// All resources of one client. Copies share their structure, and a difference between two sets
+/// with a common origin costs as much as its size (invariant 5).
 #[derive(Debug, Clone, Default)]
 pub struct ResourceSet {
     secrets: ResourceMap,
@@ -43,23 +43,22 @@ impl ResourceSet {
         }
     }
 
-    /// Puts a resource in, in place of the one of that type and name.
+    /// Inserts a resource, or replaces the one of that type and name.
     pub fn insert(&mut self, resource: Arc<Resource>) {
         self.of_mut(resource.resource_type()).insert(Arc::clone(resource.name()), resource);
     }
 
-    /// Puts all resources of a type in, in place of those that were there: a map that other sets have as
-    /// well is held once.
+    /// Replaces all resources of a type. A map that other sets have as well is stored once.
     pub fn replace(&mut self, resource_type: ResourceType, resources: ResourceMap) {
         *self.of_mut(resource_type) = resources;
     }
 
-    /// Takes a resource out.
+    /// Removes a resource.
     pub fn remove(&mut self, resource_type: ResourceType, name: &str) {
         self.of_mut(resource_type).remove(name);
     }
 
-    /// Whether the resource of that type and name is there.
+    /// Whether the set has a resource of that type and name.
     pub fn contains(&self, resource_type: ResourceType, name: &str) -> bool {
         self.of(resource_type).contains_key(name)
     }
@@ -69,7 +68,7 @@ impl ResourceSet {
         ResourceType::ALL.into_iter().flat_map(|resource_type| self.of(resource_type).values())
     }
 
-    /// The same set; where all of a type is as in `older`, it is held once.
+    /// The same set, sharing the map of each type that equals the one in `older`.
     #[must_use]
     pub fn keeping_types_of(mut self, older: &Self) -> Self {
         for resource_type in ResourceType::ALL {
@@ -80,8 +79,8 @@ impl ResourceSet {
         self
     }
 
-    /// The same set, sharing with `older` all that has not changed between them: for one that was put together
-    /// anew. What was derived from something that shares with `older` does so already.
+    /// The same set, sharing with `older` everything that is equal, for a newly built set. A set
+    /// derived from one that shares with `older` already shares.
     #[must_use]
     pub fn sharing_with(&self, older: &Self) -> Self {
         let mut shared = older.clone();
@@ -99,13 +98,13 @@ impl ResourceSet {
     }
 }
 
-/// The names that stand for another content, or for none, or newly, in `new`.
+/// The names whose content differs between two maps, or that only one of them has.
 pub fn changed_names(old: &ResourceMap, new: &ResourceMap) -> Vec<Arc<str>> {
     changed(old, new).cloned().collect()
 }
 
 fn changed<'a>(old: &'a ResourceMap, new: &'a ResourceMap) -> impl Iterator<Item = &'a Arc<str>> {
-    // (Nearly always it is the same map, and a difference of nothing has its price as well.)
+    // Nearly always both are the same map, and even an empty difference has a cost.
     let diff = (!old.ptr_eq(new)).then(|| old.diff(new));
     diff.into_iter().flatten().filter_map(|item| match item {
         DiffItem::Add(name, _) | DiffItem::Remove(name, _) => Some(name),

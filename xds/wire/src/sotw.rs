@@ -1,5 +1,5 @@
-//! State-of-the-world requests and responses (`envoy.service.discovery.v3`), as far as a server needs
-//! them.
+//! State-of-the-world requests and responses (`envoy.service.discovery.v3`), as far as a server
+//! needs them.
 
 use std::sync::Arc;
 
@@ -16,15 +16,15 @@ use crate::resource::{Resource, ResourceType, Version};
 pub struct SotwRequest {
     /// The client; only the first request of a stream must have it.
     pub node: Option<Node>,
-    /// Which type it is about.
+    /// The type URL.
     pub type_url: String,
-    /// All names that the client wants, each time.
+    /// All names of the subscription, in each request.
     pub names: Vec<String>,
-    /// The version that the client has taken last, perhaps on an earlier stream; empty where none.
+    /// The version that the client ACKed last, perhaps on an earlier stream; empty if none.
     pub version_info: String,
-    /// The nonce of the last response that the client has read; empty where there was none.
+    /// The nonce of the last response that the client has read; empty if none.
     pub nonce: String,
-    /// Why the client refuses that response; `None` where it takes it.
+    /// The error of a NACK; `None` in an ACK.
     pub error: Option<ErrorDetail>,
 }
 
@@ -41,22 +41,22 @@ impl From<discovery::DiscoveryRequest> for SotwRequest {
     }
 }
 
-/// A response of a state-of-the-world stream, before it is a frame.
+/// A response of a state-of-the-world stream, before framing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SotwResponse {
-    /// Which type it is about.
+    /// Its type.
     pub resource_type: ResourceType,
-    /// The version of all that the client has of the type, when it has taken this.
+    /// The version of all resources of the type that the client has after an ACK.
     pub version: Version,
     /// Unique in its stream, and not 0.
     pub nonce: u64,
-    /// Of clusters and listeners all that there are, of other types some.
+    /// All clusters or listeners; some resources of other types.
     pub resources: Vec<Arc<Resource>>,
 }
 
 impl SotwResponse {
-    /// The gRPC frame: a head of this stream's own, then the shared bytes of each resource. No
-    /// resource is copied.
+    /// The gRPC frame: this stream's own head, then the shared bytes of each resource. No resource
+    /// is copied.
     pub fn frame(&self) -> Vec<Bytes> {
         let head = discovery::DiscoveryResponse {
             version_info: self.version.to_string(),

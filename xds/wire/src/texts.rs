@@ -1,13 +1,13 @@
 //! The texts in an encoded message, found without knowing its type.
 //!
-//! What a resource refers to, such as the clusters of a route, it names by text, perhaps deep within
-//! extensions that nobody here knows. In the encoding every text stands whole, behind its length.
+//! A resource refers to others, such as clusters, by texts that may be deep within unknown
+//! extensions. The encoding contains every text as a whole, after its length.
 
-/// How deep messages are looked into; protobuf's own limit.
+/// The maximum depth of nested messages; protobuf's own limit.
 const MAX_DEPTH: u8 = 100;
 
-/// Whether one of the texts in `message` is the `wanted` one. All are tried that could be a text:
-/// among them are bytes that are none.
+/// Whether any text in `message` is `wanted`. It tries everything that could be a text, including
+/// other bytes.
 pub(crate) fn any_text(message: &[u8], wanted: &mut impl FnMut(&str) -> bool) -> bool {
     any_within(message, MAX_DEPTH, wanted)
 }
@@ -20,7 +20,8 @@ fn any_within(message: &[u8], depth: u8, wanted: &mut impl FnMut(&str) -> bool) 
         if std::str::from_utf8(content).is_ok_and(&mut *wanted) {
             return true;
         }
-        // It may be a message as well. What is none ends soon, or yields texts that nobody wants.
+        // It may also be a message. If it is not, parsing ends soon, or yields texts that nothing
+        // refers to.
         if depth > 0 && any_within(content, depth - 1, wanted) {
             return true;
         }
@@ -28,8 +29,8 @@ fn any_within(message: &[u8], depth: u8, wanted: &mut impl FnMut(&str) -> bool) 
     false
 }
 
-/// A field: what it holds, if that has a length, and what follows it. `None` at the end, and where
-/// this is no message.
+/// A field: its content, if it has a length, and the rest. `None` at the end, and if this is no
+/// message.
 fn next_field(bytes: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
     let (key, rest) = varint(bytes)?;
     match key & 7 {
@@ -101,7 +102,7 @@ mod tests {
         for bytes in [&[0x0a, 0xff][..], &[0xff; 40], &[0x0a, 0x02, 0x61], &[0x09, 1], &[0x0f]] {
             assert!(!has(bytes, "text"), "{bytes:?}");
         }
-        // Messages within messages, deeper than anybody writes them.
+        // Messages within messages, deeper than any real one.
         let mut nested = Vec::new();
         for _ in 0..1000 {
             nested = Any { value: nested, ..Any::default() }.encode_to_vec();

@@ -15,7 +15,7 @@ use ironmesh_catalog::{
 use ironmesh_cert::Authority;
 use ironmesh_config_settings::Settings;
 use ironmesh_providers::{GuardedEndpoints, discover};
-use ironmesh_xds_compile::rendering::StandIn;
+use ironmesh_xds_compile::rendering::PlaceholderSecrets;
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -26,20 +26,20 @@ const FIRST_LOCAL_PORT: u16 = 20_000;
 pub(super) fn of(
     settings: &Settings,
     specification: &Arc<MeshSpecification>,
-) -> anyhow::Result<(Snapshot, Vec<Proxy>, StandIn)> {
+) -> anyhow::Result<(Snapshot, Vec<Proxy>, PlaceholderSecrets)> {
     let services = specification.services.values().zip(1..);
     let records: Vec<JoinRecord> =
         services.map(|(service, number)| joined(service, number)).collect();
     let by_id = |record: &JoinRecord| (record.id, Arc::new(record.clone()));
     let by_id: Records = records.iter().map(by_id).collect();
     let Settings { domain, trust_domain, mode, egress, .. } = settings.clone();
-    let stand_in = stand_in(&trust_domain)?;
+    let placeholders = placeholders(&trust_domain)?;
     let accounts = Snapshot::accounts_served(specification, &by_id);
     let certificates = accounts.iter().map(|account| {
         // Only their names go into what is compiled.
         let certificate = ServiceCertificate {
             account: account.clone(),
-            chain: stand_in.chain.clone(),
+            chain: placeholders.chain.clone(),
             key: Secret::new(String::new()),
             serial: "00".to_owned(),
             not_before: Timestamp::UNIX_EPOCH,
@@ -57,7 +57,7 @@ pub(super) fn of(
         specification: Arc::clone(specification),
         records: by_id,
         revoked: Records::new(),
-        trust_bundle: Arc::new(ironmesh_catalog::TrustBundle { roots: stand_in.roots.clone() }),
+        trust_bundle: Arc::new(ironmesh_catalog::TrustBundle { roots: placeholders.roots.clone() }),
     };
     let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
     let mut callers = callers(&snapshot);
@@ -71,7 +71,7 @@ pub(super) fn of(
         Proxy { record, statement }
     });
     let proxies = proxies.collect();
-    Ok((snapshot, proxies, stand_in))
+    Ok((snapshot, proxies, placeholders))
 }
 
 /// A proxy that joined as the service, and has all of its ports in force.
@@ -134,7 +134,7 @@ fn upstreams(specification: &MeshSpecification, services: &BTreeSet<ServiceName>
 }
 
 /// A certificate of an authority that lives no longer than this.
-fn stand_in(trust_domain: &TrustDomain) -> anyhow::Result<StandIn> {
+fn placeholders(trust_domain: &TrustDomain) -> anyhow::Result<PlaceholderSecrets> {
     let now = Timestamp::now();
     let authority = Authority::open(&ForgetfulStore, trust_domain, now)?;
     let account = ServiceAccount::new(
@@ -144,7 +144,7 @@ fn stand_in(trust_domain: &TrustDomain) -> anyhow::Result<StandIn> {
     let day = Duration::from_secs(86_400);
     let certificate = authority.issue_service_certificate(&account, day, now)?;
     let roots = authority.trust_bundle().roots;
-    Ok(StandIn { roots, chain: certificate.chain, key: certificate.key })
+    Ok(PlaceholderSecrets { roots, chain: certificate.chain, key: certificate.key })
 }
 
 /// A store for an authority whose certificates nobody keeps.

@@ -35,7 +35,7 @@ impl PendingAnswers {
         let is_found = if before.not_acked.contains(wanted) {
             touched.iter().any(|client| hub.has_all(client, [(*of, &**name, *version)]))
         } else {
-            hub.anyone_has(*of, name, *version)
+            hub.any_client_has(*of, name, *version)
         };
         if !is_found {
             self.not_acked.insert(wanted.clone());

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
-use ironmesh_xds_compile::stand_in::{carries_authorization, closed, narrowed};
+use ironmesh_xds_compile::fallback::{carries_authorization, closed, narrowed};
 use ironmesh_xds_wire::{Resource, Version};
 
 use super::{Fallback, Name};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ironmesh_catalog::ServiceAccount;
 use ironmesh_xds_compile::names::authorized_port;
-use ironmesh_xds_compile::stand_in::carries_authorization;
+use ironmesh_xds_compile::fallback::carries_authorization;
 use ironmesh_xds_wire::{Resource, ResourceType};
 
 use super::Name;

@@ -27,7 +27,7 @@ fn proxy_without_service_ports_is_decided_at_once() {
     let mut store = place.proxy(2, &["store"]);
     place.pass();
     assert_eq!(place.reconciler.undecided.len(), 1, "it has taken nothing yet");
-    store.take_all();
+    store.ack_all();
     place.pass();
     assert!(place.reconciler.undecided.is_empty());
 }
@@ -37,7 +37,7 @@ fn participants_of_one_pass_are_stored_in_one_write() {
     let mut place = Place::open(POLICY);
     let mut stores: Vec<_> = (1..=20).map(|number| place.proxy(number, &["store"])).collect();
     place.pass();
-    stores.iter_mut().for_each(SimulatedClient::take_all);
+    stores.iter_mut().for_each(SimulatedClient::ack_all);
     let changes = place.register.generation().borrow().changes;
     place.pass();
     assert_eq!(place.register.generation().borrow().changes, changes + 1);
@@ -57,7 +57,7 @@ fn ack_encodes_nothing_and_changed_node_metadata_does() {
     };
     let first = encoded(&mut place);
     for resource_type in ResourceType::ALL {
-        store.take(resource_type);
+        store.ack(resource_type);
         assert_eq!(encoded(&mut place), first, "it took {resource_type}");
     }
     let same = place.connect(&record);
@@ -112,7 +112,7 @@ fn endpoint_change_encodes_one_resource_and_visits_only_callers() {
         let (mut place, clients) = market(buyers);
         let mut second = place.proxy(2, &["store"]);
         place.pass();
-        second.take_all();
+        second.ack_all();
         // That it takes part is written down, and at the next pass callers are told its address.
         place.pass();
         let encoded = place.reconciler.snapshot_builder.compiler().unwrap().encoded();
@@ -188,12 +188,12 @@ fn nacking_proxies_are_not_revisited_for_acks_of_others() {
     let mut buyers: Vec<_> = (10..40).map(|number| place.proxy(number, &["buyer"])).collect();
     place.pass();
     for buyer in &buyers {
-        buyer.refuse(ResourceType::Route, "outbound-http", "no such thing");
+        buyer.nack(ResourceType::Route, "outbound-http", "no such thing");
     }
     place.pass();
     assert_eq!(place.reconciler.handed_over.len(), 30);
     for of in [ResourceType::Listener, ResourceType::Route] {
-        bystander.take(of);
+        bystander.ack(of);
         place.pass();
         assert_eq!(place.reconciler.handed_over.len(), 0, "the other took a {of}");
     }
@@ -201,7 +201,7 @@ fn nacking_proxies_are_not_revisited_for_acks_of_others() {
     let newcomer = place.proxy(50, &["buyer"]);
     place.pass();
     assert!(!newcomer.set().contains(ResourceType::Route, "outbound-http"));
-    buyers[0].take_all();
+    buyers[0].ack_all();
     place.pass();
     assert!(newcomer.set().contains(ResourceType::Route, "outbound-http"));
 }

@@ -285,7 +285,7 @@ async fn endpoint_is_called_after_its_proxy_acks_the_local_cluster() {
     place.settle(&mut []);
     // Nor is its application called in plaintext, as it takes part.
     assert_eq!(place.called(), 1);
-    server.take(Cluster);
+    server.ack(Cluster);
     place.settle(&mut []);
     assert_eq!((place.called(), vacant(&place)), (2, false));
     // One that has moved is where it is led to: there is nobody to wait for.
@@ -301,13 +301,13 @@ async fn endpoint_is_called_after_its_proxy_acks_the_local_cluster() {
     assert_eq!(place.called(), 2);
     provider.tell_all(vec![other.clone()]);
     place.settle(&mut []);
-    server.take(Cluster);
+    server.ack(Cluster);
     place.settle(&mut []);
     assert!(vacant(&place));
     provider.tell_all(vec![behind(9002), other]);
     place.settle(&mut []);
     assert_eq!(place.called(), 1);
-    server.take(Cluster);
+    server.ack(Cluster);
     place.settle(&mut []);
     assert_eq!((place.called(), vacant(&place)), (2, false));
 }
@@ -356,7 +356,7 @@ async fn callers_keep_old_endpoints_until_the_new_server_acks() {
     place.pass();
     assert_eq!(place.called(), 0);
     assert!(has_endpoints(&one));
-    other.take_all();
+    other.ack_all();
     place.settle(&mut [&mut one]);
     assert_eq!(place.called(), 1);
     assert!(has_endpoints(&one));

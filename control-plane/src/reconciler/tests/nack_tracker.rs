@@ -42,7 +42,7 @@ fn nacking(place: &mut Place, policy: &str, numbers: std::ops::Range<u8>) -> Vec
     let clients: Vec<_> = numbers.map(|number| place.proxy(number, &["x"])).collect();
     place.pass();
     for client in &clients {
-        client.refuse(Route, "outbound-http", "no such thing");
+        client.nack(Route, "outbound-http", "no such thing");
     }
     place.pass();
     clients
@@ -73,7 +73,7 @@ fn version_is_not_withheld_while_one_proxy_has_not_answered() {
     place.settle(&mut clients.iter_mut().collect::<Vec<_>>());
     place.set_policy(&policy(8081));
     for client in &clients[..7] {
-        client.refuse(Route, "outbound-http", "no such thing");
+        client.nack(Route, "outbound-http", "no such thing");
         place.pass();
         let newcomer = place.proxy(20, &["x"]);
         place.pass();
@@ -81,12 +81,12 @@ fn version_is_not_withheld_while_one_proxy_has_not_answered() {
         drop(newcomer);
         place.pass();
     }
-    clients[7].refuse(Route, "outbound-http", "no such thing");
+    clients[7].nack(Route, "outbound-http", "no such thing");
     place.pass();
     let newcomer = place.proxy(21, &["x"]);
     place.pass();
     assert_eq!(withheld(&place), 1, "every proxy NACKs it that was sent it");
-    clients[7].take_all();
+    clients[7].ack_all();
     place.pass();
     assert_eq!(withheld(&place), 0, "an ACK lifts it");
     assert!(newcomer.set().contains(Route, "outbound-http"));
@@ -107,7 +107,7 @@ fn version_is_withheld_from_fewer_proxies_than_nack_it() {
     assert!(one_more.set().contains(Route, "outbound-http"), "it is sent the version");
     place.pass();
     assert_eq!(withheld(&place), 0, "and so are the others, while it has still to answer");
-    one_more.take_all();
+    one_more.ack_all();
     for number in 14..20 {
         clients.push(place.proxy(number, &["x"]));
         place.pass();
@@ -123,11 +123,11 @@ fn new_proxy_never_gets_the_last_good_table_of_another_account() {
     place.settle(&mut [&mut x]);
     // Of this account the last good table is known, and none of the other, which comes now.
     place.set_policy(&policy(8081));
-    x.take_all();
+    x.ack_all();
     let ys: Vec<_> = (2..5).map(|number| place.proxy(number, &["y"])).collect();
     place.pass();
     for y in &ys {
-        y.refuse(Route, "outbound-http", "no such thing");
+        y.nack(Route, "outbound-http", "no such thing");
     }
     let newcomer = place.proxy(9, &["y"]);
     place.pass();
@@ -145,7 +145,7 @@ fn fallback_is_built_once_and_shared_by_all_recipients() {
     place.pass();
     let name = "inbound|default/one|80";
     for client in &clients {
-        client.refuse(Route, name, "no such thing");
+        client.nack(Route, name, "no such thing");
     }
     let newcomer = place.proxy(9, &["one"]);
     place.pass();
@@ -170,8 +170,8 @@ fn unused_resources_of_the_nack_tracker_are_forgotten() {
     let narrower =
         policy(8081).replace("[{ name = \"all\" }]", "[{ name = \"all\", path_regex = \"/a\" }]");
     place.set_policy(&narrower);
-    x.take_all();
-    one.refuse(Route, "inbound|default/one|80", "no such thing");
+    x.ack_all();
+    one.nack(Route, "inbound|default/one|80", "no such thing");
     place.tick(place.now);
     let refusing = place.reconciler.nack_tracker.remembered();
     assert_eq!(
@@ -195,7 +195,7 @@ fn unused_resources_of_the_nack_tracker_are_forgotten() {
     assert_eq!(place.hub.status().len(), 3, "it is connected");
     drop(stranger);
     place.tick(place.now);
-    let known: Vec<_> = place.hub.away();
+    let known: Vec<_> = place.hub.disconnected_clients();
     assert_eq!(known.len(), 2, "{known:?}");
 }
 
@@ -210,7 +210,7 @@ fn clusters_of_a_nacked_table_are_kept_until_policy_changes() {
     let gone = "default/one|8080";
     assert!(!x.set().contains(Cluster, gone));
     // The refusal comes within the moment for which nothing goes.
-    x.refuse(Route, "outbound-http", "no such thing");
+    x.nack(Route, "outbound-http", "no such thing");
     place.pass();
     for _ in 0..2 {
         let set = x.set();
@@ -223,7 +223,7 @@ fn clusters_of_a_nacked_table_are_kept_until_policy_changes() {
     let newcomers = [2, 3].map(|number| place.proxy(number, &["x"]));
     place.pass();
     for newcomer in &newcomers {
-        newcomer.refuse(Route, "outbound-http", "no such thing");
+        newcomer.nack(Route, "outbound-http", "no such thing");
     }
     place.pass();
     // So is one that is not sent what all the others NACK.
@@ -268,7 +268,7 @@ async fn restarted_proxy_nacking_its_listener_is_withdrawn_until_retry() {
     let record = place.register.records().values().next().unwrap().clone();
     let mut one = place.connect(&record);
     place.pass();
-    one.refuse(Listener, "inbound", CANNOT_BIND);
+    one.nack(Listener, "inbound", CANNOT_BIND);
     place.pass();
     place.pass();
     assert_eq!(place.hosts_of_one(), 0);
@@ -287,7 +287,7 @@ async fn restarted_proxy_nacking_its_listener_is_withdrawn_until_retry() {
         assert!(place.reconciler.deadline() <= tokio::time::Instant::now());
         place.pass();
         assert_eq!(one.take_retried(), [(Listener, Arc::from("inbound"))]);
-        one.refuse(Listener, "inbound", CANNOT_BIND);
+        one.nack(Listener, "inbound", CANNOT_BIND);
         place.pass();
     }
     place.settle(&mut [&mut one]);
@@ -304,7 +304,7 @@ async fn running_proxy_nacking_a_listener_update_stays_a_participant() {
     place.settle(&mut [&mut one]);
     place.set_policy(&policy(8081));
     for words in [CANNOT_BIND, "no such filter"] {
-        one.refuse(Listener, "inbound", words);
+        one.nack(Listener, "inbound", words);
         place.pass();
         place.pass();
         assert_eq!((place.hosts_of_one(), place.findings_of(731)), (1, Vec::new()), "{words}");

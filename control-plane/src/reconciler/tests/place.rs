@@ -130,7 +130,7 @@ impl Place {
         for _ in 0..5 {
             self.pass();
             for client in &mut *clients {
-                client.take_all();
+                client.ack_all();
             }
         }
     }

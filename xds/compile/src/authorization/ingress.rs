@@ -1,8 +1,8 @@
-//! Authorization of callers outside of the mesh, among the policies of the service port.
+//! Authorization of ingress callers, among the policies of the service port.
 //!
-//! Both kinds of callers are judged by the same rules, so each policy here says what tells its callers from
-//! the mesh's own: by TLS the name that they ask for in SNI, which is none of the mesh's; in plaintext that it
-//! is plaintext, which nobody gets through at the mesh port.
+//! The same rules decide about ingress and mesh callers, so each policy here separates its callers
+//! from the mesh's own. With TLS it requires the SNI name, which is never the mesh's. In plaintext
+//! it requires plaintext, which the mesh port never accepts.
 
 use ironmesh_catalog::{Hostname, IngressEntry, IngressRule, ServicePort, Snapshot};
 use ironmesh_xds_wire::pb::envoy::config::rbac::v3::{
@@ -16,55 +16,58 @@ use super::{allows, authenticated, everything, set};
 use crate::index::PolicyIndex;
 use crate::shape::{cidr, exact};
 
-/// The policies of the ways in to `port`, by their names. No target can be called so: these have no space.
+/// The policies of the ingress rules of `port`, by name. No target can have such a name: target
+/// names contain no space.
 pub(super) fn policies(
     index: &PolicyIndex,
     snapshot: &Snapshot,
     port: &ServicePort,
 ) -> Vec<(String, Policy)> {
-    let ways = snapshot.ways_in.get(port).map_or(&[][..], |ways| ways.as_slice());
-    let policy = |way: &IngressRule| {
-        let (namespace, name) = (&way.policy.namespace, &way.policy.name);
-        let name = format!("ingress {namespace}/{name} {}", way.entry.protocol());
-        Some((name, policy(index, way)?))
+    let rules = snapshot.ways_in.get(port).map_or(&[][..], |rules| rules.as_slice());
+    let policy = |rule: &IngressRule| {
+        let (namespace, name) = (&rule.policy.namespace, &rule.policy.name);
+        let name = format!("ingress {namespace}/{name} {}", rule.entry.protocol());
+        Some((name, policy(index, rule)?))
     };
-    ways.iter().filter_map(policy).collect()
+    rules.iter().filter_map(policy).collect()
 }
 
-/// None where it has nobody or nothing to allow: an empty list must never come to mean "anyone" (invariant 3).
-fn policy(index: &PolicyIndex, way: &IngressRule) -> Option<Policy> {
-    let mut who = Vec::new();
-    match &way.entry {
+/// The policy of one ingress rule; `None` if it has no caller or no request to allow: an empty list
+/// must never come to mean "anyone" (invariant 3).
+fn policy(index: &PolicyIndex, rule: &IngressRule) -> Option<Policy> {
+    let mut principals = Vec::new();
+    match &rule.entry {
         IngressEntry::Https { skips_client_certificates: false, .. } => {
-            who.push(any_of(way.principals().map(|name| authenticated(exact(name))))?);
+            principals.push(any_of(rule.principals().map(|name| authenticated(exact(name))))?);
         }
-        // Nobody has shown who it is: somewhere it must be.
-        IngressEntry::Https { .. } => _ = way.ranges.as_ref()?,
+        // The caller has no certificate, so its address must be restricted.
+        IngressEntry::Https { .. } => _ = rule.ranges.as_ref()?,
         IngressEntry::Http { .. } => {
-            way.ranges.as_ref()?;
-            who.push(in_plaintext());
+            rule.ranges.as_ref()?;
+            principals.push(in_plaintext());
         }
     }
-    if let Some(ranges) = &way.ranges {
+    if let Some(ranges) = &rule.ranges {
         let from =
             |range| Principal { identifier: Some(principal::Identifier::DirectRemoteIp(range)) };
-        who.push(any_of(ranges.iter().map(|range| from(cidr(*range))))?);
+        principals.push(any_of(ranges.iter().map(|range| from(cidr(*range))))?);
     }
-    let policy = &way.policy;
+    let policy = &rule.policy;
     let mut requests: Vec<_> = if policy.matches.is_empty() {
         vec![everything()]
     } else {
         index.matched(&policy.namespace, &policy.matches).map(allows).collect()
     };
-    if let IngressEntry::Https { hosts, .. } = &way.entry {
-        let asked = permission::Rule::OrRules(set(hosts.iter().map(asked_for)));
-        requests = requests.into_iter().map(|one| both(asked.clone(), one)).collect();
+    if let IngressEntry::Https { hosts, .. } = &rule.entry {
+        let sni = permission::Rule::OrRules(set(hosts.iter().map(requests_sni)));
+        requests = requests.into_iter().map(|one| both(sni.clone(), one)).collect();
     }
-    let who =
-        Principal { identifier: Some(principal::Identifier::AndIds(principal::Set { ids: who })) };
+    let principals = Principal {
+        identifier: Some(principal::Identifier::AndIds(principal::Set { ids: principals })),
+    };
     (!requests.is_empty()).then(|| Policy {
         permissions: requests,
-        principals: vec![who],
+        principals: vec![principals],
         ..Policy::default()
     })
 }
@@ -74,13 +77,13 @@ fn both(one: permission::Rule, other: Permission) -> Permission {
     Permission { rule: Some(permission::Rule::AndRules(set(rules))) }
 }
 
-/// Asked for by this name, or by one below it.
-fn asked_for(host: &Hostname) -> permission::Rule {
+/// Matches connections whose SNI is this name, or a name below it.
+fn requests_sni(host: &Hostname) -> permission::Rule {
     let pattern = match host.as_str().strip_prefix('*') {
         Some(below) => MatchPattern::Suffix(below.to_owned()),
         None => MatchPattern::Exact(host.as_str().to_owned()),
     };
-    // Names of DNS are the same in any case.
+    // DNS names ignore case.
     permission::Rule::RequestedServerName(StringMatcher {
         match_pattern: Some(pattern),
         ignore_case: true,
@@ -96,7 +99,7 @@ fn any_of(principals: impl Iterator<Item = Principal>) -> Option<Principal> {
 }
 
 fn in_plaintext() -> Principal {
-    // Without a name it is whoever has come by TLS.
+    // An authenticated principal without a name is any caller with TLS.
     let by_tls = principal::Authenticated { principal_name: None };
     let by_tls = Principal { identifier: Some(principal::Identifier::Authenticated(by_tls)) };
     Principal { identifier: Some(principal::Identifier::NotId(Box::new(by_tls))) }

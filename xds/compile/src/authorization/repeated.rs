@@ -1,9 +1,10 @@
-//! Repeated headers: what a condition compares is what the application gets.
+//! Repeated headers: a condition compares the same value that the application receives.
 //!
-//! Envoy compares each value of a repeated header by itself and is content with one that matches, while an
-//! application may read another one. So a server's sidecar first puts all values of a header that a condition
-//! names into one, joined by commas (RFC 9110, section 5.3). The condition compares that one, and that one
-//! goes on. The names are in the route configuration, so that no change of policy touches a listener.
+//! Envoy compares each value of a repeated header by itself, and one match suffices, while an
+//! application may read another value. So a server's sidecar first joins all values of a header
+//! that a condition names with commas (RFC 9110, section 5.3). The condition compares the joined
+//! value, and the application receives it. The names are in the route configuration, so no change
+//! of policy edits a listener.
 
 use std::collections::BTreeSet;
 
@@ -24,16 +25,17 @@ use ironmesh_xds_wire::pb::google::protobuf::Any;
 
 use crate::http::http_filter;
 
-/// The filter that joins repeated headers, where a route configuration names them ([`joined`]).
+/// The filter that joins repeated headers, if a route configuration names them ([`joined`]).
 const JOIN: &str = "ironmesh.headers.join";
 
-/// The filter of the listener. It stands before the one that judges, and joins nothing by itself.
+/// The filter of the listener. It comes before authorization, and joins nothing by itself.
 pub(crate) fn join_repeated() -> HttpFilter {
     let mutations = Some(Mutations::default());
     http_filter(JOIN, any(&HeaderMutation { mutations, ..HeaderMutation::default() }))
 }
 
-/// The headers that the rules compare, for the filter; none where the rules compare no header.
+/// The headers that the rules compare, as the filter's per-route configuration; `None` if there are
+/// none.
 pub(super) fn joined(rbac: &Rbac) -> Option<(String, Any)> {
     let mut names = BTreeSet::new();
     for rules in [&rbac.rules, &rbac.shadow_rules].into_iter().flatten() {
@@ -61,7 +63,7 @@ fn note_names<'a>(permission: &'a Permission, names: &mut BTreeSet<&'a str>) {
             }
         }
         Some(permission::Rule::NotRule(inner)) => note_names(inner, names),
-        // Of `:method` and the like there is one value at most.
+        // A pseudo header such as `:method` has at most one value.
         Some(permission::Rule::Header(header)) if !header.name.starts_with(':') => {
             names.insert(&header.name);
         }
@@ -69,7 +71,8 @@ fn note_names<'a>(permission: &'a Permission, names: &mut BTreeSet<&'a str>) {
     }
 }
 
-/// `%REQ(…)%` would be the first value only; in CEL a header is all of its values.
+/// Overwrites a header with all of its values. `%REQ(…)%` would be the first value only; in CEL a
+/// header is all of its values.
 fn join(name: &str) -> MutationRule {
     let header = HeaderValue {
         key: name.to_owned(),
@@ -85,7 +88,8 @@ fn join(name: &str) -> MutationRule {
     MutationRule { action: Some(Action::Append(option)) }
 }
 
-/// A name in a text of CEL within a command operator, both of which have characters of their own.
+/// Escapes a name for a CEL string within a command operator, both of which have special
+/// characters.
 fn escaped(name: &str) -> String {
     let letter = |letter: char| match letter {
         'a'..='z' | '0'..='9' | '-' | '_' | '.' => letter.to_string(),

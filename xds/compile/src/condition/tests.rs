@@ -16,8 +16,8 @@ fn of(path: Option<(&str, Option<&str>)>, methods: &[&str], headers: &[(&str, &s
     }
 }
 
-/// The path's expression or prefix, and the headers as `name=exact`, `name~expression` and
-/// `name!~expression`.
+/// Renders a route match: the path's expression or prefix, and the headers as `name=exact`,
+/// `name~expression` and `name!~expression`.
 fn written(conditions: &[HttpMatch]) -> (String, Vec<String>) {
     let RouteMatch { path_specifier, headers, .. } =
         route_match(&conditions.iter().collect::<Vec<_>>());
@@ -59,8 +59,11 @@ fn route_match_contains_every_condition() {
         "x-tier~gold",
         disguised.as_str(),
     ];
-    let (path, asked) = written(&[one]);
-    assert_eq!((path.as_str(), asked), ("(?:/books)(?s:.*)", headers.map(str::to_owned).to_vec()));
+    let (path, matched) = written(&[one]);
+    assert_eq!(
+        (path.as_str(), matched),
+        ("(?:/books)(?s:.*)", headers.map(str::to_owned).to_vec())
+    );
 }
 
 #[test]
@@ -68,13 +71,15 @@ fn second_path_is_matched_without_the_query() {
     let small = of(Some(("/a.", Some("/a[^?]"))), &["GET"], &[]);
     let large = of(Some(("/b", None)), &["GET", "PUT"], &[]);
     let disguised = format!(":path!~{}", PathRegex::DISGUISED_BEFORE_QUERY);
-    let asked = [":method=GET", ":method~GET|PUT", &disguised, ":path~(?:/a[^?])(?s:.*)"];
-    // The one that can be compared with a path alone is, wherever it stands; and the same path once.
+    let expected_headers =
+        [":method=GET", ":method~GET|PUT", &disguised, ":path~(?:/a[^?])(?s:.*)"];
+    // The path that must be compared without the header is, whatever its position; and a repeated
+    // path once.
     let (path, headers) = written(&[small.clone(), large, small]);
     assert_eq!(path, "(?:/b)(?s:.*)");
     assert_eq!(headers.len(), 5);
     assert_eq!(headers.iter().filter(|one| **one == ":method=GET").count(), 2);
-    for one in asked {
+    for one in expected_headers {
         assert!(headers.contains(&one.to_owned()), "{one}: {headers:?}");
     }
 }

@@ -1,10 +1,9 @@
-//! The filters of calls that go where their host says: who looks the host up, and who judges where it is.
+//! The HTTP filters of calls that go to their host: DNS lookup, and checks of the resolved address.
 //!
-//! They stand in every listener by which such calls may come, and do nothing for others: no change of
-//! policy edits a listener.
-//!
-//! The clusters of external services that DNS resolves have a filter of their own, which judges the chosen
-//! endpoint before Envoy dials it (docs/decisions/0053-dns-answer-authorization.md).
+//! They are in every listener for such calls, and do nothing for others: no change of policy edits
+//! a listener. The clusters of external services that DNS resolves have a filter of their own,
+//! which checks the chosen endpoint before Envoy dials it
+//! (docs/decisions/0053-dns-answer-authorization.md).
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -28,16 +27,18 @@ use crate::external::cache;
 use crate::http::http_filter;
 use crate::shape::number;
 
-/// Looks up the host of a request.
+/// The filter that resolves the host of a request.
 pub(super) const LOOKUP: &str = "envoy.filters.http.dynamic_forward_proxy";
 
-/// Denies what leads to places that are never called, as route configurations say ([`never`]).
+/// The filter that denies addresses that are never called, if a route configuration enables it
+/// ([`never()`]).
 const NEVER: &str = "ironmesh.egress.never";
 
-/// Allows what leads to places that a route names ([`limited`]). Of other routes it lets all pass.
+/// The filter that allows only the addresses that a route names ([`limited`]). It allows all calls
+/// on other routes.
 const LIMIT: &str = "ironmesh.egress.limit";
 
-/// Where a request goes is looked up, and judged.
+/// The filters that resolve a request's host and check its address.
 pub(crate) fn all(proxy: &Proxy) -> Vec<HttpFilter> {
     let inert = |name| http_filter(name, any(&Rbac::default()));
     let own = own_addresses(proxy);
@@ -45,39 +46,41 @@ pub(crate) fn all(proxy: &Proxy) -> Vec<HttpFilter> {
     [lookup()].into_iter().chain(machine).chain([inert(NEVER), inert(LIMIT)]).collect()
 }
 
-/// Looks up the host of requests that go where it says, and of no others.
+/// The filter that resolves the host of requests that go to their host, and no other.
 fn lookup() -> HttpFilter {
     let config = FilterConfig {
         implementation_specifier: Some(ImplementationSpecifier::DnsCacheConfig(cache())),
-        // For those who judge it.
+        // For the filters that check it.
         save_upstream_address: true,
         ..FilterConfig::default()
     };
     http_filter(LOOKUP, any(&config))
 }
 
-/// Denies what leads to the machine's own addresses.
+/// The filter that denies the machine's own addresses.
 fn own_machine(own: BTreeSet<IpRange>) -> HttpFilter {
     let rules = rules(Action::Deny, policy(own.into_iter().map(leads_to).collect()));
     http_filter("ironmesh.egress.loopback", any(&Rbac { rules: Some(rules), ..Rbac::default() }))
 }
 
-/// The loopback of a proxy's machine and the addresses by which others know the machine. None where the mesh is
-/// one of the loopback: so may be what is outside of it; which proxies that are, routes do not know.
+/// The loopback addresses of a proxy's machine, and the addresses by which others know it. Empty if
+/// the mesh itself uses loopback: then addresses outside the mesh may too, and routes cannot tell
+/// which are proxies.
 pub(crate) fn own_addresses(proxy: &Proxy) -> BTreeSet<IpRange> {
     if proxy.bind().is_loopback() {
         return BTreeSet::new();
     }
     let record = &proxy.record;
     let own = [proxy.bind(), record.mesh_address.ip()].into_iter().chain(record.addresses.clone());
-    // One that is not specified is never called anyway.
+    // An unspecified address is never called anyway.
     let own = own.filter(|address| !address.is_unspecified()).map(IpRange::of);
     exits::loopback().chain(own).collect()
 }
 
-/// The upstream filters of a cluster whose endpoints DNS names: the endpoint chosen for an attempt is judged
-/// before Envoy dials it, also when the attempt is a retry. Denies what is never called, and `own` addresses.
-pub(crate) fn of_endpoints(own: &BTreeSet<IpRange>) -> Vec<HttpFilter> {
+/// The upstream filters of a cluster whose endpoints come from DNS. They check the endpoint chosen
+/// for each attempt before Envoy dials it, including retries. They deny addresses that are never
+/// called, and the machine's `own`.
+pub(crate) fn upstream_filters(own: &BTreeSet<IpRange>) -> Vec<HttpFilter> {
     let never = exits::never_called().map(|(range, _)| range).chain(own.iter().copied());
     let ports = reserved_ports::all().map(leads_to_port);
     let rules = rules(Action::Deny, policy(never.map(leads_to).chain(ports).collect()));
@@ -91,14 +94,16 @@ pub(crate) fn of_endpoints(own: &BTreeSet<IpRange>) -> Vec<HttpFilter> {
     ]
 }
 
-/// What a route configuration says in which calls go where their host says.
+/// The filter configuration that denies addresses that are never called, for route configurations
+/// whose calls go to their host.
 pub(crate) fn never() -> HashMap<String, Any> {
     let ranges = exits::never_called().map(|(range, _)| leads_to(range));
     let ports = reserved_ports::all().map(leads_to_port);
     per_route(NEVER, rules(Action::Deny, policy(ranges.chain(ports).collect())))
 }
 
-/// What a route says that leads to these addresses alone. Of none of them nothing passes.
+/// The filter configuration of a route that allows these addresses only. An empty list allows
+/// nothing.
 pub(super) fn limited(ranges: &[IpRange]) -> HashMap<String, Any> {
     let mut permissions: Vec<_> = ranges.iter().copied().map(leads_to).collect();
     if permissions.is_empty() {

@@ -1,8 +1,7 @@
-//! Declared upstreams to the outside: a local port that stands for one host and port.
+//! Declared upstreams outside the mesh: a local port for one host and port.
 //!
-//! What is HTTP there is judged by routes of its own. Anything else goes on by CONNECT through the proxy's
-//! own listener by `Host`, which judges all calls to the outside: so there is one judge, whatever way a call
-//! comes.
+//! HTTP has routes of its own here. Anything else goes by CONNECT through the proxy's own listener
+//! by `Host`, which authorizes all egress: so one place decides, whatever listener a call uses.
 
 use ironmesh_catalog::{
     EgressProtocol, EscapedSlashes, Finding, HostUpstream, Hostname, OutsideHost, Protocol, Proxy,
@@ -26,38 +25,39 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::http::dynamic_forward_pro
     PerRouteConfig, per_route_config::HostRewriteSpecifier,
 };
 
-use super::{Outward, filters};
+use super::{EgressScope, filters};
 use crate::http::{Side, answer, connection_manager, every_request, protocol_options};
 use crate::inbound::tls_inspector;
 use crate::limits::Limits;
 use crate::shape::{lb_endpoint_at, listener};
 use crate::tcp;
-use crate::telemetry::Telling;
+use crate::telemetry::ServiceTelemetry;
 use crate::upstream::UPSTREAM_CLOSED;
 
-/// The cluster that is the proxy's own listener by `Host`, which takes CONNECT.
+/// The cluster of the proxy's own listener by `Host`, which accepts CONNECT.
 const TUNNEL: &str = "egress-by-host";
 
-/// What a declared upstream comes to.
+/// The resources of a declared upstream.
 pub(crate) enum Opened {
-    /// Requests, judged by these routes.
+    /// HTTP, authorized by these routes.
     Requests(Box<(Listener, RouteConfiguration)>),
-    /// Bytes, which go on by CONNECT.
+    /// Bytes, which continue by CONNECT.
     Bytes(Box<(Listener, Cluster)>),
 }
 
-/// What an upstream of a proxy comes to by policy; none where that does not let its account call the host.
+/// The resources of a declared upstream; `None` if policy does not allow its account to call the
+/// host.
 pub(crate) fn open(
     proxy: &Proxy,
-    outward: &Outward<'_>,
+    egress_scope: &EgressScope<'_>,
     upstream: &HostUpstream,
-    telling: Telling<'_>,
+    telemetry: ServiceTelemetry<'_>,
 ) -> Option<Opened> {
     let bytes = |protocol| {
         let listener = tunnel_listener(proxy, upstream, protocol);
         Some(Opened::Bytes(Box::new((listener, tunnel(proxy)))))
     };
-    if outward.passes_through {
+    if egress_scope.passes_through {
         return bytes(EgressProtocol::Tcp);
     }
     let spoken = |mut all: Box<dyn Iterator<Item = EgressProtocol> + '_>| {
@@ -66,15 +66,15 @@ pub(crate) fn open(
     let protocol = |is_tls: bool| if is_tls { EgressProtocol::Https } else { EgressProtocol::Tcp };
     match &upstream.host {
         OutsideHost::Address(address) => {
-            let known = outward.exits.at_address(*address, upstream.port);
+            let known = egress_scope.exits.at_address(*address, upstream.port);
             let is_tls = spoken(Box::new(known.iter().map(|one| one.protocol)));
             (!known.is_empty()).then(|| bytes(protocol(is_tls))).flatten()
         }
         OutsideHost::Name(host) => {
-            let (_, exit) = outward.exits.at_host(host, upstream.port)?;
+            let (_, exit) = egress_scope.exits.at_host(host, upstream.port)?;
             if exit.connections.is_empty() {
-                let listener = http_listener(proxy, upstream, telling);
-                let routes = routes(outward, upstream, host);
+                let listener = http_listener(proxy, upstream, telemetry);
+                let routes = routes(egress_scope, upstream, host);
                 return Some(Opened::Requests(Box::new((listener, routes))));
             }
             let is_tls = spoken(Box::new(exit.connections.iter().map(|(_, protocol)| *protocol)));
@@ -83,12 +83,12 @@ pub(crate) fn open(
     }
 }
 
-/// An upstream that nobody listens for.
+/// The finding about an upstream without a listener.
 pub(crate) fn closed(proxy: &Proxy, upstream: &HostUpstream, account: &ServiceAccount) -> Finding {
     let (local, id, outside) = (upstream.local_port, proxy.record.id, upstream.authority());
     let message = format!(
-        "nobody listens on the local port {local} of proxy {id} for `{outside}`: no egress lets \
-         `{account}` call it"
+        "local port {local} of proxy {id} for `{outside}` is closed: no egress allows \
+         `{account}` to call it"
     );
     Finding::warning(UPSTREAM_CLOSED, None, message)
         .help("name the host or its address, and the port, in an egress with the account among its sources")
@@ -111,26 +111,34 @@ fn upstream_listener(proxy: &Proxy, upstream: &HostUpstream, filter: Filter) -> 
     }
 }
 
-fn http_listener(proxy: &Proxy, upstream: &HostUpstream, telling: Telling<'_>) -> Listener {
+fn http_listener(
+    proxy: &Proxy,
+    upstream: &HostUpstream,
+    telemetry: ServiceTelemetry<'_>,
+) -> Listener {
     let manager = connection_manager(
         Side::Outbound,
         EscapedSlashes::Reject,
         stat_prefix(upstream),
         name(upstream),
         filters::all(proxy),
-        telling,
+        telemetry,
     );
     upstream_listener(proxy, upstream, manager)
 }
 
-/// Whatever host a request names, it is the upstream's.
-fn routes(outward: &Outward<'_>, upstream: &HostUpstream, host: &Hostname) -> RouteConfiguration {
+/// Rewrites any host to the upstream's.
+fn routes(
+    egress_scope: &EgressScope<'_>,
+    upstream: &HostUpstream,
+    host: &Hostname,
+) -> RouteConfiguration {
     let authority =
         if upstream.port == 80 { host.to_string() } else { format!("{host}:{}", upstream.port) };
-    let exit = outward.exits.at_host(host, upstream.port).map(|(_, exit)| exit);
-    let who = outward.who();
-    let words = format!("ironmesh: {who} may not ask this of {authority}: no egress allows it\n");
-    let requests = exit.map(|exit| outward.requests(exit)).unwrap_or_default();
+    let exit = egress_scope.exits.at_host(host, upstream.port).map(|(_, exit)| exit);
+    let who = egress_scope.who();
+    let body = format!("ironmesh: {who} may not ask this of {authority}: no egress allows it\n");
+    let requests = exit.map(|exit| egress_scope.requests(exit)).unwrap_or_default();
     let rewrite = PerRouteConfig {
         host_rewrite_specifier: Some(HostRewriteSpecifier::HostRewriteLiteral(authority)),
     };
@@ -140,7 +148,7 @@ fn routes(outward: &Outward<'_>, upstream: &HostUpstream, host: &Hostname) -> Ro
         virtual_hosts: vec![VirtualHost {
             name: "upstream".to_owned(),
             domains: vec!["*".to_owned()],
-            routes: requests.into_iter().chain([every_request(answer(403, words))]).collect(),
+            routes: requests.into_iter().chain([every_request(answer(403, body))]).collect(),
             typed_per_filter_config: [(filters::LOOKUP.to_owned(), any(&rewrite))].into(),
             ..VirtualHost::default()
         }],
@@ -148,9 +156,9 @@ fn routes(outward: &Outward<'_>, upstream: &HostUpstream, host: &Hostname) -> Ro
     }
 }
 
-/// Where TLS is what policy allows, nothing else passes; and to a host by name, only what asks for that name.
+/// If policy allows TLS only, nothing else passes; and to a host by name, only TLS with that SNI.
 fn tunnel_listener(proxy: &Proxy, upstream: &HostUpstream, protocol: EgressProtocol) -> Listener {
-    // (The listener by `Host` tells of the call.)
+    // The listener by `Host` writes the access log of the call.
     let filter = tcp::by_connect(stat_prefix(upstream), TUNNEL.to_owned(), upstream.authority());
     let listener = upstream_listener(proxy, upstream, filter);
     if protocol != EgressProtocol::Https {
@@ -175,7 +183,7 @@ fn tunnel_listener(proxy: &Proxy, upstream: &HostUpstream, protocol: EgressProto
     }
 }
 
-/// The way to the proxy's own listener by `Host`: all tunnels share a few connections of HTTP/2.
+/// The cluster of the proxy's own listener by `Host`: all tunnels share a few HTTP/2 connections.
 fn tunnel(proxy: &Proxy) -> Cluster {
     let (limits, address) = (Limits::default(), proxy.local_address().to_string());
     Cluster {

@@ -1,10 +1,10 @@
-//! Connections that a rate limit service counts.
+//! TCP connections that a rate limit service counts.
 //!
-//! Envoy's filter for it holds a connection back while it asks. The proxy for TCP behind it waits for the
-//! handshake here, so that an application sees nothing of who is refused in it: when that is done before the
-//! answer has come, it finds that it has no route yet, and ends the connection (seen on Envoy 1.40). So the two
-//! are apart: what has shaken hands goes on through a socket of the proxy's own to a second listener, which asks,
-//! and leads to the application.
+//! Envoy's filter holds a connection back while it asks the service. The TCP proxy behind it here
+//! waits for the handshake, so that the application never sees rejected callers. If the handshake
+//! ends first, the TCP proxy finds no route yet and ends the connection (seen on Envoy 1.40). So
+//! the two are separate: after the handshake, a connection goes through a socket of the proxy's own
+//! to a second listener, which asks, and leads to the application.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::names::{counted_cluster, counted_listener, local_cluster};
 use crate::shape::{CONNECT_TIMEOUT, network_filter};
 use crate::{inbound, tcp};
 
-/// The way to [`listener`].
+/// The cluster of [`listener`].
 pub(crate) fn cluster(proxy: &Proxy, port: &ServicePort) -> Cluster {
     let name = counted_cluster(port);
     let endpoint = Endpoint { address: Some(socket(proxy, port)), ..Endpoint::default() };
@@ -53,7 +53,7 @@ pub(crate) fn cluster(proxy: &Proxy, port: &ServicePort) -> Cluster {
     }
 }
 
-/// Where connections of a port are counted, and go on to the application.
+/// The listener that counts connections of a port, and forwards them to the application.
 pub(crate) fn listener(proxy: &Proxy, port: &ServicePort, limit: &GlobalTcpLimit) -> Listener {
     let prefix = format!("counted_{}", inbound::stat_prefix(port));
     let filters = vec![
@@ -61,7 +61,8 @@ pub(crate) fn listener(proxy: &Proxy, port: &ServicePort, limit: &GlobalTcpLimit
         tcp::to_counted_application(prefix, local_cluster(port)),
     ];
     Listener {
-        // Before that which leads to it, by its name: Envoy takes listeners in that order.
+        // It sorts before the listener that leads to it: Envoy adds listeners in the order of
+        // names.
         name: counted_listener(port),
         address: Some(socket(proxy, port)),
         traffic_direction: TrafficDirection::Inbound.into(),
@@ -70,8 +71,9 @@ pub(crate) fn listener(proxy: &Proxy, port: &ServicePort, limit: &GlobalTcpLimit
     }
 }
 
-/// A socket of this proxy alone, without a file (an abstract one of Linux). Its name may have 107 bytes: names of
-/// services are too long for it, and so it is counted which of the proxy's services it is.
+/// A socket of this proxy alone, without a file (an abstract one of Linux). Its name may have 107
+/// bytes. Names of services are too long, so it contains the position of the service in the proxy's
+/// list.
 fn socket(proxy: &Proxy, port: &ServicePort) -> Address {
     let ServicePort { service, port } = port;
     let is_it = |one: &ServiceName| one == service;
@@ -95,7 +97,7 @@ fn filter(limit: &GlobalTcpLimit, stat_prefix: String) -> Filter {
         descriptors: limit.descriptors.iter().map(descriptor).collect(),
         timeout: Some(duration(limit.timeout)),
         failure_mode_deny: !limit.fail_open,
-        rate_limit_service: Some(global::asked(&limit.service)),
+        rate_limit_service: Some(global::grpc_service_config(&limit.service)),
     };
     network_filter("envoy.filters.network.ratelimit", any(&filter))
 }

@@ -1,5 +1,5 @@
-//! Limits that a rate limit service counts. The filter names the service, so that it is in the chains of
-//! those alone who ask one; what the service is told of a request travels with the routes.
+//! Limits that a rate limit service counts. The filter names the service, so it is only in the
+//! chains of services with such a limit. The descriptors of a request are part of the routes.
 
 use ironmesh_catalog::{
     Descriptor, Entry, GlobalHttpLimit, HeaderCondition, Protocol, RateLimitService, Wanted,
@@ -20,7 +20,7 @@ use ironmesh_xds_wire::pb::envoy::config::route::v3::rate_limit::action::{
     ActionSpecifier, GenericKey, HeaderValueMatch, RemoteAddress, RequestHeaders,
 };
 use ironmesh_xds_wire::pb::envoy::config::route::v3::{
-    HeaderMatcher, RateLimit as Asked, header_matcher::HeaderMatchSpecifier,
+    HeaderMatcher, RateLimit as RouteRateLimit, header_matcher::HeaderMatchSpecifier,
 };
 use ironmesh_xds_wire::pb::envoy::extensions::filters::http::ratelimit::v3::{
     RateLimit, rate_limit::XRateLimitHeadersRfcVersion,
@@ -63,7 +63,7 @@ pub(crate) fn cluster(service: &RateLimitService) -> Cluster {
     }
 }
 
-/// The filter that asks about requests.
+/// The filter that asks the service about requests.
 pub(crate) fn http_filter_of(limit: &GlobalHttpLimit) -> HttpFilter {
     let headers = if limit.enable_x_rate_limit_headers {
         XRateLimitHeadersRfcVersion::DraftVersion03
@@ -74,7 +74,7 @@ pub(crate) fn http_filter_of(limit: &GlobalHttpLimit) -> HttpFilter {
         domain: limit.domain.to_string(),
         timeout: Some(duration(limit.timeout)),
         failure_mode_deny: !limit.fail_open,
-        rate_limit_service: Some(asked(&limit.service)),
+        rate_limit_service: Some(grpc_service_config(&limit.service)),
         enable_x_ratelimit_headers: headers.into(),
         rate_limited_status: Some(HttpStatus { code: i32::from(limit.status) }),
         ..RateLimit::default()
@@ -82,23 +82,24 @@ pub(crate) fn http_filter_of(limit: &GlobalHttpLimit) -> HttpFilter {
     http_filter("envoy.filters.http.ratelimit", any(&filter))
 }
 
-/// What is told of requests, for a virtual host or a route.
-pub(crate) fn descriptors(all: &[Descriptor]) -> Vec<Asked> {
-    let asked = |Descriptor(entries): &Descriptor| Asked {
+/// The descriptors of requests, for a virtual host or a route.
+pub(crate) fn descriptors(all: &[Descriptor]) -> Vec<RouteRateLimit> {
+    let rate_limit = |Descriptor(entries): &Descriptor| RouteRateLimit {
         actions: entries.iter().map(action).collect(),
-        ..Asked::default()
+        ..RouteRateLimit::default()
     };
-    all.iter().map(asked).collect()
+    all.iter().map(rate_limit).collect()
 }
 
 fn cluster_name(service: &RateLimitService) -> String {
     format!("rate-limit|{}|{}", service.host, service.port)
 }
 
-pub(super) fn asked(service: &RateLimitService) -> RateLimitServiceConfig {
+pub(super) fn grpc_service_config(service: &RateLimitService) -> RateLimitServiceConfig {
     let grpc = EnvoyGrpc {
         cluster_name: cluster_name(service),
-        // By itself it would be the cluster's name, which servers refuse as no host.
+        // The default would be the cluster's name, which is no valid host, and which servers
+        // reject.
         authority: service.to_string(),
         ..EnvoyGrpc::default()
     };

@@ -1,8 +1,8 @@
-//! What a change of policy touches: of all that proxies share, what may come out otherwise.
+//! The effect of a policy change: which shared resources may compile differently.
 //!
-//! First what policy says otherwise is found, which costs as much as it is; then, in the moment before
-//! and in the one after, whom that is about. What comes out of neither is as it was, since it follows from
-//! things that are said as before.
+//! First it finds the changed objects, which costs as much as the change. Then it finds, in the old
+//! and in the new snapshot, what these objects affect. Everything else is unchanged, because it
+//! follows from unchanged objects.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use ironmesh_catalog::{
 
 use crate::index::PolicyIndex;
 
-/// Namespace and name of an object of policy.
+/// Namespace and name of a policy object.
 type Key = (Name, Name);
 
-/// What policy says otherwise at another moment, the modes of services included.
+/// The differences in policy between two snapshots, including the modes of services.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Differences {
-    /// What can be told of these services, by those who call them, serve them or are told of them.
+    /// Services that may look different to their callers, to their own proxies or to collectors.
     services: BTreeSet<ServiceName>,
     /// Targets that grant something else.
     targets: BTreeSet<Key>,
@@ -32,30 +32,30 @@ pub(super) struct Differences {
     tcp_routes: BTreeSet<Key>,
     /// The services whose splits differ.
     split: BTreeSet<ServiceName>,
-    /// What HTTP routes are about that differ, and retries.
+    /// The levels of HTTP routes and retries that differ.
     treated: BTreeSet<Level>,
-    /// The services that somebody else may call from outside of the mesh, or in another way.
-    let_in: BTreeSet<ServiceName>,
-    /// The services whose sidecars tell something else.
-    telling: BTreeSet<ServiceName>,
+    /// The services whose ingress differs.
+    ingress_changed: BTreeSet<ServiceName>,
+    /// The services whose telemetry differs.
+    telemetry_changed: BTreeSet<ServiceName>,
     egresses: BTreeSet<Key>,
-    /// The namespaces whose calls to the outside pass, or passed, for another reason than before.
+    /// The namespaces whose calls to the outside pass, or passed, by a different rule.
     passing: BTreeSet<Name>,
 }
 
-/// What may be compiled to something else.
+/// The accounts and services whose resources may compile differently.
 #[derive(Debug, Default)]
 pub(super) struct Touched {
-    /// Services that are not what they were: their clusters, and what is a proxy's own that serves them or
-    /// has them as an upstream.
+    /// Changed services: their clusters, and the own resources of proxies that serve them or have
+    /// them as an upstream.
     pub(super) services: BTreeSet<ServiceName>,
-    /// Whose inbound routes.
+    /// Services whose inbound routes may differ.
     pub(super) served: BTreeSet<ServiceName>,
-    /// Services to which others are let in from outside of the mesh: where their proxies listen for them.
-    pub(super) let_in: BTreeSet<ServiceName>,
-    /// Services whose proxies tell something else of calls. That is in listeners, which are a proxy's own, and
-    /// so nothing that is shared is another.
-    pub(super) telling: BTreeSet<ServiceName>,
+    /// Services whose ingress differs: the listeners of their proxies.
+    pub(super) ingress_changed: BTreeSet<ServiceName>,
+    /// Services whose telemetry differs. Telemetry is in listeners, which are a proxy's own, so no
+    /// shared resource differs.
+    pub(super) telemetry_changed: BTreeSet<ServiceName>,
     callers: BTreeSet<ServiceAccount>,
     /// All callers of these namespaces.
     namespaces: BTreeSet<Name>,
@@ -74,55 +74,58 @@ impl Differences {
             tcp_routes: keys(&before.tcp_routes, &after.tcp_routes),
             split: splits.map(|split| split.service.clone()).collect(),
             treated: treated(before, after),
-            let_in: keys(&old.ways_in, &new.ways_in).into_iter().map(|port| port.service).collect(),
-            telling: telling(old, new),
+            ingress_changed: keys(&old.ways_in, &new.ways_in)
+                .into_iter()
+                .map(|port| port.service)
+                .collect(),
+            telemetry_changed: telemetry_changed(old, new),
             egresses: keys(&before.egresses, &after.egresses),
             passing: passing(old, new),
         }
     }
 
-    /// Whether both moments have the same policy, but for where endpoints are and where it is written.
+    /// Whether both snapshots have the same policy, apart from endpoints and source locations.
     pub(super) fn are_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// What that touches, given both moments with their indexes.
-    pub(super) fn touch(self, moments: [(&Snapshot, &PolicyIndex); 2]) -> Touched {
+    /// The effect of the differences, given both snapshots with their indexes.
+    pub(super) fn touch(self, snapshots: [(&Snapshot, &PolicyIndex); 2]) -> Touched {
         let mut touched = Touched {
             served: self.services.clone(),
-            telling: self.telling.clone(),
+            telemetry_changed: self.telemetry_changed.clone(),
             ..Touched::default()
         };
-        for (snapshot, index) in moments {
+        for (snapshot, index) in snapshots {
             self.touch_by_targets(snapshot, index, &mut touched);
             self.touch_by_services(snapshot, index, &mut touched);
             self.touch_by_egresses(snapshot, &mut touched);
             self.touch_by_ingress(snapshot, &mut touched);
         }
         touched.namespaces.extend(self.passing.iter().cloned());
-        Touched { services: self.services, let_in: self.let_in, ..touched }
+        Touched { services: self.services, ingress_changed: self.ingress_changed, ..touched }
     }
 
-    /// A grant is about the inbound routes of those who may be called, and about what callers may.
+    /// A grant affects the inbound routes of its destinations, and the scopes of its sources.
     fn touch_by_targets(&self, snapshot: &Snapshot, index: &PolicyIndex, touched: &mut Touched) {
         for (key, grant) in snapshot.grants.by_target() {
-            let is_other = self.targets.contains(key) || self.have_tcp_route_of(&grant.target);
-            let is_about_other_requests = self.have_group_of(&grant.target);
-            if !is_other && !is_about_other_requests {
+            let differs = self.targets.contains(key) || self.have_tcp_route_of(&grant.target);
+            let has_changed_matches = self.have_group_of(&grant.target);
+            if !differs && !has_changed_matches {
                 continue;
             }
             let services = || grant.destinations.iter().flat_map(|one| index.services_of(one));
             touched.served.extend(services().cloned());
-            // What requests a grant is about, callers need to know of external services alone.
+            // Callers need the requests of a grant only for external services.
             let is_outside =
                 |name| snapshot.service(name).is_some_and(|one| one.external.is_some());
-            if is_other || services().any(is_outside) {
+            if differs || services().any(is_outside) {
                 touched.callers.extend(grant.sources.iter().cloned());
             }
         }
     }
 
-    /// A service is known to those who may call it, or one that it is linked with by splits.
+    /// A service is visible to its callers, and to callers of services that splits link with it.
     fn touch_by_services(&self, snapshot: &Snapshot, index: &PolicyIndex, touched: &mut Touched) {
         let splits = snapshot.specification.traffic_splits.values();
         let by_groups = splits.filter(|split| self.have_group_of_split(split));
@@ -145,7 +148,7 @@ impl Differences {
         }
     }
 
-    /// The services whose calls may be treated otherwise.
+    /// The services whose treatments may differ.
     fn treated_services<'a>(
         &self,
         snapshot: &'a Snapshot,
@@ -172,27 +175,27 @@ impl Differences {
         matches.iter().any(|named| has(&self.groups, &route.namespace, &named.group))
     }
 
-    /// Of egresses callers alone are told.
+    /// An egress affects only its sources.
     fn touch_by_egresses(&self, snapshot: &Snapshot, touched: &mut Touched) {
         for (key, egress) in &snapshot.specification.egresses {
             let mut groups = egress.matches.iter().map(|named| &named.group);
-            let is_other = self.egresses.contains(key)
+            let differs = self.egresses.contains(key)
                 || groups.any(|group| has(&self.groups, &egress.namespace, group));
-            if is_other {
+            if differs {
                 touched.callers.extend(egress.sources.iter().cloned());
             }
         }
     }
 
-    /// Who is let in from outside, and what they may ask for, is said by the inbound routes.
+    /// The inbound routes contain who may call from outside, and with which requests.
     fn touch_by_ingress(&self, snapshot: &Snapshot, touched: &mut Touched) {
-        touched.served.extend(self.let_in.iter().cloned());
+        touched.served.extend(self.ingress_changed.iter().cloned());
         let policies = snapshot.specification.ingress_backends.values();
-        let is_about_other_requests = |policy: &&Arc<IngressBackend>| {
+        let has_changed_matches = |policy: &&Arc<IngressBackend>| {
             let mut groups = policy.matches.iter().map(|named| &named.group);
             groups.any(|group| has(&self.groups, &policy.namespace, group))
         };
-        let backends = policies.filter(is_about_other_requests).flat_map(|policy| &policy.backends);
+        let backends = policies.filter(has_changed_matches).flat_map(|policy| &policy.backends);
         touched.served.extend(backends.map(|backend| backend.port.service.clone()));
     }
 
@@ -218,7 +221,7 @@ impl Differences {
 }
 
 impl Touched {
-    /// Whether what `account` needs to call others may be another.
+    /// Whether the scope of `account` may differ.
     pub(super) fn is_caller(&self, account: &ServiceAccount) -> bool {
         self.all_callers
             || self.callers.contains(account)
@@ -226,15 +229,15 @@ impl Touched {
     }
 }
 
-/// The services of which something else can be told.
+/// The services that differ.
 fn services(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
     let (before, after) = (&old.specification, &new.specification);
     let mut services = BTreeSet::new();
-    let mut come_or_gone = BTreeSet::new();
+    let mut added_or_removed = BTreeSet::new();
     for item in before.services.diff(&after.services) {
         let DiffItem::Update { old: (name, before), new: (_, after) } = item else {
             let known = sides(&item).into_iter().flatten();
-            come_or_gone.extend(known.map(|service| service.name.clone()));
+            added_or_removed.extend(known.map(|service| service.name.clone()));
             continue;
         };
         if !before.differs_in_endpoints_only(after) {
@@ -249,19 +252,19 @@ fn services(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
         let others = after.services.values().filter(has_other_mode);
         services.extend(others.map(|service| service.name.clone()));
     }
-    if !come_or_gone.is_empty() {
-        // An external service is called by no name that one of the mesh has.
-        let is_called_so = |service: &&Arc<Service>| {
+    if !added_or_removed.is_empty() {
+        // An external service cannot use a name that a service of the mesh has.
+        let is_named_alike = |service: &&Arc<Service>| {
             let hostname = service.external.as_ref().and_then(|one| one.hostname.as_ref());
             let name = hostname.and_then(|hostname| hosts::short_name(hostname.as_str()));
-            name.is_some_and(|name| come_or_gone.contains(&name))
+            name.is_some_and(|name| added_or_removed.contains(&name))
         };
-        let called_so = after.services.values().filter(is_called_so);
-        services.extend(called_so.map(|service| service.name.clone()));
+        let named_alike = after.services.values().filter(is_named_alike);
+        services.extend(named_alike.map(|service| service.name.clone()));
     }
-    services.append(&mut come_or_gone);
+    services.append(&mut added_or_removed);
     services.extend(services_with_settings(old, new));
-    // A part is called in plaintext where the whole may be.
+    // A subset is called in plaintext if the whole may be.
     let subsets = |name| {
         let known = [old.service(name), new.service(name)].into_iter().flatten();
         known.flat_map(|service| &service.subsets)
@@ -271,7 +274,7 @@ fn services(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
     services
 }
 
-/// What the objects are about that say otherwise how calls are treated.
+/// The levels of changed objects that treat calls.
 fn treated(before: &MeshSpecification, after: &MeshSpecification) -> BTreeSet<Level> {
     let routes = before.http_routes.diff(&after.http_routes);
     let routes = routes.flat_map(|item| sides(&item)).flatten().map(|route| match &route.reach {
@@ -284,7 +287,7 @@ fn treated(before: &MeshSpecification, after: &MeshSpecification) -> BTreeSet<Le
     routes.chain(retried.map(|one| Level::Service(one.service.clone()))).collect()
 }
 
-/// The services that upstream traffic settings are about which say something else.
+/// The services with changed upstream traffic settings.
 fn services_with_settings(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
     let (before, after) = (&old.specification, &new.specification);
     let differ = before.upstream_traffic_settings.diff(&after.upstream_traffic_settings);
@@ -300,8 +303,8 @@ fn services_with_settings(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceNam
     services
 }
 
-/// The services whose sidecars tell something else of calls.
-fn telling(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
+/// The services whose telemetry differs.
+fn telemetry_changed(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
     let (before, after) = (&old.specification, &new.specification);
     if before.telemetries == after.telemetries {
         return BTreeSet::new();
@@ -311,9 +314,9 @@ fn telling(old: &Snapshot, new: &Snapshot) -> BTreeSet<ServiceName> {
     names.filter(|name| !before.are_same_for(&after_it, name)).cloned().collect()
 }
 
-/// The namespaces of accounts whose calls to the outside pass in one moment and not in the other; and those
-/// in which they pass where a service comes, goes or is another: what is of the mesh, or of an external
-/// service, does not pass.
+/// The namespaces of accounts whose calls to the outside pass in only one of the snapshots; and
+/// those in which they pass while a service is added, removed or changed: names of the mesh or of
+/// an external service do not pass.
 fn passing(old: &Snapshot, new: &Snapshot) -> BTreeSet<Name> {
     let (before, after) = (&old.specification, &new.specification);
     let same_services = before.services.ptr_eq(&after.services);
@@ -327,21 +330,22 @@ fn passing(old: &Snapshot, new: &Snapshot) -> BTreeSet<Name> {
         DiffItem::Add(..) | DiffItem::Remove(..) => false,
     };
     let same_names = before.services.diff(&after.services).all(is_same);
-    let accounts = [old, new].into_iter().flat_map(|moment| moment.specification.services.values());
+    let accounts =
+        [old, new].into_iter().flat_map(|snapshot| snapshot.specification.services.values());
     let namespaces: BTreeSet<_> =
         accounts.map(|service| service.account.namespace.clone()).collect();
-    let is_other = |namespace: &Name| {
-        let passes = [old, new].map(|moment| moment.passes_through(namespace));
+    let differs = |namespace: &Name| {
+        let passes = [old, new].map(|snapshot| snapshot.passes_through(namespace));
         passes[0] != passes[1] || (passes[1] && !same_names)
     };
-    namespaces.into_iter().filter(is_other).collect()
+    namespaces.into_iter().filter(differs).collect()
 }
 
 fn has(keys: &BTreeSet<Key>, namespace: &Name, name: &Name) -> bool {
     !keys.is_empty() && keys.contains(&(namespace.clone(), name.clone()))
 }
 
-/// The keys of what differs between two maps.
+/// The keys whose values differ between two maps.
 pub(super) fn keys<K: Ord + Clone, V: PartialEq>(
     old: &OrdMap<K, V>,
     new: &OrdMap<K, V>,
@@ -354,7 +358,7 @@ pub(super) fn keys<K: Ord + Clone, V: PartialEq>(
     old.diff(new).map(key).collect()
 }
 
-/// What two maps have at one key.
+/// The values of both maps at one key.
 fn sides<'a, K, V>(item: &DiffItem<'a, 'a, K, V>) -> [Option<&'a V>; 2] {
     match *item {
         DiffItem::Add(_, new) => [None, Some(new)],

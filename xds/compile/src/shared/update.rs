@@ -1,8 +1,10 @@
-//! From one moment of the mesh to the next: what is compiled again, and whom that affects.
+//! Incremental compilation: what is compiled again between two snapshots, and which proxies that
+//! affects.
 //!
-//! Endpoints take a short path, also those of lists in policy: a new assignment of one service port is
-//! encoded once, and put into the scopes that have it. A change of policy compiles again what it touches
-//! ([`Touched`]), and compares: who shares nothing that differs is not affected.
+//! Endpoints take a short path, including those of lists in policy: a new assignment of a service
+//! port is encoded once, and replaced in the scopes that contain it. A change of policy compiles
+//! again what it touches ([`Touched`]), and compares the results: a proxy that shares no changed
+//! resource is not affected.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,28 +17,27 @@ use super::{Scope, Shared};
 use crate::index::PolicyIndex;
 use crate::secret;
 
-/// Whom the way from one moment of the mesh to the next affects. Proxies that are none of these would be
-/// compiled to what they have.
+/// The proxies affected by a new snapshot. Others would compile to what they have.
 #[derive(Debug, Clone, Default)]
 pub struct Changes {
-    /// Everybody.
-    pub everybody: bool,
-    /// Those whose calls go out as one of these accounts.
+    /// All proxies.
+    pub all_proxies: bool,
+    /// The proxies whose calls use one of these accounts.
     pub accounts: BTreeSet<ServiceAccount>,
-    /// Those who serve one of these services, or have declared it as an upstream.
+    /// The proxies that serve one of these services, or declare it as an upstream.
     pub services: BTreeSet<ServiceName>,
-    /// Those by themselves: where their applications listen.
+    /// Single proxies, whose applications listen elsewhere.
     pub proxies: BTreeSet<ProxyId>,
-    /// New endpoints of a service port, as those in one place have them, and the accounts whose proxies have
-    /// them in some place ([`Compiler::endpoints_of`]). Unless they are affected otherwise, the endpoints of
-    /// this port are all that differs for them.
+    /// The new endpoints of a service port, for one locality, with the accounts whose proxies have
+    /// them in some locality ([`Compiler::endpoints_of`]). Unless these are affected otherwise, the
+    /// endpoints of this port are all that differs for them.
     ///
     /// [`Compiler::endpoints_of`]: crate::Compiler::endpoints_of
     pub endpoints: Vec<(Arc<Resource>, BTreeSet<ServiceAccount>)>,
 }
 
 impl Shared {
-    /// Moves on to `snapshot`.
+    /// Moves to `snapshot`.
     pub(crate) fn update(&mut self, snapshot: Arc<Snapshot>) -> Changes {
         let old = std::mem::replace(&mut self.snapshot, snapshot);
         let new = Arc::clone(&self.snapshot);
@@ -45,12 +46,12 @@ impl Shared {
         changes.proxies.extend(local.into_iter().map(|(proxy, _)| proxy));
 
         let touched = self.update_policy(&old);
-        changes.services.extend(touched.services.iter().chain(&touched.telling).cloned());
-        changes.services.extend(touched.let_in.iter().cloned());
+        changes.services.extend(touched.services.iter().chain(&touched.telemetry_changed).cloned());
+        changes.services.extend(touched.ingress_changed.iter().cloned());
         let same_trust = old.trust_bundle == new.trust_bundle;
         if !same_trust {
             self.trust_bundle = self.encoder.encode(&secret::trust_bundle(&new.trust_bundle));
-            changes.everybody = true;
+            changes.all_proxies = true;
         }
         self.update_tcp_authorizations(&old, same_trust, &mut changes);
         let certificates = keys(&old.certificates, &new.certificates);
@@ -73,7 +74,7 @@ impl Shared {
         changes
     }
 
-    /// Moves the index on, and says what differs in policy.
+    /// Moves the index, and returns the effect of policy differences.
     fn update_policy(&mut self, old: &Snapshot) -> Touched {
         let new = &*self.snapshot;
         let differences = Differences::between(old, new);
@@ -103,7 +104,7 @@ impl Shared {
         }
     }
 
-    /// Encodes the endpoints again that are of other content, and puts them where they are told.
+    /// Encodes changed endpoints again, and replaces them in the scopes.
     fn update_endpoints(&mut self, old: &Snapshot, changes: &mut Changes) {
         let new = Arc::clone(&self.snapshot);
         for port in keys(&old.endpoints, &new.endpoints) {
@@ -129,7 +130,7 @@ impl Shared {
         }
     }
 
-    /// Compiles these scopes again. What has not changed in them stays the same value.
+    /// Compiles these scopes again. Unchanged resources keep their values.
     fn update_scopes(
         &mut self,
         accounts: Vec<ServiceAccount>,
@@ -140,13 +141,14 @@ impl Shared {
             let Some(known) = self.scopes.remove(&account) else { continue };
             let destinations = known.callable.values();
             for port in destinations.flat_map(|destination| destination.service_ports()) {
-                if let Some(told) = self.told.get_mut(port) {
-                    told.remove(&account);
+                if let Some(accounts) = self.endpoint_accounts.get_mut(port) {
+                    accounts.remove(&account);
                 }
             }
             if self.index.services_of(&account).next().is_none() {
-                // Nobody runs as this account any more: who did is affected by the service's going.
-                self.placed.remove(&account);
+                // No service runs as this account any more; the removal of the service affects its
+                // proxies.
+                self.localized.remove(&account);
                 continue;
             }
             let clusters = known.resources.of(ResourceType::Cluster);
@@ -159,21 +161,21 @@ impl Shared {
                 && compiled.by_host == known.by_host
                 && compiled.egresses == known.egresses
                 && compiled.passes_through == known.passes_through
-                && compiled.by_place == known.by_place;
+                && compiled.by_locality == known.by_locality;
             let scope = if is_same {
                 known
             } else {
                 let resources = compiled.resources.sharing_with(&known.resources);
-                self.placed.remove(&account);
+                self.localized.remove(&account);
                 changes.accounts.insert(account.clone());
                 Arc::new(Scope { resources, ..compiled })
             };
             self.scopes.insert(account, scope);
         }
-        self.told.retain(|_, accounts| !accounts.is_empty());
+        self.endpoint_accounts.retain(|_, accounts| !accounts.is_empty());
     }
 
-    /// The routes of declared upstreams follow from scopes and services.
+    /// Compiles stale routes of declared upstreams again. They follow from scopes and services.
     fn update_upstream_routes(&mut self, touched: &Touched, changes: &mut Changes) {
         let is_stale = |(account, port): &&(ServiceAccount, ServicePort)| {
             touched.is_caller(account)

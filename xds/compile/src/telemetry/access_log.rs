@@ -1,4 +1,4 @@
-//! Access logs, as Envoy's loggers have them.
+//! Access logs as Envoy's loggers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,20 +28,22 @@ use ironmesh_xds_wire::pb::opentelemetry::proto::common::v1::{
     AnyValue, KeyValue, KeyValueList, any_value,
 };
 
-use super::{Telling, Written, collector};
+use super::{ServiceTelemetry, Written, collector};
 use crate::shape::number;
 
-/// How long entries for a collector are collected, and how many bytes (about) at most.
+/// The interval at which entries are sent to a collector, and the approximate maximum of bytes
+/// until then.
 const FLUSH_INTERVAL: Duration = Duration { seconds: 1, nanos: 0 };
 const BUFFER_SIZE: u32 = 16 << 10;
 
-/// An entry for each request.
-pub(super) fn of_requests(written: &Written<'_>) -> pb::AccessLog {
+/// One entry for each request.
+pub(super) fn request_log(written: &Written<'_>) -> pb::AccessLog {
     logger(written, written.log.filter.as_ref().and_then(filter))
 }
 
-/// An entry for each TCP connection at its end. (Under audit Envoy offers one at the beginning, too.)
-pub(super) fn of_connections(written: &Written<'_>) -> pb::AccessLog {
+/// One entry for each TCP connection, at its end. (In audit Envoy also creates one at the
+/// beginning.)
+pub(super) fn connection_log(written: &Written<'_>) -> pb::AccessLog {
     let types = vec![AccessLogType::TcpConnectionEnd.into()];
     let is_end = FilterSpecifier::LogTypeFilter(LogTypeFilter { types, exclude: false });
     let filters = [Some(is_end), written.log.filter.as_ref().and_then(filter)];
@@ -67,7 +69,7 @@ fn logger(written: &Written<'_>, filter: Option<FilterSpecifier>) -> pb::AccessL
             let config = OpenTelemetryAccessLogConfig {
                 grpc_service: Some(collector::grpc_service(collector)),
                 resource_attributes: Some(KeyValueList {
-                    values: vec![entry("service.name", text(&Telling::name(service)))],
+                    values: vec![entry("service.name", text(&ServiceTelemetry::name(service)))],
                 }),
                 body: Some(body(&log.format)),
                 attributes: (!attributes.is_empty()).then(|| KeyValueList {
@@ -89,11 +91,11 @@ fn logger(written: &Written<'_>, filter: Option<FilterSpecifier>) -> pb::AccessL
     }
 }
 
-/// One of the conditions that are given.
+/// The disjunction of the conditions.
 fn filter(filter: &LogFilter) -> Option<FilterSpecifier> {
     let at_least = |value: u32, runtime_key: &str| ComparisonFilter {
         op: Op::Ge.into(),
-        // (Envoy wants the name of a key that could say otherwise. Nothing sets it.)
+        // Envoy requires a runtime key that could override the value. Nothing sets it.
         value: Some(RuntimeUInt32 {
             default_value: value,
             runtime_key: format!("ironmesh.access_log.{runtime_key}"),
@@ -111,7 +113,7 @@ fn filter(filter: &LogFilter) -> Option<FilterSpecifier> {
     joined(filters, |filters| FilterSpecifier::OrFilter(OrFilter { filters }))
 }
 
-/// The one filter of a list, or several as `join` has them. (Envoy refuses such a list of one.)
+/// The only filter of a list, or several combined by `join`. (Envoy rejects a combination of one.)
 fn joined(
     mut filters: Vec<AccessLogFilter>,
     join: impl Fn(Vec<AccessLogFilter>) -> FilterSpecifier,
@@ -176,7 +178,7 @@ fn entry(key: &str, value: AnyValue) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(value), ..KeyValue::default() }
 }
 
-/// What Envoy needs besides to take the texts: an operator that is no part of it.
+/// The extensions that Envoy needs for the formats: one operator is not built in.
 fn formatters<'a>(
     format: &LogFormat,
     others: impl IntoIterator<Item = &'a Arc<str>>,

@@ -1,4 +1,4 @@
-//! Collectors: the clusters through which they are told, and how.
+//! Collectors: their clusters, and the gRPC services of Envoy's loggers and tracers.
 
 use std::net::IpAddr;
 
@@ -21,12 +21,12 @@ use crate::external::{custom, looked_up};
 use crate::http::protocol_options;
 use crate::shape::{CONNECT_TIMEOUT, lb_endpoint_at, number};
 
-/// How long a collector may take to answer. What it was told then is dropped.
+/// The time that a collector may take to answer. After it the batch is lost.
 const TIMEOUT: Duration = Duration { seconds: 10, nanos: 0 };
 
-/// How many batches are under way or wait for a connection, at most. More are dropped, so that a collector
-/// that does not answer costs a bounded amount of memory.
-const MOST_BATCHES: u32 = 64;
+/// The maximum number of batches in flight or waiting for a connection. More are dropped, so that a
+/// silent collector costs a limited amount of memory.
+const MAX_BATCHES: u32 = 64;
 
 /// The cluster of a collector: HTTP/2 in plaintext.
 pub(crate) fn cluster(collector: &Collector) -> Cluster {
@@ -38,9 +38,9 @@ pub(crate) fn cluster(collector: &Collector) -> Cluster {
     };
     let name = cluster_name(collector);
     let bounds = circuit_breakers::Thresholds {
-        max_connections: number(MOST_BATCHES),
-        max_pending_requests: number(MOST_BATCHES),
-        max_requests: number(MOST_BATCHES),
+        max_connections: number(MAX_BATCHES),
+        max_pending_requests: number(MAX_BATCHES),
+        max_requests: number(MAX_BATCHES),
         ..circuit_breakers::Thresholds::default()
     };
     Cluster {
@@ -64,11 +64,11 @@ pub(crate) fn cluster(collector: &Collector) -> Cluster {
     }
 }
 
-/// A collector as who is told by gRPC.
+/// A collector as the target of a gRPC client of Envoy.
 pub(super) fn grpc_service(collector: &Collector) -> GrpcService {
     let envoy = EnvoyGrpc {
         cluster_name: cluster_name(collector),
-        // By itself Envoy would say the name of the cluster, which is no authority: servers refuse it.
+        // The default would be the cluster's name, which is no authority: servers reject it.
         authority: collector.to_string(),
         ..EnvoyGrpc::default()
     };

@@ -1,4 +1,4 @@
-//! Traces: spans to a collector, with W3C's trace context passed on.
+//! Traces: spans to a collector, with W3C trace context propagation.
 
 use ironmesh_catalog::{ServiceName, Tracing};
 use ironmesh_xds_wire::any;
@@ -10,24 +10,24 @@ use ironmesh_xds_wire::pb::envoy::extensions::tracers::opentelemetry::samplers::
 use ironmesh_xds_wire::pb::envoy::r#type::v3::fractional_percent::DenominatorType;
 use ironmesh_xds_wire::pb::envoy::r#type::v3::{FractionalPercent, Percent};
 
-use super::{Telling, collector};
+use super::{ServiceTelemetry, collector};
 
-/// Tells of spans, of the share of traces that `said` samples.
+/// Traces requests, with the sampling rate of `policy`.
 ///
-/// The trace's id alone decides, alike at each sidecar on its way. What a caller says of sampling, by
-/// `traceparent`, `x-envoy-force-trace`, `x-client-trace-id` or the digits of `x-request-id`, decides
-/// nothing: a sampler of the tracer is asked before any of it.
-pub(super) fn tracing(said: &Tracing, service: &ServiceName) -> http_connection_manager::Tracing {
+/// The trace id alone decides, the same at each sidecar. What a caller sets by `traceparent`,
+/// `x-envoy-force-trace`, `x-client-trace-id` or the digits of `x-request-id` decides nothing: the
+/// tracer's sampler comes first.
+pub(super) fn tracing(policy: &Tracing, service: &ServiceName) -> http_connection_manager::Tracing {
     let sampler = TraceIdRatioBasedSamplerConfig {
         sampling_percentage: Some(FractionalPercent {
-            numerator: said.sampling.0,
+            numerator: policy.sampling.0,
             denominator: DenominatorType::Million.into(),
         }),
     };
-    let name = said.service_name.as_ref();
+    let name = policy.service_name.as_ref();
     let config = OpenTelemetryConfig {
-        grpc_service: Some(collector::grpc_service(&said.collector)),
-        service_name: name.map_or_else(|| Telling::name(service), ToString::to_string),
+        grpc_service: Some(collector::grpc_service(&policy.collector)),
+        service_name: name.map_or_else(|| ServiceTelemetry::name(service), ToString::to_string),
         sampler: Some(TypedExtensionConfig {
             name: "envoy.tracers.opentelemetry.samplers.trace_id_ratio_based".to_owned(),
             typed_config: Some(any(&sampler)),

@@ -1,4 +1,4 @@
-//! Calls to the outside: where a proxy leads nobody, because its own machine is there.
+//! Egress: addresses of the proxy's own machine are denied.
 
 use ironmesh_xds_wire::pb::envoy::extensions::filters::http::rbac::v3::Rbac;
 use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_filter::ConfigType;
@@ -34,7 +34,7 @@ fn egress_denies_addresses_of_its_own_machine() {
     let expected =
         ["10.0.0.7/32", "10.0.0.8/32", "127.0.0.0/8", "203.0.113.7/32", "::1/128", "fd12::7/128"];
     assert_eq!(denied, expected);
-    // Where the mesh is one of this machine's loopback, so may be what is outside of it.
+    // If the mesh is on this machine's loopback, addresses outside it may be too.
     proxy.statement.bind = Some("127.0.0.8".parse().unwrap());
     assert!(filters::all(proxy).iter().all(|filter| filter.name != "ironmesh.egress.loopback"));
 }

@@ -1,4 +1,4 @@
-//! What is served for a while though policy has dropped it: that alone, and not what else was before.
+//! Handover of dropped ports: only their chains stay, and nothing else of the earlier listener.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::compile;
 use super::mesh::{Order, shape, step};
 use crate::handover::{INBOUND_LISTENER, still_serving};
 
-/// The filter chains of a listener by their names, and the rest of it.
+/// The filter chains of a listener by name, and the rest of it.
 fn parts(listener: &Resource) -> (BTreeMap<String, Value>, Value) {
     let mut content = listener.to_json();
     let chains = content.as_object_mut().unwrap().remove("filterChains").unwrap();
@@ -59,7 +59,7 @@ proptest! {
                 old_chains.into_iter().filter(|(_, chain)| dropped.iter().any(|p| is_of(chain, p))),
             );
             prop_assert_eq!(parts(&kept), (wanted, rest));
-            // It goes on, from what was kept before.
+            // It also continues from the listener kept before.
             let again = still_serving(new.as_deref(), &kept, &dropped).unwrap();
             prop_assert_eq!(again.version(), kept.version());
         }

@@ -1,4 +1,4 @@
-//! What is told of health, weight and place, and what that costs.
+//! Health, weights and localities of endpoints, and the cost of their changes.
 
 use ironmesh_catalog::{Application, Health, Locality, MeshEndpoint, Protocol, Transport};
 
@@ -22,8 +22,8 @@ fn endpoints_are_grouped_by_locality_and_healthy_is_implicit() {
         health,
         locality: Locality { zone: zone.into(), ..Locality::default() },
     };
-    let told = |hosts: &[MeshEndpoint]| json(&outbound::endpoints(&port(), hosts, None));
-    let all = told(&[
+    let assignment = |hosts: &[MeshEndpoint]| json(&outbound::endpoints(&port(), hosts, None));
+    let all = assignment(&[
         host(1, Health::Unhealthy, "b"),
         host(2, Health::Healthy, ""),
         host(3, Health::Draining, "a"),
@@ -35,7 +35,7 @@ fn endpoints_are_grouped_by_locality_and_healthy_is_implicit() {
             .collect::<Vec<_>>()
     };
     let places = all["endpoints"].as_array().unwrap();
-    let told_of: Vec<_> =
+    let by_locality: Vec<_> =
         places.iter().map(|place| (place.get("locality").cloned(), hosts(place))).collect();
     let zone = |zone: &str| Some(json!({ "zone": zone }));
     let expected = [
@@ -43,8 +43,8 @@ fn endpoints_are_grouped_by_locality_and_healthy_is_implicit() {
         (zone("a"), vec![(json!(3), Some(json!("DRAINING")))]),
         (zone("b"), vec![(json!(1), Some(json!("UNHEALTHY"))), (json!(4), None)]),
     ];
-    assert_eq!(told_of, expected);
-    assert_eq!(told(&[]), json!({ "clusterName": "shop/till|80" }));
+    assert_eq!(by_locality, expected);
+    assert_eq!(assignment(&[]), json!({ "clusterName": "shop/till|80" }));
 }
 
 #[test]
@@ -85,7 +85,7 @@ proptest! {
         let (snapshot, proxies) = shape.build(Order::default());
         for (proxy, compiled) in compile(snapshot.clone(), &proxies) {
             for (name, cluster) in content(&compiled, ResourceType::Cluster) {
-                // Who is told of calls, or asked about them, is none of the mesh.
+                // Collectors and rate limit services are not part of the mesh.
                 if name.starts_with("telemetry|") || name.starts_with("rate-limit|") {
                     continue;
                 }
@@ -100,7 +100,7 @@ proptest! {
                 let never = cluster.pointer("/commonLbConfig/healthyPanicThreshold");
                 if local {
                     prop_assert_eq!(never.is_some(), marked > 0, "{}: {}", proxy.record.id, name);
-                    prop_assert!(marked == 0 || marked < hosts.len(), "nobody is left: {name}");
+                    prop_assert!(marked == 0 || marked < hosts.len(), "no endpoint is left: {name}");
                 } else if !is_outside && !name.starts_with("egress") {
                     prop_assert_eq!(never, Some(&json!({})), "{}", name);
                 }
@@ -115,7 +115,7 @@ proptest! {
         for (port, hosts) in &snapshot.endpoints {
             let service = snapshot.service(&port.service).unwrap();
             prop_assert!(!service.drained || hosts.is_empty(), "{port} is drained");
-            // Nobody but a provider's word keeps a suspect among them.
+            // An unreachable proxy stays among them only if a provider reports its endpoint.
             let discovered = snapshot.inputs().discovered.0;
             let known = discovered.get(&port.service).cloned().unwrap_or_default();
             let has_instance = known.iter().any(|one| one.instance.is_some() || one.port.is_some());
@@ -131,26 +131,26 @@ proptest! {
     }
 }
 
-/// What a provider says of the one endpoint of a fleet's server, and nothing else, is another thing.
+/// A provider changes health and weight of the only endpoint of a fleet's server, and nothing else.
 #[test]
 fn health_flap_changes_only_one_resource_of_callers() {
     for callers in [3, 30] {
-        let moment = |health, weight| {
+        let inputs_of = |health, weight| {
             Shape::fleet(callers, true).with_instance(health, weight).inputs(Order::default())
         };
-        let (inputs, proxies) = moment(Health::Healthy, 10);
+        let (inputs, proxies) = inputs_of(Health::Healthy, 10);
         let snapshot = Snapshot::assemble(inputs, ironmesh_catalog::TcpAccesses::default());
         let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
         let before: Vec<_> =
             proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();
-        let mut inputs = moment(Health::Unhealthy, 1).0;
+        let mut inputs = inputs_of(Health::Unhealthy, 1).0;
         inputs.specification = Arc::clone(&snapshot.specification);
         let changes = compiler.update(Arc::new(snapshot.revise(inputs)));
         let [(_, accounts)] = &changes.endpoints[..] else { panic!("{changes:?}") };
         assert_eq!(accounts.len(), 1);
         let server = before[0].0.record.id;
         assert!(changes.proxies.iter().eq([&server]), "{changes:?}");
-        assert!(changes.services.is_empty() && changes.accounts.is_empty() && !changes.everybody);
+        assert!(changes.services.is_empty() && changes.accounts.is_empty() && !changes.all_proxies);
         let again = compiler.compile(&before[0].0);
         assert_eq!(versions(&[(before[0].0.clone(), again)]), versions(&before[..1]));
     }

@@ -1,4 +1,4 @@
-//! The inbound listener: its chains of HTTP say what is served, and nothing of who may call.
+//! The inbound listener: its HTTP chains contain what is served, not who may call.
 
 use ironmesh_xds_wire::ResourceType;
 use proptest::prelude::*;
@@ -8,12 +8,12 @@ use super::compile;
 use super::mesh::{Order, Shape, shape};
 use crate::inbound::LISTENER;
 
-/// The parts of a mesh that say who may call what, and where calls go: route groups, TCP routes, traffic
-/// targets, splits, and the modes of namespaces and of the mesh.
+/// The parts of a mesh that affect who may call, and where calls go: route groups, TCP routes,
+/// traffic targets, splits, and the modes of namespaces and of the mesh.
 const RULES: u32 = 0b110_0000_1111;
 
-/// All that every proxy's inbound listener has, but for the chains of TCP: these are there only while
-/// somebody may call, and count withdrawals.
+/// Every proxy's inbound listener, without TCP chains: these exist only while there are callers,
+/// and count withdrawals.
 fn listeners(shape: &Shape) -> Vec<Option<Value>> {
     let (snapshot, proxies) = shape.build(Order::default());
     let listener = |compiled: &crate::Compiled| {
@@ -29,7 +29,7 @@ fn listeners(shape: &Shape) -> Vec<Option<Value>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// What changes a chain ends its connections.
+    /// A changed chain ends its connections.
     #[test]
     fn policy_change_never_edits_an_http_filter_chain(shape in shape(), other in shape()) {
         prop_assert_eq!(listeners(&shape), listeners(&shape.with_parts_of(&other, (RULES, None))));

@@ -1,5 +1,5 @@
-//! Ways in from outside: that they let in whom policy names and nobody else, and that what meets at a proxy
-//! is nothing that Envoy would refuse.
+//! Ingress: it admits the callers that policy names and no others, and rules that meet at a proxy
+//! yield nothing that Envoy would reject.
 
 use std::collections::BTreeSet;
 
@@ -25,26 +25,26 @@ proptest! {
                 let policies = policies(rbac);
                 let outside = policies.iter().filter(|(name, _)| name.starts_with("ingress "));
                 for (policy, rules) in outside {
-                    let ways = &snapshot.ways_in[&port];
-                    let is_it = |way: &&ironmesh_catalog::IngressRule| {
-                        let (namespace, name) = (&way.policy.namespace, &way.policy.name);
-                        **policy == format!("ingress {namespace}/{name} {}", way.entry.protocol())
+                    let ingress_rules = &snapshot.ways_in[&port];
+                    let is_it = |rule: &&ironmesh_catalog::IngressRule| {
+                        let (namespace, name) = (&rule.policy.namespace, &rule.policy.name);
+                        **policy == format!("ingress {namespace}/{name} {}", rule.entry.protocol())
                     };
-                    let way = ways.iter().find(is_it).unwrap();
-                    let who = rules["principals"][0]["andIds"]["ids"].as_array().unwrap();
+                    let rule = ingress_rules.iter().find(is_it).unwrap();
+                    let principals = rules["principals"][0]["andIds"]["ids"].as_array().unwrap();
                     prop_assert_eq!(rules["principals"].as_array().map(Vec::len), Some(1));
                     let any_of = |kind: &str| {
-                        let lists = who.iter().filter_map(|one| one["orIds"]["ids"].as_array());
+                        let lists = principals.iter().filter_map(|one| one["orIds"]["ids"].as_array());
                         lists.flatten().filter(|one| !one[kind].is_null()).count()
                     };
                     let by_name = any_of("authenticated");
-                    prop_assert!(by_name == way.principals().count(), "{policy}: {rules:#}");
+                    prop_assert!(by_name == rule.principals().count(), "{policy}: {rules:#}");
                     let by_address = any_of("directRemoteIp");
-                    prop_assert!(by_address == way.ranges.as_ref().map_or(0, BTreeSet::len));
+                    prop_assert!(by_address == rule.ranges.as_ref().map_or(0, BTreeSet::len));
                     prop_assert!(by_name + by_address > 0, "{policy}: {rules:#}");
-                    prop_assert!(way.ranges.is_none() || by_address > 0, "{policy}: {rules:#}");
-                    // What the mesh's own callers cannot have.
-                    let is_plain = who.iter().any(|one| !one["notId"]["authenticated"].is_null());
+                    prop_assert!(rule.ranges.is_none() || by_address > 0, "{policy}: {rules:#}");
+                    // A condition that the mesh's own callers never satisfy.
+                    let is_plain = principals.iter().any(|one| !one["notId"]["authenticated"].is_null());
                     let requests = rules["permissions"].as_array().unwrap();
                     let asks = |one: &Value| {
                         let name = &one["andRules"]["rules"][0]["orRules"]["rules"][0]["requestedServerName"];
@@ -62,10 +62,10 @@ proptest! {
         let (snapshot, proxies) = shape.build(Order::default());
         for (proxy, compiled) in compile(snapshot, &proxies) {
             let listeners = content(&compiled, ResourceType::Listener);
-            let mut places = BTreeSet::new();
+            let mut addresses = BTreeSet::new();
             for (name, listener) in &listeners {
                 let address = &listener["address"];
-                prop_assert!(places.insert(address.to_string()), "{name} of {}", proxy.record.id);
+                prop_assert!(addresses.insert(address.to_string()), "{name} of {}", proxy.record.id);
                 let mut matches = BTreeSet::new();
                 for chain in listener["filterChains"].as_array().into_iter().flatten() {
                     let one = &chain["filterChainMatch"];
@@ -77,25 +77,27 @@ proptest! {
                     }
                 }
             }
-            let let_in: Vec<_> = listeners.keys().filter(|name| name.starts_with("ingress|")).collect();
+            let ingress: Vec<_> = listeners.keys().filter(|name| name.starts_with("ingress|")).collect();
             let is_served = |name: &&&String| {
                 compiled.serves.0.iter().any(|(service, port)| name.starts_with(&format!("ingress|{service}|{port}|")))
             };
-            prop_assert_eq!(let_in.iter().filter(|name| is_served(name)).count(), let_in.len());
+            prop_assert_eq!(ingress.iter().filter(|name| is_served(name)).count(), ingress.len());
         }
     }
 }
 
 #[test]
 fn duplicate_ingress_host_keeps_the_first_and_is_reported() {
-    let (snapshot, proxies) = Shape::with_ways_in_that_meet().build(Order::default());
+    let (snapshot, proxies) = Shape::with_duplicate_ingress_host().build(Order::default());
     let compiled = compile(snapshot, &proxies);
     let [(_, compiled)] = &compiled[..] else { panic!("there is one proxy") };
     let listener = &content(compiled, ResourceType::Listener)["inbound"];
     let chains = listener["filterChains"].as_array().unwrap().iter();
-    let ways = chains.filter_map(|chain| chain["name"].as_str()?.strip_prefix("ingress|"));
-    assert_eq!(ways.collect::<Vec<_>>(), ["n0/s0|80|https"]);
-    let told: Vec<_> = compiled.findings.iter().map(|finding| &*finding.message).collect();
-    let [told] = told[..] else { panic!("{told:?}") };
-    assert!(told.contains("`n0/s0|14001` by `shop.example.com`, which is taken there by n0/s0|80"));
+    let rules = chains.filter_map(|chain| chain["name"].as_str()?.strip_prefix("ingress|"));
+    assert_eq!(rules.collect::<Vec<_>>(), ["n0/s0|80|https"]);
+    let messages: Vec<_> = compiled.findings.iter().map(|finding| &*finding.message).collect();
+    let [messages] = messages[..] else { panic!("{messages:?}") };
+    assert!(
+        messages.contains("`n0/s0|14001` by `shop.example.com`, which n0/s0|80 uses there already")
+    );
 }

@@ -1,4 +1,4 @@
-//! Copies of calls: who answers a call gets none of it.
+//! Mirrors: a service gets no copies of calls that it answers itself.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +14,12 @@ use super::{compile_shape, content, each};
 fn call_routed_to_the_mirror_target_is_not_mirrored() {
     let port = |service: &str| ServicePort::new(service.parse().unwrap(), 80).to_string();
     let [whole, first, second] = ["n0/s0", "n0/s3", "n0/s4"].map(port);
-    // Who is called by its own name has no copies of that.
+    // Calls to the mirror by its own name are not mirrored.
     let by_name = [(whole.as_str(), true), (&first, false), (&second, false)];
     for (weights, by_split) in
         [([1, 0], (first.as_str(), false)), ([0, 1], (&second, true)), ([1, 1], ("several", true))]
     {
-        // For some requests there are others than for the rest.
+        // Some requests have other backends than the rest.
         let shape = Shape::fleet(1, true).with_split(weights, 1).with_mirror(0, 3);
         let compiled = compile_shape(&shape);
         let services = ["n1/s1".parse().unwrap()];
@@ -40,7 +40,7 @@ fn call_routed_to_the_mirror_target_is_not_mirrored() {
         }
         let expected: BTreeSet<_> = by_name.into_iter().chain([by_split]).collect();
         assert_eq!(seen, expected, "{weights:?}");
-        // Whoever asks is told the same.
+        // The verdict says the same.
         let question = Question {
             caller: "n1/a0".parse().unwrap(),
             service: "n0/s0".parse().unwrap(),
@@ -49,8 +49,8 @@ fn call_routed_to_the_mirror_target_is_not_mirrored() {
         };
         let (snapshot, _) = shape.build(Order::default());
         let verdict = verdict(&snapshot, &question, Sight::PolicyAlone).unwrap();
-        let said = &verdict.treatments[0].settings;
-        let mirror = &said.iter().find(|said| said.key == "mirror").unwrap().value;
+        let settings = &verdict.treatments[0].settings;
+        let mirror = &settings.iter().find(|settings| settings.key == "mirror").unwrap().value;
         assert_eq!(mirror.contains("n0/s3 answers them itself"), weights == [1, 0], "{mirror}");
     }
 }

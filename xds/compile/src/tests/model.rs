@@ -1,4 +1,4 @@
-//! Who may call whom, worked out from policy by plain search instead of by index.
+//! A model of who may call whom, derived from policy by plain search instead of an index.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use ironmesh_catalog::{
     Port, RouteRule, Service, ServiceAccount, ServicePort, Snapshot, Subject, TrafficTarget,
 };
 
-/// The same questions that the compiler answers.
+/// Answers the compiler's queries.
 pub(super) struct Model<'a>(&'a Snapshot);
 
 impl<'a> Model<'a> {
@@ -14,8 +14,8 @@ impl<'a> Model<'a> {
         Self(snapshot)
     }
 
-    /// The SPIFFE IDs that may call something on a port of a strict service. Each of them is granted
-    /// something that is there, and not only named.
+    /// The SPIFFE IDs that may call a port of a strict service. Each of them must be granted an
+    /// existing match, not only a named one.
     pub(super) fn callers_of(&self, service: &Service, port: &Port) -> BTreeSet<String> {
         let trust_domain = &self.0.mesh.trust_domain;
         self.targets()
@@ -28,8 +28,8 @@ impl<'a> Model<'a> {
             .collect()
     }
 
-    /// The service ports that a target lets `account` call, those of permissive services, the apexes in
-    /// front of them, and those in front of these.
+    /// The service ports that a target allows `account` to call, those of permissive services, and
+    /// their apexes, transitively.
     pub(super) fn callable(&self, account: &ServiceAccount) -> BTreeSet<ServicePort> {
         let services = &self.0.specification.services;
         let granted = |port: &ServicePort| {
@@ -78,8 +78,8 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Whether the target is about the port at all; and, if it `must_allow`, whether what its HTTP
-    /// rules name is there.
+    /// Whether the target covers the port; with `must_allow`, also whether the matches that its
+    /// HTTP rules name exist.
     fn grants(&self, target: &TrafficTarget, port: &Port, must_allow: bool) -> bool {
         let specification = &self.0.specification;
         let by_tcp = target.rules.iter().any(|rule| match rule {
@@ -113,7 +113,7 @@ impl<'a> Model<'a> {
         self.account(subject) == *account
     }
 
-    /// The one account that a subject is here.
+    /// The only account of a subject here.
     fn account(&self, subject: &Subject) -> ServiceAccount {
         let (namespace, name) = match subject {
             Subject::Account(account) => return account.clone(),

@@ -1,4 +1,4 @@
-//! What resources refer to, read from their JSON.
+//! References between resources, read from their JSON.
 
 use ironmesh_xds_wire::ResourceType;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::each;
 use crate::Compiled;
 
-/// Who refers, and to what.
+/// The referring resource, and the type and name that it refers to.
 pub(super) type Reference = (String, ResourceType, String);
 
 pub(super) fn of(compiled: &Compiled) -> Vec<Reference> {

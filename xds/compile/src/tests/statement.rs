@@ -1,4 +1,4 @@
-//! The statement of a proxy: fields that this version does not know change nothing.
+//! Node metadata: unknown fields change nothing.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ fn proxy_with_unknown_fields_gets_finding_and_same_resources() {
     let compiled = compile((*snapshot).clone(), &proxies);
     assert_eq!(versions(&compiled), versions(&usual));
     for ((proxy, compiled), (_, usual)) in compiled.iter().zip(&usual) {
-        let told = compiled.findings.iter().filter(|one| !usual.findings.contains(one));
-        let told: Vec<_> = told.map(ToString::to_string).collect();
+        let findings = compiled.findings.iter().filter(|one| !usual.findings.contains(one));
+        let findings: Vec<_> = findings.map(ToString::to_string).collect();
         let id = proxy.record.id;
         let expected = format!(
             "[IM0661]: proxy {id} states fields that this control plane ignores: `colour`, \
              `upstreams.weight`"
         );
-        assert!(told.len() == 1 && told[0].contains(&expected), "{told:?}");
+        assert!(findings.len() == 1 && findings[0].contains(&expected), "{findings:?}");
     }
 }

@@ -1,8 +1,8 @@
-//! From one moment to the next: the same comes out as from nothing, only who is affected is compiled
-//! again, and what it costs is counted.
+//! Incremental compilation: it equals full compilation, affects only the proxies that it must, and
+//! has a counted cost.
 
 mod large;
-mod places;
+mod localities;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::mesh::{Order, Shape, shape, step};
 use super::{Versions, compile, versions};
 use crate::{Changes, Compiled, Compiler};
 
-/// Compiles again whom `changes` affects, as the control plane does.
+/// Compiles the proxies that `changes` affects again, as the control plane does.
 fn follow(
     compiler: &mut Compiler,
     changes: &Changes,
@@ -41,18 +41,18 @@ fn follow(
         });
         let upstreams = proxy.statement.upstreams.iter().map(|upstream| &upstream.service);
         let mut mentioned = proxy.record.services.iter().chain(upstreams);
-        let is_affected = changes.everybody
+        let is_affected = changes.all_proxies
             || changes.proxies.contains(&proxy.record.id)
             || mentioned.any(|name| changes.services.contains(name))
             || account.is_some_and(|account| changes.accounts.contains(account));
         let compiled = match known {
             Some((_, known)) if !is_affected => {
                 let mut compiled = known.clone();
-                let is_told = |account: &&ServiceAccount| {
+                let is_affected = |account: &&ServiceAccount| {
                     changes.endpoints.iter().any(|(_, accounts)| accounts.contains(account))
                 };
                 if let Some(endpoints) = account
-                    .filter(is_told)
+                    .filter(is_affected)
                     .and_then(|account| compiler.endpoints_of(account, &proxy.record.locality))
                 {
                     compiled.resources.replace(ResourceType::Endpoint, endpoints.clone());
@@ -70,11 +70,12 @@ fn by_id(compiled: &[(Proxy, Compiled)]) -> BTreeMap<ProxyId, (Proxy, Compiled)>
     compiled.iter().map(|(proxy, one)| (proxy.record.id, (proxy.clone(), one.clone()))).collect()
 }
 
-/// The same, with all that is told besides.
-fn told(compiled: &[(Proxy, Compiled)]) -> (Versions, Vec<String>) {
+/// The versions, with all findings and participation.
+fn versions_and_findings(compiled: &[(Proxy, Compiled)]) -> (Versions, Vec<String>) {
     let findings = compiled.iter().flat_map(|(_, one)| &one.findings);
-    let serves =
-        compiled.iter().map(|(_, one)| format!("{:?} {:?}", one.serves, one.takes_part_with));
+    let serves = compiled
+        .iter()
+        .map(|(_, one)| format!("{:?} {:?}", one.serves, one.participation_resources));
     (versions(compiled), findings.map(ToString::to_string).chain(serves).collect())
 }
 
@@ -91,14 +92,14 @@ proptest! {
         let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
         let mut compiled: Vec<_> =
             proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();
-        let mut moment = first;
+        let mut shape = first;
         for (other, parts) in steps {
-            moment = moment.with_parts_of(&other, parts);
-            let (inputs, proxies) = moment.inputs(Order::default());
+            shape = shape.with_parts_of(&other, parts);
+            let (inputs, proxies) = shape.inputs(Order::default());
             let scratch = Snapshot::assemble(inputs.clone(), snapshot.tcp_accesses.clone());
             let next = snapshot.revise(inputs);
             let before = std::mem::replace(&mut snapshot, next);
-            chains_tell_withdrawals(&before, &snapshot, &compiled, &compile(snapshot.clone(), &proxies))?;
+            check_chains_change_only_on_withdrawal(&before, &snapshot, &compiled, &compile(snapshot.clone(), &proxies))?;
             prop_assert_eq!(&snapshot.endpoints, &scratch.endpoints);
             prop_assert_eq!(&snapshot.local_endpoints, &scratch.local_endpoints);
             prop_assert_eq!(&snapshot.tcp_accesses, &scratch.tcp_accesses);
@@ -106,7 +107,7 @@ proptest! {
 
             let changes = compiler.update(Arc::new(snapshot.clone()));
             compiled = follow(&mut compiler, &changes, &by_id(&compiled), &proxies);
-            prop_assert_eq!(told(&compiled), told(&compile(scratch, &proxies)));
+            prop_assert_eq!(versions_and_findings(&compiled), versions_and_findings(&compile(scratch, &proxies)));
         }
     }
 
@@ -119,21 +120,21 @@ proptest! {
             compiler.compile(proxy);
         }
         let encoded = compiler.encoded();
-        // Put together once more, from inputs that are equal and share nothing with the first.
+        // Assembled once more, from equal inputs that share nothing with the first.
         let again = |specification| Inputs { specification, ..shape.inputs(Order::default()).0 };
         let same = snapshot.revise(again(Arc::clone(&snapshot.specification)));
         let changes = compiler.update(Arc::new(same));
-        prop_assert!(is_nobody(&changes), "{:?}", changes);
+        prop_assert!(affects_no_proxy(&changes), "{:?}", changes);
         prop_assert_eq!(compiler.encoded(), encoded);
         // The same policy, loaded again.
         let loaded = again(Arc::new((*snapshot.specification).clone()));
         let changes = compiler.update(Arc::new(snapshot.revise(loaded)));
-        prop_assert!(is_nobody(&changes), "{:?}", changes);
+        prop_assert!(affects_no_proxy(&changes), "{:?}", changes);
         prop_assert_eq!(compiler.encoded(), encoded);
     }
 }
 
-/// The filter chain of a TCP port in what a proxy is to have.
+/// The filter chain of a TCP port in a proxy's resources.
 fn chain(compiled: &Compiled, port: &ServicePort) -> Option<Value> {
     let listener = compiled.resources.of(ResourceType::Listener).get("inbound")?.to_json();
     let mut chains = listener["filterChains"].as_array()?.iter();
@@ -141,8 +142,8 @@ fn chain(compiled: &Compiled, port: &ServicePort) -> Option<Value> {
     chains.find(|chain| chain["name"].as_str().is_some_and(|one| one.starts_with(&name))).cloned()
 }
 
-/// Whoever is withdrawn from a TCP port makes its chain another; whoever is added does not.
-fn chains_tell_withdrawals(
+/// Checks that a withdrawal from a TCP port changes its chain, and that an addition does not.
+fn check_chains_change_only_on_withdrawal(
     before: &Snapshot,
     after: &Snapshot,
     old: &[(Proxy, Compiled)],
@@ -160,17 +161,17 @@ fn chains_tell_withdrawals(
                 (Callers::AnyoneIn(before), Callers::AnyoneIn(after)) => before == after,
                 (Callers::These(before), after) => before.iter().all(|one| after.contain(one)),
             };
-            let said = |moment: &Snapshot| {
-                let service = moment.service(&port.service).cloned();
-                let settings = UpstreamSettings::of(&moment.specification);
+            let settings_of = |snapshot: &Snapshot| {
+                let service = snapshot.service(&port.service).cloned();
+                let settings = UpstreamSettings::of(&snapshot.specification);
                 let rate = |service: &Service| {
                     (settings.local_tcp(service), settings.global_tcp(service).is_some())
                 };
-                service.map(|service| (moment.mode_of(&service), rate(&service), service))
+                service.map(|service| (snapshot.mode_of(&service), rate(&service), service))
             };
-            let tells_the_same = Telemetries::of(&before.specification)
+            let has_same_telemetry = Telemetries::of(&before.specification)
                 .are_same_for(&Telemetries::of(&after.specification), &port.service);
-            if kept && said(before) == said(after) && tells_the_same {
+            if kept && settings_of(before) == settings_of(after) && has_same_telemetry {
                 prop_assert_eq!(&old, &new, "an addition to {} ends connections", port);
             } else if !kept {
                 prop_assert_ne!(&old, &new, "a withdrawal from {} ends none", port);
@@ -180,23 +181,23 @@ fn chains_tell_withdrawals(
     Ok(())
 }
 
-fn is_nobody(changes: &Changes) -> bool {
-    let Changes { everybody, accounts, services, proxies, endpoints } = changes;
-    !everybody
+fn affects_no_proxy(changes: &Changes) -> bool {
+    let Changes { all_proxies, accounts, services, proxies, endpoints } = changes;
+    !all_proxies
         && accounts.is_empty()
         && services.is_empty()
         && proxies.is_empty()
         && endpoints.is_empty()
 }
 
-/// Many proxies of one mesh, all of which may call one service.
+/// A mesh with many proxies that may call one service.
 fn fleet(callers: usize, participates: bool) -> (Inputs, Vec<Proxy>) {
     Shape::fleet(callers, participates).inputs(Order::default())
 }
 
 #[test]
 fn endpoint_change_encodes_one_resource_for_any_fleet_size() {
-    // Also where policy is read again, as when it lists the endpoints.
+    // Even if policy is loaded again, as when it lists the endpoints.
     for (callers, is_read_again) in [(3, false), (30, false), (300, false), (3, true), (300, true)]
     {
         let (inputs, proxies) = fleet(callers, false);
@@ -205,7 +206,7 @@ fn endpoint_change_encodes_one_resource_for_any_fleet_size() {
         let before: Vec<_> =
             proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();
         let encoded = compiler.encoded();
-        // The server takes part from now on.
+        // From now on the server participates.
         let (inputs, proxies) = fleet(callers, true);
         let specification = if is_read_again {
             Arc::clone(&inputs.specification)
@@ -218,10 +219,10 @@ fn endpoint_change_encodes_one_resource_for_any_fleet_size() {
         let [(resource, accounts)] = &changes.endpoints[..] else { panic!("{changes:?}") };
         assert_eq!(accounts.len(), 1);
         let rest = Changes { endpoints: Vec::new(), ..changes.clone() };
-        assert!(is_nobody(&rest), "{changes:?}");
+        assert!(affects_no_proxy(&rest), "{changes:?}");
 
         let after = follow(&mut compiler, &changes, &by_id(&before), &proxies);
-        assert_eq!(compiler.encoded(), encoded + 1, "nobody is compiled again");
+        assert_eq!(compiler.encoded(), encoded + 1, "no proxy is compiled again");
         let mut reached = 0;
         for ((_, before), (_, after)) in before.iter().zip(&after) {
             let names = after.resources.changed_since(&before.resources, ResourceType::Endpoint);
@@ -231,7 +232,7 @@ fn endpoint_change_encodes_one_resource_for_any_fleet_size() {
                 assert!(Arc::ptr_eq(held, resource), "what proxies share is held once");
             }
         }
-        assert_eq!(reached, callers, "those who may call it, and nobody else");
+        assert_eq!(reached, callers, "only the callers");
     }
 }
 
@@ -240,20 +241,20 @@ fn split_edit_changes_only_caller_routes() {
     let after = [([9, 1], 2), ([1, 9], 1)];
     for (callers, (weights, a_match)) in [3, 30].into_iter().flat_map(|n| after.map(|one| (n, one)))
     {
-        let moment = |weights, a_match| {
+        let inputs_of = |weights, a_match| {
             let shape = Shape::fleet(callers, true).with_split(weights, a_match);
             shape.inputs(Order::default())
         };
-        let (inputs, proxies) = moment([9, 1], 1);
+        let (inputs, proxies) = inputs_of([9, 1], 1);
         let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
         let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
         let before: Vec<_> =
             proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();
-        let changes = compiler.update(Arc::new(snapshot.revise(moment(weights, a_match).0)));
+        let changes = compiler.update(Arc::new(snapshot.revise(inputs_of(weights, a_match).0)));
         let caller: ServiceAccount = "n1/a0".parse().unwrap();
         assert_eq!(changes.accounts, [caller].into());
         let rest = Changes { accounts: [].into(), ..changes.clone() };
-        assert!(is_nobody(&rest), "{changes:?}");
+        assert!(affects_no_proxy(&rest), "{changes:?}");
 
         let after = follow(&mut compiler, &changes, &by_id(&before), &proxies);
         let mut changed = BTreeMap::new();

@@ -1,13 +1,15 @@
-//! A message as one piece of data for HTTP/2, though its bytes lie in many places.
+//! Message parts: one piece of data for HTTP/2 from bytes in many places.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use bytes::{Buf, Bytes};
 
-/// Shared bytes, one after the other. HTTP/2 keeps a place for each piece of data that waits, for as long
-/// as the connection lives, and writes each as a frame and a TLS record of its own: a thousand resources
-/// as a thousand pieces took 245 KB per connection and a thousand system calls.
+/// Shared bytes, one after the other.
+///
+/// HTTP/2 keeps a slot for each waiting piece of data for the life of the connection, and writes
+/// each as a frame and a TLS record. A thousand resources as a thousand pieces took 245 KB per
+/// connection and a thousand system calls.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     parts: VecDeque<Bytes>,
@@ -36,7 +38,7 @@ impl Buf for Parts {
         filled.map(|(slice, part)| *slice = IoSlice::new(part)).count()
     }
 
-    /// More than there is left is all that there is left: the trait would have it panic.
+    /// Skips `count` bytes, or all that remain if there are fewer: the trait would allow a panic.
     fn advance(&mut self, count: usize) {
         let mut left = count.min(self.remaining);
         self.remaining -= left;
@@ -58,7 +60,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// However it is read, it is the bytes of its parts.
+        /// Any sequence of reads returns the bytes of the parts.
         #[test]
         fn parts_read_as_their_concatenated_bytes(
             parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 0..9),

@@ -1,10 +1,9 @@
-//! The frames of HTTP/2 that a client sends, counted as they are read.
+//! HTTP/2 frames of a client, counted as they are read.
 //!
-//! h2 bounds what costs memory: resets, headers that go on, data in tiny pieces. What it answers without
-//! keeping anything, PING and SETTINGS, or passes over, it lets come without end (CVE-2019-9512, -9515
-//! and their kind), and each costs work of ours and few bytes of the client's. So frames that carry no
-//! data have a pace, far above that of any client that does something; of one who goes beyond it nothing
-//! more is read.
+//! h2 limits what costs memory: resets, endless headers, data in tiny pieces. It answers PING and
+//! SETTINGS, and ignores some frames, without limit (CVE-2019-9512, -9515 and similar). Each of
+//! these costs work here and few bytes of the client. So frames without data have a rate limit, far
+//! above that of any honest client. Beyond it, the server reads nothing more from the connection.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -17,62 +16,65 @@ use tokio_util::sync::CancellationToken;
 
 use crate::rate_limiter::RateLimiter;
 
-/// How often a client may send a frame without data, and how many at once. It sends some for each
-/// response that it reads (window updates), and for each stream.
-pub(super) const PACE: Duration = Duration::from_millis(1);
+/// The interval at which a client may send a frame without data, and the burst. A client sends some
+/// for each response that it reads (window updates), and for each stream.
+pub(super) const FRAME_INTERVAL: Duration = Duration::from_millis(1);
 pub(super) const BURST: u32 = 20_000;
 
-/// What a client says before its first frame (RFC 9113, 3.4).
+/// The length of the client's preface before its first frame (RFC 9113, 3.4).
 const PREFACE: usize = 24;
 
-/// Length (3 bytes), type, flags (1 each) and stream (4) of a frame (RFC 9113, 4.1).
+/// The length of a frame header: length (3 bytes), type, flags (1 each) and stream (4) (RFC 9113,
+/// 4.1).
 const HEAD: usize = 9;
 
-/// The type of the frames that carry requests. h2 has a bound on small ones, and they are paid for by
-/// windows.
+/// The type of the frames that carry requests. h2 limits small ones, and flow-control windows limit
+/// all.
 const DATA: u8 = 0;
 
 /// A connection whose frames are counted.
 #[derive(Debug)]
 pub(super) struct Counted<IO> {
     io: IO,
-    pace: RateLimiter,
-    /// How many bytes pass until the next head.
-    passing: usize,
-    /// What has come of it.
+    limiter: RateLimiter,
+    /// The bytes to skip until the next header.
+    skip: usize,
+    /// The bytes of that header so far.
     head: Vec<u8>,
     flood: CancellationToken,
 }
 
 impl<IO> Counted<IO> {
-    /// Counts those of `io`. When there are too many, `flood` is told and nothing more comes.
+    /// Wraps `io`. When its client exceeds the rate limit, `flood` is cancelled and reads return
+    /// nothing more.
     pub(super) fn new(io: IO, flood: CancellationToken) -> Self {
-        let pace = RateLimiter::new(PACE, BURST);
-        Self { io, pace, passing: PREFACE, head: Vec::with_capacity(HEAD), flood }
+        let limiter = RateLimiter::new(FRAME_INTERVAL, BURST);
+        Self { io, limiter, skip: PREFACE, head: Vec::with_capacity(HEAD), flood }
     }
 
-    /// Counts the frames that begin in these bytes. Returns whether there were too many.
+    /// Counts the frames that begin in these bytes. Returns whether the client exceeds the rate
+    /// limit.
     fn count(&mut self, mut bytes: &[u8]) -> bool {
         let mut frames = 0;
         while !bytes.is_empty() {
-            let passing = self.passing.min(bytes.len());
-            bytes = bytes.get(passing..).unwrap_or_default();
-            self.passing -= passing;
-            let of_head = (HEAD - self.head.len()).min(bytes.len());
-            let (head, rest) = bytes.split_at(of_head);
+            let skip = self.skip.min(bytes.len());
+            bytes = bytes.get(skip..).unwrap_or_default();
+            self.skip -= skip;
+            let head_bytes = (HEAD - self.head.len()).min(bytes.len());
+            let (head, rest) = bytes.split_at(head_bytes);
             self.head.extend_from_slice(head);
             bytes = rest;
             if let [a, b, c, kind, ..] = self.head[..]
                 && self.head.len() == HEAD
             {
                 frames += u32::from(kind != DATA);
-                self.passing = u32::from_be_bytes([0, a, b, c]) as usize;
+                self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
                 self.head.clear();
             }
         }
         let now = Instant::now();
-        self.pace.take(frames, now);
-        frames > 0 && !self.pace.is_ready(now)
+        self.limiter.take(frames, now);
+        frames > 0 && !self.limiter.is_ready(now)
     }
 }
 
@@ -142,20 +144,24 @@ mod tests {
         }
         for size in [1, 2, 9, 10, 25, bytes.len()] {
             let mut counted = Counted::new((), CancellationToken::new());
-            let begin = counted.pace.ready_at();
+            let begin = counted.limiter.ready_at();
             assert!(!bytes.chunks(size).any(|piece| counted.count(piece)));
-            assert_eq!(counted.pace.ready_at(), begin + 8 * PACE, "in pieces of {size}");
+            assert_eq!(
+                counted.limiter.ready_at(),
+                begin + 8 * FRAME_INTERVAL,
+                "in pieces of {size}"
+            );
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn frames_within_the_rate_limit_are_never_rejected() {
         let mut counted = Counted::new((), CancellationToken::new());
-        counted.passing = 0;
+        counted.skip = 0;
         let ping = frame(6, 8);
         assert!(!counted.count(&ping.repeat(BURST as usize)));
         for _ in 0..1000 {
-            tokio::time::advance(10 * PACE).await;
+            tokio::time::advance(10 * FRAME_INTERVAL).await;
             assert!(!counted.count(&ping.repeat(10)));
         }
         assert!(counted.count(&ping.repeat(1)));

@@ -1,4 +1,4 @@
-//! Connections of clients that keep to HTTP/2 and to nothing else, on a clock that only the tests move.
+//! Connections of clients that speak HTTP/2 and nothing else, on a clock that only the tests move.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -16,7 +16,7 @@ use super::*;
 use crate::connection_limit::ConnectionLimit;
 use crate::hub::{ClientKey, Hub};
 use crate::limits::Limits;
-use crate::service::{Admission, Refusal};
+use crate::service::{Admission, StreamRejection};
 use crate::validity::Validity;
 
 mod calls;
@@ -28,20 +28,20 @@ const METHOD: &str =
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A node of the id `c`, and clusters of all names (`type.googleapis.com/…`), as gRPC frames it.
+/// The gRPC frame of a request by node `c` for all clusters (`type.googleapis.com/…`).
 const FIRST_REQUEST: &[u8] =
     b"\0\0\0\0\x3a\x0a\x03\x0a\x01c\x12\x33type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-/// Lets in everybody by the name that it gives itself.
-struct Everybody;
+/// Admits every client under the name that it reports.
+struct AdmitAll;
 
-impl Admission for Everybody {
-    fn admit(&self, _: &Peer, node: &Node) -> Result<ClientKey, Refusal> {
+impl Admission for AdmitAll {
+    fn admit(&self, _: &Peer, node: &Node) -> Result<ClientKey, StreamRejection> {
         Ok(node.id.as_str().into())
     }
 }
 
-/// A connection, as the server and as the client has it.
+/// The server's and the client's end of a connection.
 fn connection() -> (Peer, DuplexStream) {
     connection_within(Limits::default())
 }
@@ -51,7 +51,7 @@ fn connection_within(limits: Limits) -> (Peer, DuplexStream) {
 }
 
 fn connection_to(hub: &Arc<Hub>, limits: Limits) -> (Peer, DuplexStream) {
-    connection_by(hub, limits, Arc::new(Everybody))
+    connection_by(hub, limits, Arc::new(AdmitAll))
 }
 
 fn connection_by(
@@ -64,18 +64,19 @@ fn connection_by(
         admission,
         limits,
         shutdown: CancellationToken::new(),
-        refusals: Arc::default(),
+        rejection_log: Arc::default(),
         tasks: TaskTracker::new(),
     };
     let (client, server) = duplex(1 << 20);
     let peer =
         Peer::new(Vec::new().into(), Validity::endless(), SocketAddr::from(([127, 0, 0, 1], 1)));
-    let seat = ConnectionLimit::new(streams.limits).take().unwrap();
-    Connections::new(&streams).open(server, peer.clone(), seat);
+    let permit = ConnectionLimit::new(streams.limits).acquire().unwrap();
+    Connections::new(&streams).open(server, peer.clone(), permit);
     (peer, client)
 }
 
-/// Speaks HTTP/2. What comes with it is how the connection ends.
+/// Performs the HTTP/2 handshake. Returns the sender of requests, and the task that ends with the
+/// connection.
 async fn speak(io: DuplexStream) -> (SendRequest<bytes::Bytes>, JoinHandle<Result<(), Error>>) {
     let (requests, connection) = h2::client::handshake(io).await.unwrap();
     (requests, tokio::spawn(connection))
@@ -85,7 +86,7 @@ fn request() -> http::Request<()> {
     http::Request::post(METHOD).header("content-type", "application/grpc").body(()).unwrap()
 }
 
-/// From `time` on, and no longer than it takes by timers that go by milliseconds.
+/// The range from `time` to `time` and 10 ms, because tokio's timers have a resolution of 1 ms.
 fn just_after(time: Duration) -> RangeInclusive<Duration> {
     time..=time + Duration::from_millis(10)
 }
@@ -104,7 +105,7 @@ async fn idle_connection_without_a_stream_is_closed() {
     assert!(just_after(Duration::from_secs(5) + IDLE_DEADLINE).contains(&begin.elapsed()));
 }
 
-// A12: whose certificate is revoked may still ask for health.
+// A12: a client with a revoked certificate may still request health.
 #[tokio::test(start_paused = true)]
 async fn connection_with_only_a_health_watch_is_closed() {
     let (_peer, io) = connection();
@@ -123,13 +124,13 @@ async fn connection_with_only_a_health_watch_is_closed() {
     assert!(just_after(IDLE_DEADLINE + GRACE).contains(&begin.elapsed()), "{:?}", begin.elapsed());
 }
 
-// Invariant 10: TLS is all that it has said.
+// Invariant 10: after its TLS handshake the client sends nothing.
 #[tokio::test(start_paused = true)]
 async fn silent_connection_is_closed() {
     let (_peer, mut io) = connection();
     let begin = Instant::now();
-    let mut said = Vec::new();
-    io.read_to_end(&mut said).await.unwrap();
+    let mut received = Vec::new();
+    io.read_to_end(&mut received).await.unwrap();
     let all = IDLE_DEADLINE + GRACE + LEAVE_DEADLINE;
     assert!(just_after(all).contains(&begin.elapsed()), "{:?}", begin.elapsed());
 }
@@ -143,7 +144,7 @@ async fn leaving_connection_gets_goaway_before_its_streams_end() {
     let mut response = response.await.unwrap().into_body();
     let begin = Instant::now();
     peer.leave();
-    // Nothing is said on the stream but how it ends.
+    // The stream carries nothing except its final status.
     assert!(response.data().await.is_none());
     assert!(just_after(GRACE).contains(&begin.elapsed()), "{:?}", begin.elapsed());
     let trailers = response.trailers().await.unwrap().unwrap();
@@ -165,7 +166,7 @@ async fn connections_of_maximum_age_close_spread_over_time() {
         let (mut requests, end) = speak(io).await;
         let (response, mut body) = requests.send_request(request(), false).unwrap();
         let mut response = response.await.unwrap().into_body();
-        // The first request, by a client that says who it is.
+        // The first request, with a node.
         body.send_data(FIRST_REQUEST.into(), false).unwrap();
         assert!(response.data().await.is_none());
         let trailers = response.trailers().await.unwrap().unwrap();
@@ -188,13 +189,13 @@ async fn connection_without_ping_replies_is_closed() {
     let stream = peer.open();
     let first = [PREFACE, &frame(SETTINGS, 0, &[])[..]].concat();
     io.write_all(&first).await.unwrap();
-    let mut said = Vec::new();
-    io.read_to_end(&mut said).await.unwrap();
+    let mut received = Vec::new();
+    io.read_to_end(&mut received).await.unwrap();
     assert!(just_after(KEEPALIVE.0 + KEEPALIVE.1).contains(&begin.elapsed()));
     drop(stream);
 }
 
-/// A frame of HTTP/2 without flags, but that these are all headers.
+/// An HTTP/2 frame whose only possible flag is END_HEADERS.
 fn frame(of: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[of, u8::from(of == HEADERS) * 4], &stream.to_be_bytes(), payload].concat()
@@ -205,34 +206,34 @@ const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
 
-/// The error with which the server says goodbye.
-fn goodbye(mut said: &[u8]) -> Option<Reason> {
-    while let [a, b, c, of, _, _, _, _, _, rest @ ..] = said {
+/// The error code of the server's GOAWAY.
+fn goaway_reason(mut received: &[u8]) -> Option<Reason> {
+    while let [a, b, c, of, _, _, _, _, _, rest @ ..] = received {
         let length = usize::try_from(u32::from_be_bytes([0, *a, *b, *c])).unwrap();
         let (payload, rest) = rest.split_at(length);
         if *of == GOAWAY {
             return Some(u32::from_be_bytes(payload[4..8].try_into().unwrap()).into());
         }
-        said = rest;
+        received = rest;
     }
     None
 }
 
-// A38. (By hand: h2's own client sends nothing of a stream that it resets at once.)
+// A38. Written by hand, because h2's own client sends nothing for a stream that it resets at once.
 #[tokio::test(start_paused = true)]
 async fn rapid_resets_end_the_connection() {
     let (_peer, mut io) = connection();
     let begin = Instant::now();
     let mut flood = [PREFACE, &frame(SETTINGS, 0, &[])[..]].concat();
     for stream in (1..2000).step_by(2) {
-        // `POST /`, of `x`.
+        // `POST /`, with authority `x`.
         flood.extend(frame(HEADERS, stream, &[0x83, 0x86, 0x84, 0x41, 1, b'x']));
         flood.extend(frame(RST_STREAM, stream, &8_u32.to_be_bytes()));
     }
     io.write_all(&flood).await.unwrap();
-    let mut said = Vec::new();
-    io.read_to_end(&mut said).await.unwrap();
-    assert_eq!(goodbye(&said), Some(Reason::ENHANCE_YOUR_CALM));
+    let mut received = Vec::new();
+    io.read_to_end(&mut received).await.unwrap();
+    assert_eq!(goaway_reason(&received), Some(Reason::ENHANCE_YOUR_CALM));
     assert_eq!(begin.elapsed(), Duration::ZERO);
 }
 

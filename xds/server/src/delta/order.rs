@@ -1,16 +1,18 @@
-//! In which order the types of a stream are pushed: make before break (invariant 6).
+//! The push order of types on a delta stream: make before break (invariant 6).
 //!
-//! Clusters, then their endpoints, then listeners, then routes; secrets wait for nothing. Routes are not
-//! warmed: one that names a missing cluster answers 503. So what names a cluster waits until that is
-//! taken or refused, however long it takes, and nothing else does; and what is urgent does not, because
-//! a withdrawal must not wait while some cluster warms. A listener waits for its routes as well, and for
-//! 15 s at most for the secrets that it names: a chain that is made anew because somebody was withdrawn
-//! must not begin with the list on which he still was.
+//! Clusters go first, then their endpoints, listeners and routes. Secrets wait for nothing. Envoy
+//! does not warm routes: a route to a missing cluster answers 503. So a resource that names a
+//! cluster waits until the client ACKs or NACKs that cluster, however long it takes. Nothing else
+//! waits for clusters, and neither do urgent resources: a withdrawal must not wait for a warming
+//! cluster.
 //!
-//! Only the first answer of a type waits for all clusters, and that of listeners for all secrets, since a
-//! client that begins takes itself for ready with it; but no longer than for one that is late.
+//! A listener also waits for its routes, and up to 15 s for the secrets that it names. When a grant
+//! is withdrawn, a recreated filter chain must not start with the old list of callers.
 //!
-//! Removals come last, and in the order in which things refer to each other.
+//! Only the first response of a type waits for all clusters, and that of listeners for all secrets,
+//! because a starting client counts itself ready with it. It waits no longer than for a late ACK.
+//!
+//! Removals come last, in the order of references.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +20,12 @@ use ironmesh_xds_wire::{ResourceSet, ResourceType};
 use tokio::time::Instant;
 
 use super::type_stream::TypeStream;
-use super::{DeltaStream, Output};
-use crate::references::{Has, REMOVALS, must_wait};
+use super::{DeltaOutput, DeltaStream};
+use crate::references::{ClientState, REMOVALS, must_wait};
 
 impl DeltaStream {
-    /// Sends all that may be sent now.
-    pub(super) fn advance(&mut self, now: Instant, outputs: &mut Vec<Output>) {
+    /// Sends everything that may be sent now.
+    pub(super) fn advance(&mut self, now: Instant, outputs: &mut Vec<DeltaOutput>) {
         if self.grace_ends.is_some_and(|end| now >= end) {
             self.grace_ends = None;
         }
@@ -33,13 +35,13 @@ impl DeltaStream {
         }
     }
 
-    fn advance_to(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<Output>) {
+    fn advance_to(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<DeltaOutput>) {
         for stream in self.types.values_mut() {
             stream.share(target);
         }
         for resource_type in ResourceType::ALL {
-            // Nearly always there is something to be said of one type only.
-            if self.types.get(&resource_type).is_some_and(TypeStream::may_have_to_say) {
+            // Nearly always only one type has updates.
+            if self.types.get(&resource_type).is_some_and(TypeStream::may_have_updates) {
                 self.push_updates(resource_type, target, now, outputs);
             }
         }
@@ -55,7 +57,7 @@ impl DeltaStream {
             }
             let nonce = self.last_nonce + 1;
             let Some(stream) = self.types.get_mut(&resource_type) else { continue };
-            // What is left to be sent is held, and may be to take the place of what has gone.
+            // Updates that remain are held, and may replace what is removed.
             let is_replaced = is_lagging || !stream.has_updates(target);
             if stream.is_busy() || !is_replaced || !stream.has_removals(target) {
                 continue;
@@ -68,7 +70,7 @@ impl DeltaStream {
             {
                 endpoints.release(&response.removed);
             }
-            outputs.push(Output::Send(response));
+            outputs.push(DeltaOutput::Send(response));
         }
     }
 
@@ -77,7 +79,7 @@ impl DeltaStream {
         resource_type: ResourceType,
         target: &ResourceSet,
         now: Instant,
-        outputs: &mut Vec<Output>,
+        outputs: &mut Vec<DeltaOutput>,
     ) {
         let needs: &[_] = match resource_type {
             ResourceType::Listener if !target.of(resource_type).is_empty() => {
@@ -86,14 +88,14 @@ impl DeltaStream {
             ResourceType::Listener | ResourceType::Route => &[ResourceType::Cluster],
             _ => &[],
         };
-        let are_coming = needs.iter().any(|of| self.are_coming(*of, target));
+        let are_pending = needs.iter().any(|of| self.are_pending(*of, target));
         let nonce = self.last_nonce + 1;
         let Some(mut stream) = self.types.remove(&resource_type) else { return };
         let mut response = None;
         let is_free = stream.subscription.has_begun && !stream.is_busy();
-        if is_free && !(are_coming && stream.owes_answer) {
+        if is_free && !(are_pending && stream.owes_response) {
             stream.has_updates(target);
-            let others = Others { types: &self.types, target };
+            let others = OtherTypes { types: &self.types, target };
             let hold = |name: &str| others.hold(resource_type, name);
             response = stream.next_updates(target, nonce, hold);
         }
@@ -104,20 +106,19 @@ impl DeltaStream {
         let Some(response) = response else { return };
         self.last_nonce = nonce;
         if resource_type == ResourceType::Cluster {
-            // Envoy warms an added or changed cluster until it is told its endpoints, and does not
-            // ask for those that it is subscribed to already.
+            // Envoy warms an added or changed cluster until it receives endpoints, and does not
+            // request those that it is subscribed to already.
             if let Some(endpoints) = self.types.get_mut(&ResourceType::Endpoint) {
                 for cluster in &response.resources {
                     endpoints.resend(cluster.name());
                 }
             }
         }
-        outputs.push(Output::Send(response));
+        outputs.push(DeltaOutput::Send(response));
     }
 
-    /// Whether resources of a type are still to be sent or to be taken, by a client that takes them in
-    /// time.
-    fn are_coming(&mut self, resource_type: ResourceType, target: &ResourceSet) -> bool {
+    /// Whether resources of a type remain to be sent or ACKed, by a client that ACKs in time.
+    fn are_pending(&mut self, resource_type: ResourceType, target: &ResourceSet) -> bool {
         self.types.get_mut(&resource_type).is_some_and(|stream| {
             !stream.is_lagging()
                 && (stream.is_busy()
@@ -125,8 +126,8 @@ impl DeltaStream {
         })
     }
 
-    /// Whether the client has taken all that it is to have of a type, and let go what it is not; but for
-    /// what waits for clusters that are late.
+    /// Whether the client has ACKed all resources of a type and all removals, apart from those that
+    /// wait for late clusters.
     fn is_settled(
         &mut self,
         resource_type: ResourceType,
@@ -140,25 +141,25 @@ impl DeltaStream {
     }
 }
 
-/// The other types, seen from one.
-struct Others<'a> {
+/// The other types of the stream, for checks of references.
+struct OtherTypes<'a> {
     types: &'a BTreeMap<ResourceType, TypeStream>,
     target: &'a ResourceSet,
 }
 
-impl Others<'_> {
+impl OtherTypes<'_> {
     fn is(&self, of: ResourceType, is_so: impl Fn(&TypeStream) -> bool) -> bool {
         self.types.get(&of).is_some_and(is_so)
     }
 
-    /// Whether `name` is not to be sent yet.
+    /// Whether the resource `name` must wait.
     fn hold(&self, resource_type: ResourceType, name: &str) -> bool {
         match resource_type {
-            // Endpoints before their cluster are taken and dropped, and the cluster then waits 15 s.
-            // Those of a cluster that the client knows never wait, not even for a change of it: they
-            // may be what the client needs to take the push of clusters that is under way.
+            // Envoy accepts and discards endpoints before their cluster, and the cluster then waits
+            // 15 s. Endpoints of a cluster that the client has never wait, not even for a change of
+            // it: the client may need them to ACK the push of clusters in flight.
             ResourceType::Endpoint => {
-                self.is(ResourceType::Cluster, |clusters| clusters.is_to_come(name, self.target))
+                self.is(ResourceType::Cluster, |clusters| clusters.is_unsent(name, self.target))
             }
             ResourceType::Listener | ResourceType::Route => {
                 let resource = self.target.of(resource_type).get(name);
@@ -169,7 +170,7 @@ impl Others<'_> {
     }
 }
 
-impl Has for Others<'_> {
+impl ClientState for OtherTypes<'_> {
     fn lacks_none(&self, of: ResourceType) -> bool {
         self.is(of, |stream| stream.lacks_none(self.target))
     }

@@ -1,5 +1,5 @@
-//! The delta stream against the rules that only this variant has, or that it keeps in a way of its own.
-//! What it has in common with the other is in [`crate::scenarios`].
+//! Tests of the delta stream: rules that only this variant has, or that it keeps in its own way.
+//! Rules of both variants are in [`crate::scenarios`].
 
 #[cfg(test)]
 mod answers;

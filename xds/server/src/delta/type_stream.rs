@@ -1,7 +1,8 @@
-//! One resource type of a stream: what the client has, what it refused, and what is under way.
+//! The state of one resource type on a delta stream: what the client has, what it NACKed, and what
+//! is in flight.
 //!
 //! On an aggregated stream each type is a stream of its own: nonces, versions and subscriptions of
-//! one never touch another. What they have to do with each other is in `order`.
+//! one type never affect another. Dependencies between types are in `order`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,17 +17,17 @@ use crate::overlay::Overlay;
 use crate::stream::{ACK_DEADLINE, FULL_RESPONSE};
 use crate::subscription::{self, Subscription};
 
-mod answer;
+mod reply;
 
-pub(crate) use answer::Answer;
+pub(crate) use reply::Reply;
 
-/// How many pushes without an answer are remembered.
+/// The number of unanswered pushes that are remembered.
 const MAX_UNANSWERED: usize = 8;
 
-/// What a name takes in a response besides its bytes, about.
+/// The approximate bytes of a name in a response besides the name itself.
 pub(super) const NAME_PREFIX: usize = 4;
 
-/// A push that waits for its answer.
+/// A push that waits for its ACK or NACK.
 #[derive(Debug)]
 struct Push {
     nonce: String,
@@ -40,33 +41,35 @@ struct Push {
 pub(crate) struct TypeStream {
     resource_type: ResourceType,
     pub(crate) subscription: Subscription,
-    /// What the names that the client brought along take in memory, about.
-    brought_size: usize,
-    /// What it says that it has from an earlier stream, until it is known what it is to have.
-    brought: Option<Arc<BTreeMap<String, String>>>,
-    /// What the client has or is being sent. `None` = something, in a version we cannot know.
+    /// The approximate memory for the names of the initial versions.
+    initial_versions_size: usize,
+    /// The initial versions, until a set is published to compare them with.
+    initial_versions: Option<Arc<BTreeMap<String, String>>>,
+    /// The versions that the client has or is being sent. `None` is some version that the server
+    /// cannot know.
     known: Overlay<Option<Version>>,
-    /// What the client has taken on this stream, or had from an earlier one.
+    /// The versions that the client ACKed on this stream, or had from an earlier one.
     pub(crate) acked: Overlay<Version>,
-    /// Names that the client has in some version, and refused another of.
-    unsure: BTreeSet<Arc<str>>,
-    /// Names in pushes that were forgotten before they were answered.
+    /// Names of which the client has some version and NACKed another.
+    kept_after_nack: BTreeSet<Arc<str>>,
+    /// Names in pushes that were forgotten before the client answered them.
     forgotten: BTreeSet<Arc<str>>,
-    /// Names that the client dropped and wants again, and took from a push of before: it may have
-    /// them, or not, until they are sent again, or told to be gone.
-    doubtful: BTreeSet<Arc<str>>,
-    /// Versions that the client refused. They are not sent to it again.
-    pub(crate) refused: BTreeMap<Arc<str>, Version>,
-    /// Names that may differ between the target and what is known.
+    /// Names that the client may have or not: it unsubscribed, subscribed again, and then ACKed an
+    /// earlier push with them. They stay uncertain until they are sent again, or sent as removed.
+    uncertain: BTreeSet<Arc<str>>,
+    /// Versions that the client NACKed, which are not sent to it again.
+    pub(crate) nacked: BTreeMap<Arc<str>, Version>,
+    /// Names that may differ between the target and the known versions.
     pub(crate) dirty: BTreeSet<Arc<str>>,
-    /// Names that are to be sent, or told to be gone, whatever is known.
-    asked: BTreeSet<Arc<str>>,
-    /// Names to be sent with the answer to the type's first request, also where the client has them.
-    owed: BTreeSet<Arc<str>>,
-    /// Names to be sent in parts, because a push that had them all was refused.
-    trials: NackBisection,
-    /// Whether an answer is due even if it is empty.
-    pub(crate) owes_answer: bool,
+    /// Names that are due because the client requested them, whatever version it has.
+    explicitly_requested: BTreeSet<Arc<str>>,
+    /// Names that are due with the response to the type's first request, whatever version the
+    /// client has.
+    pending_first_response: BTreeSet<Arc<str>>,
+    /// Names to be sent in groups, because the client NACKed a push with all of them.
+    bisection: NackBisection,
+    /// Whether a response is due even if it is empty.
+    pub(crate) owes_response: bool,
     pushes: VecDeque<Push>,
 }
 
@@ -75,39 +78,41 @@ impl TypeStream {
         Self {
             resource_type,
             subscription: Subscription::new(resource_type),
-            brought_size: 0,
-            brought: None,
+            initial_versions_size: 0,
+            initial_versions: None,
             known: Overlay::default(),
             acked: Overlay::default(),
-            unsure: BTreeSet::new(),
+            kept_after_nack: BTreeSet::new(),
             forgotten: BTreeSet::new(),
-            doubtful: BTreeSet::new(),
-            refused: BTreeMap::new(),
+            uncertain: BTreeSet::new(),
+            nacked: BTreeMap::new(),
             dirty: BTreeSet::new(),
-            asked: BTreeSet::new(),
-            owed: BTreeSet::new(),
-            trials: NackBisection::default(),
-            owes_answer: false,
+            explicitly_requested: BTreeSet::new(),
+            pending_first_response: BTreeSet::new(),
+            bisection: NackBisection::default(),
+            owes_response: false,
             pushes: VecDeque::new(),
         }
     }
 
-    /// Takes the subscriptions of a request. Says whether it is known now what the client has from an
-    /// earlier stream.
+    /// Applies the subscriptions of a request. Returns whether this compared the client's initial
+    /// versions with the target.
     pub(crate) fn on_subscriptions(
         &mut self,
         request: &DeltaRequest,
         target: Option<&ResourceSet>,
     ) -> bool {
         let is_first = !self.subscription.has_begun;
-        // A name in both lists: dropped, then wanted.
+        // A name in both lists is unsubscribed first, then subscribed.
         let dropped = self.subscription.unsubscribe(&request.unsubscribe);
         if dropped.wildcard {
-            // (What it took of a push from before it dropped the names is not known, and taken.)
+            // Names that the client ACKed after it unsubscribed are not known, but ACKed.
             let names = self.known.names().chain(self.acked.names());
-            let names = names.chain(&self.asked).chain(&self.doubtful).map(|name| &**name);
-            let brought = self.brought.iter().flat_map(|brought| brought.keys());
-            let names = names.chain(brought.map(String::as_str));
+            let names =
+                names.chain(&self.explicitly_requested).chain(&self.uncertain).map(|name| &**name);
+            let initial_versions =
+                self.initial_versions.iter().flat_map(|initial_versions| initial_versions.keys());
+            let names = names.chain(initial_versions.map(String::as_str));
             let lost: Vec<Arc<str>> =
                 names.filter(|name| !self.subscription.covers(name)).map(Arc::from).collect();
             for name in lost {
@@ -116,54 +121,59 @@ impl TypeStream {
         }
         for name in dropped.names {
             if self.subscription.covers(&name) {
-                // It is still wanted by the wildcard, and the client has forgotten it.
-                self.asked.insert(name);
+                // The wildcard still covers the name, and the client has forgotten it.
+                self.explicitly_requested.insert(name);
             } else {
                 self.forget(&name);
             }
         }
         let wanted = self.subscription.subscribe(&request.subscribe);
-        // What the client asks for by name and has already need not be sent, if it is current.
-        let brought = &request.initial_versions;
-        let is_had = |name: &Arc<str>| {
-            is_first && brought.contains_key(&**name) && !self.owed.contains(name)
+        // A name with an initial version need not be sent if it is current.
+        let initial_versions = &request.initial_versions;
+        let is_reported = |name: &Arc<str>| {
+            is_first
+                && initial_versions.contains_key(&**name)
+                && !self.pending_first_response.contains(name)
         };
-        self.asked.extend(wanted.names.into_iter().filter(|name| !is_had(name)));
+        self.explicitly_requested
+            .extend(wanted.names.into_iter().filter(|name| !is_reported(name)));
         if is_first {
-            self.owed.clear();
-            self.brought_size = subscription::size_of(brought.keys());
-            self.brought = Some(Arc::clone(brought)).filter(|brought| !brought.is_empty());
-            // A client that brings versions has been served before; one that brings none waits.
-            self.owes_answer = brought.is_empty();
+            self.pending_first_response.clear();
+            self.initial_versions_size = subscription::size_of(initial_versions.keys());
+            self.initial_versions = Some(Arc::clone(initial_versions))
+                .filter(|initial_versions| !initial_versions.is_empty());
+            // A client with initial versions has been served before; one without them waits for a
+            // response.
+            self.owes_response = initial_versions.is_empty();
         }
         let Some(target) = target else { return false };
-        let is_compared = self.take_over(target);
+        let is_compared = self.adopt_initial_versions(target);
         if is_first || wanted.wildcard {
             self.review_all(target);
         }
         is_compared
     }
 
-    /// What the names that the client wants, and has brought along, take in memory, about.
+    /// The approximate memory for subscribed names and initial versions.
     pub(crate) fn size(&self) -> usize {
-        self.subscription.size() + self.brought_size
+        self.subscription.size() + self.initial_versions_size
     }
 
-    /// Takes over what the client says that it has from an earlier stream, if it was not done yet; says
-    /// whether there was something.
-    pub(crate) fn take_over(&mut self, target: &ResourceSet) -> bool {
-        let Some(brought) = self.brought.take() else { return false };
+    /// Adopts the initial versions that the client reported, once. Returns whether there were any.
+    pub(crate) fn adopt_initial_versions(&mut self, target: &ResourceSet) -> bool {
+        let Some(initial_versions) = self.initial_versions.take() else { return false };
         let version = |name: &str| {
-            let version = brought.get(name).filter(|_| self.subscription.covers(name));
+            let version = initial_versions.get(name).filter(|_| self.subscription.covers(name));
             version.map(|version| version.parse().ok())
         };
-        self.refused.retain(|name, refused| version(name) != Some(Some(*refused)));
-        // (Who brings little holds that by itself.)
+        self.nacked.retain(|name, nacked| version(name) != Some(Some(*nacked)));
+        // A client that reports few resources stores those itself.
         let resources = target.of(self.resource_type);
         let none = ResourceMap::new();
-        let resources = if resources.len() <= 2 * brought.len() { resources } else { &none };
-        let mut known = Overlay::on(resources, version);
-        for name in brought.keys().filter(|name| !resources.contains_key(name.as_str())) {
+        let resources =
+            if resources.len() <= 2 * initial_versions.len() { resources } else { &none };
+        let mut known = Overlay::with_base(resources, version);
+        for name in initial_versions.keys().filter(|name| !resources.contains_key(name.as_str())) {
             if let Some(version) = version(name) {
                 known.insert(name.as_str().into(), version);
             }
@@ -173,17 +183,23 @@ impl TypeStream {
         true
     }
 
-    /// How many names it holds by itself.
+    /// The number of names that it stores itself.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
-        let sets =
-            [&self.unsure, &self.forgotten, &self.doubtful, &self.dirty, &self.asked, &self.owed];
+        let sets = [
+            &self.kept_after_nack,
+            &self.forgotten,
+            &self.uncertain,
+            &self.dirty,
+            &self.explicitly_requested,
+            &self.pending_first_response,
+        ];
         let pushed = self.pushes.iter().map(|push| push.resources.len() + push.removed.len());
         let overlays = self.subscription.names.held() + self.known.held() + self.acked.held();
         sets.iter().map(|set| set.len()).chain(pushed).sum::<usize>() + overlays
     }
 
-    /// Holds what is as in the target no longer by itself.
+    /// Shares structure with the target where both are equal.
     pub(crate) fn share(&mut self, target: &ResourceSet) {
         let resources = target.of(self.resource_type);
         self.subscription.share(resources);
@@ -192,114 +208,116 @@ impl TypeStream {
     }
 
     fn forget(&mut self, name: &Arc<str>) {
-        if let Some(brought) = &mut self.brought {
-            Arc::make_mut(brought).remove(&**name);
+        if let Some(initial_versions) = &mut self.initial_versions {
+            Arc::make_mut(initial_versions).remove(&**name);
         }
         self.known.remove(name);
         self.acked.remove(name);
-        self.unsure.remove(name);
+        self.kept_after_nack.remove(name);
         self.forgotten.remove(name);
-        self.doubtful.remove(name);
-        self.asked.remove(name);
+        self.uncertain.remove(name);
+        self.explicitly_requested.remove(name);
         self.dirty.remove(name);
-        self.trials.retain(|one| one != name);
+        self.bisection.retain(|one| one != name);
     }
 
-    /// Marks all names that differ between the target and what is known.
+    /// Marks all names that differ between the target and the known versions.
     pub(crate) fn review_all(&mut self, target: &ResourceSet) {
         self.dirty.extend(self.known.differing_from(target.of(self.resource_type)));
     }
 
-    /// Wants `name` sent again, if the client is subscribed to it or will be with its first request.
+    /// Marks `name` to be sent again, if the client is subscribed to it or subscribes with its
+    /// first request.
     pub(crate) fn resend(&mut self, name: &Arc<str>) {
         if !self.subscription.has_begun {
-            self.owed.insert(Arc::clone(name));
+            self.pending_first_response.insert(Arc::clone(name));
         } else if self.subscription.covers(name) {
-            self.asked.insert(Arc::clone(name));
+            self.explicitly_requested.insert(Arc::clone(name));
         }
     }
 
-    /// Wants `names` sent again no longer: what they belonged to has gone.
+    /// Cancels [`TypeStream::resend`] for `names`: the resources that they belong to are gone.
     pub(crate) fn release(&mut self, names: &[Arc<str>]) {
         for name in names {
-            self.owed.remove(name);
+            self.pending_first_response.remove(name);
         }
     }
 
-    /// Whether nothing more may be sent now: a push waits for its answer.
+    /// Whether nothing more may be sent now, because a push waits for its ACK or NACK.
     pub(crate) fn is_busy(&self) -> bool {
         self.pushes.iter().any(|push| !push.is_late)
     }
 
-    /// Whether nothing need be looked at.
-    fn is_quiet(&self) -> bool {
+    /// Whether no name needs attention.
+    fn is_idle(&self) -> bool {
         self.dirty.is_empty()
-            && self.asked.is_empty()
-            && self.trials.is_empty()
-            && self.doubtful.is_empty()
+            && self.explicitly_requested.is_empty()
+            && self.bisection.is_empty()
+            && self.uncertain.is_empty()
     }
 
-    /// Whether something may be to be sent now.
-    pub(crate) fn may_have_to_say(&self) -> bool {
-        self.owes_answer || !self.is_quiet()
+    /// Whether something may be due now.
+    pub(crate) fn may_have_updates(&self) -> bool {
+        self.owes_response || !self.is_idle()
     }
 
-    /// Drops what need not be looked at any more, and says whether resources are left to be sent.
+    /// Drops names that need no attention any more. Returns whether resources remain to be sent.
     pub(crate) fn has_updates(&mut self, target: &ResourceSet) -> bool {
-        if self.is_quiet() {
+        if self.is_idle() {
             return false;
         }
-        self.settle_doubts(target);
-        let (known, subscription, refused) = (&self.known, &self.subscription, &self.refused);
+        self.settle_uncertain(target);
+        let (known, subscription, nacked) = (&self.known, &self.subscription, &self.nacked);
         let resources = target.of(self.resource_type);
         self.dirty.retain(|name| {
             subscription.covers(name)
                 && match resources.get(name) {
                     Some(resource) => {
                         let version = Some(resource.version());
-                        known.get(name) != Some(version) && refused.get(name).copied() != version
+                        known.get(name) != Some(version) && nacked.get(name).copied() != version
                     }
                     None => known.contains_key(name),
                 }
         });
-        self.trials.retain(|name| {
+        self.bisection.retain(|name| {
             let version = resources.get(name).map(|resource| resource.version());
             version.is_some()
                 && subscription.covers(name)
                 && known.get(name) != Some(version)
-                && refused.get(name).copied() != version
+                && nacked.get(name).copied() != version
         });
         let has_changed = self.dirty.iter().any(|name| resources.contains_key(name));
-        has_changed || !self.asked.is_empty() || !self.trials.is_empty()
+        has_changed || !self.explicitly_requested.is_empty() || !self.bisection.is_empty()
     }
 
-    /// What the client may have and is to have no more, it is told to be gone.
-    fn settle_doubts(&mut self, target: &ResourceSet) {
+    /// Marks uncertain names that the target no longer has for removal.
+    fn settle_uncertain(&mut self, target: &ResourceSet) {
         let resources = target.of(self.resource_type);
         let (known, dirty) = (&mut self.known, &mut self.dirty);
-        self.doubtful.retain(|name| {
+        self.uncertain.retain(|name| {
             let is_gone = !resources.contains_key(name) && !known.contains_key(name);
             if is_gone {
                 known.insert(Arc::clone(name), None);
                 dirty.insert(Arc::clone(name));
             }
-            // (One that is to be told to be gone is in doubt still, in case that it comes back first.)
+            // A name that waits for its removal stays uncertain, in case it returns first.
             !matches!(known.get(name), Some(Some(_)))
         });
     }
 
-    /// Whether the client is to have `name` and was never sent it, or has perhaps dropped it since.
-    pub(crate) fn is_to_come(&self, name: &str, target: &ResourceSet) -> bool {
+    /// Whether the target has `name` and it was never sent, or the client may have dropped it
+    /// since.
+    pub(crate) fn is_unsent(&self, name: &str, target: &ResourceSet) -> bool {
         let resource = target.of(self.resource_type).get(name);
         let version = resource.map(|resource| resource.version());
         version.is_some()
             && self.subscription.covers(name)
-            && (!self.known.contains_key(name) || self.doubtful.contains(name))
-            && self.refused.get(name).copied() != version
+            && (!self.known.contains_key(name) || self.uncertain.contains(name))
+            && self.nacked.get(name).copied() != version
     }
 
-    /// Whether the client is to have `name` and does not have it in any version, or may have let it go
-    /// by the time that it reads what is sent now.
+    /// Whether the target has `name` and the client has it in no version, or may have removed it by
+    /// the time it reads the next push.
     pub(crate) fn is_lacking(&self, name: &str, target: &ResourceSet) -> bool {
         let resource = target.of(self.resource_type).get(name);
         resource.is_some_and(|resource| {
@@ -308,37 +326,38 @@ impl TypeStream {
                 removed.any(|removed| **removed == *name)
             };
             self.subscription.covers(name)
-                && (!(self.acked.contains_key(name) || self.unsure.contains(name))
+                && (!(self.acked.contains_key(name) || self.kept_after_nack.contains(name))
                     || is_being_removed())
-                && self.refused.get(name) != Some(&resource.version())
+                && self.nacked.get(name) != Some(&resource.version())
         })
     }
 
-    /// Whether it is known that the client has all that it is to have, and may let nothing go.
+    /// Whether the client is known to have all resources of the target, and no removal is in
+    /// flight.
     pub(crate) fn lacks_none(&self, target: &ResourceSet) -> bool {
         self.acked.has_all_of(target.of(self.resource_type))
             && self.pushes.iter().all(|push| push.removed.is_empty())
     }
 
-    /// Whether the client is to have `name` in a version that it has not taken.
+    /// Whether the client has not ACKed the version of `name` in the target.
     pub(crate) fn is_outdated(&self, name: &str, target: &ResourceSet) -> bool {
         let resource = target.of(self.resource_type).get(name);
         resource.is_some_and(|resource| {
             let version = resource.version();
             self.subscription.covers(name)
                 && self.acked.get(name) != Some(version)
-                && self.refused.get(name) != Some(&version)
+                && self.nacked.get(name) != Some(&version)
         })
     }
 
-    /// The names that have gone from the target and that the client still has.
+    /// Whether the client still has names that are gone from the target.
     pub(crate) fn has_removals(&self, target: &ResourceSet) -> bool {
         let resources = target.of(self.resource_type);
         self.dirty.iter().any(|name| !resources.contains_key(name) && self.known.contains_key(name))
     }
 
-    /// The next push of what is new, changed or asked for. `hold` says which names are to wait.
-    /// `None` where there is nothing to say.
+    /// Builds the next push of new, changed or requested resources, if any. `hold` selects the
+    /// names that must wait.
     pub(crate) fn next_updates(
         &mut self,
         target: &ResourceSet,
@@ -347,52 +366,52 @@ impl TypeStream {
     ) -> Option<DeltaResponse> {
         let resources = target.of(self.resource_type);
         let mut response = DeltaResponse::new(self.resource_type, nonce);
-        // What is being tried holds up nothing else.
-        let on_trial: BTreeSet<_> = self.trials.names().cloned().collect();
-        let is_free = |name: &&Arc<str>| !on_trial.contains(*name) && !hold(name);
-        let mut names: Vec<_> = self.asked.union(&self.dirty).filter(is_free).cloned().collect();
-        if !names.iter().any(|name| resources.get(name).is_some_and(|one| self.is_to_be_sent(one)))
-        {
-            names.extend(self.trials.next_of(|name| !hold(name)).unwrap_or_default());
+        // A bisection delays no other resource.
+        let in_bisection: BTreeSet<_> = self.bisection.names().cloned().collect();
+        let is_free = |name: &&Arc<str>| !in_bisection.contains(*name) && !hold(name);
+        let mut names: Vec<_> =
+            self.explicitly_requested.union(&self.dirty).filter(is_free).cloned().collect();
+        if !names.iter().any(|name| resources.get(name).is_some_and(|one| self.is_due(one))) {
+            names.extend(self.bisection.next_of(|name| !hold(name)).unwrap_or_default());
         }
         let mut size = 0;
         for name in names {
             match resources.get(&name) {
-                Some(resource) if self.is_to_be_sent(resource) => {
+                Some(resource) if self.is_due(resource) => {
                     size += resource.delta_entry().len();
                     response.resources.push(Arc::clone(resource));
                     self.dirty.remove(&name);
-                    self.trials.retain(|one| *one != name);
+                    self.bisection.retain(|one| *one != name);
                 }
-                // Asked for, and not there, or refused without an older one: that is told at once, so
-                // that it does not wait for it. What has merely gone waits.
+                // A requested name that is missing, or NACKed without an older version, is reported
+                // at once, so that the client does not wait. A mere removal waits.
                 resource => {
                     let is_there = resource.is_some() && self.known.contains_key(&name);
-                    if self.asked.contains(&name) && !is_there {
+                    if self.explicitly_requested.contains(&name) && !is_there {
                         size += name.len() + NAME_PREFIX;
                         response.removed.push(Arc::clone(&name));
                         self.dirty.remove(&name);
                     }
                 }
             }
-            self.asked.remove(&name);
+            self.explicitly_requested.remove(&name);
             if size >= FULL_RESPONSE {
                 break;
             }
         }
         let is_empty = response.resources.is_empty() && response.removed.is_empty();
-        (!is_empty || std::mem::take(&mut self.owes_answer)).then_some(response)
+        (!is_empty || std::mem::take(&mut self.owes_response)).then_some(response)
     }
 
-    fn is_to_be_sent(&self, resource: &Resource) -> bool {
+    fn is_due(&self, resource: &Resource) -> bool {
         let (name, version) = (resource.name(), resource.version());
-        if self.refused.get(name) == Some(&version) {
+        if self.nacked.get(name) == Some(&version) {
             return false;
         }
-        self.asked.contains(name) || self.known.get(name) != Some(Some(version))
+        self.explicitly_requested.contains(name) || self.known.get(name) != Some(Some(version))
     }
 
-    /// The push of what has gone, as much as one response may have.
+    /// Builds the next push of removals, up to the size of one response.
     pub(crate) fn next_removals(&mut self, target: &ResourceSet, nonce: u64) -> DeltaResponse {
         let resources = target.of(self.resource_type);
         let known = &self.known;
@@ -410,17 +429,17 @@ impl TypeStream {
         DeltaResponse { removed, ..DeltaResponse::new(self.resource_type, nonce) }
     }
 
-    /// Takes note that `response` is sent.
+    /// Records that `response` was sent.
     pub(crate) fn sent(&mut self, response: &DeltaResponse, now: Instant) {
         for resource in &response.resources {
             self.known.insert(Arc::clone(resource.name()), Some(resource.version()));
-            self.doubtful.remove(resource.name());
+            self.uncertain.remove(resource.name());
         }
         for name in &response.removed {
             self.known.remove(name);
-            self.doubtful.remove(name);
+            self.uncertain.remove(name);
         }
-        self.owes_answer = false;
+        self.owes_response = false;
         let resources = response.resources.iter().map(|r| (Arc::clone(r.name()), r.version()));
         self.pushes.push_back(Push {
             nonce: response.nonce.to_string(),
@@ -436,17 +455,17 @@ impl TypeStream {
         }
     }
 
-    /// The names in pushes that are not answered.
+    /// The names in unanswered pushes.
     pub(crate) fn unanswered(&self) -> impl Iterator<Item = &Arc<str>> {
         self.pushes.iter().flat_map(|push| &push.resources).map(|(name, _)| name)
     }
 
-    /// Whether a push is not answered though its time is over.
+    /// Whether a push is late.
     pub(crate) fn is_lagging(&self) -> bool {
         self.pushes.iter().any(|push| push.is_late)
     }
 
-    /// Gives up waiting for pushes that are late. Says whether there was one.
+    /// Stops waiting for late pushes. Returns whether there was one.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
         let mut expired = false;
         for push in self.pushes.iter_mut().filter(|push| !push.is_late) {

@@ -1,11 +1,11 @@
-//! What is kept of the corpus, and what the fuzzer has found.
+//! Replay of the fuzz corpus, and random walks through the fuzzer's entry points.
 
 use fs_err as fs;
 use std::path::Path;
 
 use super::*;
 
-/// Tries all inputs that are kept of a target.
+/// Runs a target on all inputs of its corpus.
 fn replay(target: &str, run: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let mut count = 0;
@@ -36,8 +36,8 @@ fn sotw_walk_corpus_upholds_the_invariants() {
     replay("sotw", sotw);
 }
 
-/// Walks that look random, and are the same ones on every machine. `WALK_SEED` (the first seed) and
-/// `WALK_RUNS` (how many) make them others.
+/// Runs random walks that are the same on every machine. `WALK_SEED` (the first seed) and
+/// `WALK_RUNS` (how many) select others.
 fn walk_at_random(run: fn(&[u8])) {
     let number = |variable: &str, otherwise: u64| {
         std::env::var(variable).map_or(otherwise, |value| value.parse().unwrap())
@@ -50,7 +50,7 @@ fn walk_at_random(run: fn(&[u8])) {
     }
 }
 
-/// What follows from `seed`, by SplitMix64.
+/// Random bytes from `seed`, by SplitMix64.
 fn random_bytes(seed: u64) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {

@@ -1,6 +1,5 @@
-//! The live streams of a client: from where each comes, and since when.
-//!
-//! It judges nothing: whether two streams mean two machines is for the caller to decide.
+//! The live streams of a client: the address of each, and its age. Whether two streams mean two
+//! machines is for the caller to decide.
 
 use std::net::SocketAddr;
 
@@ -8,14 +7,14 @@ use tokio::time::Instant;
 
 use super::Hub;
 
-/// An xDS stream that is open.
+/// An open xDS stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LiveStream {
-    /// The client's address. An IPv4 address is never written as an IPv6 one.
+    /// The client's address. An IPv4 address is never mapped to IPv6.
     pub address: SocketAddr,
     /// When it was opened.
     pub since: Instant,
-    /// Whether it is of the aggregated service, of which a process has one.
+    /// Whether it belongs to the aggregated service, of which a process has one.
     pub is_aggregated: bool,
 }
 
@@ -27,7 +26,7 @@ impl LiveStream {
 }
 
 impl Hub {
-    /// The streams that a client has open, the oldest first.
+    /// The open streams of a client, the oldest first.
     pub fn live_streams(&self, client: &str) -> Vec<LiveStream> {
         let clients = self.clients.lock();
         clients.by_key.get(client).map_or_else(Vec::new, |one| one.live.values().copied().collect())

@@ -1,5 +1,5 @@
-//! Second attempts: what a client lacks because it NACKed it, and the deliberate exception by which the same
-//! version is sent to it again (docs/decisions/0052). Decides neither when nor of what: the publisher does.
+//! Retries of NACKed resources: the deliberate exception by which the same version is sent to a
+//! client again (docs/decisions/0052). The publisher decides when, and of what.
 
 use std::sync::Arc;
 
@@ -11,18 +11,20 @@ use super::Hub;
 pub(crate) type Retries = Arc<[(ResourceType, Arc<str>)]>;
 
 impl Hub {
-    /// Why a connected client lacks a resource, in its own words: it NACKed it and has no earlier version of it on
-    /// any of its streams. `None` where it has one, or where that is not known.
+    /// The error with which a connected client NACKed a resource of which it has no earlier version
+    /// on any of its streams. `None` if it has one, or if that is unknown.
     pub fn lacks(&self, client: &str, resource_type: ResourceType, name: &str) -> Option<String> {
         let clients = self.clients.lock();
         let status = &clients.by_key.get(client).filter(|one| one.status.streams > 0)?.status;
         let nack = status.nacks.get(&(resource_type, Arc::from(name)))?;
-        let has_none = !nack.keeps_earlier && status.taken(resource_type, name).is_none();
-        has_none.then(|| nack.message.clone())
+        let lacks_all_versions =
+            !nack.keeps_earlier && status.acked_version(resource_type, name).is_none();
+        lacks_all_versions.then(|| nack.message.clone())
     }
 
-    /// Sends a client these resources again although it NACKed this very version of them: for reasons of its
-    /// machine, which may be gone. A stream that has not read an earlier call follows the newest one.
+    /// Sends a client these resources again although it NACKed their current versions, because the
+    /// reasons were local to its machine and may be gone. A stream that has not read an earlier
+    /// call follows the newest one.
     pub fn retry(
         &self,
         client: &str,
@@ -51,14 +53,14 @@ mod tests {
         let hub = Arc::<Hub>::default();
         let mut running = SimulatedClient::connect(&hub, "x", Node::default());
         hub.publish("x", set([listener("inbound", 1)]));
-        running.take_all();
+        running.ack_all();
         hub.publish("x", set([listener("inbound", 2)]));
-        running.refuse(Listener, "inbound", "cannot bind");
+        running.nack(Listener, "inbound", "cannot bind");
         assert_eq!(hub.lacks("x", Listener, "inbound"), None, "the first version is active");
 
         // A hot restart: the older process still has it.
         let started = SimulatedClient::connect(&hub, "x", Node::default());
-        started.refuse(Listener, "inbound", "cannot bind");
+        started.nack(Listener, "inbound", "cannot bind");
         assert_eq!(hub.lacks("x", Listener, "outbound"), None);
         assert_eq!(hub.lacks("x", Listener, "inbound"), None);
         drop(running);

@@ -1,4 +1,4 @@
-//! How far a client has come, as its streams have said.
+//! The status of a client: what its streams have ACKed and NACKed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,86 +7,90 @@ use ironmesh_xds_wire::{Node, ResourceType, Version};
 
 use crate::overlay::Overlay;
 
-/// What a client has refused, in its own words.
+/// A client's NACK of a resource, with the client's error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nack {
-    /// The refused version. It is not sent to this client again, but by [`Hub::retry`](super::Hub::retry).
+    /// The NACKed version. It is not sent to this client again, except by
+    /// [`Hub::retry`](super::Hub::retry).
     pub version: Version,
-    /// Why it is refused.
+    /// The client's error.
     pub message: String,
-    /// Whether it was refused alone. Otherwise it is known only that something is refused of all that
-    /// came with it, as where it is not known what a client had before.
+    /// Whether the resource was NACKed alone. Otherwise only the push as a whole is known to be
+    /// bad, for example if the state that the client had before is unknown.
     pub is_certain: bool,
-    /// Whether the client keeps an earlier version of the resource. Also `true` where that is not known.
+    /// Whether the client keeps an earlier version of the resource. Also `true` if that is unknown.
     pub keeps_earlier: bool,
 }
 
-/// How far a client has come.
+/// How far a client has ACKed its resource set.
 #[derive(Debug, Clone, Default)]
 pub struct ClientStatus {
-    /// How many streams it has open.
+    /// The number of open streams.
     pub streams: usize,
-    /// What it said of itself when it last connected.
+    /// The node of its latest stream.
     pub node: Arc<Node>,
-    /// How often it has come with nothing, as a process that has just begun does. Such a one refuses
-    /// nothing yet: what stood in the way of the one before may have been put right.
-    pub beginnings: u64,
-    /// What it refuses now.
+    /// The number of fresh connects: a process that has just started has nothing, and NACKs nothing
+    /// yet, because the reason for earlier NACKs may be gone.
+    pub process_starts: u64,
+    /// The current NACKs.
     pub nacks: BTreeMap<(ResourceType, Arc<str>), Nack>,
-    /// The stream on which it is about to say which clusters it has.
-    pub(super) has_clusters_to_name: Option<u64>,
-    /// What each stream has taken, by the stream's number and the type. A word goes with its stream.
+    /// The stream whose initial versions of clusters are not known yet.
+    pub(super) unreported_clusters: Option<u64>,
+    /// The versions that each stream has ACKed, by the stream's number and type. They end with the
+    /// stream.
     pub(super) acked: BTreeMap<(u64, ResourceType), Overlay<Version>>,
 }
 
 impl ClientStatus {
-    /// Whether the client has taken this version of this resource. Streams of one client may each be
-    /// about other resources, or be of two Envoys in a hot restart: of each resource the newest
-    /// stream decides that has taken it in any version.
+    /// Whether the client has ACKed this version of this resource.
+    ///
+    /// Streams of one client may have different resources, or belong to two Envoys in a hot
+    /// restart. For each resource, the newest stream that has ACKed any version of it decides.
     pub fn has(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
-        self.taken(resource_type, name) == Some(version)
+        self.acked_version(resource_type, name) == Some(version)
     }
 
-    /// The version of a resource that the client has taken last.
-    pub(crate) fn taken(&self, resource_type: ResourceType, name: &str) -> Option<Version> {
-        let mut words = self.acked.iter().rev().filter(|((_, of), _)| *of == resource_type);
-        words.find_map(|(_, acked)| acked.get(name))
+    /// The version of a resource that the client has ACKed last.
+    pub(crate) fn acked_version(&self, resource_type: ResourceType, name: &str) -> Option<Version> {
+        let mut acked = self.acked.iter().rev().filter(|((_, of), _)| *of == resource_type);
+        acked.find_map(|(_, acked)| acked.get(name))
     }
 
-    /// The names of a type that the client has taken and not let go.
-    pub(crate) fn taken_names(&self, resource_type: ResourceType) -> BTreeSet<&Arc<str>> {
-        let words = self.acked.iter().filter(|((_, of), _)| *of == resource_type);
-        words.flat_map(|(_, acked)| acked.names()).collect()
+    /// The names of a type that the client has ACKed and not removed.
+    pub(crate) fn acked_names(&self, resource_type: ResourceType) -> BTreeSet<&Arc<str>> {
+        let acked = self.acked.iter().filter(|((_, of), _)| *of == resource_type);
+        acked.flat_map(|(_, acked)| acked.names()).collect()
     }
 
-    /// Whether the client has taken a resource of this name, or may have and is about to say so.
-    pub(super) fn names(&self, resource_type: ResourceType, name: &str) -> bool {
-        if resource_type == ResourceType::Cluster && self.has_clusters_to_name.is_some() {
+    /// Whether the client has ACKed a resource of this name, or may have it and not have reported
+    /// it yet.
+    pub(super) fn may_have(&self, resource_type: ResourceType, name: &str) -> bool {
+        if resource_type == ResourceType::Cluster && self.unreported_clusters.is_some() {
             return true;
         }
-        let mut words = self.acked.iter().filter(|((_, of), _)| *of == resource_type);
-        words.any(|(_, acked)| acked.contains_key(name))
+        let mut acked = self.acked.iter().filter(|((_, of), _)| *of == resource_type);
+        acked.any(|(_, acked)| acked.contains_key(name))
     }
 
-    /// A stream has said which clusters the client has, or has ended.
-    pub(super) fn has_named_clusters(&mut self, stream: u64) {
-        if self.has_clusters_to_name == Some(stream) {
-            self.has_clusters_to_name = None;
+    /// Records that a stream's clusters are known, or that the stream has ended.
+    pub(super) fn clusters_reported(&mut self, stream: u64) {
+        if self.unreported_clusters == Some(stream) {
+            self.unreported_clusters = None;
         }
     }
 }
 
-/// What whoever keeps a client supplied must know when something has happened to it.
+/// What the publisher needs to know about a client that has changed.
 #[derive(Debug, Clone)]
-pub struct ClientNews {
-    /// How many streams it has open.
+pub struct ClientChange {
+    /// The number of open streams.
     pub streams: usize,
-    /// What it said of itself when it last connected: the same value for as long as it says no other.
+    /// The node of its latest stream: the same `Arc` while the node is unchanged.
     pub node: Arc<Node>,
-    /// How often it has come with nothing ([`ClientStatus::beginnings`]).
-    pub beginnings: u64,
-    /// What it refuses now.
+    /// The number of fresh connects ([`ClientStatus::process_starts`]).
+    pub process_starts: u64,
+    /// The current NACKs.
     pub nacks: BTreeMap<(ResourceType, Arc<str>), Nack>,
-    /// Whether it has been published what it is to have since it has come.
-    pub is_supplied: bool,
+    /// Whether a set was published since the client connected.
+    pub has_set: bool,
 }

@@ -1,9 +1,9 @@
-//! Who is on the way into TLS, counted by source: connections that have said nothing yet, those that wait
-//! for a place to make their handshake, and those that have one.
+//! The queue of TLS handshakes, counted by source: silent connections, those that wait for a
+//! handshake slot, and those that have one.
 //!
-//! One source can fill only what other sources do not use. Where there is no room for one more, a
-//! connection of the source with the most of them is closed. This module decides which; it opens no
-//! connection and knows no TLS.
+//! One source can fill only what other sources do not use. Beyond the limit, a connection of the
+//! source with the most of them is evicted. This module decides which; it opens no connection and
+//! knows no TLS.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -14,17 +14,16 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-/// How long one that has a place is safe from having to give it up. A client that has said nothing has no
-/// place.
-pub(super) const SAFE: Duration = Duration::from_secs(2);
+/// The time for which a connection keeps its slot in any case. A silent client has no slot.
+pub(super) const SLOT_TIME: Duration = Duration::from_secs(2);
 
-/// For each place, how many connections may be silent, and how many may wait.
-const CROWD_PER_PLACE: usize = 4;
+/// The number of silent connections, and of waiting ones, per slot.
+const QUEUE_PER_SLOT: usize = 4;
 
-/// Connections in this order of arrival.
+/// The number of a connection, in order of arrival.
 type Id = u64;
 
-/// The addresses that one machine, or one site behind NAT, has: an IPv4 address, or an IPv6 network of
+/// The addresses of one machine, or of one site behind NAT: an IPv4 address, or an IPv6 network of
 /// 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
@@ -44,32 +43,32 @@ impl Source {
     }
 }
 
-/// A connection that was closed to make room, or that kept its place for too long.
+/// A connection that was closed in favour of others, or because it kept its slot too long.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct EvictedConnection(pub(super) SocketAddr);
 
-/// All that are on the way.
+/// All connections before the end of their handshakes.
 #[derive(Debug)]
 pub(super) struct HandshakeQueue {
-    /// How many places there are.
-    places: usize,
-    inside: Mutex<Inside>,
-    /// Tells when [`HandshakeQueue::room`] and [`HandshakeQueue::next_displaced`] are to look again.
+    /// The number of slots.
+    slots: usize,
+    state: Mutex<State>,
+    /// Wakes [`HandshakeQueue::may_accept`] and [`HandshakeQueue::next_evicted`].
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Inside {
+struct State {
     last_id: Id,
     tasks: BTreeMap<Id, (AbortHandle, SocketAddr)>,
     silent: Group<()>,
     waiting: Group<oneshot::Sender<()>>,
-    placed: Group<Instant>,
-    /// When one last gave up its place because it kept it for too long.
-    last_hung: Option<Instant>,
+    in_slot: Group<Instant>,
+    /// The last time a connection lost its slot because it kept it too long.
+    last_timed_out: Option<Instant>,
 }
 
-/// Some of them, by arrival and by source.
+/// Connections in one state, by arrival and by source.
 #[derive(Debug)]
 struct Group<T> {
     by_id: BTreeMap<Id, (Source, T)>,
@@ -91,8 +90,8 @@ impl<T> Group<T> {
         self.by_source.get(&source).map_or(0, BTreeSet::len)
     }
 
-    /// Those of the source that has the most.
-    fn greatest(&self) -> Option<&BTreeSet<Id>> {
+    /// The connections of the source that has the most.
+    fn of_largest_source(&self) -> Option<&BTreeSet<Id>> {
         self.by_source.values().max_by_key(|ids| ids.len())
     }
 
@@ -113,103 +112,108 @@ impl<T> Group<T> {
     }
 }
 
-impl Inside {
+impl State {
     fn close(&mut self, id: Id) -> Option<EvictedConnection> {
         self.silent.remove(id);
         self.waiting.remove(id);
-        self.placed.remove(id);
+        self.in_slot.remove(id);
         let (task, address) = self.tasks.remove(&id)?;
         task.abort();
         Some(EvictedConnection(address))
     }
 
-    /// Gives free places to those who wait: first to a source that has the fewest.
-    fn fill(&mut self, places: usize) {
-        while self.placed.len() < places {
+    /// Assigns free slots to waiting connections: first to a source that has the fewest.
+    fn assign_slots(&mut self, slots: usize) {
+        while self.in_slot.len() < slots {
             let fewest = self
                 .waiting
                 .by_source
                 .iter()
-                .min_by_key(|(source, ids)| (self.placed.of(**source), ids.first().copied()));
+                .min_by_key(|(source, ids)| (self.in_slot.of(**source), ids.first().copied()));
             let Some(id) = fewest.and_then(|(_, ids)| ids.first().copied()) else { return };
-            let Some((source, place)) = self.waiting.remove(id) else { return };
-            // (One whose task has just been ended does not take it, and gives it back by its guard.)
-            self.placed.insert(id, source, Instant::now());
-            let _ = place.send(());
+            let Some((source, slot)) = self.waiting.remove(id) else { return };
+            // A task that has just been aborted does not take the slot, and returns it by its
+            // guard.
+            self.in_slot.insert(id, source, Instant::now());
+            let _ = slot.send(());
         }
     }
 }
 
 impl HandshakeQueue {
-    pub(super) fn new(places: usize) -> Self {
-        Self { places, inside: Mutex::default(), changed: Notify::new() }
+    pub(super) fn new(slots: usize) -> Self {
+        Self { slots, state: Mutex::default(), changed: Notify::new() }
     }
 
-    fn most(&self) -> usize {
-        CROWD_PER_PLACE * self.places
+    fn max_queued(&self) -> usize {
+        QUEUE_PER_SLOT * self.slots
     }
 
-    /// Takes in one that has said nothing yet. `begin` starts its task. Where there are too many of those,
-    /// the oldest one of the source that has the most is closed, and returned.
+    /// Adds a silent connection, whose task `begin` starts. If there are too many, the oldest one
+    /// of the largest source is closed and returned.
     pub(super) fn enter(
         &self,
         address: SocketAddr,
         begin: impl FnOnce(Id) -> AbortHandle,
     ) -> Option<EvictedConnection> {
-        let mut inside = self.inside.lock();
-        let oldest = inside.silent.greatest().and_then(BTreeSet::first).copied();
-        let is_full = inside.silent.len() >= self.most();
-        let displaced = oldest.filter(|_| is_full).and_then(|oldest| inside.close(oldest));
-        inside.last_id += 1;
-        let id = inside.last_id;
-        inside.silent.insert(id, Source::of(address), ());
-        // (The task waits for the lock, should it come to that before this returns.)
+        let mut state = self.state.lock();
+        let oldest = state.silent.of_largest_source().and_then(BTreeSet::first).copied();
+        let is_full = state.silent.len() >= self.max_queued();
+        let evicted = oldest.filter(|_| is_full).and_then(|oldest| state.close(oldest));
+        state.last_id += 1;
+        let id = state.last_id;
+        state.silent.insert(id, Source::of(address), ());
+        // The task waits for the lock if it runs before this returns.
         let task = begin(id);
-        inside.tasks.insert(id, (task, address));
-        displaced
+        state.tasks.insert(id, (task, address));
+        evicted
     }
 
-    /// Takes note that a client has said all that it has to say first. Returns what tells when it has a
-    /// place, and one that was closed: where too many wait, the newest one of the source of which the most
-    /// do, which may be this one.
-    pub(super) fn has_spoken(&self, id: Id) -> (oneshot::Receiver<()>, Option<EvictedConnection>) {
-        let (place, granted) = oneshot::channel();
-        let mut inside = self.inside.lock();
-        let mut displaced = None;
-        if let Some((source, ())) = inside.silent.remove(id) {
-            inside.waiting.insert(id, source, place);
-            inside.fill(self.places);
-            if inside.waiting.len() > self.most() {
-                let newest = inside.waiting.greatest().and_then(BTreeSet::last).copied();
-                displaced = newest.and_then(|newest| inside.close(newest));
+    /// Moves a connection whose ClientHello has arrived to those that wait for a slot.
+    ///
+    /// Returns what receives the slot, and a connection that was closed: if too many wait, the
+    /// newest one of the largest source, which may be this one.
+    pub(super) fn hello_received(
+        &self,
+        id: Id,
+    ) -> (oneshot::Receiver<()>, Option<EvictedConnection>) {
+        let (slot, granted) = oneshot::channel();
+        let mut state = self.state.lock();
+        let mut evicted = None;
+        if let Some((source, ())) = state.silent.remove(id) {
+            state.waiting.insert(id, source, slot);
+            state.assign_slots(self.slots);
+            if state.waiting.len() > self.max_queued() {
+                let newest = state.waiting.of_largest_source().and_then(BTreeSet::last).copied();
+                evicted = newest.and_then(|newest| state.close(newest));
             }
         }
-        drop(inside);
+        drop(state);
         self.changed.notify_waiters();
-        (granted, displaced)
+        (granted, evicted)
     }
 
-    /// One has gone, in whatever way.
+    /// Removes a connection, whatever its state.
     pub(super) fn leave(&self, id: Id) {
-        let mut inside = self.inside.lock();
-        inside.silent.remove(id);
-        inside.waiting.remove(id);
-        inside.placed.remove(id);
-        inside.tasks.remove(&id);
-        inside.fill(self.places);
-        drop(inside);
+        let mut state = self.state.lock();
+        state.silent.remove(id);
+        state.waiting.remove(id);
+        state.in_slot.remove(id);
+        state.tasks.remove(&id);
+        state.assign_slots(self.slots);
+        drop(state);
         self.changed.notify_waiters();
     }
 
-    /// Returns when one more may be accepted: at once, but in a storm of clients that all make progress.
-    /// Then those wait in the system's own queue for whom there is no room.
-    pub(super) async fn room(&self) {
+    /// Returns when one more connection may be accepted: at once, except in a storm of clients that
+    /// all make progress. Then further ones wait in the system's own queue.
+    pub(super) async fn may_accept(&self) {
         loop {
             let changed = self.changed.notified();
             let is_storm = {
-                let inside = self.inside.lock();
-                let is_calm = |at: Instant| at.elapsed() > 2 * SAFE;
-                inside.waiting.len() >= self.most() && inside.last_hung.is_none_or(is_calm)
+                let state = self.state.lock();
+                let is_calm = |at: Instant| at.elapsed() > 2 * SLOT_TIME;
+                state.waiting.len() >= self.max_queued() && state.last_timed_out.is_none_or(is_calm)
             };
             if !is_storm {
                 return;
@@ -218,24 +222,24 @@ impl HandshakeQueue {
         }
     }
 
-    /// Waits until one has had its place for too long while others wait, and closes that one.
-    pub(super) async fn next_displaced(&self) -> EvictedConnection {
+    /// Waits until a connection has kept its slot too long while others wait, and closes it.
+    pub(super) async fn next_evicted(&self) -> EvictedConnection {
         loop {
             let changed = self.changed.notified();
             let due = {
-                let mut inside = self.inside.lock();
-                let oldest = inside.placed.by_id.iter().min_by_key(|(_, (_, since))| *since);
-                let oldest = oldest.map(|(id, (_, since))| (*id, *since + SAFE));
-                let oldest = oldest.filter(|_| inside.waiting.len() > 0);
+                let mut state = self.state.lock();
+                let oldest = state.in_slot.by_id.iter().min_by_key(|(_, (_, since))| *since);
+                let oldest = oldest.map(|(id, (_, since))| (*id, *since + SLOT_TIME));
+                let oldest = oldest.filter(|_| state.waiting.len() > 0);
                 if let Some((id, due)) = oldest
                     && due <= Instant::now()
-                    && let Some(displaced) = inside.close(id)
+                    && let Some(evicted) = state.close(id)
                 {
-                    inside.last_hung = Some(Instant::now());
-                    inside.fill(self.places);
-                    drop(inside);
+                    state.last_timed_out = Some(Instant::now());
+                    state.assign_slots(self.slots);
+                    drop(state);
                     self.changed.notify_waiters();
-                    return displaced;
+                    return evicted;
                 }
                 oldest.map(|(_, due)| due)
             };

@@ -1,11 +1,11 @@
-//! TLS handshakes under way: what a connection does until it is one of a client. Who of them has to give
-//! way to whom is decided in `crowd`.
+//! TLS handshakes: a connection from its accept until its client is known. `handshake_queue`
+//! decides which of them is evicted for which.
 //!
-//! A handshake costs something only when the client has said its first words, so only then it needs one of
-//! a bounded number of places. A client that has said nothing is let go first, without a time of grace. In
-//! a storm of honest clients the handshakes end as fast as they can be computed, and the others wait for a
-//! place. (Closing the oldest one instead would undo the work that is nearest to its end; turning the
-//! newest away would shut out everybody while some hang.)
+//! A handshake is expensive only after the ClientHello, so only then it needs one of a limited
+//! number of slots. A silent client is closed first, without a grace period. In a storm of honest
+//! clients, handshakes end as fast as they can be computed, and the others wait for a slot. (To
+//! close the oldest one instead would discard the work that is nearest to its end; to reject the
+//! newest would lock everyone out while some hang.)
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,76 +28,77 @@ use crate::log_throttle::LogThrottle;
 use crate::peer::Peer;
 use crate::validity::Validity;
 
-/// How long a client may take to begin its handshake, and how long the handshake may take.
+/// The time until the ClientHello, and then the time for the handshake.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 
 pub(super) struct Handshakes {
     connections: Connections,
     tasks: JoinSet<()>,
-    crowd: Arc<HandshakeQueue>,
-    told: Arc<LogThrottle>,
+    queue: Arc<HandshakeQueue>,
+    throttle: Arc<LogThrottle>,
 }
 
-/// A connection in the crowd, for as long as this is there.
+/// A connection in the queue, removed on drop.
 struct QueuedConnection {
-    crowd: Arc<HandshakeQueue>,
+    queue: Arc<HandshakeQueue>,
     id: u64,
 }
 
 impl Drop for QueuedConnection {
     fn drop(&mut self) {
-        self.crowd.leave(self.id);
+        self.queue.leave(self.id);
     }
 }
 
 impl Handshakes {
-    pub(super) fn new(connections: Connections, most: usize) -> Self {
-        let (tasks, crowd) = (JoinSet::new(), Arc::new(HandshakeQueue::new(most)));
-        Self { connections, tasks, crowd, told: Arc::default() }
+    pub(super) fn new(connections: Connections, slots: usize) -> Self {
+        let (tasks, queue) = (JoinSet::new(), Arc::new(HandshakeQueue::new(slots)));
+        Self { connections, tasks, queue, throttle: Arc::default() }
     }
 
-    /// Returns when one more may be accepted. Closes meanwhile those that keep their place for too long.
-    pub(super) async fn room(&mut self) {
+    /// Returns when one more connection may be accepted. Meanwhile evicts connections that keep
+    /// their slot too long.
+    pub(super) async fn may_accept(&mut self) {
         while self.tasks.try_join_next().is_some() {}
         tokio::select! {
-            () = self.crowd.room() => {}
-            () = self.relieve() => {}
+            () = self.queue.may_accept() => {}
+            () = self.evict_slow() => {}
         }
     }
 
-    /// Closes those that keep their place for too long, and does not end.
-    pub(super) async fn relieve(&self) {
+    /// Evicts connections that keep their slot too long, and never returns.
+    pub(super) async fn evict_slow(&self) {
         loop {
-            let displaced = self.crowd.next_displaced().await;
-            tell_displaced(&self.connections, &self.told, &displaced);
+            let evicted = self.queue.next_evicted().await;
+            log_eviction(&self.connections, &self.throttle, &evicted);
         }
     }
 
-    /// Begins one, which ends in a connection if all goes well.
+    /// Starts a handshake, which ends in a connection if it succeeds.
     pub(super) fn begin<IO>(
         &mut self,
         tls: Arc<ServerConfig>,
         io: IO,
         address: SocketAddr,
-        mut seat: ConnectionPermit,
+        mut permit: ConnectionPermit,
     ) where
         IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (connections, told) = (self.connections.clone(), Arc::clone(&self.told));
-        let (crowd, tasks) = (Arc::clone(&self.crowd), &mut self.tasks);
-        let displaced = self.crowd.enter(address, |id| {
+        let (connections, throttle) = (self.connections.clone(), Arc::clone(&self.throttle));
+        let (queue, tasks) = (Arc::clone(&self.queue), &mut self.tasks);
+        let evicted = self.queue.enter(address, |id| {
             tasks.spawn(async move {
-                let present = QueuedConnection { crowd, id };
-                let (turned, words) =
-                    match handshake(&present, tls, io, address, &connections, |displaced| {
-                        tell_displaced(&connections, &told, displaced);
+                let queued = QueuedConnection { queue, id };
+                let (rejection, reason) =
+                    match handshake(&queued, tls, io, address, &connections, |evicted| {
+                        log_eviction(&connections, &throttle, evicted);
                     })
                     .await
                     {
                         Ok((stream, peer)) => {
-                            match seat.claim(&connections.owner(&peer.certificate)) {
-                                Claim::Granted => return connections.open(stream, peer, seat),
-                                Claim::TooMany => return connections.refuse(stream, peer, seat),
+                            match permit.claim(&connections.owner(&peer.certificate)) {
+                                Claim::Granted => return connections.open(stream, peer, permit),
+                                Claim::TooMany => return connections.reject(stream, peer, permit),
                                 Claim::FarTooMany => (
                                     ConnectionRejection::Client,
                                     "the client has too many connections".to_owned(),
@@ -106,18 +107,18 @@ impl Handshakes {
                         }
                         Err(failure) => failure,
                     };
-                tell(&connections, &told, address, turned, &words);
+                log_rejection(&connections, &throttle, address, rejection, &reason);
             })
         });
-        if let Some(displaced) = displaced {
-            tell_displaced(&self.connections, &self.told, &displaced);
+        if let Some(evicted) = evicted {
+            log_eviction(&self.connections, &self.throttle, &evicted);
         }
     }
 
-    /// Returns when all have ended.
+    /// Returns when all handshakes have ended.
     pub(super) async fn finish(&mut self) {
-        let (tasks, crowd) = (&mut self.tasks, &self.crowd);
-        let (connections, told) = (&self.connections, &self.told);
+        let (tasks, queue) = (&mut self.tasks, &self.queue);
+        let (connections, throttle) = (&self.connections, &self.throttle);
         loop {
             tokio::select! {
                 ended = tasks.join_next() => {
@@ -125,54 +126,55 @@ impl Handshakes {
                         return;
                     }
                 }
-                displaced = crowd.next_displaced() => tell_displaced(connections, told, &displaced),
+                evicted = queue.next_evicted() => log_eviction(connections, throttle, &evicted),
             }
         }
     }
 }
 
-fn tell(
+fn log_rejection(
     connections: &Connections,
-    told: &LogThrottle,
+    throttle: &LogThrottle,
     address: SocketAddr,
     why: ConnectionRejection,
-    words: &str,
+    reason: &str,
 ) {
-    connections.counters().turned(why);
-    if let Some(others) = told.now() {
-        tracing::info!(%address, error = words, others, "xDS connection refused");
+    connections.counters().connection_rejected(why);
+    if let Some(suppressed) = throttle.now() {
+        tracing::info!(%address, reason, suppressed, "xDS connection rejected");
     }
 }
 
-fn tell_displaced(connections: &Connections, told: &LogThrottle, displaced: &EvictedConnection) {
-    let words = "the handshake gave way to those of other connections";
-    tell(connections, told, displaced.0, ConnectionRejection::Displaced, words);
+fn log_eviction(connections: &Connections, throttle: &LogThrottle, evicted: &EvictedConnection) {
+    let reason = "TLS handshake evicted in favour of other connections";
+    log_rejection(connections, throttle, evicted.0, ConnectionRejection::Displaced, reason);
 }
 
-/// Why a handshake came to nothing.
+/// Why a handshake failed.
 type Failure = (ConnectionRejection, String);
 
 async fn handshake<IO: AsyncRead + AsyncWrite + Unpin>(
-    present: &QueuedConnection,
+    queued: &QueuedConnection,
     tls: Arc<ServerConfig>,
     io: IO,
     address: SocketAddr,
     connections: &Connections,
-    displace: impl FnOnce(&EvictedConnection),
+    evict: impl FnOnce(&EvictedConnection),
 ) -> Result<(TlsStream<IO>, Peer), Failure> {
-    let slow = |_| (ConnectionRejection::SlowHandshake, "the handshake took too long".to_owned());
+    let slow =
+        |_| (ConnectionRejection::SlowHandshake, "the TLS handshake took too long".to_owned());
     let bad = |error: io::Error| {
         connections.rejections().note(address, &error, Instant::now());
         (ConnectionRejection::BadHandshake, error.to_string())
     };
     let hello = LazyConfigAcceptor::new(Acceptor::default(), io);
     let hello = timeout(DEADLINE, hello).await.map_err(slow)?.map_err(bad)?;
-    let (place, displaced) = present.crowd.has_spoken(present.id);
-    if let Some(displaced) = displaced {
-        displace(&displaced);
+    let (slot, evicted) = queued.queue.hello_received(queued.id);
+    if let Some(evicted) = evicted {
+        evict(&evicted);
     }
-    // (It comes to nothing only where this task is about to be ended, which is counted there.)
-    if place.await.is_err() {
+    // It is an error only if this task is about to be aborted, which is counted there.
+    if slot.await.is_err() {
         std::future::pending::<()>().await;
     }
     timeout(DEADLINE, finish(hello, tls, address)).await.map_err(slow)?.map_err(bad)
@@ -188,6 +190,6 @@ async fn finish<IO: AsyncRead + AsyncWrite + Unpin>(
     let certificate =
         certificate.ok_or_else(|| io::Error::other("the client shows no certificate"))?;
     let validity = Validity::of(&certificate, &tls)
-        .ok_or_else(|| io::Error::other("the client's certificate cannot be read"))?;
+        .ok_or_else(|| io::Error::other("the client's certificate cannot be parsed"))?;
     Ok((stream, Peer::new(certificate, validity, address)))
 }

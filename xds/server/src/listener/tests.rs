@@ -1,4 +1,4 @@
-//! What is accepted, on a clock that only the tests move.
+//! Accepting connections, on a clock that only the tests move.
 
 use ironmesh_xds_wire::Node;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -12,9 +12,9 @@ use super::handshakes::DEADLINE;
 use super::*;
 use crate::hub::ClientKey;
 use crate::peer::Peer;
-use crate::service::Refusal;
+use crate::service::StreamRejection;
 
-/// Shows no certificate: no handshake comes to its end.
+/// A resolver without a certificate: no handshake succeeds.
 #[derive(Debug)]
 struct NoCertificate;
 
@@ -24,18 +24,18 @@ impl ResolvesServerCert for NoCertificate {
     }
 }
 
-/// Lets in nobody.
-struct Nobody;
+/// Admits no client.
+struct DenyAll;
 
-impl Admission for Nobody {
-    fn admit(&self, _: &Peer, _: &Node) -> Result<ClientKey, Refusal> {
-        Err(Refusal("nobody".to_owned()))
+impl Admission for DenyAll {
+    fn admit(&self, _: &Peer, _: &Node) -> Result<ClientKey, StreamRejection> {
+        Err(StreamRejection("no client is admitted".to_owned()))
     }
 }
 
 type Accepted = io::Result<(DuplexStream, SocketAddr)>;
 
-/// Accepts what is sent, until the test ends.
+/// Accepts the connections that are sent, until the test ends.
 fn accepting(limits: Limits) -> (mpsc::Sender<Accepted>, Arc<Hub>) {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
@@ -48,10 +48,10 @@ fn accepting(limits: Limits) -> (mpsc::Sender<Accepted>, Arc<Hub>) {
     let hub = Arc::new(Hub::default());
     let streams = Streams {
         hub: Arc::clone(&hub),
-        admission: Arc::new(Nobody),
+        admission: Arc::new(DenyAll),
         limits,
         shutdown: CancellationToken::new(),
-        refusals: Arc::default(),
+        rejection_log: Arc::default(),
         tasks: TaskTracker::new(),
     };
     tokio::spawn(async move {
@@ -70,7 +70,7 @@ fn connection_from(host: u8) -> (DuplexStream, Accepted) {
     (client, Ok((server, ([127, 0, 0, host], 1).into())))
 }
 
-// Invariant 10: such as when there are no more file descriptors.
+// Invariant 10: for example, no file descriptor is left.
 #[tokio::test(start_paused = true)]
 async fn failed_accept_is_retried_after_a_pause() {
     let (incoming, hub) = accepting(Limits::default());
@@ -85,7 +85,7 @@ async fn failed_accept_is_retried_after_a_pause() {
     client.read_to_end(&mut answer).await.unwrap();
     assert_eq!(answer.first(), Some(&21), "an alert of TLS");
     assert_eq!(begin.elapsed(), 3 * ACCEPT_PAUSE);
-    assert_eq!(hub.counters().connections_turned_away(ConnectionRejection::BadHandshake), 1);
+    assert_eq!(hub.counters().connections_rejected(ConnectionRejection::BadHandshake), 1);
 }
 
 // Invariant 10.
@@ -102,13 +102,13 @@ async fn silent_client_is_closed_at_deadline_without_delaying_others() {
     other.read_to_end(&mut answer).await.unwrap();
     assert_eq!((answer.first(), begin.elapsed()), (Some(&21), Duration::ZERO));
     assert_eq!(silent.read(&mut [0]).await.unwrap(), 0, "closed, and nothing said");
-    // (Timers of tokio go by milliseconds.)
+    // Timers of tokio have a resolution of 1 ms.
     let deadline = DEADLINE..=DEADLINE + Duration::from_millis(1);
     assert!(deadline.contains(&begin.elapsed()), "{:?}", begin.elapsed());
-    assert_eq!(hub.counters().connections_turned_away(ConnectionRejection::SlowHandshake), 1);
+    assert_eq!(hub.counters().connections_rejected(ConnectionRejection::SlowHandshake), 1);
 }
 
-// A36: who has said nothing has no time of grace.
+// A36: a silent client has no grace period.
 #[tokio::test(start_paused = true)]
 async fn silent_connections_beyond_the_limit_are_closed_at_once() {
     let (incoming, hub) = accepting(Limits { handshakes: 3, ..Limits::default() });
@@ -124,14 +124,14 @@ async fn silent_connections_beyond_the_limit_are_closed_at_once() {
     }
     is_answered(&mut silent[2]).await;
     assert_eq!(begin.elapsed(), Duration::ZERO);
-    assert_eq!(hub.counters().connections_turned_away(ConnectionRejection::Displaced), 2);
+    assert_eq!(hub.counters().connections_rejected(ConnectionRejection::Displaced), 2);
     // The others have their time.
     let last = silent.last_mut().unwrap();
     assert_eq!(last.read(&mut [0]).await.unwrap(), 0, "closed");
     assert!(begin.elapsed() >= DEADLINE, "{:?}", begin.elapsed());
 }
 
-// A36: many more silent connections than there is room for, from one address.
+// A36: many more silent connections than the queue holds, from one address.
 #[tokio::test(start_paused = true)]
 async fn flood_of_silent_connections_closes_only_those_of_its_source() {
     let (incoming, hub) = accepting(Limits { handshakes: 3, ..Limits::default() });
@@ -153,10 +153,11 @@ async fn flood_of_silent_connections_closes_only_those_of_its_source() {
     }
     is_answered(&mut early).await;
     assert_eq!(begin.elapsed(), Duration::ZERO);
-    assert!(hub.counters().connections_turned_away(ConnectionRejection::Displaced) > 380);
+    assert!(hub.counters().connections_rejected(ConnectionRejection::Displaced) > 380);
 }
 
-/// A client that speaks is answered, by an alert of TLS: what it says is no handshake.
+/// Checks that a client that sends bytes gets an answer: a TLS alert, because they are no
+/// handshake.
 async fn is_answered(client: &mut DuplexStream) {
     client.write_all(b"this is no handshake").await.unwrap();
     let mut answer = Vec::new();
@@ -179,12 +180,12 @@ async fn connection_beyond_the_limit_is_closed_at_once() {
     let begin = Instant::now();
     assert_eq!(one_more.read(&mut [0]).await.unwrap(), 0, "closed");
     assert_eq!(begin.elapsed(), Duration::ZERO);
-    assert_eq!(hub.counters().connections_turned_away(ConnectionRejection::Full), 1);
-    // A place that one leaves is another's.
+    assert_eq!(hub.counters().connections_rejected(ConnectionRejection::Full), 1);
+    // A closed connection frees its permit.
     there.clear();
     let (mut next, server) = connection();
     next.write_all(b"this is no handshake").await.unwrap();
-    while hub.counters().connections_turned_away(ConnectionRejection::BadHandshake) < 2 {
+    while hub.counters().connections_rejected(ConnectionRejection::BadHandshake) < 2 {
         tokio::task::yield_now().await;
     }
     incoming.send(server).await.unwrap();

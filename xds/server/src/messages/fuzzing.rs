@@ -1,4 +1,4 @@
-//! The reader of requests against one that has all bytes before it begins.
+//! A comparison of the request reader with one that has all bytes from the start.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
@@ -7,16 +7,16 @@ use http_body::Frame;
 
 use super::*;
 use crate::limits::Limits;
-use crate::memory_quota::Rooms;
+use crate::memory_quota::QuotaPool;
 
-/// Any bytes for a message: what is in it is nobody's business here.
+/// A message of arbitrary bytes.
 #[derive(Clone, PartialEq, Message)]
 struct Anything {
     #[prost(bytes = "vec", repeated, tag = "1")]
     field: Vec<Vec<u8>>,
 }
 
-/// Gives its pieces, and makes wait for each.
+/// A body that returns `Pending` before each piece.
 struct Pieces {
     pieces: VecDeque<Bytes>,
     is_ready: bool,
@@ -38,15 +38,15 @@ impl http_body::Body for Pieces {
     }
 }
 
-/// What is read of `bytes`, which come in pieces of these sizes, again and again.
+/// Compares what is read from `bytes` in pieces of these sizes, repeated, with the reference.
 pub(crate) fn read(bytes: &[u8], sizes: &[u8]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.expect("a runtime without IO");
     let _entered = runtime.enter();
     let (mut pieces, mut rest) = (VecDeque::new(), bytes);
-    // (Sizes that are all 0 would not come to an end.)
+    // Sizes that are all 0 would never end.
     for size in sizes.iter().chain(&[255]).cycle() {
-        // Small sizes as they are, large ones up to the largest frame.
+        // Small sizes as they are, larger ones up to the largest frame.
         let size = usize::from(*size);
         let size = if size < 128 { size } else { (size - 127) * 128 };
         let (piece, left) = rest.split_at(size.min(rest.len()));
@@ -56,14 +56,14 @@ pub(crate) fn read(bytes: &[u8], sizes: &[u8]) {
             break;
         }
     }
-    let rooms = Rooms::new(&Limits::default());
-    let room = rooms.of_connection(&rooms.of_client());
+    let pool = QuotaPool::new(&Limits::default());
+    let quota = pool.connection_quota(&pool.client_quota());
     let body = Body::new(Pieces { pieces, is_ready: true });
-    let mut messages = Messages::<Anything>::new(body, room);
+    let mut messages = Messages::<Anything>::new(body, quota);
     let mut at_once = bytes;
     loop {
         let read = next(&mut messages);
-        assert!(messages.held.is_none() || read.is_err(), "a message that is read takes room");
+        assert!(messages.held.is_none() || read.is_err(), "a complete message takes quota");
         let expected = reference(&mut at_once);
         match (read, expected) {
             (Ok(None), Ok(None)) => return,
@@ -71,16 +71,16 @@ pub(crate) fn read(bytes: &[u8], sizes: &[u8]) {
             (Err(ReadError::Status(read)), Err(expected)) => {
                 return assert_eq!(read.code(), expected, "{read}");
             }
-            (read, expected) => panic!("{read:?} is read, and {expected:?} is there"),
+            (read, expected) => panic!("{read:?} is read, and {expected:?} is expected"),
         }
     }
 }
 
-/// The next message, given up again and again meanwhile.
+/// The next message, with a future that is dropped and created again at each poll.
 fn next(messages: &mut Messages<Anything>) -> Result<Option<Anything>, ReadError> {
     loop {
         let poll = std::pin::pin!(messages.next()).poll(&mut Context::from_waker(Waker::noop()));
-        // What it takes that has come in part is counted.
+        // The memory of an incomplete message is counted.
         let length = length(&messages.buffer).filter(|_| messages.held.is_some());
         let held = length.map_or(0, |length| size(PREFIX + length));
         let kept = messages.buffer.capacity();
@@ -88,11 +88,11 @@ fn next(messages: &mut Messages<Anything>) -> Result<Option<Anything>, ReadError
         if let Poll::Ready(next) = poll {
             return next;
         }
-        assert!(messages.data.is_empty(), "what has come is looked at");
+        assert!(messages.data.is_empty(), "all bytes are processed");
     }
 }
 
-/// The next message of what has come as a whole.
+/// The next message of complete bytes.
 fn reference(bytes: &mut &[u8]) -> Result<Option<Anything>, Code> {
     if bytes.is_empty() {
         return Ok(None);

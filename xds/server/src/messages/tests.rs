@@ -1,4 +1,4 @@
-//! Messages that come in pieces, on a clock that only the tests move.
+//! Messages that arrive in pieces, on a clock that only the tests move.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -8,9 +8,9 @@ use ironmesh_xds_wire::pb::envoy::service::discovery::v3::DiscoveryRequest;
 
 use super::*;
 use crate::limits::Limits;
-use crate::memory_quota::Rooms;
+use crate::memory_quota::QuotaPool;
 
-/// Gives these pieces, one at a time, and then ends, or says nothing more.
+/// A body of these pieces, one at a time, which then ends or stays silent.
 struct Pieces {
     pieces: VecDeque<Bytes>,
     ends: bool,
@@ -31,23 +31,23 @@ impl http_body::Body for Pieces {
     }
 }
 
-fn room(limits: &Limits) -> MemoryQuota {
-    let rooms = Rooms::new(limits);
-    rooms.of_connection(&rooms.of_client())
+fn quota(limits: &Limits) -> MemoryQuota {
+    let pool = QuotaPool::new(limits);
+    pool.connection_quota(&pool.client_quota())
 }
 
 fn messages_in(
-    room: MemoryQuota,
+    quota: MemoryQuota,
     bytes: &[u8],
     size: usize,
     ends: bool,
 ) -> Messages<DiscoveryRequest> {
     let pieces = bytes.chunks(size).map(Bytes::copy_from_slice).collect();
-    Messages::new(Body::new(Pieces { pieces, ends }), room)
+    Messages::new(Body::new(Pieces { pieces, ends }), quota)
 }
 
 fn messages(bytes: &[u8], size: usize) -> Messages<DiscoveryRequest> {
-    messages_in(room(&Limits::default()), bytes, size, true)
+    messages_in(quota(&Limits::default()), bytes, size, true)
 }
 
 fn request(type_url: &str) -> DiscoveryRequest {
@@ -68,7 +68,7 @@ async fn messages_are_reassembled_from_chunks_of_any_size() {
         let mut messages = messages(&bytes, size);
         for message in &all {
             assert_eq!(messages.next().await.unwrap().as_ref(), Some(message));
-            assert_eq!(messages.buffer.capacity(), 0, "no room is kept");
+            assert_eq!(messages.buffer.capacity(), 0, "no memory is kept");
             assert!(messages.held.is_none());
         }
         assert_eq!(messages.next().await.unwrap(), None);
@@ -91,7 +91,7 @@ async fn malformed_message_is_rejected_with_a_status() {
         (&compressed, Code::InvalidArgument),
     ] {
         let Err(ReadError::Status(status)) = messages(bytes, 3).next().await else {
-            panic!("it is read: {bytes:?}")
+            panic!("it is accepted: {bytes:?}")
         };
         assert_eq!(status.code(), code, "{status}");
     }
@@ -101,19 +101,21 @@ async fn malformed_message_is_rejected_with_a_status() {
 #[tokio::test]
 async fn partial_message_holds_memory_quota_until_dropped() {
     let limits = Limits { unfinished_per_client: 200 << 10, ..Limits::default() };
-    let room = room(&limits);
+    let quota = quota(&limits);
     let bytes = framed(&request(&"x".repeat(150 << 10)));
-    let mut first = messages_in(room.clone(), &bytes, 16 << 10, true);
-    // (Until there is nothing more to read.)
-    let mut begun = messages_in(room.clone(), &bytes[..6], 16 << 10, false);
-    assert!(look_once(begun.next()).is_pending());
-    let Err(ReadError::NoRoom(no_room)) = first.next().await else { panic!("there was room") };
-    assert_eq!(no_room, NoRoom::OfClient);
-    // What is whole at once takes none.
-    let mut whole = messages_in(room.clone(), &bytes, bytes.len(), true);
+    let mut first = messages_in(quota.clone(), &bytes, 16 << 10, true);
+    // Until there is nothing more to read.
+    let mut begun = messages_in(quota.clone(), &bytes[..6], 16 << 10, false);
+    assert!(poll_once(begun.next()).is_pending());
+    let Err(ReadError::QuotaExceeded(exceeded)) = first.next().await else {
+        panic!("the quota was not exceeded")
+    };
+    assert_eq!(exceeded, QuotaExceeded::PerClient);
+    // A message that arrives at once takes no quota.
+    let mut whole = messages_in(quota.clone(), &bytes, bytes.len(), true);
     assert!(whole.next().await.unwrap().is_some());
     drop(begun);
-    let mut again = messages_in(room, &bytes, 16 << 10, true);
+    let mut again = messages_in(quota, &bytes, 16 << 10, true);
     assert!(again.next().await.unwrap().is_some());
 }
 
@@ -122,10 +124,10 @@ async fn partial_message_holds_memory_quota_until_dropped() {
 async fn unfinished_message_fails_at_the_deadline() {
     let bytes = framed(&request("abc"));
     let begin = Instant::now();
-    let mut messages = messages_in(room(&Limits::default()), &bytes[..7], 1, false);
+    let mut messages = messages_in(quota(&Limits::default()), &bytes[..7], 1, false);
     let Err(ReadError::Status(status)) = messages.next().await else { panic!("it has no end") };
     assert_eq!(status.code(), Code::InvalidArgument);
-    assert!(status.message().contains("does not come to its end"), "{status}");
+    assert!(status.message().contains("was not completed in time"), "{status}");
     assert!((DEADLINE..DEADLINE + Duration::from_millis(10)).contains(&begin.elapsed()));
 }
 
@@ -133,19 +135,19 @@ async fn unfinished_message_fails_at_the_deadline() {
 async fn message_deadline_counts_only_time_spent_reading() {
     const WAITED: Duration = Duration::from_secs(40);
     let bytes = framed(&request("abc"));
-    let mut messages = messages_in(room(&Limits::default()), &bytes[..7], 1, false);
+    let mut messages = messages_in(quota(&Limits::default()), &bytes[..7], 1, false);
     assert!(timeout(WAITED, messages.next()).await.is_err(), "given up");
-    // Such as while the client does not read what it is sent.
+    // For example, while the client does not read.
     tokio::time::advance(2 * DEADLINE).await;
     let begin = Instant::now();
     let Err(ReadError::Status(status)) = messages.next().await else { panic!("it has no end") };
-    assert!(status.message().contains("does not come to its end"), "{status}");
-    // (Timers of tokio go by milliseconds.)
+    assert!(status.message().contains("was not completed in time"), "{status}");
+    // Timers of tokio have a resolution of 1 ms.
     let difference = (WAITED + begin.elapsed()).abs_diff(DEADLINE);
     assert!(difference < Duration::from_millis(10), "{:?}", begin.elapsed());
 }
 
-/// Looks once whether it is done.
-fn look_once<F: Future>(future: F) -> Poll<F::Output> {
+/// Polls a future once.
+fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
     std::pin::pin!(future).poll(&mut Context::from_waker(std::task::Waker::noop()))
 }

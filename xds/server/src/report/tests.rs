@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use ironmesh_xds_wire::{ErrorDetail, Node, Resource, ResourceSet, ResourceType};
 
-use super::ResourceState::{Acked, Behind, Leaving, Nacked, NotTaken};
+use super::ResourceState::{Acked, Nacked, NotAcked, PendingRemoval, Stale};
 use super::*;
 use crate::hub::LiveStream;
 use crate::hub::{Connection, Hub, Reconnect};
@@ -20,16 +20,16 @@ fn connect(hub: &Arc<Hub>) -> Connection {
     .unwrap()
 }
 
-fn take(connection: &Connection, resources: &[&Resource]) {
-    let taken = stream::Acked {
+fn ack(connection: &Connection, resources: &[&Resource]) {
+    let ack = stream::Acked {
         resource_type: ResourceType::Cluster,
         names: resources.iter().map(|one| Arc::clone(one.name())).collect(),
     };
     let has = resources.iter().map(|one| (Arc::clone(one.name()), one.version())).collect();
-    connection.acked(&taken, has);
+    connection.acked(&ack, has);
 }
 
-fn refuse(connection: &Connection, resource: &Resource) {
+fn nack(connection: &Connection, resource: &Resource) {
     connection.nacked(&stream::Nacked {
         resource_type: ResourceType::Cluster,
         resources: vec![(Arc::clone(resource.name()), resource.version())],
@@ -39,10 +39,10 @@ fn refuse(connection: &Connection, resource: &Resource) {
     });
 }
 
-fn stands(hub: &Hub) -> Vec<(String, ResourceState)> {
+fn statuses(hub: &Hub) -> Vec<(String, ResourceState)> {
     let report = hub.report("client").unwrap();
-    let stands = |one: &ResourceStatus| (one.name.to_string(), one.standing());
-    report.resources.iter().map(stands).collect()
+    let statuses = |one: &ResourceStatus| (one.name.to_string(), one.state());
+    report.resources.iter().map(statuses).collect()
 }
 
 fn all(resources: &[&Arc<Resource>]) -> ResourceSet {
@@ -60,31 +60,31 @@ fn sync_status_follows_the_acks_and_nacks_of_the_client() {
     let connection = connect(&hub);
     let (a, b, b2, c) = (cluster("a", 1), cluster("b", 1), cluster("b", 2), cluster("c", 1));
     hub.publish("client", all(&[&a, &b, &c]));
-    let named = |stands: [ResourceState; 3]| -> Vec<_> {
-        ["a", "b", "c"].map(str::to_owned).into_iter().zip(stands).collect()
+    let named = |statuses: [ResourceState; 3]| -> Vec<_> {
+        ["a", "b", "c"].map(str::to_owned).into_iter().zip(statuses).collect()
     };
-    assert_eq!(stands(&hub), named([NotTaken, NotTaken, NotTaken]));
-    take(&connection, &[&a, &b]);
-    refuse(&connection, &c);
-    assert_eq!(stands(&hub), named([Acked, Acked, Nacked]));
+    assert_eq!(statuses(&hub), named([NotAcked, NotAcked, NotAcked]));
+    ack(&connection, &[&a, &b]);
+    nack(&connection, &c);
+    assert_eq!(statuses(&hub), named([Acked, Acked, Nacked]));
     let report = hub.report("client").unwrap();
-    assert_eq!(report.resources[2].refused.as_ref().unwrap().message, "no such thing");
+    assert_eq!(report.resources[2].nack.as_ref().unwrap().message, "no such thing");
 
     hub.publish("client", all(&[&b2, &c]));
-    let expected = [("b", Behind), ("c", Nacked), ("a", Leaving)];
-    assert_eq!(stands(&hub), expected.map(|(name, stands)| (name.to_owned(), stands)));
+    let expected = [("b", Stale), ("c", Nacked), ("a", PendingRemoval)];
+    assert_eq!(statuses(&hub), expected.map(|(name, statuses)| (name.to_owned(), statuses)));
     let report = hub.report("client").unwrap();
-    assert_eq!(report.resources[0].taken, Some(b.version()));
+    assert_eq!(report.resources[0].acked, Some(b.version()));
 
-    // What stands in for a refused version is taken, and what is refused is told beside it.
-    refuse(&connection, &b2);
+    // The fallback of a NACKed version is ACKed, and the NACK stays beside it.
+    nack(&connection, &b2);
     hub.publish("client", all(&[&b]));
     let report = hub.report("client").unwrap();
     let of_b = report.resources.iter().find(|one| &*one.name == "b").unwrap();
-    assert_eq!(of_b.standing(), Acked);
-    assert_eq!(of_b.refused.as_ref().unwrap().version, b2.version());
+    assert_eq!(of_b.state(), Acked);
+    assert_eq!(of_b.nack.as_ref().unwrap().version, b2.version());
 
-    // What it has taken goes with its stream.
+    // ACKed versions end with their stream.
     drop(connection);
     let report = hub.report("client").unwrap();
     assert_eq!((report.streams, report.resources.len()), (0, 0));

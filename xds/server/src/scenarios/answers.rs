@@ -36,48 +36,48 @@ in_both_variants! {
 fn unchanged_set_and_acks_trigger_no_push<V: Dialect>() {
     let all = set([cluster("a", 1), endpoints("a", 1), listener("l", 1)]);
     let mut client = Client::<V>::new();
-    client.give(&all);
+    client.publish(&all);
     client.subscribe_to(&all);
-    client.take_all();
-    assert_eq!(client.saw(), ["CDS +a", "EDS +a", "SDS", "RDS", "LDS +l"]);
-    client.give(&all);
-    client.give(&set([cluster("a", 1), endpoints("a", 1), listener("l", 1)]));
-    assert!(client.saw().is_empty());
+    client.ack_all();
+    assert_eq!(client.take_pushes(), ["CDS +a", "EDS +a", "SDS", "RDS", "LDS +l"]);
+    client.publish(&all);
+    client.publish(&set([cluster("a", 1), endpoints("a", 1), listener("l", 1)]));
+    assert!(client.take_pushes().is_empty());
 }
 
 /// R10, R16.
 fn ack_updates_the_acked_versions<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([secret("s", 1), cluster("a", 1), cluster("b", 1)]));
-    client.give(&set([secret("s", 2), cluster("b", 2)]));
-    assert!(client.heard().is_empty());
+    client.publish(&set([secret("s", 2), cluster("b", 2)]));
+    assert!(client.take_ack_reports().is_empty());
     assert_eq!(client.stream.acked(Secret).get("s"), Some(secret("s", 1).version()));
-    client.take(Secret);
-    assert_eq!(client.heard(), ["SDS s"]);
+    client.ack(Secret);
+    assert_eq!(client.take_ack_reports(), ["SDS s"]);
     assert_eq!(client.stream.acked(Secret).get("s"), Some(secret("s", 2).version()));
     assert_eq!(client.stream.acked(Cluster).get("b"), Some(cluster("b", 1).version()));
-    client.take(Cluster);
-    assert_eq!(client.heard(), ["CDS b"]);
+    client.ack(Cluster);
+    assert_eq!(client.take_ack_reports(), ["CDS b"]);
     assert_eq!(client.stream.acked(Cluster).get("b"), Some(cluster("b", 2).version()));
     assert!(client.stream.acked(Cluster).contains_key("a"), "it is still to be removed");
-    client.take(Cluster);
-    assert_eq!(client.heard(), ["CDS a"]);
+    client.ack(Cluster);
+    assert_eq!(client.take_ack_reports(), ["CDS a"]);
     assert!(!client.stream.acked(Cluster).contains_key("a"), "it is gone");
 }
 
-/// R43, and no queue of old states: one push of a type is under way.
+/// R43, and no queue of old states: a type has one push in flight.
 fn changes_during_a_push_are_sent_once_in_newest_version<V: Dialect>() {
     for of in ResourceType::ALL {
         let mut client = Client::<V>::settled(&set([resource(of, "x", 1)]));
         for content in 2..=5 {
-            client.give(&set([resource(of, "x", content)]));
+            client.publish(&set([resource(of, "x", content)]));
         }
-        let first = client.saw();
+        let first = client.take_pushes();
         assert!(matches!(&first[..], [push] if push.ends_with("DS +x")), "{first:?}");
-        client.take(of);
-        assert_eq!(client.saw(), first);
+        client.ack(of);
+        assert_eq!(client.take_pushes(), first);
         assert_eq!(client.open[0].resources, [resource(of, "x", 5)]);
-        client.take(of);
-        assert!(client.saw().is_empty());
+        client.ack(of);
+        assert!(client.take_pushes().is_empty());
     }
 }
 
@@ -86,16 +86,16 @@ fn change_reverted_during_a_push_is_not_pushed_again<V: Dialect>() {
     for of in ResourceType::ALL {
         let mut client = Client::<V>::settled(&set([resource(of, "x", 1)]));
         for content in [2, 3, 2] {
-            client.give(&set([resource(of, "x", content)]));
+            client.publish(&set([resource(of, "x", content)]));
         }
-        client.take_all();
-        let saw = client.saw();
-        assert!(matches!(&saw[..], [push] if push.ends_with("DS +x")), "{saw:?}");
+        client.ack_all();
+        let pushes = client.take_pushes();
+        assert!(matches!(&pushes[..], [push] if push.ends_with("DS +x")), "{pushes:?}");
     }
 }
 
-/// Rule 9, R13, R17: the push and the requests have crossed. (In the state of the world it is the
-/// request after the stale ones, with all names, that is answered: R14.)
+/// Rule 9, R13, R17: the push and the requests have crossed. (A state-of-the-world server answers
+/// the request after the stale ones, with all names: R14.)
 fn request_with_stale_nonce_only_changes_subscriptions<V: Dialect>() {
     for (nonce, error) in [
         ("", None),
@@ -105,133 +105,136 @@ fn request_with_stale_nonce_only_changes_subscriptions<V: Dialect>() {
         ("no number", None),
     ] {
         let mut client = Client::<V>::settled(&set([secret("s", 1), secret("t", 1)]));
-        client.give(&set([secret("s", 2), secret("t", 1), secret("u", 1)]));
-        assert_eq!(client.saw(), ["SDS +s"]);
+        client.publish(&set([secret("s", 2), secret("t", 1), secret("u", 1)]));
+        assert_eq!(client.take_pushes(), ["SDS +s"]);
         for _ in 0..2 {
             let request = V::change(&mut client, Secret, &["u"], &[]);
             client.request(&V::answering(request, nonce, error));
         }
-        assert!(client.saw().is_empty(), "the push of s is still under way, and not refused");
-        client.take(Secret);
-        assert_eq!(client.saw(), ["SDS +u"], "{nonce:?}");
+        assert!(
+            client.take_pushes().is_empty(),
+            "the push of s is still in flight, and not NACKed"
+        );
+        client.ack(Secret);
+        assert_eq!(client.take_pushes(), ["SDS +u"], "{nonce:?}");
     }
 }
 
 /// R4, A32.
 fn nonce_acks_only_its_own_type<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1), listener("l", 1)]));
-    client.give(&set([cluster("a", 2), cluster("b", 1), listener_of("l", 2, &["b"])]));
+    client.publish(&set([cluster("a", 2), cluster("b", 1), listener_of("l", 2, &["b"])]));
     let nonce = client.open[0].nonce.to_string();
     client.answer(Listener, &nonce, None);
-    assert_eq!(client.saw(), ["CDS +a +b"], "the clusters are not taken");
+    assert_eq!(client.take_pushes(), ["CDS +a +b"], "the clusters are not ACKed");
 }
 
-/// Rule 5, R19: which of several is refused is not known, and found by halves.
+/// Rule 5, R19: which of several resources is bad is unknown, and found by halves.
 fn nacked_push_is_bisected_and_bad_resource_not_resent<V: Dialect>() {
     let all =
         |bad, c| set([cluster("old", 1), cluster("a", 1), cluster("bad", bad), cluster("c", c)]);
     let mut client = Client::<V>::settled(&set([cluster("old", 1), cluster("c", 1)]));
-    client.give(&all(1, 2));
-    client.refuse(Cluster, "one is bad");
-    client.refuse(Cluster, "here");
-    client.take(Cluster);
-    client.refuse(Cluster, "this one");
-    client.take(Cluster);
+    client.publish(&all(1, 2));
+    client.nack(Cluster, "one is bad");
+    client.nack(Cluster, "here");
+    client.ack(Cluster);
+    client.nack(Cluster, "this one");
+    client.ack(Cluster);
     assert_eq!(
-        client.saw(),
+        client.take_pushes(),
         [
             "CDS +a +bad +c",
-            "CDS in doubt: a bad c (one is bad)",
+            "CDS bisecting: a bad c (one is bad)",
             "CDS +a +bad",
-            "CDS in doubt: a bad (here)",
+            "CDS bisecting: a bad (here)",
             "CDS +a",
             "CDS +bad",
-            "CDS refused: bad (this one)",
+            "CDS nacked: bad (this one)",
             "CDS +c",
         ]
     );
     assert_eq!(client.has[&(Cluster, "c".into())], cluster("c", 2));
-    client.give(&all(1, 3));
-    client.take(Cluster);
-    assert_eq!(client.saw(), ["CDS +c"]);
-    client.give(&all(2, 3));
-    client.take(Cluster);
-    assert_eq!(client.saw(), ["CDS +bad"], "it has changed");
+    client.publish(&all(1, 3));
+    client.ack(Cluster);
+    assert_eq!(client.take_pushes(), ["CDS +c"]);
+    client.publish(&all(2, 3));
+    client.ack(Cluster);
+    assert_eq!(client.take_pushes(), ["CDS +bad"], "it has changed");
 }
 
-/// Rule 5, R20: what is not on trial goes first, and does not wait for what is.
+/// Rule 5, R20: resources outside the bisection go first, and do not wait for it.
 fn nack_bisection_does_not_delay_other_resources<V: Dialect>() {
     for of in [Cluster, Listener, Secret] {
         let all = |l, x| set([resource(of, "l", l), resource(of, "m", l), resource(of, "x", x)]);
         let mut client = Client::<V>::settled(&all(1, 1));
-        client.give(&all(2, 1));
-        client.refuse(of, "one is bad");
-        client.give(&all(2, 2));
-        client.take(of);
+        client.publish(&all(2, 1));
+        client.nack(of, "one is bad");
+        client.publish(&all(2, 2));
+        client.ack(of);
         assert_eq!(client.has[&(of, "l".into())], resource(of, "l", 2), "a half is tried");
         assert_eq!(client.has[&(of, "x".into())], resource(of, "x", 1));
-        client.take(of);
+        client.ack(of);
         assert_eq!(client.has[&(of, "x".into())], resource(of, "x", 2));
         assert_eq!(client.has[&(of, "m".into())], resource(of, "m", 1), "the other half is last");
-        client.take(of);
+        client.ack(of);
         assert_eq!(client.has[&(of, "m".into())], resource(of, "m", 2));
     }
 }
 
-/// Rule 5, R54: a listener on trial that must wait holds up no other.
+/// Rule 5, R54: a bisected listener that must wait delays no other.
 fn bisected_listener_waiting_for_cluster_does_not_delay_others<V: Dialect>() {
     let all = |others: &[&str], x| {
         [listener("l", 2), listener_of("m", 2, others), listener("x", x), cluster("a", 1)]
     };
     let mut client =
         Client::<V>::settled(&set([listener("l", 1), listener("m", 1), listener("x", 1)]));
-    client.give(&set([listener("l", 2), listener("m", 2), listener("x", 1)]));
-    client.refuse(Listener, "one is bad");
-    client.take(Listener);
-    client.saw();
-    client.give(&set(all(&["a"], 2)));
+    client.publish(&set([listener("l", 2), listener("m", 2), listener("x", 1)]));
+    client.nack(Listener, "one is bad");
+    client.ack(Listener);
+    client.take_pushes();
+    client.publish(&set(all(&["a"], 2)));
     while client.open.iter().any(|push| push.of == Listener) {
-        client.take(Listener);
+        client.ack(Listener);
     }
     assert_eq!(client.has[&(Listener, "x".into())], listener("x", 2));
-    client.take_all();
+    client.ack_all();
     assert_eq!(client.has[&(Listener, "m".into())], listener_of("m", 2, &["a"]));
 }
 
-/// Rule 5, R53: what stays in force of what is refused may name what is to go. Who publishes has a moment
-/// to keep it.
+/// Rule 5, R53: the last ACKed version of a NACKed resource may name a resource that is to be
+/// removed. The publisher has a moment to keep it.
 fn removal_waits_for_grace_after_nack_of_referring_resource<V: Dialect>() {
     let old = [cluster("a", 1), route_to("r", 1, &["a"])];
     let new = |others: [Arc<Resource>; 2]| set(others);
     for is_kept in [true, false] {
         let mut client = Client::<V>::settled(&set(old.clone()));
-        client.give(&new([cluster("b", 1), route_to("r", 2, &["b"])]));
-        client.take(Cluster);
-        client.refuse(Route, "no");
-        assert_eq!(client.saw(), ["CDS +b", "RDS +r", "RDS refused: r (no)"]);
+        client.publish(&new([cluster("b", 1), route_to("r", 2, &["b"])]));
+        client.ack(Cluster);
+        client.nack(Route, "no");
+        assert_eq!(client.take_pushes(), ["CDS +b", "RDS +r", "RDS nacked: r (no)"]);
         if is_kept {
             let mut kept = new([cluster("b", 1), route_to("r", 2, &["b"])]);
             kept.insert(cluster("a", 1));
-            client.give(&kept);
+            client.publish(&kept);
         }
         client.pass(REMOVAL_GRACE);
-        assert_eq!(client.saw(), if is_kept { &[][..] } else { &["CDS -a"] });
+        assert_eq!(client.take_pushes(), if is_kept { &[][..] } else { &["CDS -a"] });
     }
 }
 
-/// Rule 10: an answer that is always too late is an answer.
+/// Rule 10: an ACK that is always late is still an ACK.
 fn late_acks_make_progress_without_repeated_pushes<V: Dialect>() {
     let late = ACK_DEADLINE + ACK_DEADLINE / 8;
     for of in [Cluster, Listener] {
         let mut client = Client::<V>::settled(&set([resource(of, "x", 1)]));
-        client.give(&set([resource(of, "x", 2)]));
+        client.publish(&set([resource(of, "x", 2)]));
         client.pass(late);
         client.log.clear();
-        client.give(&set([resource(of, "x", 2), resource(of, "y", 1)]));
+        client.publish(&set([resource(of, "x", 2), resource(of, "y", 1)]));
         client.pass(ACK_DEADLINE * 10);
         let pushes = client.log.iter().filter(|push| push.of == of).count();
         assert_eq!(pushes, 1, "nothing is sent again and again");
-        client.take_all();
+        client.ack_all();
         assert!(client.stream.acked(of).contains_key("y"));
     }
 }
@@ -239,30 +242,31 @@ fn late_acks_make_progress_without_repeated_pushes<V: Dialect>() {
 /// Rule 5, R19.
 fn nacked_endpoints_are_resent_one_by_one<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([endpoints("a", 1), endpoints("b", 1)]));
-    client.give(&set([endpoints("a", 2), endpoints("b", 2)]));
-    client.refuse(Endpoint, "one is bad");
-    client.refuse(Endpoint, "this one");
-    client.take(Endpoint);
+    client.publish(&set([endpoints("a", 2), endpoints("b", 2)]));
+    client.nack(Endpoint, "one is bad");
+    client.nack(Endpoint, "this one");
+    client.ack(Endpoint);
     assert_eq!(
-        client.saw(),
+        client.take_pushes(),
         [
             "EDS +a +b",
-            "EDS in doubt: a b (one is bad)",
+            "EDS bisecting: a b (one is bad)",
             "EDS +a",
-            "EDS refused: a (this one)",
+            "EDS nacked: a (this one)",
             "EDS +b",
         ]
     );
 }
 
-/// Rule 5: what Envoy has taken of a refused push it does not tell, so it is sent again.
+/// Rule 5: Envoy does not report what it applied of a NACKed push, so the old version is sent
+/// again.
 fn reverted_nacked_change_resends_the_old_version<V: Dialect>() {
     for of in ResourceType::ALL {
         let mut client = Client::<V>::settled(&set([resource(of, "x", 1)]));
-        client.give(&set([resource(of, "x", 2)]));
-        client.refuse(of, "no");
+        client.publish(&set([resource(of, "x", 2)]));
+        client.nack(of, "no");
         assert!(client.open.is_empty());
-        client.give(&set([resource(of, "x", 1)]));
+        client.publish(&set([resource(of, "x", 1)]));
         assert_eq!(client.open[0].resources, [resource(of, "x", 1)]);
     }
 }
@@ -273,79 +277,82 @@ fn nack_of_one_type_does_not_stall_other_types<V: Dialect>() {
     let mut client = Client::<V>::settled(&set(all(1)));
     let mut new = set(all(2));
     new.insert(cluster("b", 1));
-    client.give(&new);
-    assert_eq!(client.saw(), ["SDS +s", "CDS +a +b"]);
-    client.refuse(Secret, "no");
-    client.refuse(Cluster, "one is bad");
-    client.take(Cluster);
-    client.refuse(Cluster, "no");
-    // It has the secret of before, and there is no hope for the cluster.
+    client.publish(&new);
+    assert_eq!(client.take_pushes(), ["SDS +s", "CDS +a +b"]);
+    client.nack(Secret, "no");
+    client.nack(Cluster, "one is bad");
+    client.ack(Cluster);
+    client.nack(Cluster, "no");
+    // It has the earlier secret, and the cluster will not come.
     assert_eq!(
-        client.saw(),
+        client.take_pushes(),
         [
-            "SDS refused: s (no)",
-            "CDS in doubt: a b (one is bad)",
+            "SDS nacked: s (no)",
+            "CDS bisecting: a b (one is bad)",
             "CDS +a",
             "CDS +b",
-            "CDS refused: b (no)",
+            "CDS nacked: b (no)",
             "LDS +l"
         ]
     );
 }
 
-/// R47: a refusal is of a version, and not of the name.
+/// R47: a NACK is of a version, not of the name.
 fn nacked_resource_can_still_be_removed<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1)]));
-    client.give(&set([cluster("a", 2)]));
-    client.refuse(Cluster, "no");
-    client.saw();
-    client.give(&ResourceSet::default());
-    client.take_all();
-    // What goes last is as it was before until then.
-    assert_eq!(client.saw(), V::either(&["CDS -a"][..], &["CDS", "CDS -a"]));
+    client.publish(&set([cluster("a", 2)]));
+    client.nack(Cluster, "no");
+    client.take_pushes();
+    client.publish(&ResourceSet::default());
+    client.ack_all();
+    // A cluster that is removed last stays in the state until then.
+    assert_eq!(client.take_pushes(), V::either(&["CDS -a"][..], &["CDS", "CDS -a"]));
     assert!(client.has.is_empty());
 }
 
-/// docs/decisions/0052: the exception to R19, for a cause on the client's machine that has gone.
+/// docs/decisions/0052: the exception to R19, for a reason on the client's machine that is gone.
 fn nacked_resource_is_sent_again_only_on_retry<V: Dialect>() {
     for of in [Cluster, Endpoint, Listener, Route, Secret] {
         let mut client = Client::<V>::settled(&set([resource(of, "x", 1)]));
-        client.give(&set([resource(of, "x", 2)]));
-        client.refuse(of, "Address already in use");
-        client.saw();
-        client.give(&set([resource(of, "x", 2), resource(Cluster, "other", 1)]));
-        client.take_all();
+        client.publish(&set([resource(of, "x", 2)]));
+        client.nack(of, "Address already in use");
+        client.take_pushes();
+        client.publish(&set([resource(of, "x", 2), resource(Cluster, "other", 1)]));
+        client.ack_all();
         assert!(
-            !client.saw().iter().any(|line| line.ends_with(" +x")),
+            !client.take_pushes().iter().any(|line| line.ends_with(" +x")),
             "{of}: not without a retry"
         );
         for attempt in ["fails", "succeeds"] {
-            client.is_retried(of, "x");
-            assert!(client.saw().iter().any(|line| line.ends_with("DS +x")), "{of}: {attempt}");
+            client.retry(of, "x");
+            assert!(
+                client.take_pushes().iter().any(|line| line.ends_with("DS +x")),
+                "{of}: {attempt}"
+            );
             if attempt == "fails" {
-                client.refuse(of, "Address already in use");
+                client.nack(of, "Address already in use");
             }
-            client.take_all();
+            client.ack_all();
         }
         let has = client.has.get(&(of, Arc::from("x")));
         assert_eq!(has, Some(&resource(of, "x", 2)));
-        client.is_retried(of, "x");
-        assert!(client.saw().is_empty(), "it is not NACKed any more");
+        client.retry(of, "x");
+        assert!(client.take_pushes().is_empty(), "it is not NACKed any more");
     }
 }
 
-/// Rule 5, R63: whatever the client has taken of the push that it refused.
+/// Rule 5, R63: whatever the client has applied of the push that it NACKed.
 fn bisected_resources_changed_meanwhile_converge_to_new_set<V: Dialect>() {
     let takes_nothing = |_: &Resource| true;
     let takes_what_is_good = |one: &Resource| *one == *cluster("b", 1);
     for is_bad in [takes_nothing, takes_what_is_good] {
         let mut client = Client::<V>::settled(&ResourceSet::default());
-        client.give(&set([cluster("a", 1), cluster("b", 1), cluster("c", 1)]));
-        client.give(&set([cluster("b", 2), cluster("c", 1)]));
-        client.refuse_in_part(Cluster, is_bad);
-        client.take_all();
+        client.publish(&set([cluster("a", 1), cluster("b", 1), cluster("c", 1)]));
+        client.publish(&set([cluster("b", 2), cluster("c", 1)]));
+        client.nack_in_part(Cluster, is_bad);
+        client.ack_all();
         client.pass(REMOVAL_GRACE);
-        client.take_all();
+        client.ack_all();
         let has: Vec<_> = client.has.into_values().collect();
         assert_eq!(has, [cluster("b", 2), cluster("c", 1)]);
     }

@@ -1,4 +1,4 @@
-//! A model of a client: it subscribes, takes or refuses what it is sent, and remembers what it has.
+//! A model of a client: it subscribes, ACKs or NACKs pushes, and remembers its resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use super::wanted::Wanted;
 use crate::scenarios::dialect::{Dialect, Push};
 use crate::stream::REMOVAL_GRACE;
 
-mod sight;
+mod observation;
 
-/// The types in the order in which Envoy asks for them.
+/// The types in the order in which Envoy requests them.
 pub(crate) const ENVOYS_ORDER: [ResourceType; 5] = [Cluster, Endpoint, Secret, Listener, Route];
 
 pub(crate) type Key = (ResourceType, Arc<str>);
@@ -22,24 +22,24 @@ pub(crate) type Key = (ResourceType, Arc<str>);
 pub(crate) struct Client<V: Dialect> {
     pub(crate) stream: V,
     pub(crate) now: Instant,
-    /// What it has taken: the newest version of each.
+    /// The newest ACKed version of each of its resources.
     pub(crate) has: BTreeMap<Key, Arc<Resource>>,
-    /// What it wants, of the types that it has asked for.
+    /// Its subscriptions, by type.
     pub(crate) wanted: BTreeMap<ResourceType, Wanted>,
-    /// What it has not answered yet, oldest first.
+    /// Unanswered pushes, oldest first.
     pub(crate) open: Vec<Push>,
-    /// What it knows to be refused, by the final words of the server.
-    pub(crate) refused: BTreeMap<Key, Version>,
-    /// The same, also of names of which it has taken another version since.
-    pub(crate) ever_refused: BTreeMap<Key, Version>,
-    /// In the state of the world: the versions that it has taken last.
+    /// The versions that the server has attributed its NACKs to.
+    pub(crate) nacked: BTreeMap<Key, Version>,
+    /// The same, including names of which it has ACKed another version since.
+    pub(crate) ever_nacked: BTreeMap<Key, Version>,
+    /// In the state of the world: the versions ACKed last.
     pub(crate) versions: BTreeMap<ResourceType, Version>,
-    /// The nonces that it has read last on this stream.
+    /// The nonces read last on this stream.
     pub(crate) nonces_read: BTreeMap<ResourceType, u64>,
-    /// All that came on this stream, as long as nobody takes it out.
+    /// All pushes on this stream, unless a test has taken them.
     pub(crate) log: Vec<Push>,
-    saw: Vec<String>,
-    heard: Vec<String>,
+    pushes: Vec<String>,
+    ack_reports: Vec<String>,
     nonces: BTreeSet<u64>,
 }
 
@@ -51,85 +51,85 @@ impl<V: Dialect> Client<V> {
             has: BTreeMap::new(),
             wanted: BTreeMap::new(),
             open: Vec::new(),
-            refused: BTreeMap::new(),
-            ever_refused: BTreeMap::new(),
+            nacked: BTreeMap::new(),
+            ever_nacked: BTreeMap::new(),
             versions: BTreeMap::new(),
             nonces_read: BTreeMap::new(),
             log: Vec::new(),
-            saw: Vec::new(),
-            heard: Vec::new(),
+            pushes: Vec::new(),
+            ack_reports: Vec::new(),
             nonces: BTreeSet::new(),
         }
     }
 
-    /// A client that was given `set`, has subscribed to all of it as Envoy does, and has taken it.
+    /// Creates a client that has subscribed to all of `set` as Envoy does, and has ACKed it.
     pub(crate) fn settled(set: &ResourceSet) -> Self {
         let mut client = Self::new();
-        client.give(set);
+        client.publish(set);
         client.subscribe_to(set);
-        client.take_all();
+        client.ack_all();
         client.pass(REMOVAL_GRACE);
-        client.saw.clear();
-        client.heard.clear();
+        client.pushes.clear();
+        client.ack_reports.clear();
         client
     }
 
-    /// Subscribes to all of `set` as Envoy does: wildcards for clusters and listeners, names otherwise.
+    /// Subscribes to all of `set` as Envoy does: wildcards for clusters and listeners, names
+    /// otherwise.
     pub(crate) fn subscribe_to(&mut self, set: &ResourceSet) {
         for of in ENVOYS_ORDER {
             let names: Vec<_> = set.of(of).keys().map(|name| &**name).collect();
-            self.wants(of, if of.allows_wildcard() { &[] } else { &names });
+            self.subscribe(of, if of.allows_wildcard() { &[] } else { &names });
         }
     }
 
-    /// The stream is lost, and a new one opened at the same server. What is not answered yet is not
-    /// taken.
+    /// Loses the stream, and opens a new one at the same server. Unanswered pushes are lost.
     pub(crate) fn reconnect(&mut self) {
         self.stream = V::again(self);
         self.forget_stream();
     }
 
-    /// The same at a server that knows nothing of it.
+    /// The same at a server that knows nothing of the client.
     pub(crate) fn reconnect_elsewhere(&mut self) {
         self.stream = V::fresh();
-        self.refused.clear();
-        self.ever_refused.clear();
+        self.nacked.clear();
+        self.ever_nacked.clear();
         self.forget_stream();
     }
 
     fn forget_stream(&mut self) {
         self.open.clear();
         self.log.clear();
-        self.saw.clear();
-        self.heard.clear();
+        self.pushes.clear();
+        self.ack_reports.clear();
         self.nonces.clear();
         self.nonces_read.clear();
     }
 
-    /// Asks for a type on a new stream: for what it wanted on the one before, and says what it has.
-    pub(crate) fn come_back(&mut self, of: ResourceType) {
-        let request = V::coming_back(self, of);
+    /// Requests a type on a new stream: with the subscriptions and versions of the earlier one.
+    pub(crate) fn resume(&mut self, of: ResourceType) {
+        let request = V::resume_request(self, of);
         self.request(&request);
     }
 
-    /// Wants these names, too.
-    pub(crate) fn wants(&mut self, of: ResourceType, names: &[&str]) {
+    /// Subscribes to further names.
+    pub(crate) fn subscribe(&mut self, of: ResourceType, names: &[&str]) {
         self.change(of, names, &[]);
     }
 
-    /// Wants these names no more.
-    pub(crate) fn drops(&mut self, of: ResourceType, names: &[&str]) {
+    /// Unsubscribes from names.
+    pub(crate) fn unsubscribe(&mut self, of: ResourceType, names: &[&str]) {
         self.change(of, &[], names);
     }
 
-    /// Both in one request: what is dropped and wanted is wanted.
-    pub(crate) fn change(&mut self, of: ResourceType, wants: &[&str], drops: &[&str]) {
-        let request = V::change(self, of, wants, drops);
+    /// Does both in one request: a name in both lists ends as subscribed.
+    pub(crate) fn change(&mut self, of: ResourceType, added: &[&str], dropped: &[&str]) {
+        let request = V::change(self, of, added, dropped);
         self.forget_unwanted();
         self.request(&request);
     }
 
-    /// Answers a response.
+    /// Sends an ACK or NACK of a response.
     pub(crate) fn answer(&mut self, of: ResourceType, nonce: &str, error: Option<&str>) {
         let request = V::change(self, of, &[], &[]);
         self.request(&V::answering(request, nonce, error));
@@ -137,37 +137,37 @@ impl<V: Dialect> Client<V> {
 
     pub(crate) fn request(&mut self, request: &V::Request) {
         let outputs = self.stream.on_request(request, self.now);
-        self.see(outputs);
+        self.observe(outputs);
     }
 
-    /// The server wants it to have `set`.
-    pub(crate) fn give(&mut self, set: &ResourceSet) {
+    /// The server publishes `set` to the client.
+    pub(crate) fn publish(&mut self, set: &ResourceSet) {
         let outputs = self.stream.on_set(set.clone(), self.now);
-        self.see(outputs);
+        self.observe(outputs);
     }
 
-    /// Time passes; the stream is woken whenever it asked to be.
+    /// Lets time pass, and wakes the stream at its deadlines.
     pub(crate) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while let Some(deadline) = self.stream.deadline().filter(|deadline| *deadline <= end) {
             self.now = deadline;
             let outputs = self.stream.on_timeout(self.now);
-            self.see(outputs);
+            self.observe(outputs);
             let next = self.stream.deadline();
-            assert_ne!(next, Some(self.now), "it asks to be woken again and again");
+            assert_ne!(next, Some(self.now), "its deadline does not advance");
         }
         self.now = end;
     }
 
-    /// Takes the oldest push of a type.
-    pub(crate) fn take(&mut self, of: ResourceType) {
+    /// ACKs the oldest push of a type.
+    pub(crate) fn ack(&mut self, of: ResourceType) {
         let push = self.read_oldest(of);
-        self.has.retain(|(has, name), _| *has != of || !push.takes_away(name));
+        self.has.retain(|(has, name), _| *has != of || !push.removes(name));
         for resource in &push.resources {
             let key = (of, Arc::clone(resource.name()));
             let had = self.has.insert(key.clone(), Arc::clone(resource));
-            if !V::still_refuses(had.as_ref(), resource) {
-                self.refused.remove(&key);
+            if !V::keeps_nack(had.as_ref(), resource) {
+                self.nacked.remove(&key);
             }
         }
         self.versions.extend(push.version.map(|version| (of, version)));
@@ -175,59 +175,60 @@ impl<V: Dialect> Client<V> {
         self.answer(of, &push.nonce.to_string(), None);
     }
 
-    /// Takes whatever comes, until nothing comes any more.
-    pub(crate) fn take_all(&mut self) {
+    /// ACKs all pushes, until no more arrive.
+    pub(crate) fn ack_all(&mut self) {
         for _ in 0..1000 {
             let Some(push) = self.open.first() else { return };
-            self.take(push.of);
+            self.ack(push.of);
         }
         panic!("pushes without end: {:?}", self.open);
     }
 
-    /// The publisher has a NACKed resource sent again.
-    pub(crate) fn is_retried(&mut self, of: ResourceType, name: &str) {
-        self.refused.remove(&(of, Arc::from(name)));
+    /// The publisher requests a retry of a NACKed resource.
+    pub(crate) fn retry(&mut self, of: ResourceType, name: &str) {
+        self.nacked.remove(&(of, Arc::from(name)));
         let outputs = self.stream.on_retry(of, &Arc::from(name), self.now);
-        self.see(outputs);
+        self.observe(outputs);
     }
 
-    /// Refuses the oldest push of a type, as a whole.
-    pub(crate) fn refuse(&mut self, of: ResourceType, why: &str) {
+    /// NACKs the oldest push of a type as a whole.
+    pub(crate) fn nack(&mut self, of: ResourceType, why: &str) {
         let push = self.read_oldest(of);
         self.answer(of, &push.nonce.to_string(), Some(why));
     }
 
-    /// Refuses the oldest push of a type, and takes all of it but what is bad, as Envoy does where the
-    /// mistake is one of meaning.
-    pub(crate) fn refuse_in_part(&mut self, of: ResourceType, is_bad: impl Fn(&Resource) -> bool) {
+    /// NACKs the oldest push of a type, and applies all of it that is not bad, as Envoy does after
+    /// semantic errors.
+    pub(crate) fn nack_in_part(&mut self, of: ResourceType, is_bad: impl Fn(&Resource) -> bool) {
         let push = self.open.iter().find(|push| push.of == of).unwrap().clone();
-        self.has.retain(|(has, name), _| *has != of || !push.takes_away(name));
+        self.has.retain(|(has, name), _| *has != of || !push.removes(name));
         for resource in push.resources.iter().filter(|resource| !is_bad(resource)) {
             let key = (of, Arc::clone(resource.name()));
             let had = self.has.insert(key.clone(), Arc::clone(resource));
-            // Once a state with this version is ACKed, a whole state may bring again what was refused before.
-            if V::either(false, true) && !V::still_refuses(had.as_ref(), resource) {
-                self.refused.remove(&key);
+            // Once a state with this version is ACKed, a whole state may contain again what was
+            // NACKed before.
+            if V::either(false, true) && !V::keeps_nack(had.as_ref(), resource) {
+                self.nacked.remove(&key);
             }
         }
         self.forget_unwanted();
-        self.refuse(of, "in part");
+        self.nack(of, "in part");
     }
 
-    /// Whether it wants `name`.
+    /// Whether it is subscribed to `name`.
     pub(crate) fn covers(&self, of: ResourceType, name: &str) -> bool {
         self.wanted.get(&of).is_some_and(|wanted| wanted.covers(name))
     }
 
-    /// What has come since the last look, and what the server made of our answers. Of each push: what
-    /// the client is sent that it has not (+), and what it is to lose (-).
-    pub(crate) fn saw(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.saw)
+    /// Takes the lines about pushes and NACKs since the last call. A push lists the resources that
+    /// are new to the client (+), and those that it removes (-).
+    pub(crate) fn take_pushes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.pushes)
     }
 
-    /// What the server has learned, since the last look, of what the client has.
-    pub(crate) fn heard(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.heard)
+    /// Takes the lines about the server's ACK reports since the last call.
+    pub(crate) fn take_ack_reports(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.ack_reports)
     }
 
     fn read_oldest(&mut self, of: ResourceType) -> Push {

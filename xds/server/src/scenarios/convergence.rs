@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order: in the end the client has what it is to have (R63, R64).
+//! Convergence: after any events in any order, the client ends with the published set (R63, R64).
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::dialect::Dialect;
-use super::walk::{NAMES, Step, WISHES, Walk};
+use super::walk::{NAMES, SUBSCRIBABLE, Step, Walk};
 
 in_both_variants! {
     random_walk_converges_to_the_published_set,
 }
 
-/// R63, R64. On the way: R6, R9, R19, R21, R38, R44, R46 and the order of R51 to R55 and R57.
+/// R63, R64; at each step: R6, R9, R19, R21, R38, R44, R46 and the order of R51 to R55 and R57.
 fn random_walk_converges_to_the_published_set<V: Dialect>() {
     proptest!(|(steps in vec(step(), 1..80))| {
         let mut walk = Walk::<V>::new();
         for step in &steps {
-            walk.take(step);
+            walk.apply(step);
         }
         walk.end();
     });
@@ -27,13 +27,13 @@ fn random_walk_converges_to_the_published_set<V: Dialect>() {
 
 fn step() -> impl Strategy<Value = Step> {
     let of = || select(&ResourceType::ALL[..]);
-    let names = || btree_set(select(&WISHES[..]), 0..3);
+    let names = || btree_set(select(&SUBSCRIBABLE[..]), 0..3);
     let edit = (of(), select(&NAMES[..]), prop::option::weighted(0.8, 0..5_u32));
     prop_oneof![
         6 => edit.prop_map(|(of, name, content)| Step::Edit(of, name, content)),
         3 => Just(Step::Publish),
         4 => (of(), names(), names())
-            .prop_map(|(of, wants, drops)| Step::Request { of, wants, drops }),
+            .prop_map(|(of, added, dropped)| Step::Request { of, added, dropped }),
         10 => (of(), any::<bool>()).prop_map(|(of, in_part)| Step::Answer { of, in_part }),
         1 => (0..=5_usize, any::<bool>())
             .prop_map(|(before_set, elsewhere)| Step::Reconnect { before_set, elsewhere }),

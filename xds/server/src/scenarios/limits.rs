@@ -1,4 +1,4 @@
-//! Everything is bounded (invariant 10): what a client can make us hold.
+//! Limits (invariant 10) on what a client can make the server store.
 
 use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route, Secret};
@@ -15,8 +15,8 @@ in_both_variants! {
     name_limit_counts_all_types_together,
 }
 
-/// A request of a type that is called so.
-fn ask_for_type<V: Dialect>(client: &mut Client<V>, type_url: &str) {
+/// Requests a type by its URL.
+fn request_type<V: Dialect>(client: &mut Client<V>, type_url: &str) {
     let mut request = V::Request::from(V::Message::default());
     type_url.clone_into(V::type_url(&mut request));
     client.request(&request);
@@ -25,29 +25,35 @@ fn ask_for_type<V: Dialect>(client: &mut Client<V>, type_url: &str) {
 /// R7.
 fn unknown_resource_type_does_not_end_the_stream<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1)]));
-    ask_for_type(&mut client, "type.googleapis.com/envoy.config.route.v3.VirtualHost");
-    assert_eq!(client.saw(), V::either(&["unknown"][..], &[]));
-    client.give(&set([cluster("a", 2)]));
-    client.take(Cluster);
-    assert_eq!(client.saw(), ["CDS +a"]);
+    request_type(&mut client, "type.googleapis.com/envoy.config.route.v3.VirtualHost");
+    assert_eq!(client.take_pushes(), V::either(&["unknown"][..], &[]));
+    client.publish(&set([cluster("a", 2)]));
+    client.ack(Cluster);
+    assert_eq!(client.take_pushes(), ["CDS +a"]);
 }
 
 /// A25.
 fn stream_with_too_many_unknown_types_is_closed<V: Dialect>() {
     let mut client = Client::<V>::settled(&ResourceSet::default());
     for n in 0..32 {
-        ask_for_type(&mut client, &n.to_string());
-        assert_eq!(client.saw(), V::either(&["unknown"][..], &[]), "{n}");
+        request_type(&mut client, &n.to_string());
+        assert_eq!(client.take_pushes(), V::either(&["unknown"][..], &[]), "{n}");
     }
-    ask_for_type(&mut client, "32");
-    assert_eq!(client.saw(), ["closed: the client asks for too many unknown resource types"]);
+    request_type(&mut client, "32");
+    assert_eq!(
+        client.take_pushes(),
+        ["closed: the client requests too many unknown resource types"]
+    );
 }
 
 /// A25.
 fn stream_with_oversized_type_url_is_closed<V: Dialect>() {
     let mut client = Client::<V>::settled(&ResourceSet::default());
-    ask_for_type(&mut client, &"x".repeat(1000));
-    assert_eq!(client.saw(), ["closed: the client asks for a resource type of too long a name"]);
+    request_type(&mut client, &"x".repeat(1000));
+    assert_eq!(
+        client.take_pushes(),
+        ["closed: the client requests a resource type whose URL is too long"]
+    );
 }
 
 /// A26.
@@ -55,27 +61,30 @@ fn stream_with_too_many_subscribed_names_is_closed<V: Dialect>() {
     let mut client = Client::<V>::settled(&ResourceSet::default());
     let name = |n: usize| format!("{n}{}", "x".repeat(1 << 20));
     for n in 0..15 {
-        client.wants(Listener, &[&name(n)]);
-        client.wants(Listener, &[&name(0)]);
-        client.drops(Listener, &[&name(n)]);
-        client.wants(Listener, &[&name(n)]);
+        client.subscribe(Listener, &[&name(n)]);
+        client.subscribe(Listener, &[&name(0)]);
+        client.unsubscribe(Listener, &[&name(n)]);
+        client.subscribe(Listener, &[&name(n)]);
     }
-    assert!(!client.saw().iter().any(|line| line.starts_with("closed")), "the same name is one");
-    client.wants(Listener, &[&name(15)]);
-    assert_eq!(client.saw(), ["closed: the client subscribes to too many names"]);
+    assert!(
+        !client.take_pushes().iter().any(|line| line.starts_with("closed")),
+        "the same name is one"
+    );
+    client.subscribe(Listener, &[&name(15)]);
+    assert_eq!(client.take_pushes(), ["closed: the client subscribes to too many names"]);
 }
 
 /// A26.
 fn name_limit_counts_all_types_together<V: Dialect>() {
     let mut client = Client::<V>::settled(&ResourceSet::default());
     for (of, tail) in [(Listener, 6), (Endpoint, 6)] {
-        client.wants(of, &[&"x".repeat(tail << 20)]);
-        client.take_all();
+        client.subscribe(of, &[&"x".repeat(tail << 20)]);
+        client.ack_all();
     }
-    client.saw();
-    client.wants(Route, &[&"x".repeat(3 << 20)]);
-    client.take_all();
-    assert!(!client.saw().iter().any(|line| line.starts_with("closed")));
-    client.wants(Secret, &[&"x".repeat(2 << 20)]);
-    assert_eq!(client.saw(), ["closed: the client subscribes to too many names"]);
+    client.take_pushes();
+    client.subscribe(Route, &[&"x".repeat(3 << 20)]);
+    client.ack_all();
+    assert!(!client.take_pushes().iter().any(|line| line.starts_with("closed")));
+    client.subscribe(Secret, &[&"x".repeat(2 << 20)]);
+    assert_eq!(client.take_pushes(), ["closed: the client subscribes to too many names"]);
 }

@@ -1,4 +1,4 @@
-//! Make before break: in which order the types are told.
+//! Make before break: the order in which types are pushed.
 
 use std::time::Duration;
 
@@ -42,74 +42,74 @@ in_both_variants! {
 fn endpoints_follow_added_or_changed_cluster_without_request<V: Dialect>() {
     let both = |a| [cluster("a", a), endpoints("a", 1), cluster("b", 1), endpoints("b", 1)];
     let mut client = Client::<V>::settled(&set(both(1)));
-    client.wants(Endpoint, &["c"]);
-    assert_eq!(client.saw(), V::either(&["EDS -c"][..], &[]), "that c is not there (R37)");
-    client.take_all();
+    client.subscribe(Endpoint, &["c"]);
+    assert_eq!(client.take_pushes(), V::either(&["EDS -c"][..], &[]), "that c is not there (R37)");
+    client.ack_all();
     let mut all = set(both(2));
     all.insert(cluster("c", 1));
     all.insert(endpoints("c", 1));
-    client.give(&all);
-    assert_eq!(client.saw(), ["CDS +a +c", "EDS +a +c"]);
+    client.publish(&all);
+    assert_eq!(client.take_pushes(), ["CDS +a +c", "EDS +a +c"]);
 }
 
-/// Rule 2, R51: they would be taken and dropped.
+/// Rule 2, R51: Envoy would accept and discard them.
 fn endpoints_are_never_sent_before_their_cluster<V: Dialect>() {
     let mut client = Client::<V>::settled(&ResourceSet::default());
-    client.wants(Endpoint, &["b"]);
-    assert_eq!(client.saw(), V::either(&["EDS -b"][..], &[]));
-    client.take_all();
-    client.give(&set([cluster("a", 1)]));
-    assert_eq!(client.saw(), ["CDS +a"]);
-    client.give(&set([cluster("a", 1), cluster("b", 1), endpoints("b", 1)]));
+    client.subscribe(Endpoint, &["b"]);
+    assert_eq!(client.take_pushes(), V::either(&["EDS -b"][..], &[]));
+    client.ack_all();
+    client.publish(&set([cluster("a", 1)]));
+    assert_eq!(client.take_pushes(), ["CDS +a"]);
+    client.publish(&set([cluster("a", 1), cluster("b", 1), endpoints("b", 1)]));
     assert!(
-        client.saw().is_empty(),
+        client.take_pushes().is_empty(),
         "cluster b waits for the answer about a, and so do its endpoints"
     );
-    client.take(Cluster);
-    assert_eq!(client.saw(), ["CDS +b", "EDS +b"]);
+    client.ack(Cluster);
+    assert_eq!(client.take_pushes(), ["CDS +b", "EDS +b"]);
 }
 
-/// Rule 2, rule 10: Envoy takes a push of clusters when they are warm, so their endpoints must not wait
-/// for that.
+/// Rule 2, rule 10: Envoy ACKs a push of clusters when they are warm, so their endpoints must not
+/// wait for that.
 fn endpoints_do_not_wait_for_pending_change_of_known_cluster<V: Dialect>() {
     let mut client = Client::<V>::settled(&ResourceSet::default());
-    client.give(&set([cluster("a", 1), endpoints("a", 1)]));
-    client.give(&set([cluster("a", 2), endpoints("a", 2)]));
-    assert_eq!(client.saw(), ["CDS +a"]);
-    client.wants(Endpoint, &["a"]);
-    assert_eq!(client.saw(), ["EDS +a"]);
-    client.take(Endpoint);
-    client.take(Cluster);
-    assert_eq!(client.saw(), ["CDS +a", "EDS +a"]);
+    client.publish(&set([cluster("a", 1), endpoints("a", 1)]));
+    client.publish(&set([cluster("a", 2), endpoints("a", 2)]));
+    assert_eq!(client.take_pushes(), ["CDS +a"]);
+    client.subscribe(Endpoint, &["a"]);
+    assert_eq!(client.take_pushes(), ["EDS +a"]);
+    client.ack(Endpoint);
+    client.ack(Cluster);
+    assert_eq!(client.take_pushes(), ["CDS +a", "EDS +a"]);
 }
 
-/// Rule 2 is about clusters that are to come, and about no others.
+/// Rule 2 covers only clusters that are still to be sent.
 fn endpoints_do_not_wait_for_unsubscribed_or_removed_clusters<V: Dialect>() {
     let mut client = Client::<V>::new();
-    client.wants(Endpoint, &["a"]);
-    client.give(&set([cluster("a", 1), endpoints("a", 1)]));
-    assert_eq!(client.saw(), ["EDS +a"], "it asks for endpoints only");
+    client.subscribe(Endpoint, &["a"]);
+    client.publish(&set([cluster("a", 1), endpoints("a", 1)]));
+    assert_eq!(client.take_pushes(), ["EDS +a"], "it is subscribed to endpoints only");
 
     let mut client = Client::<V>::settled(&set([cluster("a", 1), endpoints("a", 1)]));
-    client.give(&set([endpoints("a", 2)]));
-    assert_eq!(client.saw(), ["EDS +a", "CDS -a"]);
+    client.publish(&set([endpoints("a", 2)]));
+    assert_eq!(client.take_pushes(), ["EDS +a", "CDS -a"]);
 }
 
-/// Rule 4: a removal of endpoints is ignored.
+/// Rule 4: Envoy ignores a removal of endpoints.
 fn empty_endpoints_are_sent_as_resource_not_as_removal<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1), endpoints("a", 1)]));
-    client.give(&set([cluster("a", 1), endpoints("a", 0)]));
-    assert_eq!(client.saw(), ["EDS +a"]);
-    client.take(Endpoint);
-    assert!(client.saw().is_empty());
+    client.publish(&set([cluster("a", 1), endpoints("a", 0)]));
+    assert_eq!(client.take_pushes(), ["EDS +a"]);
+    client.ack(Endpoint);
+    assert!(client.take_pushes().is_empty());
     assert_eq!(client.has[&(Endpoint, "a".into())], endpoints("a", 0));
 }
 
-/// Rule 6, R52, R54: routes are not warmed. A listener warms until it has its routes.
+/// Rule 6, R52, R54: Envoy does not warm routes. A listener warms until it has its routes.
 fn listeners_and_routes_wait_for_ack_of_referenced_clusters<V: Dialect>() {
     let old = [cluster("a", 1), endpoints("a", 1), listener("l", 1), route_to("r", 1, &["a"])];
     let mut client = Client::<V>::settled(&set(old));
-    client.give(&set([
+    client.publish(&set([
         cluster("a", 2),
         endpoints("a", 1),
         cluster("b", 1),
@@ -118,25 +118,29 @@ fn listeners_and_routes_wait_for_ack_of_referenced_clusters<V: Dialect>() {
         route_to("r", 2, &["a", "b"]),
         route_to("s", 1, &["b"]),
     ]));
-    assert_eq!(client.saw(), ["CDS +a +b", "EDS +a"]);
-    client.wants(Route, &["s"]);
-    client.take(Endpoint);
-    assert!(client.saw().is_empty());
-    client.take(Cluster);
-    assert_eq!(client.saw(), ["LDS +l +m", "RDS +r +s"]);
+    assert_eq!(client.take_pushes(), ["CDS +a +b", "EDS +a"]);
+    client.subscribe(Route, &["s"]);
+    client.ack(Endpoint);
+    assert!(client.take_pushes().is_empty());
+    client.ack(Cluster);
+    assert_eq!(client.take_pushes(), ["LDS +l +m", "RDS +r +s"]);
 }
 
-/// Rule 10: what withdraws access must not wait until some cluster is warm.
+/// Rule 10: a withdrawal of access must not wait until some cluster is warm.
 fn resource_referring_only_to_known_clusters_does_not_wait<V: Dialect>() {
     let all = |n| [cluster("a", n), listener_of("l", n, &["a"]), route_to("r", n, &["a"])];
     let mut client = Client::<V>::settled(&set(all(1)));
     let mut new = set(all(2));
     new.insert(cluster("b", 1));
-    client.give(&new);
-    assert_eq!(client.saw(), ["CDS +a +b", "LDS +l", "RDS +r"], "it has a, in some version");
+    client.publish(&new);
+    assert_eq!(
+        client.take_pushes(),
+        ["CDS +a +b", "LDS +l", "RDS +r"],
+        "it has a, in some version"
+    );
 }
 
-/// Rule 10: what withdraws access waits for no cluster that something else in it leads to.
+/// Rule 10: a withdrawal of access waits for no cluster that the same resource names elsewhere.
 fn urgent_resources_do_not_wait_for_clusters<V: Dialect>() {
     let all = |n, names: &[&str]| {
         let (l, r) = (listener_of("l", n, names), route_to("r", n, names));
@@ -145,33 +149,40 @@ fn urgent_resources_do_not_wait_for_clusters<V: Dialect>() {
     let mut client = Client::<V>::settled(&set(all(1, &["a", "s"])));
     let mut new = set(all(2, &["a", "b", "s"]));
     new.insert(cluster("b", 1));
-    client.give(&new);
-    assert_eq!(client.saw(), ["SDS +s", "CDS +b", "RDS +r"], "but a listener for its callers");
-    client.take(Secret);
-    assert_eq!(client.saw(), ["LDS +l"]);
+    client.publish(&new);
+    assert_eq!(
+        client.take_pushes(),
+        ["SDS +s", "CDS +b", "RDS +r"],
+        "but a listener for its callers"
+    );
+    client.ack(Secret);
+    assert_eq!(client.take_pushes(), ["LDS +l"]);
 }
 
-/// Rule 5, R54: a cluster of which another version is refused is there still.
+/// Rule 5, R54: a cluster of which another version is NACKed still exists.
 fn cluster_with_nacked_change_still_satisfies_references<V: Dialect>() {
     let mut client =
         Client::<V>::settled(&set([cluster("a", 1), cluster("b", 1), route_to("r", 1, &["a"])]));
-    client.give(&set([cluster("a", 2), cluster("b", 2), route_to("r", 1, &["a"])]));
-    client.refuse(Cluster, "one is bad");
-    client.give(&set([cluster("a", 2), cluster("b", 2), route_to("r", 2, &["a", "b"])]));
-    assert_eq!(client.saw(), ["CDS +a +b", "CDS in doubt: a b (one is bad)", "CDS +a", "RDS +r"]);
+    client.publish(&set([cluster("a", 2), cluster("b", 2), route_to("r", 1, &["a"])]));
+    client.nack(Cluster, "one is bad");
+    client.publish(&set([cluster("a", 2), cluster("b", 2), route_to("r", 2, &["a", "b"])]));
+    assert_eq!(
+        client.take_pushes(),
+        ["CDS +a +b", "CDS bisecting: a b (one is bad)", "CDS +a", "RDS +r"]
+    );
 }
 
-/// R20, R53: a client that takes no clusters any more keeps what has gone for 15 s.
+/// R20, R53: a client that stops to ACK clusters keeps removed ones for 15 s.
 fn listener_waiting_for_late_cluster_does_not_delay_removals<V: Dialect>() {
     let old = [cluster("a", 1), cluster("x", 1), listener("l", 1)];
     let mut client = Client::<V>::settled(&set(old));
-    client.give(&set([cluster("a", 1), cluster("b", 1), listener_of("l", 2, &["b"])]));
-    assert_eq!(client.saw(), ["CDS +b"]);
+    client.publish(&set([cluster("a", 1), cluster("b", 1), listener_of("l", 2, &["b"])]));
+    assert_eq!(client.take_pushes(), ["CDS +b"]);
     client.pass(ACK_DEADLINE);
-    assert_eq!(client.saw(), ["CDS late", "CDS -x"]);
+    assert_eq!(client.take_pushes(), ["CDS late", "CDS -x"]);
 }
 
-/// R52, R56: with its first listeners a client that begins takes itself for ready.
+/// R52, R56: with its first listeners a starting client counts itself ready.
 fn first_listeners_wait_for_cluster_and_secret_acks<V: Dialect>() {
     let all = set([
         cluster("a", 1),
@@ -180,74 +191,78 @@ fn first_listeners_wait_for_cluster_and_secret_acks<V: Dialect>() {
         urgent(&listener_of("m", 1, &["s"])),
     ]);
     let mut client = Client::<V>::new();
-    client.give(&all);
-    client.wants(Cluster, &[]);
-    client.wants(Secret, &["s"]);
-    client.wants(Listener, &[]);
-    assert_eq!(client.saw(), ["CDS +a", "SDS +s"]);
-    client.take(Cluster);
-    assert!(client.saw().is_empty());
-    client.take(Secret);
-    assert_eq!(client.saw(), ["LDS +l +m"]);
+    client.publish(&all);
+    client.subscribe(Cluster, &[]);
+    client.subscribe(Secret, &["s"]);
+    client.subscribe(Listener, &[]);
+    assert_eq!(client.take_pushes(), ["CDS +a", "SDS +s"]);
+    client.ack(Cluster);
+    assert!(client.take_pushes().is_empty());
+    client.ack(Secret);
+    assert_eq!(client.take_pushes(), ["LDS +l +m"]);
 }
 
-/// R54, R57: a cluster that comes back while it is being removed is not there when the client reads what
-/// was sent meanwhile.
+/// R54, R57: a cluster that returns while it is being removed does not exist yet when the client
+/// reads what was sent meanwhile.
 fn route_waits_for_cluster_that_returns_during_its_removal<V: Dialect>() {
     let old = set([cluster("a", 1), route_to("r", 1, &["a"])]);
     for answers_in_time in [true, false] {
         let mut client = Client::<V>::settled(&old);
-        client.give(&set([route("r", 2)]));
-        client.take(Route);
-        assert_eq!(client.saw(), ["RDS +r", "CDS -a"]);
+        client.publish(&set([route("r", 2)]));
+        client.ack(Route);
+        assert_eq!(client.take_pushes(), ["RDS +r", "CDS -a"]);
         if !answers_in_time {
             client.pass(ACK_DEADLINE);
         }
-        client.give(&old);
+        client.publish(&old);
         let (late, in_time) = (["CDS late", "CDS +a"], []);
-        assert_eq!(client.saw(), if answers_in_time { &in_time[..] } else { &late });
-        client.take_all();
-        let saw = client.saw();
-        assert_eq!(saw.last().map(String::as_str), Some("RDS +r"), "{saw:?}");
+        assert_eq!(client.take_pushes(), if answers_in_time { &in_time[..] } else { &late });
+        client.ack_all();
+        let pushes = client.take_pushes();
+        assert_eq!(pushes.last().map(String::as_str), Some("RDS +r"), "{pushes:?}");
         assert_eq!(client.has[&(Route, "r".into())], route_to("r", 1, &["a"]));
     }
 }
 
-/// Rule 8, rule 10, invariant 6: after 15 s only that waits which names what is not taken.
+/// Rule 8, rule 10, invariant 6: after 15 s only resources wait that name an unACKed one.
 fn missing_ack_delays_independent_resources_at_most_15_seconds<V: Dialect>() {
     let all = set([cluster("a", 1), listener("l", 1), route("r", 1), route_to("s", 1, &["a"])]);
     let mut client = Client::<V>::new();
-    client.give(&all);
+    client.publish(&all);
     client.subscribe_to(&all);
     client.pass(Duration::from_millis(14_999));
-    assert_eq!(client.saw(), ["CDS +a", "EDS", "SDS"], "with its first answers it is ready");
-    client.take(Endpoint);
-    client.take(Secret);
+    assert_eq!(
+        client.take_pushes(),
+        ["CDS +a", "EDS", "SDS"],
+        "with its first answers it is ready"
+    );
+    client.ack(Endpoint);
+    client.ack(Secret);
     client.pass(Duration::from_millis(1));
-    assert_eq!(client.saw(), ["CDS late", "LDS +l", "RDS +r"]);
-    client.take(Listener);
-    client.take(Route);
+    assert_eq!(client.take_pushes(), ["CDS late", "LDS +l", "RDS +r"]);
+    client.ack(Listener);
+    client.ack(Route);
     client.pass(ACK_DEADLINE * 10);
-    assert!(client.saw().is_empty(), "it is told once");
+    assert!(client.take_pushes().is_empty(), "it is reported once");
     assert_eq!(client.stream.deadline(), None);
-    client.take(Cluster);
-    assert_eq!(client.saw(), ["RDS +s"], "a late answer is taken");
+    client.ack(Cluster);
+    assert_eq!(client.take_pushes(), ["RDS +s"], "a late ACK counts");
     assert!(client.stream.acked(Cluster).contains_key("a"));
 }
 
-/// Rule 10: a client that answers nothing about clusters, while they go on changing.
+/// Rule 10: a client that ACKs no clusters, while they go on changing.
 fn unacked_clusters_delay_only_resources_that_refer_to_them<V: Dialect>() {
     let all = |n| set([cluster("a", n), route("r", n), route_to("s", n, &["b"]), cluster("b", n)]);
     let mut client = Client::<V>::settled(&set([cluster("a", 1), route("r", 1), route("s", 1)]));
     for n in 2..9 {
-        client.give(&all(n));
+        client.publish(&all(n));
         client.pass(ACK_DEADLINE * 2 / 3);
-        client.saw();
-        client.take(Route);
+        client.take_pushes();
+        client.ack(Route);
         assert_eq!(client.has[&(Route, "r".into())], route("r", n));
         assert_eq!(client.has[&(Route, "s".into())], route("s", 1));
     }
-    // Nor each other.
+    // Nor do clusters delay each other.
     let newest = client.open.iter().rfind(|push| push.of == Cluster).unwrap();
     assert!(newest.resources.contains(&cluster("a", 7)), "{newest:?}");
 }
@@ -258,125 +273,125 @@ fn unacked_endpoints_do_not_delay_removals<V: Dialect>() {
     let mut old = set(all(1));
     old.insert(cluster("b", 1));
     let mut client = Client::<V>::settled(&old);
-    client.give(&set([cluster("a", 1), endpoints("a", 2), cluster("b", 1)]));
-    client.give(&set(all(3)));
-    assert_eq!(client.saw(), ["EDS +a", "CDS -b"]);
+    client.publish(&set([cluster("a", 1), endpoints("a", 2), cluster("b", 1)]));
+    client.publish(&set(all(3)));
+    assert_eq!(client.take_pushes(), ["EDS +a", "CDS -b"]);
 }
 
 /// R53.
 fn cluster_removal_waits_for_listener_and_route_acks<V: Dialect>() {
     let old = set([cluster("a", 1), cluster("b", 1), listener("l", 1), route("r", 1)]);
     let mut client = Client::<V>::settled(&old);
-    client.give(&set([cluster("b", 2), listener("l", 2), route("r", 2)]));
-    assert_eq!(client.saw(), ["CDS +b", "LDS +l", "RDS +r"]);
-    client.take(Cluster);
-    client.take(Listener);
-    assert!(client.saw().is_empty());
-    client.take(Route);
-    assert_eq!(client.saw(), ["CDS -a"]);
+    client.publish(&set([cluster("b", 2), listener("l", 2), route("r", 2)]));
+    assert_eq!(client.take_pushes(), ["CDS +b", "LDS +l", "RDS +r"]);
+    client.ack(Cluster);
+    client.ack(Listener);
+    assert!(client.take_pushes().is_empty());
+    client.ack(Route);
+    assert_eq!(client.take_pushes(), ["CDS -a"]);
 }
 
 /// R53, rule 10.
 fn unacked_removal_delays_the_next_one_by_15_seconds<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1), listener("l", 1)]));
-    client.give(&ResourceSet::default());
+    client.publish(&ResourceSet::default());
     client.pass(ACK_DEADLINE);
-    assert_eq!(client.saw(), ["LDS -l", "LDS late", "CDS -a"]);
+    assert_eq!(client.take_pushes(), ["LDS -l", "LDS late", "CDS -a"]);
 }
 
 /// R53, rule 10.
 fn cluster_removal_waits_15_seconds_for_a_missing_ack<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1), route("r", 1)]));
-    client.give(&set([route("r", 2)]));
+    client.publish(&set([route("r", 2)]));
     client.pass(ACK_DEADLINE);
-    assert_eq!(client.saw(), ["RDS +r", "RDS late", "CDS -a"]);
+    assert_eq!(client.take_pushes(), ["RDS +r", "RDS late", "CDS -a"]);
 }
 
-/// R53, R57: a removal is no promise.
+/// R53, R57: an announced removal may be cancelled.
 fn resource_readded_before_its_removal_is_not_removed<V: Dialect>() {
     let both = set([cluster("a", 1), listener("l", 1)]);
     let mut client = Client::<V>::settled(&both);
-    client.give(&ResourceSet::default());
-    client.give(&set([cluster("a", 1)]));
-    client.take(Listener);
-    assert_eq!(client.saw(), ["LDS -l"]);
-    client.give(&both);
-    assert_eq!(client.saw(), ["LDS +l"]);
+    client.publish(&ResourceSet::default());
+    client.publish(&set([cluster("a", 1)]));
+    client.ack(Listener);
+    assert_eq!(client.take_pushes(), ["LDS -l"]);
+    client.publish(&both);
+    assert_eq!(client.take_pushes(), ["LDS +l"]);
 
     let mut client = Client::<V>::settled(&set([cluster("a", 1), route("r", 1)]));
-    client.give(&set([route("r", 2)]));
-    client.give(&set([cluster("a", 1), route("r", 2)]));
-    client.take(Route);
-    assert_eq!(client.saw(), ["RDS +r"]);
+    client.publish(&set([route("r", 2)]));
+    client.publish(&set([cluster("a", 1), route("r", 2)]));
+    client.ack(Route);
+    assert_eq!(client.take_pushes(), ["RDS +r"]);
 }
 
-/// R56: what needs a secret must find it.
+/// R56: a secret must arrive before the resources that need it.
 fn secrets_are_sent_without_waiting<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1), secret("s", 1)]));
-    client.give(&set([cluster("a", 2), secret("s", 1)]));
-    client.give(&set([cluster("a", 2), secret("s", 2)]));
-    assert_eq!(client.saw(), ["CDS +a", "SDS +s"]);
+    client.publish(&set([cluster("a", 2), secret("s", 1)]));
+    client.publish(&set([cluster("a", 2), secret("s", 2)]));
+    assert_eq!(client.take_pushes(), ["CDS +a", "SDS +s"]);
 }
 
-/// Rule 6, R56: a chain that is made anew because somebody was withdrawn must not begin with the list on
-/// which he still was.
+/// Rule 6, R56: after a withdrawal, a recreated filter chain must not start with the old list of
+/// callers.
 fn listener_waits_for_ack_of_referenced_secrets<V: Dialect>() {
     let all = |s, l, m, r| {
         set([secret("s", s), listener_of("l", l, &["s"]), listener("m", m), route("r", r)])
     };
     let mut client = Client::<V>::settled(&all(1, 1, 1, 1));
-    client.give(&all(2, 1, 1, 1));
-    assert_eq!(client.saw(), ["SDS +s"]);
-    // Before that is answered: another list, and the chain anew.
-    client.give(&all(3, 2, 2, 2));
-    assert_eq!(client.saw(), ["LDS +m", "RDS +r"], "the others wait for nothing of this");
-    client.take(Route);
-    client.take(Listener);
-    client.take(Secret);
-    assert_eq!(client.saw(), ["SDS +s"]);
-    client.take(Secret);
-    assert_eq!(client.saw(), ["LDS +l"]);
-    client.take(Listener);
-    // Not for ever: it may be about who may call, and Envoy waits for its secrets by itself.
-    client.give(&all(4, 3, 3, 2));
+    client.publish(&all(2, 1, 1, 1));
+    assert_eq!(client.take_pushes(), ["SDS +s"]);
+    // Before the ACK: another list, and a recreated chain.
+    client.publish(&all(3, 2, 2, 2));
+    assert_eq!(client.take_pushes(), ["LDS +m", "RDS +r"], "the others wait for nothing of this");
+    client.ack(Route);
+    client.ack(Listener);
+    client.ack(Secret);
+    assert_eq!(client.take_pushes(), ["SDS +s"]);
+    client.ack(Secret);
+    assert_eq!(client.take_pushes(), ["LDS +l"]);
+    client.ack(Listener);
+    // Not forever: the change may withdraw access, and Envoy itself waits for its secrets.
+    client.publish(&all(4, 3, 3, 2));
     client.pass(ACK_DEADLINE);
-    assert_eq!(client.saw(), ["SDS +s", "LDS +m", "SDS late", "LDS late", "LDS +l"]);
+    assert_eq!(client.take_pushes(), ["SDS +s", "LDS +m", "SDS late", "LDS late", "LDS +l"]);
 }
 
-/// A client that has one version of a listener, and refuses a push with another version of it in part. By
-/// then it is to have the first version again, and the cluster that this names.
-fn listener_in_doubt<V: Dialect>(is_urgent: bool) -> Client<V> {
+/// A client that has one version of a listener, and NACKs a push with another version of it in
+/// part. By then the first version is published again, with the cluster that it names.
+fn client_with_bisected_listener<V: Dialect>(is_urgent: bool) -> Client<V> {
     let bad = listener("bad", 1);
     let old = listener_of("l", 1, &["a"]);
     let mut client = Client::<V>::settled(&set([old.clone()]));
-    client.give(&set([listener("l", 2), bad.clone()]));
-    assert_eq!(client.saw(), ["LDS +bad +l"]);
+    client.publish(&set([listener("l", 2), bad.clone()]));
+    assert_eq!(client.take_pushes(), ["LDS +bad +l"]);
     let old = if is_urgent { urgent(&old) } else { old };
-    client.give(&set([old, bad.clone(), cluster("a", 1)]));
-    assert_eq!(client.saw(), ["CDS +a"]);
-    client.refuse_in_part(Listener, |one| one == &*bad);
+    client.publish(&set([old, bad.clone(), cluster("a", 1)]));
+    assert_eq!(client.take_pushes(), ["CDS +a"]);
+    client.nack_in_part(Listener, |one| one == &*bad);
     client
 }
 
-/// R54, R57, rule 5: the server does not know which version is in force. In the state of the world it
-/// cannot leave the listener out either.
+/// R54, R57, rule 5: the server does not know which version the client has. In the state of the
+/// world it cannot omit the listener either.
 fn bisected_listener_waits_for_referenced_cluster<V: Dialect>() {
-    let mut client = listener_in_doubt::<V>(false);
-    let doubt = "LDS in doubt: bad l (in part)";
-    assert_eq!(client.saw(), V::either(&[doubt, "LDS +bad"][..], &[doubt]));
-    client.take(Cluster);
-    assert_eq!(client.saw(), V::either(&[][..], &["LDS +bad +l"]));
-    client.refuse(Listener, "no");
-    assert_eq!(client.saw(), ["LDS refused: bad (no)", "LDS +l"]);
-    client.take_all();
+    let mut client = client_with_bisected_listener::<V>(false);
+    let doubt = "LDS bisecting: bad l (in part)";
+    assert_eq!(client.take_pushes(), V::either(&[doubt, "LDS +bad"][..], &[doubt]));
+    client.ack(Cluster);
+    assert_eq!(client.take_pushes(), V::either(&[][..], &["LDS +bad +l"]));
+    client.nack(Listener, "no");
+    assert_eq!(client.take_pushes(), ["LDS nacked: bad (no)", "LDS +l"]);
+    client.ack_all();
     assert_eq!(client.has[&(Listener, "l".into())], listener_of("l", 1, &["a"]));
 }
 
-/// A withdrawal does not wait while some cluster warms.
+/// A withdrawal does not wait for a warming cluster.
 fn urgent_bisected_listener_does_not_wait_for_cluster<V: Dialect>() {
-    let mut client = listener_in_doubt::<V>(true);
-    client.refuse_in_part(Listener, |one| one == &*listener("bad", 1));
-    client.take(Listener);
+    let mut client = client_with_bisected_listener::<V>(true);
+    client.nack_in_part(Listener, |one| one == &*listener("bad", 1));
+    client.ack(Listener);
     assert_eq!(client.has[&(Listener, "l".into())], urgent(&listener_of("l", 1, &["a"])));
     assert!(!client.has.contains_key(&(Cluster, "a".into())));
 }

@@ -1,4 +1,5 @@
-//! A client that comes back, and says what it has: of each resource in delta, else one version of all.
+//! A client that resumes and reports what it has: a version per resource in delta, else one version
+//! per type.
 
 use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route, Secret};
@@ -32,27 +33,27 @@ fn everything() -> ResourceSet {
     ])
 }
 
-/// A client that has taken [`everything`] and comes back: to a server that has a set already, or not yet.
-fn come_back<V: Dialect>(client: &mut Client<V>, set: &ResourceSet, has_set_first: bool) {
+/// Resumes a client that has ACKed [`everything`], at a server that has a set already, or not yet.
+fn resume_all<V: Dialect>(client: &mut Client<V>, set: &ResourceSet, has_set_first: bool) {
     if has_set_first {
-        client.give(set);
+        client.publish(set);
     }
     for of in ENVOYS_ORDER {
-        client.come_back(of);
+        client.resume(of);
     }
     if !has_set_first {
-        client.give(set);
+        client.publish(set);
     }
 }
 
-/// What has come, in any order.
-fn saw_sorted<V: Dialect>(client: &mut Client<V>) -> Vec<String> {
-    let mut saw = client.saw();
-    saw.sort();
-    saw
+/// The pushes so far, in any order.
+fn sorted_log<V: Dialect>(client: &mut Client<V>) -> Vec<String> {
+    let mut pushes = client.take_pushes();
+    pushes.sort();
+    pushes
 }
 
-/// Rule 7 (a), (d); R12, R23; invariants 4 and 8. Also at a server that has been restarted.
+/// Rule 7 (a), (d); R12, R23; invariants 4 and 8. Also at a restarted server.
 fn versions_reported_after_reconnect_are_not_resent<V: Dialect>() {
     for is_restarted in [false, true] {
         for has_set_first in [false, true] {
@@ -62,13 +63,13 @@ fn versions_reported_after_reconnect_are_not_resent<V: Dialect>() {
             } else {
                 client.reconnect();
             }
-            come_back(&mut client, &everything(), has_set_first);
-            // Of types that come in parts one version says too little.
+            resume_all(&mut client, &everything(), has_set_first);
+            // For types whose responses are partial, one version says too little.
             let sotw = &["EDS +a +b", "RDS +r", "SDS +s"];
-            assert_eq!(saw_sorted(&mut client), V::either(&[][..], sotw));
-            client.take_all();
+            assert_eq!(sorted_log(&mut client), V::either(&[][..], sotw));
+            client.ack_all();
             client.pass(REMOVAL_GRACE);
-            assert!(client.saw().is_empty());
+            assert!(client.take_pushes().is_empty());
             assert!(client.stream.acked(Cluster).contains_key("a"), "it is known to have it");
             assert!(client.stream.acked(Listener).contains_key("l"));
         }
@@ -89,45 +90,45 @@ fn reconnect_sends_changes_and_removals_since_disconnect<V: Dialect>() {
     for has_set_first in [true, false] {
         let mut client = Client::<V>::settled(&everything());
         client.reconnect();
-        come_back(&mut client, &now, has_set_first);
+        resume_all(&mut client, &now, has_set_first);
         let (delta, sotw) = (
             ["CDS +a +c", "EDS +a", "LDS +l"],
             ["CDS +a +c", "EDS +a", "LDS +l", "RDS +r", "SDS +s"],
         );
-        assert_eq!(saw_sorted(&mut client), V::either(&delta[..], &sotw));
-        client.take_all();
-        assert!(client.saw().is_empty());
+        assert_eq!(sorted_log(&mut client), V::either(&delta[..], &sotw));
+        client.ack_all();
+        assert!(client.take_pushes().is_empty());
         client.pass(REMOVAL_GRACE);
-        client.take_all();
-        assert_eq!(client.saw(), V::either(&["CDS -b", "EDS -b"][..], &["CDS -b"]));
+        client.ack_all();
+        assert_eq!(client.take_pushes(), V::either(&["CDS -b", "EDS -b"][..], &["CDS -b"]));
     }
 }
 
-/// Rule 7, R53, R57: also when it has not been asked for all types.
+/// Rule 7, R53, R57: even if the client has not requested all types.
 fn cluster_removed_while_disconnected_goes_when_unreferenced<V: Dialect>() {
     let mut client = Client::<V>::settled(&everything());
     client.reconnect();
-    client.give(&set([cluster("a", 2), endpoints("a", 1), listener("l", 1), route("r", 2)]));
+    client.publish(&set([cluster("a", 2), endpoints("a", 1), listener("l", 1), route("r", 2)]));
     for of in [Cluster, Endpoint, Listener, Route] {
-        client.come_back(of);
+        client.resume(of);
     }
-    assert_eq!(saw_sorted(&mut client), ["CDS +a", "EDS +a", "RDS +r"]);
-    client.take(Endpoint);
-    client.take(Cluster);
+    assert_eq!(sorted_log(&mut client), ["CDS +a", "EDS +a", "RDS +r"]);
+    client.ack(Endpoint);
+    client.ack(Cluster);
     client.pass(REMOVAL_GRACE);
-    assert!(client.saw().is_empty());
-    client.take(Route);
-    assert_eq!(client.saw(), ["CDS -b"]);
+    assert!(client.take_pushes().is_empty());
+    client.ack(Route);
+    assert_eq!(client.take_pushes(), ["CDS -b"]);
 }
 
-/// Rule 1, R57: Envoy warms a changed cluster also after a reconnect, with an old subscription.
+/// Rule 1, R57: Envoy warms a changed cluster even after a reconnect, with an old subscription.
 fn endpoints_follow_cluster_changed_before_reconnect<V: Dialect>() {
     let mut client = Client::<V>::settled(&everything());
     client.reconnect();
-    client.give(&set([cluster("a", 2), endpoints("a", 1), cluster("b", 1), endpoints("b", 1)]));
-    client.come_back(Cluster);
-    client.come_back(Endpoint);
-    assert_eq!(client.saw(), V::either(["CDS +a", "EDS +a"], ["CDS +a", "EDS +a +b"]));
+    client.publish(&set([cluster("a", 2), endpoints("a", 1), cluster("b", 1), endpoints("b", 1)]));
+    client.resume(Cluster);
+    client.resume(Endpoint);
+    assert_eq!(client.take_pushes(), V::either(["CDS +a", "EDS +a"], ["CDS +a", "EDS +a +b"]));
 }
 
 /// R19, invariant 7.
@@ -136,87 +137,87 @@ fn version_nacked_on_earlier_stream_is_not_resent<V: Dialect>() {
     let mut bad = everything();
     bad.insert(cluster("a", 2));
     bad.insert(secret("s", 2));
-    client.give(&bad);
-    client.refuse(Cluster, "no");
-    client.refuse(Secret, "no");
+    client.publish(&bad);
+    client.nack(Cluster, "no");
+    client.nack(Secret, "no");
     client.reconnect();
-    come_back(&mut client, &bad, true);
-    // Only a first request is answered in any case.
+    resume_all(&mut client, &bad, true);
+    // Only a first request is always answered.
     let sotw = &["EDS +a +b", "RDS +r", "SDS"];
-    assert_eq!(saw_sorted(&mut client), V::either(&[][..], sotw));
-    client.take_all();
+    assert_eq!(sorted_log(&mut client), V::either(&[][..], sotw));
+    client.ack_all();
     bad.insert(cluster("b", 2));
-    client.give(&bad);
-    // What was refused of a whole state may have been taken in part, and a is as it was before again.
-    assert_eq!(client.saw(), V::either(["CDS +b", "EDS +b"], ["CDS +b", "EDS +a +b"]));
-    client.take_all();
+    client.publish(&bad);
+    // A NACKed whole state may have been applied in part, and a is as before again.
+    assert_eq!(client.take_pushes(), V::either(["CDS +b", "EDS +b"], ["CDS +b", "EDS +a +b"]));
+    client.ack_all();
     assert_eq!(client.has[&(Cluster, "a".into())], cluster("a", 1));
     bad.insert(cluster("a", 3));
-    client.give(&bad);
-    assert_eq!(client.saw(), ["CDS +a", "EDS +a"]);
+    client.publish(&bad);
+    assert_eq!(client.take_pushes(), ["CDS +a", "EDS +a"]);
 }
 
-/// Rule 5: in the state of the world its version does not say what it has taken of a push that it
-/// refused.
+/// Rule 5: in the state of the world, the version does not reveal what the client applied of a
+/// NACKed push.
 fn partially_applied_nacked_push_is_corrected_after_reconnect<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1)]));
-    client.give(&set([cluster("a", 2), cluster("bad", 1)]));
-    client.refuse_in_part(Cluster, |resource| &**resource.name() == "bad");
+    client.publish(&set([cluster("a", 2), cluster("bad", 1)]));
+    client.nack_in_part(Cluster, |resource| &**resource.name() == "bad");
     client.reconnect();
-    client.give(&set([cluster("a", 1)]));
-    client.come_back(Cluster);
-    client.take_all();
-    assert_eq!(client.saw(), ["CDS +a"]);
+    client.publish(&set([cluster("a", 1)]));
+    client.resume(Cluster);
+    client.ack_all();
+    assert_eq!(client.take_pushes(), ["CDS +a"]);
     assert_eq!(client.has[&(Cluster, "a".into())], cluster("a", 1));
 }
 
-/// Invariant 4: a control plane that has been restarted knows what its clients have.
+/// Invariant 4: a restarted control plane knows what its clients have.
 fn versions_reported_after_server_restart_count_as_acked<V: Dialect>() {
     for of in [Cluster, Listener] {
         let mut client = Client::<V>::settled(&everything());
         client.reconnect_elsewhere();
-        client.give(&everything());
-        client.come_back(of);
-        let heard = client.heard();
-        assert!(matches!(&heard[..], [news] if news.ends_with("DS")), "{heard:?}");
-        assert!(client.saw().is_empty());
+        client.publish(&everything());
+        client.resume(of);
+        let ack_reports = client.take_ack_reports();
+        assert!(matches!(&ack_reports[..], [news] if news.ends_with("DS")), "{ack_reports:?}");
+        assert!(client.take_pushes().is_empty());
         let has = client.stream.acked(of);
         assert_eq!(has.len(), everything().of(of).len());
     }
 }
 
-/// R41, R57: the server does not know what the client has. In the state of the world, to leave out a
-/// listener that must wait would be to remove it.
+/// R41, R57: the server does not know what the client has. In the state of the world, to omit a
+/// listener that must wait would remove it.
 fn listener_that_waits_for_its_cluster_stays_after_reconnect<V: Dialect>() {
     let waiting = listener_of("l", 1, &["a"]);
     let mut client = Client::<V>::settled(&set([waiting.clone()]));
     client.reconnect_elsewhere();
-    client.give(&set([cluster("a", 1), waiting.clone(), listener("m", 1)]));
-    client.come_back(Cluster);
-    client.come_back(Listener);
-    assert_eq!(client.saw(), V::either(&["CDS +a", "LDS +m"][..], &["CDS +a"]));
-    client.take(Cluster);
-    assert_eq!(client.saw(), V::either(&[][..], &["LDS +m"]));
-    client.take(Listener);
+    client.publish(&set([cluster("a", 1), waiting.clone(), listener("m", 1)]));
+    client.resume(Cluster);
+    client.resume(Listener);
+    assert_eq!(client.take_pushes(), V::either(&["CDS +a", "LDS +m"][..], &["CDS +a"]));
+    client.ack(Cluster);
+    assert_eq!(client.take_pushes(), V::either(&[][..], &["LDS +m"]));
+    client.ack(Listener);
     assert_eq!(client.has[&(Listener, "l".into())], waiting);
     assert_eq!(client.has[&(Listener, "m".into())], listener("m", 1));
 }
 
-/// Rule 5, R12: the version that a client names says nothing of the parts that it took of a push on top
-/// of a state that the server did not know.
+/// Rule 5, R12: the version that a client reports does not cover parts that it applied of a push on
+/// a state unknown to the server.
 fn partially_applied_push_on_unknown_base_is_corrected<V: Dialect>() {
     let bad = listener("bad", 1);
     let mut client = Client::<V>::settled(&set([listener("l", 1)]));
     client.reconnect_elsewhere();
-    client.give(&set([bad.clone()]));
-    client.come_back(Listener);
-    assert_eq!(client.saw(), V::either(["LDS +bad"], ["LDS +bad -l"]));
-    client.refuse_in_part(Listener, |one| one == &*bad);
-    assert_eq!(client.saw(), ["LDS refused: bad (in part)"]);
+    client.publish(&set([bad.clone()]));
+    client.resume(Listener);
+    assert_eq!(client.take_pushes(), V::either(["LDS +bad"], ["LDS +bad -l"]));
+    client.nack_in_part(Listener, |one| one == &*bad);
+    assert_eq!(client.take_pushes(), ["LDS nacked: bad (in part)"]);
     client.reconnect();
-    client.give(&set([listener("l", 1)]));
-    client.come_back(Listener);
-    assert_eq!(client.saw(), V::either(&[][..], &["LDS +l"]));
-    client.take_all();
+    client.publish(&set([listener("l", 1)]));
+    client.resume(Listener);
+    assert_eq!(client.take_pushes(), V::either(&[][..], &["LDS +l"]));
+    client.ack_all();
     assert_eq!(client.has[&(Listener, "l".into())], listener("l", 1));
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::client::Client;
 use super::dialect::Dialect;
 use crate::separate::{SEPARATE_DELAY, Separate};
-use crate::stream::{Output, REMOVAL_GRACE};
+use crate::stream::{REMOVAL_GRACE, StreamOutput};
 use crate::test_resources::{cluster, endpoints, route, set};
 
 in_both_variants! {
@@ -18,7 +18,7 @@ in_both_variants! {
     cluster_removal_on_separate_stream_is_delayed,
 }
 
-/// A stream of one type, whose client has asked for a and b and has taken the first push.
+/// A stream of one type, whose client is subscribed to a and b and has ACKed the first push.
 fn stream<V: Dialect>(only: ResourceType, first: ResourceSet, now: Instant) -> Separate<V> {
     let mut stream = Separate::new(V::fresh(), Some(only));
     stream.on_set(first, now);
@@ -29,11 +29,11 @@ fn stream<V: Dialect>(only: ResourceType, first: ResourceSet, now: Instant) -> S
     stream
 }
 
-/// The names in what is sent.
-fn sent<V: Dialect>(outputs: Vec<Output<V::Response>>) -> Vec<String> {
+/// The names in the responses.
+fn sent<V: Dialect>(outputs: Vec<StreamOutput<V::Response>>) -> Vec<String> {
     let mut names = Vec::new();
     for output in outputs {
-        if let Output::Send(response) = output {
+        if let StreamOutput::Send(response) = output {
             let response = V::read(response);
             names.extend(response.resources.iter().map(|resource| format!("+{}", resource.name())));
             names.extend(response.removed.iter().map(|name| format!("-{name}")));
@@ -42,7 +42,7 @@ fn sent<V: Dialect>(outputs: Vec<Output<V::Response>>) -> Vec<String> {
     names
 }
 
-/// What comes when the stream is given a set, at once and after the delay.
+/// What a published set pushes, at once and after the delay.
 fn pushed<V: Dialect>(
     stream: &mut Separate<V>,
     set: ResourceSet,
@@ -62,7 +62,7 @@ fn endpoints_on_separate_stream_follow_a_changed_cluster<V: Dialect>() {
     assert_eq!((at_once, later), (vec![], vec!["+a".to_owned()]));
 }
 
-/// Rule 1: also where the cluster is by now what it was. Envoy may have been told of both changes.
+/// Rule 1: even if the cluster is as before by now. Envoy may have received both changes.
 fn endpoints_follow_cluster_change_reverted_within_the_delay<V: Dialect>() {
     let mut now = Instant::now();
     let all = |a| set([cluster("a", a), endpoints("a", 1)]);
@@ -72,7 +72,7 @@ fn endpoints_follow_cluster_change_reverted_within_the_delay<V: Dialect>() {
     assert_eq!((at_once, later), (vec![], vec!["+a".to_owned()]));
 }
 
-/// R51, as far as it goes.
+/// R51, as far as possible.
 fn endpoints_only_change_is_pushed_without_delay<V: Dialect>() {
     let mut now = Instant::now();
     let all = |content| set([cluster("a", 1), endpoints("a", content)]);
@@ -82,7 +82,7 @@ fn endpoints_only_change_is_pushed_without_delay<V: Dialect>() {
     assert_ne!(stream.deadline(), Some(now));
 }
 
-/// R54, as far as it goes.
+/// R54, as far as possible.
 fn route_change_with_a_new_cluster_is_delayed<V: Dialect>() {
     let mut now = Instant::now();
     let mut stream = stream::<V>(Route, set([route("a", 1)]), now);
@@ -91,7 +91,7 @@ fn route_change_with_a_new_cluster_is_delayed<V: Dialect>() {
     assert_eq!((at_once, later), (vec![], vec!["+a".to_owned()]));
 }
 
-/// R53, as far as it goes.
+/// R53, as far as possible.
 fn cluster_removal_on_separate_stream_is_delayed<V: Dialect>() {
     let mut now = Instant::now();
     let mut stream = stream::<V>(Cluster, set([cluster("a", 1), cluster("b", 1)]), now);

@@ -1,6 +1,6 @@
-//! A walk: a client, a server and what happens to them, in any order. At each step it is looked whether
-//! the rules are kept, and at the end whether the client has what it is to have. Who walks decides what
-//! happens: chance (`convergence`), or a fuzzer.
+//! A walk: a client, a server and events in any order. Each step checks the rules, and the end
+//! checks that the client has the published set. Chance (`convergence`) or a fuzzer chooses the
+//! events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,32 +16,32 @@ use crate::test_resources::{Contents, resource};
 
 mod checks;
 
-/// The names that there are.
+/// The names of resources.
 pub(crate) const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// The names that a client may say.
-pub(crate) const WISHES: [&str; 5] = ["a", "b", "c", "d", "*"];
+/// The names to which a client may subscribe.
+pub(crate) const SUBSCRIBABLE: [&str; 5] = ["a", "b", "c", "d", "*"];
 
-/// Something that happens.
+/// An event.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// A resource is added, changed or removed; clusters always together with their endpoints.
     Edit(ResourceType, &'static str, Option<u32>),
     Publish,
-    /// The client wants some names more, and others no more.
+    /// The client changes its subscriptions.
     Request {
         of: ResourceType,
-        wants: BTreeSet<&'static str>,
-        drops: BTreeSet<&'static str>,
+        added: BTreeSet<&'static str>,
+        dropped: BTreeSet<&'static str>,
     },
-    /// The oldest push of the type is taken, or refused where something in it is poison; then what
-    /// is good in it is taken all the same, or not.
+    /// The client ACKs the oldest push of the type, or NACKs it if it contains poison; it then
+    /// applies the good part, or nothing.
     Answer {
         of: ResourceType,
         in_part: bool,
     },
-    /// The stream is lost. Of the requests on the new one, so many come before the set. The server is
-    /// the same, or another.
+    /// The client loses the stream. It sends `before_set` of its requests on the new one before the
+    /// set is published. The server is the same, or another.
     Reconnect {
         before_set: usize,
         elsewhere: bool,
@@ -49,7 +49,7 @@ pub(crate) enum Step {
     Pass(Duration),
 }
 
-/// A content that the client refuses.
+/// The content that the client NACKs.
 const POISON: u32 = 4;
 
 fn is_poison(one: &Resource) -> bool {
@@ -60,96 +60,96 @@ fn poison_of(of: ResourceType, name: &str) -> Version {
     resource(of, name, POISON).version()
 }
 
-/// A client and a server on their way.
+/// A walking client with its server.
 pub(crate) struct Walk<V: Dialect> {
     client: Client<V>,
     contents: Contents,
     published: ResourceSet,
-    /// What the stream has brought, or the client had before it.
-    brought: BTreeMap<Key, Arc<Resource>>,
-    /// What may come again though it was brought.
-    excused: BTreeSet<Key>,
+    /// The resources that the stream has delivered, or that the client had before.
+    delivered: BTreeMap<Key, Arc<Resource>>,
+    /// The names that may be delivered once more.
+    repeatable: BTreeSet<Key>,
     /// Clusters whose endpoints must follow.
-    owed: BTreeSet<Arc<str>>,
-    /// The clusters that were taken on this stream.
-    taken: BTreeSet<Arc<str>>,
-    /// The types of which a push was refused since one was taken.
-    in_doubt: BTreeSet<ResourceType>,
+    awaiting_endpoints: BTreeSet<Arc<str>>,
+    /// The clusters ACKed on this stream.
+    acked_clusters: BTreeSet<Arc<str>>,
+    /// The types with a NACK since their last ACK.
+    in_bisection: BTreeSet<ResourceType>,
     was_late: bool,
 }
 
 impl<V: Dialect> Walk<V> {
     pub(crate) fn new() -> Self {
         let mut client = Client::new();
-        client.give(&ResourceSet::default());
+        client.publish(&ResourceSet::default());
         Self {
             client,
             contents: Contents::default(),
             published: ResourceSet::default(),
-            brought: BTreeMap::new(),
-            excused: BTreeSet::new(),
-            owed: BTreeSet::new(),
-            taken: BTreeSet::new(),
-            in_doubt: BTreeSet::new(),
+            delivered: BTreeMap::new(),
+            repeatable: BTreeSet::new(),
+            awaiting_endpoints: BTreeSet::new(),
+            acked_clusters: BTreeSet::new(),
+            in_bisection: BTreeSet::new(),
             was_late: false,
         }
     }
 
-    /// Something happens.
-    pub(crate) fn take(&mut self, step: &Step) {
+    /// Applies an event.
+    pub(crate) fn apply(&mut self, step: &Step) {
         match step {
             Step::Edit(of, name, content) => self.contents.edit(*of, name, *content),
             Step::Publish => self.publish(),
-            Step::Request { of, wants, drops } => {
-                // In the state of the world a name is dropped by leaving it out.
-                let is_said = |name: &&&str| V::either(true, !wants.contains(*name));
-                let drops: Vec<_> = drops.iter().filter(is_said).copied().collect();
-                let wants: Vec<_> = wants.iter().copied().collect();
-                self.request(*of, &wants, &drops);
+            Step::Request { of, added, dropped } => {
+                // In the state of the world, a name is dropped by omission.
+                let is_explicit = |name: &&&str| V::either(true, !added.contains(*name));
+                let dropped: Vec<_> = dropped.iter().filter(is_explicit).copied().collect();
+                let added: Vec<_> = added.iter().copied().collect();
+                self.request(*of, &added, &dropped);
             }
             Step::Answer { of, in_part } => self.answer(*of, *in_part),
             Step::Reconnect { before_set, elsewhere } => self.reconnect(*before_set, *elsewhere),
             Step::Pass(time) => {
-                // A server that hears nothing for minutes forgets what it asked.
+                // A server without replies for minutes forgets its pushes.
                 while self.client.open.len() > 6 {
                     self.answer(self.client.open[0].of, false);
                 }
                 self.client.pass(*time);
             }
         }
-        self.look();
+        self.check();
     }
 
     fn publish(&mut self) {
         self.published = self.contents.set();
-        self.client.give(&self.published);
+        self.client.publish(&self.published);
     }
 
-    fn request(&mut self, of: ResourceType, wants: &[&'static str], drops: &[&'static str]) {
-        // What is dropped by name may come again by the wildcard.
-        self.excused.extend(wants.iter().chain(drops).map(|&name| (of, name.into())));
+    fn request(&mut self, of: ResourceType, added: &[&'static str], dropped: &[&'static str]) {
+        // A name that is dropped explicitly may return by the wildcard.
+        self.repeatable.extend(added.iter().chain(dropped).map(|&name| (of, name.into())));
         if V::either(true, false)
             && let Some(wanted) = self.client.wanted.get_mut(&of)
         {
-            // What is dropped and wanted is dropped first.
-            wanted.drops(of, drops);
+            // A name in both lists is dropped first.
+            wanted.unsubscribe(of, dropped);
             self.forget();
         }
-        self.client.change(of, wants, drops);
+        self.client.change(of, added, dropped);
         if V::either(false, true) {
-            // It may be said again, and that asks again (R15).
-            let brought = self.brought.keys().filter(|(brought, _)| *brought == of);
-            self.excused.extend(brought.cloned());
+            // The request may be a repeated one, which requests again (R15).
+            let delivered = self.delivered.keys().filter(|(delivered, _)| *delivered == of);
+            self.repeatable.extend(delivered.cloned());
         }
         self.forget();
     }
 
-    /// What the client wants no more it has no more.
+    /// Forgets what the client is not subscribed to any more.
     fn forget(&mut self) {
         let client = &self.client;
-        self.brought.retain(|(of, name), _| client.covers(*of, name));
-        self.owed.retain(|name| client.covers(Endpoint, name));
-        self.taken.retain(|name| client.covers(Cluster, name));
+        self.delivered.retain(|(of, name), _| client.covers(*of, name));
+        self.awaiting_endpoints.retain(|name| client.covers(Endpoint, name));
+        self.acked_clusters.retain(|name| client.covers(Cluster, name));
     }
 
     fn answer(&mut self, of: ResourceType, in_part: bool) {
@@ -158,60 +158,61 @@ impl<V: Dialect> Walk<V> {
         };
         let names = push.resources.iter().map(|resource| Arc::clone(resource.name()));
         if push.resources.iter().any(|resource| is_poison(resource)) {
-            self.in_doubt.insert(of);
-            self.excused.extend(names.chain(push.removed).map(|name| (of, name)));
+            self.in_bisection.insert(of);
+            self.repeatable.extend(names.chain(push.removed).map(|name| (of, name)));
             if in_part {
-                self.client.refuse_in_part(of, is_poison);
+                self.client.nack_in_part(of, is_poison);
             } else {
-                self.client.refuse(of, "poison");
+                self.client.nack(of, "poison");
             }
         } else {
-            self.in_doubt.remove(&of);
+            self.in_bisection.remove(&of);
             if of == Cluster {
-                self.taken.retain(|name| !push.takes_away(name));
-                self.taken.extend(names);
+                self.acked_clusters.retain(|name| !push.removes(name));
+                self.acked_clusters.extend(names);
             }
-            self.client.take(of);
+            self.client.ack(of);
         }
         self.forget();
     }
 
     fn reconnect(&mut self, before_set: usize, elsewhere: bool) {
-        // In the state of the world a server that does not know what was refused cannot know what was
-        // taken of it.
-        if elsewhere && V::either(true, self.in_doubt.is_empty()) {
+        // In the state of the world, a server without knowledge of a NACK cannot know what the
+        // client applied of that push.
+        if elsewhere && V::either(true, self.in_bisection.is_empty()) {
             self.client.reconnect_elsewhere();
         } else {
             self.client.reconnect();
         }
-        self.excused.clear();
-        self.owed.clear();
-        self.taken.clear();
+        self.repeatable.clear();
+        self.awaiting_endpoints.clear();
+        self.acked_clusters.clear();
         self.was_late = false;
-        self.brought.clone_from(&self.client.has);
-        // Of types that come in parts its version says too little.
-        self.brought.retain(|(of, _), _| V::either(true, of.allows_wildcard()));
+        self.delivered.clone_from(&self.client.has);
+        // For types whose responses are partial, one version says too little.
+        self.delivered.retain(|(of, _), _| V::either(true, of.allows_wildcard()));
         for (at, of) in ENVOYS_ORDER.into_iter().enumerate() {
             if at == before_set {
-                self.client.give(&self.published);
+                self.client.publish(&self.published);
             }
             let Some(wanted) = self.client.wanted.get(&of) else { continue };
             if wanted.is_nothing() {
-                // To ask for nothing would be to ask for all. Who wants nothing has no version.
+                // An empty request would subscribe to all. A client without subscriptions has no
+                // version.
                 self.client.wanted.remove(&of);
                 self.client.versions.remove(&of);
                 continue;
             }
             let names = wanted.names.iter().map(|name| (of, name.as_str().into()));
-            self.excused.extend(names.filter(|key| !self.client.has.contains_key(key)));
-            self.client.come_back(of);
+            self.repeatable.extend(names.filter(|key| !self.client.has.contains_key(key)));
+            self.client.resume(of);
         }
         if before_set >= ENVOYS_ORDER.len() {
-            self.client.give(&self.published);
+            self.client.publish(&self.published);
         }
     }
 
-    /// All is published and answered: then the client has what it is to have.
+    /// Publishes and ACKs everything: then the client has the published set.
     pub(crate) fn end(&mut self) {
         self.settle();
         self.check_end();
@@ -219,14 +220,14 @@ impl<V: Dialect> Walk<V> {
 
     fn settle(&mut self) {
         self.publish();
-        self.look();
+        self.check();
         for wait in [Duration::ZERO, REMOVAL_GRACE] {
             self.client.pass(wait);
-            self.look();
+            self.check();
             for _ in 0..1000 {
                 let Some(push) = self.client.open.first() else { break };
                 self.answer(push.of, false);
-                self.look();
+                self.check();
             }
             assert!(self.client.open.is_empty(), "pushes without end: {:?}", self.client.open);
         }

@@ -1,31 +1,31 @@
-//! What a client wants, of one type.
+//! The subscription of a model client to one type.
 
 use std::collections::BTreeSet;
 
 use ironmesh_xds_wire::ResourceType;
 
-/// What a client wants, of a type that it has asked for.
+/// The subscription of a client to a type that it has requested.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Wanted {
     has_begun: bool,
-    /// Whether it has given a name on this stream, or the star.
+    /// Whether it has named a resource or the star on this stream.
     has_named: bool,
-    /// Whether it wants all that there is.
+    /// Whether it is subscribed to the wildcard.
     pub(crate) all: bool,
     pub(crate) names: BTreeSet<String>,
 }
 
 impl Wanted {
-    /// Wants these names no more.
-    pub(crate) fn drops(&mut self, of: ResourceType, names: &[&str]) {
+    /// Unsubscribes from names.
+    pub(crate) fn unsubscribe(&mut self, of: ResourceType, names: &[&str]) {
         for name in names {
             self.all &= !is_star(of, name);
             self.names.remove(*name);
         }
     }
 
-    /// Wants these names, too. A first request without names asks for all (R31).
-    pub(crate) fn wants(&mut self, of: ResourceType, names: &[&str]) {
+    /// Subscribes to further names. A first request without names subscribes to all (R31).
+    pub(crate) fn subscribe(&mut self, of: ResourceType, names: &[&str]) {
         let is_first = !std::mem::replace(&mut self.has_begun, true);
         self.all |= is_first && names.is_empty() && of.allows_wildcard();
         self.all |= names.iter().any(|name| is_star(of, name));
@@ -34,15 +34,16 @@ impl Wanted {
         self.names.extend(names.filter(|name| !is_star(of, name)));
     }
 
-    /// All of it in one list, as it is said at the beginning of a stream, and in the state of the world
-    /// each time. Who has never named anything asks for all by naming nothing.
-    pub(crate) fn said(&self) -> Vec<String> {
+    /// The subscription as one list, as in the first request of a stream, and in the state of the
+    /// world in each request. A client that has never named anything subscribes to all with an
+    /// empty list.
+    pub(crate) fn requested_names(&self) -> Vec<String> {
         let star = (self.all && self.has_named).then(|| "*".to_owned());
         star.into_iter().chain(self.names.iter().cloned()).collect()
     }
 
-    /// Has said this list, and nothing else counts.
-    pub(crate) fn say(&mut self, of: ResourceType, names: &[String]) {
+    /// Replaces the subscription with this list.
+    pub(crate) fn replace(&mut self, of: ResourceType, names: &[String]) {
         self.has_begun = true;
         self.has_named |= !names.is_empty();
         self.all = of.allows_wildcard() && !self.has_named;

@@ -1,5 +1,5 @@
-//! Envoy warms clusters: it answers a push of them only when it has been told the endpoints of each
-//! (rule 1, rule 10). Whatever happens, it must never wait for us, nor we for it.
+//! Warming: Envoy ACKs a push of clusters only after it has received the endpoints of each (rule 1,
+//! rule 10). Neither side may ever wait for the other forever.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn cluster_warming_never_deadlocks_client_and_server<V: Dialect>() {
     proptest!(|(steps in vec(step(), 1..80))| {
         let mut envoy = Envoy::<V>::default_connected();
         for step in &steps {
-            envoy.take(step);
+            envoy.apply(step);
         }
         envoy.settle();
     });
@@ -35,10 +35,10 @@ enum Step {
     /// Clusters with their endpoints, listeners or routes are added, changed or removed.
     Edit(ResourceType, &'static str, Option<u32>),
     Publish,
-    /// The client reads the next message.
+    /// The client reads the next response.
     Read,
-    /// The stream is lost. Of the requests on the new one, so many come before the set. The server is
-    /// the same, or another.
+    /// The client loses the stream. It sends `before_set` of its requests on the new one before the
+    /// set is published. The server is the same, or another.
     Reconnect {
         before_set: usize,
         elsewhere: bool,
@@ -61,13 +61,13 @@ struct Envoy<V: Dialect> {
     client: Client<V>,
     contents: Contents,
     published: ResourceSet,
-    /// What is on the way to it.
+    /// Responses that the client has not read yet.
     unread: VecDeque<Push>,
-    /// The clusters whose endpoints it is subscribed to.
+    /// The clusters to whose endpoints it is subscribed.
     subscribed: BTreeSet<Arc<str>>,
-    /// The clusters of the push that it has read and not taken, as long as they are not warm.
+    /// The clusters that are not warm yet, of the push that it has read and not ACKed.
     warming: Option<BTreeSet<Arc<str>>>,
-    has_asked_for_listeners: bool,
+    has_requested_listeners: bool,
 }
 
 impl<V: Dialect> Envoy<V> {
@@ -79,14 +79,14 @@ impl<V: Dialect> Envoy<V> {
             unread: VecDeque::new(),
             subscribed: BTreeSet::new(),
             warming: None,
-            has_asked_for_listeners: false,
+            has_requested_listeners: false,
         };
-        envoy.client.give(&ResourceSet::default());
-        envoy.client.wants(Cluster, &[]);
+        envoy.client.publish(&ResourceSet::default());
+        envoy.client.subscribe(Cluster, &[]);
         envoy
     }
 
-    fn take(&mut self, step: &Step) {
+    fn apply(&mut self, step: &Step) {
         match step {
             Step::Edit(of, name, content) => self.contents.edit(*of, name, *content),
             Step::Publish => self.publish(),
@@ -98,10 +98,10 @@ impl<V: Dialect> Envoy<V> {
 
     fn publish(&mut self) {
         self.published = self.contents.set();
-        self.client.give(&self.published);
+        self.client.publish(&self.published);
     }
 
-    /// What the server has sent is on its way.
+    /// Queues what the server has sent.
     fn receive(&mut self) {
         self.unread.extend(std::mem::take(&mut self.client.log));
     }
@@ -112,26 +112,26 @@ impl<V: Dialect> Envoy<V> {
             Cluster => {
                 assert_eq!(self.warming, None, "one push at a time");
                 let changed: BTreeSet<_> = push.news.iter().map(|r| Arc::clone(r.name())).collect();
-                self.follow(&changed, |name| push.takes_away(name));
+                self.follow(&changed, |name| push.removes(name));
                 self.warming = Some(changed);
             }
             Endpoint => {
-                let told = push.resources.iter().map(|resource| resource.name());
-                let told: BTreeSet<_> = told.chain(&push.removed).collect();
+                let names = push.resources.iter().map(|resource| resource.name());
+                let names: BTreeSet<_> = names.chain(&push.removed).collect();
                 if let Some(warming) = &mut self.warming {
-                    warming.retain(|name| !told.contains(name));
+                    warming.retain(|name| !names.contains(name));
                 }
-                self.client.take(Endpoint);
+                self.client.ack(Endpoint);
             }
-            of => self.client.take(of),
+            of => self.client.ack(of),
         }
         if self.warming.as_ref().is_some_and(BTreeSet::is_empty) {
             self.warming = None;
-            self.client.take(Cluster);
-            if !self.has_asked_for_listeners {
-                self.has_asked_for_listeners = true;
-                self.client.wants(Listener, &[]);
-                self.client.wants(Route, &["a", "b"]);
+            self.client.ack(Cluster);
+            if !self.has_requested_listeners {
+                self.has_requested_listeners = true;
+                self.client.subscribe(Listener, &[]);
+                self.client.subscribe(Route, &["a", "b"]);
             }
         }
     }
@@ -142,8 +142,8 @@ impl<V: Dialect> Envoy<V> {
         self.subscribed.retain(|name| !gone.contains(name));
         let new: Vec<_> =
             changed.iter().filter(|name| self.subscribed.insert(Arc::clone(name))).collect();
-        // Where it says all its names each time it asks again also where only the content of clusters
-        // has changed (R15).
+        // A client that sends all its names each time requests again even if only the content of
+        // clusters has changed (R15).
         let says_so = !new.is_empty() || !gone.is_empty();
         if says_so || V::either(false, !changed.is_empty()) {
             let new: Vec<_> = new.into_iter().map(|name| &**name).collect();
@@ -162,15 +162,15 @@ impl<V: Dialect> Envoy<V> {
         self.warming = None;
         let mut types = vec![Cluster];
         types.extend((!self.subscribed.is_empty()).then_some(Endpoint));
-        types.extend([Listener, Route].into_iter().filter(|_| self.has_asked_for_listeners));
+        types.extend([Listener, Route].into_iter().filter(|_| self.has_requested_listeners));
         for (at, of) in types.iter().enumerate() {
             if at == before_set {
-                self.client.give(&self.published);
+                self.client.publish(&self.published);
             }
-            self.client.come_back(*of);
+            self.client.resume(*of);
         }
         if before_set >= types.len() {
-            self.client.give(&self.published);
+            self.client.publish(&self.published);
         }
     }
 
@@ -188,7 +188,7 @@ impl<V: Dialect> Envoy<V> {
             self.client.pass(REMOVAL_GRACE);
             self.receive();
         }
-        assert!(!self.client.saw().iter().any(|line| line.ends_with("late")));
+        assert!(!self.client.take_pushes().iter().any(|line| line.ends_with("late")));
         let is_wanted = |of, name: &str| match of {
             Endpoint => self.subscribed.contains(name),
             Route => ["a", "b"].contains(&name),
@@ -200,7 +200,7 @@ impl<V: Dialect> Envoy<V> {
             .filter(|resource| is_wanted(resource.resource_type(), resource.name()))
             .map(|r| ((r.resource_type(), Arc::clone(r.name())), Arc::clone(r)))
             .collect();
-        // In the state of the world it may have kept endpoints and routes that have gone (R37).
+        // In the state of the world it may have kept endpoints and routes that are gone (R37).
         let may_keep = |of: ResourceType| V::either(false, !of.allows_wildcard());
         self.client.has.retain(|key, _| wanted.contains_key(key) || !may_keep(key.0));
         assert_eq!(self.client.has, wanted);

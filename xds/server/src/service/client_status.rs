@@ -1,11 +1,11 @@
-//! The client status discovery service (CSDS, `envoy.service.status.v3`): a client is told how it stands
-//! in the eyes of the server.
+//! The client status discovery service (CSDS, `envoy.service.status.v3`): a client sees its own
+//! sync status.
 //!
-//! Each sees itself, and nobody else, whatever it asks for: its certificate says who it is, as on every
-//! other stream (invariant 2). No secret is told, not even to the client whose it is.
+//! Each client sees itself only, whatever it requests: its certificate identifies it, as on every
+//! other stream (invariant 2). No answer contains a secret, not even the client's own.
 //!
-//! An answer is large, made anew, and held for its client alone. So it is made on a thread where no stream
-//! waits for it, and there is one for each client until HTTP/2 has let go of its last byte.
+//! An answer is large, built anew, and stored for its client alone. So it is built on a thread
+//! where no stream waits for it, and each client has one until HTTP/2 has released its last byte.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,20 +24,20 @@ use tonic::Status;
 use super::Streams;
 use super::run::{FIRST_REQUEST_DEADLINE, MAX_FLOOD, SLOW_READER_DEADLINE, next};
 use crate::body::{Message, MessageBody};
-use crate::counters::Closed;
+use crate::counters::CloseReason;
 use crate::hub::{ClientKey, Hub};
 use crate::memory_quota::MemoryQuota;
 use crate::messages::Messages;
 use crate::peer::Peer;
 
+mod config;
 mod matchers;
-mod told;
 
 /// The name of the service.
 pub(super) const NAME: &str = "envoy.service.status.v3.ClientStatusDiscoveryService";
 
 impl Streams {
-    /// A call of one of the methods.
+    /// Handles a call of one of the methods.
     pub(super) fn client_status(
         &self,
         method: &str,
@@ -47,29 +47,28 @@ impl Streams {
             "FetchClientStatus" => false,
             "StreamClientStatus" => true,
             _ => {
-                let words = "only FetchClientStatus and StreamClientStatus are served";
-                return Err(Status::unimplemented(words));
+                let message = "only FetchClientStatus and StreamClientStatus are served";
+                return Err(Status::unimplemented(message));
             }
         };
         self.open(request, move |streams, peer, requests, responses| async move {
             let _open = peer.open();
-            streams.tell_status(&peer, requests, &responses, is_stream).await
+            streams.serve_status(&peer, requests, &responses, is_stream).await
         })
     }
 
-    /// Answers each request of a stream, or the one of a single call.
-    async fn tell_status(
+    /// Answers each request of a stream, or the one of a unary call.
+    async fn serve_status(
         &self,
         peer: &Peer,
         mut requests: Messages<ClientStatusRequest>,
         responses: &mpsc::Sender<Message>,
         is_stream: bool,
     ) -> Result<(), Status> {
-        let Some(mut pace) = peer.status_turn() else {
-            self.hub.counters().closed(Closed::TooManyStreams);
-            let words =
-                "this connection has a stream or call of this service already, and one is the most";
-            return Err(Status::resource_exhausted(words));
+        let Some(mut limiter) = peer.status_permit() else {
+            self.hub.counters().closed(CloseReason::TooManyStreams);
+            let message = "this connection already has a stream or call of this service, and the limit is one";
+            return Err(Status::resource_exhausted(message));
         };
         // Only the first request of a stream must have it.
         let mut node = None;
@@ -77,22 +76,24 @@ impl Streams {
         loop {
             let patience = if node.is_none() { FIRST_REQUEST_DEADLINE } else { Duration::MAX };
             let request = tokio::select! {
-                request = timeout(patience, next(&mut requests, pace.ready_at())) => request,
+                request = timeout(patience, next(&mut requests, limiter.ready_at())) => request,
                 Ok(()) = disconnections.changed(), if node.is_some() => {
                     if let Some(node) = &node {
-                        // Perhaps it was this client: then its connection ends too.
+                        // It may be this client: then its connection ends too.
                         self.admit(peer, node).inspect_err(|_| peer.leave())?;
                     }
                     continue;
                 }
-                end = self.is_to_end(peer) => return Err(end),
+                end = self.stream_end(peer) => return Err(end),
             };
-            let request = request.map_err(|_| Status::unavailable("no request came"))?;
-            let request = request.map_err(|error| self.unread(peer, error))?;
+            let request = request.map_err(|_| Status::unavailable("no request received"))?;
+            let request = request.map_err(|error| self.read_failure(peer, error))?;
             let Some(mut request) = request else { return Ok(()) };
-            if pace.take(1, Instant::now()) >= MAX_FLOOD {
-                self.hub.counters().closed(Closed::Flood);
-                return Err(Status::resource_exhausted("the client asks without end"));
+            if limiter.take(1, Instant::now()) >= MAX_FLOOD {
+                self.hub.counters().closed(CloseReason::Flood);
+                return Err(Status::resource_exhausted(
+                    "the client exceeds the rate limit for status requests",
+                ));
             }
             if let Some(again) = request.node.take() {
                 node = Some(Node::from(again));
@@ -102,23 +103,23 @@ impl Streams {
                     "the first request must have a `node` with the client's own id",
                 )
             })?;
-            let turn = tokio::select! {
-                turn = timeout(SLOW_READER_DEADLINE, requests.room().answer()) => turn,
+            let permit = tokio::select! {
+                permit = timeout(SLOW_READER_DEADLINE, requests.quota().answer()) => permit,
                 () = responses.closed() => return Ok(()),
-                end = self.is_to_end(peer) => return Err(end),
+                end = self.stream_end(peer) => return Err(end),
             };
-            let turn = turn.map_err(|_| {
-                self.hub.counters().closed(Closed::SlowReader);
+            let permit = permit.map_err(|_| {
+                self.hub.counters().closed(CloseReason::SlowReader);
                 Status::resource_exhausted(
-                    "the client has not read the answer before, on this or another connection",
+                    "the client has not read its previous answer, on this or another connection",
                 )
             })?;
             let answer = tokio::select! {
-                answer = self.answer_of(peer, known, request, requests.room(), turn) => answer?,
+                answer = self.status_answer(peer, known, request, requests.quota(), permit) => answer?,
                 () = responses.closed() => return Ok(()),
-                end = self.is_to_end(peer) => return Err(end),
+                end = self.stream_end(peer) => return Err(end),
             };
-            // There is no other in the queue: it would have the turn.
+            // The queue is empty: another answer would hold the permit.
             if responses.try_send(answer).is_err() {
                 return Ok(());
             }
@@ -128,34 +129,34 @@ impl Streams {
         }
     }
 
-    /// What is said of the client itself, if it is among those that it asks for. It is admitted anew each
-    /// time: it may have been shut out meanwhile.
-    async fn answer_of(
+    /// Builds the answer, if the request selects this client. Admission runs for each request: the
+    /// client may have been revoked meanwhile.
+    async fn status_answer(
         &self,
         peer: &Peer,
         node: &Node,
         request: ClientStatusRequest,
-        room: &MemoryQuota,
-        turn: Option<OwnedSemaphorePermit>,
+        quota: &MemoryQuota,
+        permit: Option<OwnedSemaphorePermit>,
     ) -> Result<Message, Status> {
         let client = self.admit(peer, node)?;
-        let is_asked_for = matchers::matches(&request.node_matchers, &node.id)?;
-        let (hub, node, making) = (Arc::clone(&self.hub), node.clone(), room.making().await);
+        let is_selected = matchers::matches(&request.node_matchers, &node.id)?;
+        let (hub, node, building) = (Arc::clone(&self.hub), node.clone(), quota.building().await);
         let answer = move || {
-            let response = if is_asked_for {
+            let response = if is_selected {
                 status_of(&hub, &client, &node, request.exclude_resource_contents)
             } else {
                 ClientStatusResponse::default()
             };
-            drop(making);
-            held(frame(&response, std::iter::empty()), turn)
+            drop(building);
+            with_permit(frame(&response, std::iter::empty()), permit)
         };
         let answer = tokio::task::spawn_blocking(answer).await;
-        answer.map_err(|error| Status::internal(format!("the status cannot be told: {error}")))
+        answer.map_err(|error| Status::internal(format!("the status cannot be built: {error}")))
     }
 }
 
-/// How a client stands. Takes as long as encoding all that it is to have does.
+/// The sync status of a client. It takes as long as encoding the client's resource set.
 fn status_of(
     hub: &Hub,
     client: &ClientKey,
@@ -163,27 +164,27 @@ fn status_of(
     exclude_contents: bool,
 ) -> ClientStatusResponse {
     let config = match hub.report(client) {
-        Some(report) => told::config(&report, exclude_contents),
-        // It has had no stream of xDS yet.
+        Some(report) => config::client_config(&report, exclude_contents),
+        // The client has had no xDS stream yet.
         None => ClientConfig { node: Some(core::Node::from(node)), ..ClientConfig::default() },
     };
     ClientStatusResponse { config: vec![config] }
 }
 
-/// A message with its client's turn, which goes with the last of its bytes.
-fn held(message: Message, turn: Option<OwnedSemaphorePermit>) -> Message {
-    let turn = Arc::new(turn);
-    let held = |bytes| Bytes::from_owner(QuotaShare { bytes, _turn: Arc::clone(&turn) });
+/// Attaches its client's permit to a message, until its last byte is released.
+fn with_permit(message: Message, permit: Option<OwnedSemaphorePermit>) -> Message {
+    let permit = Arc::new(permit);
+    let held = |bytes| Bytes::from_owner(AnswerBytes { bytes, _permit: Arc::clone(&permit) });
     message.into_iter().map(held).collect()
 }
 
-/// Bytes, and the turn of their client.
-struct QuotaShare {
+/// Bytes with the permit of their client.
+struct AnswerBytes {
     bytes: Bytes,
-    _turn: Arc<Option<OwnedSemaphorePermit>>,
+    _permit: Arc<Option<OwnedSemaphorePermit>>,
 }
 
-impl AsRef<[u8]> for QuotaShare {
+impl AsRef<[u8]> for AnswerBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

@@ -1,8 +1,8 @@
 //! gRPC's health protocol (`grpc.health.v1.Health`): whether xDS is served here.
 //!
-//! It is served from the moment on from which anybody can ask. What can be told is that it ends: whoever
-//! watches is told so before the stream ends. tonic-health has the same two methods, without the bounds
-//! that streams have here; they are the larger part.
+//! It is served from the first moment at which a client can ask. A watch reports the shutdown
+//! before its stream ends. tonic-health has the same two methods without the limits of streams
+//! here, and the limits are most of the code.
 
 use hyper::body::Incoming;
 use ironmesh_xds_wire::frame;
@@ -17,15 +17,15 @@ use crate::body::{Message, MessageBody};
 use crate::messages::Messages;
 use crate::peer::Peer;
 
-/// Whose health is asked for.
+/// The request: which service's health.
 #[derive(Clone, PartialEq, prost::Message)]
 struct HealthCheckRequest {
-    /// The name of a service; empty: that of the server.
+    /// The name of a service, or empty for the server.
     #[prost(string, tag = "1")]
     service: String,
 }
 
-/// How it is.
+/// The health of a service.
 #[derive(Clone, PartialEq, prost::Message)]
 struct HealthCheckResponse {
     #[prost(enumeration = "ServingStatus", tag = "1")]
@@ -38,7 +38,7 @@ enum ServingStatus {
     Unknown = 0,
     Serving = 1,
     NotServing = 2,
-    /// Said to who watches, and to nobody else.
+    /// Sent to watches only.
     ServiceUnknown = 3,
 }
 
@@ -46,7 +46,7 @@ enum ServingStatus {
 pub(super) const NAME: &str = "grpc.health.v1.Health";
 
 impl Streams {
-    /// A call of one of the methods.
+    /// Handles a call of one of the methods.
     pub(super) fn health(
         &self,
         method: &str,
@@ -58,11 +58,11 @@ impl Streams {
             _ => return Err(Status::unimplemented("only Check and Watch are served")),
         };
         self.open(request, move |streams, peer, requests, responses| async move {
-            streams.tell_health(&peer, requests, &responses, is_watched).await
+            streams.serve_health(&peer, requests, &responses, is_watched).await
         })
     }
 
-    async fn tell_health(
+    async fn serve_health(
         &self,
         peer: &Peer,
         mut requests: Messages<HealthCheckRequest>,
@@ -71,44 +71,44 @@ impl Streams {
     ) -> Result<(), Status> {
         let request = tokio::select! {
             request = timeout(FIRST_REQUEST_DEADLINE, requests.next()) => request,
-            end = self.is_to_end(peer) => return Err(end),
+            end = self.stream_end(peer) => return Err(end),
         };
-        let request = request.map_err(|_| Status::unavailable("no request came"))?;
-        let request = request.map_err(|error| self.unread(peer, error))?;
+        let request = request.map_err(|_| Status::unavailable("no request received"))?;
+        let request = request.map_err(|error| self.read_failure(peer, error))?;
         let Some(HealthCheckRequest { service }) = request else { return Ok(()) };
-        let tell = |status: ServingStatus| {
+        let send = |status: ServingStatus| {
             let message = HealthCheckResponse { status: status.into() };
-            // Two are the most, and there is room for more.
+            // At most two are sent, and the queue holds more.
             drop(responses.try_send(frame(&message, std::iter::empty())));
         };
         if !service.is_empty() && service != AGGREGATED {
             if !is_watched {
                 return Err(Status::not_found(format!(
-                    "only the health of `{AGGREGATED}` is known, and by an empty name that of the server"
+                    "unknown service: use `{AGGREGATED}`, or an empty name for the server"
                 )));
             }
-            // "If the requested service is unknown when the call is received": a message, and the stream
-            // stays open (health.proto, Watch). There is none that could come to be known.
-            tell(ServingStatus::ServiceUnknown);
+            // "If the requested service is unknown when the call is received": a message, and the
+            // stream stays open (health.proto, Watch). No further service can become known.
+            send(ServingStatus::ServiceUnknown);
             tokio::select! {
                 () = responses.closed() => return Ok(()),
-                end = self.is_to_end(peer) => return Err(end),
+                end = self.stream_end(peer) => return Err(end),
             }
         }
         if !self.shutdown.is_cancelled() {
-            tell(ServingStatus::Serving);
+            send(ServingStatus::Serving);
             if !is_watched {
                 return Ok(());
             }
             tokio::select! {
-                // A shutdown ends the streams too, and comes first.
+                // A shutdown ends the streams too, and must come first.
                 biased;
                 () = self.shutdown.cancelled() => {}
                 () = responses.closed() => return Ok(()),
-                () = peer.streams_are_to_end() => return Err(self.is_to_end(peer).await),
+                () = peer.end_of_streams() => return Err(self.stream_end(peer).await),
             }
         }
-        tell(ServingStatus::NotServing);
-        if is_watched { Err(self.is_to_end(peer).await) } else { Ok(()) }
+        send(ServingStatus::NotServing);
+        if is_watched { Err(self.stream_end(peer).await) } else { Ok(()) }
     }
 }

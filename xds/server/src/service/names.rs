@@ -1,11 +1,11 @@
-//! The services and their methods, by the names that they have in Envoy's API.
+//! The services and their methods, by their names in Envoy's API.
 
 use ironmesh_xds_wire::ResourceType;
 
 /// The aggregated discovery service.
 pub(super) const AGGREGATED: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
 
-/// One discovery service: its name, and those of its two streaming methods.
+/// One discovery service, with its two streaming methods.
 #[derive(Debug)]
 pub(super) struct Discovery {
     name: &'static str,
@@ -13,7 +13,7 @@ pub(super) struct Discovery {
     pub(super) stream: &'static str,
     /// The method of the delta variant.
     pub(super) delta: &'static str,
-    /// The one type that it serves; `None` where it serves all.
+    /// The only type that it serves; `None` if it serves all.
     pub(super) only: Option<ResourceType>,
 }
 

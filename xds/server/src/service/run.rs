@@ -1,5 +1,5 @@
-//! One task per stream, of either variant: it moves requests, sets and time into the state machine and
-//! the responses out.
+//! The task of a stream, of either variant: it moves requests, sets and time into the state
+//! machine, and responses out.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,35 +12,37 @@ use tonic::Status;
 
 use super::Streams;
 use crate::body::Message;
-use crate::counters::Closed;
+use crate::counters::CloseReason;
 use crate::hub::{ClientKey, Connection, LiveStream, Reconnect};
 use crate::messages::{Messages, ReadError};
 use crate::peer::Peer;
 use crate::rate_limiter::RateLimiter;
 use crate::separate::Separate;
-use crate::stream::{Nacked, Output};
+use crate::stream::{Nacked, StreamOutput};
 use crate::variant::Variant;
 
-/// How long a client may take to say who it is.
+/// The time that a client may take to send its node.
 pub(super) const FIRST_REQUEST_DEADLINE: Duration = Duration::from_secs(10);
 
-/// How long a reader may take nothing before its stream is cut.
+/// The time that a reader may take nothing before its stream ends.
 pub(super) const SLOW_READER_DEADLINE: Duration = Duration::from_secs(60);
 
-/// How often a client may send a request, and how many at once. Envoy that starts with ten thousand names
-/// and asks for each by itself needs twenty thousand, with the answers. What follows keeps a pace that
-/// pushes set: each has one answer, and bursts settle for some 20 ms.
-const PACE: Duration = Duration::from_millis(2);
+/// The interval at which a client may send requests, and the burst.
+///
+/// An Envoy that starts with ten thousand names and requests each by itself needs twenty thousand,
+/// with the ACKs. Later requests follow the pace of pushes: each has one ACK, and a debounce of
+/// some 20 ms.
+const REQUEST_INTERVAL: Duration = Duration::from_millis(2);
 const BURST: u32 = 20_000;
 
-/// What a request may be large to count as one.
+/// The size up to which a request counts as one.
 const REQUEST_SIZE: usize = 64 << 10;
 
-/// How long a client may be slowed before its stream is cut.
+/// The time that the rate limit may delay a client before its stream ends.
 pub(super) const MAX_FLOOD: Duration = Duration::from_secs(60);
 
 impl Streams {
-    /// Runs one stream to its end; `Ok` where the client ended it. `only` is the type of a service
+    /// Runs one stream until it ends; `Ok` if the client ended it. `only` is the type of a service
     /// that has no other.
     pub(super) async fn run<V: Variant>(
         &self,
@@ -51,13 +53,13 @@ impl Streams {
     ) -> Result<(), Status> {
         let first = tokio::select! {
             first = timeout(FIRST_REQUEST_DEADLINE, requests.next()) => first,
-            end = self.is_to_end(peer) => return Err(end),
+            end = self.stream_end(peer) => return Err(end),
         };
-        let first = first.map_err(|_| Status::unavailable("no request came"))?;
-        let first = first.map_err(|error| self.unread(peer, error))?;
+        let first = first.map_err(|_| Status::unavailable("no request received"))?;
+        let first = first.map_err(|error| self.read_failure(peer, error))?;
         let Some(first) = first else { return Ok(()) };
-        let mut pace = RateLimiter::new(PACE, BURST);
-        pace.take(cost(&first), Instant::now());
+        let mut limiter = RateLimiter::new(REQUEST_INTERVAL, BURST);
+        limiter.take(cost(&first), Instant::now());
         let mut request = request::<V>(first, only)?;
         let node = V::node(&mut request).take().filter(|node| !node.id.is_empty());
         let node = node.ok_or_else(|| {
@@ -66,7 +68,7 @@ impl Streams {
         let node_id = node.id.clone();
         let disconnections = self.hub.disconnections();
         let client = self.admit(peer, &node)?;
-        let coming = match (V::is_fresh(&request), only) {
+        let reconnect = match (V::is_fresh(&request), only) {
             (true, None) => Reconnect::Fresh,
             (true, Some(_)) => Reconnect::PerhapsFresh,
             (false, _) if V::type_url(&mut request) == ResourceType::Cluster.url() => {
@@ -74,16 +76,16 @@ impl Streams {
             }
             (false, _) => Reconnect::Resumed,
         };
-        let most = self.limits.streams_per_client;
+        let limit = self.limits.streams_per_client;
         let live = LiveStream::begin(peer.address, only.is_none());
-        let connection = self.hub.connect(client, node.clone(), coming, most, live).map_err(|client| {
-            self.hub.counters().closed(Closed::TooManyStreams);
-            tracing::warn!(%client, address = %peer.address, most, "xDS stream rejected: the client has too many");
-            Status::resource_exhausted(format!("this client has too many streams: {most} are the most"))
+        let connection = self.hub.connect(client, node.clone(), reconnect, limit, live).map_err(|client| {
+            self.hub.counters().closed(CloseReason::TooManyStreams);
+            tracing::warn!(%client, address = %peer.address, limit, reason = "too many streams of this client", "xDS stream rejected");
+            Status::resource_exhausted(format!("this client has too many streams: the limit is {limit}"))
         });
         let mut connection = connection?;
         if disconnections.has_changed().unwrap_or(true) {
-            // Perhaps it was this client, after it was admitted and before the hub knew its stream.
+            // It may be this client, between its admission and the registration of its stream.
             self.admit(peer, &node)?;
         }
         drop((node, disconnections));
@@ -93,36 +95,38 @@ impl Streams {
             variant.resend_endpoints(&connection.take_unanswered());
         }
         let mut stream = Separate::new(variant, only);
-        // (Made once and not for each of its turns: each would have to be told of and forgotten again.)
-        let mut end = pin!(self.end(peer, Arc::clone(&connection.client), connection.cut.clone()));
+        // Created once and not at each iteration, which would register and deregister a waker each
+        // time.
+        let mut end =
+            pin!(self.end(peer, Arc::clone(&connection.client), connection.disconnects.clone()));
         let mut timer = pin!(sleep_until(Instant::now()));
         let set = connection.sets.borrow_and_update().clone();
-        let mut is_supplied = set.is_some();
+        let mut has_set = set.is_some();
         let mut outputs = set.map_or_else(Vec::new, |set| stream.on_set(set, Instant::now()));
         outputs.extend(self.answer(&mut stream, &request, &mut connection));
         drop(request);
         let end = loop {
             let delivered = tokio::select! {
                 delivered = deliver(stream.variant(), &connection, outputs, responses) => delivered,
-                // Also while a slow reader is waited for.
+                // Even while the task waits for a slow reader.
                 end = end.as_mut() => Err(end),
             };
             if let Err(end) = delivered {
                 break Err(end);
             }
-            if is_supplied {
-                // What it has was compared, and told where it could be.
-                connection.has_compared();
+            if has_set {
+                // The initial versions are compared, and reported as far as possible.
+                connection.initial_versions_compared();
             }
             let deadline = stream.deadline();
             if let Some(deadline) = deadline.filter(|deadline| *deadline != timer.deadline()) {
                 timer.as_mut().reset(deadline);
             }
             outputs = tokio::select! {
-                message = next(&mut requests, pace.ready_at()) => match message {
-                    Ok(Some(message)) if pace.take(cost(&message), Instant::now()) >= MAX_FLOOD => {
-                        connection.counters().closed(Closed::Flood);
-                        break Err(Status::resource_exhausted("the client sends requests without end"));
+                message = next(&mut requests, limiter.ready_at()) => match message {
+                    Ok(Some(message)) if limiter.take(cost(&message), Instant::now()) >= MAX_FLOOD => {
+                        connection.counters().closed(CloseReason::Flood);
+                        break Err(Status::resource_exhausted("the client exceeds the rate limit for requests"));
                     }
                     Ok(Some(message)) => match self::request::<V>(message, only) {
                         Ok(mut request) => {
@@ -135,11 +139,11 @@ impl Streams {
                         Err(status) => break Err(status),
                     },
                     Ok(None) => break Ok(()),
-                    Err(error) => break Err(self.unread(peer, error)),
+                    Err(error) => break Err(self.read_failure(peer, error)),
                 },
                 Ok(()) = connection.sets.changed() => {
                     let set = connection.sets.borrow_and_update().clone();
-                    is_supplied |= set.is_some();
+                    has_set |= set.is_some();
                     set.map_or_else(Vec::new, |set| stream.on_set(set, Instant::now()))
                 }
                 Ok(()) = connection.retries.changed() => {
@@ -155,40 +159,40 @@ impl Streams {
         end
     }
 
-    /// Whether a client may have a stream.
+    /// Admits a client, or logs why its stream is rejected.
     pub(super) fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Status> {
         if let Some(fault) = node.fault() {
             return Err(Status::invalid_argument(fault));
         }
-        self.admission.admit(peer, node).map_err(|refusal| {
-            peer.refused();
-            self.hub.counters().closed(Closed::Refused);
+        self.admission.admit(peer, node).map_err(|rejection| {
+            peer.stream_rejected();
+            self.hub.counters().closed(CloseReason::Rejected);
             let owner = self.admission.owner(&peer.certificate);
             let owner = owner.map_or_else(|| peer.address.ip().to_string(), |client| client.to_string());
-            if let Some(others) = self.refusals.now(owner.into_bytes()) {
-                tracing::warn!(address = %peer.address, node = ?node.id, reason = %refusal, others, "xDS stream rejected");
+            if let Some(suppressed) = self.rejection_log.now(owner.into_bytes()) {
+                tracing::warn!(address = %peer.address, node = ?node.id, reason = %rejection, suppressed, "xDS stream rejected");
             }
-            Status::permission_denied(refusal.0)
+            Status::permission_denied(rejection.0)
         })
     }
 
-    /// What comes of a request, unless the client asks for too much on all its streams.
+    /// Handles a request, unless the client has too many names on all its streams.
     fn answer<V: Variant>(
         &self,
         stream: &mut Separate<V>,
         request: &V::Request,
         connection: &mut Connection,
-    ) -> Vec<Output<V::Response>> {
+    ) -> Vec<StreamOutput<V::Response>> {
         let outputs = stream.on_request(request, Instant::now());
         if connection.names.set(stream.variant().size()) > self.limits.names_per_client {
-            return vec![Output::Close(
+            return vec![StreamOutput::Close(
                 "the client subscribes to too many names on all its streams",
             )];
         }
         outputs
     }
 
-    /// Returns when a stream of a client is to end, with what it is told.
+    /// Returns the final status when a stream of a client must end.
     async fn end(
         &self,
         peer: &Peer,
@@ -197,63 +201,63 @@ impl Streams {
     ) -> Status {
         let reason = tokio::select! {
             Ok(()) = cut.changed() => Arc::clone(&cut.borrow()),
-            end = self.is_to_end(peer) => return end,
+            end = self.stream_end(peer) => return end,
         };
-        self.hub.counters().closed(Closed::Disconnected);
-        tracing::warn!(%client, address = %peer.address, %reason, "xDS stream cut");
+        self.hub.counters().closed(CloseReason::Disconnected);
+        tracing::warn!(%client, address = %peer.address, %reason, "xDS stream aborted");
         // Its connection ends too.
         peer.leave();
         Status::permission_denied(&*reason)
     }
 
-    /// What a client is told whose next request is not read.
-    pub(super) fn unread(&self, peer: &Peer, error: ReadError) -> Status {
+    /// The final status of a client whose next request cannot be read.
+    pub(super) fn read_failure(&self, peer: &Peer, error: ReadError) -> Status {
         match error {
             ReadError::Status(status) => status,
-            ReadError::NoRoom(no_room) => {
-                self.hub.counters().closed(Closed::NoRoom);
-                tracing::warn!(address = %peer.address, reason = %no_room, "xDS stream cut");
-                Status::resource_exhausted(no_room.to_string())
+            ReadError::QuotaExceeded(exceeded) => {
+                self.hub.counters().closed(CloseReason::QuotaExceeded);
+                tracing::warn!(address = %peer.address, reason = %exceeded, "xDS stream aborted");
+                Status::resource_exhausted(exceeded.to_string())
             }
         }
     }
 
-    /// Returns when the streams of a peer are to end, with what they are told.
-    pub(super) async fn is_to_end(&self, peer: &Peer) -> Status {
+    /// Returns the final status when the streams of a peer must end.
+    pub(super) async fn stream_end(&self, peer: &Peer) -> Status {
         tokio::select! {
             biased;
             () = self.shutdown.cancelled() => Status::unavailable("the control plane is shutting down"),
-            () = peer.streams_are_to_end() => if peer.has_expired() {
-                self.hub.counters().closed(Closed::Expired);
-                tracing::warn!(address = %peer.address, "xDS stream ended: its certificate has expired");
+            () = peer.end_of_streams() => if peer.has_expired() {
+                self.hub.counters().closed(CloseReason::Expired);
+                tracing::warn!(address = %peer.address, reason = "certificate expired", "xDS stream aborted");
                 Status::permission_denied("the certificate of this connection has expired: renew it and connect again")
             } else {
-                Status::unavailable("the connection has come to its end; connect again")
+                Status::unavailable("the connection is closing: connect again")
             },
         }
     }
 }
 
-/// The next request, not before `ready_at`: what a client sends meanwhile waits where it is, until HTTP/2
-/// lets it send no more.
+/// Reads the next request, not before `ready_at`: until then, what the client sends waits in
+/// HTTP/2, up to the flow-control window.
 pub(super) async fn next<M: prost::Message + Default>(
     requests: &mut Messages<M>,
     ready_at: Instant,
 ) -> Result<Option<M>, ReadError> {
-    // (Also for a time that has passed this would give way to others.)
+    // A sleep yields to other tasks even if the time has passed.
     if ready_at > Instant::now() {
         sleep_until(ready_at).await;
     }
     requests.next().await
 }
 
-/// How many requests a request counts for.
+/// The number of requests that a request counts for.
 fn cost(message: &impl prost::Message) -> u32 {
     u32::try_from(1 + message.encoded_len() / REQUEST_SIZE).unwrap_or(u32::MAX)
 }
 
-/// Reads a message, and sees to its type: on an aggregated stream it must say one, elsewhere it may
-/// leave it out, and must not say another (R5).
+/// Decodes a message, and checks its type: an aggregated stream requires one; other streams may
+/// omit it, and must not have another (R5).
 fn request<V: Variant>(
     message: V::Message,
     only: Option<ResourceType>,
@@ -268,66 +272,70 @@ fn request<V: Variant>(
         }
         Some(only) if type_url.is_empty() => only.url().clone_into(type_url),
         Some(only) if type_url != only.url() => {
-            let words = format!("this service has no other type than {}", only.url());
-            return Err(Status::invalid_argument(words));
+            let message = format!("this service serves only the type {}", only.url());
+            return Err(Status::invalid_argument(message));
         }
         _ => {}
     }
     Ok(request)
 }
 
-/// Leaves to the client's next stream what it must know of this one.
-fn leave<V: Variant>(stream: &V, resource_type: ResourceType, connection: &Connection) {
-    stream.leave(resource_type, connection);
+/// Saves for the client's next stream what it must know of this one.
+fn save_for_next_stream<V: Variant>(
+    stream: &V,
+    resource_type: ResourceType,
+    connection: &Connection,
+) {
+    stream.save_for_next_stream(resource_type, connection);
     if resource_type == ResourceType::Cluster {
         connection.keep_unanswered(stream.unanswered_clusters());
     }
 }
 
-/// Carries out what the state machine wants.
+/// Carries out the outputs of the state machine.
 async fn deliver<V: Variant>(
     stream: &V,
     connection: &Connection,
-    outputs: Vec<Output<V::Response>>,
+    outputs: Vec<StreamOutput<V::Response>>,
     responses: &mpsc::Sender<Message>,
 ) -> Result<(), Status> {
     let client = &connection.client;
     for output in outputs {
         match output {
-            Output::Send(response) => {
+            StreamOutput::Send(response) => {
                 tracing::debug!(%client, ?response, "pushed");
                 if let Some(resource_type) = V::response_type(&response) {
                     connection.counters().pushed(resource_type);
-                    leave(stream, resource_type, connection);
+                    save_for_next_stream(stream, resource_type, connection);
                 }
                 let frame = V::frame(&response);
                 let sent = timeout(SLOW_READER_DEADLINE, responses.send(frame)).await;
                 match sent {
                     Ok(Ok(())) => {}
-                    Ok(Err(_)) => return Err(Status::cancelled("the client has gone")),
+                    Ok(Err(_)) => return Err(Status::cancelled("the client has disconnected")),
                     Err(_) => {
-                        connection.counters().closed(Closed::SlowReader);
+                        connection.counters().closed(CloseReason::SlowReader);
                         return Err(Status::resource_exhausted("the client reads too slowly"));
                     }
                 }
             }
-            Output::Acked(taken) => {
-                connection.counters().acked(taken.resource_type);
-                connection.acked(&taken, stream.acked(taken.resource_type));
-                leave(stream, taken.resource_type, connection);
+            StreamOutput::Acked(ack) => {
+                connection.counters().acked(ack.resource_type);
+                connection.acked(&ack, stream.acked(ack.resource_type));
+                save_for_next_stream(stream, ack.resource_type, connection);
             }
-            Output::Nacked(refused) => {
-                connection.counters().nacked(refused.resource_type);
-                let is_new = connection.nacked(&refused);
-                leave(stream, refused.resource_type, connection);
-                tell(client, &refused, is_new);
+            StreamOutput::Nacked(nacked) => {
+                connection.counters().nacked(nacked.resource_type);
+                let is_new = connection.nacked(&nacked);
+                save_for_next_stream(stream, nacked.resource_type, connection);
+                log_nack(client, &nacked, is_new);
             }
-            Output::Late(resource_type) => {
-                connection.counters().is_late(resource_type);
-                tracing::warn!(%client, %resource_type, "the proxy has not answered for 15 s; going on without it");
+            StreamOutput::Late(resource_type) => {
+                connection.counters().late_response(resource_type);
+                tracing::warn!(%client, %resource_type, action = "continuing without its ACK", "push not answered within 15 s");
             }
-            Output::Close(reason) => {
-                connection.counters().closed(Closed::TooManyNames);
+            StreamOutput::Close(reason) => {
+                connection.counters().closed(CloseReason::TooManyNames);
                 return Err(Status::resource_exhausted(reason));
             }
         }
@@ -335,20 +343,20 @@ async fn deliver<V: Variant>(
     Ok(())
 }
 
-/// Logs a refusal: loudly where there is something to do about it, and no more than once.
-fn tell(client: &str, refused: &Nacked, is_new: bool) {
-    let Nacked { resource_type, resources, error, is_final, .. } = refused;
+/// Logs a NACK: as a warning if it needs attention, and only once.
+fn log_nack(client: &str, nacked: &Nacked, is_new: bool) {
+    let Nacked { resource_type, resources, error, is_final, .. } = nacked;
     let names: Vec<_> = resources.iter().map(|(name, _)| name).collect();
     let reason = &error.message;
     if names.is_empty() {
-        // Nothing was in it but that something is gone: there is nothing to try by itself.
-        tracing::warn!(client, %resource_type, reason, "the proxy refused that resources are gone");
+        // The push consisted of removals only: nothing can be bisected.
+        tracing::warn!(client, %resource_type, reason, "proxy NACKed removals");
     } else if !is_final {
-        tracing::debug!(client, %resource_type, ?names, reason, "the proxy NACKed resources; each is tried by itself");
+        tracing::debug!(client, %resource_type, ?names, reason, action = "bisecting the push", "proxy NACKed resources");
     } else if is_new {
-        tracing::warn!(client, %resource_type, ?names, reason, "the proxy NACKed resources; their versions are not sent to it again");
+        tracing::warn!(client, %resource_type, ?names, reason, action = "these versions are not sent to it again", "proxy NACKed resources");
     } else {
-        tracing::debug!(client, %resource_type, ?names, reason, "the proxy NACKed resources again");
+        tracing::debug!(client, %resource_type, ?names, reason, "proxy NACKed resources again");
     }
 }
 

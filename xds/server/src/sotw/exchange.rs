@@ -1,5 +1,4 @@
-//! Requests and answers of one resource type, by the letter: what a request means, given the last
-//! response.
+//! The requests and responses of one resource type: what a request means, given the last response.
 
 use ironmesh_xds_wire::{ErrorDetail, ResourceType, SotwRequest};
 use tokio::time::Instant;
@@ -7,19 +6,19 @@ use tokio::time::Instant;
 use crate::stream::ACK_DEADLINE;
 use crate::subscription::{Change, Subscription};
 
-/// What the client wants of one type, and how far the last response to it has come.
+/// The subscription of the client to one type, and the state of the last response.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) subscription: Subscription,
     last: Option<Last>,
-    /// Whether the client began with nothing.
+    /// Whether the client started without a version.
     pub(crate) is_fresh: bool,
-    /// Whether an answer was late and none has come since.
+    /// Whether an ACK was late and none has arrived since.
     pub(crate) is_lagging: bool,
 }
 
-/// The last response. Only this one can be answered: a request with the nonce of another was written
-/// before the client had read it.
+/// The last response. Only this one can be ACKed or NACKed: a request with another nonce was
+/// written before the client had read it.
 #[derive(Debug)]
 struct Last {
     nonce: String,
@@ -28,24 +27,25 @@ struct Last {
     is_answered: bool,
 }
 
-/// What a request says.
+/// The meaning of a request.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct ParsedRequest {
     /// Whether it is the first of its type on the stream.
     pub(crate) is_first: bool,
-    /// Whether it was written before the client had read the last response. Then it is not answered.
+    /// Whether it was written before the client had read the last response. Then it gets no
+    /// response.
     pub(crate) is_stale: bool,
-    /// What it says to the last response.
-    pub(crate) verdict: Option<Verdict>,
-    /// What it adds to the names that the client wants.
+    /// The ACK or NACK of the last response.
+    pub(crate) reply: Option<Reply>,
+    /// The names and the wildcard that it adds to the subscription.
     pub(crate) added: Change,
-    /// Whether it says nothing else than one before, and so asks again: Envoy does when it warms
-    /// anew what it has had before (R15).
+    /// Whether it equals an earlier one, and so requests again: Envoy does that when it warms again
+    /// what it has had before (R15).
     pub(crate) is_repeated: bool,
 }
 
 #[derive(Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum Reply {
     Acked,
     Nacked(ErrorDetail),
 }
@@ -60,26 +60,32 @@ impl Exchange {
         }
     }
 
-    /// Takes a request.
-    pub(crate) fn on_request(&mut self, request: &SotwRequest) -> Said {
+    /// Handles a request.
+    pub(crate) fn on_request(&mut self, request: &SotwRequest) -> ParsedRequest {
         let is_first = !self.subscription.has_begun;
         self.is_fresh |= is_first && request.version_info.is_empty();
         let nonce = self.last.as_ref().map_or("", |last| &last.nonce);
         // The first request may have a nonce of an earlier stream, which means nothing.
         if !is_first && request.nonce != nonce {
-            // One with the newest nonce is to come, with all the names, and that is answered (R13).
-            // Only what the client drops here and wants again there must not be lost.
+            // A request with the newest nonce follows, with all names, and gets the response (R13).
+            // Only names that are dropped here and added there must not be lost.
             let added = self.subscription.replace(&request.names);
-            return Said { is_first, is_stale: true, verdict: None, added, is_repeated: false };
+            return ParsedRequest {
+                is_first,
+                is_stale: true,
+                reply: None,
+                added,
+                is_repeated: false,
+            };
         }
-        // ACK or NACK is told by the error alone, not by the version (R10).
-        let mut verdict = None;
+        // The error alone, not the version, distinguishes a NACK from an ACK (R10).
+        let mut reply = None;
         let mut was_answered = false;
         if let Some(last) = &mut self.last {
             was_answered = std::mem::replace(&mut last.is_answered, true);
             if !was_answered {
                 self.is_lagging = false;
-                verdict = Some(request.error.clone().map_or(Verdict::Acked, Verdict::Nacked));
+                reply = Some(request.error.clone().map_or(Reply::Acked, Reply::Nacked));
             }
         }
         let names_before = self.subscription.names.len();
@@ -89,10 +95,10 @@ impl Exchange {
             && self.subscription.names.len() == names_before
             && self.subscription.is_wildcard == was_wildcard;
         let is_repeated = was_answered && is_same && request.error.is_none();
-        Said { is_first, is_stale: false, verdict, added, is_repeated }
+        ParsedRequest { is_first, is_stale: false, reply, added, is_repeated }
     }
 
-    /// Takes note that a response is sent.
+    /// Records that a response was sent.
     pub(crate) fn sent(&mut self, nonce: u64, now: Instant) {
         self.last = Some(Last {
             nonce: nonce.to_string(),
@@ -102,7 +108,7 @@ impl Exchange {
         });
     }
 
-    /// Whether nothing more may be sent now: a response waits for its answer.
+    /// Whether nothing more may be sent now, because a response waits for its ACK or NACK.
     pub(crate) fn is_busy(&self) -> bool {
         self.last.as_ref().is_some_and(|last| !last.is_answered && !last.is_late)
     }
@@ -112,12 +118,12 @@ impl Exchange {
         self.last.is_some()
     }
 
-    /// Whether the last response has no answer yet, in time or not.
+    /// Whether the last response is unanswered, in time or not.
     pub(crate) fn is_unanswered(&self) -> bool {
         self.last.as_ref().is_some_and(|last| !last.is_answered)
     }
 
-    /// Gives up waiting for an answer that is late. Says whether it did.
+    /// Stops waiting for a late ACK. Returns whether it did.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
         let is_busy = self.is_busy();
         let Some(last) = self.last.as_mut().filter(|_| is_busy) else { return false };

@@ -1,36 +1,36 @@
-//! In which order the types of a stream are pushed: make before break (invariant 6).
+//! The push order of types on a state-of-the-world stream: make before break (invariant 6).
 //!
-//! As in delta: clusters, then their endpoints, then listeners, then routes; secrets wait for nothing;
-//! listeners and routes wait for what they name unless they are urgent, and for nothing else but with
-//! their first answer.
-//! A cluster that has gone stays in the state that is sent until listeners and routes are taken, because
-//! they may still name it. Nothing refers to a listener: that goes with the next push.
+//! As in delta, clusters go first, then their endpoints, listeners and routes; secrets wait for
+//! nothing. Listeners and routes wait for what they name unless they are urgent, and for nothing
+//! else except with their first response. A removed cluster stays in the state that is sent until
+//! listeners and routes are ACKed, because they may still name it. Nothing refers to a listener: it
+//! is removed with the next push.
 
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, SotwResponse};
 use tokio::time::Instant;
 
 use super::partial::Partial;
 use super::whole::Whole;
-use super::{Output, SotwStream};
-use crate::references::{Has, must_wait};
+use super::{SotwOutput, SotwStream};
+use crate::references::{ClientState, must_wait};
 
 impl SotwStream {
-    /// Sends all that may be sent now.
-    pub(super) fn advance(&mut self, now: Instant, outputs: &mut Vec<Output>) {
+    /// Sends everything that may be sent now.
+    pub(super) fn advance(&mut self, now: Instant, outputs: &mut Vec<SotwOutput>) {
         if self.grace_ends.is_some_and(|end| now >= end) {
             self.grace_ends = None;
         }
         let Some(target) = self.target.clone() else { return };
         self.share(&target);
         for whole in [&mut self.clusters, &mut self.listeners] {
-            outputs.extend(whole.settle_claim(&target).map(Output::Acked));
+            outputs.extend(whole.settle_claim(&target).map(SotwOutput::Acked));
         }
         let response = self.secrets.next(&target, self.last_nonce + 1, now, |_| false);
         self.send(response, outputs);
         self.push_clusters(&target, true, now, outputs);
         if self.clusters.is_blocked {
-            // With the removed clusters it is a state that the client NACKed, and without them perhaps not. A
-            // cluster that is sent so goes before its endpoints.
+            // With the removed clusters it is a state that the client NACKed; without them it may
+            // not be. A cluster that is sent so goes before its endpoints.
             self.push_removals(&target, now, outputs);
         }
         self.push_endpoints(&target, now, outputs);
@@ -39,15 +39,15 @@ impl SotwStream {
         self.push_removals(&target, now, outputs);
     }
 
-    /// Sends the clusters without those that have gone, once nothing can refer to these any more.
-    fn push_removals(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<Output>) {
+    /// Sends the clusters without removed ones, once nothing can refer to these any more.
+    fn push_removals(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<SotwOutput>) {
         if self.grace_ends.is_none() && self.is_settled(target) {
             self.push_clusters(target, false, now, outputs);
             self.push_endpoints(target, now, outputs);
         }
     }
 
-    /// Holds what is as in the target no longer by itself.
+    /// Shares structure with the target where both are equal.
     fn share(&mut self, target: &ResourceSet) {
         for (of, exchange) in self.exchanges_mut() {
             exchange.subscription.share(target.of(of));
@@ -59,28 +59,33 @@ impl SotwStream {
         self.routes.acked.share(target.of(ResourceType::Route));
     }
 
-    fn push_listeners(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<Output>) {
+    fn push_listeners(
+        &mut self,
+        target: &ResourceSet,
+        now: Instant,
+        outputs: &mut Vec<SotwOutput>,
+    ) {
         if self.listeners.exchange.is_busy()
-            || (self.listeners.owes_answer
+            || (self.listeners.owes_response
                 && self.listeners.exchange.is_fresh
-                && (self.are_clusters_coming(target) || self.are_secrets_coming(target)))
+                && (self.are_clusters_pending(target) || self.are_secrets_pending(target)))
         {
             return;
         }
         let (clusters, secrets, routes) = (&self.clusters, &self.secrets, &self.routes);
-        let client = Others { clusters, secrets, routes, target };
+        let client = OtherTypes { clusters, secrets, routes, target };
         let hold = |listener: &Resource| must_wait(listener, target, &client);
         let Some(state) = self.listeners.due(target, false, hold) else { return };
         let (response, _) = self.listeners.push(state, self.last_nonce + 1, now);
         self.send(Some(response), outputs);
-        self.secrets.allow_to_ask_again();
-        self.routes.allow_to_ask_again();
+        self.secrets.allow_repeat();
+        self.routes.allow_repeat();
     }
 
-    fn push_routes(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<Output>) {
-        if self.routes.owes_answer
+    fn push_routes(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<SotwOutput>) {
+        if self.routes.owes_response
             && self.routes.exchange.is_fresh
-            && self.are_clusters_coming(target)
+            && self.are_clusters_pending(target)
         {
             return;
         }
@@ -95,15 +100,15 @@ impl SotwStream {
         self.send(response, outputs);
     }
 
-    /// Whether clusters are still to be sent or to be taken, by a client that takes them in time.
-    fn are_clusters_coming(&mut self, target: &ResourceSet) -> bool {
+    /// Whether clusters remain to be sent or ACKed, by a client that ACKs in time.
+    fn are_clusters_pending(&mut self, target: &ResourceSet) -> bool {
         let clusters = &mut self.clusters;
         !clusters.exchange.is_lagging
             && (clusters.exchange.is_busy() || clusters.due(target, true, |_| false).is_some())
     }
 
-    /// The same of secrets, where there are listeners that may name them.
-    fn are_secrets_coming(&mut self, target: &ResourceSet) -> bool {
+    /// The same for secrets, if there are listeners that may name them.
+    fn are_secrets_pending(&mut self, target: &ResourceSet) -> bool {
         if target.of(ResourceType::Listener).is_empty() {
             return false;
         }
@@ -118,7 +123,7 @@ impl SotwStream {
         target: &ResourceSet,
         keeps_gone: bool,
         now: Instant,
-        outputs: &mut Vec<Output>,
+        outputs: &mut Vec<SotwOutput>,
     ) {
         if self.clusters.exchange.is_busy() {
             return;
@@ -126,30 +131,35 @@ impl SotwStream {
         let Some(state) = self.clusters.due(target, keeps_gone, |_| false) else { return };
         let (response, changed) = self.clusters.push(state, self.last_nonce + 1, now);
         self.send(Some(response), outputs);
-        // Envoy warms an added or changed cluster until it is told its endpoints (rule 1).
+        // Envoy warms an added or changed cluster until it receives endpoints (rule 1).
         for name in &changed {
             self.endpoints.resend(name);
         }
-        self.endpoints.allow_to_ask_again();
-        self.secrets.allow_to_ask_again();
+        self.endpoints.allow_repeat();
+        self.secrets.allow_repeat();
     }
 
-    fn push_endpoints(&mut self, target: &ResourceSet, now: Instant, outputs: &mut Vec<Output>) {
-        // Endpoints before their cluster are taken and dropped (rule 2).
+    fn push_endpoints(
+        &mut self,
+        target: &ResourceSet,
+        now: Instant,
+        outputs: &mut Vec<SotwOutput>,
+    ) {
+        // Envoy accepts and discards endpoints before their cluster (rule 2).
         let clusters = &self.clusters;
-        let hold = |name: &str| clusters.is_to_come(name, target);
+        let hold = |name: &str| clusters.is_unsent(name, target);
         let response = self.endpoints.next(target, self.last_nonce + 1, now, hold);
         self.send(response, outputs);
     }
 
-    fn send(&mut self, response: Option<SotwResponse>, outputs: &mut Vec<Output>) {
+    fn send(&mut self, response: Option<SotwResponse>, outputs: &mut Vec<SotwOutput>) {
         if let Some(response) = response {
             self.last_nonce = response.nonce;
-            outputs.push(Output::Send(response));
+            outputs.push(SotwOutput::Send(response));
         }
     }
 
-    /// Whether nothing that the client has can refer to a cluster that has gone.
+    /// Whether nothing that the client has can refer to a removed cluster.
     fn is_settled(&mut self, target: &ResourceSet) -> bool {
         let is_lagging = self.clusters.exchange.is_lagging;
         !self.routes.exchange.is_busy()
@@ -160,15 +170,15 @@ impl SotwStream {
     }
 }
 
-/// The other types, seen from that of listeners.
-struct Others<'a> {
+/// The other types of the stream, for checks of a listener's references.
+struct OtherTypes<'a> {
     clusters: &'a Whole,
     secrets: &'a Partial,
     routes: &'a Partial,
     target: &'a ResourceSet,
 }
 
-impl Has for Others<'_> {
+impl ClientState for OtherTypes<'_> {
     fn lacks_none(&self, of: ResourceType) -> bool {
         of == ResourceType::Cluster && self.clusters.lacks_none(self.target)
     }

@@ -1,5 +1,5 @@
-//! The state-of-the-world stream against the rules that only this variant has, or that it keeps in a way
-//! of its own. What it has in common with delta is in [`crate::scenarios`].
+//! Tests of the state-of-the-world stream: rules that only this variant has, or that it keeps in
+//! its own way. Rules of both variants are in [`crate::scenarios`].
 
 #[cfg(test)]
 mod answers;

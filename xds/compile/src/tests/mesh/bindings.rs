@@ -1,4 +1,4 @@
-//! Identity bindings, which follow from how many accounts there are.
+//! Identity bindings, derived from the number of accounts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use ironmesh_catalog::{BoundIdentity, Domain, IdentityBinding, Name, SpiffeId, T
 use super::{ACCOUNTS, NAMESPACES, Shape, account, name, spot};
 
 impl Shape {
-    /// Two identity bindings for each account: one names it, the other its SPIFFE ID beside a strange one.
+    /// Two identity bindings for each account: one names it, the other its SPIFFE ID beside a
+    /// foreign one.
     pub(super) fn bindings(&self) -> Vec<((Name, Name), Arc<IdentityBinding>)> {
         let trust_domain = TrustDomain::new(Domain::default());
         let accounts = (0..NAMESPACES).flat_map(|space| (0..ACCOUNTS).map(move |n| (space, n)));

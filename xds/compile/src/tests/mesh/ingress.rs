@@ -1,4 +1,4 @@
-//! Ways in by chance: to ports of all kinds, and with names and ports that often meet.
+//! Random ingress rules, to ports of all kinds, whose names and ports often collide.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::{GROUPS, MATCHES, PORTS, SERVICES, Shape, name, spot};
 
-/// By which names callers ask; some are the mesh's own.
+/// The SNI names of ingress rules; some are the mesh's own.
 const HOSTS: [&str; 3] = ["shop.example.com", "*.example.com", "80.s0.n0.mesh.internal"];
 
 /// An ingress backend, in numbers.
@@ -20,7 +20,7 @@ pub(super) struct IngressShape {
     service: usize,
     port: usize,
     entry: EntryShape,
-    /// Whose processes' addresses callers have, if not those of a range.
+    /// The service whose endpoints' addresses are the source; `None` is a range.
     from: Option<usize>,
     group: Option<(usize, Option<usize>)>,
 }
@@ -28,12 +28,12 @@ pub(super) struct IngressShape {
 #[derive(Debug, Clone)]
 enum EntryShape {
     Http(u16),
-    /// With or without a certificate, and with or without addresses besides.
+    /// With or without a client certificate, and with or without addresses besides.
     Https(usize, bool, bool),
 }
 
 impl IngressShape {
-    /// A way in to a service in plaintext, for what the matches of the first group match.
+    /// A plaintext rule for a service, for requests that the first group matches.
     pub(super) fn plain(service: usize, port: usize, at: u16) -> Self {
         let (entry, group) = (EntryShape::Http(at), Some((0, None)));
         Self { service, port, entry, from: None, group }
@@ -59,21 +59,21 @@ pub(super) fn ingress() -> impl Strategy<Value = IngressShape> {
 }
 
 impl Shape {
-    /// A service of two HTTP ports with a proxy, which callers from outside ask for by one name.
-    pub(in crate::tests) fn with_ways_in_that_meet() -> Self {
+    /// A service with two HTTP ports and one proxy, whose ingress rules use the same name.
+    pub(in crate::tests) fn with_duplicate_ingress_host() -> Self {
         let mut shape = Self::fleet(0, true);
         let ports = vec![0, 2];
         let entry = EntryShape::Https(0, true, false);
-        let way =
+        let rule =
             |port| IngressShape { service: 0, port, entry: entry.clone(), from: None, group: None };
-        shape.ingress = ports.iter().map(|port| way(*port)).collect();
+        shape.ingress = ports.iter().map(|port| rule(*port)).collect();
         if let Some(service) = shape.services.first_mut() {
             service.ports = ports;
         }
         shape
     }
 
-    /// The loader refuses two ways in to one port by one protocol: of each the first is there.
+    /// The loader rejects two rules for one port and protocol: the first of each is kept.
     pub(super) fn ingress_backends(&self) -> Vec<((Name, Name), Arc<IngressBackend>)> {
         let mut seen = Vec::new();
         let mut all = Vec::new();
@@ -87,11 +87,11 @@ impl Shape {
                     skips_client_certificates: !asks,
                 },
             };
-            let way = (port.clone(), entry.protocol());
-            if seen.contains(&way) {
+            let rule = (port.clone(), entry.protocol());
+            if seen.contains(&rule) {
                 continue;
             }
-            seen.push(way);
+            seen.push(rule);
             let addresses = match shape.from {
                 Some(service) => IngressSource::Service(self.service_name(service)),
                 None => IngressSource::Range("10.0.0.0/30".parse().unwrap()),

@@ -1,4 +1,4 @@
-//! Instances by chance, as a provider finds them.
+//! Random instances, as a provider finds them.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::Shape;
 
-/// What a provider says of an instance, each in a number of a few.
+/// An instance in numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InstanceShape {
     port: u16,
@@ -48,7 +48,7 @@ impl Shape {
 }
 
 impl InstanceShape {
-    /// The instance at the address of a proxy, or where nobody is.
+    /// The instance at the address of a proxy, or at one without a proxy.
     pub(super) fn at(self, record: Option<&JoinRecord>) -> Endpoint {
         let nobody = IpAddr::V4(Ipv4Addr::new(10, 2, 0, 1));
         let address = record.map_or(nobody, |record| record.mesh_address.ip());

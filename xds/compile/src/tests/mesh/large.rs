@@ -1,4 +1,4 @@
-//! A large mesh of teams that have little to do with one another, and single edits of its policy.
+//! A large mesh of mostly independent teams, and single edits of its policy.
 
 use std::collections::BTreeMap;
 
@@ -8,32 +8,32 @@ use super::outward::{EgressShape, OutwardShape};
 use super::settings::{About, SettingShape};
 use super::treated::{ReachShape, TreatedShape};
 use super::{
-    IngressShape, ProxyShape, RuleShape, ServiceShape, Shape, SplitShape, TargetShape,
-    TelemetryShape, Way,
+    IngressShape, ProxyShape, RuleShape, ServiceShape, Shape, SplitShape, SubjectKind, TargetShape,
+    TelemetryShape,
 };
 
-/// Ports, by their places in the list of all.
+/// Indexes into the list of ports.
 const HTTP: usize = 0;
 const GRPC: usize = 1;
 const TCP: usize = 3;
 
-/// The services of the first team, and those of the next that are named here.
+/// The services of the first team, and one of the next team.
 const SERVER: usize = 0;
 const SECOND_VERSION: usize = 1;
 const CLIENT: usize = 2;
 const NEIGHBOUR: usize = 3;
 
-/// The place of what the neighbour is called in the list of hostnames.
+/// The index of the hostname that looks like the neighbour's.
 const LIKE_NEIGHBOUR: usize = 2;
 
-/// An edit of policy, of what the first team has unless it says otherwise.
+/// An edit of policy, of the first team unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::tests) enum Edit {
-    /// The target of the server allows no connections any more.
+    /// The target of the server no longer allows connections.
     Rule,
-    /// The server has no target any more.
+    /// The server no longer has a target.
     NoTarget,
-    /// The client may call the second version by itself.
+    /// The client may call the second version directly.
     NewTarget,
     /// The conditions of a match, which a target and a split name.
     Match,
@@ -41,78 +41,80 @@ pub(in crate::tests) enum Edit {
     TcpRoute,
     /// The weights of a split.
     Weight,
-    /// A port more of the second version.
+    /// One more port of the second version.
     Port,
-    /// A port less, to which the split leads.
+    /// One port less, to which the split leads.
     LessPorts,
     /// The second version runs as the server's account.
     Account,
-    /// The second version lets all in that know of it.
+    /// The second version allows all callers in its scope.
     Permissive,
-    /// The server lets all in.
+    /// The server allows all callers.
     Open,
     /// The mode of the namespace.
     Namespace,
-    /// That of the mesh.
+    /// The mode of the mesh.
     Mesh,
     /// The server is private.
     Private,
     /// The server keeps escaped slashes.
     Slashes,
-    /// A part of the server has a name of its own.
+    /// The server has a subset.
     Part,
-    /// The endpoints of the server are a list.
+    /// A list gives the endpoints of the server.
     Listed,
-    /// The second version is outside of the mesh, and called there as the neighbour is here.
+    /// The second version is external, with a hostname like the neighbour's name.
     Outside,
-    /// The server is outside of the mesh, at many hosts.
+    /// The server is external, with a wildcard hostname.
     Anywhere,
-    /// A service of which nobody knows.
+    /// A service that nothing refers to.
     NewService,
-    /// The neighbour is gone.
+    /// The neighbour is removed.
     Gone,
-    /// No splits at all.
+    /// All splits are removed.
     NoSplits,
-    /// Splits lead from the second version to the client and, in part, back; and from the neighbour there.
+    /// Splits lead from the second version to the client and, in part, back; and from the neighbour
+    /// to it.
     Circle,
-    /// Another leads there as well, which comes first.
+    /// Another split leads into the circle, and comes first.
     IntoCircle,
-    /// How long all requests of the mesh may take, those of the namespace, those to the server, and those
-    /// alone that a match is about.
+    /// The timeout of all requests of the mesh, of the namespace, of the server, and of requests
+    /// that a match matches.
     TimeOfMesh,
     TimeOfNamespace,
     TimeOfService,
     TimeOfRequests,
-    /// What the client tries again.
+    /// The retries of the client.
     Retry,
-    /// Callers of the server ask less of it at once.
+    /// Limits for callers of the server.
     Setting,
-    /// Callers of all services of the namespace.
+    /// Limits for callers of all services of the namespace.
     NamespaceSetting,
-    /// Callers of all services of the mesh.
+    /// Limits for callers of all services of the mesh.
     MeshSetting,
-    /// The second version may be called from outside of the mesh.
+    /// The second version has an ingress rule.
     IngressRule,
     /// The same at another port.
-    MovedWayIn,
-    /// The server's sidecars tell of calls.
-    Told,
-    /// All sidecars of the mesh do.
-    AllTold,
-    /// The client may call a host outside, as matches of a group say.
+    MovedIngress,
+    /// The server's sidecars log calls.
+    Telemetry,
+    /// All sidecars of the mesh trace calls.
+    MeshTelemetry,
+    /// The client may call a host outside the mesh, restricted by a group.
     Egress,
-    /// It may not any more.
+    /// It no longer may.
     NoEgress,
-    /// All calls to the outside pass from the namespace.
+    /// All calls outside the mesh pass from the namespace.
     Passthrough,
-    /// The same of the mesh.
+    /// All calls outside the mesh pass.
     AllPass,
 }
 
 impl Shape {
-    /// So many teams, each in a namespace of its own with a server that a split leads to and to its second
-    /// version, which is private, and a client, which has the server as an upstream; and one client of all
-    /// servers. Each has a proxy.
+    /// A mesh of `number` teams, and one client of all servers. Each service has a proxy.
+    ///
+    /// A team has a namespace of its own. A split divides calls to its server between the server
+    /// and a private second version. Its client has the server as an upstream.
     pub(in crate::tests) fn teams(number: usize) -> Self {
         let service = |namespace, account, ports: &[usize]| ServiceShape {
             namespace,
@@ -145,8 +147,8 @@ impl Shape {
         };
         let target = |team| TargetShape {
             namespace: team,
-            destination: (SERVER, Way::Account),
-            sources: vec![(team, CLIENT, Way::Account), (number, 0, Way::Account)],
+            destination: (SERVER, SubjectKind::Account),
+            sources: vec![(team, CLIENT, SubjectKind::Account), (number, 0, SubjectKind::Account)],
             rules: vec![RuleShape::Http(0, None), RuleShape::Tcp(0)],
         };
         let split = |team: usize| SplitShape {
@@ -183,8 +185,8 @@ impl Shape {
             Edit::NoTarget => self.targets[0].sources.clear(),
             Edit::NewTarget => self.targets.push(TargetShape {
                 namespace: 0,
-                destination: (SECOND_VERSION, Way::Account),
-                sources: vec![(0, CLIENT, Way::Account)],
+                destination: (SECOND_VERSION, SubjectKind::Account),
+                sources: vec![(0, CLIENT, SubjectKind::Account)],
                 rules: vec![RuleShape::Http(0, None)],
             }),
             Edit::Match => self.groups.extend([((0, 0), vec![2])]),
@@ -209,7 +211,7 @@ impl Shape {
                 let new = ServiceShape { account: 3, ..self.services[SERVER].clone() };
                 self.services.push(new);
             }
-            // (What it is instead is where nobody has to do with it.)
+            // Nothing refers to the namespace that it moves to.
             Edit::Gone => self.services[NEIGHBOUR].namespace = 1000,
             Edit::NoSplits => self.splits.clear(),
             Edit::Circle => {
@@ -221,7 +223,7 @@ impl Shape {
             Edit::IngressRule => {
                 self.ingress = vec![IngressShape::plain(SECOND_VERSION, HTTP, 8443)];
             }
-            Edit::MovedWayIn => {
+            Edit::MovedIngress => {
                 self.ingress = vec![IngressShape::plain(SECOND_VERSION, HTTP, 8444)];
             }
             Edit::IntoCircle => self.splits.push(leads(SERVER, &[CLIENT])),
@@ -235,8 +237,8 @@ impl Shape {
             Edit::Setting => self.settings.push(less(About::Service(SERVER))),
             Edit::NamespaceSetting => self.settings.push(less(About::Namespace(0))),
             Edit::MeshSetting => self.settings.push(less(About::Mesh)),
-            Edit::Told => self.telemetry.extend([(SERVER + 2, 1)]),
-            Edit::AllTold => self.telemetry.extend([(0, 2)]),
+            Edit::Telemetry => self.telemetry.extend([(SERVER + 2, 1)]),
+            Edit::MeshTelemetry => self.telemetry.extend([(0, 2)]),
             Edit::Egress => self.outward.egresses.push(EgressShape {
                 namespace: 0,
                 source: (0, CLIENT),
@@ -252,12 +254,12 @@ impl Shape {
     }
 }
 
-/// A time limit.
+/// A timeout.
 fn time(reach: ReachShape) -> TreatedShape {
     TreatedShape::Route(reach, None, 5, None)
 }
 
-/// A setting of all limits.
+/// A setting with all limits.
 fn less(about: About) -> SettingShape {
     SettingShape { about, much: (3, 1) }
 }

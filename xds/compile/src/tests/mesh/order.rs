@@ -1,17 +1,17 @@
-//! In what order the parts of a mesh are put together, which is no matter.
+//! The order in which the parts of a mesh are assembled, which must not matter.
 
-/// In what order a mesh is put together: turned by so many places, and then reversed or not.
+/// An order: rotated by some positions, and then possibly reversed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::tests) struct Order {
-    pub(in crate::tests) turned: usize,
+    pub(in crate::tests) rotated: usize,
     pub(in crate::tests) reversed: bool,
 }
 
 impl Order {
     pub(super) fn of<T>(self, items: impl IntoIterator<Item = T>) -> Vec<T> {
         let mut items: Vec<T> = items.into_iter().collect();
-        let turned = self.turned.checked_rem(items.len()).unwrap_or(0);
-        items.rotate_left(turned);
+        let rotated = self.rotated.checked_rem(items.len()).unwrap_or(0);
+        items.rotate_left(rotated);
         if self.reversed {
             items.reverse();
         }

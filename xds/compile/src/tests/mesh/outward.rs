@@ -1,4 +1,4 @@
-//! What accounts may call outside of a small mesh.
+//! Random egress policy of a small mesh.
 
 use ironmesh_catalog::{
     Egress, EgressMode, EgressPort, EgressProtocol, HostUpstream, Hostname, SplitMatch,
@@ -9,10 +9,10 @@ use proptest::prelude::*;
 
 use super::{ACCOUNTS, GROUPS, MATCHES, NAMESPACES, account, name, spot};
 
-/// What egresses name; one is what a service may be called as well.
+/// The hosts of egresses; one could also be a name of the mesh.
 const HOSTS: [&str; 4] = ["api.example.com", "*.example.com", "db.example.com", "s2.n0"];
 
-/// Local ports for what some egresses name, and for what none does.
+/// Local ports for hosts of some egresses, and for a host without one.
 pub(super) fn upstreams() -> Vec<HostUpstream> {
     let all = [
         "api.example.com:80=16001",
@@ -24,11 +24,11 @@ pub(super) fn upstreams() -> Vec<HostUpstream> {
     all.iter().map(|one| one.parse().unwrap()).collect()
 }
 
-/// All that says what may leave the mesh.
+/// All policy about calls outside the mesh.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OutwardShape {
     pub(super) egresses: Vec<EgressShape>,
-    /// Whether calls pass from each namespace; what the mesh says where it is not said.
+    /// The egress mode of each namespace; `None` is the mesh's.
     pub(super) namespaces: Vec<Option<EgressMode>>,
     pub(super) mesh: EgressMode,
 }
@@ -38,7 +38,7 @@ pub(super) struct EgressShape {
     pub(super) namespace: usize,
     /// Namespace and account.
     pub(super) source: (usize, usize),
-    /// By address if it is none.
+    /// `None` is an address range.
     pub(super) host: Option<usize>,
     pub(super) protocol: EgressProtocol,
     pub(super) matches: Option<(usize, Option<Vec<usize>>)>,
@@ -49,7 +49,7 @@ impl OutwardShape {
         self.egresses.iter().enumerate().map(|(n, shape)| shape.build(n))
     }
 
-    /// What a namespace says.
+    /// The egress mode of a namespace.
     pub(super) fn of(&self, namespace: usize) -> Option<EgressMode> {
         self.namespaces.get(namespace).copied().flatten()
     }

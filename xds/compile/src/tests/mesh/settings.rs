@@ -1,4 +1,4 @@
-//! Upstream traffic settings by chance, of all levels.
+//! Random upstream traffic settings, of all levels.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use proptest::prelude::*;
 
 use super::{NAMESPACES, SERVICES, Shape, name, place, spot};
 
-/// What is said of which services.
+/// A setting in numbers.
 #[derive(Debug, Clone)]
 pub(in crate::tests) struct SettingShape {
     pub(in crate::tests) about: About,
-    /// Which limit is said, and how much it is.
+    /// Which limits are set, and to how much.
     pub(in crate::tests) much: (usize, u32),
 }
 
@@ -38,14 +38,14 @@ pub(super) fn setting() -> impl Strategy<Value = SettingShape> {
 }
 
 impl Shape {
-    /// The same, with calls that stay near in all of the mesh.
+    /// The same, with calls that prefer the caller's locality in the whole mesh.
     pub(in crate::tests) fn with_places(mut self) -> Self {
         self.settings.push(SettingShape { about: About::Mesh, much: (0, 1) });
         self
     }
 }
 
-/// Of the whole mesh: so many percent of the calls from one zone stay there. It says nothing else.
+/// A setting of the mesh that only keeps `percent` of the calls from one zone in that zone.
 pub(in crate::tests) fn shares_of_a_zone(percent: u32) -> UpstreamTrafficSetting {
     let to = vec![(place(1), percent), (place(2), 100 - percent)];
     UpstreamTrafficSetting {
@@ -71,7 +71,7 @@ pub(in crate::tests) fn shares_of_a_zone(percent: u32) -> UpstreamTrafficSetting
 type Built = ((Name, Name), Arc<UpstreamTrafficSetting>);
 
 impl Shape {
-    /// The settings. Of each level one at most: the loader refuses others.
+    /// The settings. At most one per level: the loader rejects others.
     pub(super) fn settings(&self) -> impl Iterator<Item = Built> {
         let mut levels = Vec::new();
         self.settings.iter().enumerate().filter_map(move |(n, shape)| {
@@ -123,7 +123,7 @@ impl Shape {
             global_http: (what == 3).then(|| GlobalHttpLimit {
                 service: RateLimitService { host: "10.0.0.9".into(), port: 8081 },
                 domain: "d".into(),
-                descriptors: told(),
+                descriptors: descriptors(),
                 timeout: RateLimitService::TIMEOUT,
                 fail_open: true,
                 enable_x_rate_limit_headers: false,
@@ -142,7 +142,7 @@ impl Shape {
                 vec![LimitedRoute {
                     path,
                     local_http: Some(limit(much)),
-                    descriptors: Some(told()),
+                    descriptors: Some(descriptors()),
                 }]
             }),
             spot: spot(),
@@ -150,7 +150,7 @@ impl Shape {
     }
 }
 
-/// An order of places: by nearness, with a failover, or by shares.
+/// A locality setting: by nearness, with a failover, or by weights.
 fn locality(what: usize, much: u32) -> LocalitySetting {
     let (here, there) = (place(1), place(2));
     let failover = Failover { from: Locality::default(), to: vec![there.clone()] };
@@ -173,6 +173,6 @@ fn limit(much: u32) -> LocalHttpLimit {
     LocalHttpLimit { rate, status: LocalHttpLimit::STATUS, headers: Vec::new() }
 }
 
-fn told() -> Vec<Descriptor> {
+fn descriptors() -> Vec<Descriptor> {
     vec![Descriptor(vec![Entry::RemoteAddress])]
 }

@@ -1,4 +1,4 @@
-//! Telemetry by chance: of the mesh, of a namespace, and of services; of a few kinds.
+//! Random telemetry: of the mesh, of a namespace, and of services; of a few kinds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use proptest::prelude::*;
 
 use super::{SERVICES, name, spot};
 
-/// Whom it is about → which kind it is of. 0 is the mesh, 1 the first namespace, and then come the services.
+/// The kind of telemetry by subject: 0 is the mesh, 1 the first namespace, then come the services.
 pub(super) type TelemetryShape = BTreeMap<usize, usize>;
 
-/// How many kinds there are.
+/// The number of kinds.
 const KINDS: usize = 4;
 
 pub(super) fn telemetry() -> impl Strategy<Value = TelemetryShape> {
     btree_map(0..SERVICES + 2, 0..KINDS, 0..4)
 }
 
-/// The telemetries of a mesh whose services are called so.
+/// The telemetry objects of a mesh with these service names.
 pub(super) fn build(
     shape: &TelemetryShape,
     service: impl Fn(usize) -> ServiceName,

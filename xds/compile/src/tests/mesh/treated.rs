@@ -1,4 +1,4 @@
-//! HTTP routes and retries by chance.
+//! Random HTTP routes and retries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use proptest::prelude::*;
 
 use super::{ACCOUNTS, GROUPS, MATCHES, NAMESPACES, Order, SERVICES, Shape, account, name, spot};
 
-/// An object that says how calls are treated.
+/// An object that treats calls.
 #[derive(Debug, Clone)]
 pub(super) enum TreatedShape {
-    /// Of an account, or of all; a time, and who gets copies.
+    /// Of an account, or of all: a timeout, and a mirror.
     Route(ReachShape, Option<(usize, usize)>, u64, Option<usize>),
-    /// Of an account, to a service: so many.
+    /// Of an account, to a service: the number of retries.
     Retry((usize, usize), usize, u32),
 }
 
-/// What a route is about.
+/// The calls that a route treats.
 #[derive(Debug, Clone)]
 pub(super) enum ReachShape {
     Mesh,
@@ -51,13 +51,13 @@ pub(super) fn treated() -> impl Strategy<Value = TreatedShape> {
 }
 
 impl Shape {
-    /// This mesh with copies of calls of one service, which another gets.
+    /// This mesh with a mirror of one service's calls.
     pub(in crate::tests) fn with_mirror(mut self, service: usize, to: usize) -> Self {
         self.treated.push(TreatedShape::Route(ReachShape::Service(service), None, 0, Some(to)));
         self
     }
 
-    /// Puts them into a specification, in `order`.
+    /// Adds the objects to a specification, in `order`.
     pub(super) fn put_treated(&self, order: Order, specification: &mut MeshSpecification) {
         for (n, shape) in order.of(self.treated.iter().enumerate()) {
             match shape {

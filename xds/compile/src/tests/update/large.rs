@@ -1,4 +1,4 @@
-//! What the edit of one thing comes to in a large policy, and what it costs.
+//! The effect and the cost of single edits in a large policy.
 
 use std::sync::Arc;
 
@@ -9,9 +9,11 @@ use super::super::{compile, versions};
 use super::{by_id, follow};
 use crate::Compiler;
 
-/// Makes an edit in a mesh of so many teams, in which others were made before, and sees that what comes out
-/// is what comes out of nothing. Tells how many resources that proxies share are encoded then, how many with
-/// the proxies' own, and how many proxies are sent something.
+/// Makes an edit in a mesh of `teams` teams after some earlier edits, and checks that the result
+/// equals full compilation.
+///
+/// Returns the number of shared resources encoded, the number including the proxies' own, and the
+/// number of proxies that are sent something.
 fn make(teams: usize, before: &[Edit], edit: Edit) -> (u64, u64, usize) {
     let shape = Shape::teams(teams).with(before);
     let (inputs, proxies) = shape.inputs(Order::default());
@@ -34,8 +36,8 @@ fn make(teams: usize, before: &[Edit], edit: Edit) -> (u64, u64, usize) {
 
 #[test]
 fn edit_cost_is_independent_of_policy_size() {
-    // By both clients that may call the server: a table of routes each, the upstream's of one of them, and
-    // the clusters that are new to them; by the server, its inbound routes.
+    // Both clients that may call the server: routes each, the upstream's routes of one, and the
+    // clusters that are new to them. The server: its inbound routes.
     let expected = [
         (Edit::Rule, (4, 11, 3)),
         (Edit::NoTarget, (4, 11, 3)),
@@ -46,23 +48,25 @@ fn edit_cost_is_independent_of_policy_size() {
         (Edit::Port, (5, 10, 1)),
         (Edit::LessPorts, (3, 6, 2)),
         (Edit::Account, (7, 14, 2)),
-        // All of the namespace may call it, and those who run as three accounts of it.
+        // All accounts of the namespace may call it; proxies run as three of them.
         (Edit::Permissive, (15, 26, 3)),
         (Edit::Private, (6, 14, 2)),
-        // In these tests a service with parts also bounds its connections, in its proxy's inbound listener.
+        // In these tests a service with a subset also limits its connections, in its proxy's
+        // inbound listener.
         (Edit::Part, (14, 21, 3)),
         (Edit::NewService, (0, 0, 0)),
         (Edit::Gone, (2, 4, 3)),
         (Edit::TimeOfService, (3, 6, 2)),
         (Edit::Retry, (3, 5, 1)),
-        // The clusters of both ports for both callers, and what else is about the server; whom it asks, too.
+        // The clusters of both ports for both callers, and other resources of the server, including
+        // its rate limit service.
         (Edit::Setting, (8, 16, 3)),
         (Edit::NamespaceSetting, (10, 22, 4)),
-        // Its inbound routes, and what its proxy has of its own.
+        // Its inbound routes, and its proxy's own resources.
         (Edit::IngressRule, (1, 5, 1)),
-        // Nothing that is shared: the collector's cluster, and the listeners of the one who tells. (The client
-        // that has the server as an upstream is looked at, too.)
-        (Edit::Told, (0, 7, 1)),
+        // Nothing shared: the collector's cluster, and the listeners of the proxy that logs. (The
+        // client with the server as an upstream is compiled, too.)
+        (Edit::Telemetry, (0, 7, 1)),
         (Edit::Egress, (3, 5, 1)),
     ];
     for teams in [2, 20] {
@@ -72,7 +76,7 @@ fn edit_cost_is_independent_of_policy_size() {
     }
 }
 
-/// One edit by itself for each reason why something may be another.
+/// One edit for each reason for which a resource may change.
 #[test]
 fn incremental_compile_equals_full_compile() {
     let edits: [(&[Edit], Edit); _] = [
@@ -95,24 +99,25 @@ fn incremental_compile_equals_full_compile() {
         (&[], Edit::Gone),
         (&[], Edit::NoSplits),
         (&[Edit::NoSplits], Edit::Gone),
-        // Who serves TCP alone tells of its connections then, and all else is as it was.
+        // Afterwards a service with TCP only logs its connections, and everything else is
+        // unchanged.
         (&[Edit::LessPorts, Edit::Mesh], Edit::Namespace),
-        // Who may call the second version knows of the server in front of it.
+        // A caller of the second version knows the server, its apex.
         (&[Edit::NewTarget, Edit::NoTarget], Edit::Weight),
-        // A part of a permissive service may be called in plaintext where the whole has a list.
+        // A subset of a permissive service may be called in plaintext if the service has a list.
         (&[Edit::Part, Edit::Open], Edit::Listed),
-        // What callers may ask of an external service is in their own routes.
+        // The rules of an external service are in the routes of its callers.
         (&[Edit::Outside, Edit::NewTarget], Edit::Match),
-        // It has its hostname where no service of the mesh has it.
+        // It may use its hostname once no service of the mesh has that name.
         (&[Edit::Outside, Edit::NewTarget], Edit::Gone),
-        // Also who may not call it says so at the hosts of the service.
+        // Even callers without a grant get a response at the hosts of the service.
         (&[Edit::NoTarget], Edit::Anywhere),
         (&[], Edit::Setting),
         (&[], Edit::NamespaceSetting),
         (&[], Edit::MeshSetting),
-        // A part of a service is spared as the whole is.
+        // A subset has the limits of the service.
         (&[Edit::Part], Edit::Setting),
-        // Where the circle is cut is another place for all who come there.
+        // The circle is cut elsewhere for all callers of its services.
         (&[Edit::Circle], Edit::IntoCircle),
         (&[], Edit::TimeOfMesh),
         (&[], Edit::TimeOfNamespace),
@@ -122,19 +127,19 @@ fn incremental_compile_equals_full_compile() {
         // The server has neither a split nor a target that names the group.
         (&[Edit::NoSplits, Edit::TimeOfRequests], Edit::Match),
         (&[], Edit::IngressRule),
-        // Its routes are as they were.
-        (&[Edit::IngressRule], Edit::MovedWayIn),
-        // No target is about who is called.
+        // Its routes are unchanged.
+        (&[Edit::IngressRule], Edit::MovedIngress),
+        // No target covers the service.
         (&[Edit::IngressRule], Edit::Match),
-        (&[], Edit::Told),
-        (&[Edit::Told], Edit::AllTold),
-        // Who calls the outside is told what it may ask there, and nobody else.
+        (&[], Edit::Telemetry),
+        (&[Edit::Telemetry], Edit::MeshTelemetry),
+        // An egress affects only its sources.
         (&[], Edit::Egress),
         (&[Edit::Egress], Edit::NoEgress),
         (&[Edit::Egress, Edit::NoTarget, Edit::NoSplits], Edit::Match),
         (&[], Edit::Passthrough),
         (&[], Edit::AllPass),
-        // What lets all pass lets nobody pass to what is of the mesh, or of an external service.
+        // Passthrough excludes names of the mesh and of external services.
         (&[Edit::Passthrough, Edit::NoTarget, Edit::NoSplits], Edit::Anywhere),
         (&[Edit::AllPass, Edit::NoSplits], Edit::Gone),
     ];

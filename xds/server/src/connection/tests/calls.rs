@@ -1,8 +1,8 @@
-//! Clients that tell of calls, and then have nothing to tell.
+//! Access log streams that become silent.
 
 use super::*;
 
-/// The first message of a node of the id `c`, without calls, as gRPC frames it.
+/// The gRPC frame of the first message of node `c`, without calls.
 const MESSAGE: &[u8] = b"\0\0\0\0\x07\x0a\x05\x0a\x03\x0a\x01c";
 
 // A81.
@@ -19,7 +19,7 @@ async fn silent_access_log_stream_ends_with_its_connection() {
     let (response, mut body) = requests.send_request(request, false).unwrap();
     body.send_data(MESSAGE.into(), false).unwrap();
     let mut response = response.await.unwrap().into_body();
-    // As long as it tells, it stays.
+    // The stream stays while the client reports calls.
     for _ in 0..10 {
         sleep(Duration::from_secs(20)).await;
         body.send_data(bytes::Bytes::from_static(&[0; 5]), false).unwrap();

@@ -1,4 +1,4 @@
-//! Clients that read slowly, or not at all, and another that is served meanwhile.
+//! Slow readers, and clients that do not read, beside a client that must not wait for them.
 
 use h2::{RecvStream, SendStream};
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::{
@@ -10,7 +10,7 @@ use prost::Message as _;
 use super::*;
 use crate::test_resources::{cluster, large_cluster};
 
-/// Sixteen clusters of so many KiB.
+/// Sixteen clusters of `size` KiB each.
 fn clusters(content: u32, size: usize) -> ResourceSet {
     let mut set = ResourceSet::default();
     for n in 0..16 {
@@ -19,7 +19,7 @@ fn clusters(content: u32, size: usize) -> ResourceSet {
     set
 }
 
-/// A client of a delta stream, which reads when it is told to.
+/// A client of a delta stream, which reads only when the test lets it.
 struct Client {
     hub: Arc<Hub>,
     name: &'static str,
@@ -30,7 +30,7 @@ struct Client {
 }
 
 impl Client {
-    /// One that lets so many bytes be on their way to it, on the stream and in all.
+    /// Opens a client with this window of its stream.
     async fn open(hub: &Arc<Hub>, name: &'static str, window: u32) -> Self {
         let (peer, io) = connection_to(hub, Limits::default());
         let mut builder = h2::client::Builder::new();
@@ -56,7 +56,7 @@ impl Client {
         client
     }
 
-    /// Reads what comes next, in whatever pieces. How the stream ends, where it does.
+    /// Reads the next piece. Returns the final status when the stream has ended.
     async fn read(&mut self) -> Result<usize, tonic::Status> {
         let Some(data) = self.response.data().await else {
             let trailers = self.response.trailers().await.unwrap().unwrap();
@@ -68,7 +68,7 @@ impl Client {
         Ok(data.len())
     }
 
-    /// The next response of what was read, if that is whole.
+    /// The next response that has been read completely.
     fn response(&mut self) -> Option<DeltaDiscoveryResponse> {
         let length = self.read.get(1..5)?.try_into().unwrap();
         let length = usize::try_from(u32::from_be_bytes(length)).unwrap();
@@ -79,7 +79,7 @@ impl Client {
         Some(DeltaDiscoveryResponse::decode(&response[5..]).unwrap())
     }
 
-    fn take(&mut self, response: DeltaDiscoveryResponse) {
+    fn ack(&mut self, response: DeltaDiscoveryResponse) {
         let (type_url, response_nonce) = (response.type_url, response.nonce);
         let ack =
             DeltaDiscoveryRequest { type_url, response_nonce, ..DeltaDiscoveryRequest::default() };
@@ -89,8 +89,8 @@ impl Client {
         self.body.send_data(framed.into(), false).unwrap();
     }
 
-    /// Is given something, reads it and takes it, before any time passes.
-    async fn is_served(&mut self, content: u32) {
+    /// Publishes a cluster to the client, which reads and ACKs it before any time passes.
+    async fn serve(&mut self, content: u32) {
         let begin = Instant::now();
         let mut set = ResourceSet::default();
         set.insert(cluster("b", content));
@@ -101,7 +101,7 @@ impl Client {
             }
             self.read().await.unwrap();
         };
-        self.take(response);
+        self.ack(response);
         let version = cluster("b", content).version();
         while !self.hub.status_of(self.name).unwrap().has(ResourceType::Cluster, "b", version) {
             tokio::task::yield_now().await;
@@ -110,7 +110,7 @@ impl Client {
     }
 }
 
-// A44: as long as it reads, it comes to have all; and nobody waits for it.
+// A44: a reader that makes progress receives everything, and does not delay others.
 #[tokio::test(start_paused = true)]
 async fn slow_reader_receives_all_without_delaying_others() {
     let hub = Arc::new(Hub::default());
@@ -122,23 +122,23 @@ async fn slow_reader_receives_all_without_delaying_others() {
         read += slow.read().await.expect("it is not cut off");
         while let Some(response) = slow.response() {
             got += response.resources.len();
-            slow.take(response);
+            slow.ack(response);
         }
         let due = begin + Duration::from_secs(1) * u32::try_from(read / 1024).unwrap();
         tokio::time::sleep_until(due).await;
         if due >= begin + Duration::from_secs(10) * (served + 1) {
             served += 1;
-            other.is_served(served).await;
+            other.serve(served).await;
         }
     }
     assert!(begin.elapsed() > Duration::from_secs(1000), "{:?}", begin.elapsed());
     assert!(served > 100, "{served}");
-    // Each part was sent once, also those that were late.
+    // Each part was sent once, including the late ones.
     let pushes = hub.counters().pushes(ResourceType::Cluster) - u64::from(served);
     assert!(pushes <= 16, "{pushes}");
 }
 
-// A43, A44: what waits for one who does not keep up is bounded, and it is cut off.
+// A43, A44: what waits for a reader that falls behind is limited, and its stream ends.
 #[tokio::test(start_paused = true)]
 async fn too_slow_reader_is_disconnected_with_bounded_buffering() {
     for (window, reads) in [(0, false), (1024, true)] {
@@ -146,22 +146,22 @@ async fn too_slow_reader_is_disconnected_with_bounded_buffering() {
         let mut slow = Client::open(&hub, "s", window).await;
         let mut other = Client::open(&hub, "o", 1 << 16).await;
         let (begin, mut content, mut read) = (Instant::now(), 0, 0);
-        while hub.counters().streams_closed(Closed::SlowReader) == 0 {
+        while hub.counters().streams_closed(CloseReason::SlowReader) == 0 {
             assert!(begin.elapsed() < Duration::from_secs(900), "it is not cut off");
             content += 1;
             hub.publish("s", clusters(content, 16));
-            other.is_served(content).await;
+            other.serve(content).await;
             if reads {
                 read += slow.read().await.unwrap();
             }
             sleep(Duration::from_secs(5)).await;
         }
         let pushes = hub.counters().pushes(ResourceType::Cluster) - u64::from(content);
-        // Those that wait, one that has no place, and two that HTTP/2 has: it asks for another when little
-        // is left of one. All are the bytes that others have as well.
+        // Pushes in the queue, one that waits for the queue, and two in HTTP/2, which takes the
+        // next before one is complete. All of them are shared bytes.
         let whole = u64::try_from(read / (256 << 10)).unwrap();
         assert!(pushes <= whole + 19, "{pushes} for {read} bytes");
         assert!(begin.elapsed() > Duration::from_secs(60));
-        other.is_served(content + 1).await;
+        other.serve(content + 1).await;
     }
 }

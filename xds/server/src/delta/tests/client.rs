@@ -1,4 +1,5 @@
-//! How a client speaks delta: it says what changes in its wishes, and what it has when it comes back.
+//! The delta dialect of the model client: it sends changes of its subscriptions, and initial
+//! versions when it resumes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ impl Dialect for DeltaStream {
     }
 
     fn again(client: &mut Client) -> Self {
-        Self::new(&client.refused)
+        Self::new(&client.nacked)
     }
 
     fn read(response: DeltaResponse) -> Response {
@@ -34,14 +35,14 @@ impl Dialect for DeltaStream {
     fn change(
         client: &mut Client,
         of: ResourceType,
-        wants: &[&str],
-        drops: &[&str],
+        added: &[&str],
+        dropped: &[&str],
     ) -> DeltaRequest {
-        client.wanted.entry(of).or_default().drops(of, drops);
+        client.wanted.entry(of).or_default().unsubscribe(of, dropped);
         client.forget_unwanted();
-        client.wanted.entry(of).or_default().wants(of, wants);
-        let unsubscribe = drops.iter().map(|&name| name.to_owned()).collect();
-        DeltaRequest { unsubscribe, ..subscribe(of, wants) }
+        client.wanted.entry(of).or_default().subscribe(of, added);
+        let unsubscribe = dropped.iter().map(|&name| name.to_owned()).collect();
+        DeltaRequest { unsubscribe, ..subscribe(of, added) }
     }
 
     fn answering(request: DeltaRequest, nonce: &str, error: Option<&str>) -> DeltaRequest {
@@ -49,38 +50,38 @@ impl Dialect for DeltaStream {
         DeltaRequest { nonce: nonce.to_owned(), error, ..request }
     }
 
-    fn coming_back(client: &mut Client, of: ResourceType) -> DeltaRequest {
+    fn resume_request(client: &mut Client, of: ResourceType) -> DeltaRequest {
         let has = client.has.iter().filter(|((has, _), _)| *has == of);
         DeltaRequest {
             initial_versions: Arc::new(
                 has.map(|((_, n), r)| (n.to_string(), r.version().to_string())).collect(),
             ),
-            subscribe: client.wanted[&of].said(),
+            subscribe: client.wanted[&of].requested_names(),
             ..subscribe(of, &[])
         }
     }
 
-    fn still_refuses(_: Option<&Arc<Resource>>, _: &Arc<Resource>) -> bool {
+    fn keeps_nack(_: Option<&Arc<Resource>>, _: &Arc<Resource>) -> bool {
         false
     }
 
-    fn can_blame(&self, _: ResourceType) -> bool {
+    fn can_attribute_nacks(&self, _: ResourceType) -> bool {
         true
     }
 
-    fn is_stuck(&self, _: ResourceType) -> bool {
+    fn is_blocked(&self, _: ResourceType) -> bool {
         false
     }
 
     fn may_lack(client: &Client, key: &Key, version: Version) -> bool {
-        client.refused.get(key) == Some(&version)
+        client.nacked.get(key) == Some(&version)
     }
 }
 
 impl Client {
-    /// Comes back and asks for other names than those that it has.
-    pub(super) fn come_back_for(&mut self, of: ResourceType, names: &[&str]) {
-        let request = DeltaStream::coming_back(self, of);
+    /// Resumes with subscriptions to other names than those that it has.
+    pub(super) fn resume_for(&mut self, of: ResourceType, names: &[&str]) {
+        let request = DeltaStream::resume_request(self, of);
         self.request(&DeltaRequest { subscribe: subscribe(of, names).subscribe, ..request });
     }
 }

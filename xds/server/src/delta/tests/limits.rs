@@ -1,4 +1,4 @@
-//! Everything is bounded (invariant 10): responses, and what a delta client alone can make us hold.
+//! Limits (invariant 10) on responses, and on what only a delta client can make the server store.
 
 use std::sync::Arc;
 
@@ -19,16 +19,16 @@ fn large_response_is_split_and_continued_after_ack() {
         all.insert(endpoints(name, 1));
     }
     let mut client = Client::new();
-    client.give(&all);
+    client.publish(&all);
     client.subscribe_to(&all);
-    assert_eq!(client.saw(), ["CDS +a +b +c", "EDS +a +b +c", "SDS"]);
-    client.take(Endpoint);
-    client.take(Cluster);
-    assert_eq!(client.saw(), ["CDS +d +e", "EDS +d +e"]);
-    client.take(Cluster);
-    assert_eq!(client.saw(), ["RDS"]);
-    client.take(Secret);
-    assert_eq!(client.saw(), ["LDS +l"]);
+    assert_eq!(client.take_pushes(), ["CDS +a +b +c", "EDS +a +b +c", "SDS"]);
+    client.ack(Endpoint);
+    client.ack(Cluster);
+    assert_eq!(client.take_pushes(), ["CDS +d +e", "EDS +d +e"]);
+    client.ack(Cluster);
+    assert_eq!(client.take_pushes(), ["RDS"]);
+    client.ack(Secret);
+    assert_eq!(client.take_pushes(), ["LDS +l"]);
 }
 
 /// R7.
@@ -41,10 +41,10 @@ fn unknown_type_is_answered_once_and_stream_stays_open() {
     };
     client.request(&unknown(&["v"]));
     client.request(&DeltaRequest { nonce: "9".to_owned(), ..unknown(&[]) });
-    assert_eq!(client.saw(), ["unknown -v"]);
+    assert_eq!(client.take_pushes(), ["unknown -v"]);
     client.request(&unknown(&["w"]));
-    client.give(&set([cluster("a", 2)]));
-    assert_eq!(client.saw(), ["unknown -w", "CDS +a"]);
+    client.publish(&set([cluster("a", 2)]));
+    assert_eq!(client.take_pushes(), ["unknown -w", "CDS +a"]);
 }
 
 /// R7.
@@ -52,7 +52,7 @@ fn unknown_type_is_answered_once_and_stream_stays_open() {
 fn unknown_type_without_names_gets_an_empty_response() {
     let mut client = Client::settled(&ResourceSet::default());
     client.request(&DeltaRequest { type_url: "x".to_owned(), ..DeltaRequest::default() });
-    assert_eq!(client.saw(), ["unknown"]);
+    assert_eq!(client.take_pushes(), ["unknown"]);
 }
 
 /// A30.
@@ -62,20 +62,20 @@ fn stream_with_too_many_initial_versions_is_closed() {
     let version = |n: usize| (format!("{n}{}", "x".repeat(1 << 20)), String::new());
     let initial_versions = Arc::new((0..15).map(version).collect());
     client.request(&DeltaRequest { initial_versions, ..subscribe(Cluster, &[]) });
-    assert!(client.saw().is_empty());
+    assert!(client.take_pushes().is_empty());
     let initial_versions = Arc::new((0..16).map(version).collect());
     client.request(&DeltaRequest { initial_versions, ..subscribe(Listener, &[]) });
-    assert_eq!(client.saw(), ["closed: the client brings along too many names"]);
+    assert_eq!(client.take_pushes(), ["closed: the client reports too many initial versions"]);
 }
 
-/// A26: also where nothing is sent but names.
+/// A26: also for a response that consists of names only.
 #[test]
 fn large_removal_and_missing_name_responses_are_split() {
     let name = |n: usize| format!("{n}{}", "x".repeat(100 * 1024));
     let names: Vec<_> = (0..5).map(name).collect();
     let mut client = Client::settled(&ResourceSet::default());
-    client.wants(Endpoint, &names.iter().map(String::as_str).collect::<Vec<_>>());
-    client.take_all();
+    client.subscribe(Endpoint, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    client.ack_all();
     let removed = |client: &Client| {
         let pushes = client.log.iter().filter(|push| !push.removed.is_empty());
         pushes.map(|push| push.removed.len()).collect::<Vec<_>>()
@@ -83,34 +83,34 @@ fn large_removal_and_missing_name_responses_are_split() {
     assert_eq!(removed(&client), [3, 2]);
 
     let mut client = Client::settled(&ResourceSet::default());
-    client.give(&set([0, 1, 2, 3, 4].map(|n| cluster(&name(n), 1))));
-    client.take_all();
-    client.give(&ResourceSet::default());
-    client.take_all();
+    client.publish(&set([0, 1, 2, 3, 4].map(|n| cluster(&name(n), 1))));
+    client.ack_all();
+    client.publish(&ResourceSet::default());
+    client.ack_all();
     assert_eq!(removed(&client), [3, 2]);
 }
 
-/// A26: names of a type that we do not serve are answered like others, and count like others.
+/// A26: names of unsupported types are answered and counted like others.
 #[test]
 fn unknown_type_names_are_split_and_limited() {
     let mut client = Client::settled(&ResourceSet::default());
     let name = |n: usize| format!("{n}{}", "x".repeat(100 * 1024));
     let names: Vec<_> = (0..5).map(name).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let request = DeltaRequest { type_url: "unheard of".to_owned(), ..subscribe(Cluster, &names) };
+    let request = DeltaRequest { type_url: "unsupported".to_owned(), ..subscribe(Cluster, &names) };
     client.request(&request);
-    let told = client.saw();
-    assert_eq!(told.iter().map(|line| line.matches(" -").count()).collect::<Vec<_>>(), [3, 2]);
-    // That were 500 KiB, of 16 MiB.
+    let names = client.take_pushes();
+    assert_eq!(names.iter().map(|line| line.matches(" -").count()).collect::<Vec<_>>(), [3, 2]);
+    // These were 500 KiB, of 16 MiB.
     for _ in 0..31 {
         client.request(&request);
-        assert_eq!(client.saw().len(), 2);
+        assert_eq!(client.take_pushes().len(), 2);
     }
     client.request(&request);
-    assert_eq!(client.saw(), ["closed: the client subscribes to too many names"]);
+    assert_eq!(client.take_pushes(), ["closed: the client subscribes to too many names"]);
 }
 
-/// What a stream knows of its client is what others are to have as well: it is held with that.
+/// What a stream knows of its client equals the published set, and shares its structure.
 #[test]
 fn settled_stream_holds_no_state_of_its_own() {
     let all = |content| {
@@ -122,18 +122,18 @@ fn settled_stream_holds_no_state_of_its_own() {
         all
     };
     let mut client = Client::settled(&all(1));
-    client.give(&all(1));
+    client.publish(&all(1));
     assert_eq!(client.stream.held(), 0, "after its beginning");
-    client.give(&all(2));
+    client.publish(&all(2));
     assert!(client.stream.held() > 0, "a push is under way");
-    client.take_all();
+    client.ack_all();
     assert_eq!(client.stream.held(), 0, "after a change");
     client.reconnect();
-    client.give(&all(2));
+    client.publish(&all(2));
     for of in ENVOYS_ORDER {
-        client.come_back(of);
+        client.resume(of);
     }
     client.pass(REMOVAL_GRACE);
     assert_eq!(client.stream.held(), 0, "on the next stream");
-    assert_eq!(client.saw(), ["RDS"], "there are none, which is told");
+    assert_eq!(client.take_pushes(), ["RDS"], "an empty first response");
 }

@@ -1,4 +1,4 @@
-//! A client that comes back with the version of each resource that it has.
+//! A client that resumes with the version of each of its resources.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Route};
 use ironmesh_xds_wire::{DeltaRequest, ResourceSet};
 
 use super::client::{Client, subscribe};
-use crate::delta::Output;
+use crate::delta::DeltaOutput;
 use crate::scenarios::client::ENVOYS_ORDER;
 use crate::stream::REMOVAL_GRACE;
 use crate::test_resources::{cluster, endpoints, listener, route, secret, set};
 
-/// R53, R57: the first request is about clusters, those about listeners and routes come after it.
+/// R53, R57: the first request is about clusters; those about listeners and routes follow.
 #[test]
 fn removals_wait_until_client_requested_all_its_types() {
     let all = |r| [secret("s", 1), cluster("a", 1), endpoints("a", 1), route("r", r)];
@@ -21,34 +21,34 @@ fn removals_wait_until_client_requested_all_its_types() {
     old.insert(listener("l", 1));
     let mut client = Client::settled(&old);
     client.reconnect();
-    client.give(&set(all(2)));
+    client.publish(&set(all(2)));
     for of in ENVOYS_ORDER {
-        client.come_back(of);
+        client.resume(of);
     }
-    assert_eq!(client.saw(), ["RDS +r"]);
-    client.take(Route);
+    assert_eq!(client.take_pushes(), ["RDS +r"]);
+    client.ack(Route);
     client.pass(REMOVAL_GRACE);
-    assert_eq!(client.saw(), ["LDS -l"]);
+    assert_eq!(client.take_pushes(), ["LDS -l"]);
 }
 
-/// Rule 7: versions that cannot be ours.
+/// Rule 7: versions that this server cannot have sent.
 #[test]
 fn unknown_initial_version_counts_as_outdated() {
     let mut client = Client::new();
-    client.give(&set([cluster("a", 1)]));
+    client.publish(&set([cluster("a", 1)]));
     let mut request = subscribe(Cluster, &[]);
     for name in ["a", "gone"] {
         Arc::make_mut(&mut request.initial_versions)
             .insert(name.to_owned(), "of another control plane".to_owned());
     }
     client.request(&request);
-    assert_eq!(client.saw(), ["CDS +a"]);
-    client.take(Cluster);
+    assert_eq!(client.take_pushes(), ["CDS +a"]);
+    client.ack(Cluster);
     client.pass(REMOVAL_GRACE);
-    assert_eq!(client.saw(), ["CDS -gone"]);
+    assert_eq!(client.take_pushes(), ["CDS -gone"]);
 }
 
-/// R29, R38: before it is known what it is to have.
+/// R29, R38: before a set is published.
 #[test]
 fn unsubscribed_initial_versions_are_discarded() {
     let mut client = Client::new();
@@ -59,17 +59,17 @@ fn unsubscribed_initial_versions_are_discarded() {
             .insert(name.to_string(), resource.version().to_string());
     }
     client.request(&first);
-    let drops =
+    let dropped =
         DeltaRequest { unsubscribe: vec!["a".into(), "b".into()], ..subscribe(Endpoint, &[]) };
-    client.request(&drops);
+    client.request(&dropped);
     client.request(&subscribe(Endpoint, &["b"]));
-    client.give(&versions);
-    assert_eq!(client.saw(), ["EDS +b"], "a is not wanted, c is there already");
+    client.publish(&versions);
+    assert_eq!(client.take_pushes(), ["EDS +b"], "a is not wanted, c is there already");
     let acked = client.stream.acked(Endpoint);
     assert!(acked.contains_key("c") && !acked.contains_key("a") && !acked.contains_key("b"));
 }
 
-/// R33, R34: before it is known what it is to have.
+/// R33, R34: before a set is published.
 #[test]
 fn unsubscribed_wildcard_discards_its_initial_versions() {
     let mut client = Client::new();
@@ -82,18 +82,18 @@ fn unsubscribed_wildcard_discards_its_initial_versions() {
     client.request(&first);
     client.request(&DeltaRequest { unsubscribe: vec!["*".into()], ..subscribe(Cluster, &[]) });
     client.request(&subscribe(Cluster, &["*"]));
-    client.give(&all);
-    assert_eq!(client.saw(), ["CDS +a"]);
+    client.publish(&all);
+    assert_eq!(client.take_pushes(), ["CDS +a"]);
 }
 
-/// R24, R27, R37: beside what it has, a client may ask for what it has not.
+/// R24, R27, R37: besides what it has, a client may subscribe to other names.
 #[test]
 fn name_without_initial_version_gets_a_response() {
     let mut client = Client::settled(&set([endpoints("a", 1)]));
     client.reconnect();
-    client.give(&set([endpoints("a", 1), endpoints("b", 1)]));
-    client.come_back_for(Endpoint, &["a", "b", "missing"]);
-    assert_eq!(client.saw(), ["EDS +b -missing"]);
+    client.publish(&set([endpoints("a", 1), endpoints("b", 1)]));
+    client.resume_for(Endpoint, &["a", "b", "missing"]);
+    assert_eq!(client.take_pushes(), ["EDS +b -missing"]);
 }
 
 /// R38.
@@ -101,45 +101,46 @@ fn name_without_initial_version_gets_a_response() {
 fn initial_versions_of_unsubscribed_names_are_ignored() {
     let mut client = Client::settled(&set([endpoints("a", 1)]));
     client.reconnect();
-    client.give(&ResourceSet::default());
-    client.come_back_for(Endpoint, &["b"]);
-    client.take(Endpoint);
+    client.publish(&ResourceSet::default());
+    client.resume_for(Endpoint, &["b"]);
+    client.ack(Endpoint);
     client.pass(REMOVAL_GRACE);
-    assert_eq!(client.saw(), ["EDS -b"]);
+    assert_eq!(client.take_pushes(), ["EDS -b"]);
 }
 
-/// Invariant 4. It is compared with what the client is to have, and until then nothing can be sent anyway.
+/// Invariant 4. Initial versions are compared with the published set, and nothing can be sent
+/// before that anyway.
 #[test]
 fn initial_versions_count_as_acked_once_a_set_is_published() {
     let mut client = Client::settled(&set([cluster("a", 1)]));
     client.reconnect();
     let version = cluster("a", 1).version();
-    let brought = [("a".to_owned(), version.to_string())].into();
-    let request = DeltaRequest { initial_versions: Arc::new(brought), ..subscribe(Cluster, &[]) };
+    let delivered = [("a".to_owned(), version.to_string())].into();
+    let request = DeltaRequest { initial_versions: Arc::new(delivered), ..subscribe(Cluster, &[]) };
     assert!(client.stream.on_request(&request, client.now).is_empty());
     let outputs = client.stream.on_set(set([cluster("a", 1)]), client.now);
-    let [Output::Acked(taken)] = &outputs[..] else { panic!("{outputs:?}") };
-    assert_eq!(taken.resource_type, Cluster);
+    let [DeltaOutput::Acked(acked)] = &outputs[..] else { panic!("{outputs:?}") };
+    assert_eq!(acked.resource_type, Cluster);
     assert_eq!(client.stream.acked(Cluster).get("a"), Some(version));
 }
 
-/// Rule 1: a client that lost its stream between a cluster and its endpoints says that it has both, and
+/// Rule 1: a client that lost its stream between a cluster and its endpoints reports both, and
 /// warms the cluster.
 #[test]
 fn endpoints_follow_cluster_left_unacked_by_previous_stream() {
     let all = |a| set([cluster("a", a), endpoints("a", 1), cluster("b", 1), endpoints("b", 1)]);
     let mut client = Client::settled(&all(1));
-    client.give(&all(2));
+    client.publish(&all(2));
     let unanswered = client.stream.unanswered_clusters();
     assert_eq!(unanswered, ["a".into()].into());
     client.has.insert((Cluster, "a".into()), cluster("a", 2));
     client.reconnect();
     client.stream.resend_endpoints(&unanswered);
-    client.give(&all(2));
+    client.publish(&all(2));
     for of in [Cluster, Endpoint] {
-        client.come_back(of);
+        client.resume(of);
     }
-    assert_eq!(client.saw(), ["EDS +a"]);
-    client.take_all();
+    assert_eq!(client.take_pushes(), ["EDS +a"]);
+    client.ack_all();
     assert!(client.stream.unanswered_clusters().is_empty());
 }

@@ -1,4 +1,4 @@
-//! What a client may ask for that says what changes in its wishes.
+//! Subscriptions of a client that sends changes of them.
 
 use ironmesh_xds_wire::DeltaRequest;
 use ironmesh_xds_wire::ResourceSet;
@@ -12,12 +12,16 @@ use crate::test_resources::{cluster, endpoints, listener_of, secret, set};
 #[test]
 fn repeated_subscribe_gets_a_response_each_time() {
     let mut client = Client::settled(&set([cluster("a", 1), endpoints("a", 1)]));
-    client.wants(Endpoint, &["a"]);
-    assert_eq!(client.saw(), ["EDS +a"]);
-    client.wants(Cluster, &["a"]);
-    assert_eq!(client.saw(), ["CDS +a"], "its endpoints wait: those before are not taken yet");
-    client.take(Endpoint);
-    assert_eq!(client.saw(), ["EDS +a"]);
+    client.subscribe(Endpoint, &["a"]);
+    assert_eq!(client.take_pushes(), ["EDS +a"]);
+    client.subscribe(Cluster, &["a"]);
+    assert_eq!(
+        client.take_pushes(),
+        ["CDS +a"],
+        "its endpoints wait: the earlier ones are not ACKed yet"
+    );
+    client.ack(Endpoint);
+    assert_eq!(client.take_pushes(), ["EDS +a"]);
 }
 
 /// R28.
@@ -28,23 +32,23 @@ fn name_unsubscribed_and_subscribed_at_once_gets_a_response() {
         unsubscribe: vec!["a".to_owned(), "b".to_owned()],
         ..subscribe(Endpoint, &["a"])
     });
-    assert_eq!(client.saw(), ["EDS +a"]);
-    client.take(Endpoint);
-    client.give(&set([endpoints("a", 2), endpoints("b", 2)]));
-    assert_eq!(client.saw(), ["EDS +a"], "only b is dropped");
+    assert_eq!(client.take_pushes(), ["EDS +a"]);
+    client.ack(Endpoint);
+    client.publish(&set([endpoints("a", 2), endpoints("b", 2)]));
+    assert_eq!(client.take_pushes(), ["EDS +a"], "only b is dropped");
 }
 
 /// R30, R34.
 #[test]
 fn name_unsubscribed_under_wildcard_gets_a_response() {
     let mut client = Client::settled(&set([cluster("a", 1), cluster("b", 1)]));
-    client.drops(Cluster, &["b"]);
-    assert!(client.saw().is_empty(), "it was never wanted by name, and the wildcard stays");
-    client.wants(Cluster, &["a", "missing"]);
-    client.take(Cluster);
-    assert_eq!(client.saw(), ["CDS +a -missing"]);
-    client.drops(Cluster, &["a", "missing"]);
-    assert_eq!(client.saw(), ["CDS +a -missing"]);
+    client.unsubscribe(Cluster, &["b"]);
+    assert!(client.take_pushes().is_empty(), "it was never wanted by name, and the wildcard stays");
+    client.subscribe(Cluster, &["a", "missing"]);
+    client.ack(Cluster);
+    assert_eq!(client.take_pushes(), ["CDS +a -missing"]);
+    client.unsubscribe(Cluster, &["a", "missing"]);
+    assert_eq!(client.take_pushes(), ["CDS +a -missing"]);
 }
 
 /// R28.
@@ -53,44 +57,44 @@ fn wildcard_unsubscribed_and_subscribed_at_once_is_answered() {
     let mut client = Client::settled(&set([cluster("a", 1)]));
     let unsubscribe = vec!["*".to_owned()];
     client.request(&DeltaRequest { unsubscribe, ..subscribe(Cluster, &["*"]) });
-    assert_eq!(client.saw(), ["CDS +a"]);
+    assert_eq!(client.take_pushes(), ["CDS +a"]);
 }
 
 /// R28, R47: the push and the request have crossed.
 #[test]
 fn resource_gone_during_wildcard_resubscription_is_removed() {
     let mut client = Client::new();
-    client.give(&set([cluster("a", 1)]));
-    client.wants(Cluster, &["*"]);
-    client.give(&ResourceSet::default());
+    client.publish(&set([cluster("a", 1)]));
+    client.subscribe(Cluster, &["*"]);
+    client.publish(&ResourceSet::default());
     let unsubscribe = vec!["*".to_owned()];
     client.request(&DeltaRequest { unsubscribe, ..subscribe(Cluster, &["*"]) });
     client.pass(REMOVAL_GRACE);
-    client.take(Cluster);
-    assert_eq!(client.saw(), ["CDS +a", "CDS -a"]);
+    client.ack(Cluster);
+    assert_eq!(client.take_pushes(), ["CDS +a", "CDS -a"]);
 }
 
-/// The same where it goes only after the client has taken it, and could not be sent again before.
+/// The same, where the resource goes only after the ACK, and could not be sent again before.
 #[test]
 fn resource_gone_after_wildcard_resubscription_is_removed() {
     let mut client = Client::new();
-    client.give(&set([cluster("a", 1), listener_of("d", 1, &["a"])]));
-    client.wants(Listener, &[]);
-    client.wants(Cluster, &[]);
-    assert_eq!(client.saw(), ["LDS +d", "CDS +a"]);
+    client.publish(&set([cluster("a", 1), listener_of("d", 1, &["a"])]));
+    client.subscribe(Listener, &[]);
+    client.subscribe(Cluster, &[]);
+    assert_eq!(client.take_pushes(), ["LDS +d", "CDS +a"]);
     client.request(&DeltaRequest {
         unsubscribe: vec!["*".to_owned()],
         ..subscribe(Listener, &["*"])
     });
-    // The cluster that it names is not taken yet, so the listener is not sent.
-    client.take(Listener);
-    client.give(&set([cluster("a", 1)]));
-    client.take(Cluster);
+    // The cluster that it names is not ACKed yet, so the listener is not sent.
+    client.ack(Listener);
+    client.publish(&set([cluster("a", 1)]));
+    client.ack(Cluster);
     client.pass(REMOVAL_GRACE);
-    client.take_all();
-    assert_eq!(client.saw(), ["LDS -d"]);
-    client.give(&ResourceSet::default());
-    client.take_all();
+    client.ack_all();
+    assert_eq!(client.take_pushes(), ["LDS -d"]);
+    client.publish(&ResourceSet::default());
+    client.ack_all();
     assert!(client.has.is_empty(), "{:?}", client.has);
 }
 
@@ -98,13 +102,13 @@ fn resource_gone_after_wildcard_resubscription_is_removed() {
 #[test]
 fn one_request_may_ack_subscribe_and_unsubscribe() {
     let mut client = Client::settled(&set([secret("s", 1), secret("t", 1)]));
-    client.give(&set([secret("s", 2), secret("t", 1), secret("u", 1)]));
+    client.publish(&set([secret("s", 2), secret("t", 1), secret("u", 1)]));
     let nonce = client.open.remove(0).nonce;
     client.request(&DeltaRequest {
         subscribe: vec!["u".to_owned()],
         unsubscribe: vec!["t".to_owned()],
         ..answer(Secret, nonce)
     });
-    client.give(&set([secret("s", 2), secret("t", 2), secret("u", 1)]));
-    assert_eq!(client.saw(), ["SDS +s", "SDS +u"]);
+    client.publish(&set([secret("s", 2), secret("t", 2), secret("u", 1)]));
+    assert_eq!(client.take_pushes(), ["SDS +s", "SDS +u"]);
 }

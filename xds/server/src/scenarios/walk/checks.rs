@@ -1,4 +1,4 @@
-//! What must hold after each step, and at the end.
+//! The checks after each step, and at the end.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::references::REMOVALS;
 use crate::scenarios::dialect::{Dialect, Push};
 
 impl<V: Dialect> Walk<V> {
-    /// Looks at what has come.
-    pub(super) fn look(&mut self) {
-        self.was_late |= self.client.saw().iter().any(|line| line.ends_with("late"));
+    /// Checks the new pushes.
+    pub(super) fn check(&mut self) {
+        self.was_late |= self.client.take_pushes().iter().any(|line| line.ends_with("late"));
         for push in std::mem::take(&mut self.client.log) {
             self.check_order(&push);
             for resource in &push.resources {
@@ -20,27 +20,27 @@ impl<V: Dialect> Walk<V> {
             }
             for name in &push.removed {
                 let key = (push.of, Arc::clone(name));
-                self.excused.remove(&key);
-                self.brought.remove(&key);
+                self.repeatable.remove(&key);
+                self.delivered.remove(&key);
                 if push.of == Endpoint {
-                    self.owed.remove(name);
+                    self.awaiting_endpoints.remove(name);
                 }
             }
         }
         for of in ResourceType::ALL {
-            let under_way = self.client.open.iter().filter(|push| push.of == of).count();
-            assert!(under_way <= 1 || self.was_late, "{under_way} pushes of {of} are under way");
+            let in_flight = self.client.open.iter().filter(|push| push.of == of).count();
+            assert!(in_flight <= 1 || self.was_late, "{in_flight} pushes of {of} are under way");
         }
-        for ((of, name), version) in &self.client.refused {
+        for ((of, name), version) in &self.client.nacked {
             assert_eq!(*version, poison_of(*of, name), "{of} {name} is blamed");
         }
     }
 
-    /// Make before break.
+    /// Checks make before break.
     fn check_order(&self, push: &Push) {
         if matches!(push.of, Listener | Route) {
-            // (In the state of the world, what was there before may come again in the place of what
-            // waits, is tried or is in doubt: to leave a listener out would be to remove it.)
+            // In the state of the world, an old resource may be sent again in place of one that
+            // waits, is bisected or is uncertain: to omit a listener would remove it.
             let is_old = |one: &Arc<Resource>| {
                 let is_wanted = self.published.of(push.of).get(one.name()) == Some(one);
                 V::either(false, !is_wanted)
@@ -56,13 +56,13 @@ impl<V: Dialect> Walk<V> {
         let referrers = REMOVALS.iter().find(|(of, _)| *of == push.of).unwrap().1;
         let is_before = |open: &&Push| open.nonce < push.nonce && referrers.contains(&open.of);
         let before: Vec<_> = open.filter(is_before).collect();
-        // In the state of the world only a cluster waits, and it is known to be there when it was
-        // taken on this stream.
+        // In the state of the world only a cluster waits, and it is known to exist when it was
+        // ACKed on this stream.
         let is_last = |name: &&Arc<str>| {
             V::either(
-                !self.excused.contains(&(push.of, Arc::clone(name))),
+                !self.repeatable.contains(&(push.of, Arc::clone(name))),
                 push.of == Cluster
-                    && self.taken.contains(*name)
+                    && self.acked_clusters.contains(*name)
                     && !self.published.contains(Cluster, name),
             )
         };
@@ -71,15 +71,16 @@ impl<V: Dialect> Walk<V> {
         }
     }
 
-    /// What a listener or a route configuration names is there, if it can be.
+    /// Checks that what a listener or a route configuration names exists, if it can.
     fn check_references(&self, resource: &Resource) {
         let client = &self.client;
         for cluster in self.published.of(Cluster).values() {
             let key = (Cluster, Arc::clone(cluster.name()));
-            // (What was refused once may be so still to a server that heard too late of another version.)
+            // A resource that was NACKed once may still count as NACKed at a server that learned
+            // too late of another version.
             let is_to_have = client.covers(Cluster, cluster.name())
                 && !V::may_lack(client, &key, cluster.version())
-                && !client.stream.is_stuck(Cluster);
+                && !client.stream.is_blocked(Cluster);
             if is_to_have && resource.has_text(|text| text == &**cluster.name()) {
                 assert!(client.has.contains_key(&key), "{resource:?} names {cluster:?}");
             }
@@ -88,33 +89,33 @@ impl<V: Dialect> Walk<V> {
 
     fn check_resource(&mut self, resource: &Arc<Resource>, is_news: bool) {
         let (of, name) = (resource.resource_type(), resource.name());
-        assert!(self.client.covers(of, name), "not asked for: {resource:?}");
+        assert!(self.client.covers(of, name), "not subscribed: {resource:?}");
         let key = (of, Arc::clone(name));
-        let is_excused = self.excused.remove(&key);
-        let before = self.brought.insert(key, Arc::clone(resource));
-        // A whole state has all that there is; and what nobody has answered in time is brought again.
+        let is_repeatable = self.repeatable.remove(&key);
+        let before = self.delivered.insert(key, Arc::clone(resource));
+        // A whole state contains all resources; and an unanswered late push is repeated.
         let may_repeat = V::either(false, of.allows_wildcard() || self.was_late);
-        let is_first = is_excused || before.as_ref() != Some(resource);
+        let is_first = is_repeatable || before.as_ref() != Some(resource);
         assert!(is_first || may_repeat, "sent twice: {resource:?}");
         match of {
             Cluster => {
-                // A cluster of a whole state may be asked for, or in doubt, though it is no news.
-                self.excused.insert((Endpoint, Arc::clone(name)));
+                // A cluster of a whole state may be requested, or uncertain, though it is not new.
+                self.repeatable.insert((Endpoint, Arc::clone(name)));
                 if is_news && self.client.covers(Endpoint, name) {
-                    self.owed.insert(Arc::clone(name));
+                    self.awaiting_endpoints.insert(Arc::clone(name));
                 }
             }
             Endpoint => {
-                self.owed.remove(name);
+                self.awaiting_endpoints.remove(name);
                 let cluster = (Cluster, Arc::clone(name));
                 let target = self.published.of(Cluster).get(name).map(|cluster| cluster.version());
-                // Rule 2 is about clusters that are to come. (A server that heard too late of another version does
-                // not send what was refused once.)
+                // Rule 2 covers clusters that are still to be sent. (A server that learned too late
+                // of another version does not send what was NACKed once.)
                 let may_lack = |version| V::may_lack(&self.client, &cluster, version);
                 let is_to_come = target.is_some_and(|version| !may_lack(version));
-                let is_excused = !is_to_come || self.client.stream.is_stuck(Cluster);
-                if self.client.covers(Cluster, name) && !is_excused {
-                    assert!(self.brought.contains_key(&cluster), "before its cluster: {name}");
+                let is_repeatable = !is_to_come || self.client.stream.is_blocked(Cluster);
+                if self.client.covers(Cluster, name) && !is_repeatable {
+                    assert!(self.delivered.contains_key(&cluster), "before its cluster: {name}");
                 }
             }
             _ => {}
@@ -127,7 +128,7 @@ impl<V: Dialect> Walk<V> {
             let (of, name) = (resource.resource_type(), resource.name());
             let key = (of, Arc::clone(name));
             if !client.covers(of, name)
-                || client.stream.is_stuck(of)
+                || client.stream.is_blocked(of)
                 || V::may_lack(client, &key, resource.version())
             {
                 continue;
@@ -136,19 +137,24 @@ impl<V: Dialect> Walk<V> {
             assert_eq!(client.stream.acked(of).get(name), Some(resource.version()));
         }
         for (of, name) in client.has.keys() {
-            let may_keep = V::either(false, !of.allows_wildcard() || client.stream.is_stuck(*of));
+            let may_keep = V::either(false, !of.allows_wildcard() || client.stream.is_blocked(*of));
             assert!(may_keep || self.published.contains(*of, name), "it still has {of} {name}");
         }
-        // In the state of the world it cannot be told that there are none.
+        // In the state of the world, the absence of endpoints cannot be expressed.
         let can_be_told =
             |name: &Arc<str>| V::either(true, self.published.contains(Endpoint, name));
         let waits = |name: &&Arc<str>| {
             let key = (Endpoint, Arc::clone(name));
             let wanted = self.published.of(Endpoint).get(*name).map(|one| one.version());
-            // (What was refused once may be so still to a server that heard too late of another version.)
+            // A resource that was NACKed once may still count as NACKed at a server that learned
+            // too late of another version.
             let may_lack = wanted.is_some_and(|version| V::may_lack(client, &key, version));
-            !client.refused.contains_key(&key) && !may_lack && can_be_told(name)
+            !client.nacked.contains_key(&key) && !may_lack && can_be_told(name)
         };
-        assert_eq!(self.owed.iter().find(waits), None, "a cluster waits for its endpoints");
+        assert_eq!(
+            self.awaiting_endpoints.iter().find(waits),
+            None,
+            "a cluster waits for its endpoints"
+        );
     }
 }

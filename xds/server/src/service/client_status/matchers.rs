@@ -1,20 +1,20 @@
-//! Whom a client asks for. It narrows what it is told, and never widens it.
+//! Node matchers of a status request. They narrow the answer, and never widen it.
 
 use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::{NodeMatcher, StringMatcher};
 use tonic::Status;
 
-/// How many there may be: a client has no more than one id.
+/// The maximum number of matchers: a client has only one id.
 const MAX_MATCHERS: usize = 16;
 
-/// Whether one of the matchers matches the id of a node; without any, everything matches.
+/// Whether one of the matchers matches a node id; without matchers, everything matches.
 pub(super) fn matches(matchers: &[NodeMatcher], id: &str) -> Result<bool, Status> {
     if matchers.len() > MAX_MATCHERS {
-        let words =
-            format!("{} node matchers are too many: {MAX_MATCHERS} are read", matchers.len());
-        return Err(Status::invalid_argument(words));
+        let message =
+            format!("{} node matchers exceed the limit of {MAX_MATCHERS}", matchers.len());
+        return Err(Status::invalid_argument(message));
     }
-    // All are looked at, so that what is not read is told whatever the others say.
+    // All matchers are evaluated, so that an unsupported one is always reported.
     let all: Vec<bool> =
         matchers.iter().map(|matcher| matches_one(matcher, id)).collect::<Result<_, _>>()?;
     Ok(all.is_empty() || all.contains(&true))
@@ -23,7 +23,7 @@ pub(super) fn matches(matchers: &[NodeMatcher], id: &str) -> Result<bool, Status
 fn matches_one(matcher: &NodeMatcher, id: &str) -> Result<bool, Status> {
     if !matcher.node_metadatas.is_empty() {
         return Err(Status::invalid_argument(
-            "`node_metadatas` in a node matcher is not read: match by `node_id`, or leave it out",
+            "`node_metadatas` in a node matcher is not supported: match by `node_id`, or leave it out",
         ));
     }
     matcher.node_id.as_ref().map_or(Ok(true), |matcher| matches_text(matcher, id))
@@ -41,7 +41,7 @@ fn matches_text(matcher: &StringMatcher, text: &str) -> Result<bool, Status> {
         Some(MatchPattern::Contains(part)) => Ok(text.contains(&folded(part))),
         Some(MatchPattern::SafeRegex(_) | MatchPattern::Custom(_)) | None => {
             Err(Status::invalid_argument(
-                "`node_id` in a node matcher is read as `exact`, `prefix`, `suffix` or `contains` only",
+                "`node_id` in a node matcher supports only `exact`, `prefix`, `suffix` or `contains`",
             ))
         }
     }
@@ -72,9 +72,9 @@ mod tests {
             (vec![Prefix("b".into()), Suffix("b".into()), Contains("x".into())], false),
             (vec![Exact("x".into()), Exact("abc".into())], true),
         ] {
-            let words = format!("{patterns:?}");
+            let message = format!("{patterns:?}");
             let matchers: Vec<_> = patterns.into_iter().map(by_id).collect();
-            assert_eq!(matches(&matchers, "abc").unwrap(), is_match, "{words}");
+            assert_eq!(matches(&matchers, "abc").unwrap(), is_match, "{message}");
         }
         let mut shouted = by_id(Exact("ABC".into()));
         assert!(!matches(std::slice::from_ref(&shouted), "abc").unwrap());
@@ -92,8 +92,8 @@ mod tests {
             NodeMatcher { node_metadatas: metadata, ..good.clone() },
             NodeMatcher { node_id: Some(StringMatcher::default()), ..NodeMatcher::default() },
         ] {
-            let refused = matches(&[good.clone(), bad], "abc").unwrap_err();
-            assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+            let error = matches(&[good.clone(), bad], "abc").unwrap_err();
+            assert_eq!(error.code(), Code::InvalidArgument, "{error}");
         }
         let many = vec![good; MAX_MATCHERS + 1];
         assert_eq!(matches(&many, "abc").unwrap_err().code(), Code::InvalidArgument);

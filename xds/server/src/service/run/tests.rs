@@ -24,21 +24,21 @@ use crate::connection_limit::ConnectionLimit;
 use crate::delta::DeltaStream;
 use crate::hub::{ClientKey, Hub};
 use crate::limits::Limits;
-use crate::service::{Admission, Refusal};
+use crate::service::{Admission, StreamRejection};
 use crate::test_resources::{cluster, set};
 use crate::validity::Validity;
 use ironmesh_xds_wire::Node;
 
-/// Lets in everybody, as one and the same.
-struct Everybody;
+/// Admits every stream as the same client.
+struct AdmitAll;
 
-impl Admission for Everybody {
-    fn admit(&self, _: &Peer, _: &Node) -> Result<ClientKey, Refusal> {
+impl Admission for AdmitAll {
+    fn admit(&self, _: &Peer, _: &Node) -> Result<ClientKey, StreamRejection> {
         Ok("client".into())
     }
 }
 
-/// The body of a request, as it comes.
+/// The body of a request, as it arrives.
 struct Requests(mpsc::Receiver<Bytes>);
 
 impl Body for Requests {
@@ -53,7 +53,7 @@ impl Body for Requests {
     }
 }
 
-/// A delta stream, as its client has it.
+/// The client's end of a delta stream.
 struct Client {
     hub: Arc<Hub>,
     requests: mpsc::Sender<Bytes>,
@@ -66,10 +66,10 @@ impl Client {
         let hub = Arc::new(Hub::default());
         let streams = Streams {
             hub: Arc::clone(&hub),
-            admission: Arc::new(Everybody),
+            admission: Arc::new(AdmitAll),
             limits: Limits::default(),
             shutdown: CancellationToken::new(),
-            refusals: Arc::default(),
+            rejection_log: Arc::default(),
             tasks: TaskTracker::new(),
         };
         let (requests, incoming) = mpsc::channel(8);
@@ -82,15 +82,15 @@ impl Client {
             );
             let requests = Messages::new(
                 tonic::body::Body::new(Requests(incoming)),
-                ConnectionLimit::new(Limits::default()).take().unwrap().room().clone(),
+                ConnectionLimit::new(Limits::default()).acquire().unwrap().quota().clone(),
             );
             streams.run::<DeltaStream>(&peer, None, requests, &outgoing).await
         });
         Self { hub, requests, responses, end }
     }
 
-    /// Returns when the hub knows it.
-    async fn is_there(&self) {
+    /// Returns when the hub knows the client.
+    async fn is_known_to_hub(&self) {
         while self.hub.status_of("client").is_none() {
             tokio::task::yield_now().await;
         }
@@ -110,7 +110,7 @@ fn framed(request: &DeltaDiscoveryRequest) -> Bytes {
     bytes.freeze()
 }
 
-fn ask(of: ResourceType, subscribe: &[String]) -> DeltaDiscoveryRequest {
+fn subscribe_request(of: ResourceType, subscribe: &[String]) -> DeltaDiscoveryRequest {
     DeltaDiscoveryRequest {
         node: Some(NodeMessage { id: "client".to_owned(), ..NodeMessage::default() }),
         type_url: of.url().to_owned(),
@@ -119,29 +119,30 @@ fn ask(of: ResourceType, subscribe: &[String]) -> DeltaDiscoveryRequest {
     }
 }
 
-// Envoy asks for each secret by itself, others for each cluster's endpoints too; and it takes each push.
+// Envoy requests each secret by itself; others also each cluster's endpoints; and it ACKs each
+// push.
 #[tokio::test(start_paused = true)]
 async fn startup_with_2000_single_name_requests_is_not_delayed() {
     let begin = Instant::now();
     let mut client = Client::open();
     let requests = client.requests.clone();
-    requests.send(framed(&ask(ResourceType::Cluster, &[]))).await.unwrap();
-    client.is_there().await;
+    requests.send(framed(&subscribe_request(ResourceType::Cluster, &[]))).await.unwrap();
+    client.is_known_to_hub().await;
     tokio::spawn(async move {
         for of in [ResourceType::Endpoint, ResourceType::Secret] {
             for n in 0..1000 {
-                requests.send(framed(&ask(of, &[n.to_string()]))).await.unwrap();
+                requests.send(framed(&subscribe_request(of, &[n.to_string()]))).await.unwrap();
             }
         }
     });
-    let mut told = 0;
+    let mut answered = 0;
     let mut published = 0;
-    while told < 2000 {
-        // And meanwhile its clusters change with every answer.
+    while answered < 2000 {
+        // Meanwhile its clusters change with every response.
         published += 1;
         client.hub.publish("client", set([cluster("a", published)]));
         let response = client.response().await;
-        told += response.removed_resources.len();
+        answered += response.removed_resources.len();
         let (type_url, response_nonce) = (response.type_url, response.nonce);
         let ack =
             DeltaDiscoveryRequest { type_url, response_nonce, ..DeltaDiscoveryRequest::default() };
@@ -157,15 +158,15 @@ async fn endless_requests_are_delayed_then_stream_is_closed() {
     let begin = Instant::now();
     let mut client = Client::open();
     let requests = client.requests.clone();
-    requests.send(framed(&ask(ResourceType::Cluster, &[]))).await.unwrap();
-    client.is_there().await;
+    requests.send(framed(&subscribe_request(ResourceType::Cluster, &[]))).await.unwrap();
+    client.is_known_to_hub().await;
     let flood = tokio::spawn(async move {
         let names = ["a".to_owned()];
         let dropped = DeltaDiscoveryRequest {
             resource_names_unsubscribe: names.to_vec(),
-            ..ask(ResourceType::Endpoint, &[])
+            ..subscribe_request(ResourceType::Endpoint, &[])
         };
-        let flip = [framed(&ask(ResourceType::Endpoint, &names)), framed(&dropped)];
+        let flip = [framed(&subscribe_request(ResourceType::Endpoint, &names)), framed(&dropped)];
         let mut sent = 0_u32;
         while requests.send(flip[usize::from(sent % 2 == 1)].clone()).await.is_ok() {
             sent += 1;
@@ -177,13 +178,14 @@ async fn endless_requests_are_delayed_then_stream_is_closed() {
     let end = client.end.await.unwrap().unwrap_err();
     assert_eq!(
         (end.code(), end.message()),
-        (Code::ResourceExhausted, "the client sends requests without end")
+        (Code::ResourceExhausted, "the client exceeds the rate limit for requests")
     );
     let elapsed = begin.elapsed();
     assert!((MAX_FLOOD..MAX_FLOOD + Duration::from_secs(2)).contains(&elapsed), "{elapsed:?}");
-    // The burst, and then at the pace.
-    let most = BURST + u32::try_from(MAX_FLOOD.as_millis() / PACE.as_millis()).unwrap();
+    // The burst, and then one request per interval.
+    let limit =
+        BURST + u32::try_from(MAX_FLOOD.as_millis() / REQUEST_INTERVAL.as_millis()).unwrap();
     let sent = flood.await.unwrap();
-    assert!((BURST..most + 100).contains(&sent), "{sent}");
-    assert_eq!(client.hub.counters().streams_closed(Closed::Flood), 1);
+    assert!((BURST..limit + 100).contains(&sent), "{sent}");
+    assert_eq!(client.hub.counters().streams_closed(CloseReason::Flood), 1);
 }

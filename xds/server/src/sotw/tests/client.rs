@@ -1,4 +1,5 @@
-//! How a client speaks the state of the world: it says all that it wants each time, and one version.
+//! The state-of-the-world dialect of the model client: it sends all names each time, and one
+//! version.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,18 +25,19 @@ impl Dialect for SotwStream {
     fn again(client: &mut Client) -> Self {
         let kept = [Cluster, Listener].into_iter();
         let kept: BTreeMap<_, _> =
-            kept.filter_map(|of| Some((of, client.stream.in_force(of)?))).collect();
+            kept.filter_map(|of| Some((of, client.stream.acked_state(of)?))).collect();
         for of in [Cluster, Listener] {
-            // An answer that came too late the server has not heard. To a client that comes with a
-            // version that it does not know, it sends all, also what was refused.
+            // The server has not seen a late ACK. To a client that resumes with a version unknown
+            // to it, the server sends everything, including NACKed versions.
             let version = client.versions.get(&of).map(Version::to_string).unwrap_or_default();
-            let has_named = client.wanted.get(&of).is_some_and(|wanted| !wanted.said().is_empty());
-            if kept.get(&of).is_none_or(|kept| !kept.knows(&version, has_named)) {
-                client.refused.retain(|(refused, _), _| *refused != of);
-                client.ever_refused.retain(|(refused, _), _| *refused != of);
+            let has_named =
+                client.wanted.get(&of).is_some_and(|wanted| !wanted.requested_names().is_empty());
+            if kept.get(&of).is_none_or(|kept| !kept.recognizes(&version, has_named)) {
+                client.nacked.retain(|(nacked, _), _| *nacked != of);
+                client.ever_nacked.retain(|(nacked, _), _| *nacked != of);
             }
         }
-        Self::new(&client.refused, kept)
+        Self::new(&client.nacked, kept)
     }
 
     fn read(response: SotwResponse) -> Response {
@@ -47,16 +49,16 @@ impl Dialect for SotwStream {
     fn change(
         client: &mut Client,
         of: ResourceType,
-        wants: &[&str],
-        drops: &[&str],
+        added: &[&str],
+        dropped: &[&str],
     ) -> SotwRequest {
         let wanted = client.wanted.entry(of).or_default();
-        wanted.drops(of, drops);
-        wanted.wants(of, wants);
-        // Who has never named anything cannot say that it wants nothing.
-        let names = wanted.said();
-        wanted.say(of, &names);
-        client.says(of)
+        wanted.unsubscribe(of, dropped);
+        wanted.subscribe(of, added);
+        // A client that has never named anything cannot express an empty subscription.
+        let names = wanted.requested_names();
+        wanted.replace(of, &names);
+        client.current_request(of)
     }
 
     fn answering(request: SotwRequest, nonce: &str, error: Option<&str>) -> SotwRequest {
@@ -64,17 +66,17 @@ impl Dialect for SotwStream {
         SotwRequest { nonce: nonce.to_owned(), error, ..request }
     }
 
-    fn coming_back(client: &mut Client, of: ResourceType) -> SotwRequest {
-        client.says(of)
+    fn resume_request(client: &mut Client, of: ResourceType) -> SotwRequest {
+        client.current_request(of)
     }
 
-    /// What it had already may stand in the place of what it refuses.
-    fn still_refuses(had: Option<&Arc<Resource>>, resource: &Arc<Resource>) -> bool {
+    /// A resource that it had already may replace the NACKed one.
+    fn keeps_nack(had: Option<&Arc<Resource>>, resource: &Arc<Resource>) -> bool {
         had == Some(resource)
     }
 
-    /// Where it is not known what the client has, all are blamed for one.
-    fn can_blame(&self, of: ResourceType) -> bool {
+    /// With an unknown base, the server attributes a NACK to all resources of the push.
+    fn can_attribute_nacks(&self, of: ResourceType) -> bool {
         match of {
             Cluster => self.clusters.knows_base,
             Listener => self.listeners.knows_base,
@@ -82,7 +84,7 @@ impl Dialect for SotwStream {
         }
     }
 
-    fn is_stuck(&self, of: ResourceType) -> bool {
+    fn is_blocked(&self, of: ResourceType) -> bool {
         match of {
             Cluster => self.clusters.is_blocked,
             Listener => self.listeners.is_blocked,
@@ -91,33 +93,33 @@ impl Dialect for SotwStream {
     }
 
     fn may_lack(client: &Client, key: &Key, version: Version) -> bool {
-        client.ever_refused.get(key) == Some(&version)
+        client.ever_nacked.get(key) == Some(&version)
     }
 }
 
 impl Client {
-    /// What it would say now.
-    pub(super) fn says(&self, of: ResourceType) -> SotwRequest {
+    /// The request that it would send now.
+    pub(super) fn current_request(&self, of: ResourceType) -> SotwRequest {
         SotwRequest {
             type_url: of.url().to_owned(),
-            names: self.wanted[&of].said(),
+            names: self.wanted[&of].requested_names(),
             version_info: self.versions.get(&of).map(Version::to_string).unwrap_or_default(),
             nonce: self.nonces_read.get(&of).map(u64::to_string).unwrap_or_default(),
             ..SotwRequest::default()
         }
     }
 
-    /// Wants these names of a type, as they are here, and no others.
-    pub(super) fn ask(&mut self, of: ResourceType, names: &[&str]) {
+    /// Subscribes to exactly these names of a type.
+    pub(super) fn request_names(&mut self, of: ResourceType, names: &[&str]) {
         let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
-        self.wanted.entry(of).or_default().say(of, &names);
+        self.wanted.entry(of).or_default().replace(of, &names);
         self.forget_unwanted();
-        let request = SotwRequest { names, ..self.says(of) };
+        let request = SotwRequest { names, ..self.current_request(of) };
         self.request(&request);
     }
 
-    /// Says once more what it wants, as Envoy does when it warms a cluster anew.
-    pub(super) fn ask_again(&mut self, of: ResourceType) {
-        self.request(&self.says(of));
+    /// Sends the same request once more, as Envoy does when it warms a cluster again.
+    pub(super) fn repeat_request(&mut self, of: ResourceType) {
+        self.request(&self.current_request(of));
     }
 }

@@ -1,4 +1,4 @@
-//! Everything is bounded (invariant 10): responses, and names that are said each time.
+//! Limits (invariant 10) on responses, and on names that are sent each time.
 
 use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener};
@@ -15,13 +15,13 @@ fn large_response_is_split_for_endpoints_but_not_clusters() {
         all.insert(large_endpoints(name, 100 * 1024));
     }
     let mut client = Client::new();
-    client.give(&all);
+    client.publish(&all);
     client.subscribe_to(&all);
-    assert_eq!(client.saw(), ["CDS +a +b +c +d +e", "EDS +a +b +c", "SDS"]);
-    client.take(Endpoint);
-    client.take(Endpoint);
-    client.take(Cluster);
-    assert_eq!(client.saw(), ["EDS +d +e", "LDS", "RDS"]);
+    assert_eq!(client.take_pushes(), ["CDS +a +b +c +d +e", "EDS +a +b +c", "SDS"]);
+    client.ack(Endpoint);
+    client.ack(Endpoint);
+    client.ack(Cluster);
+    assert_eq!(client.take_pushes(), ["EDS +d +e", "LDS", "RDS"]);
 }
 
 /// A26, A27.
@@ -31,9 +31,9 @@ fn duplicate_names_count_once_toward_the_limit() {
     let names: Vec<_> = (0..16).map(|n| format!("{n}{}", "x".repeat(1 << 20))).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let first = |count: usize| names.iter().take(count).copied().collect::<Vec<_>>();
-    client.ask(Listener, &[first(15), first(15)].concat());
-    client.ask(Listener, &first(15));
-    assert!(client.saw().is_empty(), "the same name is one");
-    client.ask(Listener, &names);
-    assert_eq!(client.saw(), ["closed: the client subscribes to too many names"]);
+    client.request_names(Listener, &[first(15), first(15)].concat());
+    client.request_names(Listener, &first(15));
+    assert!(client.take_pushes().is_empty(), "the same name is one");
+    client.request_names(Listener, &names);
+    assert_eq!(client.take_pushes(), ["closed: the client subscribes to too many names"]);
 }

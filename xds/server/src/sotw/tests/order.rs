@@ -1,4 +1,4 @@
-//! Make before break, where a response has all that there is.
+//! Make before break, where a response contains all resources.
 
 use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route};
@@ -12,42 +12,46 @@ use crate::test_resources::{cluster, endpoints, listener, route, set};
 fn listener_is_removed_at_once_and_cluster_last() {
     let old = set([cluster("a", 1), cluster("b", 1), listener("l", 1), route("r", 1)]);
     let mut client = Client::settled(&old);
-    client.give(&set([cluster("b", 2), listener("m", 1), route("r", 2)]));
-    assert_eq!(client.saw(), ["CDS +b", "LDS +m -l", "RDS +r"], "nothing refers to a listener");
-    client.take(Cluster);
-    client.take(Listener);
-    assert!(client.saw().is_empty());
-    client.take(Route);
-    assert_eq!(client.saw(), ["CDS -a"]);
+    client.publish(&set([cluster("b", 2), listener("m", 1), route("r", 2)]));
+    assert_eq!(
+        client.take_pushes(),
+        ["CDS +b", "LDS +m -l", "RDS +r"],
+        "nothing refers to a listener"
+    );
+    client.ack(Cluster);
+    client.ack(Listener);
+    assert!(client.take_pushes().is_empty());
+    client.ack(Route);
+    assert_eq!(client.take_pushes(), ["CDS -a"]);
 }
 
-/// Rule 3, rule 4: that there are none any more cannot be said, and Envoy would wait for 15 s.
+/// Rule 3, rule 4: the absence of endpoints cannot be expressed, and Envoy would wait for 15 s.
 #[test]
 fn removed_cluster_still_in_flight_gets_its_last_endpoints() {
     let mut client = Client::settled(&set([route("r", 1)]));
-    client.give(&set([cluster("a", 1), endpoints("a", 1), route("r", 1)]));
-    client.give(&set([route("r", 1)]));
-    client.wants(Endpoint, &["a"]);
-    assert_eq!(client.saw(), ["CDS +a", "EDS +a"]);
-    client.take(Endpoint);
-    client.take(Cluster);
-    assert_eq!(client.saw(), ["CDS -a"]);
+    client.publish(&set([cluster("a", 1), endpoints("a", 1), route("r", 1)]));
+    client.publish(&set([route("r", 1)]));
+    client.subscribe(Endpoint, &["a"]);
+    assert_eq!(client.take_pushes(), ["CDS +a", "EDS +a"]);
+    client.ack(Endpoint);
+    client.ack(Cluster);
+    assert_eq!(client.take_pushes(), ["CDS -a"]);
 }
 
-/// Rule 2: clusters in doubt are tried one by one, so one that was sent may be left out again. Also
-/// endpoints that are brought again, because nobody has answered, are not told before it is back.
+/// Rule 2: a bisection pushes clusters in parts, so a cluster that was sent may be omitted again.
+/// Endpoints that are repeated, because their push is unanswered, wait until it is back.
 #[test]
 fn endpoints_wait_for_cluster_omitted_during_bisection() {
     let mut client = Client::settled(&ResourceSet::default());
-    client.give(&set([cluster("a", 1), endpoints("a", 1), cluster("b", 1), endpoints("b", 1)]));
-    client.wants(Endpoint, &["a", "b"]);
-    client.refuse(Cluster, "one is bad");
+    client.publish(&set([cluster("a", 1), endpoints("a", 1), cluster("b", 1), endpoints("b", 1)]));
+    client.subscribe(Endpoint, &["a", "b"]);
+    client.nack(Cluster, "one is bad");
     assert_eq!(
-        client.saw(),
-        ["CDS +a +b", "EDS +a +b", "CDS in doubt: a b (one is bad)", "CDS +a"]
+        client.take_pushes(),
+        ["CDS +a +b", "EDS +a +b", "CDS bisecting: a b (one is bad)", "CDS +a"]
     );
     client.pass(ACK_DEADLINE);
-    assert_eq!(client.saw(), ["CDS late", "EDS late", "CDS +b -a", "EDS +b"]);
-    client.take_all();
-    assert_eq!(client.saw(), ["CDS +a", "EDS +a"]);
+    assert_eq!(client.take_pushes(), ["CDS late", "EDS late", "CDS +b -a", "EDS +b"]);
+    client.ack_all();
+    assert_eq!(client.take_pushes(), ["CDS +a", "EDS +a"]);
 }

@@ -1,4 +1,4 @@
-//! A client that comes back with one version of everything.
+//! A client that resumes with one version per type.
 
 use ironmesh_xds_wire::ResourceSet;
 use ironmesh_xds_wire::ResourceType::{Cluster, Listener, Route};
@@ -12,145 +12,154 @@ fn everything() -> ResourceSet {
     set([cluster("a", 1), cluster("b", 1), listener("l", 1)])
 }
 
-/// R12, R61: a client that names something, and be it the wildcard, may have dropped something before.
+/// R12, R61: a client that names resources, or the wildcard, may have dropped something before.
 #[test]
 fn explicitly_requested_clusters_are_sent_at_any_version() {
     for names in [&["a", "b"][..], &["*"]] {
         let mut client = Client::new();
-        client.give(&everything());
-        client.ask(Cluster, names);
-        client.take_all();
-        client.saw();
+        client.publish(&everything());
+        client.request_names(Cluster, names);
+        client.ack_all();
+        client.take_pushes();
         client.reconnect();
-        client.give(&everything());
-        client.ask(Cluster, names);
-        assert_eq!(client.saw(), ["CDS"], "all again, and nothing else");
+        client.publish(&everything());
+        client.request_names(Cluster, names);
+        assert_eq!(client.take_pushes(), ["CDS"], "all again, and nothing else");
         assert_eq!(client.open[0].resources, [cluster("a", 1), cluster("b", 1)]);
     }
 }
 
-/// Rule 7: versions that cannot be ours.
+/// Rule 7: versions that this server cannot have sent.
 #[test]
 fn unknown_version_info_gets_all_resources() {
     let mut client = Client::new();
-    client.give(&everything());
+    client.publish(&everything());
     client.request(&SotwRequest {
         type_url: Cluster.url().to_owned(),
         version_info: "of another control plane".to_owned(),
         ..SotwRequest::default()
     });
-    assert_eq!(client.saw(), ["CDS +a +b"]);
+    assert_eq!(client.take_pushes(), ["CDS +a +b"]);
 }
 
-/// R41: to leave out what is refused would remove what the client has in its place, and what that is
-/// a control plane that was restarted does not know.
+/// R41: to omit a NACKed resource would remove the client's version of it, which a restarted
+/// control plane does not know.
 #[test]
 fn nacked_push_on_unknown_version_causes_no_removal() {
     let mut client = Client::settled(&everything());
     client.reconnect_elsewhere();
     let mut bad = everything();
     bad.insert(cluster("a", 2));
-    client.give(&bad);
-    client.come_back(Cluster);
-    client.come_back(Listener);
-    client.refuse(Cluster, "a is bad");
-    assert_eq!(client.saw(), ["CDS +a", "CDS refused: a b (a is bad)"], "its words say which");
+    client.publish(&bad);
+    client.resume(Cluster);
+    client.resume(Listener);
+    client.nack(Cluster, "a is bad");
+    assert_eq!(
+        client.take_pushes(),
+        ["CDS +a", "CDS nacked: a b (a is bad)"],
+        "its words say which"
+    );
     client.pass(REMOVAL_GRACE);
-    client.give(&bad);
-    assert!(client.saw().is_empty());
+    client.publish(&bad);
+    assert!(client.take_pushes().is_empty());
     assert_eq!(client.has[&(Cluster, "a".into())], cluster("a", 1));
     bad.insert(cluster("a", 3));
-    client.give(&bad);
-    assert_eq!(client.saw(), ["CDS +a"]);
+    client.publish(&bad);
+    assert_eq!(client.take_pushes(), ["CDS +a"]);
 }
 
-/// A client that has cluster a, and was sent that b comes, which it refuses, and then that a goes. What it
-/// said to the first the server could not hear.
-fn without_a() -> Client {
+/// A client that has cluster a. It received a push that adds b, which it NACKs, and one that
+/// removes a. The server could not see its reply to the first.
+fn client_possibly_without_cluster_a() -> Client {
     let mut client = Client::settled(&set([cluster("a", 1)]));
-    client.give(&set([cluster("b", 1)]));
+    client.publish(&set([cluster("b", 1)]));
     client.pass(ACK_DEADLINE);
-    assert_eq!(client.saw(), ["CDS +b", "CDS late", "CDS -a"]);
-    client.refuse(Cluster, "b is bad");
+    assert_eq!(client.take_pushes(), ["CDS +b", "CDS late", "CDS -a"]);
+    client.nack(Cluster, "b is bad");
     client
 }
 
-/// Rule 5, R54: who has refused a push may have let go what was not in it, and names the version of before.
+/// Rule 5, R54: a client that NACKed a push may have removed what was not in it, and reports the
+/// earlier version.
 #[test]
 fn route_waits_for_cluster_possibly_removed_by_partial_nack() {
-    let mut client = without_a();
-    client.refuse_in_part(Cluster, |one| one == &*cluster("b", 1));
-    assert_eq!(client.saw(), ["CDS refused: b (in part)", "CDS +a"]);
+    let mut client = client_possibly_without_cluster_a();
+    client.nack_in_part(Cluster, |one| one == &*cluster("b", 1));
+    assert_eq!(client.take_pushes(), ["CDS nacked: b (in part)", "CDS +a"]);
     client.reconnect();
-    come_back_to_routes(&mut client, &set([cluster("a", 1), route_to("r", 1, &["a"])]));
+    resume_and_expect_route_to_wait(&mut client, &set([cluster("a", 1), route_to("r", 1, &["a"])]));
 }
 
-/// The same where the stream ended before the refusal was heard.
+/// The same, if the stream ended before the server saw the NACK.
 #[test]
 fn route_waits_for_cluster_possibly_removed_by_unacked_push() {
-    let mut client = without_a();
+    let mut client = client_possibly_without_cluster_a();
     client.has.clear();
     client.reconnect();
-    come_back_to_routes(&mut client, &set([cluster("a", 1), route_to("r", 1, &["a"])]));
+    resume_and_expect_route_to_wait(&mut client, &set([cluster("a", 1), route_to("r", 1, &["a"])]));
 }
 
-fn come_back_to_routes(client: &mut Client, set: &ResourceSet) {
-    client.give(set);
-    client.come_back(Cluster);
-    client.wants(Route, &["r"]);
-    assert_eq!(client.saw(), ["CDS +a", "RDS"], "the version that it names says too little");
-    client.take(Route);
-    client.take(Cluster);
-    assert_eq!(client.saw(), ["RDS +r"]);
+fn resume_and_expect_route_to_wait(client: &mut Client, set: &ResourceSet) {
+    client.publish(set);
+    client.resume(Cluster);
+    client.subscribe(Route, &["r"]);
+    assert_eq!(
+        client.take_pushes(),
+        ["CDS +a", "RDS"],
+        "the version that it names says too little"
+    );
+    client.ack(Route);
+    client.ack(Cluster);
+    assert_eq!(client.take_pushes(), ["RDS +r"]);
 }
 
-/// R12: that a push was taken is told by its version, also where the answer was lost.
+/// R12: the version reveals that the client ACKed a push, even if the ACK was lost.
 #[test]
 fn push_matching_reported_version_counts_as_acked() {
     let mut client = Client::settled(&set([cluster("a", 1), cluster("b", 1)]));
     let new = set([cluster("a", 2), cluster("b", 1)]);
-    client.give(&new);
+    client.publish(&new);
     client.versions.insert(Cluster, client.open[0].version.unwrap());
     client.has.insert((Cluster, "a".into()), cluster("a", 2));
-    client.saw();
+    client.take_pushes();
     client.reconnect();
-    client.give(&set([cluster("a", 2), cluster("b", 2)]));
-    client.come_back(Cluster);
-    assert_eq!(client.saw(), ["CDS +b"]);
+    client.publish(&set([cluster("a", 2), cluster("b", 2)]));
+    client.resume(Cluster);
+    assert_eq!(client.take_pushes(), ["CDS +b"]);
     assert_eq!(client.stream.acked(Cluster).get("a"), Some(cluster("a", 2).version()));
 }
 
-/// The same where the client has dropped something meanwhile: that its version does not say.
+/// The same if the client has dropped names meanwhile, which its version does not reveal.
 #[test]
 fn reported_version_of_partly_unsubscribed_push_is_not_acked() {
     let mut client = Client::settled(&ResourceSet::default());
-    client.ask(Cluster, &["a", "b"]);
-    client.give(&set([cluster("a", 1), cluster("b", 1)]));
+    client.request_names(Cluster, &["a", "b"]);
+    client.publish(&set([cluster("a", 1), cluster("b", 1)]));
     client.versions.insert(Cluster, client.open[0].version.unwrap());
     client.has.insert((Cluster, "b".into()), cluster("b", 1));
-    client.saw();
+    client.take_pushes();
     client.reconnect();
-    client.give(&set([cluster("a", 1), cluster("b", 1), route_to("r", 1, &["a"])]));
-    client.come_back(Cluster);
-    client.wants(Route, &["r"]);
-    assert_eq!(client.saw(), ["CDS +a", "RDS"]);
-    client.take(Route);
-    client.take(Cluster);
-    assert_eq!(client.saw(), ["RDS +r"]);
+    client.publish(&set([cluster("a", 1), cluster("b", 1), route_to("r", 1, &["a"])]));
+    client.resume(Cluster);
+    client.subscribe(Route, &["r"]);
+    assert_eq!(client.take_pushes(), ["CDS +a", "RDS"]);
+    client.ack(Route);
+    client.ack(Cluster);
+    assert_eq!(client.take_pushes(), ["RDS +r"]);
 }
 
-/// Rule 5, R12: a version that was taken too late is known again by what the client is to have, and what it
-/// refused after that may have taken something of it away.
+/// Rule 5, R12: a version that was ACKed too late is recognized by the published set. A push that
+/// was NACKed after it may have removed some of it.
 #[test]
 fn cluster_possibly_removed_after_late_ack_is_resent() {
     let mut client = Client::settled(&ResourceSet::default());
-    client.give(&set([cluster("a", 1)]));
-    client.give(&set([cluster("b", 1)]));
+    client.publish(&set([cluster("a", 1)]));
+    client.publish(&set([cluster("b", 1)]));
     client.pass(2 * ACK_DEADLINE);
-    let saw = client.saw();
-    assert_eq!(saw, ["CDS +a", "CDS late", "CDS +b", "CDS late", "CDS -a"]);
-    client.take(Cluster);
+    let pushes = client.take_pushes();
+    assert_eq!(pushes, ["CDS +a", "CDS late", "CDS +b", "CDS late", "CDS -a"]);
+    client.ack(Cluster);
     client.has.clear();
     client.reconnect();
-    come_back_to_routes(&mut client, &set([cluster("a", 1), route_to("r", 1, &["a"])]));
+    resume_and_expect_route_to_wait(&mut client, &set([cluster("a", 1), route_to("r", 1, &["a"])]));
 }

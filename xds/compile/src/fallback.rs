@@ -1,9 +1,9 @@
-//! What stands in for a resource that carries authorization and that a proxy refuses.
+//! Fallbacks of NACKed resources that carry authorization.
 //!
-//! A proxy that refuses a resource goes on with the one before, and so with the authorization of
-//! before: a caller who was withdrawn would be let in for ever. So it is sent another: of the last one
-//! that was taken, what is allowed now as well; and if it refuses that too, one that allows nothing
-//! (invariant 7: last good never restores access).
+//! A proxy that NACKs a resource keeps the earlier one with its authorization: a withdrawn caller
+//! would keep its access forever. So it is sent another: the last good one, reduced to what is
+//! allowed now. If the proxy NACKs that too, it is sent one that allows nothing (invariant 7: last
+//! good never restores access).
 
 use ironmesh_xds_wire::pb::envoy::config::route::v3::RouteConfiguration;
 use ironmesh_xds_wire::pb::envoy::extensions::filters::http::rbac::v3::RbacPerRoute;
@@ -16,9 +16,10 @@ use prost::Message as _;
 
 use crate::authorization::RBAC_FILTER;
 use crate::names;
-use crate::secret::nobody;
+use crate::secret::no_caller;
 
-/// Whether a resource says who may call: then the one before must not stay in force instead of it.
+/// Whether a resource decides who may call: then its earlier version must not stay active in its
+/// place.
 pub fn carries_authorization(resource: &Resource) -> bool {
     match resource.resource_type() {
         ResourceType::Route => resource.name().starts_with(names::INBOUND),
@@ -27,16 +28,16 @@ pub fn carries_authorization(resource: &Resource) -> bool {
     }
 }
 
-/// The last good one, with what both it and the refused one allow. `None` where a resource carries no
-/// authorization.
-pub fn narrowed(refused: &Resource, last_good: &Resource) -> Option<Resource> {
-    if !carries_authorization(refused) {
+/// The last good resource, with only what both it and the NACKed one allow. `None` for a resource
+/// without authorization.
+pub fn narrowed(nacked: &Resource, last_good: &Resource) -> Option<Resource> {
+    if !carries_authorization(nacked) {
         return None;
     }
-    if refused.resource_type() == ResourceType::Secret {
-        return narrowed_secret(refused, last_good);
+    if nacked.resource_type() == ResourceType::Secret {
+        return narrowed_secret(nacked, last_good);
     }
-    let now = per_route(&refused.message()?)?;
+    let now = per_route(&nacked.message()?)?;
     let mut routes: RouteConfiguration = last_good.message()?;
     let mut rbac = per_route(&routes)?;
     let allowed = now.rbac?.rules?.policies;
@@ -46,36 +47,36 @@ pub fn narrowed(refused: &Resource, last_good: &Resource) -> Option<Resource> {
     Some(Resource::new(&routes).urgent())
 }
 
-fn narrowed_secret(refused: &Resource, last_good: &Resource) -> Option<Resource> {
-    let (mut now, mut secret): (Secret, Secret) = (refused.message()?, last_good.message()?);
+fn narrowed_secret(nacked: &Resource, last_good: &Resource) -> Option<Resource> {
+    let (mut now, mut secret): (Secret, Secret) = (nacked.message()?, last_good.message()?);
     let now = context(&mut now)?;
     let old = context(&mut secret)?;
     let allowed = &now.match_typed_subject_alt_names;
     old.match_typed_subject_alt_names.retain(|name| allowed.contains(name));
     if old.match_typed_subject_alt_names.is_empty() {
-        old.match_typed_subject_alt_names.push(nobody());
+        old.match_typed_subject_alt_names.push(no_caller());
     }
     old.trusted_ca.clone_from(&now.trusted_ca);
     Some(Resource::new(&secret))
 }
 
-/// The refused one, allowing nothing to anybody. `None` where a resource carries no authorization.
-pub fn closed(refused: &Resource) -> Option<Resource> {
-    if !carries_authorization(refused) {
+/// The NACKed resource, reduced to allow nothing. `None` for a resource without authorization.
+pub fn closed(nacked: &Resource) -> Option<Resource> {
+    if !carries_authorization(nacked) {
         return None;
     }
-    if refused.resource_type() == ResourceType::Secret {
-        let mut secret: Secret = refused.message()?;
-        context(&mut secret)?.match_typed_subject_alt_names = vec![nobody()];
+    if nacked.resource_type() == ResourceType::Secret {
+        let mut secret: Secret = nacked.message()?;
+        context(&mut secret)?.match_typed_subject_alt_names = vec![no_caller()];
         return Some(Resource::new(&secret));
     }
-    let mut routes: RouteConfiguration = refused.message()?;
+    let mut routes: RouteConfiguration = nacked.message()?;
     let mut rbac = per_route(&routes)?;
     let rules = rbac.rbac.as_mut()?;
-    // What is refused may be in the rules that would only judge.
+    // The reason for the NACK may be in the shadow rules.
     rules.shadow_rules = None;
     rules.rules.as_mut()?.policies.clear();
-    // Or in what else the routes say, which is no matter where nothing is allowed.
+    // Or in the other routes and filters, which do not matter if nothing is allowed.
     let host = routes.virtual_hosts.first_mut()?;
     host.typed_per_filter_config.retain(|filter, _| filter == RBAC_FILTER);
     let of_all_requests = host.routes.len().saturating_sub(1);

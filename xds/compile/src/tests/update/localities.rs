@@ -1,4 +1,4 @@
-//! Where callers are: what a change comes to where that matters.
+//! The effect and the cost of changes if the caller's locality matters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,30 +9,30 @@ use ironmesh_xds_wire::ResourceType;
 use super::super::mesh::settings::shares_of_a_zone;
 use super::super::mesh::{Order, Shape, place};
 use super::super::{compile, versions};
-use super::{by_id, follow, is_nobody};
+use super::{affects_no_proxy, by_id, follow};
 use crate::{Changes, Compiler};
 
 #[test]
 fn endpoint_change_encodes_one_resource_per_caller_locality() {
     for callers in [3, 30, 300] {
-        let moment = |participates| {
+        let inputs_of = |participates| {
             Shape::fleet(callers, participates).with_places().inputs(Order::default())
         };
-        let (inputs, proxies) = moment(false);
+        let (inputs, proxies) = inputs_of(false);
         let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
         let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
         let before: Vec<_> =
             proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();
         let encoded = compiler.encoded();
-        // The server takes part from now on. Callers are in two zones, or nowhere that is known.
-        let (inputs, proxies) = moment(true);
+        // From now on the server participates. Callers are in two zones, or in an unknown locality.
+        let (inputs, proxies) = inputs_of(true);
         let changes = compiler.update(Arc::new(snapshot.revise(inputs)));
         assert_eq!(compiler.encoded(), encoded + 3);
         let rest = Changes { endpoints: Vec::new(), ..changes.clone() };
-        assert!(changes.endpoints.len() == 1 && is_nobody(&rest), "{changes:?}");
+        assert!(changes.endpoints.len() == 1 && affects_no_proxy(&rest), "{changes:?}");
 
         let after = follow(&mut compiler, &changes, &by_id(&before), &proxies);
-        assert_eq!(compiler.encoded(), encoded + 3, "nobody is compiled again");
+        assert_eq!(compiler.encoded(), encoded + 3, "no proxy is compiled again");
         let mut held = BTreeMap::new();
         let mut reached = 0;
         for ((_, before), (proxy, after)) in before.iter().zip(&after) {
@@ -44,25 +44,25 @@ fn endpoint_change_encodes_one_resource_per_caller_locality() {
                 assert!(Arc::ptr_eq(own, first), "what those in one place share is held once");
             }
         }
-        assert_eq!((reached, held.len()), (callers, 3), "those who may call it, and nobody else");
+        assert_eq!((reached, held.len()), (callers, 3), "only the callers");
     }
 }
 
 #[test]
 fn localities_without_callers_are_forgotten() {
-    let moment =
+    let inputs_of =
         |participates| Shape::fleet(6, participates).with_places().inputs(Order::default());
-    let (inputs, proxies) = moment(false);
+    let (inputs, proxies) = inputs_of(false);
     let mut snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
     let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
     let before: Vec<_> =
         proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();
-    // Those of one zone go, and then the endpoints are others.
+    // The callers of one zone go, and then the endpoints change.
     let stays = |proxy: &Proxy| proxy.record.locality != place(2);
     let rest: Vec<_> = proxies.iter().filter(|proxy| stays(proxy)).cloned().collect();
     assert!(rest.len() < proxies.len());
-    let moment_of_the_rest = |participates| {
-        let (mut inputs, _) = moment(participates);
+    let inputs_of_the_rest = |participates| {
+        let (mut inputs, _) = inputs_of(participates);
         let records = inputs.records.into_iter();
         inputs.records = records.filter(|(_, record)| record.locality != place(2)).collect();
         inputs
@@ -70,7 +70,7 @@ fn localities_without_callers_are_forgotten() {
     let mut compiled = before;
     let mut encoded = Vec::new();
     for participates in [false, true, false] {
-        snapshot = snapshot.revise(moment_of_the_rest(participates));
+        snapshot = snapshot.revise(inputs_of_the_rest(participates));
         let known = compiler.encoded();
         let changes = compiler.update(Arc::new(snapshot.clone()));
         encoded.push(compiler.encoded() - known);
@@ -78,8 +78,8 @@ fn localities_without_callers_are_forgotten() {
         assert_eq!(versions(&compiled), versions(&compile(snapshot.clone(), &rest)));
     }
     assert_eq!(encoded, [0, 2, 2], "for one zone, and for those who are nowhere that is known");
-    // Whoever comes there again is told what holds now.
-    snapshot = snapshot.revise(moment(true).0);
+    // A caller that returns gets the current endpoints.
+    snapshot = snapshot.revise(inputs_of(true).0);
     let changes = compiler.update(Arc::new(snapshot.clone()));
     let compiled = follow(&mut compiler, &changes, &by_id(&compiled), &proxies);
     assert_eq!(versions(&compiled), versions(&compile(snapshot, &proxies)));
@@ -88,7 +88,7 @@ fn localities_without_callers_are_forgotten() {
 #[test]
 fn locality_order_change_reaches_only_affected_localities() {
     let server: ServiceName = "n0/s0".parse().unwrap();
-    let moment = |percent| {
+    let inputs_of = |percent| {
         let (mut inputs, proxies) = Shape::fleet(6, true).inputs(Order::default());
         let setting = shares_of_a_zone(percent);
         let mut specification = (*inputs.specification).clone();
@@ -103,12 +103,12 @@ fn locality_order_change_reaches_only_affected_localities() {
         inputs.records = inputs.records.iter().map(moved).collect();
         (inputs, proxies)
     };
-    let (inputs, proxies) = moment(51);
+    let (inputs, proxies) = inputs_of(51);
     let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
     let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
     let before: Vec<_> =
         proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();
-    let next = snapshot.revise(moment(52).0);
+    let next = snapshot.revise(inputs_of(52).0);
     let changes = compiler.update(Arc::new(next.clone()));
     let after = follow(&mut compiler, &changes, &by_id(&before), &proxies);
     assert_eq!(versions(&after), versions(&compile(next, &proxies)));
@@ -119,5 +119,5 @@ fn locality_order_change_reaches_only_affected_localities() {
             reached.insert(proxy.record.locality.clone());
         }
     }
-    assert_eq!(reached, [place(1)].into(), "those in the zone, and nobody else");
+    assert_eq!(reached, [place(1)].into(), "only callers in the zone");
 }

@@ -1,4 +1,4 @@
-//! How a client stands, in the words of the protocol.
+//! The sync status of a client as `GenericXdsConfig`.
 
 use ironmesh_xds_wire::Resource;
 use ironmesh_xds_wire::pb::envoy::admin::v3::{ClientResourceStatus, UpdateFailureState};
@@ -9,8 +9,8 @@ use ironmesh_xds_wire::pb::envoy::service::status::v3::{ClientConfig, ConfigStat
 use crate::hub::Nack;
 use crate::report::{Report, ResourceState, ResourceStatus};
 
-/// A client as it is told of.
-pub(super) fn config(report: &Report, without_contents: bool) -> ClientConfig {
+/// Converts a report.
+pub(super) fn client_config(report: &Report, without_contents: bool) -> ClientConfig {
     let resources = report.resources.iter().map(|one| resource(one, without_contents));
     ClientConfig {
         node: Some(core::Node::from(&*report.node)),
@@ -21,8 +21,8 @@ pub(super) fn config(report: &Report, without_contents: bool) -> ClientConfig {
 
 fn resource(status: &ResourceStatus, without_contents: bool) -> GenericXdsConfig {
     let wanted = status.wanted.as_deref();
-    let version = wanted.map(Resource::version).or(status.taken);
-    let (config_status, client_status) = words(status);
+    let version = wanted.map(Resource::version).or(status.acked);
+    let (config_status, client_status) = statuses(status);
     GenericXdsConfig {
         type_url: status.resource_type.url().to_owned(),
         name: status.name.to_string(),
@@ -30,31 +30,32 @@ fn resource(status: &ResourceStatus, without_contents: bool) -> GenericXdsConfig
         xds_config: wanted.filter(|_| !without_contents).and_then(Resource::redacted),
         config_status: config_status.into(),
         client_status: client_status.into(),
-        error_state: status.refused.as_ref().map(failure),
+        error_state: status.nack.as_ref().map(failure),
         ..GenericXdsConfig::default()
     }
 }
 
-/// What the server says of it, and what of the client's view is known here. It is not known here what a
-/// client has asked for, nor what is on its way: where it has not answered, that is all that is said.
-fn words(status: &ResourceStatus) -> (ConfigStatus, ClientResourceStatus) {
-    let client_status = match (status.standing(), &status.refused) {
-        // What it has is what it had before, or stands in for what it refuses.
+/// The server's status of a resource, and what it knows of the client's. The server does not know
+/// the client's subscriptions here, nor what is in flight: without an ACK or NACK the client's
+/// status is unknown.
+fn statuses(status: &ResourceStatus) -> (ConfigStatus, ClientResourceStatus) {
+    let client_status = match (status.state(), &status.nack) {
+        // The client has the earlier version, or the fallback of the NACKed one.
         (_, Some(_)) => ClientResourceStatus::Nacked,
-        (ResourceState::Acked | ResourceState::Behind, None) => ClientResourceStatus::Acked,
-        (ResourceState::Leaving, None) => ClientResourceStatus::DoesNotExist,
-        (ResourceState::NotTaken | ResourceState::Nacked, None) => ClientResourceStatus::Unknown,
+        (ResourceState::Acked | ResourceState::Stale, None) => ClientResourceStatus::Acked,
+        (ResourceState::PendingRemoval, None) => ClientResourceStatus::DoesNotExist,
+        (ResourceState::NotAcked | ResourceState::Nacked, None) => ClientResourceStatus::Unknown,
     };
-    let config_status = match status.standing() {
+    let config_status = match status.state() {
         ResourceState::Acked => ConfigStatus::Synced,
         ResourceState::Nacked => ConfigStatus::Error,
-        ResourceState::Behind | ResourceState::Leaving => ConfigStatus::Stale,
-        ResourceState::NotTaken => ConfigStatus::Unknown,
+        ResourceState::Stale | ResourceState::PendingRemoval => ConfigStatus::Stale,
+        ResourceState::NotAcked => ConfigStatus::Unknown,
     };
     (config_status, client_status)
 }
 
-/// What it refuses, in its own words.
+/// The client's error.
 fn failure(nack: &Nack) -> UpdateFailureState {
     UpdateFailureState {
         details: nack.message.clone(),
@@ -81,36 +82,36 @@ mod tests {
             is_certain: true,
             keeps_earlier: true,
         };
-        let status = |wanted: Option<&Arc<Resource>>, taken: Option<&Arc<Resource>>, refused| {
+        let status = |wanted: Option<&Arc<Resource>>, acked: Option<&Arc<Resource>>, nacked| {
             let status = ResourceStatus {
                 resource_type: ResourceType::Cluster,
                 name: "a".into(),
                 wanted: wanted.cloned(),
-                taken: taken.map(|taken| taken.version()),
-                refused,
+                acked: acked.map(|acked| acked.version()),
+                nack: nacked,
             };
-            let told = resource(&status, false);
-            let failure = told.error_state.as_ref().map(|failure| failure.version_info.clone());
-            (told.config_status(), told.client_status(), failure)
+            let config = resource(&status, false);
+            let failure = config.error_state.as_ref().map(|failure| failure.version_info.clone());
+            (config.config_status(), config.client_status(), failure)
         };
         let (wanted, other) = (Some(&wanted), Some(&other));
-        for (stands, config_status, client_status) in [
+        for (statuses_of, config_status, client_status) in [
             (status(wanted, wanted, None), ConfigStatus::Synced, ClientResourceStatus::Acked),
             (status(wanted, other, None), ConfigStatus::Stale, ClientResourceStatus::Acked),
             (status(wanted, None, None), ConfigStatus::Unknown, ClientResourceStatus::Unknown),
             (status(None, other, None), ConfigStatus::Stale, ClientResourceStatus::DoesNotExist),
         ] {
-            assert_eq!(stands, (config_status, client_status, None));
+            assert_eq!(statuses_of, (config_status, client_status, None));
         }
-        for (taken, refused, config_status) in [
+        for (acked, nacked, config_status) in [
             (None, wanted, ConfigStatus::Error),
             (other, wanted, ConfigStatus::Error),
             (wanted, other, ConfigStatus::Synced),
             (None, other, ConfigStatus::Unknown),
         ] {
-            let version = refused.map(|refused| refused.version().to_string());
-            let stands = status(wanted, taken, refused.map(|refused| nack(refused)));
-            assert_eq!(stands, (config_status, ClientResourceStatus::Nacked, version));
+            let version = nacked.map(|nacked| nacked.version().to_string());
+            let statuses_of = status(wanted, acked, nacked.map(|nacked| nack(nacked)));
+            assert_eq!(statuses_of, (config_status, ClientResourceStatus::Nacked, version));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What stands in for what is refused: never more than is allowed now.
+//! Fallbacks of NACKed resources: never more than is allowed now.
 
 use std::collections::BTreeSet;
 
@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::mesh::{Order, shape, step};
 use super::{compile, each, policies};
-use crate::stand_in::{carries_authorization, closed, narrowed};
+use crate::fallback::{carries_authorization, closed, narrowed};
 
-/// Who may do what, by a resource that carries authorization: one text for each grant.
+/// The grants of a resource that carries authorization, one text each.
 fn grants(resource: &Resource) -> BTreeSet<String> {
     let content = resource.to_json();
     if resource.resource_type() == ResourceType::Route {
@@ -47,21 +47,21 @@ proptest! {
         });
         let [before, after] = &sets;
         for (_, new) in after {
-            for refused in new.resources.iter().filter(|one| carries_authorization(one)) {
-                let nothing = closed(refused).unwrap();
-                prop_assert_eq!(nothing.name(), refused.name());
+            for nacked in new.resources.iter().filter(|one| carries_authorization(one)) {
+                let nothing = closed(nacked).unwrap();
+                prop_assert_eq!(nothing.name(), nacked.name());
                 prop_assert_eq!(grants(&nothing), BTreeSet::new());
-                // What is refused may be a limit.
+                // The reason for the NACK may be a limit.
                 prop_assert!(!nothing.to_json().to_string().contains("local_ratelimit"));
                 let of_type = |set: &crate::Compiled| {
-                    set.resources.of(refused.resource_type()).get(refused.name()).cloned()
+                    set.resources.of(nacked.resource_type()).get(nacked.name()).cloned()
                 };
                 for last_good in before.iter().filter_map(|(_, old)| of_type(old)) {
-                    let stand_in = narrowed(refused, &last_good).unwrap();
-                    prop_assert_eq!(stand_in.name(), refused.name());
-                    let (now, old) = (grants(refused), grants(&last_good));
+                    let fallback = narrowed(nacked, &last_good).unwrap();
+                    prop_assert_eq!(fallback.name(), nacked.name());
+                    let (now, old) = (grants(nacked), grants(&last_good));
                     let both: BTreeSet<_> = now.intersection(&old).cloned().collect();
-                    prop_assert_eq!(grants(&stand_in), both);
+                    prop_assert_eq!(grants(&fallback), both);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! How a client sees what comes. It holds some rules in each test that has a client.
+//! The model client's view of outputs. It checks some rules in every test with a client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,35 +8,35 @@ use ironmesh_xds_wire::{Resource, Version};
 
 use super::Client;
 use crate::scenarios::dialect::{Dialect, Push, Response};
-use crate::stream::{Acked, Nacked, Output};
+use crate::stream::{Acked, Nacked, StreamOutput};
 
 impl<V: Dialect> Client<V> {
-    pub(super) fn see(&mut self, outputs: Vec<Output<V::Response>>) {
+    pub(super) fn observe(&mut self, outputs: Vec<StreamOutput<V::Response>>) {
         for output in outputs {
             let line = match output {
-                Output::Send(response) => self.receive(response),
-                Output::Acked(Acked { resource_type, names }) => {
+                StreamOutput::Send(response) => self.receive(response),
+                StreamOutput::Acked(Acked { resource_type, names }) => {
                     let mut line = short(resource_type).to_owned();
                     line.extend(names.iter().flat_map(|name| [" ", name]));
-                    self.heard.push(line);
+                    self.ack_reports.push(line);
                     continue;
                 }
-                Output::Nacked(refused) => self.hear_of_refusal(refused),
-                Output::Late(of) => format!("{} late", short(of)),
-                Output::Close(reason) => format!("closed: {reason}"),
+                StreamOutput::Nacked(nacked) => self.record_nack(nacked),
+                StreamOutput::Late(of) => format!("{} late", short(of)),
+                StreamOutput::Close(reason) => format!("closed: {reason}"),
             };
-            self.saw.push(line);
+            self.pushes.push(line);
         }
     }
 
-    fn hear_of_refusal(&mut self, refused: Nacked) -> String {
-        let Nacked { resource_type: of, resources, error, is_final, .. } = refused;
+    fn record_nack(&mut self, nacked: Nacked) -> String {
+        let Nacked { resource_type: of, resources, error, is_final, .. } = nacked;
         let names: Vec<_> = resources.iter().map(|(name, _)| &**name).collect();
-        let verdict = if is_final { "refused" } else { "in doubt" };
-        let line = format!("{} {verdict}: {} ({})", short(of), names.join(" "), error.message);
-        if is_final && self.stream.can_blame(of) {
-            self.refused.extend(resources.into_iter().map(|(name, version)| ((of, name), version)));
-            self.ever_refused.extend(self.refused.clone());
+        let outcome = if is_final { "nacked" } else { "bisecting" };
+        let line = format!("{} {outcome}: {} ({})", short(of), names.join(" "), error.message);
+        if is_final && self.stream.can_attribute_nacks(of) {
+            self.nacked.extend(resources.into_iter().map(|(name, version)| ((of, name), version)));
+            self.ever_nacked.extend(self.nacked.clone());
         }
         line
     }
@@ -56,13 +56,13 @@ impl<V: Dialect> Client<V> {
         for resource in &resources {
             // R6.
             assert_eq!(resource.resource_type(), of);
-            let refused = self.refused.get(&(of, Arc::clone(resource.name())));
+            let nacked = self.nacked.get(&(of, Arc::clone(resource.name())));
             // R19.
-            assert_ne!(refused, Some(&resource.version()), "sent what was refused: {resource:?}");
+            assert_ne!(nacked, Some(&resource.version()), "sent what was NACKed: {resource:?}");
         }
         let mut news = resources.clone();
         if is_whole {
-            // R41: what is sent is what is there.
+            // R41: the response lists all that exists.
             assert_eq!(version, Some(Version::of_all(&resources)));
             let known = self.known(of);
             news.retain(|resource| known.get(resource.name()) != Some(resource));
@@ -75,7 +75,7 @@ impl<V: Dialect> Client<V> {
         line
     }
 
-    /// What it has of a type of which it is sent all, and what it is being sent.
+    /// The resources of a type with complete states that the client has or is being sent.
     fn known(&self, of: ResourceType) -> BTreeMap<Arc<str>, Arc<Resource>> {
         if let Some(push) = self.open.iter().rfind(|push| push.of == of) {
             let resources = push.resources.iter().filter(|r| self.covers(of, r.name()));

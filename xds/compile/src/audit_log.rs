@@ -1,9 +1,9 @@
-//! What a proxy tells the control plane of its traffic: who calls what strict would deny, in audit.
+//! The audit log: how a proxy reports to the control plane which calls strict would deny.
 //!
-//! Of HTTP the proxy knows it, as the rules of strict judge in the shadow of those that are enforced. So
-//! it can always be asked to tell what these deny, which is nothing where they are not there; and no
-//! listener differs between the modes. Of TCP nothing is judged but the handshake: there each connection
-//! of a port in audit is told of, and the control plane judges (docs/decisions/0029).
+//! For HTTP, the proxy evaluates the rules of strict as shadow rules. So it can always have a log
+//! of what these deny, which is nothing without them, and no listener differs between the modes.
+//! For TCP there are no rules except the handshake: the proxy reports each connection of a port in
+//! audit, and the control plane evaluates it (docs/decisions/0029).
 
 use ironmesh_sidecar::envoy::CONTROL_PLANE_CLUSTER;
 use ironmesh_xds_wire::any;
@@ -28,22 +28,22 @@ use ironmesh_xds_wire::pb::google::protobuf::{Any, Duration};
 use crate::authorization::{RBAC_FILTER, SHADOW};
 use crate::shape::{exact, no, number};
 
-/// The name of the log: one for all that is told, so that a worker of Envoy has one stream for it and not
-/// one for each service port.
+/// The name of the log. All service ports share it, so that a worker of Envoy has one stream
+/// instead of one per port.
 const LOG: &str = "ironmesh-audit";
 
-/// How long Envoy collects before it tells, and how many bytes (about) at most.
+/// The interval at which Envoy sends entries, and the approximate maximum of bytes until then.
 const FLUSH_INTERVAL: Duration = Duration { seconds: 1, nanos: 0 };
 const BUFFER_SIZE: u32 = 16 << 10;
 
-/// When a TCP connection is told of: a long one at its beginning.
+/// When a TCP connection is reported: on connect, because it may last long.
 pub(crate) const WHEN_CONNECTED: TcpAccessLogOptions = TcpAccessLogOptions {
     access_log_flush_interval: None,
     flush_access_log_on_connected: true,
     flush_access_log_on_start: false,
 };
 
-/// Tells of the requests that the rules in the shadow deny.
+/// Logs the requests that the shadow rules deny.
 pub(crate) fn http() -> AccessLog {
     let key = metadata_matcher::path_segment::Segment::Key(format!("{SHADOW}shadow_engine_result"));
     let denied = MetadataMatcher {
@@ -62,7 +62,7 @@ pub(crate) fn http() -> AccessLog {
     log("envoy.access_loggers.http_grpc", filter, any(&config))
 }
 
-/// Tells of each connection, when its application has been reached.
+/// Logs each connection that has reached its application.
 pub(crate) fn tcp() -> AccessLog {
     let types = vec![AccessLogType::TcpUpstreamConnected.into()];
     let filter = FilterSpecifier::LogTypeFilter(LogTypeFilter { types, exclude: false });
@@ -78,7 +78,7 @@ fn log(name: &str, filter: FilterSpecifier, config: Any) -> AccessLog {
     }
 }
 
-/// To the control plane, over the connection's own mutual TLS.
+/// Sends the log to the control plane, over the connection's own mutual TLS.
 fn common() -> CommonGrpcAccessLogConfig {
     let control_plane =
         EnvoyGrpc { cluster_name: CONTROL_PLANE_CLUSTER.to_owned(), ..EnvoyGrpc::default() };
