@@ -1,9 +1,8 @@
-//! The administration of a running control plane: an HTTP API, served and spoken.
+//! The admin API of a running control plane: server and client.
 //!
-//! Two listeners serve it. The Unix socket `<state>/admin.sock` (mode 0600) may issue and change;
-//! the TCP one, for people, probes and dashboards, may only read, because it asks for no credentials.
-//! This crate owns the wire format of both sides. It keeps no state: all answers come from the
-//! [`ControlPlane`] that is handed in.
+//! Two listeners serve it. The Unix socket `<state>/admin.sock` (mode 0600) may issue and change. The TCP listener, for
+//! people, probes and dashboards, may only read, because it requires no credentials. This crate owns the JSON types of
+//! both sides. It keeps no state: all answers come from the [`ControlPlane`] that is passed in.
 
 mod api;
 mod client;

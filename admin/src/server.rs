@@ -1,4 +1,4 @@
-//! The serving side.
+//! The server of the admin API: its two listeners, and its handlers.
 
 mod connections;
 mod host;
@@ -32,86 +32,85 @@ use crate::endpoints::{Accepted, EndpointList};
 use crate::plan::{MAX_PLAN, Plan, PlanRequest};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 
-/// The control plane, as far as it is administered.
+/// The interface of a running control plane for the admin API.
 pub trait ControlPlane: Send + Sync + 'static {
-    /// Whether it serves.
+    /// Whether the control plane is ready, and the state of policy and mesh.
     fn readiness(&self) -> Readiness;
 
-    /// All proxies that have joined.
+    /// All enrolled proxies.
     fn proxies(&self) -> Vec<ProxyView>;
 
-    /// All that is known of the proxy whose UUID is or begins with `id`. Takes as long as looking at all that
-    /// it is to have does.
+    /// The details of the proxy whose UUID is or begins with `id`. Takes as long as examining all its resources.
     fn proxy(&self, id: &str) -> Result<ProxyDetail, Refusal>;
 
-    /// All that the proxy is to have whose UUID is or begins with `id`. Takes as long as encoding it does.
+    /// All resources of the proxy whose UUID is or begins with `id`. Takes as long as encoding them.
     fn proxy_config(&self, id: &str) -> Result<ProxyConfig, Refusal>;
 
-    /// Shuts the proxy out whose UUID is `id`, for good. May block on the store.
+    /// Revokes the proxy whose UUID is or begins with `id`, for good. May block on the store.
     fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, Refusal>;
 
-    /// The endpoints of a service, or of all. Takes as long as looking at all of them does.
+    /// The endpoints of a service, or of all. Takes as long as examining all of them.
     fn endpoints(&self, service: Option<&ServiceName>) -> Result<EndpointList, Refusal>;
 
-    /// Believes what the providers of a service say, though it is doubted. Blocks until that is done.
+    /// Accepts the endpoint removal that is held back for a service. Blocks until that is done.
     fn accept_endpoints(&self, service: &ServiceName) -> Result<Accepted, Refusal>;
 
-    /// Whether a call would be let through, and why.
+    /// Whether policy allows a call, and why.
     fn explain(&self, question: &Question) -> Result<Verdict, Refusal>;
 
-    /// The same of a call that leaves the mesh.
+    /// Whether policy allows a call that leaves the mesh, and why.
     fn explain_outward(&self, question: &OutwardQuestion) -> Result<OutwardVerdict, Refusal>;
 
-    /// The same of a call from outside of the mesh.
+    /// Whether policy allows a call from outside of the mesh, and why.
     fn explain_inward(&self, question: &InwardQuestion) -> Result<InwardVerdict, Refusal>;
 
-    /// What would change if other documents were the policy. It changes nothing. Takes as long as compiling
-    /// all proxies twice does, and is given up once nobody waits for it.
+    /// Predicts what other policy documents would change, and changes nothing. Takes as long as compiling all proxies
+    /// twice, and stops early if the client disconnects.
     fn plan(&self, request: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal>;
 
-    /// The policies that can be rolled back to. May block on the store.
+    /// The stored policy revisions. May block on the store.
     fn policy_revisions(&self) -> Result<RevisionList, Refusal>;
 
-    /// Puts a policy of before into force again. May block on the store.
+    /// Makes an earlier policy revision active again. May block on the store.
     fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, Refusal>;
 
     /// Activates a removal from the policy folder that is held back. May block on the store.
     fn accept_removal(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, Refusal>;
 
-    /// What strict would deny of the calls of services in audit.
+    /// The calls that strict mode would deny, of services in audit mode.
     fn audit(&self) -> AuditView;
 
-    /// Its numbers, in the text format of OpenMetrics.
+    /// The metrics, in the OpenMetrics text format.
     fn metrics(&self) -> String;
 
-    /// Lets proxies in, all or none. May block on the store.
+    /// Enrolls proxies, all or none. May block on the store.
     fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, Refusal>;
 }
 
-/// Whether the client still waits for what it has asked for.
+/// Detects that the client no longer waits for its answer.
 #[derive(Debug)]
 pub struct Waits(Weak<()>);
 
 impl Waits {
-    /// Whether it does.
+    /// Whether the client still waits.
     pub fn still(&self) -> bool {
         self.0.strong_count() > 0
     }
 }
 
-/// Why something is not done.
+/// The error of an admin API request.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// Because of what was asked.
+    /// The request is invalid.
     #[error("{0}")]
     Request(String),
-    /// Because there is no such thing.
+    /// The named object does not exist.
     #[error("{0}")]
     Unknown(String),
-    /// Because somebody else is at it.
+    /// The control plane is busy, or not ready.
     #[error("{0}")]
     Busy(String),
-    /// Because of us.
+    /// The control plane failed.
     #[error("{0}")]
     Failure(String),
 }
@@ -130,19 +129,18 @@ impl IntoResponse for Refusal {
 
 type Shared = Arc<dyn ControlPlane>;
 
-/// The most bytes that a [`Question`] may have, as JSON: what [`ironmesh_catalog::Request::MOST_BYTES`] come to where all of
-/// them are escaped.
+/// The most bytes of a [`Question`] as JSON: all of [`ironmesh_catalog::Request::MOST_BYTES`], if every byte is escaped.
 const MAX_QUESTION: usize = 512 << 10;
 
-/// How many questions are answered at once: all reads whose cost grows with the mesh. Each may take a thread for
-/// as long as comparing with all of policy does, and anybody on the machine may ask; issuing and revoking find
-/// threads all the same, and xDS has its own.
+/// How many expensive reads run at once: those whose cost grows with the mesh. Each may occupy a thread for as long as
+/// comparing with all of policy takes, and any user of the machine may send them. Enrollment and revocation have other
+/// threads, and so has xDS.
 const QUESTIONS_AT_ONCE: usize = 4;
 
-/// How many questions are answered or wait for that.
+/// How many expensive reads may run or wait.
 const QUESTIONS: usize = 64;
 
-/// Those who ask questions of one listener, in a line.
+/// The queue of expensive reads of one listener.
 #[derive(Debug, Clone)]
 struct Questions {
     places: Arc<Semaphore>,
@@ -157,16 +155,16 @@ impl Default for Questions {
 }
 
 impl Questions {
-    /// Answers a question when it is its turn, unless the line is too long.
+    /// Runs a read when a worker is free, unless the queue is full.
     async fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Json<T>, Refusal> {
-        let busy = |_| Refusal::Busy(format!("{QUESTIONS} questions are being asked: ask again"));
+        let busy = |_| Refusal::Busy(format!("{QUESTIONS} requests are queued already: try again"));
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(busy)?;
         let turn = Arc::clone(&self.turns).acquire_owned().await;
         let turn = turn.map_err(|error| Refusal::Failure(error.to_string()))?;
-        // Both are taken as long as the thread is, even if nobody waits for the answer any more.
+        // Both are held as long as the thread runs, even if the client no longer waits.
         blocking(move || {
             let answer = question();
             drop((place, turn));
@@ -176,11 +174,11 @@ impl Questions {
     }
 }
 
-/// How long a request may take, with all that it has to send.
+/// How long a request may take, including its upload.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Serves what may be read, until the task is dropped: to those who ask by an address, by `localhost`, or by
-/// one of `names`.
+/// Serves the reads on the TCP listener until the task is dropped, for clients that use an address, `localhost` or one
+/// of `names` as the host.
 pub async fn serve_reads(
     listener: TcpListener,
     names: impl IntoIterator<Item = String>,
@@ -190,7 +188,7 @@ pub async fn serve_reads(
     connections::serve(listener, router, connections::Bounds::DEFAULT).await
 }
 
-/// What anyone on the machine may ask.
+/// The routes of the TCP listener, for all users of the machine.
 fn port(names: impl IntoIterator<Item = String>) -> Router<Shared> {
     let names: host::Names = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
     reads(get(readyz_without_lines))
@@ -203,7 +201,7 @@ async fn within_time(request: Request, next: Next) -> Response {
     answer.unwrap_or_else(|_| StatusCode::REQUEST_TIMEOUT.into_response())
 }
 
-/// Serves all of the API on the socket, until the task is dropped.
+/// Serves the whole API on the socket until the task is dropped.
 pub async fn serve_socket(listener: UnixListener, control_plane: Shared) -> io::Result<()> {
     let all = reads(get(readyz))
         .route("/v1/policy/rollback", post(roll_back))
@@ -215,17 +213,17 @@ pub async fn serve_socket(listener: UnixListener, control_plane: Shared) -> io::
     axum::serve(listener, all.with_state(control_plane)).await
 }
 
-/// The socket cannot be made.
+/// The failure to create the admin socket.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot make the admin socket `{path}`")]
+#[error("cannot create the admin socket `{path}`")]
 pub struct BindError {
     path: PathBuf,
     #[source]
     source: io::Error,
 }
 
-/// Makes the socket at `path`, for its owner alone. What was there is a socket that a dead process
-/// left: the caller holds the lock of the state folder.
+/// Creates the socket at `path`, for its owner alone. An existing file there is the socket of a dead process: the
+/// caller holds the lock of the state folder.
 pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
     use std::os::unix::fs::PermissionsExt;
     let bind = || {
@@ -234,14 +232,14 @@ pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
             _ => {}
         }
         let listener = UnixListener::bind(path)?;
-        // The folder is the owner's alone already (0700), so there is no moment of others' access.
+        // The folder has mode 0700 already, so that no other user can connect in between.
         fs_err::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
         Ok(listener)
     };
     bind().map_err(|source| BindError { path: path.to_owned(), source })
 }
 
-/// What both listeners serve. They differ in `readyz`.
+/// The routes of both listeners. They differ in `readyz`.
 fn reads(readyz: MethodRouter<Shared>) -> Router<Shared> {
     let questions = Router::new()
         .route("/v1/explain", explains(ControlPlane::explain))
@@ -276,7 +274,7 @@ async fn readyz(State(control_plane): State<Shared>) -> impl IntoResponse {
     with_status(control_plane.readiness())
 }
 
-/// For clients that may not be allowed to read policy.
+/// `/readyz` without lines of policy, for clients that may not be allowed to read policy.
 async fn readyz_without_lines(State(control_plane): State<Shared>) -> impl IntoResponse {
     let mut readiness = control_plane.readiness();
     readiness.policy.annotated.clear();
@@ -357,11 +355,11 @@ async fn revoke(
 /// The query of `/v1/explain…`.
 #[derive(Debug, Deserialize)]
 struct Asked {
-    /// A question, as JSON.
+    /// The question, as JSON.
     question: String,
 }
 
-/// Answers questions of a kind: in a query, or in a body where they are too long for one.
+/// The route of one kind of question: in the query, or in the body if it is too long for that.
 fn explains<Q, V>(answer: fn(&dyn ControlPlane, &Q) -> Result<V, Refusal>) -> MethodRouter<Shared>
 where
     Q: DeserializeOwned + Send + 'static,
@@ -371,7 +369,7 @@ where
                          Extension(questions): Extension<Questions>,
                          Query(Asked { question }): Query<Asked>| async move {
         let question: Q = serde_json::from_str(&question)
-            .map_err(|error| Refusal::Request(format!("`question` is none: {error}")))?;
+            .map_err(|error| Refusal::Request(format!("`question` is malformed: {error}")))?;
         questions.ask(move || answer(&*control_plane, &question)).await
     };
     let in_body = move |State(control_plane): State<Shared>,
@@ -419,12 +417,12 @@ async fn plan(
     let client = Arc::new(());
     let waits = Waits(Arc::downgrade(&client));
     let planned = blocking(move || control_plane.plan(&request, &waits)).await;
-    // Gone before that, where this is not waited for to its end.
+    // Dropped earlier if this future is dropped, because the client has disconnected.
     drop(client);
     planned
 }
 
-/// Lets what takes its time take it where others do not wait for it.
+/// Runs a task that may block on a thread of its own.
 async fn blocking<T: Send + 'static>(
     task: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<Json<T>, Refusal> {

@@ -188,7 +188,7 @@ async fn request_by_a_foreign_host_gets_421() {
     ] {
         let answer = send(address, &format!("{head}Connection: close\r\n\r\n")).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{head}: {answer}");
-        let is_named = answer.contains("`evil.example` is no name of this control plane");
+        let is_named = answer.contains("`evil.example` is not a name of this control plane");
         assert_eq!(is_named, status == 421, "{answer}");
     }
 }
@@ -213,7 +213,7 @@ async fn explain_requests_beyond_the_limit_get_503() {
     for _ in 0..6 {
         let answer = asked.join_next().await.unwrap().unwrap();
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
-        assert!(answer.contains("64 questions are being asked: ask again"), "{answer}");
+        assert!(answer.contains("64 requests are queued already: try again"), "{answer}");
     }
     // All other reads that cost much are in the same line, and probes are not.
     for read in ["/metrics", "/v1/proxies", "/v1/proxies/x", "/v1/proxies/x/config", "/v1/audit"] {
