@@ -1,4 +1,4 @@
-//! The running control plane, as the admin API sees it.
+//! The admin API's view of the running control plane. It keeps no state of its own.
 
 mod endpoints;
 mod plan;
@@ -41,6 +41,7 @@ use super::state_watch::unknown_authority;
 use ironmesh_catalog::text::chain;
 pub(crate) use plan::Planning;
 
+/// The running control plane, as the admin API serves it.
 #[derive(Debug)]
 pub(crate) struct RunningControlPlane {
     pub(crate) mesh: Mesh,
@@ -51,16 +52,16 @@ pub(crate) struct RunningControlPlane {
     pub(crate) acceptances: Acceptances,
     pub(crate) store: Arc<Store>,
     pub(crate) feeds: StatusFeeds,
-    /// What is wrong with the control plane's own state.
+    /// The findings about the control plane's own state.
     pub(crate) state_findings: watch::Receiver<Vec<Finding>>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) audit: Arc<Audit>,
-    /// Where xDS is served.
+    /// The address of the xDS listener.
     pub(crate) xds_address: SocketAddr,
-    /// Where proxies are told to find it; empty = derived from the above.
+    /// The addresses that proxies get for it; empty = derived from `xds_address`.
     pub(crate) advertise: Vec<(String, u16)>,
     pub(crate) planning: Planning,
-    /// The risks that the settings accept.
+    /// The findings about risks that the settings accept.
     pub(crate) standing_findings: Vec<FindingView>,
 }
 
@@ -131,7 +132,7 @@ impl ControlPlane for RunningControlPlane {
         if let Some(in_force) = &in_force
             && kept.iter().all(|record| record.revision != in_force.revision)
         {
-            // It has come into force a moment ago, and will be kept.
+            // It became active a moment ago, and will be stored.
             kept.insert(0, in_force.clone());
         }
         let current = in_force.map(|record| record.revision);
@@ -145,7 +146,8 @@ impl ControlPlane for RunningControlPlane {
     fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, Refusal> {
         let is_line = |text: &String| text.len() <= MAX_REASON && !text.contains(char::is_control);
         if ![&request.message, &request.by].into_iter().flatten().all(is_line) {
-            let words = format!("a message and a name are one line of at most {MAX_REASON} bytes");
+            let words =
+                format!("a message and a name must each be one line of at most {MAX_REASON} bytes");
             return Err(Refusal::Request(words));
         }
         self.rollbacks.ask(request)
@@ -154,7 +156,7 @@ impl ControlPlane for RunningControlPlane {
     fn accept_removal(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, Refusal> {
         let is_line = |text: &String| text.len() <= MAX_REASON && !text.contains(char::is_control);
         if !request.by.iter().all(is_line) {
-            let words = format!("a name is one line of at most {MAX_REASON} bytes");
+            let words = format!("a name must be one line of at most {MAX_REASON} bytes");
             return Err(Refusal::Request(words));
         }
         self.rollbacks.accept(request)
@@ -187,7 +189,7 @@ impl ControlPlane for RunningControlPlane {
                 let serves_too = record.services.iter().any(|one| request.services.contains(one));
                 notes.extend(serves_too.then(|| {
                     format!(
-                        "proxy {} joined as being on the same machine, at {}: as long as it is let in, nobody can say which of them is in front of what is there",
+                        "proxy {} is enrolled for the same machine, at {}: until one of the two is revoked, the control plane cannot tell which of them serves the endpoints there",
                         record.id, record.mesh_address
                     )
                 }));
@@ -196,7 +198,7 @@ impl ControlPlane for RunningControlPlane {
         let mut control_plane = Vec::new();
         for newcomer in &request.proxies {
             let id = ProxyId(Uuid::new_v4());
-            // Locked for one at a time: what else signs does not wait for all of them.
+            // Locked for one proxy at a time: other signing does not wait for all of them.
             let certificate = self.authority.lock().issue_proxy_certificate(
                 &newcomer.certificate_request,
                 id,
@@ -230,7 +232,7 @@ impl ControlPlane for RunningControlPlane {
             notes.extend(neighbours.get(&mesh_address).into_iter().flatten().map(|neighbour| {
                 let services: Vec<_> = neighbour.services.iter().map(ToString::to_string).collect();
                 format!(
-                    "proxy {} joined at this address before, as {}: only one of them can run there",
+                    "proxy {} is already enrolled at this address, for {}: only one of the two can run there",
                     neighbour.id,
                     services.join(", ")
                 )
@@ -248,13 +250,13 @@ impl ControlPlane for RunningControlPlane {
     }
 }
 
-/// What is awaited as long as there is no snapshot of the mesh.
+/// What readiness waits for as long as there is no snapshot.
 fn awaited(policy: &PolicyState) -> String {
     if policy.specification.is_some() {
-        // It takes a moment, for example to issue certificates.
+        // That takes a moment, for example to issue certificates.
         return "the first snapshot of the mesh".to_owned();
     }
-    // Where there are no findings, it cannot be read at all.
+    // Without findings, the source cannot be read at all.
     let view = &policy.view;
     let why = if view.findings.is_empty() { view.drawn.trim_end() } else { "" };
     let colon = if why.is_empty() { "" } else { ": " };
@@ -262,7 +264,7 @@ fn awaited(policy: &PolicyState) -> String {
 }
 
 impl RunningControlPlane {
-    /// The TLS handshakes with clients that failed.
+    /// The failed TLS handshakes with clients.
     fn handshakes(&self) -> HandshakesView {
         let failed = [
             ConnectionRejection::BadHandshake,
@@ -292,7 +294,7 @@ impl RunningControlPlane {
         HandshakesView { rejected, last, recent }
     }
 
-    /// Where the state was lost, an enrollment would make the loss permanent, proxy by proxy.
+    /// Rejects an enrollment after a loss of the state, which it would make permanent, proxy by proxy.
     fn check_authority(&self, request: &BootstrapRequest) -> Result<(), Refusal> {
         let finding = unknown_authority(&self.hub).filter(Finding::is_error);
         match finding.filter(|_| !request.new_authority) {
@@ -304,55 +306,59 @@ impl RunningControlPlane {
         }
     }
 
-    /// A proxy that joins as what policy does not know would serve nothing, without a word.
+    /// Rejects a request for what policy does not define: its proxy would serve nothing without any error.
     fn check(&self, request: &BootstrapRequest) -> Result<(), Refusal> {
-        let refuse = |reason: String| Err(Refusal::Request(reason));
+        let reject = |reason: String| Err(Refusal::Request(reason));
         if request.services.is_empty() {
-            return refuse("a proxy serves one service at least".to_owned());
+            return reject("a proxy serves at least one service: name one".to_owned());
         }
         let mut seen = BTreeSet::new();
         if let Some(twice) = request.services.iter().find(|service| !seen.insert(*service)) {
-            return refuse(format!("the service `{twice}` is named twice"));
+            return reject(format!("the service `{twice}` is named twice"));
         }
         let mut addresses = request.proxies.iter().map(|newcomer| newcomer.address);
         if let Some(bad) = addresses.find(|ip| ip.is_unspecified() || ip.is_multicast()) {
-            return refuse(format!("nobody can dial a proxy at {bad}"));
+            return reject(format!(
+                "callers cannot connect to a proxy at {bad}: give an address of its machine"
+            ));
         }
         let mut known_as = request.known_as.iter();
         if let Some(bad) = known_as.find(|ip| ip.is_unspecified() || ip.is_multicast()) {
-            return refuse(format!("no provider knows a machine by {bad}"));
+            return reject(format!(
+                "a provider cannot know a machine by {bad}: give an address of the machine"
+            ));
         }
         if request.known_as.len() > MAX_KNOWN_AS {
-            return refuse(format!("a machine is known by at most {MAX_KNOWN_AS} addresses"));
+            return reject(format!("a machine is known by at most {MAX_KNOWN_AS} addresses"));
         }
         if request.proxies.len() > 1 && !request.known_as.is_empty() {
-            return refuse("several proxies cannot be known by the same addresses".to_owned());
+            return reject("several proxies cannot be known by the same addresses".to_owned());
         }
         if request.machine.is_some_and(|machine| machine.is_nil()) {
-            return refuse("no machine has this key: it is all zeros".to_owned());
+            return reject("no machine has this key: it is all zeros".to_owned());
         }
         if request.proxies.len() > 1 && request.machine.is_some() {
-            return refuse("several proxies cannot be known by the same machine".to_owned());
+            return reject("several proxies cannot be known by the same machine".to_owned());
         }
         if !(1..=MAX_NEWCOMERS).contains(&request.proxies.len()) {
-            return refuse(format!("a request lets in 1 to {MAX_NEWCOMERS} proxies"));
+            return reject(format!("a request enrolls 1 to {MAX_NEWCOMERS} proxies"));
         }
         let Some(specification) = self.policy.borrow().specification.clone() else {
-            return refuse("there is no policy in force yet; see /readyz".to_owned());
+            return reject("no policy is active yet; see /readyz".to_owned());
         };
         let upstreams = request.upstreams.iter().map(|upstream| &upstream.service);
         let known = |name| specification.services.get(name);
         if let Some(part) = request.services.iter().filter_map(known).find(|one| one.is_subset()) {
             let (part, whole) = (&part.name, part.served_as());
-            return refuse(format!(
-                "`{part}` is a part of the service `{whole}`: let the proxy join as that, with the labels of the part (`--label`)"
+            return reject(format!(
+                "`{part}` is a subset of the service `{whole}`: enroll the proxy for `{whole}`, with the labels of the subset (`--label`)"
             ));
         }
         let mut services = request.services.iter().filter_map(known);
         if let Some(external) = services.find(|one| one.external.is_some()) {
             let name = &external.name;
-            return refuse(format!(
-                "the service `{name}` is outside of the mesh: no proxy serves it"
+            return reject(format!(
+                "the service `{name}` is external to the mesh: no proxy serves it"
             ));
         }
         for name in request.services.iter().chain(upstreams) {
@@ -368,13 +374,13 @@ impl RunningControlPlane {
                     }
                     (None, many) => format!("it defines {} others", many.len()),
                 };
-                return refuse(format!("policy defines no service `{name}`; {advice}"));
+                return reject(format!("policy defines no service `{name}`; {advice}"));
             }
         }
         Ok(())
     }
 
-    /// Where a proxy at `address` reaches the control plane.
+    /// The addresses of the control plane for a proxy at `address`, and a note if they do not suffice.
     fn reached_at(&self, address: IpAddr) -> (Vec<(String, u16)>, Option<String>) {
         if !self.advertise.is_empty() {
             return (self.advertise.clone(), None);
@@ -385,7 +391,7 @@ impl RunningControlPlane {
             one => one,
         };
         let note = format!(
-            "the bootstrap finds the control plane at {host}:{port}; for a proxy on another machine set `advertise` in the settings"
+            "the bootstrap names the control plane {host}:{port}; for a proxy on another machine set `advertise` in the settings"
         );
         let is_elsewhere = host.is_loopback() && !address.is_loopback();
         (vec![(host.to_string(), port)], is_elsewhere.then_some(note))

@@ -1,5 +1,5 @@
-//! What `/metrics` says, in the words of OpenMetrics. Everything is read when it is asked for: there is
-//! no second book of numbers that could differ from what is.
+//! `/metrics` in the OpenMetrics format. Each number is read from its owner when it is requested: no second copy can
+//! differ from the state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::policy_source::PolicyState;
 use super::reconciler::{EndpointsView, StatusFeeds};
 use super::register::Register;
 
-/// Where the numbers come from.
+/// The owners of the numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Sources {
     pub(crate) hub: Arc<Hub>,
@@ -57,22 +57,22 @@ impl Collector for Sources {
         let proxy_findings: usize = self.feeds.findings.borrow().values().map(Vec::len).sum();
         let gauges = [
             ("ready", "Whether xDS is served", usize::from(*self.feeds.ready.borrow())),
-            ("proxies_joined", "Proxies that have joined and are in use", joined),
+            ("proxies_joined", "Enrolled proxies that are in use", joined),
             ("proxies_connected", "Proxies with a stream", connected),
-            ("xds_streams", "Streams that are open", streams),
+            ("xds_streams", "Open xDS streams", streams),
             (
                 "policy_stale",
-                "Whether what the source of policy holds is not in force",
+                "Whether the policy source holds a revision that is not active",
                 usize::from(is_stale),
             ),
-            ("resources_refused", "What proxies refuse of what policy asks for", refused),
+            ("resources_refused", "Resources that proxies NACK", refused),
             (
                 "resources_withheld",
-                "What proxies were not asked to take, as others refuse it",
+                "Resources withheld from proxies because others NACK them",
                 withheld,
             ),
-            ("mesh_findings", "Endpoints that get no traffic, or plaintext", mesh_findings),
-            ("proxy_findings", "What is wrong with what proxies ask for", proxy_findings),
+            ("mesh_findings", "Findings about the mesh as a whole", mesh_findings),
+            ("proxy_findings", "Findings about what single proxies request", proxy_findings),
         ];
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
@@ -80,13 +80,13 @@ impl Collector for Sources {
             gauge.encode(metric)?;
         }
         let sets = ConstCounter::new(self.hub.counters().sets());
-        let help = "How often a proxy was given another set of resources";
+        let help = "Resource sets that were published to proxies";
         sets.encode(encoder.encode_descriptor("xds_sets", help, None, sets.metric_type())?)?;
         let counters: [(&str, &str, Read); 4] = [
-            ("xds_pushes", "Responses that were sent", Counters::pushes),
-            ("xds_acks", "Responses that were taken", Counters::acks),
-            ("xds_nacks", "Responses that were refused", Counters::nacks),
-            ("xds_late_answers", "Responses that were not answered in time", Counters::late),
+            ("xds_pushes", "Responses sent", Counters::pushes),
+            ("xds_acks", "Responses ACKed", Counters::acks),
+            ("xds_nacks", "Responses NACKed", Counters::nacks),
+            ("xds_late_answers", "Responses not answered in time", Counters::late),
         ];
         for (name, help, read) in counters {
             let kind = ConstCounter::new(0_u64).metric_type();
@@ -100,10 +100,10 @@ impl Collector for Sources {
         let counts = self.hub.counters();
         let turned =
             ConnectionRejection::ALL.map(|why| (why.word(), counts.connections_turned_away(why)));
-        let help = "Connections that were turned away";
+        let help = "Connections rejected, by reason";
         by_reason(&mut encoder, "xds_connections_refused", help, &turned)?;
         let closed = Closed::ALL.map(|why| (why.word(), counts.streams_closed(why)));
-        let help = "Streams that were ended for what the client does";
+        let help = "Streams closed by the control plane, by reason";
         by_reason(&mut encoder, "xds_streams_closed", help, &closed)?;
         endpoints(&mut encoder, &self.feeds.endpoints.borrow())?;
         would_deny(&mut encoder, &self.audit)
@@ -112,8 +112,8 @@ impl Collector for Sources {
 
 type OfProvider<'a> = &'a dyn Fn(Provider) -> usize;
 
-/// By provider: whether it is stale as a whole, and of how many services what it says is stale, held back or
-/// flapping.
+/// The metrics of endpoints providers: whether one is stale as a whole, and how many of its services are stale, held
+/// back or flapping.
 fn endpoints(
     encoder: &mut DescriptorEncoder<'_>,
     known: &EndpointsView,
@@ -131,17 +131,19 @@ fn endpoints(
     let stale: fn(&GuardStatus) -> bool =
         |belief| belief.sighting.as_ref().is_some_and(|sighting| sighting.stale.is_some());
     let gauges: [(&str, &str, OfProvider<'_>); 5] = [
-        ("provider_stale", "Whether nobody whom an endpoints provider asks can be used", &is_stale),
-        ("endpoints_services", "Services of which an endpoints provider tells", &|provider| {
+        ("provider_stale", "Whether an endpoints provider has no usable source", &is_stale),
+        ("endpoints_services", "Services that an endpoints provider reports", &|provider| {
             count(provider, |_| true)
         }),
-        ("endpoints_services_stale", "Services of which it tells nothing newer", &|provider| {
+        ("endpoints_services_stale", "Services whose report is stale", &|provider| {
             count(provider, stale) + troubles(provider)
         }),
-        ("endpoints_services_held", "Services of which a loss is held back", &|provider| {
-            count(provider, |belief| belief.held.is_some())
-        }),
-        ("endpoints_services_flapping", "Services with endpoints that flap", &|provider| {
+        (
+            "endpoints_services_held",
+            "Services of which an endpoint removal is held back",
+            &|provider| count(provider, |belief| belief.held.is_some()),
+        ),
+        ("endpoints_services_flapping", "Services with flapping endpoints", &|provider| {
             count(provider, |belief| !belief.flapping.is_empty())
         }),
     ];
@@ -156,7 +158,7 @@ fn endpoints(
     Ok(())
 }
 
-/// By caller and service port, of which there is a bound; of those beyond it by service port.
+/// The metrics of audit mode: denials by caller and service port, as far as their bound allows; the rest by port.
 fn would_deny(encoder: &mut DescriptorEncoder<'_>, audit: &Audit) -> Result<(), std::fmt::Error> {
     let (counted, others) = audit.counted();
     let kind = ConstCounter::new(0_u64).metric_type();

@@ -1,9 +1,10 @@
-//! The reconciler: one task that makes what every proxy has follow from what is known.
+//! The reconciler: the one task that derives each proxy's resource set from every change of input.
 //!
-//! It is level-triggered: what changed is only told as "look again", at the policy in force, the
-//! register, the certificates, and the clients to whom something happened; what could not be settled is
-//! looked at again at every pass. The first change is acted on at once; those that come in a burst are
-//! acted on together (`pacing`).
+//! It is level-triggered. A change only wakes it; it then reads the active policy, the register, the certificates and
+//! the clients that changed. Each pass examines again what an earlier pass could not settle. The first change starts
+//! a pass at once, and `debounce` collects the changes of a burst into one pass.
+//!
+//! It never accepts connections and never encodes a response: `ironmesh-xds-server` does.
 
 mod clients;
 mod clock;
@@ -58,32 +59,33 @@ use pacing::{Cause, Pacing};
 use rollouts::Rollouts;
 use snapshot_builder::{SnapshotBuilder, Sources};
 
-/// How often the clock is looked at, for what is due by it. (After a jump of the wall clock, at once.)
+/// The interval of the work that is due by the clock. (After a jump of the wall clock it is due at once.)
 const TICK: Duration = Duration::from_secs(30);
 
-/// What the reconciler tells the rest of the process.
+/// The channels by which the reconciler publishes its results to the admin API, metrics and log.
 #[derive(Debug, Clone)]
 pub(crate) struct StatusFeeds {
-    /// Whether there is something to serve.
+    /// Whether the control plane is ready to serve xDS.
     pub(crate) ready: watch::Receiver<bool>,
-    /// The TLS of the xDS listener.
+    /// The TLS configuration of the xDS listener.
     pub(crate) tls: watch::Receiver<Arc<ServerConfig>>,
-    /// The newest moment of the mesh; none before the first.
+    /// The newest snapshot; none before the first.
     pub(crate) snapshot: watch::Receiver<Option<Arc<Snapshot>>>,
-    /// What is known of endpoints besides where they are.
+    /// The state of the endpoints providers and of their guards.
     pub(crate) endpoints: watch::Receiver<EndpointsView>,
-    /// What is wrong with the mesh as a whole.
+    /// The findings about the mesh as a whole.
     pub(crate) mesh_findings: watch::Receiver<Vec<Finding>>,
-    /// What is wrong with what each proxy asks for.
+    /// The findings about what each proxy requests.
     pub(crate) findings: watch::Receiver<BTreeMap<ProxyId, Vec<Finding>>>,
-    /// The identities that are live twice.
+    /// The alarms of identities that are live on two machines.
     pub(crate) duplicates: watch::Receiver<BTreeMap<ProxyId, Finding>>,
-    /// Who is away.
+    /// The proxies that are disconnected.
     pub(crate) away: watch::Receiver<UnreachableProxies>,
-    /// What each that is connected refuses, and what is withheld from it because others do.
+    /// The resources of each connected proxy that it NACKs, or that are withheld because others NACK them.
     pub(crate) not_in_force: watch::Receiver<BTreeMap<ProxyId, InactiveResources>>,
 }
 
+/// The task that builds snapshots and publishes a resource set per proxy.
 pub(crate) struct Reconciler {
     store: Arc<Store>,
     authority: Arc<Mutex<Authority>>,
@@ -104,17 +106,17 @@ pub(crate) struct Reconciler {
     not_in_force: watch::Sender<BTreeMap<ProxyId, InactiveResources>>,
     duplicates_told: watch::Sender<BTreeMap<ProxyId, Finding>>,
 
-    /// How long a burst of changes settles after one was acted on.
+    /// The window in which the changes of a burst are collected after a pass.
     settle: Duration,
     endpoints: Endpoints,
-    /// What is wrong with what endpoints providers tell.
+    /// The findings about reports of endpoints providers.
     endpoints_findings: Vec<Finding>,
     acceptances: mpsc::Receiver<Acceptance>,
     liveness: ProxyLiveness,
     duplicates: Duplicates,
     started: Timestamp,
     away: watch::Sender<UnreachableProxies>,
-    /// What is wrong with certificates of proxies, and the count of the register's members when it was looked at.
+    /// The findings about certificates of proxies, and the register's membership count for which they hold.
     expiry: (Vec<Finding>, u64),
     is_expiry_news: bool,
     snapshot_builder: SnapshotBuilder,
@@ -122,17 +124,17 @@ pub(crate) struct Reconciler {
     nack_tracker: NackTracker,
     order: Order,
     rollouts: Rollouts,
-    /// Those who were looked at in the last pass, and may have been given something.
+    /// The clients examined in the last pass, to which a resource set may have been published.
     handed_over: BTreeSet<ClientKey>,
-    /// When the clock is looked at next.
+    /// When the next tick is due.
     next_tick: Instant,
-    /// Those of whom it is not known yet that they have in force what they were given.
+    /// The clients of which it is not known yet whether they ACKed what makes them participants.
     undecided: BTreeSet<ClientKey>,
     finding_log: FindingLog,
 }
 
 impl Reconciler {
-    #[expect(clippy::too_many_arguments, reason = "it is where everything comes together")]
+    #[expect(clippy::too_many_arguments, reason = "the reconciler combines all inputs")]
     pub(crate) fn new(
         mesh: Mesh,
         settings: &Settings,
@@ -221,7 +223,7 @@ impl Reconciler {
             policy.mark_unchanged();
             let members = register.borrow_and_update().members;
             pacing.act(Instant::now());
-            // It compiles and may write to the store: other tasks go on on other threads.
+            // A pass compiles and may write to the store: other tasks continue on other threads.
             tokio::task::block_in_place(|| self.reconcile(Timestamp::now()));
             let clock = self.deadline();
             let mut is_late = false;
@@ -249,7 +251,7 @@ impl Reconciler {
                         if changed.is_err() {
                             return ended("register", &shutdown);
                         }
-                        // Most changes are that proxies get on, which follows from their answers.
+                        // Most changes are progress of proxies, which follows from their answers.
                         let are_others = register.borrow_and_update().members > members;
                         pacing.changed(if are_others { Cause::Source } else { Cause::Clients });
                     }
@@ -274,7 +276,7 @@ impl Reconciler {
         }
     }
 
-    /// When there is something to do though nothing changes.
+    /// When the next pass is due although nothing changes.
     fn deadline(&self) -> Instant {
         let others = [
             self.order.deadline(),
@@ -288,7 +290,7 @@ impl Reconciler {
     }
 
     fn reconcile(&mut self, now: Timestamp) {
-        // By the clock and not by what woke us: a client that answers without end wakes us first.
+        // By the clock, not by the wake-up: a client that answers without end would postpone it forever.
         let is_tick = Instant::now() >= self.next_tick;
         let clock = self.clock.reading(now, Instant::now());
         if is_tick {
@@ -350,7 +352,7 @@ impl Reconciler {
         if is_tick {
             self.forget_strangers(now);
         }
-        // Operators are told, and the disk, when proxies have been.
+        // Operators and the disk come after the proxies.
         if let Some(away) = self.liveness.take_away(Instant::now()) {
             let grace = Some(self.started).filter(|_| self.liveness.is_in_grace());
             self.away.send_replace(UnreachableProxies { since: away, grace });
@@ -364,7 +366,7 @@ impl Reconciler {
         }
     }
 
-    /// Compiles what these clients are to have.
+    /// Compiles the resource sets of these clients.
     fn compile(&mut self, clients: &BTreeSet<ClientKey>) {
         let mut told = Vec::new();
         for client in clients {
@@ -406,7 +408,7 @@ impl Reconciler {
         });
     }
 
-    /// Takes note of what clients refuse; returns of whom there is news.
+    /// Updates the NACK tracker from these clients' answers; returns the clients whose NACKs changed.
     fn note_refusals(&mut self, news: &[(ClientKey, ClientNews)]) -> Vec<ClientKey> {
         let Some(snapshot) = self.snapshot_builder.snapshot() else { return Vec::new() };
         let (clients, nack_tracker, hub) = (&self.clients, &mut self.nack_tracker, &self.hub);
@@ -417,22 +419,27 @@ impl Reconciler {
         };
         let of_news = news.iter().filter(|(client, news)| is_news(client, news));
         let concerned = of_news.map(|(client, _)| Arc::clone(client)).collect();
-        // A NACK may be of the inbound listener: then the proxy does not take part any more.
+        // The client may have NACKed its inbound listener: then the proxy is no longer a participant.
         let nacking = news.iter().filter(|(_, news)| !news.nacks.is_empty());
         self.undecided.extend(nacking.map(|(client, _)| Arc::clone(client)));
         concerned
     }
 
-    /// Sends again what clients NACKed for reasons of their own machines, where its pause is over.
+    /// Pushes again the resources that clients NACKed for reasons local to their machines, when their pause is over.
     fn retry_refused(&mut self) {
         for (client, names) in self.nack_tracker.retries.take_due(Instant::now()) {
             let resources: Vec<_> = names.iter().map(|(_, name)| &**name).collect();
-            tracing::info!(%client, ?resources, "NACKed resources are sent again: the reason was local to the proxy's machine");
+            tracing::info!(
+                %client,
+                ?resources,
+                reason = "local to the proxy's machine",
+                "retrying NACKed resources"
+            );
             self.hub.retry(&client, names);
         }
     }
 
-    /// Tells what is not in force in a client.
+    /// Publishes the resources of a proxy that are not active in it.
     fn tell_not_in_force(&self, id: ProxyId, told: &InactiveResources) {
         self.not_in_force.send_if_modified(|all| {
             let before = if *told == InactiveResources::default() {
@@ -444,7 +451,7 @@ impl Reconciler {
         });
     }
 
-    /// Gives these clients what they are to have, or what stands in for it.
+    /// Publishes to these clients what they should have: compiled, or a fallback, or held back by the rollout order.
     fn hand_over(&mut self, clients: &BTreeSet<ClientKey>) {
         for client in clients {
             let Some(given) = self.clients.given(client) else { continue };
@@ -457,7 +464,7 @@ impl Reconciler {
                     let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());
                     self.order.hold(client, set, before, Known { snapshot, clients, hub, now })
                 }
-                // Who has come has nothing that could break.
+                // A client without a set has nothing that could break.
                 _ => set,
             };
             if !published.is_some_and(|published| published.is_same_as(&set)) {
@@ -466,18 +473,18 @@ impl Reconciler {
         }
     }
 
-    /// A connected client as the compiler sees it.
+    /// A connected client as an input of the compiler.
     fn proxy(&self, client: &ClientKey) -> Option<Proxy> {
         let node = self.clients.node(client)?;
         let record = self.register.get(client.parse().ok()?)?;
-        // Admission has let in no other than well-formed ones.
+        // Admission accepts only well-formed statements.
         Some(Proxy { record: (*record).clone(), statement: statement(node).ok()? })
     }
 
-    /// Forgets those who are away and have no place in the register any more, and what nobody needs.
+    /// Forgets disconnected clients that the register no longer has, and state that no client needs.
     fn forget_strangers(&mut self, now: Timestamp) {
         if let Err(error) = self.register.forget(now, Instant::now()) {
-            tracing::error!(error = chain(&error), "cannot forget proxies that ended long ago");
+            tracing::error!(error = chain(&error), "cannot remove expired join records");
         }
         let records = self.register.records();
         let is_known = |client: &ClientKey| {
@@ -491,8 +498,8 @@ impl Reconciler {
     }
 }
 
-/// The result of the reconciler when one of its sources has ended. At the end of the process they all do, in any
-/// order; else the source has failed.
+/// The reconciler's result when one of its sources has ended: a failure, except during shutdown, when all sources end
+/// in any order.
 fn ended(source: &str, shutdown: &CancellationToken) -> anyhow::Result<()> {
     anyhow::ensure!(shutdown.is_cancelled(), "the {source} ended by itself");
     Ok(())

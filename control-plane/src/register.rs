@@ -1,4 +1,4 @@
-//! The register of proxies: who has joined, and how far each has come. Kept in the store.
+//! The register of proxies: their join records and progress, kept in the store. It never decides who may connect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,49 +13,49 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How long the record of a proxy is kept whose certificate has ended or was never used: so long
-/// operators are told what became of it. It is let in without a record as little as with it.
+/// How long the record of a proxy is kept after its certificate has expired or its enrollment has: operators see for so
+/// long what became of it. Admission rejects the proxy with and without a record.
 const KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// For how long the clock must have said without interruption that a record is no longer kept, before it
-/// is removed for good: a clock may be wrong for a while, such as at a start before the network's time.
+/// How long the clock must show without interruption that a record is past its retention before it is removed. A clock
+/// may be wrong for a while, for example at a start before time synchronization.
 const OVER_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// All join records. What is here is in the store: each change is kept first.
+/// All join records. Each change is stored before it is visible here.
 #[derive(Debug)]
 pub(crate) struct Register {
     store: Arc<Store>,
     records: Mutex<Known>,
-    /// Those who wait for the records, to claim their certificates. Locked for moments only.
+    /// Claims of certificates that wait for the lock of the records. Locked for moments only.
     claims: Mutex<BTreeMap<ProxyId, Timestamp>>,
     generation: watch::Sender<Generation>,
 }
 
-/// How far a proxy has come.
+/// The progress of a proxy with its service ports.
 #[derive(Debug)]
 pub(crate) struct Progress<'a> {
-    /// What it has in force.
+    /// The service ports that it ACKed.
     pub(crate) in_force: InForce<'a>,
-    /// The ports behind which no provider knows an application.
+    /// The ports for which no provider reports an application.
     pub(crate) without_application: Participation,
-    /// The ports whose way to the applications that are known is not in force in it.
+    /// The ports with an application whose local cluster the proxy has not ACKed.
     pub(crate) without_way: Participation,
 }
 
-/// What a proxy has in force.
+/// The service ports that a proxy ACKed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum InForce<'a> {
-    /// These service ports.
+    /// Exactly these.
     These(&'a Participation),
-    /// These service ports at the most: what else it took part with it serves no longer.
+    /// No others than these: the proxy serves no longer what else it had ACKed.
     AtMost(&'a Participation),
-    /// No service port: it has no inbound listener.
+    /// None: the proxy has no inbound listener.
     Nothing,
 }
 
 #[cfg(test)]
 impl<'a> From<InForce<'a>> for Progress<'a> {
-    /// Of one that leads to its applications wherever it serves.
+    /// The progress of a proxy that leads to an application on each port.
     fn from(in_force: InForce<'a>) -> Self {
         let (without_application, without_way) = Default::default();
         Self { in_force, without_application, without_way }
@@ -63,9 +63,9 @@ impl<'a> From<InForce<'a>> for Progress<'a> {
 }
 
 impl Progress<'_> {
-    /// The record with this in it, if that is news.
+    /// The record with this progress, if that changes it.
     fn news_of(&self, record: &JoinRecord) -> Option<JoinRecord> {
-        // Its Envoy's last answer may come behind the revocation.
+        // The last answer of its Envoy may come after the revocation.
         if record.revoked.is_some() {
             return None;
         }
@@ -75,7 +75,7 @@ impl Progress<'_> {
             InForce::Nothing => participation = Participation::default(),
             InForce::AtMost(ports) => participation.0.retain(|port| ports.0.contains(port)),
         }
-        // One whose application is another is called all the time: only who led nowhere has to hear of one.
+        // Only a port without a backend waits for its local cluster: a changed application never withdraws the port.
         let still = record.vacant.0.intersection(&self.without_way.0);
         let vacant = still.chain(&self.without_application.0);
         let vacant = vacant.filter(|port| participation.0.contains(port)).cloned();
@@ -88,22 +88,23 @@ impl Progress<'_> {
     }
 }
 
-/// Counts the changes of the register.
+/// The counts of the register's changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Generation {
-    /// All of them.
+    /// All changes.
     pub(crate) changes: u64,
-    /// Those by which somebody has joined, or was revoked.
+    /// Changes by which a proxy was enrolled or revoked.
     pub(crate) members: u64,
 }
 
+/// The join records, by state.
 #[derive(Debug, Default)]
 struct Known {
     all: Records,
-    /// Of proxies that are or may yet be there.
+    /// The records of proxies that are connected or may connect.
     in_use: Records,
     revoked: Records,
-    /// Those whose time to be kept is over, and since when that was seen at each look.
+    /// The records past their retention, and since when each look has found them so.
     over_since: BTreeMap<ProxyId, Instant>,
 }
 
@@ -120,6 +121,7 @@ impl Known {
 }
 
 impl Register {
+    /// Opens the register with the stored records.
     pub(crate) fn open(store: Arc<Store>, now: Timestamp) -> Result<Self, StoreError> {
         let mut known = Known::default();
         for record in store.join_records()? {
@@ -137,27 +139,27 @@ impl Register {
         Ok(register)
     }
 
-    /// Counts the changes. Level-triggered: look at [`Register::records`].
+    /// The counts of changes. Level-triggered: read [`Register::records`] after one.
     pub(crate) fn generation(&self) -> watch::Receiver<Generation> {
         self.generation.subscribe()
     }
 
-    /// The records of all proxies that ever joined, but for those that ended long ago.
+    /// The records of all enrolled proxies, except for those past their retention.
     pub(crate) fn all_records(&self) -> Records {
         self.records.lock().all.clone()
     }
 
-    /// The records of proxies that are or may yet be there.
+    /// The records of proxies that are connected or may connect.
     pub(crate) fn records(&self) -> Records {
         self.records.lock().in_use.clone()
     }
 
-    /// The records of proxies that were revoked.
+    /// The records of revoked proxies.
     pub(crate) fn revoked(&self) -> Records {
         self.records.lock().revoked.clone()
     }
 
-    /// Takes those out of use that have let their time pass.
+    /// Takes proxies out of use whose certificate or enrollment has expired.
     pub(crate) fn retire(&self, now: Timestamp) {
         let mut records = self.records.lock();
         let retired = records.in_use.values().filter(|record| !record.is_in_use(now));
@@ -167,7 +169,7 @@ impl Register {
         }
     }
 
-    /// Puts those back into use whose time has not passed after all: the clock was wrong.
+    /// Puts proxies back into use that have not expired after all, because the clock was wrong.
     pub(crate) fn restore(&self, now: Timestamp) {
         let mut records = self.records.lock();
         let is_back = |record: &&Arc<JoinRecord>| {
@@ -177,8 +179,7 @@ impl Register {
         records.in_use.extend(back.into_iter().map(|record| (record.id, record)));
     }
 
-    /// Forgets those of whom nobody asks any more: their certificates have ended long ago, and the clock
-    /// has said so for a day of `instant`, which nobody sets.
+    /// Removes records past their retention, once the clock has shown that for a day of the steady clock, `instant`.
     pub(crate) fn forget(&self, now: Timestamp, instant: Instant) -> Result<(), StoreError> {
         let mut records = self.records.lock();
         let records = &mut *records;
@@ -205,6 +206,7 @@ impl Register {
         Ok(())
     }
 
+    /// The record of a proxy, whatever its state.
     pub(crate) fn get(&self, id: ProxyId) -> Option<Arc<JoinRecord>> {
         self.records.lock().all.get(&id).cloned()
     }
@@ -214,20 +216,20 @@ impl Register {
         self.add_all(vec![record])
     }
 
-    /// Adds the records of proxies that join: all of them, or none.
+    /// Adds the records of newly enrolled proxies: all of them, or none.
     pub(crate) fn add_all(&self, joining: Vec<JoinRecord>) -> Result<(), StoreError> {
         let mut records = self.records.lock();
         self.keep(&mut records, joining)
     }
 
-    /// The proxy's first accepted connection claims its certificate.
+    /// Claims a proxy's certificate, at its first accepted connection.
     pub(crate) fn claim(&self, id: ProxyId, now: Timestamp) -> Result<(), StoreError> {
         self.claims.lock().insert(id, now);
         let mut records = self.records.lock();
-        // One transaction for all who wait here: a thousand that connect at once do not wait for the
-        // disk one after the other.
+        // One transaction for all that wait here: a thousand proxies that connect at once do not wait for the disk one
+        // after the other.
         let mut claims = std::mem::take(&mut *self.claims.lock());
-        // Who took this claim may have failed to keep it.
+        // A concurrent call that took this claim may have failed to store it.
         claims.entry(id).or_insert(now);
         let claimed = claims.into_iter().filter_map(|(id, at)| {
             let record = records.all.get(&id).filter(|record| record.claimed_at.is_none())?;
@@ -242,7 +244,7 @@ impl Register {
         self.store.quarantined_proxies()
     }
 
-    /// Removes the stored record of a proxy that is quarantined. Returns whether there was one.
+    /// Removes the quarantined record of a proxy. Returns whether there was one.
     pub(crate) fn discard_quarantined(&self, id: ProxyId) -> Result<bool, StoreError> {
         let is_quarantined = self.store.quarantined_proxies().contains(&id);
         if is_quarantined {
@@ -251,7 +253,7 @@ impl Register {
         Ok(is_quarantined)
     }
 
-    /// The proxy is let in no more. What was said first stays.
+    /// Revokes a proxy. An earlier revocation stays as it is.
     pub(crate) fn revoke(&self, id: ProxyId, revocation: Revocation) -> Result<(), StoreError> {
         let mut records = self.records.lock();
         let record = records.all.get(&id).filter(|record| record.revoked.is_none());
@@ -264,7 +266,7 @@ impl Register {
         self.keep(&mut records, revoked.into_iter().collect())
     }
 
-    /// These are suspected to be dead since then, or, without a time, no more.
+    /// Marks proxies as unreachable since a time, or, without a time, as reachable again.
     pub(crate) fn suspect(
         &self,
         proxies: &[(ProxyId, Option<Timestamp>)],
@@ -279,7 +281,7 @@ impl Register {
         self.keep(&mut records, changed)
     }
 
-    /// Proxies have come so far. What of it is news is kept in one transaction: all of it, or nothing.
+    /// Records the progress of proxies. All changes are stored in one transaction, or none is.
     pub(crate) fn participate<'a>(
         &self,
         progress: impl IntoIterator<Item = (ProxyId, Progress<'a>)>,
@@ -292,7 +294,7 @@ impl Register {
         self.keep(&mut records, changed)
     }
 
-    /// Written under the lock, so that the store sees changes in the order in which they happen.
+    /// Stores changed records. It holds the lock of the records, so that the store sees changes in their order.
     fn keep(&self, records: &mut Known, changed: Vec<JoinRecord>) -> Result<(), StoreError> {
         if changed.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What is told of endpoints.
+//! The admin API's view of endpoints, and the acceptance of their removal.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl RunningControlPlane {
             None => snapshot.specification.services.values().cloned().collect(),
             Some(name) => vec![known(&snapshot, name)?],
         };
-        // Each service looks at all of these: those who are in use it knows.
+        // Each service examines all of these; it has the records in use itself.
         let is_past =
             |record: &JoinRecord| record.revoked.is_none() && snapshot.record(record.id).is_none();
         let all = self.register.all_records();
@@ -41,23 +41,23 @@ impl RunningControlPlane {
         Ok(EndpointList { providers: providers.collect(), services: services.collect() })
     }
 
-    /// Believes what the providers of a service tell, though it is doubted.
+    /// Accepts the endpoint removal that is held back for a service.
     pub(super) fn accept(&self, service: &ServiceName) -> Result<Accepted, Refusal> {
         let snapshot = self.snapshot()?;
-        // What is held back of a part is held back of the whole.
+        // The endpoints of a subset are held back with those of the whole.
         let service = known(&snapshot, service)?.served_as().clone();
         self.acceptances.ask(service.clone())?;
-        tracing::warn!(%service, "what its providers tell was accepted");
+        tracing::warn!(%service, "endpoint removal accepted");
         Ok(Accepted { service })
     }
 
     fn snapshot(&self) -> Result<Arc<Snapshot>, Refusal> {
-        let none = || Refusal::Failure("there is no policy in force yet; see /readyz".to_owned());
+        let none = || Refusal::Failure("no policy is active yet; see /readyz".to_owned());
         self.feeds.snapshot.borrow().clone().ok_or_else(none)
     }
 }
 
-/// The service of that name.
+/// The service of that name, or an error that suggests a similar one.
 fn known(snapshot: &Snapshot, name: &ServiceName) -> Result<Arc<Service>, Refusal> {
     snapshot.service(name).cloned().ok_or_else(|| {
         let names: Vec<_> =
@@ -74,7 +74,7 @@ fn of_service(
     past: &Records,
     found: &EndpointsView,
 ) -> ServiceEndpoints {
-    // A part has the endpoints of the whole, and what is told of these is told of it.
+    // A subset has the endpoints of the whole, and its reports.
     let whole = service.served_as();
     let providers = found.providers.keys();
     let beliefs: Vec<_> = providers
@@ -128,7 +128,7 @@ fn source(provider: Provider, belief: &GuardStatus) -> SourceView {
     }
 }
 
-/// A provider that has said nothing of a service yet.
+/// A provider without any report of a service yet.
 fn never_answered(provider: Provider, trouble: &Stale) -> SourceView {
     SourceView {
         provider,
@@ -154,7 +154,7 @@ fn conflict_view(Conflict { taken, ignored }: &Conflict) -> ConflictView {
     }
 }
 
-/// An endpoint; none for a proxy that has none.
+/// An endpoint's row; none for a proxy without an endpoint.
 fn row(
     service: &Service,
     standing: EndpointStatus,
@@ -196,7 +196,7 @@ fn row(
     })
 }
 
-/// Whether an endpoint is called, in a word; and why not, in words.
+/// The status of an endpoint as its JSON value, and the reason in words if callers do not use it as a participant.
 fn words(state: &State) -> (&'static str, Option<String>) {
     match state {
         State::Participant => ("participant", None),

@@ -1,5 +1,4 @@
-//! What calls would come to, and what another policy would change. Both look at the newest moment of the
-//! mesh, and change nothing.
+//! Answers to questions about calls, and plans of policy changes. Both use the newest snapshot, and change nothing.
 
 use std::sync::Arc;
 
@@ -15,12 +14,12 @@ use crate::forecast::{ForecastProxy, add_findings, forecast};
 use crate::question::advice;
 use crate::statement::statement;
 
-/// Who makes a plan: one at a time, since each compiles all proxies twice.
+/// Admits one plan at a time, since each compiles all proxies twice.
 #[derive(Debug, Default)]
 pub(crate) struct Planning {
-    /// Held for as long as a plan is made.
+    /// Held while a plan is made.
     turn: Mutex<()>,
-    /// When the last one was begun.
+    /// When the last plan was started.
     begun: Mutex<Option<Timestamp>>,
 }
 
@@ -39,7 +38,7 @@ impl Planning {
 }
 
 impl RunningControlPlane {
-    /// The answer to a question about the newest moment of the mesh.
+    /// The answer to a question about the newest snapshot.
     pub(super) fn answer<V>(
         &self,
         question: impl FnOnce(&Snapshot) -> Result<V, QuestionError>,
@@ -47,13 +46,14 @@ impl RunningControlPlane {
         question(&*self.newest()?).map_err(|error| Refusal::Request(advice(&error)))
     }
 
+    /// Predicts the effect of other policy documents.
     pub(super) fn foresee(&self, request: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal> {
         let _turn = self.planning.begin()?;
         let documents = request.documents.iter();
         let loaded = load_documents(documents.map(|(path, text)| Document::new(&**path, &**text)));
         let Some(specification) = loaded.specification else {
-            let drawn = render(&loaded.findings, &loaded.documents, false);
-            return Err(Refusal::Request(format!("the policy would be refused:\n{drawn}")));
+            let rendered = render(&loaded.findings, &loaded.documents, false);
+            return Err(Refusal::Request(format!("the policy would be rejected:\n{rendered}")));
         };
         let snapshot = self.newest()?;
         let proxies = self.proxies_of(&snapshot);
@@ -63,7 +63,7 @@ impl RunningControlPlane {
         let plan = forecast(&snapshot, &specification, &proxies, sight, with_fields, &is_wanted);
         let mut plan = plan.map_err(|error| Refusal::Busy(error.to_string()))?;
         let view = self.policy.borrow().view.clone();
-        // If the source holds something else than what is in force, its findings are about that.
+        // If the source holds a policy that is not active, its findings are about that one.
         if view.stale_since.is_none() {
             let new: Vec<_> = loaded.findings.iter().map(Into::into).collect();
             add_findings(&mut plan, &view.findings, &new);
@@ -73,15 +73,15 @@ impl RunningControlPlane {
 
     fn newest(&self) -> Result<Arc<Snapshot>, Refusal> {
         let snapshot = self.feeds.snapshot.borrow().clone();
-        let none = || Refusal::Busy("there is no policy in force yet; see /readyz".to_owned());
+        let none = || Refusal::Busy("no policy is active yet; see /readyz".to_owned());
         snapshot.ok_or_else(none)
     }
 
-    /// The proxies of that moment, each with what it last said of itself.
+    /// The proxies of a snapshot, each with the node metadata that it reported last.
     fn proxies_of(&self, snapshot: &Snapshot) -> Vec<ForecastProxy> {
         let known = |record: &ironmesh_catalog::JoinRecord| {
             let status = self.hub.status_of(&record.id.to_string());
-            // Admission has let in no other than well-formed ones.
+            // Admission accepts only well-formed statements.
             let said = status.as_ref().and_then(|status| statement(&status.node).ok());
             let statement = said.unwrap_or_default();
             ForecastProxy {

@@ -1,4 +1,4 @@
-//! What is told of proxies, and how one is shut out.
+//! The admin API's view of proxies, and their revocation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use ironmesh_catalog::text::chain;
 /// The minimum length of the beginning of a UUID.
 const SHORTEST: usize = 4;
 
-/// The same for `proxy revoke`, which cannot be undone: a slip of the finger must not name a different proxy.
+/// The minimum length for `proxy revoke`, which cannot be undone: a typing error must not name a different proxy.
 const SHORTEST_TO_REVOKE: usize = 8;
 
-/// How many proxies are named, where what is given means several.
+/// The most proxies that an error names where an id is ambiguous.
 const NAMED: usize = 5;
 
 impl RunningControlPlane {
@@ -35,7 +35,7 @@ impl RunningControlPlane {
         records.get(&id).cloned().ok_or_else(|| unknown(&id))
     }
 
-    /// A proxy as it stands.
+    /// The view of a proxy in the list.
     pub(super) fn view(&self, record: &Arc<JoinRecord>) -> ProxyView {
         let streams = self.hub.streams(&record.id.to_string());
         let not_in_force = self.feeds.not_in_force.borrow();
@@ -80,7 +80,7 @@ impl RunningControlPlane {
         })
     }
 
-    /// All that is known of a proxy.
+    /// The view of a proxy with all its details.
     pub(super) fn detail(&self, record: &Arc<JoinRecord>) -> ProxyDetail {
         let report = self.hub.report(&record.id.to_string());
         let mut resources: BTreeMap<_, usize> = BTreeMap::new();
@@ -124,7 +124,7 @@ impl RunningControlPlane {
         }
     }
 
-    /// All that a proxy is to have.
+    /// All resources that a proxy should have.
     pub(super) fn config(&self, id: ProxyId) -> ProxyConfig {
         let report = self.hub.report(&id.to_string());
         let streams = report.as_ref().map_or(0, |report| report.streams);
@@ -132,8 +132,8 @@ impl RunningControlPlane {
         ProxyConfig { id, streams, resources: resources.map(resource_view).collect() }
     }
 
-    /// Shuts a proxy out: first in the store, so that it holds whatever comes; then its streams are cut,
-    /// and as nobody comes in its name any more, none is left. The reconciler takes it from its callers.
+    /// Revokes a proxy: first in the store, so that it lasts; then its streams are closed, and admission accepts no
+    /// new one. The reconciler removes its endpoints from callers.
     pub(super) fn shut_out(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, Refusal> {
         let mut ids: BTreeSet<_> = self.register.all_records().keys().copied().collect();
         ids.extend(self.register.quarantined());
@@ -154,14 +154,14 @@ impl RunningControlPlane {
         self.hub.disconnect(&id.to_string(), &format!("proxy {id} was {revocation}"));
         let is_old = before.revoked.is_some();
         if !is_old {
-            tracing::warn!(proxy = %id, reason = revocation.reason, "the proxy was revoked");
+            tracing::warn!(proxy = %id, reason = revocation.reason, "proxy revoked");
         }
         Ok(Revoked { id, revocation, is_old })
     }
 }
 
 impl RunningControlPlane {
-    /// Removes a join record that is quarantined: its proxy is not served with it, and not without it.
+    /// Removes a quarantined join record, with which its proxy is not served.
     fn discard(&self, id: ProxyId, revocation: Revocation) -> Result<Revoked, Refusal> {
         let discarded = self.register.discard_quarantined(id);
         if !discarded.map_err(|error| Refusal::Failure(chain(&error)))? {
@@ -180,11 +180,12 @@ fn may_be_a_reason(reason: &str) -> Result<(), Refusal> {
     } else {
         return Ok(());
     };
-    let words = format!("a reason has one line of at most {MAX_REASON} bytes, and this one {but}");
+    let words =
+        format!("a reason must be one line of at most {MAX_REASON} bytes, and this one {but}");
     Err(Refusal::Request(words))
 }
 
-/// The one of `ids` that `text` is or begins; any whole UUID is taken as it is.
+/// The one of `ids` that `text` is or begins; a whole UUID needs no match.
 fn identify(
     text: &str,
     shortest: usize,
@@ -222,7 +223,7 @@ fn identify(
 
 fn unknown(id: &impl std::fmt::Display) -> Refusal {
     Refusal::Unknown(format!(
-        "no proxy `{id}` has joined; `ironmesh proxy list` shows those that have"
+        "no proxy `{id}` is enrolled; `ironmesh proxy list` shows all that are"
     ))
 }
 
@@ -300,6 +301,6 @@ mod tests {
         }
         assert!(!ambiguous.contains(ids[2]), "{ambiguous}");
         assert!(find("3333444").unwrap_err().contains("give the first 8 characters"));
-        assert!(find("55556666").unwrap_err().starts_with("no proxy `55556666` has joined"));
+        assert!(find("55556666").unwrap_err().starts_with("no proxy `55556666` is enrolled"));
     }
 }

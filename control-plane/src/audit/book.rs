@@ -1,8 +1,8 @@
-//! Memory for what is known of pairs, which is shared by the proxies that tell of them.
+//! A bounded map of pairs, shared fairly by the proxies that report them.
 //!
-//! Each pair is on the share of the proxy that was the first to tell of it. Where there is no room, one of
-//! the largest share gives way to one of a smaller share: so whoever tells of very much leaves as much to
-//! each other proxy as that has to tell, up to an equal part.
+//! Each pair counts for the proxy that reported it first. When the map is full, an entry of the largest share yields to
+//! one of a smaller share. So a proxy that reports very much leaves to each other proxy what that one has to report,
+//! up to an equal share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use ironmesh_catalog::ProxyId;
 
 use super::Pair;
 
-/// What is known of pairs.
+/// The bounded map.
 #[derive(Debug)]
 pub(super) struct Book<T> {
-    /// How many pairs there may be.
+    /// The most pairs.
     most: usize,
     pairs: BTreeMap<Pair, (ProxyId, T)>,
     shares: BTreeMap<ProxyId, BTreeSet<Pair>>,
-    /// The proxies that have a share, by how large it is.
+    /// The proxies with a share, ordered by its size.
     sizes: BTreeSet<(usize, ProxyId)>,
 }
 
@@ -34,13 +34,13 @@ impl<T> Book<T> {
         self.pairs.iter().map(|(pair, (_, known))| (pair, known))
     }
 
-    /// Whether there is room for another pair that `teller` tells of.
+    /// Whether a new pair that `teller` reports would be kept.
     pub(super) fn has_room_for(&self, teller: ProxyId) -> bool {
         self.pairs.len() < self.most || self.gives_way_to(teller).is_some()
     }
 
-    /// Adds what `teller` tells of a pair, by `join` where something is known of it. Returns that for which
-    /// there is no room: this, or what gives way to it.
+    /// Adds what `teller` reports of a pair, by `join` if the pair is known. Returns what is not kept: this, or the
+    /// entry that yields to it.
     pub(super) fn add(
         &mut self,
         teller: ProxyId,
@@ -62,7 +62,7 @@ impl<T> Book<T> {
         out
     }
 
-    /// Keeps those of which `keep` says so.
+    /// Keeps the entries for which `keep` returns true.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&Pair, &mut T) -> bool) {
         let mut gone = Vec::new();
         for (pair, (_, known)) in &mut self.pairs {
@@ -75,8 +75,8 @@ impl<T> Book<T> {
         }
     }
 
-    /// Of the largest share, if it is so large that both are more alike afterwards. (Else two proxies could
-    /// drive each other out without end.)
+    /// The entry of the largest share that yields to a new one of `teller`, if that makes the shares more equal.
+    /// (Otherwise two proxies could evict each other's entries without end.)
     fn gives_way_to(&self, teller: ProxyId) -> Option<&Pair> {
         let (largest, proxy) = self.sizes.last()?;
         let own = self.shares.get(&teller).map_or(0, BTreeSet::len);
@@ -108,12 +108,12 @@ mod tests {
 
     use super::*;
 
-    /// What is kept, as who tells of it and the number of the pair.
+    /// The entries, as reporter and port number.
     fn kept(book: &Book<u128>) -> Vec<(u128, u16)> {
         book.iter().map(|((_, port), teller)| (*teller, port.port)).collect()
     }
 
-    /// Tells of a pair, and returns the number of the one for which there is no room.
+    /// Reports a pair, and returns the port number of the entry that is not kept.
     fn tell(book: &mut Book<u128>, teller: u128, number: u16) -> Option<u16> {
         let account: ServiceAccount = "shop/buyer".parse().unwrap();
         let port = ServicePort::new("shop/till".parse().unwrap(), number);
@@ -132,7 +132,7 @@ mod tests {
             assert_eq!(tell(&mut book, 1, number), None);
         }
         assert_eq!(tell(&mut book, 1, 6), Some(6), "it displaces nothing of its own");
-        assert_eq!(tell(&mut book, 1, 0), None, "what is known is no matter of room");
+        assert_eq!(tell(&mut book, 1, 0), None, "a known pair needs no space");
         assert_eq!(tell(&mut book, 2, 10), Some(5));
         assert_eq!(tell(&mut book, 2, 11), Some(4));
         assert_eq!(tell(&mut book, 2, 12), Some(3));
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(tell(&mut book, 1, 3), Some(3));
         assert_eq!(kept(&book), [(1, 0), (1, 1), (1, 2), (2, 10), (2, 11), (2, 12)]);
         assert_eq!(tell(&mut book, 3, 20), Some(12));
-        assert_eq!(tell(&mut book, 2, 12), Some(12), "it would only turn the shares round");
+        assert_eq!(tell(&mut book, 2, 12), Some(12), "it would only swap the shares");
         book.retain(|(_, port), _| port.port >= 20);
         assert_eq!((kept(&book), book.shares.len()), (vec![(3, 20)], 1));
         assert_eq!(book.sizes.len(), 1);

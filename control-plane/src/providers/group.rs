@@ -185,7 +185,8 @@ impl Group {
                         let error = chain(&error);
                         tracing::warn!(
                             error,
-                            "cannot take turns with others: Azure is asked by each of us"
+                            action = "each control plane polls Azure itself",
+                            "leader election failed"
                         );
                     }
                 }
@@ -197,8 +198,7 @@ impl Group {
     fn set(&self, asks: bool) {
         let is_news = self.asks.send_if_modified(|now| std::mem::replace(now, asks) != asks);
         if is_news {
-            let whose = if asks { "ours" } else { "another one's" };
-            tracing::info!(turn = whose, "whose turn it is to ask Azure");
+            tracing::info!(polls_azure = asks, "azure polling changed");
         }
     }
 
@@ -243,7 +243,8 @@ impl Group {
         if is_too_much && !self.is_too_much {
             tracing::warn!(
                 most = LeaderElection::MOST_TOLD,
-                "what Azure says is too much to be told to others by etcd: each of us asks for itself"
+                action = "each control plane polls Azure itself",
+                "the azure report is too large to share through etcd"
             );
         }
         self.is_too_much = is_too_much;
@@ -257,12 +258,14 @@ impl Group {
                 self.shared = None;
                 if self.mute_since.is_none() {
                     let error = chain(&error);
-                    tracing::warn!(error, "cannot tell others what Azure says");
+                    tracing::warn!(error, "cannot publish the azure report in etcd");
                 }
                 let since = *self.mute_since.get_or_insert_with(Instant::now);
                 if since.elapsed() >= LeaderElection::LEASE_TTL {
                     tracing::warn!(
-                        "nothing can be told to others: the turn is given up, and each of us asks Azure"
+                        reason = "the azure report cannot be published in etcd",
+                        action = "each control plane polls Azure itself",
+                        "resigning as the leader"
                     );
                     self.turn.leave().await;
                     self.mute_since = None;

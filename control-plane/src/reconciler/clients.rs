@@ -1,4 +1,4 @@
-//! The clients that are connected, what each was given, and who is found by what.
+//! The connected clients, the compiled resources of each, and indexes by account and by service.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use ironmesh_xds_wire::{Node, ResourceType};
 
 use super::without_listener::WithoutListener;
 
-/// The clients that are connected.
+/// The connected clients.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
-    /// What each last said of itself.
+    /// The node that each client reported last.
     nodes: BTreeMap<ClientKey, Arc<Node>>,
     given: BTreeMap<ClientKey, Given>,
     by_account: BTreeMap<ServiceAccount, BTreeSet<ClientKey>>,
@@ -21,35 +21,35 @@ pub(super) struct Clients {
     pub(super) without_listener: WithoutListener,
 }
 
-/// What a client was given, and what that follows from.
+/// The compiled resources of a client, and what they were compiled from.
 #[derive(Debug)]
 pub(super) struct Given {
     pub(super) proxy: Proxy,
     node: Arc<Node>,
     pub(super) compiled: Compiled,
-    /// As whom its calls go out.
+    /// The service account as which the proxy calls.
     pub(super) account: Option<ServiceAccount>,
 }
 
 impl Clients {
-    /// A client is connected, and says this of itself. Says whether what it was given follows from
-    /// that: not so where it was given nothing.
+    /// Records that a client is connected and reports this node. Returns whether its resources were compiled from
+    /// that node: false also where it has none.
     pub(super) fn connected(&mut self, client: &ClientKey, node: &Arc<Node>) -> bool {
-        // Each answer of a client comes by here, and hardly ever does it say something else of itself.
+        // Each answer of a client passes here, and its node hardly ever changes.
         if !self.nodes.get(client).is_some_and(|known| Arc::ptr_eq(known, node)) {
             self.nodes.insert(Arc::clone(client), Arc::clone(node));
         }
         self.given.get(client).is_some_and(|given| Arc::ptr_eq(&given.node, node))
     }
 
-    /// A client is connected no more.
+    /// Records that a client has disconnected.
     pub(super) fn left(&mut self, client: &ClientKey) {
         self.nodes.remove(client);
         self.without_listener.set(client, None);
         self.take(client);
     }
 
-    /// Whether a client has no inbound listener, and why, in its own words.
+    /// Records why a client has no inbound listener, in its own words; none if it has one.
     pub(super) fn set_without_listener(&mut self, client: &ClientKey, nacked: Option<String>) {
         let given = self.given.get(client);
         let without_listener =
@@ -61,7 +61,7 @@ impl Clients {
         self.nodes.get(client)
     }
 
-    /// All that are connected.
+    /// All connected clients.
     pub(super) fn all(&self) -> BTreeSet<ClientKey> {
         self.nodes.keys().cloned().collect()
     }
@@ -70,20 +70,20 @@ impl Clients {
         self.given.get(client)
     }
 
-    /// What the clients were given whose calls go out as `account`.
+    /// The compiled resources of the clients that call as `account`.
     pub(super) fn of_account(&self, account: &ServiceAccount) -> impl Iterator<Item = &Given> {
         let clients = self.by_account.get(account).into_iter().flatten();
         clients.filter_map(|client| self.given.get(client))
     }
 
-    /// What the clients were given that have to do with a service.
+    /// The compiled resources of the clients that serve a service or have it as an upstream.
     pub(super) fn of_service(&self, service: &ServiceName) -> impl Iterator<Item = &Given> {
         let clients = self.by_service.get(service).into_iter().flatten();
         clients.filter_map(|client| self.given.get(client))
     }
 
-    /// Whether a client is to serve a port that has not got so far yet, or has not heard of its application
-    /// there.
+    /// Whether a connected client is about to serve a port: it has not ACKed the port yet, or not yet the cluster of
+    /// the application there.
     pub(super) fn are_to_serve(&self, port: &ServicePort, snapshot: &Snapshot) -> bool {
         let served = snapshot.served_port(port);
         let key = (served.service.clone(), served.port);
@@ -101,7 +101,7 @@ impl Clients {
         })
     }
 
-    /// Remembers what a client is given.
+    /// Stores the compiled resources of a client.
     pub(super) fn give(
         &mut self,
         client: &ClientKey,
@@ -123,7 +123,7 @@ impl Clients {
         self.given.insert(Arc::clone(client), Given { proxy, node, compiled, account });
     }
 
-    /// Forgets what a client was given.
+    /// Removes the compiled resources of a client.
     fn take(&mut self, client: &str) {
         let Some(given) = self.given.remove(client) else { return };
         if let Some(account) = &given.account {
@@ -134,7 +134,7 @@ impl Clients {
         }
     }
 
-    /// The clients that are to be compiled again.
+    /// The clients that must be compiled again.
     pub(super) fn affected(&self, changes: &Changes) -> BTreeSet<ClientKey> {
         if changes.everybody {
             return self.all();
@@ -147,8 +147,8 @@ impl Clients {
         affected
     }
 
-    /// Puts new endpoints into what clients were given that are not compiled again; returns which. What all
-    /// proxies of an account in one place have in common stays one value.
+    /// Replaces the endpoints in the resources of clients that are not compiled again; returns those clients. All
+    /// proxies of one account and locality share one value.
     pub(super) fn put_endpoints(
         &mut self,
         changes: &Changes,
@@ -174,7 +174,7 @@ impl Clients {
     }
 }
 
-/// The services that what a proxy has follows from: those that it serves, and its upstreams.
+/// The services that a proxy's resources depend on: those that it serves, and its upstreams.
 fn mentioned(proxy: &Proxy) -> impl Iterator<Item = &ServiceName> {
     let upstreams = proxy.statement.upstreams.iter().map(|upstream| &upstream.service);
     proxy.record.services.iter().chain(upstreams)

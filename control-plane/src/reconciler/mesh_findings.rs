@@ -1,5 +1,5 @@
-//! What is wrong with the mesh as a whole: puts the findings of all parts together, publishes them and logs what is
-//! new of them, once per change. Finds nothing itself.
+//! The findings about the mesh as a whole: collects those of all parts, publishes them and logs the new ones, once per
+//! change. It detects nothing itself.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use tokio::time::Instant;
 use super::{Reconciler, expiry};
 
 impl Reconciler {
-    /// Looks at which certificates of proxies end: by the clock, and when a proxy has joined or was revoked.
+    /// Updates the findings about proxy certificates: by the clock, and after an enrollment or a revocation.
     pub(super) fn look_at_certificates(&mut self, is_tick: bool, now: Timestamp) {
         let members = self.register.generation().borrow().members;
         if !is_tick && self.expiry.1 == members {
             return;
         }
-        // After a jump of the clock no proxy is taken out of use, so it is not reported either.
+        // After a jump of the clock no proxy is retired, so none is reported either.
         let is_clock_reliable = self.clock.recent_jump(Instant::now()).is_none();
         let records = is_clock_reliable.then(|| self.register.all_records());
         let findings = records.map_or_else(Vec::new, |records| expiry::findings(&records, now));
@@ -24,7 +24,7 @@ impl Reconciler {
         self.expiry = (findings, members);
     }
 
-    /// Tells of each moment of the mesh once, and what is wrong with it.
+    /// Publishes each snapshot once, and the findings about the mesh when they change.
     pub(super) fn tell_mesh(&mut self, now: Timestamp) {
         let view = self.endpoints.take_news();
         let is_news_of_endpoints = view.is_some();

@@ -1,10 +1,10 @@
-//! What clients refuse, and what they and others are given instead (invariant 7).
+//! The NACK tracker: keeps each NACK, and decides what the proxy and others get instead (invariant 7).
 //!
-//! A client that refuses a version goes on with the one before; it is not sent that version again, and
-//! nobody else is concerned. There are two exceptions. Where the resource says who may call, the one
-//! before must not stay in force: a stand-in takes its place that allows no more than is allowed now. And
-//! a version that every proxy NACKs which was sent it is withheld from a few that come later: a minority
-//! never decides for the fleet (docs/decisions/0050).
+//! A client that NACKs a version keeps the one before; that version is not pushed to it again, and no other client is
+//! concerned. There are two exceptions. Where the resource carries authorization, the version before must not stay
+//! active: a fallback replaces it that allows no more than policy allows now. And a version that every recipient NACKs
+//! is quarantined: it is withheld from a few clients that come later, so that a minority never decides for the fleet
+//! (docs/decisions/0050).
 
 mod answers;
 mod fallbacks;
@@ -29,10 +29,10 @@ use last_good::LastGood;
 pub(crate) use report::{Fallback, InactiveResources, Refusal};
 use retries::Retries;
 
-/// What a resource is called.
+/// The type and name of a resource.
 type Name = (ResourceType, Arc<str>);
 
-/// What Envoy says when the reason is its own machine's, and another would take the same.
+/// Parts of Envoy's NACK messages whose reason is local to its machine: other proxies would ACK the resource.
 const LOCAL_REASONS: [&str; 4] = [
     "Address already in use",
     "Cannot assign requested address",
@@ -40,65 +40,65 @@ const LOCAL_REASONS: [&str; 4] = [
     "cannot bind",
 ];
 
-/// How many clients must NACK a version before it is withheld from others: two alone must not be able to.
+/// The least number of clients that must NACK a version before it is withheld from others.
 const ENOUGH: usize = 3;
 
-/// What clients refuse.
+/// The NACKs of all clients, and what follows from them.
 #[derive(Debug, Default)]
 pub(super) struct NackTracker {
     by_client: BTreeMap<ClientKey, OfClient>,
     last_good: LastGood,
     stand_ins: Fallbacks,
-    /// From which clients each version is withheld.
+    /// The clients from which each version is withheld.
     withheld: BTreeMap<(Name, Version), BTreeSet<ClientKey>>,
     condemned: WithheldVersions,
     doubts: PendingAnswers,
-    /// When what was NACKed for reasons of a client's machine is sent again.
+    /// The retries of resources that were NACKed for a local reason.
     pub(super) retries: Retries,
-    /// Whether what clients are given in place of what is refused may be another now.
+    /// Whether the sets of clients with a NACK or a withheld version may have changed.
     is_stirred: bool,
 }
 
-/// The withheld versions.
+/// The quarantined versions.
 type WithheldVersions = BTreeMap<(Name, Version), NackedByAll>;
 
-/// A version that every client NACKs which was sent it.
+/// A version that every recipient NACKs.
 #[derive(Debug)]
 struct NackedByAll {
-    /// The words of one client.
+    /// The NACK of one client.
     first: TrackedNack,
     /// How many clients NACK it.
     clients: usize,
 }
 
-/// What a client refuses.
+/// The NACKs of one client.
 #[derive(Debug, Default)]
 struct OfClient {
-    /// Which process of it: another has refused nothing yet.
+    /// The count of its process starts: a new process has NACKed nothing yet.
     beginnings: u64,
     names: BTreeMap<Name, TrackedNack>,
 }
 
-/// What a client refuses of one resource, for as long as policy asks for the same version.
+/// The NACK of one resource by one client, for as long as policy compiles to the same version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct TrackedNack {
-    /// The version that policy asks for.
+    /// The compiled version.
     ideal: Version,
-    /// Why it is refused.
+    /// The message of the NACK.
     message: String,
-    /// Whether this one is to blame, and not something else that came with it.
+    /// Whether this resource is at fault for certain, not one that was pushed with it.
     is_certain: bool,
-    /// The policy behind it.
+    /// The policy objects from which it was compiled.
     origins: Vec<Origin>,
-    /// All versions that it refuses: that one, and stand-ins.
+    /// All versions that the client NACKed: the compiled one, and fallbacks.
     versions: BTreeSet<Version>,
-    /// Whether the client had an earlier version to go on with.
+    /// Whether the client has an earlier version to keep.
     keeps_earlier: bool,
 }
 
 impl NackTracker {
-    /// Those whose sets may be others, since the last call, for what others have answered or had: all
-    /// who refuse something or from whom something is withheld, or nobody.
+    /// The clients whose sets may have changed since the last call because of other clients' answers: all with a NACK
+    /// or a withheld version, or none.
     pub(super) fn take_concerned(&mut self) -> BTreeSet<ClientKey> {
         if !std::mem::take(&mut self.is_stirred) {
             return BTreeSet::new();
@@ -106,23 +106,23 @@ impl NackTracker {
         self.by_client.keys().chain(self.withheld.values().flatten()).cloned().collect()
     }
 
-    /// A client has gone. It is remembered what it refuses, for when it is back.
+    /// Notes that a client has disconnected. Its NACKs are kept for its return.
     pub(super) fn left(&mut self, client: &str) {
         self.send_all(client);
         self.retries.forget(client);
     }
 
-    /// A client will not come back.
+    /// Forgets a client that will not return.
     pub(super) fn forget(&mut self, client: &str) {
         self.by_client.remove(client);
     }
 
-    /// Forgets what was good once of what nobody is to have any more. What a client refuses stays, also
-    /// while it is away: when it is back it is to be given what it had.
+    /// Forgets last good versions that no client needs. The NACKs of disconnected clients stay: on their return they
+    /// get what they had.
     pub(super) fn prune(&mut self, clients: &Clients) {
         let refused: BTreeSet<_> =
             self.by_client.values().flat_map(|own| own.names.keys()).collect();
-        // What stays in force instead may lead to clusters that have gone.
+        // A kept resource may refer to clusters that policy dropped.
         let may_be_named = |name: &Name| {
             let is_cluster = matches!(name.0, ResourceType::Cluster | ResourceType::Endpoint);
             is_cluster && !refused.is_empty()
@@ -131,15 +131,14 @@ impl NackTracker {
         self.is_stirred = true;
     }
 
-    /// How much is remembered: of how many clients, and how many resources.
+    /// The counts of clients with NACKs and of last good versions.
     #[cfg(test)]
     pub(super) fn remembered(&self) -> (usize, usize) {
         (self.by_client.len(), self.last_good.len())
     }
 
-    /// Takes note of what a client is to have now in place of what it had: of what it has taken, the
-    /// last good versions are remembered.
-    /// `has` says what.
+    /// Notes that `new` replaces `old` for a client: the old versions that it ACKed become the last good ones. `has`
+    /// tests whether it ACKed a version.
     pub(super) fn replaced(
         &mut self,
         old: &Given,
@@ -161,8 +160,8 @@ impl NackTracker {
         }
     }
 
-    /// Takes note of what a client refuses, given what it is to have; `has` says what of it it has taken.
-    /// Says whether there is news. Each refusal is logged once.
+    /// Updates the NACKs of a client from its answers; `has` tests whether it ACKed a version. Returns whether any
+    /// changed. Each NACK is logged once.
     pub(super) fn note(
         &mut self,
         client: &ClientKey,
@@ -182,7 +181,7 @@ impl NackTracker {
             own.beginnings = news.beginnings;
             known.clear();
         }
-        // What policy asks for no longer, or what it has taken after all, it does not refuse.
+        // A version that policy no longer compiles to, or that the client has ACKed, is NACKed no longer.
         known.retain(|(resource_type, name), refused| {
             let wanted = ideal.of(*resource_type).get(name).map(|resource| resource.version());
             wanted == Some(refused.ideal) && !has(*resource_type, name, refused.ideal)
@@ -192,7 +191,7 @@ impl NackTracker {
             let wanted = ideal.of(name.0).get(&name.1).map(|resource| resource.version());
             if let Some(refused) = known.get_mut(name) {
                 is_news |= refused.versions.insert(nack.version);
-                // After a retry the reason may be another one.
+                // A retry may fail for a different reason.
                 if nack.version == refused.ideal && nack.message != refused.message {
                     refused.message.clone_from(&nack.message);
                     is_news = true;
@@ -211,7 +210,7 @@ impl NackTracker {
                 known.insert(name.clone(), refused);
                 is_news = true;
             }
-            // Any other version is one that policy asks for no longer.
+            // Policy no longer compiles to any other version.
         }
         let local = known.iter().filter(|(_, refused)| is_local(&refused.message));
         let local = local.map(|(name, refused)| (name.clone(), refused.ideal)).collect();
@@ -222,7 +221,7 @@ impl NackTracker {
         is_news
     }
 
-    /// What a client is given of what it is to have, and what of that is not in force.
+    /// The set to publish to a client: the compiled one with fallbacks, and the resources that are inactive in it.
     pub(super) fn settle(
         &mut self,
         client: &ClientKey,
@@ -235,7 +234,7 @@ impl NackTracker {
         let own = self.by_client.get(client).map(|own| &own.names);
         for (name, refused) in own.into_iter().flatten() {
             let resource = ideal.of(name.0).get(&name.1);
-            // When policy asks for another version, that one is tried.
+            // A new compiled version is tried.
             let Some(resource) = resource.filter(|one| one.version() == refused.ideal) else {
                 continue;
             };
@@ -265,7 +264,7 @@ impl NackTracker {
             if is_own || resource.version() != *version {
                 continue;
             }
-            // Those that NACK it stay the majority: one more client is sent it, and may ACK it.
+            // Those that NACK it stay the majority: one more client gets it, and may ACK it.
             let version_of = (name.clone(), *version);
             let others = self.withheld.get(&version_of).map_or(0, BTreeSet::len);
             if others + 1 >= by_others.clients {
@@ -287,7 +286,7 @@ impl NackTracker {
         (set, not_in_force)
     }
 
-    /// Withholds nothing from a client.
+    /// Withholds nothing from a client any more.
     fn send_all(&mut self, client: &str) {
         for clients in self.withheld.values_mut() {
             clients.remove(client);
@@ -295,15 +294,14 @@ impl NackTracker {
         self.withheld.retain(|_, clients| !clients.is_empty());
     }
 
-    /// Finds the versions that every client NACKs which was sent them: no client has ACKed them, none has
-    /// still to answer, and at least [`ENOUGH`] connected clients NACK them, for certain and for a reason
-    /// that is not their machine's own. `touched` are the clients to which something has happened since
-    /// the last call.
+    /// Quarantines the versions that every recipient NACKs: no client has ACKed them, none has still to answer, and at
+    /// least [`ENOUGH`] connected clients NACK them, for certain and not for a local reason. `touched` are the clients
+    /// that changed since the last call.
     pub(super) fn judge(&mut self, hub: &Hub, touched: &BTreeSet<ClientKey>) {
         let mut refusing: BTreeMap<(&Name, Version), Vec<(&ClientKey, &TrackedNack)>> =
             BTreeMap::new();
         for (client, own) in &self.by_client {
-            // What a client NACKed before it left says nothing of those that come after it.
+            // The NACKs of a disconnected client say nothing about later clients.
             if hub.published(client).is_none() {
                 continue;
             }
@@ -339,12 +337,12 @@ impl NackTracker {
     }
 }
 
-/// Whether the words of a NACK name a reason of the client's own machine.
+/// Whether the message of a NACK names a reason that is local to the client's machine.
 pub(super) fn is_local(message: &str) -> bool {
     LOCAL_REASONS.iter().any(|reason| message.contains(reason))
 }
 
-/// What is refused of what policy asks for, and what is in force instead.
+/// The report of a NACK, with the fallback that is active instead.
 fn view(
     (resource_type, name): &Name,
     refused: &TrackedNack,
@@ -360,7 +358,7 @@ fn view(
     }
 }
 
-/// Keeps of `known` clusters and endpoints those that are named by what stays in force in a client.
+/// Keeps those of the `known` clusters and endpoints to which a kept resource refers.
 fn keep_what_it_names<'a>(
     stays: &Resource,
     set: &mut ResourceSet,
@@ -386,8 +384,7 @@ fn log(client: &str, (resource_type, name): &Name, refused: &TrackedNack) {
     );
 }
 
-/// Whether clients share a resource of this name. Listeners, and the clusters that lead to a proxy's own
-/// applications, are different things for each.
+/// Whether clients share resources of this name. Listeners and local clusters differ for each client.
 fn is_shared(resource_type: ResourceType, name: &str) -> bool {
     let is_own = ["|local", "|counted"].iter().any(|suffix| name.ends_with(suffix));
     resource_type != ResourceType::Listener && !is_own

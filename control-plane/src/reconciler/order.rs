@@ -1,13 +1,16 @@
-//! Make before break across proxies (invariant 6): servers before callers when adding, callers before
-//! servers when removing.
+//! Rollout order: make before break across proxies (invariant 6). Servers come before callers for additions, and
+//! callers before servers for removals.
 //!
-//! What a client is to have is held back in part, for moments. A caller is not told of a service port
-//! that nobody serves yet, as long as a proxy is about to: its calls would fail. And a proxy goes on
-//! serving a port that policy has dropped, and no more than that, as long as a caller has not dropped it.
-//! And one whose last application has left goes on leading there for a moment: its callers hear of that at the
-//! same time, and what is on its way from them would be led to where nobody listens.
-//! No wait is longer than [`PATIENCE`], and none is for a grant that is withdrawn from a port that stays:
-//! that is carried out at once. (A port that is dropped is served meanwhile with the grants that it had.)
+//! A part of a client's resource set is held back for a short time:
+//!
+//! - A caller gets no service port without an endpoint while a proxy is about to serve it: its calls would fail.
+//! - A proxy goes on serving a port that policy dropped, and nothing else of its old set, until its callers have
+//!   dropped the port.
+//! - A proxy whose last application is gone keeps its local cluster for a moment: its callers learn of that at the
+//!   same time, and requests on their way would find no listener.
+//!
+//! No wait is longer than [`PATIENCE`]. A grant that is withdrawn from a port that stays is withdrawn at once. (A
+//! dropped port is served meanwhile with the grants that it had.)
 
 mod keep;
 
@@ -23,35 +26,35 @@ use tokio::time::Instant;
 use super::clients::Clients;
 use keep::{KeptListener, keep_calling, keep_leading, keep_serving};
 
-/// How long one proxy waits for another.
+/// The longest time that one proxy waits for others.
 pub(super) const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How long a server goes on serving a dropped port once all callers have ACKed that it is gone: their worker threads
+/// How long a server goes on serving a dropped port after all callers have ACKed its removal: their worker threads
 /// apply that a moment after the ACK, and requests are on their way.
 pub(super) const IN_FLIGHT: Duration = Duration::from_secs(2);
 
-/// Who waits for whom, and until when.
+/// What each client waits for, and until when.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     waits: BTreeMap<ClientKey, BTreeMap<Wait, Patience>>,
-    /// What those have for their inbound listener who go on serving a dropped port.
+    /// The inbound listeners of servers that still serve a dropped port.
     kept: BTreeMap<ClientKey, KeptListener>,
-    /// The versions of the ways to their applications of those who go on leading to one that has left: the one
-    /// that they are to have, and the one that they have.
+    /// The local clusters of servers that keep one whose application is gone: the compiled version, and the published
+    /// one.
     left: BTreeMap<ClientKey, BTreeMap<Arc<str>, (Version, Version)>>,
 }
 
-/// What a client waits for.
+/// A reason to wait.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Wait {
-    /// That somebody serves the port.
+    /// An endpoint must serve the port.
     Served(ServicePort),
-    /// That nobody calls the port any more.
+    /// All callers must drop the port.
     Unused(ServicePort),
-    /// That the last requests for the port have arrived.
+    /// The last requests for the port must arrive.
     InFlight(ServicePort),
-    /// That callers have heard that no application is there any more. (Nobody asks them one by one, for there
-    /// may be thousands: their time is over when patience is.)
+    /// Callers must learn that the port has no application. (Their answers are not examined, since there may be
+    /// thousands: the wait ends with its time.)
     Left(ServicePort),
 }
 
@@ -62,13 +65,13 @@ enum Patience {
 }
 
 impl Patience {
-    /// Whether it is lost now.
+    /// Whether the time ends now.
     fn ends(&self, now: Instant) -> bool {
         matches!(self, Self::Until(deadline) if *deadline <= now)
     }
 }
 
-/// What is known when somebody may have to wait.
+/// The inputs by which a wait is decided.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) snapshot: &'a Snapshot,
@@ -78,9 +81,9 @@ pub(super) struct Known<'a> {
 }
 
 impl Order {
-    /// The clients of whom something may be over that they wait for.
+    /// The clients with a wait that may be over.
     pub(super) fn due(&self, known: Known<'_>) -> BTreeSet<ClientKey> {
-        // Many wait for one port, which is looked at once.
+        // Many clients wait for one port, which is examined once.
         let mut coming: BTreeMap<&ServicePort, bool> = BTreeMap::new();
         let mut due = BTreeSet::new();
         for (client, waits) in &self.waits {
@@ -102,7 +105,7 @@ impl Order {
         due
     }
 
-    /// When the next wait ends; none if nobody waits.
+    /// When the next wait ends; none without a wait.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let until = |patience: &Patience| match patience {
             Patience::Until(deadline) => Some(*deadline),
@@ -111,16 +114,15 @@ impl Order {
         self.waits.values().flat_map(BTreeMap::values).filter_map(until).min()
     }
 
-    /// A client has gone.
+    /// Forgets a client that has disconnected.
     pub(super) fn forget(&mut self, client: &str) {
         self.waits.remove(client);
         self.kept.remove(client);
         self.left.remove(client);
     }
 
-    /// The version in which a client is given something that it is to have in this one. They differ for
-    /// the inbound listener of one that still serves a dropped port, besides all that it is to serve, and for
-    /// the ways to applications that have left.
+    /// The published version of a resource that was compiled in this version. They differ for the inbound listener of
+    /// a proxy that still serves a dropped port, and for a local cluster whose application is gone.
     pub(super) fn given(
         &self,
         client: &str,
@@ -136,7 +138,7 @@ impl Order {
         kept.map_or(version, KeptListener::version)
     }
 
-    /// What `client` is given of what it is `wanted` to have, after what it was given before.
+    /// The resource set to publish to `client`: `wanted`, with parts of `before` while it waits.
     pub(super) fn hold(
         &mut self,
         client: &ClientKey,
@@ -184,8 +186,8 @@ impl Order {
         given
     }
 
-    /// What a server waits for before it drops a port: callers, and then their last requests. A port that was not
-    /// waited for, because no caller had it, is dropped at once; so is one whose callers did not drop it in time.
+    /// What a server waits for before it drops a port: its callers, and then their last requests. A port without a
+    /// caller is dropped at once; so is one whose callers did not drop it in time.
     fn drop_wait(&self, client: &ClientKey, port: ServicePort, known: Known<'_>) -> Option<Wait> {
         if known.hub.anyone_names(ResourceType::Cluster, &port.to_string(), client) {
             return Some(Wait::Unused(port));
@@ -211,7 +213,7 @@ impl Order {
                     Wait::Unused(port) => {
                         tracing::warn!(%client, %port, "a caller has not ACKed the removal of the port after 15 s; closing it anyway");
                     }
-                    // Most callers have heard of it long ago, and it was their time that was waited for.
+                    // The time itself was waited for: most callers have dropped it long ago.
                     Wait::InFlight(_) | Wait::Left(_) => {}
                 }
                 false
@@ -221,8 +223,7 @@ impl Order {
     }
 }
 
-/// The ports that a caller is newly to be told of, or is to lose all endpoints of, and that nobody serves
-/// yet though a proxy is about to.
+/// The ports that are new for a caller, or that lose all endpoints for it, while a proxy is about to serve them.
 fn to_be_served(
     wanted: &ResourceSet,
     before: &ResourceSet,
@@ -237,15 +238,15 @@ fn to_be_served(
     ports.filter(|port| is_coming(port, known)).collect()
 }
 
-/// Whether no endpoint serves the port yet, and a proxy is about to.
+/// Whether a port has no endpoint yet, and a proxy is about to serve it.
 fn is_coming(port: &ServicePort, known: Known<'_>) -> bool {
     let endpoints = known.snapshot.endpoints.get(port);
     endpoints.is_none_or(|endpoints| endpoints.is_empty())
         && known.clients.are_to_serve(port, known.snapshot)
 }
 
-/// The ports that a server is to serve no longer because policy has dropped them. (One that nobody may call any more
-/// is closed at once.)
+/// The ports that a server stops serving because policy dropped them. (A port that only lost its callers is closed at
+/// once.)
 fn dropped_ports(
     wanted: &ResourceSet,
     before: &ResourceSet,
@@ -263,7 +264,7 @@ fn dropped_ports(
     ports.filter(is_dropped).collect()
 }
 
-/// The ports of which no application is behind a server any more, that it leads elsewhere for that.
+/// The ports whose last application behind a server is gone, so that its local cluster changes.
 fn to_be_left(
     client: &ClientKey,
     wanted: &ResourceSet,

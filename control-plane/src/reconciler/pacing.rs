@@ -1,30 +1,30 @@
-//! When it is acted on what has changed: at once, or together with what follows.
+//! Debouncing: whether a change is acted on at once or together with those that follow.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What there is to act on.
+/// The origin of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// A source has changed: what operators say, or who has joined.
+    /// A source: policy, endpoints, or the register's membership.
     Source,
-    /// Clients have come, gone or answered, or what follows from that; or the clock.
+    /// The clients, by connecting, disconnecting or answering; or the clock.
     Clients,
 }
 
-/// The pace of the reconciler. The first change is acted on at once, and those that come within a window
-/// behind it are acted on together when it closes.
+/// Decides when the reconciler runs. The first change starts a pass at once; changes within a window after it start
+/// one pass together when the window closes.
 ///
-/// Clients answer whatever they are given, in a wave: that opens a window for clients only. What a source
-/// says does not wait for them.
+/// Clients answer each push in a wave, which opens a window for clients only: a source change does not wait for
+/// their answers.
 #[derive(Debug)]
 pub(super) struct Pacing {
-    /// How long a window is open.
+    /// The length of a window.
     settle: Duration,
-    /// When that of sources closes, and that of clients.
+    /// When the windows of sources and of clients close.
     closes: Windows<Option<Instant>>,
-    /// What has changed since it was acted.
+    /// The causes with a change since the last pass.
     changed: Windows<bool>,
 }
 
@@ -39,7 +39,7 @@ impl Pacing {
         Self { settle, closes: Windows::default(), changed: Windows::default() }
     }
 
-    /// There is something to act on.
+    /// Notes a change.
     pub(super) fn changed(&mut self, cause: Cause) {
         match cause {
             Cause::Source => self.changed.sources = true,
@@ -47,7 +47,7 @@ impl Pacing {
         }
     }
 
-    /// When it is to be acted on; none as long as there is nothing.
+    /// When the next pass is due; none without a change.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
         let of = |changed: bool, closes: Option<Instant>| changed.then(|| closes.unwrap_or(now));
         let sources = of(self.changed.sources, self.closes.sources);
@@ -55,7 +55,7 @@ impl Pacing {
         sources.into_iter().chain(clients).min()
     }
 
-    /// It is acted on everything.
+    /// Notes that a pass handles all changes so far.
     pub(super) fn act(&mut self, now: Instant) {
         let closes = Some(now + self.settle);
         if self.changed.sources {
@@ -73,7 +73,7 @@ mod tests {
     const SETTLE: Duration = Duration::from_millis(100);
     const MOMENT: Duration = Duration::from_millis(10);
 
-    /// When it is acted on what changes now.
+    /// When a pass is due for a change that happens now.
     fn due(pacing: &mut Pacing, cause: Cause, now: Instant) -> Option<Instant> {
         pacing.changed(cause);
         pacing.due(now).map(|due| due.max(now))
@@ -92,7 +92,7 @@ mod tests {
                 let now = begin + MOMENT * moment;
                 assert_eq!(due(&mut pacing, cause, now), Some(begin + SETTLE), "{cause:?}");
             }
-            // When it has been quiet for long enough the next is a first one.
+            // After a quiet window the next change is a first one.
             pacing.act(begin + SETTLE);
             let quiet = begin + SETTLE * 3;
             assert_eq!(due(&mut pacing, cause, quiet), Some(quiet));
@@ -103,7 +103,7 @@ mod tests {
     fn source_change_does_not_wait_for_debounced_client_answers() {
         let begin = Instant::now();
         let mut pacing = Pacing::new(SETTLE);
-        // A wave, of which each part is acted on when the window closes.
+        // A wave, of which each part is handled when the window closes.
         for part in 0..5 {
             let now = begin + SETTLE * part;
             assert_eq!(due(&mut pacing, Cause::Clients, now), Some(now));
@@ -116,7 +116,7 @@ mod tests {
             "the next part"
         );
         assert_eq!(due(&mut pacing, Cause::Source, now), Some(now));
-        // With it everything is acted on; the answers to it, and the next source, are a burst behind it.
+        // That pass handles everything; the answers to it, and the next source change, are a burst after it.
         pacing.act(now);
         let later = now + MOMENT;
         assert_eq!(due(&mut pacing, Cause::Clients, later), Some(now + SETTLE));

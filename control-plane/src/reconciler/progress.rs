@@ -1,4 +1,5 @@
-//! How far proxies have come with what they were given: what they have in force, and where they lead.
+//! How far each proxy has come with its resource set: which service ports it ACKed, and whether its local clusters
+//! lead to an application.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use super::order::Order;
 use crate::register::{InForce, Progress};
 use ironmesh_catalog::text::chain;
 
-/// What is known when it is looked at how far somebody has come.
+/// The inputs by which a proxy's progress is determined.
 #[derive(Clone, Copy)]
 struct Known<'a> {
     snapshot: &'a Snapshot,
@@ -22,8 +23,8 @@ struct Known<'a> {
 }
 
 impl Reconciler {
-    /// Proxies that have in force what they were given take part with it, from now on and over
-    /// restarts. What they serve no longer they take part with no longer.
+    /// Records the progress of all undecided proxies in the register: a proxy that ACKed what it needs becomes a
+    /// participant, over restarts too; a proxy stops being one for ports that it serves no longer.
     pub(super) fn record_participation(&mut self) {
         let Some(snapshot) = self.snapshot_builder.snapshot() else { return };
         let known = Known { snapshot, hub: &self.hub, order: &self.order };
@@ -42,7 +43,7 @@ impl Reconciler {
             };
             progress.push((given.proxy.record.id, known.progress(client, given, in_force)));
             without_listener.push((Arc::clone(client), nacked));
-            // Of one that serves nothing there is nothing to wait for.
+            // A proxy without service ports has nothing to wait for.
             if is_in_force || serves_nothing {
                 decided.push(Arc::clone(client));
             }
@@ -54,9 +55,12 @@ impl Reconciler {
                     self.undecided.remove(&client);
                 }
             }
-            // They stay undecided, so it is tried again at every pass.
+            // They stay pending, so each pass tries again.
             Err(error) => {
-                tracing::error!(error = chain(&error), "cannot keep which proxies take part");
+                tracing::error!(
+                    error = chain(&error),
+                    "cannot store which proxies are participants"
+                );
             }
         }
         for (client, nacked) in without_listener {
@@ -66,7 +70,7 @@ impl Reconciler {
 }
 
 impl<'a> Known<'a> {
-    /// Whether a client has all that it takes part with.
+    /// Whether a client has ACKed everything that makes it a participant.
     fn is_in_force(self, client: &ClientKey, given: &Given) -> bool {
         let needed = given.compiled.takes_part_with.iter().map(|(resource_type, name, version)| {
             let given = self.order.given(client, *resource_type, name, *version);
@@ -76,7 +80,7 @@ impl<'a> Known<'a> {
     }
 
     /// Why a client has no inbound listener, in its own words: it NACKed the only one that its present process was
-    /// sent. One that NACKs an update keeps the listener from before.
+    /// sent. A client that NACKs an update keeps its earlier listener.
     fn nacked_listener(self, client: &ClientKey, given: &Given) -> Option<String> {
         let mut needed = given.compiled.takes_part_with.iter();
         let (of, name, _) = needed.find(|(of, ..)| *of == ResourceType::Listener)?;
@@ -91,7 +95,7 @@ impl<'a> Known<'a> {
             (Participation::default(), Participation::default());
         for served in &serves.0 {
             let service_port = ServicePort::new(served.0.clone(), served.1);
-            // Of one that has led to an application all the time nothing is to be seen.
+            // Only a port without a backend can newly get one; all others have led to one all the time.
             let is_vacant = || record.is_some_and(|record| record.vacant.0.contains(served));
             let missing = if !self.has_application(given.proxy.record.id, &service_port) {
                 &mut without_application
@@ -105,12 +109,12 @@ impl<'a> Known<'a> {
         Progress { in_force, without_application, without_way }
     }
 
-    /// Whether a provider knows an application behind a proxy.
+    /// Whether a provider reports an application behind a proxy's service port.
     fn has_application(self, id: ProxyId, port: &ServicePort) -> bool {
         self.snapshot.local_endpoints.contains_key(&(id, port.clone()))
     }
 
-    /// Whether a client has in force the way to the applications behind it, whatever else it refuses.
+    /// Whether a client has ACKed the local cluster of a port, whatever else it NACKs.
     fn leads(self, client: &ClientKey, given: &Given, port: &ServicePort) -> bool {
         let name = local_cluster_name(port);
         let clusters = given.compiled.resources.of(ResourceType::Cluster);

@@ -1,7 +1,6 @@
 //! Versions that no client is known to have ACKed, and the clients that have not answered them yet.
 //!
-//! Looking at all clients for each version at every pass would cost O(clients): a result holds until
-//! something happens to a client.
+//! Examining all clients for each version in each pass would cost O(clients): a result holds until a client changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +20,7 @@ pub(super) struct PendingAnswers {
     undecided: BTreeMap<(Name, Version), ClientKey>,
 }
 
-/// The results of the last pass, the clients to which something has happened since, and all clients.
+/// The results of the last pass, the clients that changed since, and all clients.
 type Known<'a> = (&'a PendingAnswers, &'a BTreeSet<ClientKey>, &'a Hub);
 
 impl PendingAnswers {

@@ -1,4 +1,4 @@
-//! What stands in for what is refused: made once, and shared for as long as somebody is given it.
+//! Fallbacks for NACKed resources: built once, and shared while a client has them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -8,13 +8,13 @@ use ironmesh_xds_wire::{Resource, Version};
 
 use super::{Fallback, Name};
 
-/// The stand-ins that somebody is given.
+/// The fallbacks that clients have.
 #[derive(Debug, Default)]
 pub(super) struct Fallbacks {
     given: BTreeMap<Key, (Weak<Resource>, Fallback)>,
 }
 
-/// All that a stand-in follows from.
+/// Everything that a fallback is built from.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     name: Name,
@@ -24,8 +24,8 @@ struct Key {
 }
 
 impl Fallbacks {
-    /// The first that is not among the refused versions: narrowed, or else closed. `None` for what
-    /// carries no authorization.
+    /// The first fallback that was not NACKed: narrowed, or else closed. `None` for a resource that carries no
+    /// authorization.
     pub(super) fn of(
         &mut self,
         ideal: &Resource,

@@ -1,4 +1,4 @@
-//! What is kept of what a client had, for as long as it waits.
+//! The resources of an earlier set that a client keeps while it waits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use ironmesh_catalog::ServicePort;
 use ironmesh_xds_compile::handover::{ABOUT_CALLS, INBOUND_LISTENER, still_serving};
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 
-/// An inbound listener that serves what it is to serve, and dropped ports besides.
+/// An inbound listener that serves the compiled ports and dropped ones.
 #[derive(Debug)]
 pub(super) struct KeptListener {
-    /// The version without these; `None` where there is to be no listener.
+    /// The compiled version, without dropped ports; `None` where no listener was compiled.
     wanted: Option<Version>,
     ports: Vec<ServicePort>,
     listener: Arc<Resource>,
 }
 
 impl KeptListener {
-    /// Whether it stands in the place of this.
+    /// Whether it replaces this resource.
     pub(super) fn is_for(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
         resource_type == ResourceType::Listener
             && name == INBOUND_LISTENER
@@ -29,8 +29,7 @@ impl KeptListener {
     }
 }
 
-/// Keeps what a proxy serves these ports with, and nothing else of what it had. `kept` is what came of
-/// that the last time.
+/// Keeps what a proxy needs to serve these ports, and nothing else of `before`. `kept` is the result of the last call.
 pub(super) fn keep_serving(
     ports: Vec<ServicePort>,
     given: &mut ResourceSet,
@@ -62,7 +61,7 @@ pub(super) fn keep_serving(
     }
     given.insert(Arc::clone(&kept.listener));
     for (name, resource) in before.of(ResourceType::Secret) {
-        // Of newer secrets the newer stay.
+        // A newer secret of the same name stays.
         if !given.contains(ResourceType::Secret, name) && kept.listener.mentions(name) {
             given.insert(Arc::clone(resource));
         }
@@ -71,8 +70,8 @@ pub(super) fn keep_serving(
     Some(kept)
 }
 
-/// Keeps who is asked or told of calls of kept ports: Envoy refuses a listener that logs to a cluster that there
-/// is not, and limits nothing by one.
+/// Keeps the clusters of rate limit and log services for the kept ports. Envoy NACKs a listener that logs to a missing
+/// cluster, and limits nothing by one.
 fn keep_those_about_calls(kept: &KeptListener, given: &mut ResourceSet, before: &ResourceSet) {
     let counted = kept.ports.iter().filter_map(|port| {
         given.of(ResourceType::Listener).get(format!("counted|{port}").as_str()).cloned()
@@ -89,8 +88,7 @@ fn keep_those_about_calls(kept: &KeptListener, given: &mut ResourceSet, before: 
     }
 }
 
-/// Keeps a server's ways to the applications of these ports as they were. Returns the versions of each: the one
-/// that it is to have, and the one that it has.
+/// Keeps a server's local clusters of these ports. Returns the versions of each: the compiled one and the kept one.
 pub(super) fn keep_leading(
     ports: &[ServicePort],
     given: &mut ResourceSet,
@@ -108,13 +106,13 @@ pub(super) fn keep_leading(
     kept
 }
 
-/// Keeps a caller's ways as they were where the new ones lead to ports that are to come.
+/// Keeps a caller's resources where the compiled ones refer to ports that no endpoint serves yet.
 pub(super) fn keep_calling(to_come: &[String], given: &mut ResourceSet, before: &ResourceSet) {
     let wanted = given.clone();
     for name in to_come {
         for resource_type in [ResourceType::Cluster, ResourceType::Endpoint] {
             match before.of(resource_type).get(name.as_str()) {
-                // It has been served till now, by somebody who is about to again.
+                // It was served until now, and will be served again.
                 Some(old) => given.insert(Arc::clone(old)),
                 None => given.remove(resource_type, name),
             }
@@ -136,7 +134,7 @@ pub(super) fn keep_calling(to_come: &[String], given: &mut ResourceSet, before: 
             }
         }
     }
-    // What the old ways lead to must stay as well.
+    // The kept resources refer to clusters, which must stay too.
     for resource_type in [ResourceType::Cluster, ResourceType::Endpoint] {
         for name in wanted.changed_since(before, resource_type) {
             let is_outbound = !name.ends_with("|local") && !name.ends_with("|counted");

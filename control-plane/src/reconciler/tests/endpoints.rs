@@ -417,7 +417,7 @@ async fn readiness_waits_for_discovery_of_tagged_services() {
     let mut place = Place::open_with(&policy, options(&provider));
     place.pass();
     assert!(!place.is_ready());
-    assert!(place.waits_for().contains("joined by itself"), "{}", place.waits_for());
+    assert!(place.waits_for().contains("discovered by tag"), "{}", place.waits_for());
     provider.sightings.send_modify(|sightings| sightings.has_discovered_services = true);
     place.pass();
     assert!(place.is_ready());
