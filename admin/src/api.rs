@@ -365,16 +365,18 @@ pub struct ResourceView {
     /// The version that the proxy should have.
     pub version: Option<String>,
     /// The version that the proxy ACKed last.
-    pub taken: Option<String>,
+    #[serde(rename = "taken")]
+    pub acked: Option<String>,
     /// The version that the proxy NACKs: the wanted one, or one that a fallback replaces.
-    pub refused: Option<RefusedView>,
+    #[serde(rename = "refused")]
+    pub nacked: Option<NackedVersion>,
     /// The content of the resource.
     pub content: Option<serde_json::Value>,
 }
 
 /// A version that a proxy NACKs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RefusedView {
+pub struct NackedVersion {
     /// The version.
     pub version: String,
     /// The message of the NACK.
@@ -463,7 +465,7 @@ pub struct Revoked {
 }
 
 /// The most proxies that one request may enroll.
-pub const MAX_NEWCOMERS: usize = 500;
+pub const MAX_ENROLLMENTS: usize = 500;
 
 /// The most addresses by which providers may know one machine.
 pub const MAX_KNOWN_AS: usize = 16;
@@ -491,13 +493,13 @@ pub struct BootstrapRequest {
     /// Whether the authority is known to be new. Otherwise no proxy is enrolled while all clients reject it.
     #[serde(default)]
     pub new_authority: bool,
-    /// The proxies to enroll, at least one and at most [`MAX_NEWCOMERS`].
-    pub proxies: Vec<Newcomer>,
+    /// The proxies to enroll, at least one and at most [`MAX_ENROLLMENTS`].
+    pub proxies: Vec<EnrollmentRequest>,
 }
 
 /// One proxy to enroll.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Newcomer {
+pub struct EnrollmentRequest {
     /// The address to which callers connect.
     pub address: IpAddr,
     /// The certificate signing request, in PEM. The private key stays with the client.
@@ -506,7 +508,7 @@ pub struct Newcomer {
 
 /// A newly enrolled proxy.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Joined {
+pub struct EnrolledProxy {
     /// The proxy.
     pub id: ProxyId,
     /// The certificate and its issuers, in PEM.
@@ -519,7 +521,7 @@ pub struct Joined {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BootstrapResponse {
     /// The proxies, in the order of the request.
-    pub proxies: Vec<Joined>,
+    pub proxies: Vec<EnrolledProxy>,
     /// The root certificates of the mesh, in PEM.
     pub roots: String,
     /// The addresses of the control plane, as host and port.

@@ -21,7 +21,7 @@ use crate::api::{
     AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
     Readiness, RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
-use crate::endpoints::{Accepted, EndpointList};
+use crate::endpoints::{AcceptedEndpoints, EndpointList};
 use crate::plan::{Plan, PlanRequest};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 use crate::socket_path::{SocketPathTooLong, check_socket_path};
@@ -97,7 +97,7 @@ pub enum ClientError {
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The control plane rejected the request.
     #[error("{0}")]
-    Refused(String),
+    Rejected(String),
     /// The control plane failed, or is busy.
     #[error("{0}")]
     Failed(String),
@@ -111,7 +111,7 @@ impl Client {
 
     /// The client of the same control plane by its admin port, which only reads: for when the socket is gone.
     #[must_use]
-    pub fn by_port(self, port: SocketAddr) -> Self {
+    pub fn via_port(self, port: SocketAddr) -> Self {
         Self { port: Some(port), ..self }
     }
 
@@ -155,7 +155,10 @@ impl Client {
     }
 
     /// Accepts the endpoint removal that is held back for a service.
-    pub async fn accept_endpoints(&self, service: &ServiceName) -> Result<Accepted, ClientError> {
+    pub async fn accept_endpoints(
+        &self,
+        service: &ServiceName,
+    ) -> Result<AcceptedEndpoints, ClientError> {
         self.call::<(), _>(Method::POST, &format!("/v1/endpoints/{service}/accept"), None).await
     }
 
@@ -182,7 +185,7 @@ impl Client {
 
     /// Predicts what other policy documents would change.
     pub async fn plan(&self, request: &PlanRequest) -> Result<Plan, ClientError> {
-        answer(self.exchange(Method::POST, "/v1/plan", Some(request), PLAN_LIMIT).await?)
+        decode(self.exchange(Method::POST, "/v1/plan", Some(request), PLAN_LIMIT).await?)
     }
 
     /// Revokes the proxy whose UUID is or begins with `id`.
@@ -222,7 +225,7 @@ impl Client {
         path: &str,
         body: Option<&B>,
     ) -> Result<A, ClientError> {
-        answer(self.exchange(method, path, body, LIMIT).await?)
+        decode(self.exchange(method, path, body, LIMIT).await?)
     }
 
     async fn long_call<B: Serialize, A: DeserializeOwned>(
@@ -230,7 +233,7 @@ impl Client {
         path: &str,
         body: &B,
     ) -> Result<A, ClientError> {
-        answer(self.exchange(Method::POST, path, Some(body), LONG_LIMIT).await?)
+        decode(self.exchange(Method::POST, path, Some(body), LONG_LIMIT).await?)
     }
 
     async fn connect(&self) -> io::Result<Box<dyn Connection>> {
@@ -252,7 +255,7 @@ impl Client {
     ) -> Result<(StatusCode, Bytes), ClientError> {
         let deadline = Instant::now() + limit;
         self.probe(LIMIT).await?;
-        let death = async {
+        let hang = async {
             loop {
                 sleep(PROBE_INTERVAL).await;
                 if let Err(error) = self.probe(LIMIT.saturating_sub(PROBE_INTERVAL)).await {
@@ -265,7 +268,7 @@ impl Client {
         tokio::select! {
             biased;
             answered = timeout_at(deadline, self.send(method, path, body)) => answered.map_err(slow)?,
-            error = death => Err(error),
+            error = hang => Err(error),
         }
     }
 
@@ -315,7 +318,7 @@ impl Client {
 }
 
 /// The content of a response, or its error.
-fn answer<A: DeserializeOwned>((status, body): (StatusCode, Bytes)) -> Result<A, ClientError> {
+fn decode<A: DeserializeOwned>((status, body): (StatusCode, Bytes)) -> Result<A, ClientError> {
     if status.is_success() {
         return serde_json::from_slice(&body).map_err(broken);
     }
@@ -326,7 +329,7 @@ fn answer<A: DeserializeOwned>((status, body): (StatusCode, Bytes)) -> Result<A,
     Err(if status.is_server_error() {
         ClientError::Failed(error)
     } else {
-        ClientError::Refused(error)
+        ClientError::Rejected(error)
     })
 }
 

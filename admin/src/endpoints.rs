@@ -51,7 +51,7 @@ pub struct ServiceEndpoints {
     /// Reports of different providers for one address and port.
     pub conflicts: Vec<ConflictView>,
     /// The proxies of the service without an endpoint.
-    pub without_endpoint: Vec<ProxyWithout>,
+    pub without_endpoint: Vec<ProxyWithoutEndpoint>,
 }
 
 /// The report of a provider about one service.
@@ -120,7 +120,8 @@ pub struct EndpointRow {
     pub dialled_at: Option<SocketAddr>,
     /// The endpoint status: `participant`, `plaintext` or `outside`; or the exclusion reason: `drained`, `excluded`,
     /// `no_proxy`, `several_proxies`, `unclaimed`, `not_taken`, `unheard`, `suspect`, `revoked` or `expired`.
-    pub standing: String,
+    #[serde(rename = "standing")]
+    pub status: String,
     /// The reason in words, if there is one.
     pub reason: Option<String>,
     /// Since when it is known; none where that is not recorded.
@@ -174,14 +175,15 @@ pub struct ConflictView {
     /// The port.
     pub port: Option<u16>,
     /// The provider whose report is used.
-    pub taken: Provider,
+    #[serde(rename = "taken")]
+    pub used: Provider,
     /// The provider whose report is ignored.
     pub ignored: Provider,
 }
 
 /// A proxy of a service without an endpoint behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProxyWithout {
+pub struct ProxyWithoutEndpoint {
     /// The proxy.
     pub id: ProxyId,
     /// The address to which callers would connect.
@@ -190,7 +192,7 @@ pub struct ProxyWithout {
 
 /// The result of accepting an endpoint removal that was held back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Accepted {
+pub struct AcceptedEndpoints {
     /// The service.
     pub service: ServiceName,
 }

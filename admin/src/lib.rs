@@ -14,20 +14,22 @@ mod socket_path;
 
 pub use api::{
     ApplicationView, AuditView, BootstrapRequest, BootstrapResponse, DeniedRequest, DeniedView,
-    EndpointView, FindingView, HandshakesView, Joined, MAX_KNOWN_AS, MAX_NEWCOMERS, MAX_REASON,
-    NackView, Newcomer, NodeView, OriginView, OthersView, PlaceView, PolicyView, ProxyConfig,
-    ProxyDetail, ProxyView, Readiness, RefusedView, RejectedAddress, RejectedHandshake,
+    EndpointView, EnrolledProxy, EnrollmentRequest, FindingView, HandshakesView, MAX_ENROLLMENTS,
+    MAX_KNOWN_AS, MAX_REASON, NackView, NackedVersion, NodeView, OriginView, OthersView, PlaceView,
+    PolicyView, ProxyConfig, ProxyDetail, ProxyView, Readiness, RejectedAddress, RejectedHandshake,
     RelatedView, ResourceView, RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest,
     RolledBack,
 };
 pub use client::{Client, ClientError};
 pub use endpoints::{
-    Accepted, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView, ProviderView,
-    ProxyWithout, ReportedHealth, ServiceEndpoints, SourceView, StaleView,
+    AcceptedEndpoints, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView,
+    ProviderView, ProxyWithoutEndpoint, ReportedHealth, ServiceEndpoints, SourceView, StaleView,
 };
 pub use plan::{
     FieldChange, MAX_PLAN, Plan, PlanRequest, PlannedProxy, ProxyGroup, ResourceChange,
 };
 pub use removals::{AcceptRemovalRequest, AcceptedRemoval, HeldRemoval};
-pub use server::{BindError, ControlPlane, Refusal, Waits, bind_socket, serve_reads, serve_socket};
+pub use server::{
+    ApiError, BindError, Cancellation, ControlPlane, bind_socket, serve_reads, serve_socket,
+};
 pub use socket_path::{SocketPathTooLong, check_socket_path};

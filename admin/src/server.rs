@@ -28,7 +28,7 @@ use crate::api::{
     AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
     Readiness, RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
-use crate::endpoints::{Accepted, EndpointList};
+use crate::endpoints::{AcceptedEndpoints, EndpointList};
 use crate::plan::{MAX_PLAN, Plan, PlanRequest};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 
@@ -41,41 +41,41 @@ pub trait ControlPlane: Send + Sync + 'static {
     fn proxies(&self) -> Vec<ProxyView>;
 
     /// The details of the proxy whose UUID is or begins with `id`. Takes as long as examining all its resources.
-    fn proxy(&self, id: &str) -> Result<ProxyDetail, Refusal>;
+    fn proxy(&self, id: &str) -> Result<ProxyDetail, ApiError>;
 
     /// All resources of the proxy whose UUID is or begins with `id`. Takes as long as encoding them.
-    fn proxy_config(&self, id: &str) -> Result<ProxyConfig, Refusal>;
+    fn proxy_config(&self, id: &str) -> Result<ProxyConfig, ApiError>;
 
     /// Revokes the proxy whose UUID is or begins with `id`, for good. May block on the store.
-    fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, Refusal>;
+    fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, ApiError>;
 
     /// The endpoints of a service, or of all. Takes as long as examining all of them.
-    fn endpoints(&self, service: Option<&ServiceName>) -> Result<EndpointList, Refusal>;
+    fn endpoints(&self, service: Option<&ServiceName>) -> Result<EndpointList, ApiError>;
 
     /// Accepts the endpoint removal that is held back for a service. Blocks until that is done.
-    fn accept_endpoints(&self, service: &ServiceName) -> Result<Accepted, Refusal>;
+    fn accept_endpoints(&self, service: &ServiceName) -> Result<AcceptedEndpoints, ApiError>;
 
     /// Whether policy allows a call, and why.
-    fn explain(&self, question: &Question) -> Result<Verdict, Refusal>;
+    fn explain(&self, question: &Question) -> Result<Verdict, ApiError>;
 
     /// Whether policy allows a call that leaves the mesh, and why.
-    fn explain_outward(&self, question: &OutwardQuestion) -> Result<OutwardVerdict, Refusal>;
+    fn explain_outward(&self, question: &OutwardQuestion) -> Result<OutwardVerdict, ApiError>;
 
     /// Whether policy allows a call from outside of the mesh, and why.
-    fn explain_inward(&self, question: &InwardQuestion) -> Result<InwardVerdict, Refusal>;
+    fn explain_inward(&self, question: &InwardQuestion) -> Result<InwardVerdict, ApiError>;
 
     /// Predicts what other policy documents would change, and changes nothing. Takes as long as compiling all proxies
     /// twice, and stops early if the client disconnects.
-    fn plan(&self, request: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal>;
+    fn plan(&self, request: &PlanRequest, cancellation: &Cancellation) -> Result<Plan, ApiError>;
 
     /// The stored policy revisions. May block on the store.
-    fn policy_revisions(&self) -> Result<RevisionList, Refusal>;
+    fn policy_revisions(&self) -> Result<RevisionList, ApiError>;
 
     /// Makes an earlier policy revision active again. May block on the store.
-    fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, Refusal>;
+    fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, ApiError>;
 
     /// Activates a removal from the policy folder that is held back. May block on the store.
-    fn accept_removal(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, Refusal>;
+    fn accept_removal(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, ApiError>;
 
     /// The calls that strict mode would deny, of services in audit mode.
     fn audit(&self) -> AuditView;
@@ -84,44 +84,44 @@ pub trait ControlPlane: Send + Sync + 'static {
     fn metrics(&self) -> String;
 
     /// Enrolls proxies, all or none. May block on the store.
-    fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, Refusal>;
+    fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, ApiError>;
 }
 
 /// Detects that the client no longer waits for its answer.
 #[derive(Debug)]
-pub struct Waits(Weak<()>);
+pub struct Cancellation(Weak<()>);
 
-impl Waits {
-    /// Whether the client still waits.
-    pub fn still(&self) -> bool {
-        self.0.strong_count() > 0
+impl Cancellation {
+    /// Whether the client no longer waits.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.strong_count() == 0
     }
 }
 
 /// The error of an admin API request.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum ApiError {
     /// The request is invalid.
     #[error("{0}")]
-    Request(String),
+    BadRequest(String),
     /// The named object does not exist.
     #[error("{0}")]
-    Unknown(String),
+    NotFound(String),
     /// The control plane is busy, or not ready.
     #[error("{0}")]
     Busy(String),
     /// The control plane failed.
     #[error("{0}")]
-    Failure(String),
+    Internal(String),
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = match self {
-            Self::Request(_) => StatusCode::BAD_REQUEST,
-            Self::Unknown(_) => StatusCode::NOT_FOUND,
+            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Failure(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         (status, Json(ErrorBody { error: self.to_string() })).into_response()
     }
@@ -135,39 +135,41 @@ const MAX_QUESTION: usize = 512 << 10;
 /// How many expensive reads run at once: those whose cost grows with the mesh. Each may occupy a thread for as long as
 /// comparing with all of policy takes, and any user of the machine may send them. Enrollment and revocation have other
 /// threads, and so has xDS.
-const QUESTIONS_AT_ONCE: usize = 4;
+const MAX_CONCURRENT_READS: usize = 4;
 
 /// How many expensive reads may run or wait.
-const QUESTIONS: usize = 64;
+const MAX_QUEUED_READS: usize = 64;
 
 /// The queue of expensive reads of one listener.
 #[derive(Debug, Clone)]
-struct Questions {
-    places: Arc<Semaphore>,
-    turns: Arc<Semaphore>,
+struct ReadQueue {
+    queued: Arc<Semaphore>,
+    workers: Arc<Semaphore>,
 }
 
-impl Default for Questions {
+impl Default for ReadQueue {
     fn default() -> Self {
         let semaphore = |permits| Arc::new(Semaphore::new(permits));
-        Self { places: semaphore(QUESTIONS), turns: semaphore(QUESTIONS_AT_ONCE) }
+        Self { queued: semaphore(MAX_QUEUED_READS), workers: semaphore(MAX_CONCURRENT_READS) }
     }
 }
 
-impl Questions {
+impl ReadQueue {
     /// Runs a read when a worker is free, unless the queue is full.
-    async fn ask<T: Send + 'static>(
+    async fn run<T: Send + 'static>(
         &self,
-        question: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
-    ) -> Result<Json<T>, Refusal> {
-        let busy = |_| Refusal::Busy(format!("{QUESTIONS} requests are queued already: try again"));
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(busy)?;
-        let turn = Arc::clone(&self.turns).acquire_owned().await;
-        let turn = turn.map_err(|error| Refusal::Failure(error.to_string()))?;
+        question: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<Json<T>, ApiError> {
+        let busy = |_| {
+            ApiError::Busy(format!("{MAX_QUEUED_READS} requests are queued already: try again"))
+        };
+        let queued = Arc::clone(&self.queued).try_acquire_owned().map_err(busy)?;
+        let worker = Arc::clone(&self.workers).acquire_owned().await;
+        let worker = worker.map_err(|error| ApiError::Internal(error.to_string()))?;
         // Both are held as long as the thread runs, even if the client no longer waits.
         blocking(move || {
             let answer = question();
-            drop((place, turn));
+            drop((queued, worker));
             answer
         })
         .await
@@ -184,26 +186,26 @@ pub async fn serve_reads(
     names: impl IntoIterator<Item = String>,
     control_plane: Shared,
 ) -> io::Result<()> {
-    let router = port(names).with_state(control_plane);
+    let router = port_routes(names).with_state(control_plane);
     connections::serve(listener, router, connections::Bounds::DEFAULT).await
 }
 
 /// The routes of the TCP listener, for all users of the machine.
-fn port(names: impl IntoIterator<Item = String>) -> Router<Shared> {
+fn port_routes(names: impl IntoIterator<Item = String>) -> Router<Shared> {
     let names: host::Names = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
-    reads(get(readyz_without_lines))
-        .layer(middleware::from_fn(within_time))
+    read_routes(get(readyz_without_lines))
+        .layer(middleware::from_fn(with_timeout))
         .layer(middleware::from_fn_with_state(names, host::check))
 }
 
-async fn within_time(request: Request, next: Next) -> Response {
+async fn with_timeout(request: Request, next: Next) -> Response {
     let answer = timeout(REQUEST_TIMEOUT, next.run(request)).await;
     answer.unwrap_or_else(|_| StatusCode::REQUEST_TIMEOUT.into_response())
 }
 
 /// Serves the whole API on the socket until the task is dropped.
 pub async fn serve_socket(listener: UnixListener, control_plane: Shared) -> io::Result<()> {
-    let all = reads(get(readyz))
+    let all = read_routes(get(readyz))
         .route("/v1/policy/rollback", post(roll_back))
         .route("/v1/policy/accept", post(accept_removal))
         .route("/v1/endpoints/{namespace}/{name}/accept", post(accept_endpoints))
@@ -240,11 +242,11 @@ pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
 }
 
 /// The routes of both listeners. They differ in `readyz`.
-fn reads(readyz: MethodRouter<Shared>) -> Router<Shared> {
+fn read_routes(readyz: MethodRouter<Shared>) -> Router<Shared> {
     let questions = Router::new()
-        .route("/v1/explain", explains(ControlPlane::explain))
-        .route("/v1/explain/egress", explains(ControlPlane::explain_outward))
-        .route("/v1/explain/ingress", explains(ControlPlane::explain_inward))
+        .route("/v1/explain", explain_route(ControlPlane::explain))
+        .route("/v1/explain/egress", explain_route(ControlPlane::explain_outward))
+        .route("/v1/explain/ingress", explain_route(ControlPlane::explain_inward))
         .route("/v1/endpoints", get(all_endpoints))
         .route("/v1/endpoints/{namespace}/{name}", get(endpoints))
         .route("/metrics", get(metrics))
@@ -253,7 +255,7 @@ fn reads(readyz: MethodRouter<Shared>) -> Router<Shared> {
         .route("/v1/proxies", get(proxies))
         .route("/v1/proxies/{id}", get(proxy))
         .route("/v1/proxies/{id}/config", get(proxy_config))
-        .layer(Extension(Questions::default()))
+        .layer(Extension(ReadQueue::default()))
         .layer(DefaultBodyLimit::max(MAX_QUESTION));
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -263,9 +265,9 @@ fn reads(readyz: MethodRouter<Shared>) -> Router<Shared> {
 
 async fn metrics(
     State(control_plane): State<Shared>,
-    Extension(questions): Extension<Questions>,
-) -> Result<impl IntoResponse, Refusal> {
-    let Json(text) = questions.ask(move || Ok(control_plane.metrics())).await?;
+    Extension(queue): Extension<ReadQueue>,
+) -> Result<impl IntoResponse, ApiError> {
+    let Json(text) = queue.run(move || Ok(control_plane.metrics())).await?;
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, content_type)], text))
 }
@@ -288,135 +290,139 @@ fn with_status(readiness: Readiness) -> impl IntoResponse {
 
 async fn audit(
     State(control_plane): State<Shared>,
-    Extension(questions): Extension<Questions>,
-) -> Result<Json<AuditView>, Refusal> {
-    questions.ask(move || Ok(control_plane.audit())).await
+    Extension(queue): Extension<ReadQueue>,
+) -> Result<Json<AuditView>, ApiError> {
+    queue.run(move || Ok(control_plane.audit())).await
 }
 
 async fn proxies(
     State(control_plane): State<Shared>,
-    Extension(questions): Extension<Questions>,
-) -> Result<Json<Vec<ProxyView>>, Refusal> {
-    questions.ask(move || Ok(control_plane.proxies())).await
+    Extension(queue): Extension<ReadQueue>,
+) -> Result<Json<Vec<ProxyView>>, ApiError> {
+    queue.run(move || Ok(control_plane.proxies())).await
 }
 
 async fn policy_revisions(
     State(control_plane): State<Shared>,
-    Extension(questions): Extension<Questions>,
-) -> Result<Json<RevisionList>, Refusal> {
-    questions.ask(move || control_plane.policy_revisions()).await
+    Extension(queue): Extension<ReadQueue>,
+) -> Result<Json<RevisionList>, ApiError> {
+    queue.run(move || control_plane.policy_revisions()).await
 }
 
 async fn roll_back(
     State(control_plane): State<Shared>,
     Json(request): Json<RollbackRequest>,
-) -> Result<Json<RolledBack>, Refusal> {
+) -> Result<Json<RolledBack>, ApiError> {
     blocking(move || control_plane.roll_back(request)).await
 }
 
 async fn accept_removal(
     State(control_plane): State<Shared>,
     Json(request): Json<AcceptRemovalRequest>,
-) -> Result<Json<AcceptedRemoval>, Refusal> {
+) -> Result<Json<AcceptedRemoval>, ApiError> {
     blocking(move || control_plane.accept_removal(request)).await
 }
 
 async fn bootstrap(
     State(control_plane): State<Shared>,
     Json(request): Json<BootstrapRequest>,
-) -> Result<Json<BootstrapResponse>, Refusal> {
+) -> Result<Json<BootstrapResponse>, ApiError> {
     blocking(move || control_plane.bootstrap(&request)).await
 }
 
 async fn proxy(
     State(control_plane): State<Shared>,
-    Extension(questions): Extension<Questions>,
+    Extension(queue): Extension<ReadQueue>,
     Parameter(id): Parameter<String>,
-) -> Result<Json<ProxyDetail>, Refusal> {
-    questions.ask(move || control_plane.proxy(&id)).await
+) -> Result<Json<ProxyDetail>, ApiError> {
+    queue.run(move || control_plane.proxy(&id)).await
 }
 
 async fn proxy_config(
     State(control_plane): State<Shared>,
-    Extension(questions): Extension<Questions>,
+    Extension(queue): Extension<ReadQueue>,
     Parameter(id): Parameter<String>,
-) -> Result<Json<ProxyConfig>, Refusal> {
-    questions.ask(move || control_plane.proxy_config(&id)).await
+) -> Result<Json<ProxyConfig>, ApiError> {
+    queue.run(move || control_plane.proxy_config(&id)).await
 }
 
 async fn revoke(
     State(control_plane): State<Shared>,
     Parameter(id): Parameter<String>,
     Json(request): Json<RevokeRequest>,
-) -> Result<Json<Revoked>, Refusal> {
+) -> Result<Json<Revoked>, ApiError> {
     blocking(move || control_plane.revoke(&id, &request)).await
 }
 
 /// The query of `/v1/explain…`.
 #[derive(Debug, Deserialize)]
-struct Asked {
+struct QuestionQuery {
     /// The question, as JSON.
     question: String,
 }
 
 /// The route of one kind of question: in the query, or in the body if it is too long for that.
-fn explains<Q, V>(answer: fn(&dyn ControlPlane, &Q) -> Result<V, Refusal>) -> MethodRouter<Shared>
+fn explain_route<Q, V>(
+    answer: fn(&dyn ControlPlane, &Q) -> Result<V, ApiError>,
+) -> MethodRouter<Shared>
 where
     Q: DeserializeOwned + Send + 'static,
     V: Serialize + Send + 'static,
 {
-    let in_query = move |State(control_plane): State<Shared>,
-                         Extension(questions): Extension<Questions>,
-                         Query(Asked { question }): Query<Asked>| async move {
-        let question: Q = serde_json::from_str(&question)
-            .map_err(|error| Refusal::Request(format!("`question` is malformed: {error}")))?;
-        questions.ask(move || answer(&*control_plane, &question)).await
-    };
+    let in_query =
+        move |State(control_plane): State<Shared>,
+              Extension(queue): Extension<ReadQueue>,
+              Query(QuestionQuery { question }): Query<QuestionQuery>| async move {
+            let question: Q = serde_json::from_str(&question).map_err(|error| {
+                ApiError::BadRequest(format!("`question` is malformed: {error}"))
+            })?;
+            queue.run(move || answer(&*control_plane, &question)).await
+        };
     let in_body = move |State(control_plane): State<Shared>,
-                        Extension(questions): Extension<Questions>,
+                        Extension(queue): Extension<ReadQueue>,
                         Json(question): Json<Q>| async move {
-        questions.ask(move || answer(&*control_plane, &question)).await
+        queue.run(move || answer(&*control_plane, &question)).await
     };
     get(in_query).post(in_body)
 }
 
 async fn all_endpoints(
     State(control_plane): State<Shared>,
-    Extension(questions): Extension<Questions>,
-) -> Result<Json<EndpointList>, Refusal> {
-    questions.ask(move || control_plane.endpoints(None)).await
+    Extension(queue): Extension<ReadQueue>,
+) -> Result<Json<EndpointList>, ApiError> {
+    queue.run(move || control_plane.endpoints(None)).await
 }
 
 async fn endpoints(
     State(control_plane): State<Shared>,
-    Extension(questions): Extension<Questions>,
+    Extension(queue): Extension<ReadQueue>,
     Parameter(service): Parameter<(String, String)>,
-) -> Result<Json<EndpointList>, Refusal> {
+) -> Result<Json<EndpointList>, ApiError> {
     let service = service_name(&service)?;
-    questions.ask(move || control_plane.endpoints(Some(&service))).await
+    queue.run(move || control_plane.endpoints(Some(&service))).await
 }
 
 async fn accept_endpoints(
     State(control_plane): State<Shared>,
     Parameter(service): Parameter<(String, String)>,
-) -> Result<Json<Accepted>, Refusal> {
+) -> Result<Json<AcceptedEndpoints>, ApiError> {
     let service = service_name(&service)?;
     blocking(move || control_plane.accept_endpoints(&service)).await
 }
 
 /// The service that a path names by its namespace and its name.
-fn service_name((namespace, name): &(String, String)) -> Result<ServiceName, Refusal> {
+fn service_name((namespace, name): &(String, String)) -> Result<ServiceName, ApiError> {
     let text = format!("{namespace}/{name}");
-    text.parse().map_err(|invalid: InvalidName| Refusal::Request(invalid.to_string()))
+    text.parse().map_err(|invalid: InvalidName| ApiError::BadRequest(invalid.to_string()))
 }
 
 async fn plan(
     State(control_plane): State<Shared>,
     Json(request): Json<PlanRequest>,
-) -> Result<Json<Plan>, Refusal> {
+) -> Result<Json<Plan>, ApiError> {
     let client = Arc::new(());
-    let waits = Waits(Arc::downgrade(&client));
-    let planned = blocking(move || control_plane.plan(&request, &waits)).await;
+    let cancellation = Cancellation(Arc::downgrade(&client));
+    let planned = blocking(move || control_plane.plan(&request, &cancellation)).await;
     // Dropped earlier if this future is dropped, because the client has disconnected.
     drop(client);
     planned
@@ -424,8 +430,8 @@ async fn plan(
 
 /// Runs a task that may block on a thread of its own.
 async fn blocking<T: Send + 'static>(
-    task: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
-) -> Result<Json<T>, Refusal> {
+    task: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<Json<T>, ApiError> {
     let done = tokio::task::spawn_blocking(task).await;
-    done.map_err(|error| Refusal::Failure(error.to_string()))?.map(Json)
+    done.map_err(|error| ApiError::Internal(error.to_string()))?.map(Json)
 }

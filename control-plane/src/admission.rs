@@ -104,7 +104,7 @@ impl Admission for ProxyAdmission {
     fn logged(&self, client: &ClientKey, calls: Vec<LoggedCall>) {
         let record = client.parse().ok().and_then(|id| self.register.get(id));
         if let Some(record) = record {
-            self.audit.logged(&record, &calls);
+            self.audit.record_calls(&record, &calls);
         }
     }
 }

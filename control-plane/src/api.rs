@@ -9,11 +9,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    AcceptRemovalRequest, Accepted, AcceptedRemoval, AuditView, BootstrapRequest,
-    BootstrapResponse, ControlPlane, EndpointList, FindingView, HandshakesView, Joined,
-    MAX_KNOWN_AS, MAX_NEWCOMERS, MAX_REASON, Plan, PlanRequest, PolicyView, ProxyConfig,
-    ProxyDetail, ProxyView, Readiness, Refusal, RejectedAddress, RejectedHandshake, RevisionList,
-    RevisionView, RevokeRequest, Revoked, RollbackRequest, RolledBack, Waits,
+    AcceptRemovalRequest, AcceptedEndpoints, AcceptedRemoval, ApiError, AuditView,
+    BootstrapRequest, BootstrapResponse, Cancellation, ControlPlane, EndpointList, EnrolledProxy,
+    FindingView, HandshakesView, MAX_ENROLLMENTS, MAX_KNOWN_AS, MAX_REASON, Plan, PlanRequest,
+    PolicyView, ProxyConfig, ProxyDetail, ProxyView, Readiness, RejectedAddress, RejectedHandshake,
+    RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
 use ironmesh_catalog::verdict::{
     InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict, Sight, inward, outward, verdict,
@@ -72,7 +72,7 @@ impl ControlPlane for RunningControlPlane {
         let waiting_for = if ready {
             Vec::new()
         } else {
-            let of_policy = awaited(&state);
+            let of_policy = snapshot_wait_reason(&state);
             let is_missing = self.feeds.snapshot.borrow().is_none();
             let mut waiting_for = self.feeds.endpoints.borrow().waiting_for.clone();
             waiting_for.splice(0..0, is_missing.then_some(of_policy));
@@ -90,44 +90,44 @@ impl ControlPlane for RunningControlPlane {
         self.register.all_records().values().map(|record| self.view(record)).collect()
     }
 
-    fn proxy(&self, id: &str) -> Result<ProxyDetail, Refusal> {
+    fn proxy(&self, id: &str) -> Result<ProxyDetail, ApiError> {
         self.find(id).map(|record| self.detail(&record))
     }
 
-    fn proxy_config(&self, id: &str) -> Result<ProxyConfig, Refusal> {
+    fn proxy_config(&self, id: &str) -> Result<ProxyConfig, ApiError> {
         self.find(id).map(|record| self.config(record.id))
     }
 
-    fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, Refusal> {
-        self.shut_out(id, request)
+    fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, ApiError> {
+        self.revoke_proxy(id, request)
     }
 
-    fn endpoints(&self, service: Option<&ServiceName>) -> Result<EndpointList, Refusal> {
+    fn endpoints(&self, service: Option<&ServiceName>) -> Result<EndpointList, ApiError> {
         self.endpoint_list(service)
     }
 
-    fn accept_endpoints(&self, service: &ServiceName) -> Result<Accepted, Refusal> {
+    fn accept_endpoints(&self, service: &ServiceName) -> Result<AcceptedEndpoints, ApiError> {
         self.accept(service)
     }
 
-    fn explain(&self, question: &Question) -> Result<Verdict, Refusal> {
-        self.answer(|newest| verdict(newest, question, Sight::Mesh))
+    fn explain(&self, question: &Question) -> Result<Verdict, ApiError> {
+        self.answer_question(|newest| verdict(newest, question, Sight::Mesh))
     }
 
-    fn explain_outward(&self, question: &OutwardQuestion) -> Result<OutwardVerdict, Refusal> {
-        self.answer(|newest| outward(newest, question))
+    fn explain_outward(&self, question: &OutwardQuestion) -> Result<OutwardVerdict, ApiError> {
+        self.answer_question(|newest| outward(newest, question))
     }
 
-    fn explain_inward(&self, question: &InwardQuestion) -> Result<InwardVerdict, Refusal> {
-        self.answer(|newest| inward(newest, question))
+    fn explain_inward(&self, question: &InwardQuestion) -> Result<InwardVerdict, ApiError> {
+        self.answer_question(|newest| inward(newest, question))
     }
 
-    fn plan(&self, request: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal> {
-        self.foresee(request, waits)
+    fn plan(&self, request: &PlanRequest, cancellation: &Cancellation) -> Result<Plan, ApiError> {
+        self.make_plan(request, cancellation)
     }
 
-    fn policy_revisions(&self) -> Result<RevisionList, Refusal> {
-        let mut kept = self.store.policies().map_err(|error| Refusal::Failure(chain(&error)))?;
+    fn policy_revisions(&self) -> Result<RevisionList, ApiError> {
+        let mut kept = self.store.policies().map_err(|error| ApiError::Internal(chain(&error)))?;
         let PolicyView { in_force, rolled_back, .. } = self.policy.borrow().view.clone();
         if let Some(in_force) = &in_force
             && kept.iter().all(|record| record.revision != in_force.revision)
@@ -143,21 +143,21 @@ impl ControlPlane for RunningControlPlane {
         Ok(RevisionList { revisions: kept.into_iter().map(view).collect(), rolled_back })
     }
 
-    fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, Refusal> {
+    fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, ApiError> {
         let is_line = |text: &String| text.len() <= MAX_REASON && !text.contains(char::is_control);
         if ![&request.message, &request.by].into_iter().flatten().all(is_line) {
             let words =
                 format!("a message and a name must each be one line of at most {MAX_REASON} bytes");
-            return Err(Refusal::Request(words));
+            return Err(ApiError::BadRequest(words));
         }
-        self.rollbacks.ask(request)
+        self.rollbacks.roll_back(request)
     }
 
-    fn accept_removal(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, Refusal> {
+    fn accept_removal(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, ApiError> {
         let is_line = |text: &String| text.len() <= MAX_REASON && !text.contains(char::is_control);
         if !request.by.iter().all(is_line) {
             let words = format!("a name must be one line of at most {MAX_REASON} bytes");
-            return Err(Refusal::Request(words));
+            return Err(ApiError::BadRequest(words));
         }
         self.rollbacks.accept(request)
     }
@@ -176,12 +176,12 @@ impl ControlPlane for RunningControlPlane {
         })
     }
 
-    fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, Refusal> {
-        self.check(request)?;
+    fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, ApiError> {
+        self.check_enrollment(request)?;
         self.check_authority(request)?;
         let now = Timestamp::now();
         let mut neighbours: BTreeMap<SocketAddr, Vec<Arc<JoinRecord>>> = BTreeMap::new();
-        let (mut joined, mut records, mut notes) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let (mut enrolled, mut records, mut notes) = (Vec::new(), Vec::new(), BTreeSet::new());
         for record in self.register.records().values() {
             neighbours.entry(record.mesh_address).or_default().push(Arc::clone(record));
             let is_here = request.proxies.iter().any(|one| one.address == record.mesh_address.ip());
@@ -196,18 +196,18 @@ impl ControlPlane for RunningControlPlane {
             }
         }
         let mut control_plane = Vec::new();
-        for newcomer in &request.proxies {
+        for enrollment in &request.proxies {
             let id = ProxyId(Uuid::new_v4());
             // Locked for one proxy at a time: other signing does not wait for all of them.
             let certificate = self.authority.lock().issue_proxy_certificate(
-                &newcomer.certificate_request,
+                &enrollment.certificate_request,
                 id,
                 &request.services,
                 PROXY_LIFETIME,
                 now,
             );
-            let certificate = certificate.map_err(|error| Refusal::Request(chain(&error)))?;
-            let mesh_address = SocketAddr::new(newcomer.address, Proxy::MESH_PORT);
+            let certificate = certificate.map_err(|error| ApiError::BadRequest(chain(&error)))?;
+            let mesh_address = SocketAddr::new(enrollment.address, Proxy::MESH_PORT);
             records.push(JoinRecord {
                 id,
                 services: request.services.clone(),
@@ -225,9 +225,9 @@ impl ControlPlane for RunningControlPlane {
                 suspect_since: None,
             });
             let expires_at = certificate.not_after;
-            joined.push(Joined { id, certificate: certificate.chain, expires_at });
-            let (reached_at, note) = self.reached_at(newcomer.address);
-            control_plane = reached_at;
+            enrolled.push(EnrolledProxy { id, certificate: certificate.chain, expires_at });
+            let (control_plane_addresses, note) = self.control_plane_addresses(enrollment.address);
+            control_plane = control_plane_addresses;
             notes.extend(note);
             notes.extend(neighbours.get(&mesh_address).into_iter().flatten().map(|neighbour| {
                 let services: Vec<_> = neighbour.services.iter().map(ToString::to_string).collect();
@@ -239,9 +239,9 @@ impl ControlPlane for RunningControlPlane {
             }));
         }
         let roots = self.authority.lock().trust_bundle().roots;
-        self.register.add_all(records).map_err(|error| Refusal::Failure(chain(&error)))?;
+        self.register.add_all(records).map_err(|error| ApiError::Internal(chain(&error)))?;
         Ok(BootstrapResponse {
-            proxies: joined,
+            proxies: enrolled,
             roots,
             control_plane,
             control_plane_id: self.mesh.trust_domain.control_plane().0.to_string(),
@@ -251,7 +251,7 @@ impl ControlPlane for RunningControlPlane {
 }
 
 /// What readiness waits for as long as there is no snapshot.
-fn awaited(policy: &PolicyState) -> String {
+fn snapshot_wait_reason(policy: &PolicyState) -> String {
     if policy.specification.is_some() {
         // That takes a moment, for example to issue certificates.
         return "the first snapshot of the mesh".to_owned();
@@ -295,20 +295,20 @@ impl RunningControlPlane {
     }
 
     /// Rejects an enrollment after a loss of the state, which it would make permanent, proxy by proxy.
-    fn check_authority(&self, request: &BootstrapRequest) -> Result<(), Refusal> {
+    fn check_authority(&self, request: &BootstrapRequest) -> Result<(), ApiError> {
         let finding = unknown_authority(&self.hub).filter(Finding::is_error);
         match finding.filter(|_| !request.new_authority) {
             None => Ok(()),
             Some(finding) => {
                 let help = finding.help.unwrap_or_default();
-                Err(Refusal::Request(format!("{}: {}\n{help}", finding.code, finding.message)))
+                Err(ApiError::BadRequest(format!("{}: {}\n{help}", finding.code, finding.message)))
             }
         }
     }
 
     /// Rejects a request for what policy does not define: its proxy would serve nothing without any error.
-    fn check(&self, request: &BootstrapRequest) -> Result<(), Refusal> {
-        let reject = |reason: String| Err(Refusal::Request(reason));
+    fn check_enrollment(&self, request: &BootstrapRequest) -> Result<(), ApiError> {
+        let reject = |reason: String| Err(ApiError::BadRequest(reason));
         if request.services.is_empty() {
             return reject("a proxy serves at least one service: name one".to_owned());
         }
@@ -316,7 +316,7 @@ impl RunningControlPlane {
         if let Some(twice) = request.services.iter().find(|service| !seen.insert(*service)) {
             return reject(format!("the service `{twice}` is named twice"));
         }
-        let mut addresses = request.proxies.iter().map(|newcomer| newcomer.address);
+        let mut addresses = request.proxies.iter().map(|enrollment| enrollment.address);
         if let Some(bad) = addresses.find(|ip| ip.is_unspecified() || ip.is_multicast()) {
             return reject(format!(
                 "callers cannot connect to a proxy at {bad}: give an address of its machine"
@@ -340,8 +340,8 @@ impl RunningControlPlane {
         if request.proxies.len() > 1 && request.machine.is_some() {
             return reject("several proxies cannot be known by the same machine".to_owned());
         }
-        if !(1..=MAX_NEWCOMERS).contains(&request.proxies.len()) {
-            return reject(format!("a request enrolls 1 to {MAX_NEWCOMERS} proxies"));
+        if !(1..=MAX_ENROLLMENTS).contains(&request.proxies.len()) {
+            return reject(format!("a request enrolls 1 to {MAX_ENROLLMENTS} proxies"));
         }
         let Some(specification) = self.policy.borrow().specification.clone() else {
             return reject("no policy is active yet; see /readyz".to_owned());
@@ -381,7 +381,7 @@ impl RunningControlPlane {
     }
 
     /// The addresses of the control plane for a proxy at `address`, and a note if they do not suffice.
-    fn reached_at(&self, address: IpAddr) -> (Vec<(String, u16)>, Option<String>) {
+    fn control_plane_addresses(&self, address: IpAddr) -> (Vec<(String, u16)>, Option<String>) {
         if !self.advertise.is_empty() {
             return (self.advertise.clone(), None);
         }
@@ -406,10 +406,10 @@ mod tests {
     fn start_waits_for_a_policy_and_then_for_the_snapshot() {
         let mut state = PolicyState::default();
         state.view.source = "policy".to_owned();
-        assert_eq!(awaited(&state), "a policy without errors in `policy`");
+        assert_eq!(snapshot_wait_reason(&state), "a policy without errors in `policy`");
         state.view.drawn = "it is away\n".to_owned();
-        assert_eq!(awaited(&state), "a policy without errors in `policy`: it is away");
+        assert_eq!(snapshot_wait_reason(&state), "a policy without errors in `policy`: it is away");
         state.specification = Some(Arc::default());
-        assert_eq!(awaited(&state), "the first snapshot of the mesh");
+        assert_eq!(snapshot_wait_reason(&state), "the first snapshot of the mesh");
     }
 }

@@ -35,7 +35,7 @@ pub struct ForecastProxy {
 /// The forecast was cancelled.
 #[derive(Debug, thiserror::Error)]
 #[error("the plan was cancelled: the client closed its connection")]
-pub struct Unwanted;
+pub struct ForecastCancelled;
 
 /// Forecasts what would change for the mesh of `before` and for these proxies if `specification` were the policy.
 ///
@@ -54,10 +54,10 @@ pub fn forecast(
     sight: Sight,
     with_fields: bool,
     is_wanted: &dyn Fn() -> bool,
-) -> Result<Plan, Unwanted> {
-    let compiled = |compiler: &mut Compiler| -> Result<Vec<_>, Unwanted> {
+) -> Result<Plan, ForecastCancelled> {
+    let compiled = |compiler: &mut Compiler| -> Result<Vec<_>, ForecastCancelled> {
         let compiled = proxies.iter().map(|known| {
-            if is_wanted() { Ok(compiler.compile(&known.proxy)) } else { Err(Unwanted) }
+            if is_wanted() { Ok(compiler.compile(&known.proxy)) } else { Err(ForecastCancelled) }
         });
         compiled.collect()
     };
@@ -114,7 +114,7 @@ fn with_policy(inputs: Inputs, specification: &Arc<MeshSpecification>) -> Inputs
     let accounts = Snapshot::accounts_served(specification, &inputs.records);
     let certificates = accounts.into_iter().map(|account| {
         let known = inputs.certificates.get(&account).cloned();
-        (account.clone(), known.unwrap_or_else(|| to_be_issued(account)))
+        (account.clone(), known.unwrap_or_else(|| placeholder_certificate(account)))
     });
     Inputs {
         certificates: certificates.collect::<OrdMap<_, _>>(),
@@ -129,7 +129,7 @@ fn with_policy(inputs: Inputs, specification: &Arc<MeshSpecification>) -> Inputs
 }
 
 /// A placeholder for a certificate that is issued when the policy becomes active.
-pub fn to_be_issued(account: ServiceAccount) -> Arc<ServiceCertificate> {
+pub fn placeholder_certificate(account: ServiceAccount) -> Arc<ServiceCertificate> {
     Arc::new(ServiceCertificate {
         chain: format!("a certificate that is yet to be issued for {account}"),
         key: Secret::new(String::new()),

@@ -47,17 +47,17 @@ impl Collector for Sources {
         let clients = self.hub.status();
         let streams: usize = clients.iter().map(|(_, status)| status.streams).sum();
         let connected = clients.iter().filter(|(_, status)| status.streams > 0).count();
-        let joined = self.register.records().len();
+        let enrolled = self.register.records().len();
         let is_stale = self.policy.borrow().view.stale_since.is_some();
-        let not_in_force = self.feeds.not_in_force.borrow();
-        let refused: usize = not_in_force.values().map(|one| one.refused.len()).sum();
-        let withheld: usize = not_in_force.values().map(|one| one.withheld.len()).sum();
-        drop(not_in_force);
+        let inactive_resources = self.feeds.inactive_resources.borrow();
+        let nacked: usize = inactive_resources.values().map(|one| one.nacked.len()).sum();
+        let withheld: usize = inactive_resources.values().map(|one| one.withheld.len()).sum();
+        drop(inactive_resources);
         let mesh_findings = self.feeds.mesh_findings.borrow().len();
         let proxy_findings: usize = self.feeds.findings.borrow().values().map(Vec::len).sum();
         let gauges = [
             ("ready", "Whether xDS is served", usize::from(*self.feeds.ready.borrow())),
-            ("proxies_joined", "Enrolled proxies that are in use", joined),
+            ("proxies_joined", "Enrolled proxies that are in use", enrolled),
             ("proxies_connected", "Proxies with a stream", connected),
             ("xds_streams", "Open xDS streams", streams),
             (
@@ -65,7 +65,7 @@ impl Collector for Sources {
                 "Whether the policy source holds a revision that is not active",
                 usize::from(is_stale),
             ),
-            ("resources_refused", "Resources that proxies NACK", refused),
+            ("resources_refused", "Resources that proxies NACK", nacked),
             (
                 "resources_withheld",
                 "Resources withheld from proxies because others NACK them",
@@ -119,17 +119,17 @@ fn endpoints(
     known: &EndpointsView,
 ) -> Result<(), std::fmt::Error> {
     let providers: BTreeSet<Provider> =
-        known.providers.keys().chain(known.beliefs.keys().map(|(of, _)| of)).copied().collect();
+        known.providers.keys().chain(known.guards.keys().map(|(of, _)| of)).copied().collect();
     let count = |provider: Provider, is_one: fn(&GuardStatus) -> bool| {
-        let of_it = known.beliefs.iter().filter(|((of, _), _)| *of == provider);
-        of_it.filter(|(_, belief)| is_one(belief)).count()
+        let of_it = known.guards.iter().filter(|((of, _), _)| *of == provider);
+        of_it.filter(|(_, guard)| is_one(guard)).count()
     };
     let is_stale = |provider| {
         usize::from(known.providers.get(&provider).is_some_and(|state| state.stale.is_some()))
     };
     let troubles = |provider| known.providers.get(&provider).map_or(0, |one| one.troubles.len());
     let stale: fn(&GuardStatus) -> bool =
-        |belief| belief.sighting.as_ref().is_some_and(|sighting| sighting.stale.is_some());
+        |guard| guard.sighting.as_ref().is_some_and(|sighting| sighting.stale.is_some());
     let gauges: [(&str, &str, OfProvider<'_>); 5] = [
         ("provider_stale", "Whether an endpoints provider has no usable source", &is_stale),
         ("endpoints_services", "Services that an endpoints provider reports", &|provider| {
@@ -141,10 +141,10 @@ fn endpoints(
         (
             "endpoints_services_held",
             "Services of which an endpoint removal is held back",
-            &|provider| count(provider, |belief| belief.held.is_some()),
+            &|provider| count(provider, |guard| guard.held.is_some()),
         ),
         ("endpoints_services_flapping", "Services with flapping endpoints", &|provider| {
-            count(provider, |belief| !belief.flapping.is_empty())
+            count(provider, |guard| !guard.flapping.is_empty())
         }),
     ];
     for (name, help, read) in gauges {

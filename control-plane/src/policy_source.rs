@@ -33,7 +33,7 @@ use source::Reading;
 pub(crate) use source::Source;
 
 /// How long a start waits for its source before it uses the last good policy.
-const FIRST_LOOK: Duration = Duration::from_secs(5);
+const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The published state of policy.
 #[derive(Debug, Clone, Default)]
@@ -54,7 +54,7 @@ pub(crate) struct PolicySource {
     commits: Commits,
     rollbacks: mpsc::Receiver<SourceCommand>,
     /// The revision in the source at the last reading; none if it could not be read.
-    seen: Option<PolicyRevision>,
+    source_revision: Option<PolicyRevision>,
     /// The findings about the active policy.
     active_findings: Vec<FindingView>,
     /// The revision that was rolled back to and is active in place of the folder's.
@@ -82,7 +82,7 @@ impl PolicySource {
         let view = PolicyView { source: name, is_folder, ..PolicyView::default() };
         let state = watch::Sender::new(PolicyState { specification: None, view });
         let receiver = state.subscribe();
-        let (asked, rollbacks) = mpsc::channel(1);
+        let (sender, rollbacks) = mpsc::channel(1);
         let pin = match &source {
             Source::Folder(_) => store.policy_pin()?,
             Source::Etcd(_) => None,
@@ -94,7 +94,7 @@ impl PolicySource {
             source,
             store,
             rollbacks,
-            seen: None,
+            source_revision: None,
             active_findings: Vec::new(),
             pin,
             removal_hold,
@@ -104,15 +104,15 @@ impl PolicySource {
             state,
         };
         source.resume_pin();
-        let first = timeout(FIRST_LOOK, source.source.next()).await;
-        source.take(first.unwrap_or_else(|_| {
-            Err(format!("no answer within {} s; retrying", FIRST_LOOK.as_secs()))
+        let first = timeout(FIRST_READ_TIMEOUT, source.source.next()).await;
+        source.apply_reading(first.unwrap_or_else(|_| {
+            Err(format!("no answer within {} s; retrying", FIRST_READ_TIMEOUT.as_secs()))
         }));
         let is_serving = source.state.borrow().specification.is_some();
         if !is_serving {
             source.fall_back();
         }
-        Ok((source, Rollbacks(asked), receiver))
+        Ok((source, Rollbacks(sender), receiver))
     }
 
     /// Follows the source until `shutdown`.
@@ -122,9 +122,9 @@ impl PolicySource {
             let release_due = self.held.as_ref().map(Held::due);
             tokio::select! {
                 reading = self.source.next() => {
-                    tokio::task::block_in_place(|| self.take(reading));
+                    tokio::task::block_in_place(|| self.apply_reading(reading));
                 }
-                (revision, commit) = self.commits.found() => self.name_commit(&revision, commit),
+                (revision, commit) = self.commits.found() => self.show_commit(&revision, commit),
                 Some(rollback) = self.rollbacks.recv() => {
                     tokio::task::block_in_place(|| self.answer(rollback));
                 }
@@ -143,7 +143,7 @@ impl PolicySource {
     }
 
     /// Handles a reading, or the failure to read.
-    fn take(&mut self, reading: Result<Reading, String>) {
+    fn apply_reading(&mut self, reading: Result<Reading, String>) {
         match reading {
             Ok(Reading { documents, findings, pushed }) => {
                 let loaded = self.loader.load(documents, findings);
@@ -152,28 +152,28 @@ impl PolicySource {
                 // Each time: the same documents may have been committed meanwhile.
                 self.commits.search(loaded.revision);
             }
-            Err(problem) => self.unreadable(&problem),
+            Err(problem) => self.report_unreadable(&problem),
         }
     }
 
     /// Activates what was loaded, if it passes the check.
     fn check(&mut self, loaded: &Loaded, pushed: Option<PolicyRecord>) {
-        if self.seen.as_ref() == Some(&loaded.revision) {
+        if self.source_revision.as_ref() == Some(&loaded.revision) {
             self.renew_findings(loaded);
-            return self.name_push(pushed);
+            return self.show_push(pushed);
         }
-        self.seen = Some(loaded.revision.clone());
+        self.source_revision = Some(loaded.revision.clone());
         // If no policy is active, the revision that was rolled back to is no longer valid, and the folder's may be.
         let serves = self.state.borrow().specification.is_some();
         if self.is_rolled_back_from(&loaded.revision) && serves {
             self.end_hold();
             self.show_rolled_back_from(loaded);
-            return self.tell_of_pin();
+            return self.publish_pin();
         }
         finding_lines::log(&self.source.name(), &loaded.findings);
         let Some(specification) = &loaded.specification else {
             self.end_hold();
-            self.refuse(loaded);
+            self.reject(loaded);
             self.keeper.keep();
             return;
         };
@@ -185,7 +185,7 @@ impl PolicySource {
         self.end_pin();
         self.follow_removals(specification);
         let record = pushed.unwrap_or_else(|| new_record(&loaded.revision));
-        self.put_in_force(specification, &record, &loaded.documents, &loaded.findings);
+        self.activate(specification, &record, &loaded.documents, &loaded.findings);
     }
 
     /// Updates the findings of the active policy: files that are ignored may have appeared or gone.
@@ -248,7 +248,7 @@ impl PolicySource {
     }
 
     /// Publishes a policy that passed the check, and stores it afterwards: proxies do not wait for the disk.
-    fn put_in_force(
+    fn activate(
         &mut self,
         specification: &Arc<MeshSpecification>,
         record: &PolicyRecord,
@@ -284,7 +284,7 @@ impl PolicySource {
     }
 
     /// Shows the newest push of the active revision, if the same revision was pushed again.
-    fn name_push(&mut self, pushed: Option<PolicyRecord>) {
+    fn show_push(&mut self, pushed: Option<PolicyRecord>) {
         let Some(pushed) = pushed else { return };
         let in_force = self.state.borrow().view.in_force.clone();
         if in_force.is_some_and(|old| old.revision == pushed.revision && old != pushed) {
@@ -294,12 +294,12 @@ impl PolicySource {
     }
 
     /// Shows the commit of the active policy, if the folder still holds that policy.
-    fn name_commit(&mut self, revision: &PolicyRevision, commit: Option<String>) {
+    fn show_commit(&mut self, revision: &PolicyRevision, commit: Option<String>) {
         let in_force = self.state.borrow().view.in_force.clone();
         let Some(mut record) = in_force.filter(|record| record.revision == *revision) else {
             return;
         };
-        if record.commit == commit || self.seen.as_ref() != Some(revision) {
+        if record.commit == commit || self.source_revision.as_ref() != Some(revision) {
             return;
         }
         tracing::info!(%revision, commit, "commit of the active policy found");
@@ -309,9 +309,9 @@ impl PolicySource {
     }
 
     /// Rejects a policy with errors: the previous one stays active.
-    fn refuse(&self, loaded: &Loaded) {
+    fn reject(&self, loaded: &Loaded) {
         let errors = loaded.findings.iter().filter(|finding| finding.is_error()).count();
-        tracing::error!(errors, "the policy is rejected; {}", self.what_stays());
+        tracing::error!(errors, "the policy is rejected; {}", self.remaining_policy());
         self.state.send_modify(|state| {
             state.view.stale_since.get_or_insert_with(Timestamp::now);
             show(&mut state.view, &loaded.findings, &loaded.documents);
@@ -320,7 +320,7 @@ impl PolicySource {
 
     /// What stays active when the source holds nothing new that is valid. At a start, the last good policy is looked
     /// up next, and logged by itself.
-    fn what_stays(&self) -> &'static str {
+    fn remaining_policy(&self) -> &'static str {
         if self.state.borrow().specification.is_some() {
             "the previous policy stays active"
         } else {
@@ -328,15 +328,15 @@ impl PolicySource {
         }
     }
 
-    fn unreadable(&mut self, problem: &str) {
+    fn report_unreadable(&mut self, problem: &str) {
         let is_news = self.state.borrow().view.drawn != problem;
         if !is_news {
             return;
         }
-        self.seen = None;
+        self.source_revision = None;
         self.end_hold();
         self.keeper.keep();
-        tracing::error!(problem, "the policy cannot be read; {}", self.what_stays());
+        tracing::error!(problem, "the policy cannot be read; {}", self.remaining_policy());
         self.state.send_modify(|state| {
             state.view.stale_since.get_or_insert_with(Timestamp::now);
             state.view.findings = Vec::new();
@@ -385,7 +385,7 @@ mod tests {
     }
 
     /// A store that cannot write policy: its table has different types.
-    pub(super) fn refusing_store(folder: &Path) -> Arc<Store> {
+    pub(super) fn unwritable_store(folder: &Path) -> Arc<Store> {
         drop(store(folder));
         let database = redb::Database::open(folder.join("state.redb")).unwrap();
         let policy = redb::TableDefinition::<&str, &[u8]>::new("policy");
@@ -418,19 +418,22 @@ mod tests {
         assert_eq!(kept().as_deref(), Some("# 0"));
         for number in 1..10 {
             write(&format!("# {number}"));
-            source.take(read());
-            assert_eq!(state.borrow().view.revision, source.seen.as_ref().map(ToString::to_string));
+            source.apply_reading(read());
+            assert_eq!(
+                state.borrow().view.revision,
+                source.source_revision.as_ref().map(ToString::to_string)
+            );
             assert_eq!(kept().as_deref(), Some("# 0"), "the disk is not written for each of them");
             assert!(source.keeper.due().is_some());
         }
         // From now on the folder no longer has it.
         write("[[");
-        source.take(read());
+        source.apply_reading(read());
         assert_eq!(kept().as_deref(), Some("# 9"));
         assert!(source.keeper.due().is_none());
         write("# 10");
-        source.take(read());
-        source.take(Err("it is gone".to_owned()));
+        source.apply_reading(read());
+        source.apply_reading(Err("it is gone".to_owned()));
         assert_eq!(kept().as_deref(), Some("# 10"));
     }
 

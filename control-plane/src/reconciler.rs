@@ -8,6 +8,7 @@
 
 mod clients;
 mod clock;
+mod debounce;
 mod duplicates;
 mod endpoints;
 mod expiry;
@@ -17,7 +18,6 @@ mod mesh_findings;
 mod nack_tracker;
 mod order;
 mod own_certificates;
-mod pacing;
 mod progress;
 mod rollouts;
 mod snapshot_builder;
@@ -45,17 +45,17 @@ use super::register::Register;
 use super::statement::statement;
 use clients::Clients;
 use clock::ClockWatch;
+use debounce::{Cause, Debounce};
 use duplicates::Duplicates;
 pub(crate) use endpoints::{Acceptance, Acceptances, EndpointsOptions, EndpointsView};
-use endpoints::{Endpoints, moment};
+use endpoints::{Endpoints, current_time};
 use finding_log::FindingLog;
 use ironmesh_catalog::text::chain;
-use liveness::{ProxyLiveness, UnreachableProxies};
+use liveness::{DisconnectedProxies, ProxyLiveness};
 use nack_tracker::NackTracker;
-pub(crate) use nack_tracker::{InactiveResources, Refusal};
-use order::{Known, Order};
+pub(crate) use nack_tracker::{InactiveResources, NackReport};
+use order::{Order, RolloutContext};
 use own_certificates::OwnCertificate;
-use pacing::{Cause, Pacing};
 use rollouts::Rollouts;
 use snapshot_builder::{SnapshotBuilder, Sources};
 
@@ -80,9 +80,9 @@ pub(crate) struct StatusFeeds {
     /// The alarms of identities that are live on two machines.
     pub(crate) duplicates: watch::Receiver<BTreeMap<ProxyId, Finding>>,
     /// The proxies that are disconnected.
-    pub(crate) away: watch::Receiver<UnreachableProxies>,
+    pub(crate) disconnected: watch::Receiver<DisconnectedProxies>,
     /// The resources of each connected proxy that it NACKs, or that are withheld because others NACK them.
-    pub(crate) not_in_force: watch::Receiver<BTreeMap<ProxyId, InactiveResources>>,
+    pub(crate) inactive_resources: watch::Receiver<BTreeMap<ProxyId, InactiveResources>>,
 }
 
 /// The task that builds snapshots and publishes a resource set per proxy.
@@ -103,8 +103,8 @@ pub(crate) struct Reconciler {
     endpoints_view: watch::Sender<EndpointsView>,
     mesh_findings: watch::Sender<Vec<Finding>>,
     findings: watch::Sender<BTreeMap<ProxyId, Vec<Finding>>>,
-    not_in_force: watch::Sender<BTreeMap<ProxyId, InactiveResources>>,
-    duplicates_told: watch::Sender<BTreeMap<ProxyId, Finding>>,
+    inactive_resources: watch::Sender<BTreeMap<ProxyId, InactiveResources>>,
+    duplicate_findings: watch::Sender<BTreeMap<ProxyId, Finding>>,
 
     /// The window in which the changes of a burst are collected after a pass.
     settle: Duration,
@@ -115,7 +115,7 @@ pub(crate) struct Reconciler {
     liveness: ProxyLiveness,
     duplicates: Duplicates,
     started: Timestamp,
-    away: watch::Sender<UnreachableProxies>,
+    disconnected: watch::Sender<DisconnectedProxies>,
     /// The findings about certificates of proxies, and the register's membership count for which they hold.
     expiry: (Vec<Finding>, u64),
     is_expiry_news: bool,
@@ -125,11 +125,11 @@ pub(crate) struct Reconciler {
     order: Order,
     rollouts: Rollouts,
     /// The clients examined in the last pass, to which a resource set may have been published.
-    handed_over: BTreeSet<ClientKey>,
+    published_to: BTreeSet<ClientKey>,
     /// When the next tick is due.
     next_tick: Instant,
     /// The clients of which it is not known yet whether they ACKed what makes them participants.
-    undecided: BTreeSet<ClientKey>,
+    pending_progress: BTreeSet<ClientKey>,
     finding_log: FindingLog,
 }
 
@@ -150,36 +150,36 @@ impl Reconciler {
         let (own_certificate, config) = OwnCertificate::issue(&authority.lock(), settings, now)?;
         let (ready, tls) = (watch::Sender::new(false), watch::Sender::new(config));
         let (mesh_findings, findings) = (watch::Sender::default(), watch::Sender::default());
-        let (acceptances, asked) = mpsc::channel(1);
+        let (acceptances, requests) = mpsc::channel(1);
         let (endpoints_view, started) = (watch::Sender::default(), Timestamp::now());
-        let away = watch::Sender::new(UnreachableProxies {
+        let disconnected = watch::Sender::new(DisconnectedProxies {
             grace: Some(started),
-            ..UnreachableProxies::default()
+            ..DisconnectedProxies::default()
         });
-        let (not_in_force, snapshot) = (watch::Sender::default(), watch::Sender::default());
-        let duplicates_told = watch::Sender::default();
+        let (inactive_resources, snapshot) = (watch::Sender::default(), watch::Sender::default());
+        let duplicate_findings = watch::Sender::default();
         let feeds = StatusFeeds {
-            duplicates: duplicates_told.subscribe(),
+            duplicates: duplicate_findings.subscribe(),
             ready: ready.subscribe(),
             tls: tls.subscribe(),
             snapshot: snapshot.subscribe(),
             endpoints: endpoints_view.subscribe(),
             mesh_findings: mesh_findings.subscribe(),
             findings: findings.subscribe(),
-            away: away.subscribe(),
-            not_in_force: not_in_force.subscribe(),
+            disconnected: disconnected.subscribe(),
+            inactive_resources: inactive_resources.subscribe(),
         };
         let (kept, issuer) = (Arc::clone(&store), Arc::clone(&authority));
         let reconciler = Self {
             settle: settings.settle,
             endpoints: Endpoints::new(Arc::clone(&store), endpoints)?,
             endpoints_findings: Vec::new(),
-            acceptances: asked,
+            acceptances: requests,
             liveness: ProxyLiveness::default(),
             duplicates: Duplicates::default(),
-            duplicates_told,
+            duplicate_findings,
             started,
-            away,
+            disconnected,
             expiry: (Vec::new(), 0),
             is_expiry_news: false,
             snapshot_builder: SnapshotBuilder::new(mesh, settings, kept, issuer, certificates)?,
@@ -198,14 +198,14 @@ impl Reconciler {
             endpoints_view,
             mesh_findings,
             findings,
-            not_in_force,
+            inactive_resources,
             clients: Clients::default(),
             nack_tracker: NackTracker::default(),
             order: Order::default(),
             rollouts: Rollouts::default(),
-            handed_over: BTreeSet::new(),
+            published_to: BTreeSet::new(),
             next_tick: Instant::now(),
-            undecided: BTreeSet::new(),
+            pending_progress: BTreeSet::new(),
             finding_log: FindingLog::default(),
         };
         Ok((reconciler, feeds, Acceptances(acceptances)))
@@ -215,21 +215,21 @@ impl Reconciler {
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut clients = self.hub.changes();
         let (mut policy, mut register) = (self.policy.clone(), self.register.generation());
-        let (mut pacing, endpoints) = (Pacing::new(self.settle), self.endpoints.news());
+        let (mut debounce, endpoints) = (Debounce::new(self.settle), self.endpoints.news());
         let mut compare_clocks = interval(clock::COMPARE);
         compare_clocks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             clients.mark_unchanged();
             policy.mark_unchanged();
             let members = register.borrow_and_update().members;
-            pacing.act(Instant::now());
+            debounce.start_pass(Instant::now());
             // A pass compiles and may write to the store: other tasks continue on other threads.
             tokio::task::block_in_place(|| self.reconcile(Timestamp::now()));
             let clock = self.deadline();
             let mut is_late = false;
             loop {
                 let now = Instant::now();
-                let due = pacing.due(now);
+                let due = debounce.due(now);
                 if due.is_some_and(|due| due <= now) && !shutdown.is_cancelled() {
                     break;
                 }
@@ -240,12 +240,12 @@ impl Reconciler {
                         if changed.is_err() {
                             return ended("policy source", &shutdown);
                         }
-                        pacing.changed(Cause::Source);
+                        debounce.note(Cause::Source);
                     }
-                    () = endpoints.notified() => pacing.changed(Cause::Source),
+                    () = endpoints.notified() => debounce.note(Cause::Source),
                     Some(acceptance) = self.acceptances.recv() => {
                         self.accept(acceptance);
-                        pacing.changed(Cause::Source);
+                        debounce.note(Cause::Source);
                     }
                     changed = register.changed() => {
                         if changed.is_err() {
@@ -253,23 +253,23 @@ impl Reconciler {
                         }
                         // Most changes are progress of proxies, which follows from their answers.
                         let are_others = register.borrow_and_update().members > members;
-                        pacing.changed(if are_others { Cause::Source } else { Cause::Clients });
+                        debounce.note(if are_others { Cause::Source } else { Cause::Clients });
                     }
                     changed = clients.changed() => {
                         if changed.is_err() {
                             return ended("xDS server", &shutdown);
                         }
-                        pacing.changed(Cause::Clients);
+                        debounce.note(Cause::Clients);
                     }
                     _ = compare_clocks.tick() => {
                         if self.compare_clocks() {
-                            pacing.changed(Cause::Source);
+                            debounce.note(Cause::Source);
                         }
                     }
                     () = sleep_until(due.unwrap_or(now)), if due.is_some() => {}
                     () = sleep_until(clock), if !is_late => {
                         is_late = true;
-                        pacing.changed(Cause::Clients);
+                        debounce.note(Cause::Clients);
                     }
                 }
             }
@@ -296,7 +296,7 @@ impl Reconciler {
         if is_tick {
             self.next_tick = Instant::now() + TICK;
             self.renew_own_certificates(clock);
-            self.compare_with_providers(now);
+            self.compare_provider_clocks(now);
             self.register.restore(now);
             if self.clock.recent_jump(Instant::now()).is_none() {
                 self.register.retire(now);
@@ -304,8 +304,8 @@ impl Reconciler {
         }
         let Some(specification) = self.policy.borrow().specification.clone() else { return };
         let news = self.hub.take_changed();
-        self.note_presence(&news, now);
-        self.judge_duplicates(&news, now);
+        self.update_presence(&news, now);
+        self.check_duplicates(&news, now);
         let mut unserved = Vec::new();
         for (client, news) in &news {
             if news.streams > 0 {
@@ -313,69 +313,69 @@ impl Reconciler {
                     unserved.push(Arc::clone(client));
                 }
             } else {
-                self.clients.left(client);
-                self.nack_tracker.left(client);
+                self.clients.disconnected(client);
+                self.nack_tracker.disconnected(client);
                 let id = client.parse::<ProxyId>().ok();
-                self.not_in_force
+                self.inactive_resources
                     .send_if_modified(|all| id.is_some_and(|id| all.remove(&id).is_some()));
                 self.order.forget(client);
-                self.undecided.remove(client);
+                self.pending_progress.remove(client);
             }
         }
-        self.suspect();
+        self.mark_unreachable();
         let (records, revoked) = (self.register.records(), self.register.revoked());
-        let discovered = self.endpoints.discover(&specification, &records, moment(now));
+        let discovered = self.endpoints.discover(&specification, &records, current_time(now));
         let sources = Sources { specification, records, revoked, discovered };
-        let changes = self.snapshot_builder.renew(sources, clock, is_tick);
+        let changes = self.snapshot_builder.build(sources, clock, is_tick);
         let is_ready = self.endpoints.are_synced(Instant::now());
         let mut affected = self.clients.affected(&changes);
-        let mut concerned = match self.snapshot_builder.compiler() {
-            Some(compiler) => self.clients.put_endpoints(&changes, &affected, compiler),
+        let mut to_publish = match self.snapshot_builder.compiler() {
+            Some(compiler) => self.clients.replace_endpoints(&changes, &affected, compiler),
             None => BTreeSet::new(),
         };
         affected.extend(unserved);
         self.compile(&affected);
-        concerned.extend(self.note_refusals(&news));
-        self.retry_refused();
-        concerned.extend(affected);
-        let mut touched = std::mem::take(&mut self.handed_over);
+        to_publish.extend(self.track_nacks(&news));
+        self.retry_nacked();
+        to_publish.extend(affected);
+        let mut touched = std::mem::take(&mut self.published_to);
         touched.extend(news.into_iter().map(|(client, _)| client));
-        self.nack_tracker.judge(&self.hub, &touched);
-        concerned.extend(self.nack_tracker.take_concerned());
+        self.nack_tracker.update_quarantine(&self.hub, &touched);
+        to_publish.extend(self.nack_tracker.take_affected());
         if let Some(snapshot) = self.snapshot_builder.snapshot() {
             let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());
-            concerned.extend(self.order.due(Known { snapshot, clients, hub, now }));
+            to_publish.extend(self.order.due(RolloutContext { snapshot, clients, hub, now }));
         }
-        self.hand_over(&concerned);
-        self.handed_over = concerned;
+        self.publish_sets(&to_publish);
+        self.published_to = to_publish;
         self.record_participation();
         if is_tick {
-            self.forget_strangers(now);
+            self.forget_unregistered(now);
         }
         // Operators and the disk come after the proxies.
-        if let Some(away) = self.liveness.take_away(Instant::now()) {
+        if let Some(away) = self.liveness.take_disconnected(Instant::now()) {
             let grace = Some(self.started).filter(|_| self.liveness.is_in_grace());
-            self.away.send_replace(UnreachableProxies { since: away, grace });
+            self.disconnected.send_replace(DisconnectedProxies { since: away, grace });
         }
-        self.look_at_certificates(is_tick, now);
-        self.tell_mesh(now);
-        self.endpoints.keep(Instant::now());
+        self.check_certificates(is_tick, now);
+        self.publish_mesh(now);
+        self.endpoints.store_changes(Instant::now());
         if is_ready && !*self.ready.borrow() {
-            self.liveness.begin(&self.register.records(), Instant::now(), now);
+            self.liveness.start_grace(&self.register.records(), Instant::now(), now);
             self.ready.send_replace(true);
         }
     }
 
     /// Compiles the resource sets of these clients.
     fn compile(&mut self, clients: &BTreeSet<ClientKey>) {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for client in clients {
             let Some((proxy, compiler)) = self.proxy(client).zip(self.snapshot_builder.compiler())
             else {
                 continue;
             };
             let mut compiled = compiler.compile(&proxy);
-            let old = self.clients.given(client);
+            let old = self.clients.config(client);
             if let Some(old) = old {
                 compiled.resources = compiled.resources.keeping_types_of(&old.compiled.resources);
                 let hub = &self.hub;
@@ -387,16 +387,16 @@ impl Reconciler {
             };
             let new = compiled.findings.iter().filter(is_new);
             self.finding_log.log(client, new, Instant::now());
-            self.undecided.insert(Arc::clone(client));
-            told.push((proxy.record.id, compiled.findings.clone()));
-            self.clients.give(client, proxy, compiled, &Arc::clone(compiler.snapshot()));
+            self.pending_progress.insert(Arc::clone(client));
+            reported.push((proxy.record.id, compiled.findings.clone()));
+            self.clients.set_config(client, proxy, compiled, &Arc::clone(compiler.snapshot()));
         }
-        if told.is_empty() {
+        if reported.is_empty() {
             return;
         }
         self.findings.send_if_modified(|all| {
             let mut is_news = false;
-            for (id, findings) in told {
+            for (id, findings) in reported {
                 let old = if findings.is_empty() {
                     all.remove(&id)
                 } else {
@@ -409,24 +409,24 @@ impl Reconciler {
     }
 
     /// Updates the NACK tracker from these clients' answers; returns the clients whose NACKs changed.
-    fn note_refusals(&mut self, news: &[(ClientKey, ClientNews)]) -> Vec<ClientKey> {
+    fn track_nacks(&mut self, news: &[(ClientKey, ClientNews)]) -> Vec<ClientKey> {
         let Some(snapshot) = self.snapshot_builder.snapshot() else { return Vec::new() };
         let (clients, nack_tracker, hub) = (&self.clients, &mut self.nack_tracker, &self.hub);
         let mut is_news = |client: &ClientKey, news: &ClientNews| {
             let has = |t, name: &str, version| hub.has_all(client, [(t, name, version)]);
-            let given = clients.given(client);
-            given.is_some_and(|given| nack_tracker.note(client, news, has, given, snapshot))
+            let config = clients.config(client);
+            config.is_some_and(|config| nack_tracker.track(client, news, has, config, snapshot))
         };
         let of_news = news.iter().filter(|(client, news)| is_news(client, news));
-        let concerned = of_news.map(|(client, _)| Arc::clone(client)).collect();
+        let to_publish = of_news.map(|(client, _)| Arc::clone(client)).collect();
         // The client may have NACKed its inbound listener: then the proxy is no longer a participant.
         let nacking = news.iter().filter(|(_, news)| !news.nacks.is_empty());
-        self.undecided.extend(nacking.map(|(client, _)| Arc::clone(client)));
-        concerned
+        self.pending_progress.extend(nacking.map(|(client, _)| Arc::clone(client)));
+        to_publish
     }
 
     /// Pushes again the resources that clients NACKed for reasons local to their machines, when their pause is over.
-    fn retry_refused(&mut self) {
+    fn retry_nacked(&mut self) {
         for (client, names) in self.nack_tracker.retries.take_due(Instant::now()) {
             let resources: Vec<_> = names.iter().map(|(_, name)| &**name).collect();
             tracing::info!(
@@ -440,29 +440,34 @@ impl Reconciler {
     }
 
     /// Publishes the resources of a proxy that are not active in it.
-    fn tell_not_in_force(&self, id: ProxyId, told: &InactiveResources) {
-        self.not_in_force.send_if_modified(|all| {
-            let before = if *told == InactiveResources::default() {
+    fn publish_inactive_resources(&self, id: ProxyId, inactive: &InactiveResources) {
+        self.inactive_resources.send_if_modified(|all| {
+            let before = if *inactive == InactiveResources::default() {
                 all.remove(&id)
             } else {
-                all.insert(id, told.clone())
+                all.insert(id, inactive.clone())
             };
-            before.unwrap_or_default() != *told
+            before.unwrap_or_default() != *inactive
         });
     }
 
     /// Publishes to these clients what they should have: compiled, or a fallback, or held back by the rollout order.
-    fn hand_over(&mut self, clients: &BTreeSet<ClientKey>) {
+    fn publish_sets(&mut self, clients: &BTreeSet<ClientKey>) {
         for client in clients {
-            let Some(given) = self.clients.given(client) else { continue };
+            let Some(config) = self.clients.config(client) else { continue };
             let published = self.hub.published(client);
             let before = published.as_ref();
-            let (set, not_in_force) = self.nack_tracker.settle(client, given, before);
-            self.tell_not_in_force(given.proxy.record.id, &not_in_force);
+            let (set, inactive_resources) = self.nack_tracker.effective_set(client, config, before);
+            self.publish_inactive_resources(config.proxy.record.id, &inactive_resources);
             let set = match (&published, self.snapshot_builder.snapshot()) {
                 (Some(before), Some(snapshot)) => {
                     let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());
-                    self.order.hold(client, set, before, Known { snapshot, clients, hub, now })
+                    self.order.hold_back(
+                        client,
+                        set,
+                        before,
+                        RolloutContext { snapshot, clients, hub, now },
+                    )
                 }
                 // A client without a set has nothing that could break.
                 _ => set,
@@ -482,7 +487,7 @@ impl Reconciler {
     }
 
     /// Forgets disconnected clients that the register no longer has, and state that no client needs.
-    fn forget_strangers(&mut self, now: Timestamp) {
+    fn forget_unregistered(&mut self, now: Timestamp) {
         if let Err(error) = self.register.forget(now, Instant::now()) {
             tracing::error!(error = chain(&error), "cannot remove expired join records");
         }

@@ -15,17 +15,17 @@ use tokio::time::Instant;
 
 /// How long the record of a proxy is kept after its certificate has expired or its enrollment has: operators see for so
 /// long what became of it. Admission rejects the proxy with and without a record.
-const KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
+const RETENTION: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// How long the clock must show without interruption that a record is past its retention before it is removed. A clock
 /// may be wrong for a while, for example at a start before time synchronization.
-const OVER_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+const CLOCK_CONFIRMATION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// All join records. Each change is stored before it is visible here.
 #[derive(Debug)]
 pub(crate) struct Register {
     store: Arc<Store>,
-    records: Mutex<Known>,
+    records: Mutex<RecordIndex>,
     /// Claims of certificates that wait for the lock of the records. Locked for moments only.
     claims: Mutex<BTreeMap<ProxyId, Timestamp>>,
     generation: watch::Sender<Generation>,
@@ -35,49 +35,49 @@ pub(crate) struct Register {
 #[derive(Debug)]
 pub(crate) struct Progress<'a> {
     /// The service ports that it ACKed.
-    pub(crate) in_force: InForce<'a>,
+    pub(crate) acked_ports: AckedPorts<'a>,
     /// The ports for which no provider reports an application.
-    pub(crate) without_application: Participation,
+    pub(crate) without_backend: Participation,
     /// The ports with an application whose local cluster the proxy has not ACKed.
-    pub(crate) without_way: Participation,
+    pub(crate) without_local_cluster: Participation,
 }
 
 /// The service ports that a proxy ACKed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum InForce<'a> {
+pub(crate) enum AckedPorts<'a> {
     /// Exactly these.
-    These(&'a Participation),
+    Exactly(&'a Participation),
     /// No others than these: the proxy serves no longer what else it had ACKed.
     AtMost(&'a Participation),
     /// None: the proxy has no inbound listener.
-    Nothing,
+    None,
 }
 
 #[cfg(test)]
-impl<'a> From<InForce<'a>> for Progress<'a> {
+impl<'a> From<AckedPorts<'a>> for Progress<'a> {
     /// The progress of a proxy that leads to an application on each port.
-    fn from(in_force: InForce<'a>) -> Self {
-        let (without_application, without_way) = Default::default();
-        Self { in_force, without_application, without_way }
+    fn from(acked_ports: AckedPorts<'a>) -> Self {
+        let (without_backend, without_local_cluster) = Default::default();
+        Self { acked_ports, without_backend, without_local_cluster }
     }
 }
 
 impl Progress<'_> {
     /// The record with this progress, if that changes it.
-    fn news_of(&self, record: &JoinRecord) -> Option<JoinRecord> {
+    fn updated_record(&self, record: &JoinRecord) -> Option<JoinRecord> {
         // The last answer of its Envoy may come after the revocation.
         if record.revoked.is_some() {
             return None;
         }
         let mut participation = record.participation.clone();
-        match self.in_force {
-            InForce::These(ports) => participation.clone_from(ports),
-            InForce::Nothing => participation = Participation::default(),
-            InForce::AtMost(ports) => participation.0.retain(|port| ports.0.contains(port)),
+        match self.acked_ports {
+            AckedPorts::Exactly(ports) => participation.clone_from(ports),
+            AckedPorts::None => participation = Participation::default(),
+            AckedPorts::AtMost(ports) => participation.0.retain(|port| ports.0.contains(port)),
         }
         // Only a port without a backend waits for its local cluster: a changed application never withdraws the port.
-        let still = record.vacant.0.intersection(&self.without_way.0);
-        let vacant = still.chain(&self.without_application.0);
+        let still = record.vacant.0.intersection(&self.without_local_cluster.0);
+        let vacant = still.chain(&self.without_backend.0);
         let vacant = vacant.filter(|port| participation.0.contains(port)).cloned();
         let vacant = Participation(vacant.collect());
         ((&participation, &vacant) != (&record.participation, &record.vacant)).then(|| JoinRecord {
@@ -99,17 +99,17 @@ pub(crate) struct Generation {
 
 /// The join records, by state.
 #[derive(Debug, Default)]
-struct Known {
+struct RecordIndex {
     all: Records,
     /// The records of proxies that are connected or may connect.
     in_use: Records,
     revoked: Records,
     /// The records past their retention, and since when each look has found them so.
-    over_since: BTreeMap<ProxyId, Instant>,
+    overdue_since: BTreeMap<ProxyId, Instant>,
 }
 
-impl Known {
-    fn sort(&mut self, record: &Arc<JoinRecord>) {
+impl RecordIndex {
+    fn classify(&mut self, record: &Arc<JoinRecord>) {
         let id = record.id;
         if record.revoked.is_some() {
             self.in_use.remove(&id);
@@ -123,15 +123,15 @@ impl Known {
 impl Register {
     /// Opens the register with the stored records.
     pub(crate) fn open(store: Arc<Store>, now: Timestamp) -> Result<Self, StoreError> {
-        let mut known = Known::default();
+        let mut index = RecordIndex::default();
         for record in store.join_records()? {
             let record = Arc::new(record);
-            known.all.insert(record.id, Arc::clone(&record));
-            known.sort(&record);
+            index.all.insert(record.id, Arc::clone(&record));
+            index.classify(&record);
         }
         let register = Self {
             store,
-            records: Mutex::new(known),
+            records: Mutex::new(index),
             claims: Mutex::default(),
             generation: watch::Sender::default(),
         };
@@ -184,14 +184,17 @@ impl Register {
         let mut records = self.records.lock();
         let records = &mut *records;
         let is_over = |record: &JoinRecord| match record.certificate_state(now) {
-            CertificateState::Forfeit => now.duration_since(record.joined_at) > KEPT,
-            _ => now.duration_since(record.certificate_expires_at) > KEPT,
+            CertificateState::Forfeit => now.duration_since(record.joined_at) > RETENTION,
+            _ => now.duration_since(record.certificate_expires_at) > RETENTION,
         };
         let over = records.all.values().filter(|record| is_over(record)).map(|record| {
-            (record.id, records.over_since.get(&record.id).copied().unwrap_or(instant))
+            (record.id, records.overdue_since.get(&record.id).copied().unwrap_or(instant))
         });
-        records.over_since = over.collect();
-        let for_long = records.over_since.iter().filter(|(_, since)| instant - **since >= OVER_FOR);
+        records.overdue_since = over.collect();
+        let for_long = records
+            .overdue_since
+            .iter()
+            .filter(|(_, since)| instant - **since >= CLOCK_CONFIRMATION);
         let over: Vec<_> = for_long.map(|(id, _)| *id).collect();
         if over.is_empty() {
             return Ok(());
@@ -201,7 +204,7 @@ impl Register {
             records.all.remove(&id);
             records.in_use.remove(&id);
             records.revoked.remove(&id);
-            records.over_since.remove(&id);
+            records.overdue_since.remove(&id);
         }
         Ok(())
     }
@@ -217,9 +220,9 @@ impl Register {
     }
 
     /// Adds the records of newly enrolled proxies: all of them, or none.
-    pub(crate) fn add_all(&self, joining: Vec<JoinRecord>) -> Result<(), StoreError> {
+    pub(crate) fn add_all(&self, enrolled: Vec<JoinRecord>) -> Result<(), StoreError> {
         let mut records = self.records.lock();
-        self.keep(&mut records, joining)
+        self.keep(&mut records, enrolled)
     }
 
     /// Claims a proxy's certificate, at its first accepted connection.
@@ -267,7 +270,7 @@ impl Register {
     }
 
     /// Marks proxies as unreachable since a time, or, without a time, as reachable again.
-    pub(crate) fn suspect(
+    pub(crate) fn set_unreachable(
         &self,
         proxies: &[(ProxyId, Option<Timestamp>)],
     ) -> Result<(), StoreError> {
@@ -282,20 +285,20 @@ impl Register {
     }
 
     /// Records the progress of proxies. All changes are stored in one transaction, or none is.
-    pub(crate) fn participate<'a>(
+    pub(crate) fn record_progress<'a>(
         &self,
         progress: impl IntoIterator<Item = (ProxyId, Progress<'a>)>,
     ) -> Result<(), StoreError> {
         let mut records = self.records.lock();
         let changed = progress
             .into_iter()
-            .filter_map(|(id, progress)| progress.news_of(records.all.get(&id)?))
+            .filter_map(|(id, progress)| progress.updated_record(records.all.get(&id)?))
             .collect();
         self.keep(&mut records, changed)
     }
 
     /// Stores changed records. It holds the lock of the records, so that the store sees changes in their order.
-    fn keep(&self, records: &mut Known, changed: Vec<JoinRecord>) -> Result<(), StoreError> {
+    fn keep(&self, records: &mut RecordIndex, changed: Vec<JoinRecord>) -> Result<(), StoreError> {
         if changed.is_empty() {
             return Ok(());
         }
@@ -306,7 +309,7 @@ impl Register {
             let old = records.all.insert(record.id, Arc::clone(&record));
             let was_revoked = old.as_ref().is_some_and(|old| old.revoked.is_some());
             members += u64::from(old.is_none() || was_revoked != record.revoked.is_some());
-            records.sort(&record);
+            records.classify(&record);
         }
         self.generation.send_modify(|generation| {
             generation.changes += 1;

@@ -142,8 +142,8 @@ pub async fn start(
     let (reads, all) = (Arc::clone(&control_plane), control_plane);
     let names: Vec<_> = settings.advertise.iter().map(|(host, _)| host.clone()).collect();
     let port = async { Ok(serve_reads(admin_listener, names, reads).await?) };
-    tasks.spawn(until(shutdown.clone(), port));
-    tasks.spawn(until(shutdown.clone(), async { Ok(serve_socket(socket, all).await?) }));
+    tasks.spawn(run_until(shutdown.clone(), port));
+    tasks.spawn(run_until(shutdown.clone(), async { Ok(serve_socket(socket, all).await?) }));
     tasks.spawn(serve_xds(xds_listener, feeds, hub, admission, limits, shutdown.clone()));
     tracing::info!(
         mesh = %settings.mesh,
@@ -180,7 +180,7 @@ async fn serve_xds(
     Ok(())
 }
 
-async fn until(
+async fn run_until(
     shutdown: CancellationToken,
     task: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {

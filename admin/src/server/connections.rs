@@ -37,26 +37,26 @@ impl Bounds {
 }
 
 /// The most bytes of the head of a request, whose query may be a long question.
-const HEAD: usize = 64 << 10;
+const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// The pause before the next accept after the system had no file for a connection.
-const NO_FILE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves `router` on each connection, until the task is dropped.
 pub(super) async fn serve(listener: TcpListener, router: Router, bounds: Bounds) -> io::Result<()> {
-    let places = Arc::new(Semaphore::new(bounds.connections));
+    let slots = Arc::new(Semaphore::new(bounds.connections));
     // The connections end with this task.
     let mut connections = JoinSet::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // The failure is that of one connection, or a temporary one of the system: the listener goes on.
-            sleep(NO_FILE).await;
+            sleep(ACCEPT_RETRY_PAUSE).await;
             continue;
         };
         while connections.try_join_next().is_some() {}
         // Beyond the bound a connection is closed at once, instead of waiting without an answer.
-        if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
-            connections.spawn(connection(stream, router.clone(), bounds, place));
+        if let Ok(slot) = Arc::clone(&slots).try_acquire_owned() {
+            connections.spawn(connection(stream, router.clone(), bounds, slot));
         }
     }
 }
@@ -65,11 +65,11 @@ async fn connection(
     stream: TcpStream,
     router: Router,
     bounds: Bounds,
-    _place: OwnedSemaphorePermit,
+    _slot: OwnedSemaphorePermit,
 ) {
     let mut http = http1::Builder::new();
     // The wait for a head begins with the connection and with the end of each request.
-    http.timer(TokioTimer::new()).header_read_timeout(bounds.head).max_buf_size(HEAD);
+    http.timer(TokioTimer::new()).header_read_timeout(bounds.head).max_buf_size(MAX_HEAD_BYTES);
     let service = TowerToHyperService::new(router);
     let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
     // The failure of one connection does not affect the others.

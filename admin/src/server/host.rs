@@ -26,7 +26,7 @@ pub(super) async fn check(State(names): State<Names>, request: Request, next: Ne
     // An absolute target replaces the header (RFC 9112, section 3.2.2).
     let of_target = request.uri().authority().map(|authority| authority.as_str().as_bytes());
     let of_headers = request.headers().get_all(header::HOST).iter().map(HeaderValue::as_bytes);
-    let foreign = of_target.into_iter().chain(of_headers).find(|host| !is_own(host, &names));
+    let foreign = of_target.into_iter().chain(of_headers).find(|host| !is_allowed(host, &names));
     let Some(foreign) = foreign else { return next.run(request).await };
     let shown: String = String::from_utf8_lossy(foreign).chars().take(SHOWN).collect();
     let error = format!(
@@ -37,7 +37,7 @@ pub(super) async fn check(State(names): State<Names>, request: Request, next: Ne
     (StatusCode::MISDIRECTED_REQUEST, Json(ErrorBody { error })).into_response()
 }
 
-fn is_own(host: &[u8], names: &[String]) -> bool {
+fn is_allowed(host: &[u8], names: &[String]) -> bool {
     let Ok(host) = std::str::from_utf8(host) else { return false };
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -69,7 +69,7 @@ mod tests {
             "Mesh.example.com:15014",
             "mesh.example.com.",
         ] {
-            assert!(is_own(own.as_bytes(), &names), "{own}");
+            assert!(is_allowed(own.as_bytes(), &names), "{own}");
         }
         for foreign in [
             "",
@@ -81,8 +81,8 @@ mod tests {
             "notlocalhost",
             "[evil.example]:1",
         ] {
-            assert!(!is_own(foreign.as_bytes(), &names), "{foreign}");
+            assert!(!is_allowed(foreign.as_bytes(), &names), "{foreign}");
         }
-        assert!(!is_own(b"\xff", &names));
+        assert!(!is_allowed(b"\xff", &names));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ironmesh_admin::{Plan, PlanRequest, Refusal, Waits};
+use ironmesh_admin::{ApiError, Cancellation, Plan, PlanRequest};
 use ironmesh_catalog::verdict::{QuestionError, Sight};
 use ironmesh_catalog::{Proxy, Snapshot};
 use ironmesh_config::{Document, load_documents, render};
@@ -18,50 +18,54 @@ use crate::statement::statement;
 #[derive(Debug, Default)]
 pub(crate) struct Planning {
     /// Held while a plan is made.
-    turn: Mutex<()>,
+    running: Mutex<()>,
     /// When the last plan was started.
-    begun: Mutex<Option<Timestamp>>,
+    started_at: Mutex<Option<Timestamp>>,
 }
 
 impl Planning {
-    fn begin(&self) -> Result<MutexGuard<'_, ()>, Refusal> {
-        let Some(turn) = self.turn.try_lock() else {
-            let since = self.begun.lock().map(|begun| format!(", since {begun:.0}"));
-            return Err(Refusal::Busy(format!(
+    fn begin(&self) -> Result<MutexGuard<'_, ()>, ApiError> {
+        let Some(running) = self.running.try_lock() else {
+            let since = self.started_at.lock().map(|started_at| format!(", since {started_at:.0}"));
+            return Err(ApiError::Busy(format!(
                 "another plan is being made{}: try again when it is done",
                 since.unwrap_or_default()
             )));
         };
-        *self.begun.lock() = Some(Timestamp::now());
-        Ok(turn)
+        *self.started_at.lock() = Some(Timestamp::now());
+        Ok(running)
     }
 }
 
 impl RunningControlPlane {
     /// The answer to a question about the newest snapshot.
-    pub(super) fn answer<V>(
+    pub(super) fn answer_question<V>(
         &self,
         question: impl FnOnce(&Snapshot) -> Result<V, QuestionError>,
-    ) -> Result<V, Refusal> {
-        question(&*self.newest()?).map_err(|error| Refusal::Request(advice(&error)))
+    ) -> Result<V, ApiError> {
+        question(&*self.newest_snapshot()?).map_err(|error| ApiError::BadRequest(advice(&error)))
     }
 
     /// Predicts the effect of other policy documents.
-    pub(super) fn foresee(&self, request: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal> {
-        let _turn = self.planning.begin()?;
+    pub(super) fn make_plan(
+        &self,
+        request: &PlanRequest,
+        cancellation: &Cancellation,
+    ) -> Result<Plan, ApiError> {
+        let _running = self.planning.begin()?;
         let documents = request.documents.iter();
         let loaded = load_documents(documents.map(|(path, text)| Document::new(&**path, &**text)));
         let Some(specification) = loaded.specification else {
             let rendered = render(&loaded.findings, &loaded.documents, false);
-            return Err(Refusal::Request(format!("the policy would be rejected:\n{rendered}")));
+            return Err(ApiError::BadRequest(format!("the policy would be rejected:\n{rendered}")));
         };
-        let snapshot = self.newest()?;
+        let snapshot = self.newest_snapshot()?;
         let proxies = self.proxies_of(&snapshot);
         let sight = Sight::Mesh;
-        let is_wanted = || waits.still();
+        let is_wanted = || !cancellation.is_cancelled();
         let with_fields = request.resources;
         let plan = forecast(&snapshot, &specification, &proxies, sight, with_fields, &is_wanted);
-        let mut plan = plan.map_err(|error| Refusal::Busy(error.to_string()))?;
+        let mut plan = plan.map_err(|error| ApiError::Busy(error.to_string()))?;
         let view = self.policy.borrow().view.clone();
         // If the source holds a policy that is not active, its findings are about that one.
         if view.stale_since.is_none() {
@@ -71,9 +75,9 @@ impl RunningControlPlane {
         Ok(plan)
     }
 
-    fn newest(&self) -> Result<Arc<Snapshot>, Refusal> {
+    fn newest_snapshot(&self) -> Result<Arc<Snapshot>, ApiError> {
         let snapshot = self.feeds.snapshot.borrow().clone();
-        let none = || Refusal::Busy("no policy is active yet; see /readyz".to_owned());
+        let none = || ApiError::Busy("no policy is active yet; see /readyz".to_owned());
         snapshot.ok_or_else(none)
     }
 
@@ -82,8 +86,8 @@ impl RunningControlPlane {
         let known = |record: &ironmesh_catalog::JoinRecord| {
             let status = self.hub.status_of(&record.id.to_string());
             // Admission accepts only well-formed statements.
-            let said = status.as_ref().and_then(|status| statement(&status.node).ok());
-            let statement = said.unwrap_or_default();
+            let reported = status.as_ref().and_then(|status| statement(&status.node).ok());
+            let statement = reported.unwrap_or_default();
             ForecastProxy {
                 proxy: Proxy { record: record.clone(), statement },
                 connected: status.is_some_and(|status| status.streams > 0),
@@ -100,11 +104,11 @@ mod tests {
     #[test]
     fn concurrent_plan_is_rejected_with_the_start_time() {
         let planning = Planning::default();
-        let turn = planning.begin().unwrap();
-        let begun = planning.begun.lock().unwrap();
+        let running = planning.begin().unwrap();
+        let started_at = planning.started_at.lock().unwrap();
         let busy = planning.begin().unwrap_err().to_string();
-        assert!(busy.contains(&format!("being made, since {begun:.0}: try")), "{busy}");
-        drop(turn);
+        assert!(busy.contains(&format!("being made, since {started_at:.0}: try")), "{busy}");
+        drop(running);
         assert!(planning.begin().is_ok());
     }
 }

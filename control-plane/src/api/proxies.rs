@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    ApplicationView, EndpointView, FindingView, MAX_REASON, NackView, NodeView, OriginView,
-    ProxyConfig, ProxyDetail, ProxyView, Refusal, RefusedView, ResourceView, RevokeRequest,
+    ApiError, ApplicationView, EndpointView, FindingView, MAX_REASON, NackView, NackedVersion,
+    NodeView, OriginView, ProxyConfig, ProxyDetail, ProxyView, ResourceView, RevokeRequest,
     Revoked,
 };
 use ironmesh_catalog::{CertificateState, JoinRecord, ProxyId, Revocation, ServicePort};
@@ -29,7 +29,7 @@ const NAMED: usize = 5;
 
 impl RunningControlPlane {
     /// The proxy whose UUID is or begins with `id`.
-    pub(super) fn find(&self, id: &str) -> Result<Arc<JoinRecord>, Refusal> {
+    pub(super) fn find(&self, id: &str) -> Result<Arc<JoinRecord>, ApiError> {
         let records = self.register.all_records();
         let id = identify(id, SHORTEST, records.keys().copied())?;
         records.get(&id).cloned().ok_or_else(|| unknown(&id))
@@ -38,9 +38,9 @@ impl RunningControlPlane {
     /// The view of a proxy in the list.
     pub(super) fn view(&self, record: &Arc<JoinRecord>) -> ProxyView {
         let streams = self.hub.streams(&record.id.to_string());
-        let not_in_force = self.feeds.not_in_force.borrow();
-        let views = |of: fn(&InactiveResources) -> &Vec<reconciler::Refusal>| {
-            not_in_force.get(&record.id).into_iter().flat_map(of).map(nack_view).collect()
+        let inactive_resources = self.feeds.inactive_resources.borrow();
+        let views = |of: fn(&InactiveResources) -> &Vec<reconciler::NackReport>| {
+            inactive_resources.get(&record.id).into_iter().flat_map(of).map(nack_view).collect()
         };
         let findings = self.feeds.findings.borrow();
         let findings = findings.get(&record.id).into_iter().flatten();
@@ -48,7 +48,7 @@ impl RunningControlPlane {
         let findings = duplicates.get(&record.id).into_iter().chain(findings);
         let live = self.hub.live_streams(&record.id.to_string());
         let addresses: BTreeSet<_> = live.iter().map(|stream| stream.address).collect();
-        let away = self.feeds.away.borrow();
+        let away = self.feeds.disconnected.borrow();
         let lost = record.suspect_since.or_else(|| away.since.get(&record.id).copied());
         let was_here = |started: Timestamp| record.claimed_at.is_some_and(|at| at <= started);
         let is_expected = lost.is_none() && away.grace.is_some_and(was_here);
@@ -59,7 +59,7 @@ impl RunningControlPlane {
             called: self.is_called(record),
             streams,
             stream_addresses: addresses.into_iter().collect(),
-            nacks: views(|one| &one.refused),
+            nacks: views(|one| &one.nacked),
             withheld: views(|one| &one.withheld),
             findings: findings.map(FindingView::from).collect(),
             record: (**record).clone(),
@@ -134,13 +134,17 @@ impl RunningControlPlane {
 
     /// Revokes a proxy: first in the store, so that it lasts; then its streams are closed, and admission accepts no
     /// new one. The reconciler removes its endpoints from callers.
-    pub(super) fn shut_out(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, Refusal> {
+    pub(super) fn revoke_proxy(
+        &self,
+        id: &str,
+        request: &RevokeRequest,
+    ) -> Result<Revoked, ApiError> {
         let mut ids: BTreeSet<_> = self.register.all_records().keys().copied().collect();
         ids.extend(self.register.quarantined());
         let id = identify(id, SHORTEST_TO_REVOKE, ids.into_iter())?;
         let reason = request.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
         if let Some(reason) = reason {
-            may_be_a_reason(reason)?;
+            check_reason(reason)?;
         }
         let revocation = Revocation { at: Timestamp::now(), reason: reason.map(str::to_owned) };
         let Some(before) = self.register.get(id) else {
@@ -148,7 +152,7 @@ impl RunningControlPlane {
         };
         self.register
             .revoke(id, revocation.clone())
-            .map_err(|error| Refusal::Failure(chain(&error)))?;
+            .map_err(|error| ApiError::Internal(chain(&error)))?;
         let kept = self.register.get(id).and_then(|record| record.revoked.clone());
         let revocation = kept.unwrap_or(revocation);
         self.hub.disconnect(&id.to_string(), &format!("proxy {id} was {revocation}"));
@@ -162,9 +166,9 @@ impl RunningControlPlane {
 
 impl RunningControlPlane {
     /// Removes a quarantined join record, with which its proxy is not served.
-    fn discard(&self, id: ProxyId, revocation: Revocation) -> Result<Revoked, Refusal> {
+    fn discard(&self, id: ProxyId, revocation: Revocation) -> Result<Revoked, ApiError> {
         let discarded = self.register.discard_quarantined(id);
-        if !discarded.map_err(|error| Refusal::Failure(chain(&error)))? {
+        if !discarded.map_err(|error| ApiError::Internal(chain(&error)))? {
             return Err(unknown(&id));
         }
         tracing::warn!(proxy = %id, reason = revocation.reason, "quarantined join record removed");
@@ -172,7 +176,7 @@ impl RunningControlPlane {
     }
 }
 
-fn may_be_a_reason(reason: &str) -> Result<(), Refusal> {
+fn check_reason(reason: &str) -> Result<(), ApiError> {
     let but = if let Some(control) = reason.chars().find(|c| c.is_control()) {
         format!("holds the control character {control:?}")
     } else if reason.len() > MAX_REASON {
@@ -182,7 +186,7 @@ fn may_be_a_reason(reason: &str) -> Result<(), Refusal> {
     };
     let words =
         format!("a reason must be one line of at most {MAX_REASON} bytes, and this one {but}");
-    Err(Refusal::Request(words))
+    Err(ApiError::BadRequest(words))
 }
 
 /// The one of `ids` that `text` is or begins; a whole UUID needs no match.
@@ -190,7 +194,7 @@ fn identify(
     text: &str,
     shortest: usize,
     ids: impl Iterator<Item = ProxyId>,
-) -> Result<ProxyId, Refusal> {
+) -> Result<ProxyId, ApiError> {
     if let Ok(id) = text.parse() {
         return Ok(id);
     }
@@ -198,7 +202,7 @@ fn identify(
         let words = format!(
             "`{text}` is too short: give the first {shortest} characters of the proxy's UUID, or more"
         );
-        return Err(Refusal::Request(words));
+        return Err(ApiError::BadRequest(words));
     }
     let ids = ids.map(|id| (id, id.to_string()));
     let found: Vec<_> = ids.filter(|(_, written)| written.starts_with(text)).collect();
@@ -216,13 +220,13 @@ fn identify(
                 several.len(),
                 named.join(", ")
             );
-            Err(Refusal::Request(words))
+            Err(ApiError::BadRequest(words))
         }
     }
 }
 
-fn unknown(id: &impl std::fmt::Display) -> Refusal {
-    Refusal::Unknown(format!(
+fn unknown(id: &impl std::fmt::Display) -> ApiError {
+    ApiError::NotFound(format!(
         "no proxy `{id}` is enrolled; `ironmesh proxy list` shows all that are"
     ))
 }
@@ -253,15 +257,15 @@ fn resource_view(status: ResourceStatus) -> ResourceView {
         name: status.name.to_string(),
         state: status.standing().word().to_owned(),
         version: status.wanted.as_ref().map(|wanted| wanted.version().to_string()),
-        taken: status.taken.map(|version| version.to_string()),
-        refused: status
+        acked: status.taken.map(|version| version.to_string()),
+        nacked: status
             .refused
-            .map(|nack| RefusedView { version: nack.version.to_string(), message: nack.message }),
+            .map(|nack| NackedVersion { version: nack.version.to_string(), message: nack.message }),
         content: status.wanted.map(|wanted| wanted.to_json()),
     }
 }
 
-fn nack_view(refusal: &reconciler::Refusal) -> NackView {
+fn nack_view(nack: &reconciler::NackReport) -> NackView {
     let origin = |origin: &Origin| OriginView {
         object: origin.object.clone(),
         file: origin.spot.file.to_string(),
@@ -269,12 +273,12 @@ fn nack_view(refusal: &reconciler::Refusal) -> NackView {
         column: origin.spot.column,
     };
     NackView {
-        resource_type: refusal.resource_type.to_string(),
-        name: refusal.name.to_string(),
-        version: refusal.version.to_string(),
-        message: refusal.message.clone(),
-        instead: refusal.instead.to_string(),
-        policy: refusal.origins.iter().map(origin).collect(),
+        resource_type: nack.resource_type.to_string(),
+        name: nack.name.to_string(),
+        version: nack.version.to_string(),
+        message: nack.message.clone(),
+        instead: nack.instead.to_string(),
+        policy: nack.origins.iter().map(origin).collect(),
     }
 }
 
@@ -291,7 +295,7 @@ mod tests {
         ];
         let find = |text: &str| {
             let found = identify(text, 8, ids.iter().map(|id| id.parse().unwrap()));
-            found.map(|id| id.to_string()).map_err(|refusal| refusal.to_string())
+            found.map(|id| id.to_string()).map_err(|error| error.to_string())
         };
         assert_eq!(find("33334444"), Ok(ids[2].to_owned()));
         assert_eq!(find(ids[0]), Ok(ids[0].to_owned()));

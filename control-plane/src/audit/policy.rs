@@ -7,11 +7,11 @@ use ironmesh_catalog::{
     Grants, MeshSpecification, Mode, Port, Service, ServiceAccount, ServicePort, Snapshot, Way,
 };
 
-use super::Pair;
+use super::CallPair;
 
 /// The policy of one snapshot.
 #[derive(Debug)]
-pub(super) struct Policy {
+pub(super) struct AuditPolicy {
     mode: Mode,
     specification: Arc<MeshSpecification>,
     grants: Grants,
@@ -19,7 +19,7 @@ pub(super) struct Policy {
     accounts: BTreeSet<ServiceAccount>,
 }
 
-impl Policy {
+impl AuditPolicy {
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         let services = snapshot.specification.services.values();
         Self {
@@ -31,7 +31,7 @@ impl Policy {
     }
 
     /// Whether it equals the policy of `snapshot`. The cost follows the differences.
-    pub(super) fn is_of(&self, snapshot: &Snapshot) -> bool {
+    pub(super) fn is_same_as(&self, snapshot: &Snapshot) -> bool {
         let (ours, theirs) = (&self.specification, &snapshot.specification);
         self.mode == snapshot.mode
             && self.grants.are_same_as(&snapshot.grants)
@@ -44,29 +44,30 @@ impl Policy {
     }
 
     /// Whether both the account and the port exist.
-    pub(super) fn knows(&self, (caller, port): &Pair) -> bool {
+    pub(super) fn contains(&self, (caller, port): &CallPair) -> bool {
         self.port(port).is_some() && self.accounts.contains(caller)
     }
 
     /// The called port, if calls of it pass and shadow rules apply.
-    pub(super) fn audited(&self, pair: &Pair) -> Option<(&Service, &Port)> {
+    pub(super) fn audited(&self, pair: &CallPair) -> Option<(&Service, &Port)> {
         let (caller, port) = pair;
         let (service, port) = self.port(port)?;
         let is_audited = self.specification.mode_of(service, self.mode) == Mode::Audit;
         // A private service denies other namespaces in audit mode too.
         let passes = is_audited && service.is_visible_in(&caller.namespace);
-        (passes && self.knows(pair)).then_some((service, port))
+        (passes && self.contains(pair)).then_some((service, port))
     }
 
     /// The traffic that strict mode would allow; `None` where the port is not in audit mode.
-    pub(super) fn ways(&self, pair: &Pair) -> Option<BTreeSet<Way>> {
+    pub(super) fn allowed_traffic(&self, pair: &CallPair) -> Option<BTreeSet<Way>> {
         let (service, port) = self.audited(pair)?;
         Some(self.grants.ways(&self.specification, &pair.0, service, port))
     }
 
     /// Whether a proxy that still enforces this policy may report a different set of denials than under `next`: they
     /// allow different traffic. (A port outside of audit mode reports nothing.)
-    pub(super) fn may_have_denied(&self, pair: &Pair, next: &Self) -> bool {
-        self.ways(pair).is_some_and(|ways| next.ways(pair).as_ref() != Some(&ways))
+    pub(super) fn may_deny_differently(&self, pair: &CallPair, next: &Self) -> bool {
+        self.allowed_traffic(pair)
+            .is_some_and(|ways| next.allowed_traffic(pair).as_ref() != Some(&ways))
     }
 }

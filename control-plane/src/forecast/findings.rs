@@ -97,7 +97,7 @@ mod tests {
     }
 
     /// The difference, as `+ message:line`.
-    fn told(before: &[(&str, u32)], after: &[(&str, u32)]) -> Vec<String> {
+    fn changes(before: &[(&str, u32)], after: &[(&str, u32)]) -> Vec<String> {
         let all = |all: &[(&str, u32)]| -> Vec<_> {
             all.iter().map(|(message, line)| finding(message, *line)).collect()
         };
@@ -114,18 +114,18 @@ mod tests {
     #[test]
     fn findings_that_differ_only_in_location_match_by_count() {
         let (needless, other) = ("this rule is needless", "another");
-        assert_eq!(told(&[(needless, 1)], &[(needless, 7)]), [""; 0], "it has moved");
+        assert_eq!(changes(&[(needless, 1)], &[(needless, 7)]), [""; 0], "it has moved");
         assert_eq!(
-            told(&[(needless, 1)], &[(needless, 1), (needless, 7)]),
+            changes(&[(needless, 1)], &[(needless, 1), (needless, 7)]),
             ["+ this rule is needless:7"]
         );
         assert_eq!(
-            told(&[(needless, 1), (needless, 7)], &[(needless, 7)]),
+            changes(&[(needless, 1), (needless, 7)], &[(needless, 7)]),
             ["- this rule is needless:1"]
         );
-        assert_eq!(told(&[(needless, 1)], &[(needless, 3), (needless, 9)]).len(), 1);
+        assert_eq!(changes(&[(needless, 1)], &[(needless, 3), (needless, 9)]).len(), 1);
         assert_eq!(
-            told(&[(needless, 1), (needless, 1)], &[(needless, 1), (other, 1)]),
+            changes(&[(needless, 1), (needless, 1)], &[(needless, 1), (other, 1)]),
             ["+ another:1"],
             "a finding of two proxies counts once"
         );
@@ -135,12 +135,12 @@ mod tests {
     fn changed_name_list_is_a_changed_finding_not_a_new_one() {
         let (one, two) = ("nobody may call service `d/a`", "nobody may call services `d/a`, `d/b`");
         let many = "nobody may call services `d/a`, `d/c` and 2 more";
-        assert_eq!(told(&[(one, 1)], &[(two, 1)]), [format!("~ {two}:1")]);
-        assert_eq!(told(&[(two, 1)], &[(many, 2)]), [format!("~ {many}:2")]);
-        assert_eq!(told(&[(two, 1)], &[(one, 1)]), [format!("~ {one}:1")]);
+        assert_eq!(changes(&[(one, 1)], &[(two, 1)]), [format!("~ {two}:1")]);
+        assert_eq!(changes(&[(two, 1)], &[(many, 2)]), [format!("~ {many}:2")]);
+        assert_eq!(changes(&[(two, 1)], &[(one, 1)]), [format!("~ {one}:1")]);
         // A fixed finding and a new one for a different name are two changes.
         let other = "nobody may call service `d/b`";
-        assert_eq!(told(&[(one, 1)], &[(other, 1)]).len(), 2);
-        assert_eq!(told(&[(one, 1)], &[("nobody has services `d/a`, `d/b`", 1)]).len(), 2);
+        assert_eq!(changes(&[(one, 1)], &[(other, 1)]).len(), 2);
+        assert_eq!(changes(&[(one, 1)], &[("nobody has services `d/a`, `d/b`", 1)]).len(), 2);
     }
 }

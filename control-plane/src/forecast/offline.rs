@@ -13,7 +13,7 @@ use ironmesh_providers::{GuardedEndpoints, discover};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{ForecastProxy, to_be_issued};
+use super::{ForecastProxy, placeholder_certificate};
 
 /// The snapshot of a policy with exactly these join records.
 pub fn snapshot(
@@ -22,7 +22,7 @@ pub fn snapshot(
     records: Records,
 ) -> Snapshot {
     let accounts = Snapshot::accounts_served(specification, &records);
-    let certificates = accounts.into_iter().map(|one| (one.clone(), to_be_issued(one)));
+    let certificates = accounts.into_iter().map(|one| (one.clone(), placeholder_certificate(one)));
     let inputs = Inputs {
         mesh: Mesh { domain: settings.domain.clone(), trust_domain: settings.trust_domain.clone() },
         mode: settings.mode,

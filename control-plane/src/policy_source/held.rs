@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use ironmesh_admin::{AcceptRemovalRequest, AcceptedRemoval, HeldRemoval, Refusal};
+use ironmesh_admin::{AcceptRemovalRequest, AcceptedRemoval, ApiError, HeldRemoval};
 use ironmesh_catalog::{Finding, MeshSpecification, PolicyRecord, Removals, codes};
 use ironmesh_config::Loaded;
 use jiff::Timestamp;
@@ -149,9 +149,9 @@ impl PolicySource {
     pub(super) fn accept(
         &mut self,
         request: &AcceptRemovalRequest,
-    ) -> Result<AcceptedRemoval, Refusal> {
+    ) -> Result<AcceptedRemoval, ApiError> {
         let Some(held) = &self.held else {
-            return Err(Refusal::Request(
+            return Err(ApiError::BadRequest(
                 "no removal from the policy folder is held back".to_owned(),
             ));
         };
@@ -159,7 +159,7 @@ impl PolicySource {
         if let Some(expected) = &request.revision
             && !revision.0.starts_with(&**expected)
         {
-            return Err(Refusal::Request(format!(
+            return Err(ApiError::BadRequest(format!(
                 "the removal that is held back is revision {revision}, not `{expected}`: look at it again"
             )));
         }
@@ -167,7 +167,7 @@ impl PolicySource {
         let removals = self.activate_held(by.clone());
         let policy = self.state.borrow().view.in_force.clone();
         let (Some(removals), Some(policy)) = (removals, policy) else {
-            return Err(Refusal::Failure("the removal could not be activated".to_owned()));
+            return Err(ApiError::Internal("the removal could not be activated".to_owned()));
         };
         tracing::info!(by, %removals, "a removal from the policy folder is accepted");
         self.keeper.keep();
@@ -179,7 +179,7 @@ impl PolicySource {
         self.shrinking = None;
         self.end_pin();
         let record = PolicyRecord { by, ..new_record(&loaded.revision) };
-        self.put_in_force(&specification, &record, &loaded.documents, &loaded.findings);
+        self.activate(&specification, &record, &loaded.documents, &loaded.findings);
         self.commits.search(loaded.revision);
         Some(removals)
     }

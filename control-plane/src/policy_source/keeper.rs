@@ -12,10 +12,10 @@ use tokio::time::Instant;
 use ironmesh_catalog::text::chain;
 
 /// The delay of a write: changes in quick succession are written once.
-const AFTER: Duration = Duration::from_secs(1);
+const WRITE_DELAY: Duration = Duration::from_secs(1);
 
 /// The pause before a failed write is retried.
-const AGAIN_AFTER: Duration = Duration::from_secs(5);
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The writer of the active policy.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Keeper {
     /// Schedules a write, in place of one that is pending.
     pub(super) fn put(&mut self, record: PolicyRecord, documents: Arc<[Document]>) {
         self.unkept = Some((record, documents));
-        self.due.get_or_insert_with(|| Instant::now() + AFTER);
+        self.due.get_or_insert_with(|| Instant::now() + WRITE_DELAY);
     }
 
     /// Writes the pending policy now. A failing store must not stop the mesh: the write is retried until it succeeds,
@@ -59,7 +59,7 @@ impl Keeper {
                 }
             }
             Err(error) => {
-                self.due = Some(Instant::now() + AGAIN_AFTER);
+                self.due = Some(Instant::now() + RETRY_PAUSE);
                 if !std::mem::replace(&mut self.is_down, true) {
                     tracing::error!(
                         error = chain(&error),
@@ -77,7 +77,7 @@ mod tests {
     use ironmesh_catalog::PolicyRevision;
     use jiff::Timestamp;
 
-    use super::super::tests::{refusing_store, store};
+    use super::super::tests::{store, unwritable_store};
     use super::*;
 
     fn record() -> PolicyRecord {
@@ -89,14 +89,14 @@ mod tests {
     async fn failed_policy_write_is_retried_until_it_succeeds() {
         let root = tempfile::tempdir().unwrap();
         let good = store(&root.path().join("good"));
-        let mut keeper = Keeper::new(refusing_store(&root.path().join("refusing")));
+        let mut keeper = Keeper::new(unwritable_store(&root.path().join("refusing")));
         keeper.put(record(), [Document::new("a.toml", "# 1")].into());
-        assert_eq!(keeper.due(), Some(Instant::now() + AFTER));
+        assert_eq!(keeper.due(), Some(Instant::now() + WRITE_DELAY));
         for _ in 0..3 {
             keeper.keep();
-            assert_eq!(keeper.due(), Some(Instant::now() + AGAIN_AFTER));
+            assert_eq!(keeper.due(), Some(Instant::now() + RETRY_PAUSE));
             assert!(keeper.is_down);
-            tokio::time::advance(AGAIN_AFTER).await;
+            tokio::time::advance(RETRY_PAUSE).await;
             // A new policy does not postpone the retry.
             let due = keeper.due();
             keeper.put(record(), [Document::new("a.toml", "# 2")].into());

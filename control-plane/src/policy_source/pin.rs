@@ -23,7 +23,7 @@ impl PolicySource {
         });
         if let Some(Loaded { specification: Some(specification), documents, findings, .. }) = &kept
         {
-            self.put_in_force(specification, &record, documents, findings);
+            self.activate(specification, &record, documents, findings);
         } else {
             tracing::error!(
                 %revision,
@@ -31,7 +31,7 @@ impl PolicySource {
             );
             self.fall_back();
         }
-        self.tell_of_pin();
+        self.publish_pin();
     }
 
     /// Whether `revision` is the one that was rolled back from. If that is unknown, since the folder could not be read
@@ -59,11 +59,11 @@ impl PolicySource {
             // The next start detects it again: the folder differs from the pinned one.
             tracing::error!(error = chain(&error), "cannot store the end of the rollback");
         }
-        self.tell_of_pin();
+        self.publish_pin();
     }
 
     /// Publishes that the folder's policy is not active, during a rollback.
-    pub(super) fn tell_of_pin(&self) {
+    pub(super) fn publish_pin(&self) {
         let Some(pin) = &self.pin else {
             self.state.send_modify(|state| state.view.rolled_back = None);
             return;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     /// The active revision, and whether it was rolled back to.
-    fn in_force(state: &PolicyState) -> (Option<PolicyRevision>, bool) {
+    fn active_revision(state: &PolicyState) -> (Option<PolicyRevision>, bool) {
         let specification = state.specification.as_ref();
         (specification.map(|all| all.revision.clone()), state.view.rolled_back.is_some())
     }
@@ -186,7 +186,7 @@ mod tests {
         // As if the control plane was killed before it stored the rollback.
         machine.pin(one.clone(), Some(revision("# two")));
         let state = machine.start().await;
-        assert_eq!(in_force(&state), (Some(revision("# one")), true));
+        assert_eq!(active_revision(&state), (Some(revision("# one")), true));
         assert_eq!(state.view.in_force, Some(one));
         assert!(state.view.drawn.contains("anna rolled back to"), "{}", state.view.drawn);
         assert_eq!(state.view.stale_since, Some(Timestamp::UNIX_EPOCH));
@@ -200,13 +200,13 @@ mod tests {
         machine.pin(one, None);
         machine.write("# two");
         for _ in 0..2 {
-            assert_eq!(in_force(&machine.start().await), (Some(revision("# one")), true));
+            assert_eq!(active_revision(&machine.start().await), (Some(revision("# one")), true));
         }
         machine.write("# three");
-        assert_eq!(in_force(&machine.start().await), (Some(revision("# three")), false));
+        assert_eq!(active_revision(&machine.start().await), (Some(revision("# three")), false));
         // The rollback has ended for good.
         machine.write("# two");
-        assert_eq!(in_force(&machine.start().await), (Some(revision("# two")), false));
+        assert_eq!(active_revision(&machine.start().await), (Some(revision("# two")), false));
     }
 
     #[tokio::test]
@@ -214,7 +214,7 @@ mod tests {
         let machine = Machine::new();
         machine.pin(machine.keep("# one"), None);
         machine.write("# one");
-        assert_eq!(in_force(&machine.start().await), (Some(revision("# one")), false));
+        assert_eq!(active_revision(&machine.start().await), (Some(revision("# one")), false));
         assert_eq!(machine.store.policy_pin().unwrap(), None);
     }
 
@@ -225,13 +225,13 @@ mod tests {
         machine.pin(machine.keep("# one"), Some(revision(IDLE)));
         machine.write(IDLE);
         let state = machine.start().await;
-        assert_eq!(in_force(&state), (Some(revision("# one")), true));
+        assert_eq!(active_revision(&state), (Some(revision("# one")), true));
         assert!(state.view.findings.is_empty(), "{:?}", state.view.findings);
         // The active policy keeps its own.
         machine.pin(machine.keep(IDLE), Some(revision("# two")));
         machine.write("# two");
         let state = machine.start().await;
-        assert_eq!(in_force(&state), (Some(revision(IDLE)), true));
+        assert_eq!(active_revision(&state), (Some(revision(IDLE)), true));
         assert_eq!(state.view.findings.len(), 1, "{:?}", state.view.findings);
     }
 
@@ -244,15 +244,15 @@ mod tests {
         machine.pin(machine.keep("# one"), Some(revision("# two")));
         machine.write("[[");
         let state = machine.start().await;
-        assert_eq!(in_force(&state), (Some(revision("# one")), true));
+        assert_eq!(active_revision(&state), (Some(revision("# one")), true));
         assert_eq!(state.view.findings.len(), 1);
         fs::remove_dir_all(machine.folder()).unwrap();
         let state = machine.start().await;
-        assert_eq!(in_force(&state), (Some(revision("# one")), true));
+        assert_eq!(active_revision(&state), (Some(revision("# one")), true));
         assert!(state.view.drawn.contains("there is no policy folder"), "{}", state.view.drawn);
         fs::create_dir(machine.folder()).unwrap();
         machine.write("# two");
-        assert_eq!(in_force(&machine.start().await), (Some(revision("# one")), true));
+        assert_eq!(active_revision(&machine.start().await), (Some(revision("# one")), true));
     }
 
     #[tokio::test]
@@ -262,6 +262,6 @@ mod tests {
         lost.revision = revision("# lost");
         machine.pin(lost, Some(revision("# two")));
         machine.write("# two");
-        assert_eq!(in_force(&machine.start().await), (Some(revision("# one")), true));
+        assert_eq!(active_revision(&machine.start().await), (Some(revision("# one")), true));
     }
 }

@@ -320,12 +320,12 @@ mod tests {
 
     use super::*;
 
-    fn told(endpoints: u32) -> Told {
+    fn report(endpoints: u32) -> Told {
         let stale = Stale { since: Timestamp::UNIX_EPOCH, reason: "429".to_owned() };
-        told_when(endpoints, Some(stale))
+        report_with(endpoints, Some(stale))
     }
 
-    fn told_when(endpoints: u32, stale: Option<Stale>) -> Told {
+    fn report_with(endpoints: u32, stale: Option<Stale>) -> Told {
         let endpoint = |n: u32| Endpoint {
             machine: Some(uuid::Uuid::from_u128(n.into())),
             ..Endpoint::new(Provider::Azure, std::net::Ipv4Addr::from_bits(n).into())
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(follow(Role::Unknown), (false, false));
         tokio::time::advance(LeaderElection::LEASE_TTL / 2).await;
         assert_eq!(follow(Role::Unknown), (false, true));
-        let of_other = || Role::Follower(Some(encode(&told_when(1, None))));
+        let of_other = || Role::Follower(Some(encode(&report_with(1, None))));
         assert_eq!(follow(of_other()), (false, false));
         assert_eq!(follow(Role::Follower(None)), (false, false));
         // Who had the turn has gone, and another one has begun: it has its time.
@@ -400,10 +400,10 @@ mod tests {
             group.follow(Ok(looked));
             *asks.borrow()
         };
-        assert!(!follow(Role::Follower(Some(encode(&told(1))))));
+        assert!(!follow(Role::Follower(Some(encode(&report(1))))));
         tokio::time::advance(LeaderElection::LEASE_TTL).await;
         assert!(follow(Role::Follower(None)));
-        assert!(!follow(Role::Follower(Some(encode(&told_when(1, None))))));
+        assert!(!follow(Role::Follower(Some(encode(&report_with(1, None))))));
         tokio::time::advance(LeaderElection::LEASE_TTL).await;
         assert!(!follow(Role::Follower(None)));
     }
@@ -416,7 +416,7 @@ mod tests {
             group.follow(looked);
             *asks.borrow()
         };
-        let of_other = || Ok(Role::Follower(Some(encode(&told_when(1, None)))));
+        let of_other = || Ok(Role::Follower(Some(encode(&report_with(1, None)))));
         let is_away = || Err(EtcdError::NoEndpoint("nobody answers".to_owned()));
         assert!(!follow(of_other()));
         assert!(!follow(is_away()));
@@ -464,7 +464,7 @@ mod tests {
 
     #[test]
     fn shared_report_round_trips_through_its_encoding() {
-        for told in [told(2), Told::default(), told(1000)] {
+        for told in [report(2), Told::default(), report(1000)] {
             let bytes = encode(&told);
             assert!(!bytes.is_empty());
             assert_eq!(decode(&bytes), Some(told));
@@ -473,8 +473,8 @@ mod tests {
 
     #[test]
     fn oversized_or_unknown_format_report_is_not_shared() {
-        assert_eq!(encode(&told(20_000)), b"");
-        let of_another = String::from_utf8(encode(&told(1))).unwrap();
+        assert_eq!(encode(&report(20_000)), b"");
+        let of_another = String::from_utf8(encode(&report(1))).unwrap();
         let of_another = of_another.replace("\"format\":2", "\"format\":3");
         for bytes in ["", "{}", "[]", "\u{0}", &of_another] {
             assert_eq!(decode(bytes.as_bytes()), None, "{bytes}");

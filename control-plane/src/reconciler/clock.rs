@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use super::Reconciler;
-use super::endpoints::moment;
+use super::endpoints::current_time;
 
 /// How often the wall clock is compared with the steady clock.
 pub(super) const COMPARE: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ pub(super) const COMPARE: Duration = Duration::from_secs(1);
 const JUMP: SignedDuration = SignedDuration::from_secs(5);
 
 /// How long a jump is reported, and no proxy is retired because of the clock.
-const DOUBT: Duration = Duration::from_secs(60 * 60);
+const JUMP_REPORT_TIME: Duration = Duration::from_secs(60 * 60);
 
 /// A jump of the wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl ClockWatch {
 
     /// The last jump, unless the clock has run without one for long enough to be reliable.
     pub(super) fn recent_jump(&self, instant: Instant) -> Option<Jump> {
-        let is_recent = instant.saturating_duration_since(self.steady_since) < DOUBT;
+        let is_recent = instant.saturating_duration_since(self.steady_since) < JUMP_REPORT_TIME;
         self.last_jump.filter(|_| is_recent)
     }
 }
@@ -95,9 +95,9 @@ impl Reconciler {
 
     /// Compares the wall clock with those of providers. A difference that changes a little keeps its first value, so
     /// that it is reported once.
-    pub(super) fn compare_with_providers(&mut self, now: Timestamp) {
+    pub(super) fn compare_provider_clocks(&mut self, now: Timestamp) {
         let known = std::mem::take(&mut self.clock_differences);
-        let seen = self.endpoints.clock_differences(moment(now));
+        let seen = self.endpoints.clock_differences(current_time(now));
         let stays = |old: &ClockDifference, new: &ClockDifference| {
             old.peer == new.peer && old.ahead.saturating_sub(new.ahead).abs() < SKEW / 2
         };
@@ -117,7 +117,7 @@ impl Reconciler {
             Finding::warning(CLOCK_JUMPED, None, message).help(help)
         });
         let newest = self.snapshot_builder.newest_issue();
-        let ahead = newest.filter(|issued_at| issued_at.duration_since(now) > FUTURE);
+        let ahead = newest.filter(|issued_at| issued_at.duration_since(now) > MAX_ISSUE_LEAD);
         let ahead = ahead.map(|issued_at| {
             let message = format!(
                 "certificates in use were issued at {issued_at:.0}, which is in the future: the clock of \
@@ -149,7 +149,7 @@ fn clock_differs(provider: Provider, difference: &ClockDifference) -> Finding {
 const SKEW: SignedDuration = SignedDuration::from_mins(1);
 
 /// A certificate issued further in the future than this was issued by a different clock.
-const FUTURE: SignedDuration = SignedDuration::from_mins(5);
+const MAX_ISSUE_LEAD: SignedDuration = SignedDuration::from_mins(5);
 
 #[cfg(test)]
 mod tests {

@@ -56,7 +56,7 @@ enum Verdict {
 
 impl Duplicates {
     /// Examines the streams of `proxy`. Returns whether its alarm has changed.
-    pub(super) fn judge(
+    pub(super) fn examine(
         &mut self,
         proxy: ProxyId,
         mut streams: Vec<LiveStream>,
@@ -163,17 +163,17 @@ fn finding(
 
 impl Reconciler {
     /// Examines the identities whose streams have changed, and those whose overlap has lasted too long.
-    pub(super) fn judge_duplicates(&mut self, news: &[(ClientKey, ClientNews)], wall: Timestamp) {
+    pub(super) fn check_duplicates(&mut self, news: &[(ClientKey, ClientNews)], wall: Timestamp) {
         let now = Instant::now();
         let changed = news.iter().filter_map(|(client, _)| client.parse::<ProxyId>().ok());
         let concerned: Vec<_> = changed.chain(self.duplicates.due(now)).collect();
         let mut is_news = false;
         for proxy in concerned {
             let streams = self.hub.live_streams(&proxy.to_string());
-            is_news |= self.duplicates.judge(proxy, streams, now, wall);
+            is_news |= self.duplicates.examine(proxy, streams, now, wall);
         }
         if is_news {
-            self.duplicates_told.send_replace(self.duplicates.findings());
+            self.duplicate_findings.send_replace(self.duplicates.findings());
         }
     }
 }
@@ -223,10 +223,10 @@ mod tests {
             stream("10.0.0.2:6", now - DEAD_STREAM),
         ];
         let early = now - SECOND;
-        assert!(!duplicates.judge(proxy, both.clone(), early, wall), "the older may be dead");
+        assert!(!duplicates.examine(proxy, both.clone(), early, wall), "the older may be dead");
         assert_eq!(duplicates.deadline(), Some(now));
-        assert!(duplicates.judge(proxy, both.clone(), now, wall));
-        assert!(!duplicates.judge(proxy, both.clone(), now + SECOND, wall + SECOND), "no news");
+        assert!(duplicates.examine(proxy, both.clone(), now, wall));
+        assert!(!duplicates.examine(proxy, both.clone(), now + SECOND, wall + SECOND), "no news");
         let finding = &duplicates.findings()[&proxy];
         let words = format!("{finding} {}", finding.help.as_deref().unwrap_or_default());
         for part in [
@@ -238,7 +238,7 @@ mod tests {
         ] {
             assert!(words.contains(part), "{words}");
         }
-        assert!(duplicates.judge(proxy, both[1..].to_vec(), now, wall));
+        assert!(duplicates.examine(proxy, both[1..].to_vec(), now, wall));
         assert!(duplicates.findings().is_empty() && duplicates.deadline().is_none());
     }
 
@@ -247,7 +247,7 @@ mod tests {
         let (mut duplicates, now) = (Duplicates::default(), Instant::now());
         let separate = LiveStream { is_aggregated: false, ..stream("10.0.0.2:6", now) };
         let streams = vec![stream("10.0.0.1:5", now), separate];
-        assert!(!duplicates.judge(
+        assert!(!duplicates.examine(
             ProxyId(Uuid::from_u128(1)),
             streams,
             now,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use imbl::OrdMap;
-use ironmesh_admin::Refusal;
+use ironmesh_admin::ApiError;
 use ironmesh_catalog::{
     Discovered, Finding, MeshSpecification, Provider, Records, ServiceName, StoreError,
 };
@@ -24,7 +24,7 @@ use super::Reconciler;
 use ironmesh_catalog::text::chain;
 
 /// The interval of writes to the store: a disk is slow, and endpoints may come and go.
-const KEEP_EVERY: Duration = Duration::from_secs(1);
+const STORE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How endpoints are discovered and guarded.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl Default for EndpointsOptions {
 pub(crate) struct EndpointsView {
     /// The state of each provider.
     pub(crate) providers: BTreeMap<Provider, ProviderState>,
-    pub(crate) beliefs: OrdMap<Source, Arc<GuardStatus>>,
+    pub(crate) guards: OrdMap<Source, Arc<GuardStatus>>,
     pub(crate) conflicts: OrdMap<ServiceName, Arc<[Conflict]>>,
     /// What delays readiness, one entry per provider.
     pub(crate) waiting_for: Vec<String>,
@@ -85,16 +85,16 @@ pub(super) struct Endpoints {
     discovery: Discovery,
     followed: Option<Arc<MeshSpecification>>,
     /// The providers of which endpoints were stored.
-    kept_of: BTreeSet<Provider>,
+    stored_providers: BTreeSet<Provider>,
     /// The end of the time in which a start waits for providers with stored endpoints.
-    sync_by: Instant,
+    sync_deadline: Instant,
     /// Whether that time is over.
     is_late: bool,
     is_synced: bool,
     without: BTreeSet<Provider>,
     /// When endpoints were stored last.
-    kept_at: Option<Instant>,
-    told: EndpointsView,
+    stored_at: Option<Instant>,
+    published: EndpointsView,
     /// Wakes the reconciler when a provider has news.
     news: Arc<Notify>,
     _listening: JoinSet<()>,
@@ -122,18 +122,18 @@ impl Endpoints {
             tracing::warn!(what, "stored endpoints cannot be read and are ignored");
         }
         Ok(Self {
-            kept_of: kept.iter().map(|one| one.provider).collect(),
+            stored_providers: kept.iter().map(|one| one.provider).collect(),
             guards: ProviderGuards::new(options.rule, kept),
             store,
             providers,
             discovery: Discovery::new(options.allows_local_addresses),
             followed: None,
-            sync_by: Instant::now() + options.sync_timeout,
+            sync_deadline: Instant::now() + options.sync_timeout,
             is_late: false,
             is_synced: false,
             without: options.without,
-            kept_at: None,
-            told: EndpointsView::default(),
+            stored_at: None,
+            published: EndpointsView::default(),
             news,
             _listening: listening,
         })
@@ -173,7 +173,7 @@ impl Endpoints {
     /// Whether there are enough reports to serve: each provider has reported every service that queries it, or its
     /// time is over and stored endpoints replace the report. Once true, this stays true.
     pub(super) fn are_synced(&mut self, now: Instant) -> bool {
-        self.is_late = now >= self.sync_by;
+        self.is_late = now >= self.sync_deadline;
         self.is_synced = self.is_synced || self.missing().is_empty();
         self.is_synced
     }
@@ -181,27 +181,28 @@ impl Endpoints {
     /// The services without a report that readiness still waits for. A service whose query is rejected delays
     /// readiness no longer than others: it must not keep the rest from being served.
     fn missing(&self) -> BTreeMap<Provider, Vec<ServiceName>> {
-        let mut unheard: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let mut unreported: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (provider, service) in self.guards.unheard() {
-            unheard.entry(provider).or_default().push(service);
+            unreported.entry(provider).or_default().push(service);
         }
         for (provider, _) in self.guards.sightings().filter(|(_, one)| !one.has_discovered_services)
         {
             // Instances of any service may be discovered by tag.
-            unheard.entry(provider).or_default();
+            unreported.entry(provider).or_default();
         }
-        unheard.retain(|provider, _| !self.without.contains(provider));
+        unreported.retain(|provider, _| !self.without.contains(provider));
         if self.is_late {
-            unheard.retain(|provider, services| {
-                !self.kept_of.contains(provider) && !self.are_refused(*provider, services)
+            unreported.retain(|provider, services| {
+                !self.stored_providers.contains(provider)
+                    && !self.are_queries_rejected(*provider, services)
             });
         }
-        unheard
+        unreported
     }
 
     /// Whether a provider that reports most services rejects the queries of these: then the queries are at fault, not
     /// the provider.
-    fn are_refused(&self, provider: Provider, services: &[ServiceName]) -> bool {
+    fn are_queries_rejected(&self, provider: Provider, services: &[ServiceName]) -> bool {
         self.guards.sightings().any(|(of, sightings)| {
             of == provider
                 && sightings.has_discovered_services
@@ -213,9 +214,9 @@ impl Endpoints {
 
     /// When the next pass is due although no provider reports anything.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let is_waiting = !self.is_synced && Instant::now() < self.sync_by;
-        let sync = is_waiting.then_some(self.sync_by);
-        let keep = self.guards.has_unkept().then(|| self.kept_at.map(|at| at + KEEP_EVERY));
+        let is_waiting = !self.is_synced && Instant::now() < self.sync_deadline;
+        let sync = is_waiting.then_some(self.sync_deadline);
+        let keep = self.guards.has_unkept().then(|| self.stored_at.map(|at| at + STORE_INTERVAL));
         [sync, keep.flatten(), self.guards.deadline()].into_iter().flatten().min()
     }
 
@@ -228,13 +229,13 @@ impl Endpoints {
         self.providers.iter().filter_map(|(provider, _)| difference(provider)).collect()
     }
 
-    /// Stores changed endpoints, at most once per [`KEEP_EVERY`].
-    pub(super) fn keep(&mut self, now: Instant) {
-        let is_early = self.kept_at.is_some_and(|at| now < at + KEEP_EVERY);
+    /// Stores changed endpoints, at most once per [`STORE_INTERVAL`].
+    pub(super) fn store_changes(&mut self, now: Instant) {
+        let is_early = self.stored_at.is_some_and(|at| now < at + STORE_INTERVAL);
         if is_early || !self.guards.has_unkept() {
             return;
         }
-        self.kept_at = Some(now);
+        self.stored_at = Some(now);
         let (kept, gone) = self.guards.take_unkept();
         if let Err(error) = self.store.keep_endpoints(&kept, &gone) {
             tracing::error!(error = chain(&error), "cannot store the discovered endpoints");
@@ -250,18 +251,19 @@ impl Endpoints {
 
     /// The state of providers and guards, if it differs from the one published last.
     pub(super) fn take_news(&mut self) -> Option<EndpointsView> {
-        let (view, told) = (self.view(), &self.told);
-        let is_same = view.beliefs.ptr_eq(&told.beliefs)
-            && view.conflicts.ptr_eq(&told.conflicts)
-            && (&view.providers, &view.waiting_for) == (&told.providers, &told.waiting_for);
+        let (view, published) = (self.view(), &self.published);
+        let is_same = view.guards.ptr_eq(&published.guards)
+            && view.conflicts.ptr_eq(&published.conflicts)
+            && (&view.providers, &view.waiting_for)
+                == (&published.providers, &published.waiting_for);
         (!is_same).then(|| {
-            self.told = view.clone();
+            self.published = view.clone();
             view
         })
     }
 
     fn view(&self) -> EndpointsView {
-        let told = |(provider, sightings): (Provider, &ProviderReport)| {
+        let state = |(provider, sightings): (Provider, &ProviderReport)| {
             let state = ProviderState {
                 is_complete: sightings.is_complete,
                 stale: sightings.stale.clone(),
@@ -270,8 +272,8 @@ impl Endpoints {
             (provider, state)
         };
         EndpointsView {
-            providers: self.guards.sightings().map(told).collect(),
-            beliefs: self.guards.beliefs().clone(),
+            providers: self.guards.sightings().map(state).collect(),
+            guards: self.guards.beliefs().clone(),
             conflicts: self.discovery.conflicts().clone(),
             waiting_for: if self.is_synced { Vec::new() } else { self.waiting_for() },
         }
@@ -316,25 +318,25 @@ pub(crate) struct Acceptances(pub(super) mpsc::Sender<Acceptance>);
 
 impl Acceptances {
     /// Accepts the removal of a service's endpoints, and waits until that is done. Blocks.
-    pub(crate) fn ask(&self, service: ServiceName) -> Result<(), Refusal> {
-        let ended = || Refusal::Failure("the control plane is stopping".to_owned());
+    pub(crate) fn accept(&self, service: ServiceName) -> Result<(), ApiError> {
+        let ended = || ApiError::Internal("the control plane is stopping".to_owned());
         let (answer, answered) = oneshot::channel();
         self.0.blocking_send(Acceptance { service, answer }).map_err(|_| ended())?;
         let done = answered.blocking_recv().map_err(|_| ended())?;
-        done.map_err(|error| Refusal::Request(error.to_string()))
+        done.map_err(|error| ApiError::BadRequest(error.to_string()))
     }
 }
 
 impl Reconciler {
     /// Carries out a request to accept an endpoint removal, and replies.
     pub(super) fn accept(&mut self, acceptance: Acceptance) {
-        let done = self.endpoints.accept(&acceptance.service, moment(Timestamp::now()));
+        let done = self.endpoints.accept(&acceptance.service, current_time(Timestamp::now()));
         // The client may be gone; the request is carried out all the same.
         let _ = acceptance.answer.send(done);
     }
 }
 
 /// The current time by both clocks.
-pub(super) fn moment(timestamp: Timestamp) -> Now {
+pub(super) fn current_time(timestamp: Timestamp) -> Now {
     Now { timestamp, instant: Instant::now() }
 }

@@ -13,7 +13,7 @@ use super::Reconciler;
 use ironmesh_catalog::text::chain;
 
 /// How long a stream must be lost before its proxy is unreachable.
-pub(super) const LOST_FOR: Duration = Duration::from_secs(60);
+pub(super) const UNREACHABLE_AFTER: Duration = Duration::from_secs(60);
 
 /// The connected proxies, and the disconnected ones with their times.
 #[derive(Debug, Default)]
@@ -21,18 +21,18 @@ pub(super) struct ProxyLiveness {
     connected: BTreeSet<ProxyId>,
     lost: BTreeMap<ProxyId, Lost>,
     /// Whether more proxies were disconnected than connected at the last look.
-    is_mass: bool,
+    is_mass_disconnect: bool,
     /// Whether the control plane serves proxies.
-    has_begun: bool,
+    is_serving: bool,
     /// The end of the time in which proxies that were connected before the restart may reconnect.
     grace_ends: Option<Instant>,
-    /// Whether the result of [`ProxyLiveness::take_away`] may differ from the one published last.
+    /// Whether the result of [`ProxyLiveness::take_disconnected`] may differ from the one published last.
     is_news: bool,
 }
 
 /// The disconnected proxies, as far as there was time to connect.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct UnreachableProxies {
+pub(crate) struct DisconnectedProxies {
     /// When each lost its stream, except for unreachable proxies, whose join records say it.
     pub(crate) since: BTreeMap<ProxyId, Timestamp>,
     /// When the control plane started, while proxies that were connected before may still reconnect.
@@ -52,7 +52,7 @@ struct Lost {
 
 impl ProxyLiveness {
     /// Notes that proxies are served from now on: those that were connected before the restart should reconnect.
-    pub(super) fn begin(&mut self, records: &Records, now: Instant, since: Timestamp) {
+    pub(super) fn start_grace(&mut self, records: &Records, now: Instant, since: Timestamp) {
         let expected = records
             .values()
             .filter(|record| record.claimed_at.is_some() && record.suspect_since.is_none());
@@ -60,12 +60,12 @@ impl ProxyLiveness {
         let away: Vec<_> = away.map(|record| record.id).collect();
         let lost = Lost { counted_from: now, since, is_expected: true };
         self.lost.extend(away.into_iter().map(|id| (id, lost)));
-        (self.has_begun, self.grace_ends) = (true, Some(now + LOST_FOR));
+        (self.is_serving, self.grace_ends) = (true, Some(now + UNREACHABLE_AFTER));
     }
 
     /// Whether proxies that were connected before the restart may still reconnect.
     pub(super) fn is_in_grace(&self) -> bool {
-        !self.has_begun || self.grace_ends.is_some()
+        !self.is_serving || self.grace_ends.is_some()
     }
 
     pub(super) fn connected(&mut self, proxy: ProxyId) {
@@ -82,7 +82,10 @@ impl ProxyLiveness {
 
     /// The disconnected proxies that are not unreachable yet, each with the time when its stream was lost; none if
     /// nothing changed. Proxies that may still reconnect after a restart are left out.
-    pub(super) fn take_away(&mut self, now: Instant) -> Option<BTreeMap<ProxyId, Timestamp>> {
+    pub(super) fn take_disconnected(
+        &mut self,
+        now: Instant,
+    ) -> Option<BTreeMap<ProxyId, Timestamp>> {
         if self.grace_ends.is_some_and(|end| now >= end) {
             self.grace_ends = None;
             self.is_news = true;
@@ -100,9 +103,10 @@ impl ProxyLiveness {
     /// proxy is at fault. After it, all have time to reconnect. `records` are those of proxies in use.
     pub(super) fn due(&mut self, records: &Records, now: Instant) -> Vec<(ProxyId, Timestamp)> {
         self.lost.retain(|id, _| records.contains_key(id));
-        let was_mass = std::mem::replace(&mut self.is_mass, self.lost.len() > self.connected.len());
-        if self.is_mass {
-            if !was_mass {
+        let was_mass_disconnect =
+            std::mem::replace(&mut self.is_mass_disconnect, self.lost.len() > self.connected.len());
+        if self.is_mass_disconnect {
+            if !was_mass_disconnect {
                 tracing::warn!(
                     disconnected = self.lost.len(),
                     connected = self.connected.len(),
@@ -112,10 +116,10 @@ impl ProxyLiveness {
             }
             return Vec::new();
         }
-        if was_mass {
+        if was_mass_disconnect {
             self.lost.values_mut().for_each(|lost| lost.counted_from = now);
         }
-        let is_due = |lost: &Lost| now >= lost.counted_from + LOST_FOR;
+        let is_due = |lost: &Lost| now >= lost.counted_from + UNREACHABLE_AFTER;
         let due = self.lost.iter().filter(|(_, lost)| is_due(lost));
         let due: Vec<_> = due.map(|(id, lost)| (*id, lost.since)).collect();
         for (id, _) in &due {
@@ -126,7 +130,7 @@ impl ProxyLiveness {
     }
 
     /// Returns proxies whose state could not be stored, so that the next pass tries again.
-    pub(super) fn put_back(&mut self, proxies: Vec<(ProxyId, Timestamp)>, now: Instant) {
+    pub(super) fn retry_later(&mut self, proxies: Vec<(ProxyId, Timestamp)>, now: Instant) {
         let lost = |since| Lost { counted_from: now, since, is_expected: false };
         self.lost.extend(proxies.into_iter().map(|(id, since)| (id, lost(since))));
         self.is_news = true;
@@ -134,14 +138,15 @@ impl ProxyLiveness {
 
     /// When the next proxy becomes unreachable, or the grace of a restart ends.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let lost = self.lost.values().filter(|_| !self.is_mass).map(|lost| lost.counted_from);
-        lost.map(|from| from + LOST_FOR).chain(self.grace_ends).min()
+        let lost =
+            self.lost.values().filter(|_| !self.is_mass_disconnect).map(|lost| lost.counted_from);
+        lost.map(|from| from + UNREACHABLE_AFTER).chain(self.grace_ends).min()
     }
 }
 
 impl Reconciler {
     /// Updates which proxies are connected; a proxy that reconnects is no longer unreachable.
-    pub(super) fn note_presence(&mut self, news: &[(ClientKey, ClientNews)], now: Timestamp) {
+    pub(super) fn update_presence(&mut self, news: &[(ClientKey, ClientNews)], now: Timestamp) {
         let mut back = Vec::new();
         for (client, news) in news {
             let Ok(id) = client.parse::<ProxyId>() else { continue };
@@ -156,7 +161,7 @@ impl Reconciler {
                 back.push((id, None));
             }
         }
-        if let Err(error) = self.register.suspect(&back) {
+        if let Err(error) = self.register.set_unreachable(&back) {
             tracing::error!(
                 error = chain(&error),
                 "cannot store which proxies are reachable again"
@@ -165,18 +170,19 @@ impl Reconciler {
     }
 
     /// Marks as unreachable the proxies that have been disconnected for long enough.
-    pub(super) fn suspect(&mut self) {
-        let suspects = self.liveness.due(&self.register.records(), Instant::now());
-        if suspects.is_empty() {
+    pub(super) fn mark_unreachable(&mut self) {
+        let newly_unreachable = self.liveness.due(&self.register.records(), Instant::now());
+        if newly_unreachable.is_empty() {
             return;
         }
-        for (proxy, since) in &suspects {
+        for (proxy, since) in &newly_unreachable {
             tracing::warn!(%proxy, %since, reason = "no xDS stream for 60 s", "the proxy is unreachable");
         }
-        let suspected: Vec<_> = suspects.iter().map(|(id, since)| (*id, Some(*since))).collect();
-        if let Err(error) = self.register.suspect(&suspected) {
+        let unreachable: Vec<_> =
+            newly_unreachable.iter().map(|(id, since)| (*id, Some(*since))).collect();
+        if let Err(error) = self.register.set_unreachable(&unreachable) {
             tracing::error!(error = chain(&error), "cannot store which proxies are unreachable");
-            self.liveness.put_back(suspects, Instant::now());
+            self.liveness.retry_later(newly_unreachable, Instant::now());
         }
     }
 }
@@ -229,15 +235,15 @@ mod tests {
             liveness.connected(id(number));
         }
         liveness.lost(id(1), now, then());
-        assert_eq!(liveness.deadline(), Some(now + LOST_FOR));
-        assert_eq!(liveness.due(&all, now + LOST_FOR / 2), []);
-        assert_eq!(liveness.due(&all, now + LOST_FOR), [(id(1), then())]);
-        assert_eq!(liveness.due(&all, now + LOST_FOR * 2), []);
+        assert_eq!(liveness.deadline(), Some(now + UNREACHABLE_AFTER));
+        assert_eq!(liveness.due(&all, now + UNREACHABLE_AFTER / 2), []);
+        assert_eq!(liveness.due(&all, now + UNREACHABLE_AFTER), [(id(1), then())]);
+        assert_eq!(liveness.due(&all, now + UNREACHABLE_AFTER * 2), []);
         assert_eq!(liveness.deadline(), None);
         // A proxy that reconnects in time is not unreachable.
         liveness.lost(id(2), now, then());
         liveness.connected(id(2));
-        assert_eq!(liveness.due(&all, now + LOST_FOR), []);
+        assert_eq!(liveness.due(&all, now + UNREACHABLE_AFTER), []);
     }
 
     #[test]
@@ -248,41 +254,41 @@ mod tests {
         }
         liveness.lost(id(1), now, then());
         liveness.lost(id(2), now, then());
-        assert_eq!(liveness.due(&all, now + LOST_FOR * 9), []);
+        assert_eq!(liveness.due(&all, now + UNREACHABLE_AFTER * 9), []);
         assert_eq!(liveness.deadline(), None);
         // After the mass disconnect, a proxy that is still disconnected has its full time again.
         liveness.connected(id(2));
-        let later = now + LOST_FOR * 9;
+        let later = now + UNREACHABLE_AFTER * 9;
         assert_eq!(liveness.due(&all, later), []);
-        assert_eq!(liveness.deadline(), Some(later + LOST_FOR));
-        assert_eq!(liveness.due(&all, later + LOST_FOR), [(id(1), then())]);
+        assert_eq!(liveness.deadline(), Some(later + UNREACHABLE_AFTER));
+        assert_eq!(liveness.due(&all, later + UNREACHABLE_AFTER), [(id(1), then())]);
     }
 
     #[test]
     fn restart_gives_known_proxies_time_to_reconnect() {
         let (mut liveness, now, all) = (ProxyLiveness::default(), Instant::now(), records(1..=3));
         liveness.connected(id(1));
-        liveness.begin(&all, now, then());
+        liveness.start_grace(&all, now, then());
         liveness.connected(id(2));
-        assert_eq!(liveness.due(&all, now + LOST_FOR / 2), []);
-        assert_eq!(liveness.due(&all, now + LOST_FOR), [(id(3), then())]);
+        assert_eq!(liveness.due(&all, now + UNREACHABLE_AFTER / 2), []);
+        assert_eq!(liveness.due(&all, now + UNREACHABLE_AFTER), [(id(3), then())]);
         // A revoked proxy is never unreachable.
         liveness.lost(id(2), now, then());
-        assert_eq!(liveness.due(&records([1, 3]), now + LOST_FOR), []);
+        assert_eq!(liveness.due(&records([1, 3]), now + UNREACHABLE_AFTER), []);
     }
 
     #[test]
     fn restart_grace_delays_reporting_proxies_as_disconnected() {
         let (mut liveness, now, all) = (ProxyLiveness::default(), Instant::now(), records(1..=3));
-        liveness.begin(&all, now, then());
+        liveness.start_grace(&all, now, then());
         liveness.connected(id(1));
         liveness.connected(id(2));
-        assert_eq!(liveness.take_away(now), Some(BTreeMap::new()), "3 is still expected");
-        assert_eq!(liveness.take_away(now), None);
+        assert_eq!(liveness.take_disconnected(now), Some(BTreeMap::new()), "3 is still expected");
+        assert_eq!(liveness.take_disconnected(now), None);
         liveness.lost(id(1), now, then());
-        assert_eq!(liveness.take_away(now), Some(BTreeMap::from([(id(1), then())])));
-        assert!(liveness.deadline() <= Some(now + LOST_FOR));
+        assert_eq!(liveness.take_disconnected(now), Some(BTreeMap::from([(id(1), then())])));
+        assert!(liveness.deadline() <= Some(now + UNREACHABLE_AFTER));
         let away = BTreeMap::from([(id(1), then()), (id(3), then())]);
-        assert_eq!(liveness.take_away(now + LOST_FOR), Some(away));
+        assert_eq!(liveness.take_disconnected(now + UNREACHABLE_AFTER), Some(away));
     }
 }

@@ -11,7 +11,7 @@ use super::{Reconciler, expiry};
 
 impl Reconciler {
     /// Updates the findings about proxy certificates: by the clock, and after an enrollment or a revocation.
-    pub(super) fn look_at_certificates(&mut self, is_tick: bool, now: Timestamp) {
+    pub(super) fn check_certificates(&mut self, is_tick: bool, now: Timestamp) {
         let members = self.register.generation().borrow().members;
         if !is_tick && self.expiry.1 == members {
             return;
@@ -25,7 +25,7 @@ impl Reconciler {
     }
 
     /// Publishes each snapshot once, and the findings about the mesh when they change.
-    pub(super) fn tell_mesh(&mut self, now: Timestamp) {
+    pub(super) fn publish_mesh(&mut self, now: Timestamp) {
         let view = self.endpoints.take_news();
         let is_news_of_endpoints = view.is_some();
         if let Some(view) = view {
@@ -40,9 +40,10 @@ impl Reconciler {
         let is_news_of_rollouts = self.rollouts.update(snapshot, &self.clients, instant);
         let is_news_of_certificates = std::mem::take(&mut self.is_expiry_news);
         let is_news_of_listeners = self.clients.without_listener.take_news();
-        let is_news = self.snapshot.send_if_modified(|told| {
-            let is_known = told.as_ref().is_some_and(|told| Arc::ptr_eq(told, snapshot));
-            *told = Some(Arc::clone(snapshot));
+        let is_news = self.snapshot.send_if_modified(|published| {
+            let is_known =
+                published.as_ref().is_some_and(|published| Arc::ptr_eq(published, snapshot));
+            *published = Some(Arc::clone(snapshot));
             !is_known
         });
         let is_news_of_others = is_news_of_clock
@@ -58,15 +59,15 @@ impl Reconciler {
         let of_proxies = || of_listeners.iter().chain(&self.expiry.0);
         let known = || self.endpoints_findings.iter().chain(&self.clock_findings);
         let findings = || of_mesh().chain(known()).chain(of_proxies());
-        self.mesh_findings.send_if_modified(|told| {
-            if findings().eq(told.iter()) {
+        self.mesh_findings.send_if_modified(|published| {
+            if findings().eq(published.iter()) {
                 return false;
             }
-            let known: HashSet<_> = told.iter().collect();
+            let known: HashSet<_> = published.iter().collect();
             for finding in findings().filter(|finding| !known.contains(finding)) {
                 tracing::warn!("{finding}");
             }
-            *told = findings().cloned().collect();
+            *published = findings().cloned().collect();
             true
         });
     }

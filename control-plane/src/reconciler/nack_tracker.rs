@@ -22,11 +22,11 @@ use ironmesh_xds_server::{ClientKey, ClientNews, Hub};
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
 
-use super::clients::{Clients, Given};
+use super::clients::{ClientConfig, Clients};
 use answers::PendingAnswers;
 use fallbacks::Fallbacks;
 use last_good::LastGood;
-pub(crate) use report::{Fallback, InactiveResources, Refusal};
+pub(crate) use report::{Fallback, InactiveResources, NackReport};
 use retries::Retries;
 
 /// The type and name of a resource.
@@ -41,30 +41,30 @@ const LOCAL_REASONS: [&str; 4] = [
 ];
 
 /// The least number of clients that must NACK a version before it is withheld from others.
-const ENOUGH: usize = 3;
+const MIN_NACKING_CLIENTS: usize = 3;
 
 /// The NACKs of all clients, and what follows from them.
 #[derive(Debug, Default)]
 pub(super) struct NackTracker {
-    by_client: BTreeMap<ClientKey, OfClient>,
+    by_client: BTreeMap<ClientKey, ClientNacks>,
     last_good: LastGood,
-    stand_ins: Fallbacks,
+    fallbacks: Fallbacks,
     /// The clients from which each version is withheld.
     withheld: BTreeMap<(Name, Version), BTreeSet<ClientKey>>,
-    condemned: WithheldVersions,
-    doubts: PendingAnswers,
+    quarantined: QuarantinedVersions,
+    pending_answers: PendingAnswers,
     /// The retries of resources that were NACKed for a local reason.
     pub(super) retries: Retries,
     /// Whether the sets of clients with a NACK or a withheld version may have changed.
-    is_stirred: bool,
+    needs_publish: bool,
 }
 
 /// The quarantined versions.
-type WithheldVersions = BTreeMap<(Name, Version), NackedByAll>;
+type QuarantinedVersions = BTreeMap<(Name, Version), QuarantinedVersion>;
 
 /// A version that every recipient NACKs.
 #[derive(Debug)]
-struct NackedByAll {
+struct QuarantinedVersion {
     /// The NACK of one client.
     first: TrackedNack,
     /// How many clients NACK it.
@@ -73,7 +73,7 @@ struct NackedByAll {
 
 /// The NACKs of one client.
 #[derive(Debug, Default)]
-struct OfClient {
+struct ClientNacks {
     /// The count of its process starts: a new process has NACKed nothing yet.
     beginnings: u64,
     names: BTreeMap<Name, TrackedNack>,
@@ -99,16 +99,16 @@ struct TrackedNack {
 impl NackTracker {
     /// The clients whose sets may have changed since the last call because of other clients' answers: all with a NACK
     /// or a withheld version, or none.
-    pub(super) fn take_concerned(&mut self) -> BTreeSet<ClientKey> {
-        if !std::mem::take(&mut self.is_stirred) {
+    pub(super) fn take_affected(&mut self) -> BTreeSet<ClientKey> {
+        if !std::mem::take(&mut self.needs_publish) {
             return BTreeSet::new();
         }
         self.by_client.keys().chain(self.withheld.values().flatten()).cloned().collect()
     }
 
     /// Notes that a client has disconnected. Its NACKs are kept for its return.
-    pub(super) fn left(&mut self, client: &str) {
-        self.send_all(client);
+    pub(super) fn disconnected(&mut self, client: &str) {
+        self.release_withheld(client);
         self.retries.forget(client);
     }
 
@@ -120,15 +120,15 @@ impl NackTracker {
     /// Forgets last good versions that no client needs. The NACKs of disconnected clients stay: on their return they
     /// get what they had.
     pub(super) fn prune(&mut self, clients: &Clients) {
-        let refused: BTreeSet<_> =
+        let tracked: BTreeSet<_> =
             self.by_client.values().flat_map(|own| own.names.keys()).collect();
         // A kept resource may refer to clusters that policy dropped.
         let may_be_named = |name: &Name| {
             let is_cluster = matches!(name.0, ResourceType::Cluster | ResourceType::Endpoint);
-            is_cluster && !refused.is_empty()
+            is_cluster && !tracked.is_empty()
         };
-        self.last_good.prune(clients, |name| refused.contains(name) || may_be_named(name));
-        self.is_stirred = true;
+        self.last_good.prune(clients, |name| tracked.contains(name) || may_be_named(name));
+        self.needs_publish = true;
     }
 
     /// The counts of clients with NACKs and of last good versions.
@@ -141,7 +141,7 @@ impl NackTracker {
     /// tests whether it ACKed a version.
     pub(super) fn replaced(
         &mut self,
-        old: &Given,
+        old: &ClientConfig,
         new: &Compiled,
         has: impl Fn(ResourceType, &str, Version) -> bool,
     ) {
@@ -153,8 +153,8 @@ impl NackTracker {
                 }
                 let before = before.of(resource_type).get(&name);
                 if let Some(before) = before.filter(|b| has(resource_type, &name, b.version())) {
-                    self.last_good.taken(old.account.as_ref(), before);
-                    self.is_stirred = true;
+                    self.last_good.remember(old.account.as_ref(), before);
+                    self.needs_publish = true;
                 }
             }
         }
@@ -162,18 +162,18 @@ impl NackTracker {
 
     /// Updates the NACKs of a client from its answers; `has` tests whether it ACKed a version. Returns whether any
     /// changed. Each NACK is logged once.
-    pub(super) fn note(
+    pub(super) fn track(
         &mut self,
         client: &ClientKey,
         news: &ClientNews,
         has: impl Fn(ResourceType, &str, Version) -> bool,
-        given: &Given,
+        config: &ClientConfig,
         snapshot: &Snapshot,
     ) -> bool {
         if news.nacks.is_empty() && !self.by_client.contains_key(client) {
             return false;
         }
-        let ideal = &given.compiled.resources;
+        let ideal = &config.compiled.resources;
         let own = self.by_client.entry(Arc::clone(client)).or_default();
         let known = &mut own.names;
         let before = known.len();
@@ -182,23 +182,23 @@ impl NackTracker {
             known.clear();
         }
         // A version that policy no longer compiles to, or that the client has ACKed, is NACKed no longer.
-        known.retain(|(resource_type, name), refused| {
+        known.retain(|(resource_type, name), tracked| {
             let wanted = ideal.of(*resource_type).get(name).map(|resource| resource.version());
-            wanted == Some(refused.ideal) && !has(*resource_type, name, refused.ideal)
+            wanted == Some(tracked.ideal) && !has(*resource_type, name, tracked.ideal)
         });
         let mut is_news = known.len() != before;
         for (name, nack) in &news.nacks {
             let wanted = ideal.of(name.0).get(&name.1).map(|resource| resource.version());
-            if let Some(refused) = known.get_mut(name) {
-                is_news |= refused.versions.insert(nack.version);
+            if let Some(tracked) = known.get_mut(name) {
+                is_news |= tracked.versions.insert(nack.version);
                 // A retry may fail for a different reason.
-                if nack.version == refused.ideal && nack.message != refused.message {
-                    refused.message.clone_from(&nack.message);
+                if nack.version == tracked.ideal && nack.message != tracked.message {
+                    tracked.message.clone_from(&nack.message);
                     is_news = true;
                 }
             } else if wanted == Some(nack.version) {
-                let origins = origins(snapshot, &given.proxy, name.0, &name.1, &nack.message);
-                let refused = TrackedNack {
+                let origins = origins(snapshot, &config.proxy, name.0, &name.1, &nack.message);
+                let tracked = TrackedNack {
                     ideal: nack.version,
                     message: nack.message.clone(),
                     is_certain: nack.is_certain,
@@ -206,14 +206,14 @@ impl NackTracker {
                     versions: BTreeSet::from([nack.version]),
                     keeps_earlier: nack.keeps_earlier,
                 };
-                log(client, name, &refused);
-                known.insert(name.clone(), refused);
+                log(client, name, &tracked);
+                known.insert(name.clone(), tracked);
                 is_news = true;
             }
             // Policy no longer compiles to any other version.
         }
-        let local = known.iter().filter(|(_, refused)| is_local(&refused.message));
-        let local = local.map(|(name, refused)| (name.clone(), refused.ideal)).collect();
+        let local = known.iter().filter(|(_, tracked)| is_local(&tracked.message));
+        let local = local.map(|(name, tracked)| (name.clone(), tracked.ideal)).collect();
         self.retries.follow(client, news.beginnings, local, Instant::now());
         if known.is_empty() {
             self.by_client.remove(client);
@@ -222,43 +222,43 @@ impl NackTracker {
     }
 
     /// The set to publish to a client: the compiled one with fallbacks, and the resources that are inactive in it.
-    pub(super) fn settle(
+    pub(super) fn effective_set(
         &mut self,
         client: &ClientKey,
-        given: &Given,
+        config: &ClientConfig,
         before: Option<&ResourceSet>,
     ) -> (ResourceSet, InactiveResources) {
-        self.send_all(client);
-        let (ideal, account) = (&given.compiled.resources, given.account.as_ref());
-        let (mut set, mut not_in_force) = (ideal.clone(), InactiveResources::default());
+        self.release_withheld(client);
+        let (ideal, account) = (&config.compiled.resources, config.account.as_ref());
+        let (mut set, mut inactive_resources) = (ideal.clone(), InactiveResources::default());
         let own = self.by_client.get(client).map(|own| &own.names);
-        for (name, refused) in own.into_iter().flatten() {
+        for (name, tracked) in own.into_iter().flatten() {
             let resource = ideal.of(name.0).get(&name.1);
             // A new compiled version is tried.
-            let Some(resource) = resource.filter(|one| one.version() == refused.ideal) else {
+            let Some(resource) = resource.filter(|one| one.version() == tracked.ideal) else {
                 continue;
             };
             let last_good = self.last_good.of(account, resource);
-            let stand_in = self.stand_ins.of(resource, last_good, &refused.versions);
-            not_in_force.refused.push(view(name, refused, stand_in.as_ref()));
-            match (stand_in, last_good) {
-                (Some((stand_in, _)), _) => set.insert(stand_in),
-                (None, Some(stays)) => {
-                    let given = before.into_iter().flat_map(|before| {
+            let fallback = self.fallbacks.of(resource, last_good, &tracked.versions);
+            inactive_resources.nacked.push(nack_report(name, tracked, fallback.as_ref()));
+            match (fallback, last_good) {
+                (Some((fallback, _)), _) => set.insert(fallback),
+                (None, Some(kept)) => {
+                    let published = before.into_iter().flat_map(|before| {
                         let types = [ResourceType::Cluster, ResourceType::Endpoint];
                         types.into_iter().flat_map(|of| before.of(of).values())
                     });
-                    let known = given.chain(self.last_good.clusters(account));
-                    keep_what_it_names(stays, &mut set, known);
+                    let known = published.chain(self.last_good.clusters(account));
+                    keep_referenced(kept, &mut set, known);
                     // (A new process has no earlier version.)
-                    if !refused.keeps_earlier {
-                        set.insert(Arc::clone(stays));
+                    if !tracked.keeps_earlier {
+                        set.insert(Arc::clone(kept));
                     }
                 }
                 (None, None) => {}
             }
         }
-        for ((name, version), by_others) in &self.condemned {
+        for ((name, version), by_others) in &self.quarantined {
             let is_own = own.is_some_and(|own| own.contains_key(name));
             let Some(resource) = ideal.of(name.0).get(&name.1) else { continue };
             if is_own || resource.version() != *version {
@@ -272,22 +272,26 @@ impl NackTracker {
             }
             self.withheld.entry(version_of).or_default().insert(Arc::clone(client));
             let last_good = self.last_good.of(account, resource);
-            let stand_in = self.stand_ins.of(resource, last_good, &BTreeSet::from([*version]));
-            not_in_force.withheld.push(view(name, &by_others.first, stand_in.as_ref()));
-            match (stand_in, last_good) {
-                (Some((stand_in, _)), _) => set.insert(stand_in),
+            let fallback = self.fallbacks.of(resource, last_good, &BTreeSet::from([*version]));
+            inactive_resources.withheld.push(nack_report(
+                name,
+                &by_others.first,
+                fallback.as_ref(),
+            ));
+            match (fallback, last_good) {
+                (Some((fallback, _)), _) => set.insert(fallback),
                 (None, Some(last_good)) => {
-                    keep_what_it_names(last_good, &mut set, self.last_good.clusters(account));
+                    keep_referenced(last_good, &mut set, self.last_good.clusters(account));
                     set.insert(Arc::clone(last_good));
                 }
                 (None, None) => set.remove(name.0, &name.1),
             }
         }
-        (set, not_in_force)
+        (set, inactive_resources)
     }
 
     /// Withholds nothing from a client any more.
-    fn send_all(&mut self, client: &str) {
+    fn release_withheld(&mut self, client: &str) {
         for clients in self.withheld.values_mut() {
             clients.remove(client);
         }
@@ -295,45 +299,46 @@ impl NackTracker {
     }
 
     /// Quarantines the versions that every recipient NACKs: no client has ACKed them, none has still to answer, and at
-    /// least [`ENOUGH`] connected clients NACK them, for certain and not for a local reason. `touched` are the clients
+    /// least [`MIN_NACKING_CLIENTS`] connected clients NACK them, for certain and not for a local reason. `touched` are the clients
     /// that changed since the last call.
-    pub(super) fn judge(&mut self, hub: &Hub, touched: &BTreeSet<ClientKey>) {
-        let mut refusing: BTreeMap<(&Name, Version), Vec<(&ClientKey, &TrackedNack)>> =
+    pub(super) fn update_quarantine(&mut self, hub: &Hub, touched: &BTreeSet<ClientKey>) {
+        let mut nacking: BTreeMap<(&Name, Version), Vec<(&ClientKey, &TrackedNack)>> =
             BTreeMap::new();
         for (client, own) in &self.by_client {
             // The NACKs of a disconnected client say nothing about later clients.
             if hub.published(client).is_none() {
                 continue;
             }
-            for (name, refused) in &own.names {
-                let is_local = is_local(&refused.message);
-                if refused.is_certain && !is_local && is_shared(name.0, &name.1) {
-                    refusing.entry((name, refused.ideal)).or_default().push((client, refused));
+            for (name, tracked) in &own.names {
+                let is_local = is_local(&tracked.message);
+                if tracked.is_certain && !is_local && is_shared(name.0, &name.1) {
+                    nacking.entry((name, tracked.ideal)).or_default().push((client, tracked));
                 }
             }
         }
-        let mut condemned = WithheldVersions::new();
-        let mut doubts = PendingAnswers::default();
-        for ((name, version), refusing) in refusing {
-            let Some((_, first)) = refusing.first().filter(|_| refusing.len() >= ENOUGH) else {
+        let mut quarantined = QuarantinedVersions::new();
+        let mut pending_answers = PendingAnswers::default();
+        for ((name, version), nacking) in nacking {
+            let Some((_, first)) = nacking.first().filter(|_| nacking.len() >= MIN_NACKING_CLIENTS)
+            else {
                 continue;
             };
             let version_of = (name.clone(), version);
-            let known = (&self.doubts, touched, hub);
-            let clients: BTreeSet<_> = refusing.iter().map(|(client, _)| *client).collect();
-            if !doubts.is_undecided(&version_of, &clients, known)
-                && !doubts.is_acked(&version_of, known)
+            let known = (&self.pending_answers, touched, hub);
+            let clients: BTreeSet<_> = nacking.iter().map(|(client, _)| *client).collect();
+            if !pending_answers.is_undecided(&version_of, &clients, known)
+                && !pending_answers.is_acked(&version_of, known)
             {
                 let (first, clients) = (TrackedNack::clone(first), clients.len());
-                condemned.insert(version_of, NackedByAll { first, clients });
+                quarantined.insert(version_of, QuarantinedVersion { first, clients });
             }
         }
-        let words = |all: &WithheldVersions| {
+        let words = |all: &QuarantinedVersions| {
             all.iter().map(|(version, by_all)| (version.clone(), by_all.first.clone())).collect()
         };
-        let (before, after): (Vec<_>, Vec<_>) = (words(&self.condemned), words(&condemned));
-        self.is_stirred |= before != after;
-        (self.condemned, self.doubts) = (condemned, doubts);
+        let (before, after): (Vec<_>, Vec<_>) = (words(&self.quarantined), words(&quarantined));
+        self.needs_publish |= before != after;
+        (self.quarantined, self.pending_answers) = (quarantined, pending_answers);
     }
 }
 
@@ -343,42 +348,42 @@ pub(super) fn is_local(message: &str) -> bool {
 }
 
 /// The report of a NACK, with the fallback that is active instead.
-fn view(
+fn nack_report(
     (resource_type, name): &Name,
-    refused: &TrackedNack,
-    stand_in: Option<&(Arc<Resource>, Fallback)>,
-) -> Refusal {
-    Refusal {
+    tracked: &TrackedNack,
+    fallback: Option<&(Arc<Resource>, Fallback)>,
+) -> NackReport {
+    NackReport {
         resource_type: *resource_type,
         name: Arc::clone(name),
-        version: refused.ideal,
-        message: refused.message.clone(),
-        instead: stand_in.map_or(Fallback::LastGood, |(_, instead)| *instead),
-        origins: refused.origins.clone(),
+        version: tracked.ideal,
+        message: tracked.message.clone(),
+        instead: fallback.map_or(Fallback::LastGood, |(_, instead)| *instead),
+        origins: tracked.origins.clone(),
     }
 }
 
 /// Keeps those of the `known` clusters and endpoints to which a kept resource refers.
-fn keep_what_it_names<'a>(
-    stays: &Resource,
+fn keep_referenced<'a>(
+    kept: &Resource,
     set: &mut ResourceSet,
     known: impl IntoIterator<Item = &'a Arc<Resource>>,
 ) {
     for resource in known {
         let (of, name) = (resource.resource_type(), resource.name());
-        if !set.contains(of, name) && stays.has_text(|text| text == &**name) {
+        if !set.contains(of, name) && kept.has_text(|text| text == &**name) {
             set.insert(Arc::clone(resource));
         }
     }
 }
 
-fn log(client: &str, (resource_type, name): &Name, refused: &TrackedNack) {
-    let policy: Vec<_> = refused.origins.iter().map(ToString::to_string).collect();
+fn log(client: &str, (resource_type, name): &Name, tracked: &TrackedNack) {
+    let policy: Vec<_> = tracked.origins.iter().map(ToString::to_string).collect();
     tracing::error!(
         client,
         %resource_type,
         %name,
-        reason = refused.message,
+        reason = tracked.message,
         policy = policy.join(", "),
         "a proxy NACKed a resource"
     );

@@ -7,7 +7,7 @@ use ironmesh_catalog::{ServicePort, Snapshot};
 use tokio::time::Instant;
 
 use super::clients::Clients;
-use super::order::PATIENCE;
+use super::order::MAX_WAIT;
 
 /// The ports that a proxy is about to serve, and since when.
 #[derive(Debug, Default)]
@@ -20,18 +20,18 @@ pub(super) struct Rollouts {
 impl Rollouts {
     /// Examines the ports without endpoints. Returns whether the time of one has ended since the last call.
     pub(super) fn update(&mut self, snapshot: &Snapshot, clients: &Clients, now: Instant) -> bool {
-        let coming = snapshot.deserted().filter(|port| clients.are_to_serve(port, snapshot));
+        let pending = snapshot.deserted().filter(|port| clients.has_pending_server(port, snapshot));
         let since = |port: &ServicePort| self.since.get(port).copied().unwrap_or(now);
-        self.since = coming.map(|port| (port.clone(), since(port))).collect();
+        self.since = pending.map(|port| (port.clone(), since(port))).collect();
         let has_ended = self.next_end.is_some_and(|end| end <= now);
-        let ends = self.since.values().map(|since| *since + PATIENCE);
+        let ends = self.since.values().map(|since| *since + MAX_WAIT);
         self.next_end = ends.filter(|end| *end > now).min();
         has_ended
     }
 
     /// Whether callers of a port are still held back.
     pub(super) fn is_pending(&self, port: &ServicePort, now: Instant) -> bool {
-        self.since.get(port).is_some_and(|since| now < *since + PATIENCE)
+        self.since.get(port).is_some_and(|since| now < *since + MAX_WAIT)
     }
 
     /// When [`Self::update`] is due.

@@ -35,7 +35,7 @@ pub(super) struct SnapshotBuilder {
     authority: Arc<Mutex<Authority>>,
     certificates: ServiceCertificates,
     /// The stored TCP authorization of service ports.
-    kept_accesses: TcpAccesses,
+    stored_accesses: TcpAccesses,
     /// The inputs of the newest snapshot, and its compiler.
     current: Option<(Inputs, Compiler)>,
 }
@@ -49,7 +49,7 @@ impl SnapshotBuilder {
         certificates: ServiceCertificates,
     ) -> Result<Self, StoreError> {
         Ok(Self {
-            kept_accesses: store.tcp_accesses()?,
+            stored_accesses: store.tcp_accesses()?,
             mesh,
             mode: settings.mode,
             egress: settings.egress,
@@ -73,7 +73,7 @@ impl SnapshotBuilder {
 
     /// Builds the next snapshot, and returns which proxies it affects; none if no input has changed. Certificates are
     /// examined after an enrollment, after a change of policy, and at each tick.
-    pub(super) fn renew(
+    pub(super) fn build(
         &mut self,
         sources: Sources,
         clock: ClockReading,
@@ -112,14 +112,14 @@ impl SnapshotBuilder {
         };
         match self.current.take() {
             None => {
-                let snapshot = Snapshot::assemble(inputs.clone(), self.kept_accesses.clone());
-                self.keep_tcp_accesses(&snapshot.tcp_accesses);
+                let snapshot = Snapshot::assemble(inputs.clone(), self.stored_accesses.clone());
+                self.store_tcp_accesses(&snapshot.tcp_accesses);
                 self.current = Some((inputs, Compiler::new(Arc::new(snapshot))));
                 Changes { everybody: true, ..Changes::default() }
             }
             Some((_, mut compiler)) => {
                 let snapshot = compiler.snapshot().revise(inputs.clone());
-                self.keep_tcp_accesses(&snapshot.tcp_accesses);
+                self.store_tcp_accesses(&snapshot.tcp_accesses);
                 let changes = compiler.update(Arc::new(snapshot));
                 self.current = Some((inputs, compiler));
                 changes
@@ -130,12 +130,12 @@ impl SnapshotBuilder {
     /// Stores the TCP authorization of service ports before it becomes active. After a restart, an earlier withdrawal
     /// must not look like a new one, nor a new one like none. If the write fails, the withdrawal is carried out all the
     /// same, and each snapshot tries the write again.
-    fn keep_tcp_accesses(&mut self, accesses: &TcpAccesses) {
-        if self.kept_accesses == *accesses {
+    fn store_tcp_accesses(&mut self, accesses: &TcpAccesses) {
+        if self.stored_accesses == *accesses {
             return;
         }
         match self.store.put_tcp_accesses(accesses) {
-            Ok(()) => self.kept_accesses = accesses.clone(),
+            Ok(()) => self.stored_accesses = accesses.clone(),
             Err(error) => {
                 tracing::error!(error = chain(&error), "cannot store the TCP authorization");
             }

@@ -21,14 +21,14 @@ pub(super) struct PendingAnswers {
 }
 
 /// The results of the last pass, the clients that changed since, and all clients.
-type Known<'a> = (&'a PendingAnswers, &'a BTreeSet<ClientKey>, &'a Hub);
+type PassContext<'a> = (&'a PendingAnswers, &'a BTreeSet<ClientKey>, &'a Hub);
 
 impl PendingAnswers {
     /// Whether any client has ACKed this version.
     pub(super) fn is_acked(
         &mut self,
         wanted: &(Name, Version),
-        (before, touched, hub): Known<'_>,
+        (before, touched, hub): PassContext<'_>,
     ) -> bool {
         let ((of, name), version) = wanted;
         let is_found = if before.not_acked.contains(wanted) {
@@ -47,7 +47,7 @@ impl PendingAnswers {
         &mut self,
         wanted: &(Name, Version),
         nacking: &BTreeSet<&ClientKey>,
-        (before, touched, hub): Known<'_>,
+        (before, touched, hub): PassContext<'_>,
     ) -> bool {
         let ((of, name), version) = wanted;
         let is_undecided = |client: &&ClientKey| {

@@ -8,7 +8,7 @@ use ironmesh_xds_compile::stand_in::carries_authorization;
 use ironmesh_xds_wire::{Resource, ResourceType};
 
 use super::Name;
-use crate::reconciler::clients::{Clients, Given};
+use crate::reconciler::clients::{ClientConfig, Clients};
 
 /// The last good versions of resources that clients share.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ type Key = (Option<ServiceAccount>, Name);
 
 impl LastGood {
     /// Stores the version that a client of `account` had ACKed, when a new one replaces it.
-    pub(super) fn taken(&mut self, account: Option<&ServiceAccount>, resource: &Arc<Resource>) {
+    pub(super) fn remember(&mut self, account: Option<&ServiceAccount>, resource: &Arc<Resource>) {
         self.by_name.insert(key(account, resource), Arc::clone(resource));
     }
 
@@ -48,10 +48,11 @@ impl LastGood {
     }
 
     /// Forgets resources that no client should have in any version, unless a client NACKs them.
-    pub(super) fn prune(&mut self, clients: &Clients, is_refused: impl Fn(&Name) -> bool) {
+    pub(super) fn prune(&mut self, clients: &Clients, is_nacked: impl Fn(&Name) -> bool) {
         self.by_name.retain(|(account, name), _| {
-            let is_to_have = |given: &Given| given.compiled.resources.contains(name.0, &name.1);
-            is_refused(name)
+            let is_to_have =
+                |config: &ClientConfig| config.compiled.resources.contains(name.0, &name.1);
+            is_nacked(name)
                 || match (account, authorized(&name.1)) {
                     (Some(account), _) => clients.of_account(account).any(is_to_have),
                     (None, Some(port)) => clients.of_service(&port.service).any(is_to_have),

@@ -10,14 +10,14 @@ use ironmesh_xds_wire::{ResourceType, Version};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct InactiveResources {
     /// The resources that it NACKs.
-    pub(crate) refused: Vec<Refusal>,
+    pub(crate) nacked: Vec<NackReport>,
     /// The resources that are withheld because others NACK them.
-    pub(crate) withheld: Vec<Refusal>,
+    pub(crate) withheld: Vec<NackReport>,
 }
 
 /// A resource that a client NACKs, or that is withheld from it because others do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct NackReport {
     /// The type of the resource.
     pub(crate) resource_type: ResourceType,
     /// The name of the resource.

@@ -19,11 +19,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// The pending retries.
 #[derive(Debug, Default)]
 pub(in crate::reconciler) struct Retries {
-    by_client: BTreeMap<ClientKey, OfClient>,
+    by_client: BTreeMap<ClientKey, ClientRetries>,
 }
 
 #[derive(Debug)]
-struct OfClient {
+struct ClientRetries {
     /// The count of the client's process starts.
     beginnings: u64,
     names: BTreeMap<Name, Retry>,
@@ -55,7 +55,7 @@ impl Retries {
         };
         let names: BTreeMap<_, _> = local.into_iter().map(retry).collect();
         if !names.is_empty() {
-            self.by_client.insert(ClientKey::clone(client), OfClient { beginnings, names });
+            self.by_client.insert(ClientKey::clone(client), ClientRetries { beginnings, names });
         }
     }
 
@@ -67,9 +67,9 @@ impl Retries {
     /// The resources to push again now; their next pauses are twice as long.
     pub(in crate::reconciler) fn take_due(&mut self, now: Instant) -> Vec<(ClientKey, Vec<Name>)> {
         let mut due = Vec::new();
-        for (client, of_client) in &mut self.by_client {
+        for (client, retries) in &mut self.by_client {
             let mut names = Vec::new();
-            for (name, retry) in of_client.names.iter_mut().filter(|(_, retry)| retry.at <= now) {
+            for (name, retry) in retries.names.iter_mut().filter(|(_, retry)| retry.at <= now) {
                 retry.pause = (retry.pause * 2).min(LONGEST_PAUSE);
                 retry.at = now + retry.pause;
                 names.push(name.clone());
@@ -83,7 +83,7 @@ impl Retries {
 
     /// When the next retry is due.
     pub(in crate::reconciler) fn deadline(&self) -> Option<Instant> {
-        let all = self.by_client.values().flat_map(|of_client| of_client.names.values());
+        let all = self.by_client.values().flat_map(|retries| retries.names.values());
         all.map(|retry| retry.at).min()
     }
 }

@@ -19,9 +19,9 @@ pub(super) enum Cause {
 /// Clients answer each push in a wave, which opens a window for clients only: a source change does not wait for
 /// their answers.
 #[derive(Debug)]
-pub(super) struct Pacing {
+pub(super) struct Debounce {
     /// The length of a window.
-    settle: Duration,
+    window: Duration,
     /// When the windows of sources and of clients close.
     closes: Windows<Option<Instant>>,
     /// The causes with a change since the last pass.
@@ -34,13 +34,13 @@ struct Windows<T> {
     clients: T,
 }
 
-impl Pacing {
-    pub(super) fn new(settle: Duration) -> Self {
-        Self { settle, closes: Windows::default(), changed: Windows::default() }
+impl Debounce {
+    pub(super) fn new(window: Duration) -> Self {
+        Self { window, closes: Windows::default(), changed: Windows::default() }
     }
 
     /// Notes a change.
-    pub(super) fn changed(&mut self, cause: Cause) {
+    pub(super) fn note(&mut self, cause: Cause) {
         match cause {
             Cause::Source => self.changed.sources = true,
             Cause::Clients => self.changed.clients = true,
@@ -56,8 +56,8 @@ impl Pacing {
     }
 
     /// Notes that a pass handles all changes so far.
-    pub(super) fn act(&mut self, now: Instant) {
-        let closes = Some(now + self.settle);
+    pub(super) fn start_pass(&mut self, now: Instant) {
+        let closes = Some(now + self.window);
         if self.changed.sources {
             self.closes.sources = closes;
         }
@@ -70,56 +70,56 @@ impl Pacing {
 mod tests {
     use super::*;
 
-    const SETTLE: Duration = Duration::from_millis(100);
+    const WINDOW: Duration = Duration::from_millis(100);
     const MOMENT: Duration = Duration::from_millis(10);
 
     /// When a pass is due for a change that happens now.
-    fn due(pacing: &mut Pacing, cause: Cause, now: Instant) -> Option<Instant> {
-        pacing.changed(cause);
-        pacing.due(now).map(|due| due.max(now))
+    fn due(debounce: &mut Debounce, cause: Cause, now: Instant) -> Option<Instant> {
+        debounce.note(cause);
+        debounce.due(now).map(|due| due.max(now))
     }
 
     #[test]
     fn first_change_runs_at_once_and_a_burst_is_debounced() {
         for cause in [Cause::Source, Cause::Clients] {
             let begin = Instant::now();
-            let mut pacing = Pacing::new(SETTLE);
-            assert_eq!(pacing.due(begin), None, "nothing has changed");
-            assert_eq!(due(&mut pacing, cause, begin), Some(begin));
-            pacing.act(begin);
-            assert_eq!(pacing.due(begin), None);
+            let mut debounce = Debounce::new(WINDOW);
+            assert_eq!(debounce.due(begin), None, "nothing has changed");
+            assert_eq!(due(&mut debounce, cause, begin), Some(begin));
+            debounce.start_pass(begin);
+            assert_eq!(debounce.due(begin), None);
             for moment in 1..5 {
                 let now = begin + MOMENT * moment;
-                assert_eq!(due(&mut pacing, cause, now), Some(begin + SETTLE), "{cause:?}");
+                assert_eq!(due(&mut debounce, cause, now), Some(begin + WINDOW), "{cause:?}");
             }
             // After a quiet window the next change is a first one.
-            pacing.act(begin + SETTLE);
-            let quiet = begin + SETTLE * 3;
-            assert_eq!(due(&mut pacing, cause, quiet), Some(quiet));
+            debounce.start_pass(begin + WINDOW);
+            let quiet = begin + WINDOW * 3;
+            assert_eq!(due(&mut debounce, cause, quiet), Some(quiet));
         }
     }
 
     #[test]
     fn source_change_does_not_wait_for_debounced_client_answers() {
         let begin = Instant::now();
-        let mut pacing = Pacing::new(SETTLE);
+        let mut debounce = Debounce::new(WINDOW);
         // A wave, of which each part is handled when the window closes.
         for part in 0..5 {
-            let now = begin + SETTLE * part;
-            assert_eq!(due(&mut pacing, Cause::Clients, now), Some(now));
-            pacing.act(now);
+            let now = begin + WINDOW * part;
+            assert_eq!(due(&mut debounce, Cause::Clients, now), Some(now));
+            debounce.start_pass(now);
         }
-        let now = begin + SETTLE * 4 + MOMENT;
+        let now = begin + WINDOW * 4 + MOMENT;
         assert_eq!(
-            due(&mut pacing, Cause::Clients, now),
-            Some(begin + SETTLE * 5),
+            due(&mut debounce, Cause::Clients, now),
+            Some(begin + WINDOW * 5),
             "the next part"
         );
-        assert_eq!(due(&mut pacing, Cause::Source, now), Some(now));
+        assert_eq!(due(&mut debounce, Cause::Source, now), Some(now));
         // That pass handles everything; the answers to it, and the next source change, are a burst after it.
-        pacing.act(now);
+        debounce.start_pass(now);
         let later = now + MOMENT;
-        assert_eq!(due(&mut pacing, Cause::Clients, later), Some(now + SETTLE));
-        assert_eq!(due(&mut pacing, Cause::Source, later), Some(now + SETTLE));
+        assert_eq!(due(&mut debounce, Cause::Clients, later), Some(now + WINDOW));
+        assert_eq!(due(&mut debounce, Cause::Source, later), Some(now + WINDOW));
     }
 }

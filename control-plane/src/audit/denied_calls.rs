@@ -6,13 +6,13 @@ use ironmesh_admin::{DeniedRequest, DeniedView};
 use ironmesh_xds_wire::{LoggedCall, LoggedRequest};
 use jiff::{SignedDuration, Timestamp};
 
-use super::Pair;
+use super::CallPair;
 
 /// How long a denial is kept after it was reported last.
-pub(super) const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
+pub(super) const RETENTION: SignedDuration = SignedDuration::from_hours(24);
 
 /// The most kinds of requests that are distinguished for one caller.
-const MOST_KINDS: usize = 8;
+const MAX_KINDS: usize = 8;
 
 /// The part of a path that distinguishes kinds, in segments and in bytes; and the bytes of an example.
 const SEGMENTS: usize = 2;
@@ -21,7 +21,7 @@ const EXAMPLE_LENGTH: usize = 256;
 
 /// The denied calls of one caller.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct DeniedCalls {
     pub(super) count: u64,
     first: Timestamp,
     pub(super) last: Timestamp,
@@ -38,14 +38,14 @@ struct Kind {
     last: Timestamp,
 }
 
-impl Seen {
+impl DeniedCalls {
     /// The calls of one message.
     pub(super) fn of(calls: &[&LoggedCall], at: Timestamp) -> Self {
         let mut seen = Self { count: 0, first: at, last: at, kinds: BTreeMap::new() };
         for call in calls {
             seen.count += 1;
             if let Some(request) = &call.request {
-                seen.note(request, at);
+                seen.add_request(request, at);
             }
         }
         seen
@@ -60,7 +60,7 @@ impl Seen {
                 known.count += kind.count;
                 known.last = known.last.max(kind.last);
                 known.example = kind.example;
-            } else if self.kinds.len() < MOST_KINDS {
+            } else if self.kinds.len() < MAX_KINDS {
                 self.kinds.insert(key, kind);
             }
         }
@@ -70,11 +70,11 @@ impl Seen {
         !self.kinds.is_empty()
     }
 
-    fn note(&mut self, request: &LoggedRequest, at: Timestamp) {
+    fn add_request(&mut self, request: &LoggedRequest, at: Timestamp) {
         let path = request.path.split('?').next().unwrap_or_default();
         let key = (request.method.unwrap_or("OTHER").to_owned(), beginning(path));
         // The total includes the others.
-        if self.kinds.len() >= MOST_KINDS && !self.kinds.contains_key(&key) {
+        if self.kinds.len() >= MAX_KINDS && !self.kinds.contains_key(&key) {
             return;
         }
         let new = || Kind { example: String::new(), count: 0, first: at, last: at };
@@ -86,12 +86,12 @@ impl Seen {
 
     /// Forgets kinds that were not reported for long. Returns whether the whole entry is that old.
     pub(super) fn forget_old(&mut self, now: Timestamp) -> bool {
-        self.kinds.retain(|_, kind| now.duration_since(kind.last) < REMEMBERED);
-        now.duration_since(self.last) >= REMEMBERED
+        self.kinds.retain(|_, kind| now.duration_since(kind.last) < RETENTION);
+        now.duration_since(self.last) >= RETENTION
     }
 
     /// The view for the admin API.
-    pub(super) fn view(&self, (caller, port): &Pair) -> DeniedView {
+    pub(super) fn view(&self, (caller, port): &CallPair) -> DeniedView {
         let requests = self.kinds.iter().map(|((method, beginning), kind)| DeniedRequest {
             method: method.clone(),
             path: beginning.clone(),
