@@ -254,7 +254,7 @@ impl State {
     fn record(&mut self, reporter: ProxyId, pair: CallPair, reported: DeniedCalls) {
         let count = reported.count;
         let add = |known: &mut Arc<DeniedCalls>, reported| {
-            Arc::make_mut(known).add(Arc::unwrap_or_clone(reported))
+            Arc::make_mut(known).add(Arc::unwrap_or_clone(reported));
         };
         if let Some((out, seen)) = self.seen.add(reporter, pair.clone(), Arc::new(reported), add) {
             let (beyond, last) = self.beyond_seen.entry(out.1).or_insert((0, seen.last));

@@ -33,7 +33,7 @@ impl RunningControlPlane {
                 let serves_too = record.services.iter().any(|one| request.services.contains(one));
                 notes.extend(serves_too.then(|| {
                     format!(
-                        "proxy {} is enrolled for the same machine, at {}: until one of the two is revoked, the control plane cannot tell which of them serves the endpoints there",
+                        "proxy {} is enrolled for the same machine, at {}: until one of the two is revoked, the control plane cannot determine which of them serves the endpoints there",
                         record.id, record.mesh_address
                     )
                 }));
