@@ -1,4 +1,4 @@
-//! What goes over the wire, as JSON.
+//! The JSON types of the admin API.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,18 +15,18 @@ use crate::endpoints::ReportedHealth;
 use crate::join_record::{JoinRecordView, RevocationView};
 use crate::removals::HeldRemoval;
 
-/// Whether the control plane serves, and what it serves.
+/// The answer of `/readyz`: whether the control plane is ready, and the state of policy and mesh.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Readiness {
     /// Whether xDS is served.
     pub ready: bool,
-    /// What is waited for, where it is not.
+    /// What delays readiness, one entry each.
     pub waiting_for: Vec<String>,
-    /// The policy in force.
+    /// The state of policy.
     pub policy: PolicyView,
-    /// What is wrong with the mesh as a whole, such as endpoints without a proxy.
+    /// The findings about the mesh as a whole, such as endpoints without a proxy.
     pub findings: Vec<FindingView>,
-    /// The TLS handshakes with clients of xDS that failed.
+    /// The failed TLS handshakes with xDS clients.
     #[serde(default)]
     pub handshakes: HandshakesView,
 }
@@ -34,11 +34,11 @@ pub struct Readiness {
 /// The TLS handshakes that failed since the control plane started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HandshakesView {
-    /// How many.
+    /// How many handshakes failed.
     pub rejected: u64,
-    /// The last of them.
+    /// The last failed handshake.
     pub last: Option<RejectedHandshake>,
-    /// The last of each address in the last five minutes, newest first; at most 20.
+    /// The last failed handshake of each address in the last five minutes, newest first; at most 20.
     #[serde(default)]
     pub recent: Vec<RejectedAddress>,
 }
@@ -48,42 +48,42 @@ pub struct HandshakesView {
 pub struct RejectedAddress {
     /// The address of the client.
     pub address: IpAddr,
-    /// How many failed.
+    /// How many handshakes failed.
     pub count: u64,
-    /// Why the last of them failed.
+    /// Why the last one failed.
     pub reason: String,
-    /// When that was.
+    /// When the last one failed.
     pub at: Timestamp,
 }
 
-/// A TLS handshake that failed.
+/// A failed TLS handshake.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RejectedHandshake {
     /// The address of the client.
     pub address: SocketAddr,
     /// Why it failed.
     pub reason: String,
-    /// When.
+    /// When it failed.
     pub at: Timestamp,
 }
 
-/// The policy in force, and what is wrong with the newest one.
+/// The state of policy: the active revision, and the findings about the newest one in the source.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PolicyView {
-    /// Where it is loaded from.
+    /// The name of the source.
     pub source: String,
-    /// Whether that is the path of a policy folder.
+    /// Whether the source is a policy folder, and its name the path.
     #[serde(default)]
     pub is_folder: bool,
-    /// The revision in force; none before the first.
+    /// The active revision; none before the first.
     pub revision: Option<String>,
     /// What is known of that revision besides: since when it is in force or when it was pushed, by whom and
     /// why, and the git commit that it is.
     #[serde(default)]
     pub in_force: Option<PolicyRecord>,
-    /// Since when the source has held something else than what is in force, or could not be read.
+    /// Since when the source has held a policy that is not active, or could not be read.
     pub stale_since: Option<Timestamp>,
-    /// Why the source could not be read when that was last tried.
+    /// Why the last reading of the source failed.
     #[serde(default)]
     pub unreadable: Option<String>,
     /// What was rolled back to, where that is in force in place of what the policy folder holds.
@@ -92,56 +92,56 @@ pub struct PolicyView {
     /// A change of the policy folder that removes many objects and is not yet active.
     #[serde(default)]
     pub held: Option<HeldRemoval>,
-    /// What is wrong with what the source holds now.
+    /// The findings about the policy that the source holds now.
     pub findings: Vec<FindingView>,
-    /// The same, drawn for people: messages, places and advice, without lines of policy.
+    /// The findings rendered as text: messages, locations and help, without lines of policy.
     pub drawn: String,
-    /// The same with the lines of policy that are meant. Only the admin socket has them: every user of the machine
-    /// reads the TCP listener, and not every user may read policy.
+    /// The findings rendered with the lines of policy. Only the admin socket has them: every user of the machine reads
+    /// the TCP listener, and not every user may read policy.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub annotated: String,
 }
 
-/// The policies that can be rolled back to.
+/// The stored policy revisions.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RevisionList {
-    /// The policies, the newest first.
+    /// The revisions, newest first.
     pub revisions: Vec<RevisionView>,
     /// What was rolled back to, where that is in force in place of what the policy folder holds.
     pub rolled_back: Option<PolicyPin>,
 }
 
-/// A policy that is kept, and can be rolled back to.
+/// A stored policy revision, which may be rolled back to.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RevisionView {
     /// Which it is.
     #[serde(flatten)]
     pub record: PolicyRecord,
-    /// Whether it is the one in force, or, in etcd, the one that is to be.
+    /// Whether it is the active one, or, in etcd, the one pushed last.
     pub current: bool,
 }
 
-/// Asks for a policy of before to be in force again.
+/// The request to make an earlier policy revision active again.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RollbackRequest {
-    /// Its revision, or the beginning of it where no other that is kept begins so.
+    /// The revision, or the beginning of it if no other stored revision begins so.
     pub revision: String,
-    /// Who asks.
+    /// The user who rolls back.
     pub by: Option<String>,
-    /// Why.
+    /// The reason.
     pub message: Option<String>,
 }
 
-/// A policy of before that is in force again.
+/// The result of a rollback.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RolledBack {
     /// Which it is; since when, by whom and why.
     pub policy: PolicyRecord,
-    /// Whether it was in force before.
+    /// Whether it was active before.
     pub is_old: bool,
-    /// What is wrong with it, and does not hinder.
+    /// The warnings about it.
     pub findings: Vec<FindingView>,
-    /// Whether it is what the policy folder holds.
+    /// Whether the policy folder holds the same revision.
     pub is_folder: bool,
     /// What the policy folder holds in place of it, where that is known.
     pub folder: Option<PolicyRevision>,
@@ -150,48 +150,48 @@ pub struct RolledBack {
     pub removals: Removals,
 }
 
-/// A finding on the wire. Its form is told in docs/reference/findings.md.
+/// A finding in the API, as docs/reference/findings.md describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FindingView {
-    /// Its code, such as `IM0101`.
+    /// The code, such as `IM0101`.
     pub code: String,
-    /// `error` or `warning`.
+    /// The severity: `error` or `warning`.
     pub severity: String,
     /// What is wrong.
     pub message: String,
-    /// Where; all of it is null where it is about no place in a file.
+    /// The location in a file; all its fields are null without one.
     #[serde(flatten)]
     pub place: PlaceView,
-    /// What the place is, in a word or two; empty where that goes without saying.
+    /// A label for the location, in a word or two; empty where none is needed.
     pub label: String,
-    /// Other places that belong to it.
+    /// Other locations that belong to the finding.
     pub related: Vec<RelatedView>,
     /// What to do.
     pub help: Option<String>,
 }
 
-/// A place in a file, on the wire. Lines and columns count from 1, columns in characters.
+/// A location in a file, in the API. Lines and columns count from 1, columns in characters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaceView {
-    /// In which file.
+    /// The file.
     pub file: Option<String>,
     /// The line.
     pub line: Option<u32>,
     /// The column.
     pub column: Option<u32>,
-    /// The line of the first character behind it.
+    /// The line of the first character after it.
     pub end_line: Option<u32>,
-    /// The column of that character.
+    /// The column of the first character after it.
     pub end_column: Option<u32>,
 }
 
-/// Another place that belongs to a finding, on the wire.
+/// A related location of a finding, in the API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelatedView {
-    /// Where.
+    /// The location.
     #[serde(flatten)]
     pub place: PlaceView,
-    /// What it is.
+    /// The label for it.
     pub label: String,
 }
 
@@ -224,55 +224,55 @@ impl From<&Spot> for PlaceView {
     }
 }
 
-/// A proxy as it stands.
+/// A proxy in the list of proxies.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ProxyView {
     /// What it joined as, and how far it has come.
     #[serde(flatten)]
     pub record: JoinRecordView,
-    /// `connected`, or why it is not: `away`, `unclaimed` (it never came), `forfeit` (it never came, and may
-    /// no more), `expired` or `revoked`; `reconnecting` in the first minute after a start of the control plane.
+    /// `connected`, or why it is not: `away`, `unclaimed` (it never connected), `forfeit` (its enrollment expired),
+    /// `expired` or `revoked`; `reconnecting` in the first minute after a start of the control plane.
     pub state: String,
-    /// When its last xDS stream was lost, where it is away.
+    /// When its last xDS stream was lost, if it is away.
     #[serde(default)]
     pub away_since: Option<Timestamp>,
-    /// Whether callers dial it on any of its service ports.
+    /// Whether callers connect to it on any of its service ports.
     #[serde(default)]
     pub called: bool,
-    /// How many xDS streams it has open.
+    /// The count of its open xDS streams.
     pub streams: usize,
-    /// The addresses from which its streams come.
+    /// The client addresses of its streams.
     pub stream_addresses: Vec<SocketAddr>,
-    /// What it refuses.
+    /// The resources that it NACKs.
     pub nacks: Vec<NackView>,
-    /// What it was not asked to take, because nobody who was has taken it.
+    /// The resources that are withheld from it because every recipient NACKs them.
     pub withheld: Vec<NackView>,
-    /// What is wrong with what it asks for.
+    /// The findings about what it requests.
     pub findings: Vec<FindingView>,
 }
 
-/// A resource that a proxy refuses, or that is withheld from one because others refuse it.
+/// A resource that a proxy NACKs, or that is withheld from it because others NACK it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NackView {
     /// The type of the resource.
     pub resource_type: String,
-    /// Its name.
+    /// The name of the resource.
     pub name: String,
-    /// The refused version.
+    /// The NACKed version.
     pub version: String,
-    /// Why, in the words of the proxy that refuses it.
+    /// The message of the NACK.
     pub message: String,
-    /// What is in force instead: `last_good`, what the proxy had before, if anything; where the
-    /// resource says who may call, `narrowed` to what was allowed before as well, or `closed`.
+    /// The fallback that is active instead: `last_good`, the version before, if any; for a resource with
+    /// authorization, `narrowed` to what was also allowed before, or `closed`.
     pub instead: String,
-    /// The policy behind it, the likeliest first.
+    /// The policy objects from which it was compiled, the likeliest first.
     pub policy: Vec<OriginView>,
 }
 
-/// An object of policy, and where it is written.
+/// A policy object and its location.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OriginView {
-    /// What it is, with its name.
+    /// The kind and name of the object.
     pub object: String,
     /// The file, relative to the policy folder.
     pub file: String,
@@ -282,32 +282,32 @@ pub struct OriginView {
     pub column: u32,
 }
 
-/// All that is known of one proxy.
+/// A proxy with all its details.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ProxyDetail {
-    /// The same as in the list.
+    /// The fields of the list.
     #[serde(flatten)]
     pub proxy: ProxyView,
-    /// Its SPIFFE ID, by which the control plane knows it.
+    /// Its SPIFFE ID towards the control plane.
     pub identity: String,
-    /// As whom its calls go out; none where policy does not define its first service.
+    /// The service account as which it calls; none if policy does not define its first service.
     pub account: Option<ServiceAccount>,
-    /// What it said of itself when it last connected; none where it has not since the control plane began.
+    /// The node that it reported last; none if it has not connected since the control plane started.
     pub node: Option<NodeView>,
-    /// The service ports that it may serve, and whether it is called there.
+    /// The service ports that it may serve.
     pub endpoints: Vec<EndpointView>,
-    /// How many of the resources that it is to have stand how: `taken`, `refused`, `behind` and so on.
+    /// How many of its resources have which sync status, such as `taken`, `refused` or `behind`.
     pub resources: BTreeMap<String, usize>,
 }
 
-/// What a proxy says of itself.
+/// The node that a proxy reports.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NodeView {
-    /// Its node id.
+    /// The node id.
     pub id: String,
-    /// Its version, where it is an Envoy that says so.
+    /// The version of Envoy, if it reports one.
     pub envoy_version: Option<String>,
-    /// What it says to Ironmesh: where it is bound, its upstreams.
+    /// The node metadata under `ironmesh`: bind address, upstreams and so on.
     pub statement: Option<serde_json::Value>,
 }
 
@@ -318,7 +318,7 @@ pub struct EndpointView {
     pub service: ServiceName,
     /// The port of the service.
     pub port: u16,
-    /// Where callers dial it; none as long as the proxy has not taken the port, or if it may not.
+    /// The address to which callers connect; none until the proxy has ACKed the port, or if it may not serve it.
     pub dialled_at: Option<SocketAddr>,
     /// The applications behind it.
     pub applications: Vec<ApplicationView>,
@@ -327,11 +327,11 @@ pub struct EndpointView {
 /// An application behind a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApplicationView {
-    /// Where it listens.
+    /// The port on which it listens.
     pub port: u16,
-    /// Its share of what comes to the proxy, relative to the others.
+    /// Its weight among the applications of the proxy.
     pub weight: u32,
-    /// What is known of its health.
+    /// Its health.
     pub health: ReportedHealth,
 }
 
@@ -342,71 +342,73 @@ impl From<&Application> for ApplicationView {
     }
 }
 
-/// All that a proxy is to have. Private keys are `[redacted]`.
+/// All resources that a proxy should have. Private keys are `[redacted]`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ProxyConfig {
     /// The proxy.
     pub id: ProxyId,
-    /// How many xDS streams it has open: without any it is to have nothing, until it comes back.
+    /// The count of its open xDS streams: without one it should have nothing until it reconnects.
     pub streams: usize,
     /// The resources, by type and then by name.
     pub resources: Vec<ResourceView>,
 }
 
-/// A resource that a proxy is to have, or has and is to have no more.
+/// A resource that a proxy should have, or has and should drop.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ResourceView {
-    /// Its type.
+    /// The type of the resource.
     pub resource_type: String,
-    /// Its name.
+    /// The name of the resource.
     pub name: String,
-    /// `taken`; `refused`; `behind`, where the proxy has another version; `not_taken`; or `leaving`, where it
-    /// is to have it no more.
+    /// The sync status: `taken` (ACKed), `refused` (NACKed), `behind` (the proxy has a different version), `not_taken`
+    /// (not ACKed yet), or `leaving` (the proxy should drop it).
     pub state: String,
-    /// The version that it is to have.
+    /// The version that the proxy should have.
     pub version: Option<String>,
-    /// The version that it has taken last.
-    pub taken: Option<String>,
-    /// What it refuses: this version, or another one in place of which this is given.
-    pub refused: Option<RefusedView>,
-    /// What is in it.
+    /// The version that the proxy ACKed last.
+    #[serde(rename = "taken")]
+    pub acked: Option<String>,
+    /// The version that the proxy NACKs: the wanted one, or one that a fallback replaces.
+    #[serde(rename = "refused")]
+    pub nacked: Option<NackedVersion>,
+    /// The content of the resource.
     pub content: Option<serde_json::Value>,
 }
 
-/// A version that a proxy refuses.
+/// A version that a proxy NACKs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RefusedView {
+pub struct NackedVersion {
     /// The version.
     pub version: String,
-    /// Why, in the proxy's words.
+    /// The message of the NACK.
     pub message: String,
 }
 
-/// What strict would deny of the calls of services in audit. Kept in memory alone.
+/// The calls that strict mode would deny, of services in audit mode. They are kept in memory only.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AuditView {
-    /// Since when it is collected: the start of the control plane.
+    /// When the recording started: the start of the control plane.
     pub since: Timestamp,
-    /// Who would be denied what, by the service that is called.
+    /// The denied callers, ordered by service port.
     pub denied: Vec<DeniedView>,
-    /// The calls of others besides since policy changed last, for whom there was no room.
+    /// Denied calls beyond the bound of recorded callers, since the last change of policy.
     pub others: Vec<OthersView>,
 }
 
-/// Calls of a service port that strict would deny, of callers for whom there was no room.
+/// Denied calls of a service port by callers beyond the bound.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct OthersView {
     /// The service.
     pub service: ServiceName,
     /// The port of the service.
     pub port: u16,
-    /// How many.
+    /// How many calls.
     pub count: u64,
-    /// When the last was told of. What is not seen for a day is forgotten.
+    /// When the last was reported. Entries are forgotten after a day.
     pub last_seen: Timestamp,
 }
 
-/// A caller of a service port, whose calls strict would deny.
+/// The calls of one caller to one service port that strict mode would deny.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DeniedView {
     /// The caller.
@@ -415,13 +417,13 @@ pub struct DeniedView {
     pub service: ServiceName,
     /// The port of the service.
     pub port: u16,
-    /// How many requests; of a TCP port how many connections.
+    /// How many requests; for a TCP port, how many connections.
     pub count: u64,
-    /// When the first was told of.
+    /// When the first was reported.
     pub first_seen: Timestamp,
-    /// When the last was told of. What is not seen for a day is forgotten.
+    /// When the last was reported. Entries are forgotten after a day.
     pub last_seen: Timestamp,
-    /// What was asked, as far as there is room; none of a TCP port.
+    /// The kinds of requests, within a bound; none for a TCP port.
     pub requests: Vec<DeniedRequest>,
 }
 
@@ -430,109 +432,108 @@ pub struct DeniedView {
 pub struct DeniedRequest {
     /// The method; `OTHER` where it is not one of HTTP's own.
     pub method: String,
-    /// How the paths begin: two segments at most.
+    /// The common beginning of their paths: at most two segments.
     pub path: String,
     /// The last path, without its query, cut to 256 bytes.
     pub example: String,
-    /// How many.
+    /// How many requests.
     pub count: u64,
-    /// When the first was told of.
+    /// When the first was reported.
     pub first_seen: Timestamp,
-    /// When the last was told of.
+    /// When the last was reported.
     pub last_seen: Timestamp,
 }
 
-/// Asks for a proxy to be shut out.
+/// The request to revoke a proxy.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RevokeRequest {
-    /// Why, for those who come across it later; at most [`MAX_REASON`] bytes, in one line.
+    /// The reason, shown wherever the revocation is: one line of at most [`MAX_REASON`] bytes.
     pub reason: Option<String>,
 }
 
 /// The longest reason of a revocation, in bytes.
 pub const MAX_REASON: usize = 500;
 
-/// A proxy that is shut out.
+/// The result of a revocation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Revoked {
     /// The proxy.
     pub id: ProxyId,
     /// Since when, and why: what was said first.
     pub revocation: RevocationView,
-    /// Whether it was shut out before.
+    /// Whether it was revoked before.
     pub is_old: bool,
 }
 
-/// The most proxies that one request may let in.
-pub const MAX_NEWCOMERS: usize = 500;
+/// The most proxies that one request may enroll.
+pub const MAX_ENROLLMENTS: usize = 500;
 
-/// By how many addresses providers may know one machine.
+/// The most addresses by which providers may know one machine.
 pub const MAX_KNOWN_AS: usize = 16;
 
-/// Asks for proxies to be let in: all of them, or none.
+/// The request to enroll proxies: all of them, or none.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BootstrapRequest {
-    /// The services that each may serve, at least one.
+    /// The services that each proxy serves, at least one.
     pub services: Vec<ServiceName>,
-    /// What is said of each.
+    /// The labels of each proxy.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// Where they are.
+    /// The locality of each proxy.
     #[serde(default, skip_serializing_if = "Locality::is_empty")]
     pub locality: Locality,
-    /// By which addresses providers know its machine besides the one at which it is dialled; at most
+    /// Further addresses by which providers know the machine, besides the one to which callers connect: at most
     /// [`MAX_KNOWN_AS`], and none for several proxies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known_as: Vec<IpAddr>,
-    /// By which key providers know its machine, where they have one (in Azure, the `vmId`); none for several
-    /// proxies.
+    /// The key by which providers know the machine, if they have one (in Azure, the `vmId`); none for several proxies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Uuid>,
     /// The services that their applications call by local ports, to be checked.
     pub upstreams: Vec<Upstream>,
-    /// Whether the authority is known to be new. Otherwise nothing is issued while all clients reject it.
+    /// Whether the authority is known to be new. Otherwise no proxy is enrolled while all clients reject it.
     #[serde(default)]
     pub new_authority: bool,
-    /// The proxies, at least one and at most [`MAX_NEWCOMERS`].
-    pub proxies: Vec<Newcomer>,
+    /// The proxies to enroll, at least one and at most [`MAX_ENROLLMENTS`].
+    pub proxies: Vec<EnrollmentRequest>,
 }
 
-/// A proxy that is to be let in.
+/// One proxy to enroll.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Newcomer {
-    /// Where others dial it.
+pub struct EnrollmentRequest {
+    /// The address to which callers connect.
     pub address: IpAddr,
-    /// The request for its certificate, in PEM. The key stays where it was made.
+    /// The certificate signing request, in PEM. The private key stays with the client.
     pub certificate_request: String,
 }
 
-/// A proxy that was let in.
+/// A newly enrolled proxy.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Joined {
+pub struct EnrolledProxy {
     /// The proxy.
     pub id: ProxyId,
-    /// Its certificate and what signed it, in PEM.
+    /// The certificate and its issuers, in PEM.
     pub certificate: String,
-    /// When the certificate ends.
+    /// When the certificate expires.
     pub expires_at: Timestamp,
 }
 
-/// What proxies need to connect.
+/// The result of an enrollment: everything that the proxies need to connect.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BootstrapResponse {
     /// The proxies, in the order of the request.
-    pub proxies: Vec<Joined>,
-    /// The roots of the mesh, in PEM.
+    pub proxies: Vec<EnrolledProxy>,
+    /// The root certificates of the mesh, in PEM.
     pub roots: String,
-    /// Where the control plane is reached: host and port.
+    /// The addresses of the control plane, as host and port.
     pub control_plane: Vec<(String, u16)>,
-    /// The SPIFFE ID that the control plane shows.
+    /// The SPIFFE ID of the control plane.
     pub control_plane_id: String,
-    /// What the caller should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// An error on the wire.
+/// The body of an error response.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ErrorBody {
     pub(crate) error: String,

@@ -1,4 +1,4 @@
-//! The calling side: what the commands use to speak to a running control plane.
+//! The client of the admin API, which the commands use. It never retries.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,19 +22,19 @@ use crate::api::{
     AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
     Readiness, RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
-use crate::endpoints::{Accepted, EndpointList};
+use crate::endpoints::{AcceptedEndpoints, EndpointList};
 use crate::plan::{Plan, PlanRequest};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 use crate::socket_path::{SocketPathTooLong, check_socket_path};
 
-/// The time limit of reads and of small writes, which take milliseconds, and of `/healthz`. A control plane that
-/// takes longer hangs, is stopped, or is overloaded.
+/// The time limit of reads, of small writes, which take milliseconds, and of `/healthz`. A control plane that takes
+/// longer hangs, is stopped, or is overloaded.
 const LIMIT: Duration = Duration::from_secs(3);
 
 /// The time limit of requests that load a policy, compare with all of it, or issue many certificates.
 const LONG_LIMIT: Duration = Duration::from_secs(30);
 
-/// The time limit of a plan, for which all proxies are compiled twice or three times.
+/// The time limit of a plan, for which all proxies are compiled two or three times.
 const PLAN_LIMIT: Duration = Duration::from_secs(600);
 
 /// The pause between two checks of `/healthz` during a request.
@@ -44,19 +44,19 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone)]
 pub struct Client {
     socket: PathBuf,
-    /// The port to use in place of the socket.
+    /// The admin port to use in place of the socket.
     port: Option<SocketAddr>,
 }
 
-/// A connection to either.
+/// A connection to the socket or to the port.
 trait Connection: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<C: AsyncRead + AsyncWrite + Unpin + Send> Connection for C {}
 
-/// A call came to nothing.
+/// The failure of an admin API request.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens, or not for us.
+    /// Nothing listens, or this user may not connect.
     #[error(
         "cannot reach the control plane at `{}`: is `ironmesh serve` running with this state folder, and as this user?",
         socket.display()
@@ -64,7 +64,7 @@ pub enum ClientError {
     Unreachable {
         /// The socket.
         socket: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
@@ -96,10 +96,10 @@ pub enum ClientError {
     /// The connection broke.
     #[error("the control plane did not answer")]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The control plane says no.
+    /// The control plane rejected the request.
     #[error("{0}")]
-    Refused(String),
-    /// The control plane cannot do it now.
+    Rejected(String),
+    /// The control plane failed, or is busy.
     #[error("{0}")]
     Failed(String),
 }
@@ -110,35 +110,35 @@ impl Client {
         Self { socket: socket.to_owned(), port: None }
     }
 
-    /// The same control plane by its admin port, which only reads: for when the socket is gone.
+    /// The client of the same control plane by its admin port, which only reads: for when the socket is gone.
     #[must_use]
-    pub fn by_port(self, port: SocketAddr) -> Self {
+    pub fn via_port(self, port: SocketAddr) -> Self {
         Self { port: Some(port), ..self }
     }
 
-    /// Whether the control plane serves, and what is wrong with its policy and its mesh.
+    /// Whether the control plane is ready, and the state of policy and mesh.
     pub async fn readiness(&self) -> Result<Readiness, ClientError> {
-        // It says so also where it is not ready, and then not by a success.
+        // The status is not a success while it is not ready.
         let (_, body) = self.exchange::<()>(Method::GET, "/readyz", None, LIMIT).await?;
         serde_json::from_slice(&body).map_err(broken)
     }
 
-    /// What strict would deny of the calls of services in audit.
+    /// The calls that strict mode would deny, of services in audit mode.
     pub async fn audit(&self) -> Result<AuditView, ClientError> {
         self.call::<(), _>(Method::GET, "/v1/audit", None).await
     }
 
-    /// All proxies that have joined.
+    /// All enrolled proxies.
     pub async fn proxies(&self) -> Result<Vec<ProxyView>, ClientError> {
         self.call::<(), _>(Method::GET, "/v1/proxies", None).await
     }
 
-    /// All that is known of the proxy whose UUID is or begins with `id`.
+    /// The details of the proxy whose UUID is or begins with `id`.
     pub async fn proxy(&self, id: &str) -> Result<ProxyDetail, ClientError> {
         self.call::<(), _>(Method::GET, &format!("/v1/proxies/{id}"), None).await
     }
 
-    /// All that the proxy is to have whose UUID is or begins with `id`.
+    /// All resources of the proxy whose UUID is or begins with `id`.
     pub async fn proxy_config(&self, id: &str) -> Result<ProxyConfig, ClientError> {
         self.call::<(), _>(Method::GET, &format!("/v1/proxies/{id}/config"), None).await
     }
@@ -155,17 +155,20 @@ impl Client {
         self.call::<(), _>(Method::GET, &path, None).await
     }
 
-    /// Believes what the providers of a service say, though it is doubted.
-    pub async fn accept_endpoints(&self, service: &ServiceName) -> Result<Accepted, ClientError> {
+    /// Accepts the endpoint removal that is held back for a service.
+    pub async fn accept_endpoints(
+        &self,
+        service: &ServiceName,
+    ) -> Result<AcceptedEndpoints, ClientError> {
         self.call::<(), _>(Method::POST, &format!("/v1/endpoints/{service}/accept"), None).await
     }
 
-    /// Whether a call would be let through, and why.
+    /// Whether policy allows a call, and why.
     pub async fn explain(&self, question: &Question) -> Result<Verdict, ClientError> {
         self.long_call("/v1/explain", question).await
     }
 
-    /// The same of a call that leaves the mesh.
+    /// Whether policy allows a call that leaves the mesh, and why.
     pub async fn explain_outward(
         &self,
         question: &OutwardQuestion,
@@ -173,7 +176,7 @@ impl Client {
         self.long_call("/v1/explain/egress", question).await
     }
 
-    /// The same of a call from outside of the mesh.
+    /// Whether policy allows a call from outside of the mesh, and why.
     pub async fn explain_inward(
         &self,
         question: &InwardQuestion,
@@ -181,9 +184,9 @@ impl Client {
         self.long_call("/v1/explain/ingress", question).await
     }
 
-    /// What would change if other documents were the policy.
+    /// Predicts what other policy documents would change.
     pub async fn plan(&self, request: &PlanRequest) -> Result<Plan, ClientError> {
-        answer(self.exchange(Method::POST, "/v1/plan", Some(request), PLAN_LIMIT).await?)
+        decode(self.exchange(Method::POST, "/v1/plan", Some(request), PLAN_LIMIT).await?)
     }
 
     /// Revokes the proxy whose UUID is or begins with `id`.
@@ -191,12 +194,12 @@ impl Client {
         self.call(Method::POST, &format!("/v1/proxies/{id}/revoke"), Some(request)).await
     }
 
-    /// The policies that can be rolled back to.
+    /// The stored policy revisions.
     pub async fn policy_revisions(&self) -> Result<RevisionList, ClientError> {
         self.call::<(), _>(Method::GET, "/v1/policy/revisions", None).await
     }
 
-    /// Puts a policy of before into force again.
+    /// Makes an earlier policy revision active again.
     pub async fn roll_back(&self, request: &RollbackRequest) -> Result<RolledBack, ClientError> {
         self.long_call("/v1/policy/rollback", request).await
     }
@@ -209,7 +212,7 @@ impl Client {
         self.call(Method::POST, "/v1/policy/accept", Some(request)).await
     }
 
-    /// Lets proxies in, all or none.
+    /// Enrolls proxies, all or none.
     pub async fn bootstrap(
         &self,
         request: &BootstrapRequest,
@@ -223,7 +226,7 @@ impl Client {
         path: &str,
         body: Option<&B>,
     ) -> Result<A, ClientError> {
-        answer(self.exchange(method, path, body, LIMIT).await?)
+        decode(self.exchange(method, path, body, LIMIT).await?)
     }
 
     async fn long_call<B: Serialize, A: DeserializeOwned>(
@@ -231,7 +234,7 @@ impl Client {
         path: &str,
         body: &B,
     ) -> Result<A, ClientError> {
-        answer(self.exchange(Method::POST, path, Some(body), LONG_LIMIT).await?)
+        decode(self.exchange(Method::POST, path, Some(body), LONG_LIMIT).await?)
     }
 
     async fn connect(&self) -> io::Result<Box<dyn Connection>> {
@@ -241,9 +244,9 @@ impl Client {
         })
     }
 
-    /// Sends a request and reads the answer to its end, within `limit` in all. The control plane has to answer
-    /// `/healthz` first, so that one that hangs receives no change to make later; and again during the request,
-    /// so that a long limit does not hide a hang.
+    /// Sends a request and reads the response to its end, within `limit` in all. The control plane must answer
+    /// `/healthz` first, so that one that hangs receives no change to make later. It must answer it again during the
+    /// request, so that a long limit does not hide a hang.
     async fn exchange<B: Serialize>(
         &self,
         method: Method,
@@ -253,7 +256,7 @@ impl Client {
     ) -> Result<(StatusCode, Bytes), ClientError> {
         let deadline = Instant::now() + limit;
         self.probe(LIMIT).await?;
-        let death = async {
+        let hang = async {
             loop {
                 sleep(PROBE_INTERVAL).await;
                 if let Err(error) = self.probe(LIMIT.saturating_sub(PROBE_INTERVAL)).await {
@@ -266,18 +269,18 @@ impl Client {
         tokio::select! {
             biased;
             answered = timeout_at(deadline, self.send(method, path, body)) => answered.map_err(slow)?,
-            error = death => Err(error),
+            error = hang => Err(error),
         }
     }
 
-    /// Whether the control plane is alive.
+    /// Checks that the control plane answers `/healthz`.
     async fn probe(&self, limit: Duration) -> Result<(), ClientError> {
         let answered = timeout(limit, self.send::<()>(Method::GET, "/healthz", None)).await;
         let silent = |_| ClientError::Silent { socket: self.socket.clone() };
         answered.map_err(silent)?.map(|_| ())
     }
 
-    /// One exchange on a connection of its own.
+    /// Sends one request on its own connection.
     async fn send<B: Serialize>(
         &self,
         method: Method,
@@ -310,13 +313,13 @@ impl Client {
             let status = response.status();
             Ok::<_, hyper::Error>((status, response.into_body().collect().await?.to_bytes()))
         };
-        // Either may end first: the answer is read to its end.
+        // Either may end first; the response is read to its end.
         tokio::join!(exchange, connection).0.map_err(broken)
     }
 }
 
-/// What was answered, or why nothing was.
-fn answer<A: DeserializeOwned>((status, body): (StatusCode, Bytes)) -> Result<A, ClientError> {
+/// The content of a response, or its error.
+fn decode<A: DeserializeOwned>((status, body): (StatusCode, Bytes)) -> Result<A, ClientError> {
     if status.is_success() {
         return serde_json::from_slice(&body).map_err(broken);
     }
@@ -327,7 +330,7 @@ fn answer<A: DeserializeOwned>((status, body): (StatusCode, Bytes)) -> Result<A,
     Err(if status.is_server_error() {
         ClientError::Failed(error)
     } else {
-        ClientError::Refused(error)
+        ClientError::Rejected(error)
     })
 }
 
@@ -376,7 +379,7 @@ mod tests {
         PlanRequest { documents: Vec::new(), resources: false }
     }
 
-    // Time is virtual in these tests, and moves on where everybody waits.
+    // Time is virtual in these tests, and advances when all tasks wait.
     #[tokio::test(start_paused = true)]
     async fn hung_control_plane_fails_every_command_within_the_limit() {
         let folder = tempfile::tempdir().unwrap();

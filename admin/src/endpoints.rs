@@ -1,5 +1,5 @@
-//! Endpoints on the wire: who finds them, how each stands, and what is doubted. Its form is told in
-//! docs/reference/json.md.
+//! The JSON types of endpoints: their providers, statuses, and removals that are held back. docs/reference/json.md
+//! describes them.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -11,24 +11,24 @@ use serde::{Deserialize, Serialize};
 /// The endpoints of one service or of all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointList {
-    /// Those who are asked where endpoints are.
+    /// The endpoints providers that query a source.
     pub providers: Vec<ProviderView>,
     /// The services, by name.
     pub services: Vec<ServiceEndpoints>,
 }
 
-/// An endpoints provider as it stands.
+/// The state of an endpoints provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProviderView {
-    /// Who it is.
+    /// The provider.
     pub provider: Provider,
-    /// Whether it has answered all that it was asked since the control plane began.
+    /// Whether it has answered every query since the control plane started.
     pub synced: bool,
-    /// Why nobody whom it asks can be believed or reached now; none while all is well.
+    /// Since when and why it has no usable source; none while it has one.
     pub stale: Option<StaleView>,
 }
 
-/// That there is nothing newer.
+/// Since when and why there is nothing newer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StaleView {
     /// Since when.
@@ -42,43 +42,43 @@ pub struct StaleView {
 pub struct ServiceEndpoints {
     /// The service.
     pub service: ServiceName,
-    /// Whether policy says that no endpoint of it is called.
+    /// Whether policy drains the service, so that no endpoint is called.
     pub drained: bool,
-    /// What the providers that have to ask somebody say of it.
+    /// The reports of providers that query a source.
     pub sources: Vec<SourceView>,
-    /// The endpoints, in the order of providers, addresses and ports.
+    /// The endpoints, ordered by provider, address and port.
     pub endpoints: Vec<EndpointRow>,
-    /// What was said of the same address and port by another provider, and is not taken.
+    /// Reports of different providers for one address and port.
     pub conflicts: Vec<ConflictView>,
-    /// The proxies that joined as the service, and where none of its endpoints is.
-    pub without_endpoint: Vec<ProxyWithout>,
+    /// The proxies of the service without an endpoint.
+    pub without_endpoint: Vec<ProxyWithoutEndpoint>,
 }
 
-/// What a provider says of one service.
+/// The report of a provider about one service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceView {
     /// The provider.
     pub provider: Provider,
-    /// When it was learned; none where the provider has never answered.
+    /// When it was received; none if the provider has never answered.
     pub learned_at: Option<Timestamp>,
-    /// Which state of the provider it is, in its own count; none as long as it is what was kept from before.
+    /// The provider's own index of its state; none while the stored endpoints are used.
     pub index: Option<u64>,
-    /// Whether the provider vouches for it.
+    /// Whether the report is authoritative.
     pub confirmed: bool,
-    /// Why there is nothing newer of this service; none where there is.
+    /// Since when and why there is no newer report; none where there is.
     pub stale: Option<StaleView>,
-    /// A loss that is doubted.
+    /// The endpoint removal that is held back.
     pub held: Option<HeldView>,
-    /// What it says that cannot be used.
+    /// The parts of the report that cannot be used.
     pub problems: Vec<ProblemView>,
 }
 
-/// A loss of endpoints that is doubted: those from before stay in use.
+/// An endpoint removal that is held back: the endpoints from before stay in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldView {
     /// Since when.
     pub since: Timestamp,
-    /// When it will be believed, unless they come back; none as long as nobody vouches for it.
+    /// When it is accepted, unless the endpoints return; none until a report is authoritative.
     pub until: Option<Timestamp>,
     /// How many healthy endpoints there were.
     pub before: usize,
@@ -86,65 +86,66 @@ pub struct HeldView {
     pub left: usize,
 }
 
-/// A part of an answer that cannot be used.
+/// A part of a provider's report that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProblemView {
-    /// What the provider calls it.
+    /// The provider's name for it.
     pub instance: String,
-    /// What is wrong with it.
+    /// Why it cannot be used.
     pub reason: String,
 }
 
-/// An endpoint as it stands.
+/// An endpoint with its status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointRow {
     /// The address of its machine.
     pub address: IpAddr,
-    /// Where the application listens there; none where the service's ports say.
+    /// The port of the application; none where the service's ports define it.
     pub port: Option<u16>,
-    /// Who has found it.
+    /// The provider that reports it.
     pub provider: Provider,
-    /// What its provider calls it.
+    /// The provider's name for it.
     pub instance: Option<String>,
-    /// What is known of its health.
+    /// Its health.
     pub health: ReportedHealth,
-    /// Where it is.
+    /// Its locality.
     pub locality: Locality,
-    /// Its share of the calls, relative to the others.
+    /// Its weight among the endpoints of the service.
     pub weight: u32,
-    /// What is said of it besides.
+    /// Its labels.
     pub labels: Labels,
-    /// The proxy in front of it, if it is known which one.
+    /// The proxy that serves it, if it is known.
     pub proxy: Option<ProxyId>,
-    /// Where callers dial it, as long as it is healthy; none where they do not.
+    /// The address to which callers connect while it is healthy; none if they do not.
     pub dialled_at: Option<SocketAddr>,
-    /// `participant`, `plaintext` or `outside`; or why it is not called: `drained`, `excluded`, `no_proxy`,
-    /// `several_proxies`, `unclaimed`, `not_taken`, `suspect`, `revoked` or `expired`.
-    pub standing: String,
-    /// The same in words, where there is something to say.
+    /// The endpoint status: `participant`, `plaintext` or `outside`; or the exclusion reason: `drained`, `excluded`,
+    /// `no_proxy`, `several_proxies`, `unclaimed`, `not_taken`, `unheard`, `suspect`, `revoked` or `expired`.
+    #[serde(rename = "standing")]
+    pub status: String,
+    /// The reason in words, if there is one.
     pub reason: Option<String>,
-    /// Since when it is known; none where that is not kept.
+    /// Since when it is known; none where that is not recorded.
     pub since: Option<Timestamp>,
-    /// Whether it gets no calls because its health changes all the time.
+    /// Whether it is damped: its health changes all the time, so it gets no calls.
     pub flapping: bool,
 }
 
-/// The health of an endpoint as it is shown: what nobody probes is unknown, and never healthy.
+/// The health of an endpoint as it is reported: unknown without a probe, never healthy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReportedHealth {
-    /// A probe says that it takes calls.
+    /// A probe reports that it accepts calls.
     Healthy,
-    /// It is about to leave: it gets no new calls.
+    /// It gets no new calls.
     Draining,
     /// It gets no calls.
     Unhealthy,
-    /// Nobody probes it; it is called.
+    /// No probe examines it; it gets calls.
     Unknown,
 }
 
 impl ReportedHealth {
-    /// What is shown of `health`, which somebody probes or not.
+    /// The reported health of an endpoint with this health, probed or not.
     pub fn of(health: Health, is_probed: bool) -> Self {
         match health {
             Health::Healthy if is_probed => Self::Healthy,
@@ -166,31 +167,32 @@ impl fmt::Display for ReportedHealth {
     }
 }
 
-/// What a provider says of an address and port of which another says something else.
+/// The contradicting reports of two providers for one address and port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConflictView {
     /// The address.
     pub address: IpAddr,
     /// The port.
     pub port: Option<u16>,
-    /// Who is believed.
-    pub taken: Provider,
-    /// Who is not.
+    /// The provider whose report is used.
+    #[serde(rename = "taken")]
+    pub used: Provider,
+    /// The provider whose report is ignored.
     pub ignored: Provider,
 }
 
-/// A proxy that joined as a service, and where none of its endpoints is.
+/// A proxy of a service without an endpoint behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProxyWithout {
+pub struct ProxyWithoutEndpoint {
     /// The proxy.
     pub id: ProxyId,
-    /// Where others would dial it.
+    /// The address to which callers would connect.
     pub mesh_address: SocketAddr,
 }
 
-/// A loss that was doubted, and is believed.
+/// The result of accepting an endpoint removal that was held back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Accepted {
+pub struct AcceptedEndpoints {
     /// The service.
     pub service: ServiceName,
 }

@@ -1,9 +1,8 @@
-//! The administration of a running control plane: an HTTP API, served and spoken.
+//! The admin API of a running control plane: server and client.
 //!
-//! Two listeners serve it. The Unix socket `<state>/admin.sock` (mode 0600) may issue and change;
-//! the TCP one, for people, probes and dashboards, may only read, because it asks for no credentials.
-//! This crate owns the wire format of both sides. It keeps no state: all answers come from the
-//! [`ControlPlane`] that is handed in.
+//! Two listeners serve it. The Unix socket `<state>/admin.sock` (mode 0600) may issue and change. The TCP listener, for
+//! people, probes and dashboards, may only read, because it requires no credentials. This crate owns the JSON types of
+//! both sides. It keeps no state: all answers come from the [`ControlPlane`] that is passed in.
 
 mod api;
 mod client;
@@ -16,21 +15,23 @@ mod socket_path;
 
 pub use api::{
     ApplicationView, AuditView, BootstrapRequest, BootstrapResponse, DeniedRequest, DeniedView,
-    EndpointView, FindingView, HandshakesView, Joined, MAX_KNOWN_AS, MAX_NEWCOMERS, MAX_REASON,
-    NackView, Newcomer, NodeView, OriginView, OthersView, PlaceView, PolicyView, ProxyConfig,
-    ProxyDetail, ProxyView, Readiness, RefusedView, RejectedAddress, RejectedHandshake,
+    EndpointView, EnrolledProxy, EnrollmentRequest, FindingView, HandshakesView, MAX_ENROLLMENTS,
+    MAX_KNOWN_AS, MAX_REASON, NackView, NackedVersion, NodeView, OriginView, OthersView, PlaceView,
+    PolicyView, ProxyConfig, ProxyDetail, ProxyView, Readiness, RejectedAddress, RejectedHandshake,
     RelatedView, ResourceView, RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest,
     RolledBack,
 };
 pub use client::{Client, ClientError};
 pub use endpoints::{
-    Accepted, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView, ProviderView,
-    ProxyWithout, ReportedHealth, ServiceEndpoints, SourceView, StaleView,
+    AcceptedEndpoints, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView,
+    ProviderView, ProxyWithoutEndpoint, ReportedHealth, ServiceEndpoints, SourceView, StaleView,
 };
 pub use join_record::{JoinRecordView, RevocationView};
 pub use plan::{
     FieldChange, MAX_PLAN, Plan, PlanRequest, PlannedProxy, ProxyGroup, ResourceChange,
 };
 pub use removals::{AcceptRemovalRequest, AcceptedRemoval, HeldRemoval};
-pub use server::{BindError, ControlPlane, Refusal, Waits, bind_socket, serve_reads, serve_socket};
+pub use server::{
+    ApiError, BindError, Cancellation, ControlPlane, bind_socket, serve_reads, serve_socket,
+};
 pub use socket_path::{SocketPathTooLong, check_socket_path};

@@ -1,4 +1,4 @@
-//! What a plan looks like on the wire: what would change if other documents were the policy.
+//! The JSON types of plans.
 
 use ironmesh_analysis::Difference;
 use ironmesh_catalog::{ProxyId, Removals, ServiceName};
@@ -6,93 +6,93 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::FindingView;
 
-/// The most bytes that the documents of a plan may have, as JSON.
+/// The most bytes of a plan request, as JSON.
 pub const MAX_PLAN: usize = 64 << 20;
 
-/// Asks what would change if these documents were the policy.
+/// The request to predict what these policy documents would change.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PlanRequest {
     /// The documents: path below the policy folder, and text.
     pub documents: Vec<(String, String)>,
-    /// Whether what differs inside of resources is wanted.
+    /// Whether the plan includes the changed fields of resources.
     pub resources: bool,
 }
 
-/// What would change.
+/// The predicted effect of policy documents.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
-    /// The revision that is compared with: what is in force.
+    /// The active revision, with which the plan compares.
     pub from: String,
-    /// The revision that is planned.
+    /// The planned revision.
     pub to: String,
-    /// What differs in the words of policy.
+    /// The differences in access, splits and other objects.
     #[serde(flatten)]
     pub difference: Difference,
-    /// The objects that only the policy that is compared with has.
+    /// The objects that the planned policy lacks.
     #[serde(default)]
     pub removals: Removals,
-    /// The proxies that would be sent something, those together that would be sent the same.
+    /// The proxies that would be updated, grouped by equal updates.
     pub proxies: Vec<ProxyGroup>,
-    /// How many proxies would be sent nothing.
+    /// How many proxies would not be updated.
     pub unaffected: usize,
-    /// What would be found wrong with the mesh or with what proxies ask for, and is not now.
+    /// The findings about the mesh or about what proxies request that would appear.
     pub findings_new: Vec<FindingView>,
-    /// What is found wrong, and would not be any more.
+    /// The findings that would disappear.
     pub findings_gone: Vec<FindingView>,
-    /// What is found wrong with several together, and would be with others of them, as it would be told.
+    /// The findings that would list other names, as they would be reported.
     #[serde(default)]
     pub findings_changed: Vec<FindingView>,
 }
 
-/// Proxies that would be sent the same.
+/// Proxies that would get equal updates.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ProxyGroup {
     /// The proxies.
     pub proxies: Vec<PlannedProxy>,
-    /// What they would be sent, by type and then by name.
+    /// The resources that would change, by type and then by name.
     pub resources: Vec<ResourceChange>,
     /// The listeners' filter chains whose connections would end within Envoy's drain time.
     pub drains: Vec<String>,
 }
 
-/// A proxy of a plan.
+/// A proxy in a plan.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PlannedProxy {
-    /// Its id; none where the plan is made without a control plane.
+    /// Its id; none if the plan is made without a control plane.
     pub id: Option<ProxyId>,
     /// The services that it serves.
     pub services: Vec<ServiceName>,
-    /// Whether it is connected. One that is not would be sent the same when it comes.
+    /// Whether it is connected. A disconnected proxy would get the update when it reconnects.
     pub connected: bool,
 }
 
-/// What becomes of a resource.
+/// The change of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceChange {
-    /// Its type.
+    /// The type of the resource.
     pub resource_type: String,
-    /// Its name.
+    /// The name of the resource.
     pub name: String,
     /// `added`, `removed` or `changed`.
     pub change: String,
-    /// What differs inside, where that is wanted: private keys are `[redacted]`.
+    /// The changed fields, if they were requested. Private keys are `[redacted]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<FieldChange>,
 }
 
-/// What differs inside of a resource.
+/// The change of a field of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FieldChange {
-    /// Where, as a JSON pointer (RFC 6901).
+    /// The location, as a JSON pointer (RFC 6901).
     pub at: String,
-    /// What was there; nothing where it is new.
+    /// The value before; none if the field is new.
     pub before: Option<serde_json::Value>,
-    /// What will be there; nothing where it goes.
+    /// The value after; none if the field is removed.
     pub after: Option<serde_json::Value>,
 }
 
 impl Plan {
-    /// Whether nothing would change: not for anybody, nor in the words of policy.
+    /// Whether nothing would change, neither for a proxy nor in policy.
     pub fn is_empty(&self) -> bool {
         self.difference.is_empty()
             && self.removals.removed.is_empty()

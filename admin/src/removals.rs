@@ -1,4 +1,4 @@
-//! What the API says of removals from the policy folder that are held back, and how they are accepted.
+//! The JSON types of removals from the policy folder that are held back, and of their acceptance.
 
 use ironmesh_catalog::{PolicyRecord, Removals};
 use jiff::Timestamp;
@@ -19,10 +19,10 @@ pub struct HeldRemoval {
     pub of: usize,
 }
 
-/// Activates a removal that is held back.
+/// The request to activate a removal that is held back.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct AcceptRemovalRequest {
-    /// Only if this revision, or one that begins so, is the one that is held back.
+    /// The revision that may be activated, or its beginning; none for whichever is held back.
     pub revision: Option<String>,
     /// The user who accepts it.
     pub by: Option<String>,

@@ -1,4 +1,4 @@
-//! The serving side.
+//! The server of the admin API: its two listeners, and its handlers.
 
 mod connections;
 mod host;
@@ -29,101 +29,100 @@ use crate::api::{
     AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
     Readiness, RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
-use crate::endpoints::{Accepted, EndpointList};
+use crate::endpoints::{AcceptedEndpoints, EndpointList};
 use crate::plan::{MAX_PLAN, Plan, PlanRequest};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 
-/// The control plane, as far as it is administered.
+/// The interface of a running control plane for the admin API.
 pub trait ControlPlane: Send + Sync + 'static {
-    /// Whether it serves.
+    /// Whether the control plane is ready, and the state of policy and mesh.
     fn readiness(&self) -> Readiness;
 
-    /// All proxies that have joined.
+    /// All enrolled proxies.
     fn proxies(&self) -> Vec<ProxyView>;
 
-    /// All that is known of the proxy whose UUID is or begins with `id`. Takes as long as looking at all that
-    /// it is to have does.
-    fn proxy(&self, id: &str) -> Result<ProxyDetail, Refusal>;
+    /// The details of the proxy whose UUID is or begins with `id`. Takes as long as examining all its resources.
+    fn proxy(&self, id: &str) -> Result<ProxyDetail, ApiError>;
 
-    /// All that the proxy is to have whose UUID is or begins with `id`. Takes as long as encoding it does.
-    fn proxy_config(&self, id: &str) -> Result<ProxyConfig, Refusal>;
+    /// All resources of the proxy whose UUID is or begins with `id`. Takes as long as encoding them.
+    fn proxy_config(&self, id: &str) -> Result<ProxyConfig, ApiError>;
 
-    /// Shuts the proxy out whose UUID is `id`, for good. May block on the store.
-    fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, Refusal>;
+    /// Revokes the proxy whose UUID is or begins with `id`, for good. May block on the store.
+    fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, ApiError>;
 
-    /// The endpoints of a service, or of all. Takes as long as looking at all of them does.
-    fn endpoints(&self, service: Option<&ServiceName>) -> Result<EndpointList, Refusal>;
+    /// The endpoints of a service, or of all. Takes as long as examining all of them.
+    fn endpoints(&self, service: Option<&ServiceName>) -> Result<EndpointList, ApiError>;
 
-    /// Believes what the providers of a service say, though it is doubted. Blocks until that is done.
-    fn accept_endpoints(&self, service: &ServiceName) -> Result<Accepted, Refusal>;
+    /// Accepts the endpoint removal that is held back for a service. Blocks until that is done.
+    fn accept_endpoints(&self, service: &ServiceName) -> Result<AcceptedEndpoints, ApiError>;
 
-    /// Whether a call would be let through, and why.
-    fn explain(&self, question: &Question) -> Result<Verdict, Refusal>;
+    /// Whether policy allows a call, and why.
+    fn explain(&self, question: &Question) -> Result<Verdict, ApiError>;
 
-    /// The same of a call that leaves the mesh.
-    fn explain_outward(&self, question: &OutwardQuestion) -> Result<OutwardVerdict, Refusal>;
+    /// Whether policy allows a call that leaves the mesh, and why.
+    fn explain_outward(&self, question: &OutwardQuestion) -> Result<OutwardVerdict, ApiError>;
 
-    /// The same of a call from outside of the mesh.
-    fn explain_inward(&self, question: &InwardQuestion) -> Result<InwardVerdict, Refusal>;
+    /// Whether policy allows a call from outside of the mesh, and why.
+    fn explain_inward(&self, question: &InwardQuestion) -> Result<InwardVerdict, ApiError>;
 
-    /// What would change if other documents were the policy. It changes nothing. Takes as long as compiling
-    /// all proxies twice does, and is given up once nobody waits for it.
-    fn plan(&self, request: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal>;
+    /// Predicts what other policy documents would change, and changes nothing. Takes as long as compiling all proxies
+    /// twice, and stops early if the client disconnects.
+    fn plan(&self, request: &PlanRequest, cancellation: &Cancellation) -> Result<Plan, ApiError>;
 
-    /// The policies that can be rolled back to. May block on the store.
-    fn policy_revisions(&self) -> Result<RevisionList, Refusal>;
+    /// The stored policy revisions. May block on the store.
+    fn policy_revisions(&self) -> Result<RevisionList, ApiError>;
 
-    /// Puts a policy of before into force again. May block on the store.
-    fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, Refusal>;
+    /// Makes an earlier policy revision active again. May block on the store.
+    fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, ApiError>;
 
     /// Activates a removal from the policy folder that is held back. May block on the store.
-    fn accept_removal(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, Refusal>;
+    fn accept_removal(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, ApiError>;
 
-    /// What strict would deny of the calls of services in audit.
+    /// The calls that strict mode would deny, of services in audit mode.
     fn audit(&self) -> AuditView;
 
-    /// Its numbers, in the text format of OpenMetrics.
+    /// The metrics, in the OpenMetrics text format.
     fn metrics(&self) -> String;
 
-    /// Lets proxies in, all or none. May block on the store.
-    fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, Refusal>;
+    /// Enrolls proxies, all or none. May block on the store.
+    fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, ApiError>;
 }
 
-/// Whether the client still waits for what it has asked for.
+/// Detects that the client no longer waits for its answer.
 #[derive(Debug)]
-pub struct Waits(Weak<()>);
+pub struct Cancellation(Weak<()>);
 
-impl Waits {
-    /// Whether it does.
-    pub fn still(&self) -> bool {
-        self.0.strong_count() > 0
+impl Cancellation {
+    /// Whether the client no longer waits.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.strong_count() == 0
     }
 }
 
-/// Why something is not done.
+/// The error of an admin API request.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
-    /// Because of what was asked.
+pub enum ApiError {
+    /// The request is invalid.
     #[error("{0}")]
-    Request(String),
-    /// Because there is no such thing.
+    BadRequest(String),
+    /// The named object does not exist.
     #[error("{0}")]
-    Unknown(String),
-    /// Because somebody else is at it.
+    NotFound(String),
+    /// The control plane is busy, or not ready.
     #[error("{0}")]
     Busy(String),
-    /// Because of us.
+    /// The control plane failed.
     #[error("{0}")]
-    Failure(String),
+    Internal(String),
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let status = match self {
-            Self::Request(_) => StatusCode::BAD_REQUEST,
-            Self::Unknown(_) => StatusCode::NOT_FOUND,
+            Self::BadRequest(_) => StatusCode::BAD_REQUEST,
+            Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Failure(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         (status, Json(ErrorBody { error: self.to_string() })).into_response()
     }
@@ -131,82 +130,83 @@ impl IntoResponse for Refusal {
 
 type Shared = Arc<dyn ControlPlane>;
 
-/// The most bytes that a [`Question`] may have, as JSON: what [`ironmesh_analysis::Request::MOST_BYTES`] come to where all of
-/// them are escaped.
+/// The most bytes of a [`Question`] as JSON: all of [`ironmesh_analysis::Request::MOST_BYTES`], if every byte is escaped.
 const MAX_QUESTION: usize = 512 << 10;
 
-/// How many questions are answered at once: all reads whose cost grows with the mesh. Each may take a thread for
-/// as long as comparing with all of policy does, and anybody on the machine may ask; issuing and revoking find
-/// threads all the same, and xDS has its own.
-const QUESTIONS_AT_ONCE: usize = 4;
+/// How many expensive reads run at once: those whose cost grows with the mesh. Each may occupy a thread for as long as
+/// comparing with all of policy takes, and any user of the machine may send them. Enrollment and revocation have other
+/// threads, and so has xDS.
+const MAX_CONCURRENT_READS: usize = 4;
 
-/// How many questions are answered or wait for that.
-const QUESTIONS: usize = 64;
+/// How many expensive reads may run or wait.
+const MAX_QUEUED_READS: usize = 64;
 
-/// Those who ask questions of one listener, in a line.
+/// The queue of expensive reads of one listener.
 #[derive(Debug, Clone)]
-struct Questions {
-    places: Arc<Semaphore>,
-    turns: Arc<Semaphore>,
+struct ReadQueue {
+    queued: Arc<Semaphore>,
+    workers: Arc<Semaphore>,
 }
 
-impl Default for Questions {
+impl Default for ReadQueue {
     fn default() -> Self {
         let semaphore = |permits| Arc::new(Semaphore::new(permits));
-        Self { places: semaphore(QUESTIONS), turns: semaphore(QUESTIONS_AT_ONCE) }
+        Self { queued: semaphore(MAX_QUEUED_READS), workers: semaphore(MAX_CONCURRENT_READS) }
     }
 }
 
-impl Questions {
-    /// Answers a question when it is its turn, unless the line is too long.
-    async fn ask<T: Send + 'static>(
+impl ReadQueue {
+    /// Runs a read when a worker is free, unless the queue is full.
+    async fn run<T: Send + 'static>(
         &self,
-        question: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
-    ) -> Result<Json<T>, Refusal> {
-        let busy = |_| Refusal::Busy(format!("{QUESTIONS} questions are being asked: ask again"));
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(busy)?;
-        let turn = Arc::clone(&self.turns).acquire_owned().await;
-        let turn = turn.map_err(|error| Refusal::Failure(error.to_string()))?;
-        // Both are taken as long as the thread is, even if nobody waits for the answer any more.
+        question: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<Json<T>, ApiError> {
+        let busy = |_| {
+            ApiError::Busy(format!("{MAX_QUEUED_READS} requests are queued already: try again"))
+        };
+        let queued = Arc::clone(&self.queued).try_acquire_owned().map_err(busy)?;
+        let worker = Arc::clone(&self.workers).acquire_owned().await;
+        let worker = worker.map_err(|error| ApiError::Internal(error.to_string()))?;
+        // Both are held as long as the thread runs, even if the client no longer waits.
         blocking(move || {
             let answer = question();
-            drop((place, turn));
+            drop((queued, worker));
             answer
         })
         .await
     }
 }
 
-/// How long a request may take, with all that it has to send.
+/// How long a request may take, including its upload.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Serves what may be read, until the task is dropped: to those who ask by an address, by `localhost`, or by
-/// one of `names`.
+/// Serves the reads on the TCP listener until the task is dropped, for clients that use an address, `localhost` or one
+/// of `names` as the host.
 pub async fn serve_reads(
     listener: TcpListener,
     names: impl IntoIterator<Item = String>,
     control_plane: Shared,
 ) -> io::Result<()> {
-    let router = port(names).with_state(control_plane);
+    let router = port_routes(names).with_state(control_plane);
     connections::serve(listener, router, connections::Bounds::DEFAULT).await
 }
 
-/// What anyone on the machine may ask.
-fn port(names: impl IntoIterator<Item = String>) -> Router<Shared> {
+/// The routes of the TCP listener, for all users of the machine.
+fn port_routes(names: impl IntoIterator<Item = String>) -> Router<Shared> {
     let names: host::Names = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
-    reads(get(readyz_without_lines))
-        .layer(middleware::from_fn(within_time))
+    read_routes(get(readyz_without_lines))
+        .layer(middleware::from_fn(with_timeout))
         .layer(middleware::from_fn_with_state(names, host::check))
 }
 
-async fn within_time(request: Request, next: Next) -> Response {
+async fn with_timeout(request: Request, next: Next) -> Response {
     let answer = timeout(REQUEST_TIMEOUT, next.run(request)).await;
     answer.unwrap_or_else(|_| StatusCode::REQUEST_TIMEOUT.into_response())
 }
 
-/// Serves all of the API on the socket, until the task is dropped.
+/// Serves the whole API on the socket until the task is dropped.
 pub async fn serve_socket(listener: UnixListener, control_plane: Shared) -> io::Result<()> {
-    let all = reads(get(readyz))
+    let all = read_routes(get(readyz))
         .route("/v1/policy/rollback", post(roll_back))
         .route("/v1/policy/accept", post(accept_removal))
         .route("/v1/endpoints/{namespace}/{name}/accept", post(accept_endpoints))
@@ -216,17 +216,17 @@ pub async fn serve_socket(listener: UnixListener, control_plane: Shared) -> io::
     axum::serve(listener, all.with_state(control_plane)).await
 }
 
-/// The socket cannot be made.
+/// The failure to create the admin socket.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot make the admin socket `{path}`")]
+#[error("cannot create the admin socket `{path}`")]
 pub struct BindError {
     path: PathBuf,
     #[source]
     source: io::Error,
 }
 
-/// Makes the socket at `path`, for its owner alone. What was there is a socket that a dead process
-/// left: the caller holds the lock of the state folder.
+/// Creates the socket at `path`, for its owner alone. An existing file there is the socket of a dead process: the
+/// caller holds the lock of the state folder.
 pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
     use std::os::unix::fs::PermissionsExt;
     let bind = || {
@@ -235,19 +235,19 @@ pub fn bind_socket(path: &Path) -> Result<UnixListener, BindError> {
             _ => {}
         }
         let listener = UnixListener::bind(path)?;
-        // The folder is the owner's alone already (0700), so there is no moment of others' access.
+        // The folder has mode 0700 already, so that no other user can connect in between.
         fs_err::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
         Ok(listener)
     };
     bind().map_err(|source| BindError { path: path.to_owned(), source })
 }
 
-/// What both listeners serve. They differ in `readyz`.
-fn reads(readyz: MethodRouter<Shared>) -> Router<Shared> {
+/// The routes of both listeners. They differ in `readyz`.
+fn read_routes(readyz: MethodRouter<Shared>) -> Router<Shared> {
     let questions = Router::new()
-        .route("/v1/explain", explains(ControlPlane::explain))
-        .route("/v1/explain/egress", explains(ControlPlane::explain_outward))
-        .route("/v1/explain/ingress", explains(ControlPlane::explain_inward))
+        .route("/v1/explain", explain_route(ControlPlane::explain))
+        .route("/v1/explain/egress", explain_route(ControlPlane::explain_outward))
+        .route("/v1/explain/ingress", explain_route(ControlPlane::explain_inward))
         .route("/v1/endpoints", get(all_endpoints))
         .route("/v1/endpoints/{namespace}/{name}", get(endpoints))
         .route("/metrics", get(metrics))
@@ -256,7 +256,7 @@ fn reads(readyz: MethodRouter<Shared>) -> Router<Shared> {
         .route("/v1/proxies", get(proxies))
         .route("/v1/proxies/{id}", get(proxy))
         .route("/v1/proxies/{id}/config", get(proxy_config))
-        .layer(Extension(Questions::default()))
+        .layer(Extension(ReadQueue::default()))
         .layer(DefaultBodyLimit::max(MAX_QUESTION));
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -266,9 +266,9 @@ fn reads(readyz: MethodRouter<Shared>) -> Router<Shared> {
 
 async fn metrics(
     State(control_plane): State<Shared>,
-    Extension(questions): Extension<Questions>,
-) -> Result<impl IntoResponse, Refusal> {
-    let Json(text) = questions.ask(move || Ok(control_plane.metrics())).await?;
+    Extension(queue): Extension<ReadQueue>,
+) -> Result<impl IntoResponse, ApiError> {
+    let Json(text) = queue.run(move || Ok(control_plane.metrics())).await?;
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, content_type)], text))
 }
@@ -277,7 +277,7 @@ async fn readyz(State(control_plane): State<Shared>) -> impl IntoResponse {
     with_status(control_plane.readiness())
 }
 
-/// For clients that may not be allowed to read policy.
+/// `/readyz` without lines of policy, for clients that may not be allowed to read policy.
 async fn readyz_without_lines(State(control_plane): State<Shared>) -> impl IntoResponse {
     let mut readiness = control_plane.readiness();
     readiness.policy.annotated.clear();
@@ -291,144 +291,148 @@ fn with_status(readiness: Readiness) -> impl IntoResponse {
 
 async fn audit(
     State(control_plane): State<Shared>,
-    Extension(questions): Extension<Questions>,
-) -> Result<Json<AuditView>, Refusal> {
-    questions.ask(move || Ok(control_plane.audit())).await
+    Extension(queue): Extension<ReadQueue>,
+) -> Result<Json<AuditView>, ApiError> {
+    queue.run(move || Ok(control_plane.audit())).await
 }
 
 async fn proxies(
     State(control_plane): State<Shared>,
-    Extension(questions): Extension<Questions>,
-) -> Result<Json<Vec<ProxyView>>, Refusal> {
-    questions.ask(move || Ok(control_plane.proxies())).await
+    Extension(queue): Extension<ReadQueue>,
+) -> Result<Json<Vec<ProxyView>>, ApiError> {
+    queue.run(move || Ok(control_plane.proxies())).await
 }
 
 async fn policy_revisions(
     State(control_plane): State<Shared>,
-    Extension(questions): Extension<Questions>,
-) -> Result<Json<RevisionList>, Refusal> {
-    questions.ask(move || control_plane.policy_revisions()).await
+    Extension(queue): Extension<ReadQueue>,
+) -> Result<Json<RevisionList>, ApiError> {
+    queue.run(move || control_plane.policy_revisions()).await
 }
 
 async fn roll_back(
     State(control_plane): State<Shared>,
     Json(request): Json<RollbackRequest>,
-) -> Result<Json<RolledBack>, Refusal> {
+) -> Result<Json<RolledBack>, ApiError> {
     blocking(move || control_plane.roll_back(request)).await
 }
 
 async fn accept_removal(
     State(control_plane): State<Shared>,
     Json(request): Json<AcceptRemovalRequest>,
-) -> Result<Json<AcceptedRemoval>, Refusal> {
+) -> Result<Json<AcceptedRemoval>, ApiError> {
     blocking(move || control_plane.accept_removal(request)).await
 }
 
 async fn bootstrap(
     State(control_plane): State<Shared>,
     Json(request): Json<BootstrapRequest>,
-) -> Result<Json<BootstrapResponse>, Refusal> {
+) -> Result<Json<BootstrapResponse>, ApiError> {
     blocking(move || control_plane.bootstrap(&request)).await
 }
 
 async fn proxy(
     State(control_plane): State<Shared>,
-    Extension(questions): Extension<Questions>,
+    Extension(queue): Extension<ReadQueue>,
     Parameter(id): Parameter<String>,
-) -> Result<Json<ProxyDetail>, Refusal> {
-    questions.ask(move || control_plane.proxy(&id)).await
+) -> Result<Json<ProxyDetail>, ApiError> {
+    queue.run(move || control_plane.proxy(&id)).await
 }
 
 async fn proxy_config(
     State(control_plane): State<Shared>,
-    Extension(questions): Extension<Questions>,
+    Extension(queue): Extension<ReadQueue>,
     Parameter(id): Parameter<String>,
-) -> Result<Json<ProxyConfig>, Refusal> {
-    questions.ask(move || control_plane.proxy_config(&id)).await
+) -> Result<Json<ProxyConfig>, ApiError> {
+    queue.run(move || control_plane.proxy_config(&id)).await
 }
 
 async fn revoke(
     State(control_plane): State<Shared>,
     Parameter(id): Parameter<String>,
     Json(request): Json<RevokeRequest>,
-) -> Result<Json<Revoked>, Refusal> {
+) -> Result<Json<Revoked>, ApiError> {
     blocking(move || control_plane.revoke(&id, &request)).await
 }
 
 /// The query of `/v1/explain…`.
 #[derive(Debug, Deserialize)]
-struct Asked {
-    /// A question, as JSON.
+struct QuestionQuery {
+    /// The question, as JSON.
     question: String,
 }
 
-/// Answers questions of a kind: in a query, or in a body where they are too long for one.
-fn explains<Q, V>(answer: fn(&dyn ControlPlane, &Q) -> Result<V, Refusal>) -> MethodRouter<Shared>
+/// The route of one kind of question: in the query, or in the body if it is too long for that.
+fn explain_route<Q, V>(
+    answer: fn(&dyn ControlPlane, &Q) -> Result<V, ApiError>,
+) -> MethodRouter<Shared>
 where
     Q: DeserializeOwned + Send + 'static,
     V: Serialize + Send + 'static,
 {
-    let in_query = move |State(control_plane): State<Shared>,
-                         Extension(questions): Extension<Questions>,
-                         Query(Asked { question }): Query<Asked>| async move {
-        let question: Q = serde_json::from_str(&question)
-            .map_err(|error| Refusal::Request(format!("`question` is none: {error}")))?;
-        questions.ask(move || answer(&*control_plane, &question)).await
-    };
+    let in_query =
+        move |State(control_plane): State<Shared>,
+              Extension(queue): Extension<ReadQueue>,
+              Query(QuestionQuery { question }): Query<QuestionQuery>| async move {
+            let question: Q = serde_json::from_str(&question).map_err(|error| {
+                ApiError::BadRequest(format!("`question` is malformed: {error}"))
+            })?;
+            queue.run(move || answer(&*control_plane, &question)).await
+        };
     let in_body = move |State(control_plane): State<Shared>,
-                        Extension(questions): Extension<Questions>,
+                        Extension(queue): Extension<ReadQueue>,
                         Json(question): Json<Q>| async move {
-        questions.ask(move || answer(&*control_plane, &question)).await
+        queue.run(move || answer(&*control_plane, &question)).await
     };
     get(in_query).post(in_body)
 }
 
 async fn all_endpoints(
     State(control_plane): State<Shared>,
-    Extension(questions): Extension<Questions>,
-) -> Result<Json<EndpointList>, Refusal> {
-    questions.ask(move || control_plane.endpoints(None)).await
+    Extension(queue): Extension<ReadQueue>,
+) -> Result<Json<EndpointList>, ApiError> {
+    queue.run(move || control_plane.endpoints(None)).await
 }
 
 async fn endpoints(
     State(control_plane): State<Shared>,
-    Extension(questions): Extension<Questions>,
+    Extension(queue): Extension<ReadQueue>,
     Parameter(service): Parameter<(String, String)>,
-) -> Result<Json<EndpointList>, Refusal> {
+) -> Result<Json<EndpointList>, ApiError> {
     let service = service_name(&service)?;
-    questions.ask(move || control_plane.endpoints(Some(&service))).await
+    queue.run(move || control_plane.endpoints(Some(&service))).await
 }
 
 async fn accept_endpoints(
     State(control_plane): State<Shared>,
     Parameter(service): Parameter<(String, String)>,
-) -> Result<Json<Accepted>, Refusal> {
+) -> Result<Json<AcceptedEndpoints>, ApiError> {
     let service = service_name(&service)?;
     blocking(move || control_plane.accept_endpoints(&service)).await
 }
 
 /// The service that a path names by its namespace and its name.
-fn service_name((namespace, name): &(String, String)) -> Result<ServiceName, Refusal> {
+fn service_name((namespace, name): &(String, String)) -> Result<ServiceName, ApiError> {
     let text = format!("{namespace}/{name}");
-    text.parse().map_err(|invalid: InvalidName| Refusal::Request(invalid.to_string()))
+    text.parse().map_err(|invalid: InvalidName| ApiError::BadRequest(invalid.to_string()))
 }
 
 async fn plan(
     State(control_plane): State<Shared>,
     Json(request): Json<PlanRequest>,
-) -> Result<Json<Plan>, Refusal> {
+) -> Result<Json<Plan>, ApiError> {
     let client = Arc::new(());
-    let waits = Waits(Arc::downgrade(&client));
-    let planned = blocking(move || control_plane.plan(&request, &waits)).await;
-    // Gone before that, where this is not waited for to its end.
+    let cancellation = Cancellation(Arc::downgrade(&client));
+    let planned = blocking(move || control_plane.plan(&request, &cancellation)).await;
+    // Dropped earlier if this future is dropped, because the client has disconnected.
     drop(client);
     planned
 }
 
-/// Lets what takes its time take it where others do not wait for it.
+/// Runs a task that may block on a thread of its own.
 async fn blocking<T: Send + 'static>(
-    task: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
-) -> Result<Json<T>, Refusal> {
+    task: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<Json<T>, ApiError> {
     let done = tokio::task::spawn_blocking(task).await;
-    done.map_err(|error| Refusal::Failure(error.to_string()))?.map(Json)
+    done.map_err(|error| ApiError::Internal(error.to_string()))?.map(Json)
 }

@@ -4,7 +4,7 @@ mod changes;
 mod table;
 mod watch;
 
-use ironmesh_admin::{Accepted, Client};
+use ironmesh_admin::{AcceptedEndpoints, Client};
 use jiff::Timestamp;
 
 use crate::cli::{AcceptArguments, EndpointsArguments, EndpointsCommand, Output};
@@ -36,7 +36,7 @@ async fn accept(arguments: &AcceptArguments, output: Output) -> anyhow::Result<(
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&accepted)?)?,
         Output::Text => {
-            let Accepted { service } = accepted;
+            let AcceptedEndpoints { service } = accepted;
             outln!("the endpoints of `{service}` are those that its providers tell now")?;
         }
     }

@@ -1,5 +1,5 @@
-//! Who may connect: the verified certificate and the join record decide, and nothing that a proxy
-//! says of itself (invariant 2).
+//! Admission of xDS streams: the verified certificate and the join record decide, never what a proxy reports about
+//! itself (invariant 2).
 
 use std::sync::Arc;
 
@@ -15,10 +15,11 @@ use super::register::Register;
 use super::statement::statement;
 use ironmesh_catalog::text::chain;
 
-/// Older Envoys have holes in what we rely on: RBAC could be passed by path parameters and by headers
-/// with several values, and SAN matching by an embedded NUL (fixed in 1.39).
+/// The oldest Envoy that is admitted. Older ones have holes in what authorization relies on: path parameters and
+/// headers with several values passed RBAC, and an embedded NUL passed SAN matching (fixed in 1.39).
 pub const OLDEST_ENVOY: EnvoyVersion = EnvoyVersion { major: 1, minor: 39, patch: 0 };
 
+/// Decides which clients may open a stream, and claims their certificates.
 #[derive(Debug)]
 pub(crate) struct ProxyAdmission {
     trust_domain: TrustDomain,
@@ -37,70 +38,73 @@ impl ProxyAdmission {
 }
 
 impl Admission for ProxyAdmission {
-    fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, StreamRejection> {
-        let refuse = |reason: String| Err(StreamRejection(reason));
+    fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Refusal> {
+        let reject = |reason: String| Err(Refusal(reason));
         let identity = match proxy_identity(&peer.certificate) {
             Ok(identity) => identity,
-            Err(error) => return refuse(chain(&error)),
+            Err(error) => return reject(chain(&error)),
         };
         let id = identity.proxy;
         if identity.trust_domain != self.trust_domain {
-            return refuse(format!(
-                "the certificate is of another trust domain: {}",
+            return reject(format!(
+                "the certificate belongs to a different trust domain: {}",
                 identity.trust_domain
             ));
         }
         if ProxyId::from_node_id(&node.id) != Some(id) {
-            return refuse(format!(
-                "the node id contradicts the certificate, which is of proxy {id}"
+            return reject(format!(
+                "the node id contradicts the certificate, which identifies proxy {id}"
             ));
         }
         if let Some(version) = node.envoy_version.filter(|version| *version < OLDEST_ENVOY) {
-            return refuse(format!(
-                "this Envoy is too old: it is {version}, and {OLDEST_ENVOY} is the oldest that is safe here; upgrade it"
+            return reject(format!(
+                "Envoy {version} is too old: {OLDEST_ENVOY} is the oldest that is admitted; upgrade it"
             ));
         }
         if let Err(problem) = statement(node) {
-            return refuse(problem);
+            return reject(problem);
         }
         let record =
             self.register.get(id).filter(|record| record.services.contains(&identity.service));
         let Some(record) = record else {
-            return refuse(format!("proxy {id} has not joined this mesh as {}", identity.service));
+            return reject(format!(
+                "proxy {id} is not enrolled in this mesh for {}",
+                identity.service
+            ));
         };
         let now = Timestamp::now();
         match (record.certificate_state(now), &record.revoked) {
             (CertificateState::Revoked, Some(revocation)) => {
-                return refuse(format!("proxy {id} was {revocation}"));
+                return reject(format!("proxy {id} was {revocation}"));
             }
             (CertificateState::Forfeit, _) => {
-                return refuse(format!(
-                    "the certificate of proxy {id} was not used within a day of {}; join again",
+                return reject(format!(
+                    "the enrollment of proxy {id} expired: its certificate was not used within 24 hours of {}; enroll it again",
                     record.joined_at
                 ));
             }
-            // That its own time has passed is seen at its connection.
+            // The TLS handshake rejects an expired certificate.
             _ => {}
         }
         if record.claimed_at.is_none()
-            // It is written to the disk: other streams go on on other threads.
+            // The claim is written to the disk: other streams continue on other threads.
             && let Err(error) = tokio::task::block_in_place(|| self.register.claim(id, now))
         {
-            return refuse(chain(&error));
+            return reject(chain(&error));
         }
         Ok(id.to_string().into())
     }
 
-    /// The proxy: a certificate that is renewed, or issued anew, makes no second client of it.
+    /// The proxy: a renewed or newly issued certificate does not make it a second client.
     fn owner(&self, certificate: &CertificateDer<'_>) -> Option<ClientKey> {
         proxy_identity(certificate).ok().map(|identity| identity.proxy.to_string().into())
     }
 
-    /// It was admitted by its record, which says of what it may tell.
+    /// Records calls that an admitted proxy reports; its join record decides which of them count.
     fn logged(&self, client: &ClientKey, calls: Vec<LoggedCall>) {
         let record = client.parse().ok().and_then(|id| self.register.get(id));
         if let Some(record) = record {
-            self.audit.logged(&record, &calls);
+            self.audit.record_calls(&record, &calls);
         }
     }
 }

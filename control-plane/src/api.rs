@@ -1,46 +1,41 @@
-//! The running control plane, as the admin API sees it.
+//! The admin API's view of the running control plane. It keeps no state of its own.
 
 mod endpoints;
+mod enrollment;
 mod plan;
 mod proxies;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    AcceptRemovalRequest, Accepted, AcceptedRemoval, AuditView, BootstrapRequest,
-    BootstrapResponse, ControlPlane, EndpointList, FindingView, HandshakesView, Joined,
-    MAX_KNOWN_AS, MAX_NEWCOMERS, MAX_REASON, Plan, PlanRequest, PolicyView, ProxyConfig,
-    ProxyDetail, ProxyView, Readiness, Refusal, RejectedAddress, RejectedHandshake, RevisionList,
-    RevisionView, RevokeRequest, Revoked, RollbackRequest, RolledBack, Waits,
+    AcceptRemovalRequest, AcceptedEndpoints, AcceptedRemoval, ApiError, AuditView,
+    BootstrapRequest, BootstrapResponse, Cancellation, ControlPlane, EndpointList, FindingView,
+    HandshakesView, MAX_REASON, Plan, PlanRequest, PolicyView, ProxyConfig, ProxyDetail, ProxyView,
+    Readiness, RejectedAddress, RejectedHandshake, RevisionList, RevisionView, RevokeRequest,
+    Revoked, RollbackRequest, RolledBack,
 };
 use ironmesh_analysis::verdict::{
     InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict, Sight, inward, outward, verdict,
 };
-use ironmesh_analysis::{Question, Verdict};
-use ironmesh_catalog::{
-    Finding, JoinRecord, Mesh, Participation, PolicyRecord, ProxyId, ServiceName, reserved_ports,
-};
-use ironmesh_cert::{Authority, PROXY_LIFETIME};
-use ironmesh_config_language::closest;
+use ironmesh_catalog::{Finding, Mesh, PolicyRecord, Question, ServiceName, Verdict};
+use ironmesh_cert::Authority;
 use ironmesh_store::Store;
 use ironmesh_xds_server::{ConnectionRejection, Hub};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use super::audit::Audit;
 use super::metrics;
 use super::policy_source::{PolicyState, Rollbacks};
 use super::reconciler::{Acceptances, StatusFeeds};
 use super::register::Register;
-use super::state_watch::unknown_authority;
 use ironmesh_catalog::text::chain;
 pub(crate) use plan::Planning;
 
+/// The running control plane, as the admin API serves it.
 #[derive(Debug)]
 pub(crate) struct RunningControlPlane {
     pub(crate) mesh: Mesh,
@@ -51,16 +46,16 @@ pub(crate) struct RunningControlPlane {
     pub(crate) acceptances: Acceptances,
     pub(crate) store: Arc<Store>,
     pub(crate) feeds: StatusFeeds,
-    /// What is wrong with the control plane's own state.
+    /// The findings about the control plane's own state.
     pub(crate) state_findings: watch::Receiver<Vec<Finding>>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) audit: Arc<Audit>,
-    /// Where xDS is served.
+    /// The address of the xDS listener.
     pub(crate) xds_address: SocketAddr,
-    /// Where proxies are told to find it; empty = derived from the above.
+    /// The addresses that proxies get for it; empty = derived from `xds_address`.
     pub(crate) advertise: Vec<(String, u16)>,
     pub(crate) planning: Planning,
-    /// The risks that the settings accept.
+    /// The findings about risks that the settings accept.
     pub(crate) standing_findings: Vec<FindingView>,
 }
 
@@ -71,7 +66,7 @@ impl ControlPlane for RunningControlPlane {
         let waiting_for = if ready {
             Vec::new()
         } else {
-            let of_policy = awaited(&state);
+            let of_policy = snapshot_wait_reason(&state);
             let is_missing = self.feeds.snapshot.borrow().is_none();
             let mut waiting_for = self.feeds.endpoints.borrow().waiting_for.clone();
             waiting_for.splice(0..0, is_missing.then_some(of_policy));
@@ -89,49 +84,49 @@ impl ControlPlane for RunningControlPlane {
         self.register.all_records().values().map(|record| self.view(record)).collect()
     }
 
-    fn proxy(&self, id: &str) -> Result<ProxyDetail, Refusal> {
+    fn proxy(&self, id: &str) -> Result<ProxyDetail, ApiError> {
         self.find(id).map(|record| self.detail(&record))
     }
 
-    fn proxy_config(&self, id: &str) -> Result<ProxyConfig, Refusal> {
+    fn proxy_config(&self, id: &str) -> Result<ProxyConfig, ApiError> {
         self.find(id).map(|record| self.config(record.id))
     }
 
-    fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, Refusal> {
-        self.shut_out(id, request)
+    fn revoke(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, ApiError> {
+        self.revoke_proxy(id, request)
     }
 
-    fn endpoints(&self, service: Option<&ServiceName>) -> Result<EndpointList, Refusal> {
+    fn endpoints(&self, service: Option<&ServiceName>) -> Result<EndpointList, ApiError> {
         self.endpoint_list(service)
     }
 
-    fn accept_endpoints(&self, service: &ServiceName) -> Result<Accepted, Refusal> {
+    fn accept_endpoints(&self, service: &ServiceName) -> Result<AcceptedEndpoints, ApiError> {
         self.accept(service)
     }
 
-    fn explain(&self, question: &Question) -> Result<Verdict, Refusal> {
-        self.answer(|newest| verdict(newest, question, Sight::Mesh))
+    fn explain(&self, question: &Question) -> Result<Verdict, ApiError> {
+        self.answer_question(|newest| verdict(newest, question, Sight::Mesh))
     }
 
-    fn explain_outward(&self, question: &OutwardQuestion) -> Result<OutwardVerdict, Refusal> {
-        self.answer(|newest| outward(newest, question))
+    fn explain_outward(&self, question: &OutwardQuestion) -> Result<OutwardVerdict, ApiError> {
+        self.answer_question(|newest| outward(newest, question))
     }
 
-    fn explain_inward(&self, question: &InwardQuestion) -> Result<InwardVerdict, Refusal> {
-        self.answer(|newest| inward(newest, question))
+    fn explain_inward(&self, question: &InwardQuestion) -> Result<InwardVerdict, ApiError> {
+        self.answer_question(|newest| inward(newest, question))
     }
 
-    fn plan(&self, request: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal> {
-        self.foresee(request, waits)
+    fn plan(&self, request: &PlanRequest, cancellation: &Cancellation) -> Result<Plan, ApiError> {
+        self.make_plan(request, cancellation)
     }
 
-    fn policy_revisions(&self) -> Result<RevisionList, Refusal> {
-        let mut kept = self.store.policies().map_err(|error| Refusal::Failure(chain(&error)))?;
+    fn policy_revisions(&self) -> Result<RevisionList, ApiError> {
+        let mut kept = self.store.policies().map_err(|error| ApiError::Internal(chain(&error)))?;
         let PolicyView { in_force, rolled_back, .. } = self.policy.borrow().view.clone();
         if let Some(in_force) = &in_force
             && kept.iter().all(|record| record.revision != in_force.revision)
         {
-            // It has come into force a moment ago, and will be kept.
+            // It became active a moment ago, and will be stored.
             kept.insert(0, in_force.clone());
         }
         let current = in_force.map(|record| record.revision);
@@ -142,20 +137,21 @@ impl ControlPlane for RunningControlPlane {
         Ok(RevisionList { revisions: kept.into_iter().map(view).collect(), rolled_back })
     }
 
-    fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, Refusal> {
+    fn roll_back(&self, request: RollbackRequest) -> Result<RolledBack, ApiError> {
         let is_line = |text: &String| text.len() <= MAX_REASON && !text.contains(char::is_control);
         if ![&request.message, &request.by].into_iter().flatten().all(is_line) {
-            let words = format!("a message and a name are one line of at most {MAX_REASON} bytes");
-            return Err(Refusal::Request(words));
+            let words =
+                format!("a message and a name must each be one line of at most {MAX_REASON} bytes");
+            return Err(ApiError::BadRequest(words));
         }
-        self.rollbacks.ask(request)
+        self.rollbacks.roll_back(request)
     }
 
-    fn accept_removal(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, Refusal> {
+    fn accept_removal(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, ApiError> {
         let is_line = |text: &String| text.len() <= MAX_REASON && !text.contains(char::is_control);
         if !request.by.iter().all(is_line) {
-            let words = format!("a name is one line of at most {MAX_REASON} bytes");
-            return Err(Refusal::Request(words));
+            let words = format!("a name must be one line of at most {MAX_REASON} bytes");
+            return Err(ApiError::BadRequest(words));
         }
         self.rollbacks.accept(request)
     }
@@ -174,84 +170,18 @@ impl ControlPlane for RunningControlPlane {
         })
     }
 
-    fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, Refusal> {
-        self.check(request)?;
-        self.check_authority(request)?;
-        let now = Timestamp::now();
-        let mut neighbours: BTreeMap<SocketAddr, Vec<Arc<JoinRecord>>> = BTreeMap::new();
-        let (mut joined, mut records, mut notes) = (Vec::new(), Vec::new(), BTreeSet::new());
-        for record in self.register.records().values() {
-            neighbours.entry(record.mesh_address).or_default().push(Arc::clone(record));
-            let is_here = request.proxies.iter().any(|one| one.address == record.mesh_address.ip());
-            if record.machine.is_some() && record.machine == request.machine && !is_here {
-                let serves_too = record.services.iter().any(|one| request.services.contains(one));
-                notes.extend(serves_too.then(|| {
-                    format!(
-                        "proxy {} joined as being on the same machine, at {}: as long as it is let in, nobody can say which of them is in front of what is there",
-                        record.id, record.mesh_address
-                    )
-                }));
-            }
-        }
-        let mut control_plane = Vec::new();
-        for newcomer in &request.proxies {
-            let id = ProxyId(Uuid::new_v4());
-            // Locked for one at a time: what else signs does not wait for all of them.
-            let certificate = self.authority.lock().issue_proxy_certificate(
-                &newcomer.certificate_request,
-                id,
-                &request.services,
-                PROXY_LIFETIME,
-                now,
-            );
-            let certificate = certificate.map_err(|error| Refusal::Request(chain(&error)))?;
-            let mesh_address = SocketAddr::new(newcomer.address, reserved_ports::MESH);
-            records.push(JoinRecord {
-                addresses: request.known_as.clone(),
-                machine: request.machine,
-                labels: request.labels.clone(),
-                locality: request.locality.clone(),
-                ..JoinRecord::new(
-                    id,
-                    request.services.clone(),
-                    mesh_address,
-                    now,
-                    certificate.not_after,
-                )
-            });
-            let expires_at = certificate.not_after;
-            joined.push(Joined { id, certificate: certificate.chain, expires_at });
-            let (reached_at, note) = self.reached_at(newcomer.address);
-            control_plane = reached_at;
-            notes.extend(note);
-            notes.extend(neighbours.get(&mesh_address).into_iter().flatten().map(|neighbour| {
-                let services: Vec<_> = neighbour.services.iter().map(ToString::to_string).collect();
-                format!(
-                    "proxy {} joined at this address before, as {}: only one of them can run there",
-                    neighbour.id,
-                    services.join(", ")
-                )
-            }));
-        }
-        let roots = self.authority.lock().trust_bundle().roots;
-        self.register.add_all(records).map_err(|error| Refusal::Failure(chain(&error)))?;
-        Ok(BootstrapResponse {
-            proxies: joined,
-            roots,
-            control_plane,
-            control_plane_id: self.mesh.trust_domain.control_plane().0.to_string(),
-            notes: notes.into_iter().collect(),
-        })
+    fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, ApiError> {
+        self.enroll(request)
     }
 }
 
-/// What is awaited as long as there is no snapshot of the mesh.
-fn awaited(policy: &PolicyState) -> String {
+/// What readiness waits for as long as there is no snapshot.
+fn snapshot_wait_reason(policy: &PolicyState) -> String {
     if policy.specification.is_some() {
-        // It takes a moment, for example to issue certificates.
+        // That takes a moment, for example to issue certificates.
         return "the first snapshot of the mesh".to_owned();
     }
-    // Where there are no findings, it cannot be read at all.
+    // Without findings, the source cannot be read at all.
     let view = &policy.view;
     let why = if view.findings.is_empty() { view.drawn.trim_end() } else { "" };
     let colon = if why.is_empty() { "" } else { ": " };
@@ -259,7 +189,7 @@ fn awaited(policy: &PolicyState) -> String {
 }
 
 impl RunningControlPlane {
-    /// The TLS handshakes with clients that failed.
+    /// The failed TLS handshakes with clients.
     fn handshakes(&self) -> HandshakesView {
         let failed = [
             ConnectionRejection::BadHandshake,
@@ -288,105 +218,6 @@ impl RunningControlPlane {
         let rejected = failed.into_iter().map(|why| counters.connections_rejected(why)).sum();
         HandshakesView { rejected, last, recent }
     }
-
-    /// Where the state was lost, an enrollment would make the loss permanent, proxy by proxy.
-    fn check_authority(&self, request: &BootstrapRequest) -> Result<(), Refusal> {
-        let finding = unknown_authority(&self.hub).filter(Finding::is_error);
-        match finding.filter(|_| !request.new_authority) {
-            None => Ok(()),
-            Some(finding) => {
-                let help = finding.help.unwrap_or_default();
-                Err(Refusal::Request(format!("{}: {}\n{help}", finding.code, finding.message)))
-            }
-        }
-    }
-
-    /// A proxy that joins as what policy does not know would serve nothing, without a word.
-    fn check(&self, request: &BootstrapRequest) -> Result<(), Refusal> {
-        let refuse = |reason: String| Err(Refusal::Request(reason));
-        if request.services.is_empty() {
-            return refuse("a proxy serves one service at least".to_owned());
-        }
-        let mut seen = BTreeSet::new();
-        if let Some(twice) = request.services.iter().find(|service| !seen.insert(*service)) {
-            return refuse(format!("the service `{twice}` is named twice"));
-        }
-        let mut addresses = request.proxies.iter().map(|newcomer| newcomer.address);
-        if let Some(bad) = addresses.find(|ip| ip.is_unspecified() || ip.is_multicast()) {
-            return refuse(format!("nobody can dial a proxy at {bad}"));
-        }
-        let mut known_as = request.known_as.iter();
-        if let Some(bad) = known_as.find(|ip| ip.is_unspecified() || ip.is_multicast()) {
-            return refuse(format!("no provider knows a machine by {bad}"));
-        }
-        if request.known_as.len() > MAX_KNOWN_AS {
-            return refuse(format!("a machine is known by at most {MAX_KNOWN_AS} addresses"));
-        }
-        if request.proxies.len() > 1 && !request.known_as.is_empty() {
-            return refuse("several proxies cannot be known by the same addresses".to_owned());
-        }
-        if request.machine.is_some_and(|machine| machine.is_nil()) {
-            return refuse("no machine has this key: it is all zeros".to_owned());
-        }
-        if request.proxies.len() > 1 && request.machine.is_some() {
-            return refuse("several proxies cannot be known by the same machine".to_owned());
-        }
-        if !(1..=MAX_NEWCOMERS).contains(&request.proxies.len()) {
-            return refuse(format!("a request lets in 1 to {MAX_NEWCOMERS} proxies"));
-        }
-        let Some(specification) = self.policy.borrow().specification.clone() else {
-            return refuse("there is no policy in force yet; see /readyz".to_owned());
-        };
-        let upstreams = request.upstreams.iter().map(|upstream| &upstream.service);
-        let known = |name| specification.services.get(name);
-        if let Some(part) = request.services.iter().filter_map(known).find(|one| one.is_subset()) {
-            let (part, whole) = (&part.name, part.served_as());
-            return refuse(format!(
-                "`{part}` is a part of the service `{whole}`: let the proxy join as that, with the labels of the part (`--label`)"
-            ));
-        }
-        let mut services = request.services.iter().filter_map(known);
-        if let Some(external) = services.find(|one| one.external.is_some()) {
-            let name = &external.name;
-            return refuse(format!(
-                "the service `{name}` is outside of the mesh: no proxy serves it"
-            ));
-        }
-        for name in request.services.iter().chain(upstreams) {
-            if !specification.services.contains_key(name) {
-                let known: Vec<_> =
-                    specification.services.keys().map(ToString::to_string).collect();
-                let near = closest(&name.to_string(), known.iter().map(String::as_str));
-                let advice = match (near, known.as_slice()) {
-                    (Some(near), _) => format!("did you mean `{near}`?"),
-                    (None, []) => "it defines none".to_owned(),
-                    (None, few @ [_, ..]) if few.len() <= 10 => {
-                        format!("it defines: {}", few.join(", "))
-                    }
-                    (None, many) => format!("it defines {} others", many.len()),
-                };
-                return refuse(format!("policy defines no service `{name}`; {advice}"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Where a proxy at `address` reaches the control plane.
-    fn reached_at(&self, address: IpAddr) -> (Vec<(String, u16)>, Option<String>) {
-        if !self.advertise.is_empty() {
-            return (self.advertise.clone(), None);
-        }
-        let port = self.xds_address.port();
-        let host = match self.xds_address.ip() {
-            any if any.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
-            one => one,
-        };
-        let note = format!(
-            "the bootstrap finds the control plane at {host}:{port}; for a proxy on another machine set `advertise` in the settings"
-        );
-        let is_elsewhere = host.is_loopback() && !address.is_loopback();
-        (vec![(host.to_string(), port)], is_elsewhere.then_some(note))
-    }
 }
 
 #[cfg(test)]
@@ -397,10 +228,10 @@ mod tests {
     fn start_waits_for_a_policy_and_then_for_the_snapshot() {
         let mut state = PolicyState::default();
         state.view.source = "policy".to_owned();
-        assert_eq!(awaited(&state), "a policy without errors in `policy`");
+        assert_eq!(snapshot_wait_reason(&state), "a policy without errors in `policy`");
         state.view.drawn = "it is away\n".to_owned();
-        assert_eq!(awaited(&state), "a policy without errors in `policy`: it is away");
+        assert_eq!(snapshot_wait_reason(&state), "a policy without errors in `policy`: it is away");
         state.specification = Some(Arc::default());
-        assert_eq!(awaited(&state), "the first snapshot of the mesh");
+        assert_eq!(snapshot_wait_reason(&state), "the first snapshot of the mesh");
     }
 }

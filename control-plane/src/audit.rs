@@ -1,15 +1,15 @@
-//! What strict would deny, as the proxies of services in audit tell of it: who calls what, how often.
+//! Audit mode: the calls that strict mode would deny, as the proxies of audited services report them.
 //!
-//! It is kept in memory alone, in bounds, and forgotten for what would be allowed now: an operator adds a
-//! rule and sees the line go. A proxy is believed about the service ports that it serves, of callers that
-//! policy knows, and about no others (invariant 2); whom of these it says it has served is its word.
+//! Denials are kept in memory, in bounds, and forgotten once policy would allow them: an operator adds a rule and sees
+//! the line disappear. A proxy may report calls of the service ports that it serves, by callers that policy knows, and
+//! no others (invariant 2). Which of these callers it served cannot be verified.
 //!
-//! One that tells what is not so, without end, harms no others (invariant 10): what a message tells is added
-//! up and judged while nothing is locked, and what is kept of it gives way to what others tell (`book.rs`).
+//! A proxy that reports false calls without end harms no others (invariant 10). A message is added up and classified
+//! without a lock, and its entries yield to those that other proxies report (`fair_share.rs`).
 
-mod book;
+mod denied_calls;
+mod fair_share;
 mod policy;
-mod seen;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -26,27 +26,28 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use book::Book;
-use policy::Policy;
-use seen::{REMEMBERED, Seen};
+use denied_calls::{DeniedCalls, RETENTION};
+use fair_share::FairShareMap;
+use policy::AuditPolicy;
 
-/// For how long proxies may judge by what policy said before: until they have taken the new one, and have
-/// told what they had collected.
+/// How long proxies may still enforce an earlier policy: until they have ACKed the new one and have reported what they
+/// had collected.
 const SETTLED_AFTER: Duration = Duration::from_secs(60);
 
-/// How many policies of before are looked at for that; when there are more, the oldest goes first.
-const MOST_BEFORE: usize = 16;
+/// The most earlier policies that are kept for that; the oldest goes first.
+const MAX_EARLIER_POLICIES: usize = 16;
 
-/// Of how many callers of service ports is told, and of how many it is counted how often. Of one that is
-/// told 4 KiB are kept at most.
-const MOST: usize = 8192;
+/// The most pairs of caller and service port that are recorded, and that are counted. One recorded pair takes at most
+/// 4 KiB.
+const MAX_PAIRS: usize = 8192;
 
-/// How often it is looked for what was not seen for long.
+/// The interval at which old denials are forgotten.
 const SWEEP: SignedDuration = SignedDuration::from_mins(1);
 
-/// Who calls which service port.
-pub(crate) type Pair = (ServiceAccount, ServicePort);
+/// The caller and the called service port.
+pub(crate) type CallPair = (ServiceAccount, ServicePort);
 
+/// The recorded denials of services in audit mode.
 #[derive(Debug)]
 pub(crate) struct Audit {
     trust_domain: TrustDomain,
@@ -57,17 +58,17 @@ pub(crate) struct Audit {
 #[derive(Debug)]
 struct State {
     snapshots: watch::Receiver<Option<Arc<Snapshot>>>,
-    /// The policy by which all that is seen was judged.
-    now: Option<Arc<Policy>>,
-    /// Those before it, and when each was replaced.
-    before: VecDeque<(Instant, Arc<Policy>)>,
-    /// Shared with those who are just being shown it.
-    seen: Book<Arc<Seen>>,
-    /// How many calls strict would have denied since the beginning.
-    counted: Book<u64>,
-    /// Calls of pairs for which there was no room among those that are seen, and when the last was told of.
+    /// The active policy, by which the recorded denials were classified.
+    now: Option<Arc<AuditPolicy>>,
+    /// Earlier policies, and when each was replaced.
+    before: VecDeque<(Instant, Arc<AuditPolicy>)>,
+    /// The recorded denials; shared with readers of a view.
+    seen: FairShareMap<Arc<DeniedCalls>>,
+    /// How many calls of each pair strict mode would have denied since the start.
+    counted: FairShareMap<u64>,
+    /// Calls of pairs beyond the bound of the recorded ones, and when the last was reported.
     beyond_seen: BTreeMap<ServicePort, (u64, Timestamp)>,
-    /// Calls of pairs for which there was no room among those that are counted.
+    /// Calls of pairs beyond the bound of the counted ones.
     beyond_counted: BTreeMap<ServicePort, u64>,
     swept: Timestamp,
 }
@@ -83,8 +84,8 @@ impl Audit {
             snapshots,
             now: None,
             before: VecDeque::new(),
-            seen: Book::new(MOST),
-            counted: Book::new(MOST),
+            seen: FairShareMap::new(MAX_PAIRS),
+            counted: FairShareMap::new(MAX_PAIRS),
             beyond_seen: BTreeMap::new(),
             beyond_counted: BTreeMap::new(),
             swept: since,
@@ -92,15 +93,15 @@ impl Audit {
         Self { trust_domain, since, state: Mutex::new(state) }
     }
 
-    /// Takes what the proxy of `record` tells.
-    pub(crate) fn logged(&self, record: &JoinRecord, calls: &[LoggedCall]) {
+    /// Records what the proxy of `record` reports.
+    pub(crate) fn record_calls(&self, record: &JoinRecord, calls: &[LoggedCall]) {
         let Some(policy) = self.state().now.clone() else { return };
         let at = Timestamp::now();
-        let told = self.add_up(record, calls).into_iter();
-        let mut denied: BTreeMap<Pair, Seen> = told
+        let reported = self.group_by_pair(record, calls).into_iter();
+        let mut denied: BTreeMap<CallPair, DeniedCalls> = reported
             .filter_map(|(pair, calls)| {
                 let calls = denied_of(&policy, &pair, calls);
-                (!calls.is_empty()).then(|| (pair, Seen::of(&calls, at)))
+                (!calls.is_empty()).then(|| (pair, DeniedCalls::of(&calls, at)))
             })
             .collect();
         if denied.is_empty() {
@@ -108,27 +109,29 @@ impl Audit {
         }
         let state = self.state();
         let new = denied.keys().filter(|pair| !state.seen.contains(pair)).cloned();
-        let (new, has_room): (BTreeSet<_>, _) = (new.collect(), state.seen.has_room_for(record.id));
+        let (new, has_capacity): (BTreeSet<_>, _) =
+            (new.collect(), state.seen.has_capacity_for(record.id));
         let before = state.before.clone();
         drop(state);
-        // What has no room is not looked into: it counts when policy has been settled for a while.
-        let may_be_of_before = |pair: &Pair| {
-            let may_have_denied = |old: &Policy| !has_room || old.may_have_denied(pair, &policy);
-            before.iter().any(|(_, old)| may_have_denied(old))
+        // A pair beyond the bound is not examined further: it counts once policy has not changed for a while.
+        let may_be_of_before = |pair: &CallPair| {
+            let may_deny_differently =
+                |old: &AuditPolicy| !has_capacity || old.may_deny_differently(pair, &policy);
+            before.iter().any(|(_, old)| may_deny_differently(old))
         };
         denied.retain(|pair, seen| {
             !(seen.is_of_http() && new.contains(pair) && may_be_of_before(pair))
         });
         let mut state = self.state();
-        // Where policy has changed meanwhile: who is still denied is told of again.
+        // Unless policy has changed meanwhile: then calls that are still denied are reported again.
         if state.now.as_ref().is_some_and(|now| Arc::ptr_eq(now, &policy)) {
             for (pair, seen) in denied {
-                state.note(record.id, pair, seen);
+                state.record(record.id, pair, seen);
             }
         }
     }
 
-    /// What would be denied, in the order of who is called.
+    /// The view of all denials, ordered by service port.
     pub(crate) fn view(&self) -> AuditView {
         let state = self.state();
         let seen: Vec<_> =
@@ -147,15 +150,15 @@ impl Audit {
         AuditView { since: self.since, denied, others }
     }
 
-    /// How many calls of each pair strict would have denied since the beginning, and how many of others on
-    /// each port.
-    pub(crate) fn counted(&self) -> (BTreeMap<Pair, u64>, BTreeMap<ServicePort, u64>) {
+    /// How many calls of each pair strict mode would have denied since the start, and how many of other pairs on each
+    /// port.
+    pub(crate) fn counted(&self) -> (BTreeMap<CallPair, u64>, BTreeMap<ServicePort, u64>) {
         let state = self.state();
         let counted = state.counted.iter().map(|(pair, count)| (pair.clone(), *count));
         (counted.collect(), state.beyond_counted.clone())
     }
 
-    /// The state as it is in the newest moment of the mesh.
+    /// The state, updated to the newest snapshot.
     fn state(&self) -> parking_lot::MutexGuard<'_, State> {
         let mut state = self.state.lock();
         let at = Instant::now();
@@ -164,18 +167,18 @@ impl Audit {
         state
     }
 
-    /// The calls of a message of what the proxy serves, by whom they are. Each name is read once, however
-    /// often it is told.
-    fn add_up<'a>(
+    /// The calls of a message by caller and service port, as far as the proxy serves the port. Each name is parsed
+    /// once, however often it is reported.
+    fn group_by_pair<'a>(
         &self,
         record: &JoinRecord,
         calls: &'a [LoggedCall],
-    ) -> BTreeMap<Pair, Vec<&'a LoggedCall>> {
+    ) -> BTreeMap<CallPair, Vec<&'a LoggedCall>> {
         let mut by_names: BTreeMap<(&str, &[String]), Vec<&LoggedCall>> = BTreeMap::new();
         for call in calls {
             by_names.entry((&call.cluster, &call.peer)).or_default().push(call);
         }
-        let mut by_pair: BTreeMap<Pair, Vec<&LoggedCall>> = BTreeMap::new();
+        let mut by_pair: BTreeMap<CallPair, Vec<&LoggedCall>> = BTreeMap::new();
         for ((cluster, peer), calls) in by_names {
             if let Some(pair) = self.pair(record, cluster, peer) {
                 by_pair.entry(pair).or_default().extend(calls);
@@ -184,12 +187,13 @@ impl Audit {
         by_pair
     }
 
-    /// Whose call it is of what, if that is an account of the mesh and a port of a service of the proxy.
-    fn pair(&self, record: &JoinRecord, cluster: &str, peer: &[String]) -> Option<Pair> {
-        // (Connections that a rate limit service counts have a way in between.)
-        let port = names::port_of_own_cluster(cluster)?;
+    /// The caller and the port of a call, if they are an account of the mesh and a port that the proxy serves.
+    fn pair(&self, record: &JoinRecord, cluster: &str, peer: &[String]) -> Option<CallPair> {
+        // (Connections that a rate limit service counts pass an internal listener.)
+        let port = cluster.strip_suffix("|local").or_else(|| cluster.strip_suffix("|counted"))?;
+        let port: ServicePort = port.parse().ok()?;
         if !record.services.contains(&port.service) {
-            tracing::debug!(proxy = %record.id, %port, "told of calls of what it does not serve");
+            tracing::debug!(proxy = %record.id, %port, "ignoring reported calls of a service that the proxy does not serve");
             return None;
         }
         let account = |uri: &String| self.trust_domain.account(&SpiffeId::new(uri).ok()?);
@@ -197,16 +201,16 @@ impl Audit {
     }
 }
 
-/// Those of the calls that strict would deny.
+/// The calls that strict mode would deny.
 fn denied_of<'a>(
-    policy: &Policy,
-    pair: &Pair,
+    policy: &AuditPolicy,
+    pair: &CallPair,
     mut calls: Vec<&'a LoggedCall>,
 ) -> Vec<&'a LoggedCall> {
     match policy.audited(pair) {
-        // The proxy has judged.
+        // The proxy's shadow rules decided.
         Some((_, port)) if port.protocol.is_http() => calls.retain(|call| call.request.is_some()),
-        Some(_) if policy.ways(pair).is_some_and(|ways| ways.is_empty()) => {
+        Some(_) if policy.allowed_traffic(pair).is_some_and(|ways| ways.is_empty()) => {
             calls.retain(|call| call.request.is_none());
         }
         _ => calls.clear(),
@@ -215,23 +219,23 @@ fn denied_of<'a>(
 }
 
 impl State {
-    /// Moves on to the newest moment, and forgets what its policy may allow.
+    /// Moves to the newest snapshot, and forgets denials whose pair its policy treats differently.
     fn follow(&mut self, at: Instant) {
         if !self.snapshots.has_changed().unwrap_or(true) {
             return;
         }
         let Some(snapshot) = self.snapshots.borrow_and_update().clone() else { return };
-        if self.now.as_ref().is_some_and(|policy| policy.is_of(&snapshot)) {
+        if self.now.as_ref().is_some_and(|policy| policy.is_same_as(&snapshot)) {
             return;
         }
-        let policy = Arc::new(Policy::of(&snapshot));
+        let policy = Arc::new(AuditPolicy::of(&snapshot));
         let Some(old) = self.now.replace(Arc::clone(&policy)) else { return };
-        self.seen.retain(|pair, _| policy.ways(pair) == old.ways(pair));
-        self.counted.retain(|pair, _| policy.knows(pair));
-        // Of these nobody knows whom they were about: who is still denied is seen again.
+        self.seen.retain(|pair, _| policy.allowed_traffic(pair) == old.allowed_traffic(pair));
+        self.counted.retain(|pair, _| policy.contains(pair));
+        // The pairs of these are unknown: calls that are still denied will be reported again.
         self.beyond_seen.clear();
         self.beyond_counted.retain(|port, _| policy.port(port).is_some());
-        if self.before.len() >= MOST_BEFORE {
+        if self.before.len() >= MAX_EARLIER_POLICIES {
             self.before.pop_front();
         }
         self.before.push_back((at, old));
@@ -244,21 +248,22 @@ impl State {
         }
         self.swept = now;
         self.seen.retain(|_, seen| !Arc::make_mut(seen).forget_old(now));
-        self.beyond_seen.retain(|_, (_, last)| now.duration_since(*last) < REMEMBERED);
+        self.beyond_seen.retain(|_, (_, last)| now.duration_since(*last) < RETENTION);
     }
 
-    /// Takes note of calls that would be denied.
-    fn note(&mut self, teller: ProxyId, pair: Pair, told: Seen) {
-        let count = told.count;
-        let add =
-            |known: &mut Arc<Seen>, told| Arc::make_mut(known).add(Arc::unwrap_or_clone(told));
-        if let Some((out, seen)) = self.seen.add(teller, pair.clone(), Arc::new(told), add) {
+    /// Records denied calls of a pair.
+    fn record(&mut self, reporter: ProxyId, pair: CallPair, reported: DeniedCalls) {
+        let count = reported.count;
+        let add = |known: &mut Arc<DeniedCalls>, reported| {
+            Arc::make_mut(known).add(Arc::unwrap_or_clone(reported));
+        };
+        if let Some((out, seen)) = self.seen.add(reporter, pair.clone(), Arc::new(reported), add) {
             let (beyond, last) = self.beyond_seen.entry(out.1).or_insert((0, seen.last));
             *beyond += seen.count;
             *last = seen.last.max(*last);
         }
         let add = |known: &mut u64, more| *known += more;
-        if let Some((out, count)) = self.counted.add(teller, pair, count, add) {
+        if let Some((out, count)) = self.counted.add(reporter, pair, count, add) {
             *self.beyond_counted.entry(out.1).or_default() += count;
         }
     }

@@ -1,5 +1,5 @@
-//! What would change if something else were the policy: two moments of the mesh, and what every proxy is
-//! to have at each. Nothing that runs takes notice.
+//! The forecast of a policy change: compares two snapshots, and what each proxy would have in each. It changes
+//! nothing that runs.
 
 mod findings;
 pub mod offline;
@@ -24,7 +24,7 @@ use ironmesh_xds_wire::{Resource, ResourceType, Version};
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// A proxy for which it is forecast what it would be sent.
+/// A proxy whose changes are forecast.
 #[derive(Debug, Clone)]
 pub struct ForecastProxy {
     /// The proxy, with what it reported about itself last.
@@ -33,17 +33,21 @@ pub struct ForecastProxy {
     pub connected: bool,
 }
 
-/// Nobody waits for the forecast any more.
+/// The forecast was cancelled.
 #[derive(Debug, thiserror::Error)]
-#[error("the plan was given up, since nobody waits for it")]
-pub struct Unwanted;
+#[error("the plan was cancelled: the client closed its connection")]
+pub struct ForecastCancelled;
 
-/// What would change for the mesh of `before` and for these proxies if `specification` were the policy.
+/// Forecasts what would change for the mesh of `before` and for these proxies if `specification` were the policy.
 ///
-/// What is compared with is the mesh when all has settled: those who are connected have taken what they are
-/// given. (A port that a proxy did not have in force before, it is not taken to have then.) Where there is
-/// policy alone, the proxies are examples, and nothing is wrong with them. Whether it is still wanted is
-/// asked before each proxy.
+/// The comparison is with the mesh in a settled state: connected proxies have ACKed what they are sent. (A port that
+/// was not active in a proxy before is not assumed to be active in the new state either.) Without a control plane,
+/// under [`Sight::PolicyAlone`], the proxies are examples and get no findings. `is_wanted` is called before each proxy:
+/// it cancels the forecast.
+///
+/// # Errors
+///
+/// Fails if `is_wanted` returns false.
 pub fn forecast(
     before: &Arc<Snapshot>,
     specification: &Arc<MeshSpecification>,
@@ -51,10 +55,10 @@ pub fn forecast(
     sight: Sight,
     with_fields: bool,
     is_wanted: &dyn Fn() -> bool,
-) -> Result<Plan, Unwanted> {
-    let compiled = |compiler: &mut Compiler| -> Result<Vec<_>, Unwanted> {
+) -> Result<Plan, ForecastCancelled> {
+    let compiled = |compiler: &mut Compiler| -> Result<Vec<_>, ForecastCancelled> {
         let compiled = proxies.iter().map(|known| {
-            if is_wanted() { Ok(compiler.compile(&known.proxy)) } else { Err(Unwanted) }
+            if is_wanted() { Ok(compiler.compile(&known.proxy)) } else { Err(ForecastCancelled) }
         });
         compiled.collect()
     };
@@ -98,7 +102,7 @@ pub fn forecast(
     })
 }
 
-/// Adds what is found in the documents themselves, before and after.
+/// Adds the differences between the findings of two sets of documents to a plan.
 pub fn add_findings(plan: &mut Plan, before: &[FindingView], after: &[FindingView]) {
     let found = findings::differing(before, after);
     plan.findings_new.extend(found.new);
@@ -106,12 +110,12 @@ pub fn add_findings(plan: &mut Plan, before: &[FindingView], after: &[FindingVie
     plan.findings_changed.extend(found.changed);
 }
 
-/// The same mesh under another policy.
+/// The inputs of the same mesh under a different policy.
 fn with_policy(inputs: Inputs, specification: &Arc<MeshSpecification>) -> Inputs {
     let accounts = Snapshot::accounts_served(specification, &inputs.records);
     let certificates = accounts.into_iter().map(|account| {
         let known = inputs.certificates.get(&account).cloned();
-        (account.clone(), known.unwrap_or_else(|| to_be_issued(account)))
+        (account.clone(), known.unwrap_or_else(|| placeholder_certificate(account)))
     });
     Inputs {
         certificates: certificates.collect::<OrdMap<_, _>>(),
@@ -125,8 +129,8 @@ fn with_policy(inputs: Inputs, specification: &Arc<MeshSpecification>) -> Inputs
     }
 }
 
-/// What stands in for a certificate that is issued when the policy comes into force.
-pub fn to_be_issued(account: ServiceAccount) -> Arc<ServiceCertificate> {
+/// A placeholder for a certificate that is issued when the policy becomes active.
+pub fn placeholder_certificate(account: ServiceAccount) -> Arc<ServiceCertificate> {
     Arc::new(ServiceCertificate {
         chain: format!("a certificate that is yet to be issued for {account}"),
         key: Secret::new(String::new()),
@@ -138,7 +142,7 @@ pub fn to_be_issued(account: ServiceAccount) -> Arc<ServiceCertificate> {
     })
 }
 
-/// The records when those who are connected have in force what they are given; none where that is as it is.
+/// The records after connected proxies have ACKed what they are sent; none if they do not change.
 fn settled(
     snapshot: &Snapshot,
     proxies: &[ForecastProxy],
@@ -156,7 +160,7 @@ fn settled(
         let before = (record.participation.clone(), record.vacant.clone());
         record.participation.0.retain(|port| new.serves.0.contains(port));
         record.participation.0.extend(new.serves.0.difference(&old.serves.0).cloned());
-        // What has an application now is led to.
+        // A port whose application is known has a backend.
         record.vacant.0.retain(|(service, port)| {
             let behind = (id, ServicePort::new(service.clone(), *port));
             !snapshot.local_endpoints.contains_key(&behind)
@@ -169,14 +173,14 @@ fn settled(
     differs.then_some(settled)
 }
 
-/// What tells a group of proxies from the others: what becomes of which resources, and of whose
-/// connections; and what each resource was and is, where that is told.
+/// The content that one group of proxies shares: the changed resources, the drained connections and, if wanted, the
+/// versions of each resource.
 type Key = (Vec<(ResourceType, Arc<str>, &'static str, Versions)>, Vec<String>);
 
 type Versions = Option<(Option<Version>, Option<Version>)>;
 
-/// The proxies that would be sent something, by what. Listeners are bound to other addresses on each
-/// machine, and change together all the same.
+/// Groups the proxies that would be sent something by what that is. Listeners have a different address on each
+/// machine, and still belong to one group.
 fn groups(
     proxies: &[ForecastProxy],
     old: &[Compiled],
@@ -239,7 +243,7 @@ fn change(difference: &ResourceDifference, with_fields: bool) -> ResourceChange 
     }
 }
 
-/// Writes down where two values differ, as deep inside as that is.
+/// Appends the fields in which two values differ, at any depth.
 fn differing(at: String, before: Option<Value>, after: Option<Value>, into: &mut Vec<FieldChange>) {
     match (before, after) {
         (before, after) if before == after => {}

@@ -1,5 +1,5 @@
-//! What `/metrics` says, in the words of OpenMetrics. Everything is read when it is asked for: there is
-//! no second book of numbers that could differ from what is.
+//! `/metrics` in the OpenMetrics format. Each number is read from its owner when it is requested: no second copy can
+//! differ from the state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::policy_source::PolicyState;
 use super::reconciler::{EndpointsView, StatusFeeds};
 use super::register::Register;
 
-/// Where the numbers come from.
+/// The owners of the numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Sources {
     pub(crate) hub: Arc<Hub>,
@@ -47,32 +47,32 @@ impl Collector for Sources {
         let clients = self.hub.status();
         let streams: usize = clients.iter().map(|(_, status)| status.streams).sum();
         let connected = clients.iter().filter(|(_, status)| status.streams > 0).count();
-        let joined = self.register.records().len();
+        let enrolled = self.register.records().len();
         let is_stale = self.policy.borrow().view.stale_since.is_some();
-        let not_in_force = self.feeds.not_in_force.borrow();
-        let refused: usize = not_in_force.values().map(|one| one.refused.len()).sum();
-        let withheld: usize = not_in_force.values().map(|one| one.withheld.len()).sum();
-        drop(not_in_force);
+        let inactive_resources = self.feeds.inactive_resources.borrow();
+        let nacked: usize = inactive_resources.values().map(|one| one.nacked.len()).sum();
+        let withheld: usize = inactive_resources.values().map(|one| one.withheld.len()).sum();
+        drop(inactive_resources);
         let mesh_findings = self.feeds.mesh_findings.borrow().len();
         let proxy_findings: usize = self.feeds.findings.borrow().values().map(Vec::len).sum();
         let gauges = [
             ("ready", "Whether xDS is served", usize::from(*self.feeds.ready.borrow())),
-            ("proxies_joined", "Proxies that have joined and are in use", joined),
+            ("proxies_joined", "Enrolled proxies that are in use", enrolled),
             ("proxies_connected", "Proxies with a stream", connected),
-            ("xds_streams", "Streams that are open", streams),
+            ("xds_streams", "Open xDS streams", streams),
             (
                 "policy_stale",
-                "Whether what the source of policy holds is not in force",
+                "Whether the policy source holds a revision that is not active",
                 usize::from(is_stale),
             ),
-            ("resources_refused", "What proxies refuse of what policy asks for", refused),
+            ("resources_refused", "Resources that proxies NACK", nacked),
             (
                 "resources_withheld",
-                "What proxies were not asked to take, as others refuse it",
+                "Resources withheld from proxies because others NACK them",
                 withheld,
             ),
-            ("mesh_findings", "Endpoints that get no traffic, or plaintext", mesh_findings),
-            ("proxy_findings", "What is wrong with what proxies ask for", proxy_findings),
+            ("mesh_findings", "Findings about the mesh as a whole", mesh_findings),
+            ("proxy_findings", "Findings about what single proxies request", proxy_findings),
         ];
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
@@ -80,13 +80,13 @@ impl Collector for Sources {
             gauge.encode(metric)?;
         }
         let sets = ConstCounter::new(self.hub.counters().sets());
-        let help = "How often a proxy was given another set of resources";
+        let help = "Resource sets that were published to proxies";
         sets.encode(encoder.encode_descriptor("xds_sets", help, None, sets.metric_type())?)?;
         let counters: [(&str, &str, Read); 4] = [
-            ("xds_pushes", "Responses that were sent", Counters::pushes),
-            ("xds_acks", "Responses that were taken", Counters::acks),
-            ("xds_nacks", "Responses that were refused", Counters::nacks),
-            ("xds_late_answers", "Responses that were not answered in time", Counters::late),
+            ("xds_pushes", "Responses sent", Counters::pushes),
+            ("xds_acks", "Responses ACKed", Counters::acks),
+            ("xds_nacks", "Responses NACKed", Counters::nacks),
+            ("xds_late_answers", "Responses not answered in time", Counters::late),
         ];
         for (name, help, read) in counters {
             let kind = ConstCounter::new(0_u64).metric_type();
@@ -99,11 +99,11 @@ impl Collector for Sources {
         }
         let counts = self.hub.counters();
         let turned =
-            ConnectionRejection::ALL.map(|why| (why.word(), counts.connections_rejected(why)));
-        let help = "Connections that were turned away";
+            ConnectionRejection::ALL.map(|why| (why.word(), counts.connections_turned_away(why)));
+        let help = "Connections rejected, by reason";
         by_reason(&mut encoder, "xds_connections_refused", help, &turned)?;
-        let closed = CloseReason::ALL.map(|why| (why.word(), counts.streams_closed(why)));
-        let help = "Streams that were ended for what the client does";
+        let closed = Closed::ALL.map(|why| (why.word(), counts.streams_closed(why)));
+        let help = "Streams closed by the control plane, by reason";
         by_reason(&mut encoder, "xds_streams_closed", help, &closed)?;
         endpoints(&mut encoder, &self.feeds.endpoints.borrow())?;
         would_deny(&mut encoder, &self.audit)
@@ -112,37 +112,39 @@ impl Collector for Sources {
 
 type OfProvider<'a> = &'a dyn Fn(Provider) -> usize;
 
-/// By provider: whether it is stale as a whole, and of how many services what it says is stale, held back or
-/// flapping.
+/// The metrics of endpoints providers: whether one is stale as a whole, and how many of its services are stale, held
+/// back or flapping.
 fn endpoints(
     encoder: &mut DescriptorEncoder<'_>,
     known: &EndpointsView,
 ) -> Result<(), std::fmt::Error> {
     let providers: BTreeSet<Provider> =
-        known.providers.keys().chain(known.beliefs.keys().map(|(of, _)| of)).copied().collect();
+        known.providers.keys().chain(known.guards.keys().map(|(of, _)| of)).copied().collect();
     let count = |provider: Provider, is_one: fn(&GuardStatus) -> bool| {
-        let of_it = known.beliefs.iter().filter(|((of, _), _)| *of == provider);
-        of_it.filter(|(_, belief)| is_one(belief)).count()
+        let of_it = known.guards.iter().filter(|((of, _), _)| *of == provider);
+        of_it.filter(|(_, guard)| is_one(guard)).count()
     };
     let is_stale = |provider| {
         usize::from(known.providers.get(&provider).is_some_and(|state| state.stale.is_some()))
     };
     let troubles = |provider| known.providers.get(&provider).map_or(0, |one| one.troubles.len());
     let stale: fn(&GuardStatus) -> bool =
-        |belief| belief.sighting.as_ref().is_some_and(|sighting| sighting.stale.is_some());
+        |guard| guard.sighting.as_ref().is_some_and(|sighting| sighting.stale.is_some());
     let gauges: [(&str, &str, OfProvider<'_>); 5] = [
-        ("provider_stale", "Whether nobody whom an endpoints provider asks can be used", &is_stale),
-        ("endpoints_services", "Services of which an endpoints provider tells", &|provider| {
+        ("provider_stale", "Whether an endpoints provider has no usable source", &is_stale),
+        ("endpoints_services", "Services that an endpoints provider reports", &|provider| {
             count(provider, |_| true)
         }),
-        ("endpoints_services_stale", "Services of which it tells nothing newer", &|provider| {
+        ("endpoints_services_stale", "Services whose report is stale", &|provider| {
             count(provider, stale) + troubles(provider)
         }),
-        ("endpoints_services_held", "Services of which a loss is held back", &|provider| {
-            count(provider, |belief| belief.held.is_some())
-        }),
-        ("endpoints_services_flapping", "Services with endpoints that flap", &|provider| {
-            count(provider, |belief| !belief.flapping.is_empty())
+        (
+            "endpoints_services_held",
+            "Services of which an endpoint removal is held back",
+            &|provider| count(provider, |guard| guard.held.is_some()),
+        ),
+        ("endpoints_services_flapping", "Services with flapping endpoints", &|provider| {
+            count(provider, |guard| !guard.flapping.is_empty())
         }),
     ];
     for (name, help, read) in gauges {
@@ -156,7 +158,7 @@ fn endpoints(
     Ok(())
 }
 
-/// By caller and service port, of which there is a bound; of those beyond it by service port.
+/// The metrics of audit mode: denials by caller and service port, as far as their bound allows; the rest by port.
 fn would_deny(encoder: &mut DescriptorEncoder<'_>, audit: &Audit) -> Result<(), std::fmt::Error> {
     let (counted, others) = audit.counted();
     let kind = ConstCounter::new(0_u64).metric_type();

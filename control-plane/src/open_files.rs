@@ -1,14 +1,13 @@
-//! How many files this process may have open: each connection of a proxy is one.
+//! The limit of open files of this process: each connection of a proxy is one.
 
 use ironmesh_xds_server::Limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// How many are open besides the connections of proxies: the store, listeners, watches, readers of the
-/// admin API.
+/// The most open files besides the connections of proxies: the store, listeners, watches and readers of the admin API.
 const OTHERS: u64 = 256;
 
-/// Raises the limit of open files as far as this process may: to the hard one. The soft one is 1,024 on
-/// most systems, for the sake of programs that use `select`. Says so where it is too low all the same.
+/// Raises the soft limit of open files to the hard one. The soft limit is 1,024 on most systems, for programs that use
+/// `select`. Logs a warning if that is too low for the connection limit.
 pub(super) fn raise_limit(limits: &Limits) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum
@@ -23,13 +22,13 @@ pub(super) fn raise_limit(limits: &Limits) {
             limit = may,
             connections,
             most = limits.connections,
-            "the limit of open files leaves room for fewer connections of proxies than there may be: \
-             raise it (systemd: LimitNOFILE=, a shell: ulimit -Hn)"
+            action = "raise it (systemd: LimitNOFILE=, a shell: ulimit -Hn)",
+            "the limit of open files is too low for all connections"
         );
     }
 }
 
-/// How many connections there can be where that is less than there may be.
+/// How many connections the limit allows, if these are fewer than the connection limit.
 fn too_low(may: u64, limits: &Limits) -> Option<u64> {
     let connections = may.saturating_sub(OTHERS);
     (connections < u64::try_from(limits.connections).unwrap_or(u64::MAX)).then_some(connections)

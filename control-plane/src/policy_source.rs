@@ -1,5 +1,5 @@
-//! Policy from its source: the newest that passes the check is in force, and the last such one is
-//! kept in the store for a start with a broken source (invariant 1).
+//! The policy source: activates the newest policy that passes the check. The store keeps the last active policy for a
+//! start with a broken source (invariant 1). It never compiles policy.
 
 mod commits;
 mod finding_lines;
@@ -32,18 +32,19 @@ use rollback::SourceCommand;
 use source::Reading;
 pub(crate) use source::Source;
 
-/// How long a start waits for its source, before it goes by what was good last.
-const FIRST_LOOK: Duration = Duration::from_secs(5);
+/// How long a start waits for its source before it uses the last good policy.
+const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The policy as it stands.
+/// The published state of policy.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PolicyState {
-    /// What is in force; none before the first that passes.
+    /// The active policy; none before the first that passes.
     pub(crate) specification: Option<Arc<MeshSpecification>>,
-    /// For people.
+    /// The view of it for the admin API.
     pub(crate) view: PolicyView,
 }
 
+/// The task that reads policy from its source and activates it.
 #[derive(Debug)]
 pub(crate) struct PolicySource {
     source: Source,
@@ -52,26 +53,26 @@ pub(crate) struct PolicySource {
     keeper: Keeper,
     commits: Commits,
     rollbacks: mpsc::Receiver<SourceCommand>,
-    /// What the source held when it was last read, if it could be read.
-    seen: Option<PolicyRevision>,
-    /// What is wrong with what is in force.
+    /// The revision in the source at the last reading; none if it could not be read.
+    source_revision: Option<PolicyRevision>,
+    /// The findings about the active policy.
     active_findings: Vec<FindingView>,
-    /// What was rolled back to, and is in force in place of what the folder holds.
+    /// The revision that was rolled back to and is active in place of the folder's.
     pin: Option<PolicyPin>,
     /// How long a large removal from the folder is held back.
     removal_hold: Duration,
-    /// What the folder holds, while that is held back.
+    /// The folder's policy, while it is held back.
     held: Option<Held>,
-    /// The policy before the removals of the last moments.
+    /// The policy before the latest removals.
     shrinking: Option<Shrinking>,
-    /// The documents of what is in force.
+    /// The documents of the active policy.
     documents: Arc<[Document]>,
     state: watch::Sender<PolicyState>,
 }
 
 impl PolicySource {
-    /// Reads the source for the first time; where it holds no good policy, the last good one is
-    /// taken out of the store. Without either, there is nothing to serve until it is mended.
+    /// Reads the source for the first time. If it holds no valid policy, the last good one of the store becomes active;
+    /// without either, the control plane is not ready until the source is fixed.
     pub(crate) async fn open(
         source: Source,
         store: Arc<Store>,
@@ -81,7 +82,7 @@ impl PolicySource {
         let view = PolicyView { source: name, is_folder, ..PolicyView::default() };
         let state = watch::Sender::new(PolicyState { specification: None, view });
         let receiver = state.subscribe();
-        let (asked, rollbacks) = mpsc::channel(1);
+        let (sender, rollbacks) = mpsc::channel(1);
         let pin = match &source {
             Source::Folder(_) => store.policy_pin()?,
             Source::Etcd(_) => None,
@@ -93,7 +94,7 @@ impl PolicySource {
             source,
             store,
             rollbacks,
-            seen: None,
+            source_revision: None,
             active_findings: Vec::new(),
             pin,
             removal_hold,
@@ -103,15 +104,15 @@ impl PolicySource {
             state,
         };
         source.resume_pin();
-        let first = timeout(FIRST_LOOK, source.source.next()).await;
-        source.take(first.unwrap_or_else(|_| {
-            Err(format!("no answer within {} s; it is asked on", FIRST_LOOK.as_secs()))
+        let first = timeout(FIRST_READ_TIMEOUT, source.source.next()).await;
+        source.apply_reading(first.unwrap_or_else(|_| {
+            Err(format!("no answer within {} s; retrying", FIRST_READ_TIMEOUT.as_secs()))
         }));
         let is_serving = source.state.borrow().specification.is_some();
         if !is_serving {
             source.fall_back();
         }
-        Ok((source, Rollbacks(asked), receiver))
+        Ok((source, Rollbacks(sender), receiver))
     }
 
     /// Follows the source until `shutdown`.
@@ -121,9 +122,9 @@ impl PolicySource {
             let release_due = self.held.as_ref().map(Held::due);
             tokio::select! {
                 reading = self.source.next() => {
-                    tokio::task::block_in_place(|| self.take(reading));
+                    tokio::task::block_in_place(|| self.apply_reading(reading));
                 }
-                (revision, commit) = self.commits.found() => self.name_commit(&revision, commit),
+                (revision, commit) = self.commits.found() => self.show_commit(&revision, commit),
                 Some(rollback) = self.rollbacks.recv() => {
                     tokio::task::block_in_place(|| self.answer(rollback));
                 }
@@ -141,8 +142,8 @@ impl PolicySource {
         }
     }
 
-    /// Takes what was read, or that it cannot be.
-    fn take(&mut self, reading: Result<Reading, String>) {
+    /// Handles a reading, or the failure to read.
+    fn apply_reading(&mut self, reading: Result<Reading, String>) {
         match reading {
             Ok(Reading { documents, findings, pushed }) => {
                 let loaded = self.loader.load(documents, findings);
@@ -151,28 +152,28 @@ impl PolicySource {
                 // Each time: the same documents may have been committed meanwhile.
                 self.commits.search(loaded.revision);
             }
-            Err(problem) => self.unreadable(&problem),
+            Err(problem) => self.report_unreadable(&problem),
         }
     }
 
-    /// Puts into force what was loaded, if it passes.
+    /// Activates what was loaded, if it passes the check.
     fn check(&mut self, loaded: &Loaded, pushed: Option<PolicyRecord>) {
-        if self.seen.as_ref() == Some(&loaded.revision) {
+        if self.source_revision.as_ref() == Some(&loaded.revision) {
             self.renew_findings(loaded);
-            return self.name_push(pushed);
+            return self.show_push(pushed);
         }
-        self.seen = Some(loaded.revision.clone());
-        // Unless nothing else is in force: what was rolled back to may be good no longer.
+        self.source_revision = Some(loaded.revision.clone());
+        // If no policy is active, the revision that was rolled back to is no longer valid, and the folder's may be.
         let serves = self.state.borrow().specification.is_some();
         if self.is_rolled_back_from(&loaded.revision) && serves {
             self.end_hold();
             self.show_rolled_back_from(loaded);
-            return self.tell_of_pin();
+            return self.publish_pin();
         }
         finding_lines::log(&self.source.name(), &loaded.findings);
         let Some(specification) = &loaded.specification else {
             self.end_hold();
-            self.refuse(loaded);
+            self.reject(loaded);
             self.keeper.keep();
             return;
         };
@@ -184,10 +185,10 @@ impl PolicySource {
         self.end_pin();
         self.follow_removals(specification);
         let record = pushed.unwrap_or_else(|| new_record(&loaded.revision));
-        self.put_in_force(specification, &record, &loaded.documents, &loaded.findings);
+        self.activate(specification, &record, &loaded.documents, &loaded.findings);
     }
 
-    /// Shows the findings of the active policy anew: files that are not read may have come or gone.
+    /// Updates the findings of the active policy: files that are ignored may have appeared or gone.
     fn renew_findings(&self, loaded: &Loaded) {
         let findings: Vec<_> = loaded.findings.iter().map(FindingView::from).collect();
         self.state.send_if_modified(|state| {
@@ -201,20 +202,20 @@ impl PolicySource {
         });
     }
 
-    /// Puts the policy that was last kept into force, beside what is wrong with the source.
+    /// Activates the last good policy, besides the findings about the source.
     fn fall_back(&mut self) {
         if let Some(last) = self.last_good() {
             self.serve_last_good(last);
         }
     }
 
-    /// The policy that was last kept, checked anew.
+    /// The last good policy, checked again.
     fn last_good(&self) -> Option<Loaded> {
         let kept = match self.store.last_good_policy() {
             Ok(kept) => kept?,
             Err(error) => {
-                // The source may hold a good policy later: that is no reason not to start.
-                tracing::error!(error = chain(&error), "the last good policy cannot be read");
+                // The source may hold a valid policy later, so the start continues.
+                tracing::error!(error = chain(&error), "cannot read the last good policy");
                 return None;
             }
         };
@@ -224,11 +225,11 @@ impl PolicySource {
 
     fn serve_last_good(&mut self, loaded: Loaded) {
         let Some(specification) = loaded.specification else {
-            tracing::error!("the last good policy does not pass the check any more");
+            tracing::error!("the last good policy is no longer valid");
             return finding_lines::log("last good policy", &loaded.findings);
         };
         let record = self.store.policies().ok().and_then(|kept| kept.into_iter().next());
-        tracing::warn!(revision = %specification.revision, "serving the last good policy instead");
+        tracing::warn!(revision = %specification.revision, "the last good policy is active instead");
         self.documents = loaded.documents;
         self.active_findings = loaded.findings.iter().map(FindingView::from).collect();
         self.state.send_modify(|state| {
@@ -238,8 +239,7 @@ impl PolicySource {
         });
     }
 
-    /// What is kept of a revision, checked anew: what it means may have changed with the version of this
-    /// program.
+    /// A stored revision, checked again: a new version of this program may read it differently.
     fn load_kept(&self, revision: &PolicyRevision) -> Result<Option<Loaded>, StoreError> {
         let kept = self.store.policy(revision)?;
         Ok(kept.map(|documents| {
@@ -247,8 +247,8 @@ impl PolicySource {
         }))
     }
 
-    /// Publishes a policy that passed, and has it kept behind that: proxies do not wait for the disk.
-    fn put_in_force(
+    /// Publishes a policy that passed the check, and stores it afterwards: proxies do not wait for the disk.
+    fn activate(
         &mut self,
         specification: &Arc<MeshSpecification>,
         record: &PolicyRecord,
@@ -267,7 +267,7 @@ impl PolicySource {
         if specification.services.is_empty() && before > 0 {
             tracing::warn!(
                 services_before = before,
-                "policy defines nothing any more: nothing is allowed from now on"
+                "policy defines no services any more: all calls are denied"
             );
         }
         self.state.send_modify(|state| {
@@ -283,8 +283,8 @@ impl PolicySource {
         self.keeper.put(record.clone(), Arc::clone(documents));
     }
 
-    /// Shows who pushed what is in force, where somebody else has pushed the same again.
-    fn name_push(&mut self, pushed: Option<PolicyRecord>) {
+    /// Shows the newest push of the active revision, if the same revision was pushed again.
+    fn show_push(&mut self, pushed: Option<PolicyRecord>) {
         let Some(pushed) = pushed else { return };
         let in_force = self.state.borrow().view.in_force.clone();
         if in_force.is_some_and(|old| old.revision == pushed.revision && old != pushed) {
@@ -293,34 +293,34 @@ impl PolicySource {
         }
     }
 
-    /// Shows of which commit the policy in force is, where it is what the folder holds.
-    fn name_commit(&mut self, revision: &PolicyRevision, commit: Option<String>) {
+    /// Shows the commit of the active policy, if the folder still holds that policy.
+    fn show_commit(&mut self, revision: &PolicyRevision, commit: Option<String>) {
         let in_force = self.state.borrow().view.in_force.clone();
         let Some(mut record) = in_force.filter(|record| record.revision == *revision) else {
             return;
         };
-        if record.commit == commit || self.seen.as_ref() != Some(revision) {
+        if record.commit == commit || self.source_revision.as_ref() != Some(revision) {
             return;
         }
-        tracing::info!(%revision, commit, "policy is of this commit");
+        tracing::info!(%revision, commit, "commit of the active policy found");
         record.commit = commit;
         self.keeper.put(record.clone(), Arc::clone(&self.documents));
         self.state.send_modify(|state| state.view.in_force = Some(record));
     }
 
-    /// What was in force stays in force.
-    fn refuse(&self, loaded: &Loaded) {
+    /// Rejects a policy with errors: the previous one stays active.
+    fn reject(&self, loaded: &Loaded) {
         let errors = loaded.findings.iter().filter(|finding| finding.is_error()).count();
-        tracing::error!(errors, "the policy is rejected; {}", self.what_stays());
+        tracing::error!(errors, "the policy is rejected; {}", self.remaining_policy());
         self.state.send_modify(|state| {
             state.view.stale_since.get_or_insert_with(Timestamp::now);
             show(&mut state.view, &loaded.findings, &loaded.documents);
         });
     }
 
-    /// What is active when the source has nothing new that passes. At a start without an active policy, the last
-    /// good one is looked for next, and that is logged by itself.
-    fn what_stays(&self) -> &'static str {
+    /// What stays active when the source holds nothing new that is valid. At a start, the last good policy is looked
+    /// up next, and logged by itself.
+    fn remaining_policy(&self) -> &'static str {
         if self.state.borrow().specification.is_some() {
             "the previous policy stays active"
         } else {
@@ -328,15 +328,15 @@ impl PolicySource {
         }
     }
 
-    fn unreadable(&mut self, problem: &str) {
+    fn report_unreadable(&mut self, problem: &str) {
         let is_news = self.state.borrow().view.drawn != problem;
         if !is_news {
             return;
         }
-        self.seen = None;
+        self.source_revision = None;
         self.end_hold();
         self.keeper.keep();
-        tracing::error!(problem, "the policy cannot be read; {}", self.what_stays());
+        tracing::error!(problem, "the policy cannot be read; {}", self.remaining_policy());
         self.state.send_modify(|state| {
             state.view.stale_since.get_or_insert_with(Timestamp::now);
             state.view.findings = Vec::new();
@@ -347,7 +347,7 @@ impl PolicySource {
     }
 }
 
-/// Shows findings: for all without lines of policy, and annotated for who may read policy.
+/// Shows findings: without lines of policy for everyone, and annotated with them for those who may read policy.
 fn show(view: &mut PolicyView, findings: &[Finding], documents: &[Document]) {
     view.findings = findings.iter().map(FindingView::from).collect();
     view.drawn = render(findings, &[], false);
@@ -384,8 +384,8 @@ mod tests {
         Arc::new(Store::open(folder, kek).unwrap())
     }
 
-    /// A store that keeps no policy: where that belongs is something else.
-    pub(super) fn refusing_store(folder: &Path) -> Arc<Store> {
+    /// A store that cannot write policy: its table has different types.
+    pub(super) fn unwritable_store(folder: &Path) -> Arc<Store> {
         drop(store(folder));
         let database = redb::Database::open(folder.join("state.redb")).unwrap();
         let policy = redb::TableDefinition::<&str, &[u8]>::new("policy");
@@ -406,7 +406,7 @@ mod tests {
         fs::create_dir(&folder).unwrap();
         let write = |text: &str| fs::write(folder.join("a.toml"), text).unwrap();
         let kept = || Some(store.last_good_policy().unwrap()?.into_iter().next()?.1);
-        // Changes are told by this test, and not by the folder.
+        // This test, not the folder, signals changes.
         let read = || {
             let Folder { documents, findings } = read_folder(&folder).unwrap();
             Ok(Reading { documents, findings, pushed: None })
@@ -418,23 +418,26 @@ mod tests {
         assert_eq!(kept().as_deref(), Some("# 0"));
         for number in 1..10 {
             write(&format!("# {number}"));
-            source.take(read());
-            assert_eq!(state.borrow().view.revision, source.seen.as_ref().map(ToString::to_string));
+            source.apply_reading(read());
+            assert_eq!(
+                state.borrow().view.revision,
+                source.source_revision.as_ref().map(ToString::to_string)
+            );
             assert_eq!(kept().as_deref(), Some("# 0"), "the disk is not written for each of them");
             assert!(source.keeper.due().is_some());
         }
-        // From now on the folder has it no more.
+        // From now on the folder no longer has it.
         write("[[");
-        source.take(read());
+        source.apply_reading(read());
         assert_eq!(kept().as_deref(), Some("# 9"));
         assert!(source.keeper.due().is_none());
         write("# 10");
-        source.take(read());
-        source.take(Err("it is gone".to_owned()));
+        source.apply_reading(read());
+        source.apply_reading(Err("it is gone".to_owned()));
         assert_eq!(kept().as_deref(), Some("# 10"));
     }
 
-    /// A later version of this program may refuse what passed once.
+    /// A later version of this program may reject a policy that passed once.
     #[tokio::test]
     async fn invalid_pinned_policy_falls_back_to_the_folder() {
         let root = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The endpoints providers that settings describe.
+//! The endpoints providers of the settings.
 
 mod azure;
 mod consul;
@@ -23,23 +23,23 @@ pub use azure::azure_options;
 use consul::consul_options;
 pub(crate) use group::Group;
 
-/// How endpoints are found by these settings, and with whom turns are taken at it, if with anybody. A start
-/// does not wait for those in `without`.
+/// The endpoints providers of these settings, and the group of control planes that share Azure's answers, if policy
+/// comes from etcd. A start does not wait for the providers in `without`.
 pub(super) fn endpoints_options(
     settings: &Settings,
     policy: &PolicyPlace,
     without: BTreeSet<Provider>,
 ) -> anyhow::Result<(EndpointsOptions, Option<Group>)> {
     let consul = Consul::start(consul_options(&settings.consul), Timestamp::now)
-        .context("cannot ask Consul: mend `[consul]` in the settings")?;
-    // Alone one asks at once; among others not before it is known whose turn it is.
+        .context("cannot start the Consul provider: correct `[consul]` in the settings")?;
+    // A control plane without a group polls at once; one in a group waits for the election.
     let etcd = match policy {
         PolicyPlace::Etcd(etcd) => Some(etcd),
         PolicyPlace::Folder(_) => None,
     };
     let (asks, turn) = watch::channel(etcd.is_none());
     let azure = Azure::start(azure_options(&settings.azure), Timestamp::now, turn)
-        .context("cannot ask Azure: mend `[azure]` in the settings")?;
+        .context("cannot start the Azure provider: correct `[azure]` in the settings")?;
     let azure = Arc::new(azure);
     let group = etcd.map(|etcd| {
         let turn = LeaderElection::new(Cluster::open(etcd_options(etcd.clone()))?, "azure");

@@ -1,12 +1,14 @@
-//! The reconciler: one task that makes what every proxy has follow from what is known.
+//! The reconciler: the one task that derives each proxy's resource set from every change of input.
 //!
-//! It is level-triggered: what changed is only told as "look again", at the policy in force, the
-//! register, the certificates, and the clients to whom something happened; what could not be settled is
-//! looked at again at every pass. The first change is acted on at once; those that come in a burst are
-//! acted on together (`pacing`).
+//! It is level-triggered. A change only wakes it; it then reads the active policy, the register, the certificates and
+//! the clients that changed. Each pass examines again what an earlier pass could not settle. The first change starts
+//! a pass at once, and `debounce` collects the changes of a burst into one pass.
+//!
+//! It never accepts connections and never encodes a response: `ironmesh-xds-server` does.
 
 mod clients;
 mod clock;
+mod debounce;
 mod duplicates;
 mod endpoints;
 mod expiry;
@@ -16,8 +18,8 @@ mod mesh_findings;
 mod nack_tracker;
 mod order;
 mod own_certificates;
-mod pacing;
 mod progress;
+mod publish;
 mod rollouts;
 mod snapshot_builder;
 mod without_listener;
@@ -26,12 +28,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironmesh_catalog::{Finding, Mesh, Provider, Proxy, ProxyId, Snapshot};
+use ironmesh_catalog::{Finding, Mesh, Provider, ProxyId, Snapshot};
 use ironmesh_cert::{Authority, ServiceCertificates};
 use ironmesh_config_settings::Settings;
 use ironmesh_providers::ClockDifference;
 use ironmesh_store::Store;
-use ironmesh_xds_server::{ClientChange, ClientKey, Hub};
+use ironmesh_xds_server::{ClientKey, Hub};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
@@ -41,49 +43,49 @@ use tokio_util::sync::CancellationToken;
 
 use super::policy_source::PolicyState;
 use super::register::Register;
-use super::statement::statement;
 use clients::Clients;
 use clock::ClockWatch;
+use debounce::{Cause, Debounce};
 use duplicates::Duplicates;
 pub(crate) use endpoints::{Acceptance, Acceptances, EndpointsOptions, EndpointsView};
-use endpoints::{Endpoints, moment};
+use endpoints::{Endpoints, current_time};
 use finding_log::FindingLog;
 use ironmesh_catalog::text::chain;
-use liveness::{ProxyLiveness, UnreachableProxies};
+use liveness::{DisconnectedProxies, ProxyLiveness};
 use nack_tracker::NackTracker;
-pub(crate) use nack_tracker::{InactiveResources, Refusal};
-use order::{Known, Order};
+pub(crate) use nack_tracker::{InactiveResources, NackReport};
+use order::{Order, RolloutContext};
 use own_certificates::OwnCertificate;
-use pacing::{Cause, Pacing};
 use rollouts::Rollouts;
 use snapshot_builder::{SnapshotBuilder, Sources};
 
-/// How often the clock is looked at, for what is due by it. (After a jump of the wall clock, at once.)
+/// The interval of the work that is due by the clock. (After a jump of the wall clock it is due at once.)
 const TICK: Duration = Duration::from_secs(30);
 
-/// What the reconciler tells the rest of the process.
+/// The channels by which the reconciler publishes its results to the admin API, metrics and log.
 #[derive(Debug, Clone)]
 pub(crate) struct StatusFeeds {
-    /// Whether there is something to serve.
+    /// Whether the control plane is ready to serve xDS.
     pub(crate) ready: watch::Receiver<bool>,
-    /// The TLS of the xDS listener.
+    /// The TLS configuration of the xDS listener.
     pub(crate) tls: watch::Receiver<Arc<ServerConfig>>,
-    /// The newest moment of the mesh; none before the first.
+    /// The newest snapshot; none before the first.
     pub(crate) snapshot: watch::Receiver<Option<Arc<Snapshot>>>,
-    /// What is known of endpoints besides where they are.
+    /// The state of the endpoints providers and of their guards.
     pub(crate) endpoints: watch::Receiver<EndpointsView>,
-    /// What is wrong with the mesh as a whole.
+    /// The findings about the mesh as a whole.
     pub(crate) mesh_findings: watch::Receiver<Vec<Finding>>,
-    /// What is wrong with what each proxy asks for.
+    /// The findings about what each proxy requests.
     pub(crate) findings: watch::Receiver<BTreeMap<ProxyId, Vec<Finding>>>,
-    /// The identities that are live twice.
+    /// The alarms of identities that are live on two machines.
     pub(crate) duplicates: watch::Receiver<BTreeMap<ProxyId, Finding>>,
-    /// Who is away.
-    pub(crate) away: watch::Receiver<UnreachableProxies>,
-    /// What each that is connected refuses, and what is withheld from it because others do.
-    pub(crate) not_in_force: watch::Receiver<BTreeMap<ProxyId, InactiveResources>>,
+    /// The proxies that are disconnected.
+    pub(crate) disconnected: watch::Receiver<DisconnectedProxies>,
+    /// The resources of each connected proxy that it NACKs, or that are withheld because others NACK them.
+    pub(crate) inactive_resources: watch::Receiver<BTreeMap<ProxyId, InactiveResources>>,
 }
 
+/// The task that builds snapshots and publishes a resource set per proxy.
 pub(crate) struct Reconciler {
     store: Arc<Store>,
     authority: Arc<Mutex<Authority>>,
@@ -101,20 +103,20 @@ pub(crate) struct Reconciler {
     endpoints_view: watch::Sender<EndpointsView>,
     mesh_findings: watch::Sender<Vec<Finding>>,
     findings: watch::Sender<BTreeMap<ProxyId, Vec<Finding>>>,
-    not_in_force: watch::Sender<BTreeMap<ProxyId, InactiveResources>>,
-    duplicates_told: watch::Sender<BTreeMap<ProxyId, Finding>>,
+    inactive_resources: watch::Sender<BTreeMap<ProxyId, InactiveResources>>,
+    duplicate_findings: watch::Sender<BTreeMap<ProxyId, Finding>>,
 
-    /// How long a burst of changes settles after one was acted on.
+    /// The window in which the changes of a burst are collected after a pass.
     settle: Duration,
     endpoints: Endpoints,
-    /// What is wrong with what endpoints providers tell.
+    /// The findings about reports of endpoints providers.
     endpoints_findings: Vec<Finding>,
     acceptances: mpsc::Receiver<Acceptance>,
     liveness: ProxyLiveness,
     duplicates: Duplicates,
     started: Timestamp,
-    away: watch::Sender<UnreachableProxies>,
-    /// What is wrong with certificates of proxies, and the count of the register's members when it was looked at.
+    disconnected: watch::Sender<DisconnectedProxies>,
+    /// The findings about certificates of proxies, and the register's membership count for which they hold.
     expiry: (Vec<Finding>, u64),
     is_expiry_news: bool,
     snapshot_builder: SnapshotBuilder,
@@ -122,17 +124,17 @@ pub(crate) struct Reconciler {
     nack_tracker: NackTracker,
     order: Order,
     rollouts: Rollouts,
-    /// Those who were looked at in the last pass, and may have been given something.
-    handed_over: BTreeSet<ClientKey>,
-    /// When the clock is looked at next.
+    /// The clients examined in the last pass, to which a resource set may have been published.
+    published_to: BTreeSet<ClientKey>,
+    /// When the next tick is due.
     next_tick: Instant,
-    /// Those of whom it is not known yet that they have in force what they were given.
-    undecided: BTreeSet<ClientKey>,
+    /// The clients of which it is not known yet whether they ACKed what makes them participants.
+    pending_progress: BTreeSet<ClientKey>,
     finding_log: FindingLog,
 }
 
 impl Reconciler {
-    #[expect(clippy::too_many_arguments, reason = "it is where everything comes together")]
+    #[expect(clippy::too_many_arguments, reason = "the reconciler combines all inputs")]
     pub(crate) fn new(
         mesh: Mesh,
         settings: &Settings,
@@ -148,36 +150,36 @@ impl Reconciler {
         let (own_certificate, config) = OwnCertificate::issue(&authority.lock(), settings, now)?;
         let (ready, tls) = (watch::Sender::new(false), watch::Sender::new(config));
         let (mesh_findings, findings) = (watch::Sender::default(), watch::Sender::default());
-        let (acceptances, asked) = mpsc::channel(1);
+        let (acceptances, requests) = mpsc::channel(1);
         let (endpoints_view, started) = (watch::Sender::default(), Timestamp::now());
-        let away = watch::Sender::new(UnreachableProxies {
+        let disconnected = watch::Sender::new(DisconnectedProxies {
             grace: Some(started),
-            ..UnreachableProxies::default()
+            ..DisconnectedProxies::default()
         });
-        let (not_in_force, snapshot) = (watch::Sender::default(), watch::Sender::default());
-        let duplicates_told = watch::Sender::default();
+        let (inactive_resources, snapshot) = (watch::Sender::default(), watch::Sender::default());
+        let duplicate_findings = watch::Sender::default();
         let feeds = StatusFeeds {
-            duplicates: duplicates_told.subscribe(),
+            duplicates: duplicate_findings.subscribe(),
             ready: ready.subscribe(),
             tls: tls.subscribe(),
             snapshot: snapshot.subscribe(),
             endpoints: endpoints_view.subscribe(),
             mesh_findings: mesh_findings.subscribe(),
             findings: findings.subscribe(),
-            away: away.subscribe(),
-            not_in_force: not_in_force.subscribe(),
+            disconnected: disconnected.subscribe(),
+            inactive_resources: inactive_resources.subscribe(),
         };
         let (kept, issuer) = (Arc::clone(&store), Arc::clone(&authority));
         let reconciler = Self {
             settle: settings.settle,
             endpoints: Endpoints::new(Arc::clone(&store), endpoints)?,
             endpoints_findings: Vec::new(),
-            acceptances: asked,
+            acceptances: requests,
             liveness: ProxyLiveness::default(),
             duplicates: Duplicates::default(),
-            duplicates_told,
+            duplicate_findings,
             started,
-            away,
+            disconnected,
             expiry: (Vec::new(), 0),
             is_expiry_news: false,
             snapshot_builder: SnapshotBuilder::new(mesh, settings, kept, issuer, certificates)?,
@@ -196,14 +198,14 @@ impl Reconciler {
             endpoints_view,
             mesh_findings,
             findings,
-            not_in_force,
+            inactive_resources,
             clients: Clients::default(),
             nack_tracker: NackTracker::default(),
             order: Order::default(),
             rollouts: Rollouts::default(),
-            handed_over: BTreeSet::new(),
+            published_to: BTreeSet::new(),
             next_tick: Instant::now(),
-            undecided: BTreeSet::new(),
+            pending_progress: BTreeSet::new(),
             finding_log: FindingLog::default(),
         };
         Ok((reconciler, feeds, Acceptances(acceptances)))
@@ -213,21 +215,21 @@ impl Reconciler {
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut clients = self.hub.changes();
         let (mut policy, mut register) = (self.policy.clone(), self.register.generation());
-        let (mut pacing, endpoints) = (Pacing::new(self.settle), self.endpoints.news());
+        let (mut debounce, endpoints) = (Debounce::new(self.settle), self.endpoints.news());
         let mut compare_clocks = interval(clock::COMPARE);
         compare_clocks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             clients.mark_unchanged();
             policy.mark_unchanged();
             let members = register.borrow_and_update().members;
-            pacing.act(Instant::now());
-            // It compiles and may write to the store: other tasks go on on other threads.
+            debounce.start_pass(Instant::now());
+            // A pass compiles and may write to the store: other tasks continue on other threads.
             tokio::task::block_in_place(|| self.reconcile(Timestamp::now()));
             let clock = self.deadline();
             let mut is_late = false;
             loop {
                 let now = Instant::now();
-                let due = pacing.due(now);
+                let due = debounce.due(now);
                 if due.is_some_and(|due| due <= now) && !shutdown.is_cancelled() {
                     break;
                 }
@@ -238,43 +240,43 @@ impl Reconciler {
                         if changed.is_err() {
                             return ended("policy source", &shutdown);
                         }
-                        pacing.changed(Cause::Source);
+                        debounce.note(Cause::Source);
                     }
-                    () = endpoints.notified() => pacing.changed(Cause::Source),
+                    () = endpoints.notified() => debounce.note(Cause::Source),
                     Some(acceptance) = self.acceptances.recv() => {
                         self.accept(acceptance);
-                        pacing.changed(Cause::Source);
+                        debounce.note(Cause::Source);
                     }
                     changed = register.changed() => {
                         if changed.is_err() {
                             return ended("register", &shutdown);
                         }
-                        // Most changes are that proxies get on, which follows from their answers.
+                        // Most changes are progress of proxies, which follows from their answers.
                         let are_others = register.borrow_and_update().members > members;
-                        pacing.changed(if are_others { Cause::Source } else { Cause::Clients });
+                        debounce.note(if are_others { Cause::Source } else { Cause::Clients });
                     }
                     changed = clients.changed() => {
                         if changed.is_err() {
                             return ended("xDS server", &shutdown);
                         }
-                        pacing.changed(Cause::Clients);
+                        debounce.note(Cause::Clients);
                     }
                     _ = compare_clocks.tick() => {
                         if self.compare_clocks() {
-                            pacing.changed(Cause::Source);
+                            debounce.note(Cause::Source);
                         }
                     }
                     () = sleep_until(due.unwrap_or(now)), if due.is_some() => {}
                     () = sleep_until(clock), if !is_late => {
                         is_late = true;
-                        pacing.changed(Cause::Clients);
+                        debounce.note(Cause::Clients);
                     }
                 }
             }
         }
     }
 
-    /// When there is something to do though nothing changes.
+    /// When the next pass is due although nothing changes.
     fn deadline(&self) -> Instant {
         let others = [
             self.order.deadline(),
@@ -288,13 +290,13 @@ impl Reconciler {
     }
 
     fn reconcile(&mut self, now: Timestamp) {
-        // By the clock and not by what woke us: a client that answers without end wakes us first.
+        // By the clock, not by the wake-up: a client that answers without end would postpone it forever.
         let is_tick = Instant::now() >= self.next_tick;
         let clock = self.clock.reading(now, Instant::now());
         if is_tick {
             self.next_tick = Instant::now() + TICK;
             self.renew_own_certificates(clock);
-            self.compare_with_providers(now);
+            self.compare_provider_clocks(now);
             self.register.restore(now);
             if self.clock.recent_jump(Instant::now()).is_none() {
                 self.register.retire(now);
@@ -302,8 +304,8 @@ impl Reconciler {
         }
         let Some(specification) = self.policy.borrow().specification.clone() else { return };
         let news = self.hub.take_changed();
-        self.note_presence(&news, now);
-        self.judge_duplicates(&news, now);
+        self.update_presence(&news, now);
+        self.check_duplicates(&news, now);
         let mut unserved = Vec::new();
         for (client, news) in &news {
             if news.streams > 0 {
@@ -311,173 +313,63 @@ impl Reconciler {
                     unserved.push(Arc::clone(client));
                 }
             } else {
-                self.clients.left(client);
-                self.nack_tracker.left(client);
+                self.clients.disconnected(client);
+                self.nack_tracker.disconnected(client);
                 let id = client.parse::<ProxyId>().ok();
-                self.not_in_force
+                self.inactive_resources
                     .send_if_modified(|all| id.is_some_and(|id| all.remove(&id).is_some()));
                 self.order.forget(client);
-                self.undecided.remove(client);
+                self.pending_progress.remove(client);
             }
         }
-        self.suspect();
+        self.mark_unreachable();
         let (records, revoked) = (self.register.records(), self.register.revoked());
-        let discovered = self.endpoints.discover(&specification, &records, moment(now));
+        let discovered = self.endpoints.discover(&specification, &records, current_time(now));
         let sources = Sources { specification, records, revoked, discovered };
-        let changes = self.snapshot_builder.renew(sources, clock, is_tick);
+        let changes = self.snapshot_builder.build(sources, clock, is_tick);
         let is_ready = self.endpoints.are_synced(Instant::now());
         let mut affected = self.clients.affected(&changes);
-        let mut concerned = match self.snapshot_builder.compiler() {
-            Some(compiler) => self.clients.put_endpoints(&changes, &affected, compiler),
+        let mut to_publish = match self.snapshot_builder.compiler() {
+            Some(compiler) => self.clients.replace_endpoints(&changes, &affected, compiler),
             None => BTreeSet::new(),
         };
         affected.extend(unserved);
         self.compile(&affected);
-        concerned.extend(self.note_refusals(&news));
-        self.retry_refused();
-        concerned.extend(affected);
-        let mut touched = std::mem::take(&mut self.handed_over);
+        to_publish.extend(self.track_nacks(&news));
+        self.retry_nacked();
+        to_publish.extend(affected);
+        let mut touched = std::mem::take(&mut self.published_to);
         touched.extend(news.into_iter().map(|(client, _)| client));
-        self.nack_tracker.judge(&self.hub, &touched);
-        concerned.extend(self.nack_tracker.take_concerned());
+        self.nack_tracker.update_quarantine(&self.hub, &touched);
+        to_publish.extend(self.nack_tracker.take_affected());
         if let Some(snapshot) = self.snapshot_builder.snapshot() {
             let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());
-            concerned.extend(self.order.due(Known { snapshot, clients, hub, now }));
+            to_publish.extend(self.order.due(RolloutContext { snapshot, clients, hub, now }));
         }
-        self.hand_over(&concerned);
-        self.handed_over = concerned;
+        self.publish_sets(&to_publish);
+        self.published_to = to_publish;
         self.record_participation();
         if is_tick {
-            self.forget_strangers(now);
+            self.forget_unregistered(now);
         }
-        // Operators are told, and the disk, when proxies have been.
-        if let Some(away) = self.liveness.take_away(Instant::now()) {
+        // Operators and the disk come after the proxies.
+        if let Some(away) = self.liveness.take_disconnected(Instant::now()) {
             let grace = Some(self.started).filter(|_| self.liveness.is_in_grace());
-            self.away.send_replace(UnreachableProxies { since: away, grace });
+            self.disconnected.send_replace(DisconnectedProxies { since: away, grace });
         }
-        self.look_at_certificates(is_tick, now);
-        self.tell_mesh(now);
-        self.endpoints.keep(Instant::now());
+        self.check_certificates(is_tick, now);
+        self.publish_mesh(now);
+        self.endpoints.store_changes(Instant::now());
         if is_ready && !*self.ready.borrow() {
-            self.liveness.begin(&self.register.records(), Instant::now(), now);
+            self.liveness.start_grace(&self.register.records(), Instant::now(), now);
             self.ready.send_replace(true);
         }
     }
 
-    /// Compiles what these clients are to have.
-    fn compile(&mut self, clients: &BTreeSet<ClientKey>) {
-        let mut told = Vec::new();
-        for client in clients {
-            let Some((proxy, compiler)) = self.proxy(client).zip(self.snapshot_builder.compiler())
-            else {
-                continue;
-            };
-            let mut compiled = compiler.compile(&proxy);
-            let old = self.clients.given(client);
-            if let Some(old) = old {
-                compiled.resources = compiled.resources.keeping_types_of(&old.compiled.resources);
-                let hub = &self.hub;
-                let has = |t, name: &str, version| hub.has_all(client, [(t, name, version)]);
-                self.nack_tracker.replaced(old, &compiled, has);
-            }
-            let is_new = |finding: &&Finding| {
-                !old.is_some_and(|old| old.compiled.findings.contains(finding))
-            };
-            let new = compiled.findings.iter().filter(is_new);
-            self.finding_log.log(client, new, Instant::now());
-            self.undecided.insert(Arc::clone(client));
-            told.push((proxy.record.id, compiled.findings.clone()));
-            self.clients.give(client, proxy, compiled, &Arc::clone(compiler.snapshot()));
-        }
-        if told.is_empty() {
-            return;
-        }
-        self.findings.send_if_modified(|all| {
-            let mut is_news = false;
-            for (id, findings) in told {
-                let old = if findings.is_empty() {
-                    all.remove(&id)
-                } else {
-                    all.insert(id, findings.clone())
-                };
-                is_news |= old.unwrap_or_default() != findings;
-            }
-            is_news
-        });
-    }
-
-    /// Takes note of what clients refuse; returns of whom there is news.
-    fn note_refusals(&mut self, news: &[(ClientKey, ClientChange)]) -> Vec<ClientKey> {
-        let Some(snapshot) = self.snapshot_builder.snapshot() else { return Vec::new() };
-        let (clients, nack_tracker, hub) = (&self.clients, &mut self.nack_tracker, &self.hub);
-        let mut is_news = |client: &ClientKey, news: &ClientChange| {
-            let has = |t, name: &str, version| hub.has_all(client, [(t, name, version)]);
-            let given = clients.given(client);
-            given.is_some_and(|given| nack_tracker.note(client, news, has, given, snapshot))
-        };
-        let of_news = news.iter().filter(|(client, news)| is_news(client, news));
-        let concerned = of_news.map(|(client, _)| Arc::clone(client)).collect();
-        // A NACK may be of the inbound listener: then the proxy does not take part any more.
-        let nacking = news.iter().filter(|(_, news)| !news.nacks.is_empty());
-        self.undecided.extend(nacking.map(|(client, _)| Arc::clone(client)));
-        concerned
-    }
-
-    /// Sends again what clients NACKed for reasons of their own machines, where its pause is over.
-    fn retry_refused(&mut self) {
-        for (client, names) in self.nack_tracker.retries.take_due(Instant::now()) {
-            let resources: Vec<_> = names.iter().map(|(_, name)| &**name).collect();
-            tracing::info!(%client, ?resources, "NACKed resources are sent again: the reason was local to the proxy's machine");
-            self.hub.retry(&client, names);
-        }
-    }
-
-    /// Tells what is not in force in a client.
-    fn tell_not_in_force(&self, id: ProxyId, told: &InactiveResources) {
-        self.not_in_force.send_if_modified(|all| {
-            let before = if *told == InactiveResources::default() {
-                all.remove(&id)
-            } else {
-                all.insert(id, told.clone())
-            };
-            before.unwrap_or_default() != *told
-        });
-    }
-
-    /// Gives these clients what they are to have, or what stands in for it.
-    fn hand_over(&mut self, clients: &BTreeSet<ClientKey>) {
-        for client in clients {
-            let Some(given) = self.clients.given(client) else { continue };
-            let published = self.hub.published(client);
-            let before = published.as_ref();
-            let (set, not_in_force) = self.nack_tracker.settle(client, given, before);
-            self.tell_not_in_force(given.proxy.record.id, &not_in_force);
-            let set = match (&published, self.snapshot_builder.snapshot()) {
-                (Some(before), Some(snapshot)) => {
-                    let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());
-                    self.order.hold(client, set, before, Known { snapshot, clients, hub, now })
-                }
-                // Who has come has nothing that could break.
-                _ => set,
-            };
-            if !published.is_some_and(|published| published.is_same_as(&set)) {
-                self.hub.publish(client, set);
-            }
-        }
-    }
-
-    /// A connected client as the compiler sees it.
-    fn proxy(&self, client: &ClientKey) -> Option<Proxy> {
-        let node = self.clients.node(client)?;
-        let record = self.register.get(client.parse().ok()?)?;
-        // Admission has let in no other than well-formed ones.
-        Some(Proxy { record: (*record).clone(), statement: statement(node).ok()? })
-    }
-
-    /// Forgets those who are away and have no place in the register any more, and what nobody needs.
-    fn forget_strangers(&mut self, now: Timestamp) {
+    /// Forgets disconnected clients that the register no longer has, and state that no client needs.
+    fn forget_unregistered(&mut self, now: Timestamp) {
         if let Err(error) = self.register.forget(now, Instant::now()) {
-            tracing::error!(error = chain(&error), "cannot forget proxies that ended long ago");
+            tracing::error!(error = chain(&error), "cannot remove expired join records");
         }
         let records = self.register.records();
         let is_known = |client: &ClientKey| {
@@ -491,8 +383,8 @@ impl Reconciler {
     }
 }
 
-/// The result of the reconciler when one of its sources has ended. At the end of the process they all do, in any
-/// order; else the source has failed.
+/// The reconciler's result when one of its sources has ended: a failure, except during shutdown, when all sources end
+/// in any order.
 fn ended(source: &str, shutdown: &CancellationToken) -> anyhow::Result<()> {
     anyhow::ensure!(shutdown.is_cancelled(), "the {source} ended by itself");
     Ok(())

@@ -1,4 +1,4 @@
-//! The register of proxies: who has joined, and how far each has come. Kept in the store.
+//! The register of proxies: their join records and progress, kept in the store. It never decides who may connect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,71 +13,71 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How long the record of a proxy is kept whose certificate has ended or was never used: so long
-/// operators are told what became of it. It is let in without a record as little as with it.
-const KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// How long the record of a proxy is kept after its certificate has expired or its enrollment has: operators see for so
+/// long what became of it. Admission rejects the proxy with and without a record.
+const RETENTION: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// For how long the clock must have said without interruption that a record is no longer kept, before it
-/// is removed for good: a clock may be wrong for a while, such as at a start before the network's time.
-const OVER_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long the clock must show without interruption that a record is past its retention before it is removed. A clock
+/// may be wrong for a while, for example at a start before time synchronization.
+const CLOCK_CONFIRMATION: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// All join records. What is here is in the store: each change is kept first.
+/// All join records. Each change is stored before it is visible here.
 #[derive(Debug)]
 pub(crate) struct Register {
     store: Arc<Store>,
-    records: Mutex<Known>,
-    /// Those who wait for the records, to claim their certificates. Locked for moments only.
+    records: Mutex<RecordIndex>,
+    /// Claims of certificates that wait for the lock of the records. Locked for moments only.
     claims: Mutex<BTreeMap<ProxyId, Timestamp>>,
     generation: watch::Sender<Generation>,
 }
 
-/// How far a proxy has come.
+/// The progress of a proxy with its service ports.
 #[derive(Debug)]
 pub(crate) struct Progress<'a> {
-    /// What it has in force.
-    pub(crate) in_force: InForce<'a>,
-    /// The ports behind which no provider knows an application.
-    pub(crate) without_application: Participation,
-    /// The ports whose way to the applications that are known is not in force in it.
-    pub(crate) without_way: Participation,
+    /// The service ports that it ACKed.
+    pub(crate) acked_ports: AckedPorts<'a>,
+    /// The ports for which no provider reports an application.
+    pub(crate) without_backend: Participation,
+    /// The ports with an application whose local cluster the proxy has not ACKed.
+    pub(crate) without_local_cluster: Participation,
 }
 
-/// What a proxy has in force.
+/// The service ports that a proxy ACKed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum InForce<'a> {
-    /// These service ports.
-    These(&'a Participation),
-    /// These service ports at the most: what else it took part with it serves no longer.
+pub(crate) enum AckedPorts<'a> {
+    /// Exactly these.
+    Exactly(&'a Participation),
+    /// No others than these: the proxy serves no longer what else it had ACKed.
     AtMost(&'a Participation),
-    /// No service port: it has no inbound listener.
-    Nothing,
+    /// None: the proxy has no inbound listener.
+    None,
 }
 
 #[cfg(test)]
-impl<'a> From<InForce<'a>> for Progress<'a> {
-    /// Of one that leads to its applications wherever it serves.
-    fn from(in_force: InForce<'a>) -> Self {
-        let (without_application, without_way) = Default::default();
-        Self { in_force, without_application, without_way }
+impl<'a> From<AckedPorts<'a>> for Progress<'a> {
+    /// The progress of a proxy that leads to an application on each port.
+    fn from(acked_ports: AckedPorts<'a>) -> Self {
+        let (without_backend, without_local_cluster) = Default::default();
+        Self { acked_ports, without_backend, without_local_cluster }
     }
 }
 
 impl Progress<'_> {
-    /// The record with this in it, if that is news.
-    fn news_of(&self, record: &JoinRecord) -> Option<JoinRecord> {
-        // Its Envoy's last answer may come behind the revocation.
+    /// The record with this progress, if that changes it.
+    fn updated_record(&self, record: &JoinRecord) -> Option<JoinRecord> {
+        // The last answer of its Envoy may come after the revocation.
         if record.revoked.is_some() {
             return None;
         }
         let mut participation = record.participation.clone();
-        match self.in_force {
-            InForce::These(ports) => participation.clone_from(ports),
-            InForce::Nothing => participation = Participation::default(),
-            InForce::AtMost(ports) => participation.0.retain(|port| ports.0.contains(port)),
+        match self.acked_ports {
+            AckedPorts::Exactly(ports) => participation.clone_from(ports),
+            AckedPorts::None => participation = Participation::default(),
+            AckedPorts::AtMost(ports) => participation.0.retain(|port| ports.0.contains(port)),
         }
-        // One whose application is another is called all the time: only who led nowhere has to hear of one.
-        let still = record.vacant.0.intersection(&self.without_way.0);
-        let vacant = still.chain(&self.without_application.0);
+        // Only a port without a backend waits for its local cluster: a changed application never withdraws the port.
+        let still = record.vacant.0.intersection(&self.without_local_cluster.0);
+        let vacant = still.chain(&self.without_backend.0);
         let vacant = vacant.filter(|port| participation.0.contains(port)).cloned();
         let vacant = Participation(vacant.collect());
         ((&participation, &vacant) != (&record.participation, &record.vacant)).then(|| JoinRecord {
@@ -88,27 +88,28 @@ impl Progress<'_> {
     }
 }
 
-/// Counts the changes of the register.
+/// The counts of the register's changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Generation {
-    /// All of them.
+    /// All changes.
     pub(crate) changes: u64,
-    /// Those by which somebody has joined, or was revoked.
+    /// Changes by which a proxy was enrolled or revoked.
     pub(crate) members: u64,
 }
 
+/// The join records, by state.
 #[derive(Debug, Default)]
-struct Known {
+struct RecordIndex {
     all: Records,
-    /// Of proxies that are or may yet be there.
+    /// The records of proxies that are connected or may connect.
     in_use: Records,
     revoked: Records,
-    /// Those whose time to be kept is over, and since when that was seen at each look.
-    over_since: BTreeMap<ProxyId, Instant>,
+    /// The records past their retention, and since when each look has found them so.
+    overdue_since: BTreeMap<ProxyId, Instant>,
 }
 
-impl Known {
-    fn sort(&mut self, record: &Arc<JoinRecord>) {
+impl RecordIndex {
+    fn classify(&mut self, record: &Arc<JoinRecord>) {
         let id = record.id;
         if record.revoked.is_some() {
             self.in_use.remove(&id);
@@ -120,16 +121,17 @@ impl Known {
 }
 
 impl Register {
+    /// Opens the register with the stored records.
     pub(crate) fn open(store: Arc<Store>, now: Timestamp) -> Result<Self, StoreError> {
-        let mut known = Known::default();
+        let mut index = RecordIndex::default();
         for record in store.join_records()? {
             let record = Arc::new(record);
-            known.all.insert(record.id, Arc::clone(&record));
-            known.sort(&record);
+            index.all.insert(record.id, Arc::clone(&record));
+            index.classify(&record);
         }
         let register = Self {
             store,
-            records: Mutex::new(known),
+            records: Mutex::new(index),
             claims: Mutex::default(),
             generation: watch::Sender::default(),
         };
@@ -137,27 +139,27 @@ impl Register {
         Ok(register)
     }
 
-    /// Counts the changes. Level-triggered: look at [`Register::records`].
+    /// The counts of changes. Level-triggered: read [`Register::records`] after one.
     pub(crate) fn generation(&self) -> watch::Receiver<Generation> {
         self.generation.subscribe()
     }
 
-    /// The records of all proxies that ever joined, but for those that ended long ago.
+    /// The records of all enrolled proxies, except for those past their retention.
     pub(crate) fn all_records(&self) -> Records {
         self.records.lock().all.clone()
     }
 
-    /// The records of proxies that are or may yet be there.
+    /// The records of proxies that are connected or may connect.
     pub(crate) fn records(&self) -> Records {
         self.records.lock().in_use.clone()
     }
 
-    /// The records of proxies that were revoked.
+    /// The records of revoked proxies.
     pub(crate) fn revoked(&self) -> Records {
         self.records.lock().revoked.clone()
     }
 
-    /// Takes those out of use that have let their time pass.
+    /// Takes proxies out of use whose certificate or enrollment has expired.
     pub(crate) fn retire(&self, now: Timestamp) {
         let mut records = self.records.lock();
         let retired = records.in_use.values().filter(|record| !record.is_in_use(now));
@@ -167,7 +169,7 @@ impl Register {
         }
     }
 
-    /// Puts those back into use whose time has not passed after all: the clock was wrong.
+    /// Puts proxies back into use that have not expired after all, because the clock was wrong.
     pub(crate) fn restore(&self, now: Timestamp) {
         let mut records = self.records.lock();
         let is_back = |record: &&Arc<JoinRecord>| {
@@ -177,20 +179,22 @@ impl Register {
         records.in_use.extend(back.into_iter().map(|record| (record.id, record)));
     }
 
-    /// Forgets those of whom nobody asks any more: their certificates have ended long ago, and the clock
-    /// has said so for a day of `instant`, which nobody sets.
+    /// Removes records past their retention, once the clock has shown that for a day of the steady clock, `instant`.
     pub(crate) fn forget(&self, now: Timestamp, instant: Instant) -> Result<(), StoreError> {
         let mut records = self.records.lock();
         let records = &mut *records;
         let is_over = |record: &JoinRecord| match record.certificate_state(now) {
-            CertificateState::Forfeit => now.duration_since(record.joined_at) > KEPT,
-            _ => now.duration_since(record.certificate_expires_at) > KEPT,
+            CertificateState::Forfeit => now.duration_since(record.joined_at) > RETENTION,
+            _ => now.duration_since(record.certificate_expires_at) > RETENTION,
         };
         let over = records.all.values().filter(|record| is_over(record)).map(|record| {
-            (record.id, records.over_since.get(&record.id).copied().unwrap_or(instant))
+            (record.id, records.overdue_since.get(&record.id).copied().unwrap_or(instant))
         });
-        records.over_since = over.collect();
-        let for_long = records.over_since.iter().filter(|(_, since)| instant - **since >= OVER_FOR);
+        records.overdue_since = over.collect();
+        let for_long = records
+            .overdue_since
+            .iter()
+            .filter(|(_, since)| instant - **since >= CLOCK_CONFIRMATION);
         let over: Vec<_> = for_long.map(|(id, _)| *id).collect();
         if over.is_empty() {
             return Ok(());
@@ -200,11 +204,12 @@ impl Register {
             records.all.remove(&id);
             records.in_use.remove(&id);
             records.revoked.remove(&id);
-            records.over_since.remove(&id);
+            records.overdue_since.remove(&id);
         }
         Ok(())
     }
 
+    /// The record of a proxy, whatever its state.
     pub(crate) fn get(&self, id: ProxyId) -> Option<Arc<JoinRecord>> {
         self.records.lock().all.get(&id).cloned()
     }
@@ -214,20 +219,20 @@ impl Register {
         self.add_all(vec![record])
     }
 
-    /// Adds the records of proxies that join: all of them, or none.
-    pub(crate) fn add_all(&self, joining: Vec<JoinRecord>) -> Result<(), StoreError> {
+    /// Adds the records of newly enrolled proxies: all of them, or none.
+    pub(crate) fn add_all(&self, enrolled: Vec<JoinRecord>) -> Result<(), StoreError> {
         let mut records = self.records.lock();
-        self.keep(&mut records, joining)
+        self.keep(&mut records, enrolled)
     }
 
-    /// The proxy's first accepted connection claims its certificate.
+    /// Claims a proxy's certificate, at its first accepted connection.
     pub(crate) fn claim(&self, id: ProxyId, now: Timestamp) -> Result<(), StoreError> {
         self.claims.lock().insert(id, now);
         let mut records = self.records.lock();
-        // One transaction for all who wait here: a thousand that connect at once do not wait for the
-        // disk one after the other.
+        // One transaction for all that wait here: a thousand proxies that connect at once do not wait for the disk one
+        // after the other.
         let mut claims = std::mem::take(&mut *self.claims.lock());
-        // Who took this claim may have failed to keep it.
+        // A concurrent call that took this claim may have failed to store it.
         claims.entry(id).or_insert(now);
         let claimed = claims.into_iter().filter_map(|(id, at)| {
             let record = records.all.get(&id).filter(|record| record.claimed_at.is_none())?;
@@ -242,7 +247,7 @@ impl Register {
         self.store.quarantined_proxies()
     }
 
-    /// Removes the stored record of a proxy that is quarantined. Returns whether there was one.
+    /// Removes the quarantined record of a proxy. Returns whether there was one.
     pub(crate) fn discard_quarantined(&self, id: ProxyId) -> Result<bool, StoreError> {
         let is_quarantined = self.store.quarantined_proxies().contains(&id);
         if is_quarantined {
@@ -251,7 +256,7 @@ impl Register {
         Ok(is_quarantined)
     }
 
-    /// The proxy is let in no more. What was said first stays.
+    /// Revokes a proxy. An earlier revocation stays as it is.
     pub(crate) fn revoke(&self, id: ProxyId, revocation: Revocation) -> Result<(), StoreError> {
         let mut records = self.records.lock();
         let record = records.all.get(&id).filter(|record| record.revoked.is_none());
@@ -264,8 +269,8 @@ impl Register {
         self.keep(&mut records, revoked.into_iter().collect())
     }
 
-    /// These are suspected to be dead since then, or, without a time, no more.
-    pub(crate) fn suspect(
+    /// Marks proxies as unreachable since a time, or, without a time, as reachable again.
+    pub(crate) fn set_unreachable(
         &self,
         proxies: &[(ProxyId, Option<Timestamp>)],
     ) -> Result<(), StoreError> {
@@ -279,21 +284,21 @@ impl Register {
         self.keep(&mut records, changed)
     }
 
-    /// Proxies have come so far. What of it is news is kept in one transaction: all of it, or nothing.
-    pub(crate) fn participate<'a>(
+    /// Records the progress of proxies. All changes are stored in one transaction, or none is.
+    pub(crate) fn record_progress<'a>(
         &self,
         progress: impl IntoIterator<Item = (ProxyId, Progress<'a>)>,
     ) -> Result<(), StoreError> {
         let mut records = self.records.lock();
         let changed = progress
             .into_iter()
-            .filter_map(|(id, progress)| progress.news_of(records.all.get(&id)?))
+            .filter_map(|(id, progress)| progress.updated_record(records.all.get(&id)?))
             .collect();
         self.keep(&mut records, changed)
     }
 
-    /// Written under the lock, so that the store sees changes in the order in which they happen.
-    fn keep(&self, records: &mut Known, changed: Vec<JoinRecord>) -> Result<(), StoreError> {
+    /// Stores changed records. It holds the lock of the records, so that the store sees changes in their order.
+    fn keep(&self, records: &mut RecordIndex, changed: Vec<JoinRecord>) -> Result<(), StoreError> {
         if changed.is_empty() {
             return Ok(());
         }
@@ -304,7 +309,7 @@ impl Register {
             let old = records.all.insert(record.id, Arc::clone(&record));
             let was_revoked = old.as_ref().is_some_and(|old| old.revoked.is_some());
             members += u64::from(old.is_none() || was_revoked != record.revoked.is_some());
-            records.sort(&record);
+            records.classify(&record);
         }
         self.generation.send_modify(|generation| {
             generation.changes += 1;

@@ -30,20 +30,20 @@ use crate::reconciler::{Reconciler, StatusFeeds};
 use crate::register::Register;
 use crate::state_watch::StateWatch;
 
-/// What a control plane runs with.
+/// The options of a control plane.
 #[derive(Debug)]
 pub struct Options {
     /// The settings file's content. Paths in it are absolute.
     pub settings: Settings,
-    /// The state folder.
+    /// The path of the state folder.
     pub state: PathBuf,
-    /// Where policy comes from.
+    /// The source of policy.
     pub policy: PolicyPlace,
-    /// The file with the key-encryption key; it is created with the state.
+    /// The file of the key-encryption key, which is created together with the state.
     pub key_encryption_key: PathBuf,
-    /// The socket of the admin API.
+    /// The path of the admin socket.
     pub admin_socket: PathBuf,
-    /// Providers for whose first state the start does not wait.
+    /// The providers for which the start does not wait.
     pub without: BTreeSet<Provider>,
 }
 
@@ -61,7 +61,7 @@ pub async fn start(
     let limits = Limits { connection_age: settings.xds.max_connection_age, ..Limits::default() };
     open_files::raise_limit(&limits);
 
-    // What may be refused comes before anything is written: a failed first start leaves no state.
+    // All checks that may fail come before the first write: a failed first start leaves no state.
     check_socket_path(&options.admin_socket)?;
     let source = match &options.policy {
         PolicyPlace::Folder(path) => {
@@ -143,8 +143,8 @@ pub async fn start(
     let (reads, all) = (Arc::clone(&control_plane), control_plane);
     let names: Vec<_> = settings.advertise.iter().map(|(host, _)| host.clone()).collect();
     let port = async { Ok(serve_reads(admin_listener, names, reads).await?) };
-    tasks.spawn(until(shutdown.clone(), port));
-    tasks.spawn(until(shutdown.clone(), async { Ok(serve_socket(socket, all).await?) }));
+    tasks.spawn(run_until(shutdown.clone(), port));
+    tasks.spawn(run_until(shutdown.clone(), async { Ok(serve_socket(socket, all).await?) }));
     tasks.spawn(serve_xds(xds_listener, feeds, hub, admission, limits, shutdown.clone()));
     tracing::info!(
         mesh = %settings.mesh,
@@ -159,7 +159,7 @@ pub async fn start(
     Ok(tasks)
 }
 
-/// Serves xDS as soon as there is something to serve (invariant 11).
+/// Serves xDS once the reconciler is ready (invariant 11).
 async fn serve_xds(
     listener: TcpListener,
     mut feeds: StatusFeeds,
@@ -170,7 +170,7 @@ async fn serve_xds(
 ) -> anyhow::Result<()> {
     let is_ready = tokio::select! {
         () = shutdown.cancelled() => false,
-        // Without the reconciler there is nothing to serve: it has ended, and why is its own result.
+        // If the reconciler has ended, there is nothing to serve; its own result says why.
         ready = feeds.ready.wait_for(|ready| *ready) => ready.is_ok(),
     };
     if !is_ready {
@@ -181,7 +181,7 @@ async fn serve_xds(
     Ok(())
 }
 
-async fn until(
+async fn run_until(
     shutdown: CancellationToken,
     task: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
@@ -191,9 +191,8 @@ async fn until(
     }
 }
 
-/// How many connections may wait to be accepted; the system allows as many as its `somaxconn`. When all
-/// proxies connect at once, those that find no room are not told so: they try again after one second, then
-/// two, four and so on, up to a minute.
+/// The most connections that may wait to be accepted; the system allows up to its `somaxconn`. When all proxies connect
+/// at once, the kernel drops the rest silently: these retry after one second, then two, four and so on, up to a minute.
 const BACKLOG: u32 = 65_535;
 
 fn bind(address: SocketAddr, what: &str, setting: &str) -> anyhow::Result<TcpListener> {
@@ -204,7 +203,7 @@ fn bind(address: SocketAddr, what: &str, setting: &str) -> anyhow::Result<TcpLis
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // What was closed a moment ago does not keep the address.
+    // A connection that was closed a moment ago does not block the address.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
@@ -218,7 +217,7 @@ fn open_store(options: &Options) -> anyhow::Result<Store> {
     Ok(Store::open(&options.state, key)?)
 }
 
-/// The names of the mesh, which are fixed at its first start: they are in every certificate.
+/// The names of the mesh, which are fixed at its first start: every certificate contains them.
 fn fixed_mesh(store: &Store, settings: &Settings) -> anyhow::Result<Mesh> {
     let (domain, trust_domain) = (settings.domain.clone(), settings.trust_domain.clone());
     match store.mesh()? {
@@ -226,8 +225,8 @@ fn fixed_mesh(store: &Store, settings: &Settings) -> anyhow::Result<Mesh> {
         Some(fixed) if fixed == (domain.clone(), trust_domain.clone()) => {}
         Some((old_domain, old_trust_domain)) => bail!(
             "the mesh in this state folder has the domain `{old_domain}` and the trust domain \
-             `{old_trust_domain}`, and the settings say `{domain}` and `{trust_domain}`: these are \
-             fixed at the first start; mend the settings, or set `state` to a new folder"
+             `{old_trust_domain}`, and the settings set `{domain}` and `{trust_domain}`: these are \
+             fixed at the first start; correct the settings, or set `state` to a new folder"
         ),
     }
     Ok(Mesh { domain, trust_domain })

@@ -1,7 +1,7 @@
-//! The watch over the control plane's own state: whether the store can be written, whether its file is where
-//! it should be, which records it does not use, and whether proxies know its authority and share its time.
+//! The watch over the control plane's own state: whether the store can be written, whether its file is in place, which
+//! records are quarantined, and whether proxies trust its authority and share its time.
 //!
-//! It opens the store again after a failure of the disk. It changes nothing else.
+//! It reopens the store after a disk failure. It changes nothing else.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,12 +20,13 @@ use ironmesh_catalog::text::chain;
 /// How often the state is examined.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The longest time between two attempts to write to the store again. They begin with one per interval.
+/// The longest pause between attempts to write to the store again. They begin with one per interval.
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-/// How many records, or addresses, are named.
+/// The most records, or addresses, that findings name.
 const NAMED: usize = 10;
 
+/// The task that watches the control plane's own state.
 pub(crate) struct StateWatch {
     store: Arc<Store>,
     hub: Arc<Hub>,
@@ -33,7 +34,7 @@ pub(crate) struct StateWatch {
     findings: watch::Sender<Vec<Finding>>,
 }
 
-/// The disk does not take writes.
+/// A time in which the disk cannot be written.
 struct Outage {
     since: Timestamp,
     backoff: Duration,
@@ -41,12 +42,12 @@ struct Outage {
 }
 
 impl StateWatch {
-    /// The watch, and what it finds.
+    /// Creates the watch and the channel of its findings.
     pub(crate) fn new(store: Arc<Store>, hub: Arc<Hub>) -> (Self, watch::Receiver<Vec<Finding>>) {
         let findings = watch::Sender::default();
         let receiver = findings.subscribe();
         let mut watch = Self { store, hub, outage: None, findings };
-        // What a start has found is known from the first answer on.
+        // The first answer to a client already has the findings of the start.
         watch.examine(Timestamp::now());
         (watch, receiver)
     }
@@ -58,7 +59,7 @@ impl StateWatch {
                 () = sleep(INTERVAL) => {}
                 () = shutdown.cancelled() => return Ok(()),
             }
-            // The disk may be slow: other tasks go on on other threads.
+            // The disk may be slow: other tasks continue on other threads.
             tokio::task::block_in_place(|| self.examine(Timestamp::now()));
         }
     }
@@ -72,7 +73,7 @@ impl StateWatch {
         found.extend(unknown_authority(&self.hub));
         found.extend(differing_clock(&self.hub));
         self.findings.send_if_modified(|findings| {
-            // Counts change all the time: only a finding that is new is logged.
+            // Counts change all the time: only a new finding is logged.
             for finding in found.iter().filter(|one| findings.iter().all(|old| !is_same(old, one)))
             {
                 if finding.is_error() {
@@ -91,7 +92,7 @@ impl StateWatch {
         });
     }
 
-    /// Tries to write again where the disk has failed, when the backoff is over.
+    /// Tries to write again after a disk failure, when the backoff is over.
     fn recover(&mut self, now: Timestamp) {
         if self.store.health().failure.is_none() {
             self.outage = None;
@@ -120,13 +121,13 @@ impl StateWatch {
     }
 }
 
-/// Whether both are about the same thing, though their counts or causes may differ.
+/// Whether both findings are about the same problem, though their counts or causes may differ.
 fn is_same(one: &Finding, other: &Finding) -> bool {
     (one.code, one.severity) == (other.code, other.severity)
         && (one.code != codes::RECORD_QUARANTINED || one.message == other.message)
 }
 
-/// What is wrong with the store, whose file is at `path`.
+/// The findings about the store, whose file is at `path`.
 fn of_store(health: &StoreHealth, path: &str, since: Timestamp) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(failure) = &health.failure {
@@ -179,24 +180,25 @@ fn quarantined(record: &QuarantinedRecord) -> Finding {
             );
             let help = format!(
                 "{restore}; or remove the record with `ironmesh proxy revoke {key}` and enroll the \
-                 proxy anew"
+                 proxy again"
             );
             Finding::error(code, None, words).help(help)
         }
         "policy" => {
             let words = format!("the stored record `{key}` of policy is not used: {why}");
-            let help = format!("{restore}; a record that is kept anew replaces it");
+            let help = format!("{restore}; the next write of the record replaces it");
             Finding::error(code, None, words).help(help)
         }
         _ => {
             let words = format!("the stored record `{key}` of {table} is not used: {why}");
-            Finding::warning(code, None, words).help("it is replaced as soon as it is learned anew")
+            Finding::warning(code, None, words).help("the next update of the record replaces it")
         }
     }
 }
 
-/// That clients reject our certificate as that of an unknown authority: proxies that were enrolled with a
-/// different state folder do. An error as long as no proxy is connected: then the state is probably new.
+/// The finding that clients reject the control plane's certificate as that of an unknown authority, as proxies do that
+/// were enrolled with a different state folder. It is an error while no proxy is connected: then the state is probably
+/// new.
 pub(super) fn unknown_authority(hub: &Hub) -> Option<Finding> {
     let distrusting = hub.rejections().distrusting(Instant::now());
     if distrusting.is_empty() {
@@ -208,20 +210,20 @@ pub(super) fn unknown_authority(hub: &Hub) -> Option<Finding> {
     );
     let is_connected = hub.status().iter().any(|(_, status)| status.streams > 0);
     Some(if is_connected {
-        let help = "if these are proxies of this mesh, enroll them anew: their bootstrap is of a \
+        let help = "if these are proxies of this mesh, enroll them again: their bootstrap has a \
                     different authority";
         Finding::warning(codes::UNKNOWN_AUTHORITY, None, words).help(help)
     } else {
         let help = "the state folder is new, or was lost: restore it with its key-encryption key from \
                     your backup, and restart. If the new authority is intended, enroll all proxies \
-                    anew with `ironmesh proxy bootstrap --new-authority`";
+                    again with `ironmesh proxy bootstrap --new-authority`";
         Finding::error(codes::UNKNOWN_AUTHORITY, None, words).help(help)
     })
 }
 
-/// That clients reject our certificate because of its dates: the clocks of their machines differ from ours, by
-/// which the certificate is valid, since it is replaced at two thirds of its lifetime. A warning, since any client
-/// can send the alert.
+/// The finding that clients reject the control plane's certificate because of its dates. The certificate is valid by
+/// the local clock, since it is replaced at two thirds of its lifetime, so the clocks differ. It is a warning, since
+/// any client can send the alert.
 fn differing_clock(hub: &Hub) -> Option<Finding> {
     let misdating = hub.rejections().misdating(Instant::now());
     if misdating.is_empty() {

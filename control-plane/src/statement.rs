@@ -1,16 +1,16 @@
 //! Reads the statement of a proxy from its node metadata.
 //!
-//! Admission refuses a proxy whose statement is malformed. A field that this version does not know is no
-//! reason to refuse: the bootstrap may be newer than the control plane. It becomes a finding.
+//! Admission rejects a proxy whose statement is malformed. A field that this version does not know does not reject it,
+//! since the bootstrap may be newer than the control plane: it becomes a finding.
 
 use ironmesh_catalog::{HostUpstream, ProxyStatement, Upstream};
 use ironmesh_xds_wire::Node;
 use serde_json::Value;
 
-/// How many upstreams a proxy may declare.
+/// The most upstreams that a proxy may declare.
 const MAX_UPSTREAMS: usize = 256;
 
-/// How many unknown fields a finding names, and how many characters of each.
+/// The most unknown fields that a finding names, and the most characters of each.
 const MAX_UNKNOWN: usize = 8;
 const MAX_NAME: usize = 64;
 
@@ -19,19 +19,19 @@ pub(crate) fn statement(node: &Node) -> Result<ProxyStatement, String> {
     let Some(stated) = node.statement.clone() else { return Ok(ProxyStatement::default()) };
     let unknown = unknown_fields(&stated);
     let statement: ProxyStatement = serde_json::from_value(stated).map_err(|error| {
-        // The proxy chooses a part of these words, and they reach logs and terminals.
+        // The proxy chooses a part of this text, which reaches logs and terminals.
         let error = error.to_string().replace(char::is_control, " ");
-        format!("`ironmesh` in the node metadata is not well-formed: {error}")
+        format!("`ironmesh` in the node metadata is malformed: {error}")
     })?;
     match statement.upstreams.len() + statement.hosts.len() {
         0..=MAX_UPSTREAMS => Ok(ProxyStatement { unknown, ..statement }),
         many => Err(format!(
-            "the node metadata declares {many} upstreams; {MAX_UPSTREAMS} are the most"
+            "the node metadata declares {many} upstreams; the limit is {MAX_UPSTREAMS}"
         )),
     }
 }
 
-/// The names of the fields that [`ProxyStatement`] does not have, each once and escaped.
+/// The names of the fields that [`ProxyStatement`] lacks, each once and escaped.
 fn unknown_fields(stated: &Value) -> Vec<String> {
     let mut unknown = Vec::new();
     note_unknown("", stated, ProxyStatement::FIELDS, &mut unknown);
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn known_statement_fields_equal_those_of_the_bootstrap() {
-        // No field is left out here, so that a new one must be added to `FIELDS` too.
+        // The literal is complete, so that a new field must be added to `FIELDS` too.
         let full = ProxyStatement {
             bind: Some("10.0.0.1".parse().unwrap()),
             app_address: Some("10.0.0.2".parse().unwrap()),

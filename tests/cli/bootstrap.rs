@@ -165,7 +165,7 @@ async fn undialable_mesh_address_is_rejected() {
             "--out",
             "proxy",
         ]);
-        running.assert_refused(&run, &[&format!("nobody can dial a proxy at {address}")]);
+        running.assert_refused(&run, &[&format!("callers cannot connect to a proxy at {address}")]);
         assert!(!running.server.place.path().join("proxy").exists());
     }
 }
@@ -205,7 +205,7 @@ async fn known_as_addresses_are_stored_with_the_proxy() {
         running.server.run(&[&known, &["--out", out][..], more].concat())
     };
     let nobody = bootstrap("nobody", &["--known-as", "0.0.0.0"]);
-    running.assert_refused(&nobody, &["no provider knows a machine by 0.0.0.0"]);
+    running.assert_refused(&nobody, &["a provider cannot know a machine by 0.0.0.0"]);
     let many: Vec<_> =
         (0..17).flat_map(|n| ["--known-as".to_owned(), format!("10.0.0.{n}")]).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();

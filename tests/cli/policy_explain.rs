@@ -393,7 +393,7 @@ async fn explain_sends_large_requests_to_the_control_plane() {
     };
     let run = question(1);
     assert_eq!(run.code, 4, "there is no policy yet: {run:?}");
-    assert!(run.stderr.contains("no policy in force yet"), "{}", run.stderr);
+    assert!(run.stderr.contains("no policy is active yet"), "{}", run.stderr);
     server.place.write("policy/a.toml", POLICY);
     server.ready().await;
     assert_eq!(question(100).code, 0, "60 KB, and thrice that in a query");

@@ -102,8 +102,8 @@ async fn proxy_show_accepts_a_unique_uuid_prefix() {
 
     let unknown = "00000000-0000-4000-8000-000000000000";
     for (given, words) in [
-        (unknown, format!("no proxy `{unknown}` has joined; `ironmesh proxy list` shows")),
-        ("00000000", "no proxy `00000000` has joined".to_owned()),
+        (unknown, format!("no proxy `{unknown}` is enrolled; `ironmesh proxy list` shows")),
+        ("00000000", "no proxy `00000000` is enrolled".to_owned()),
         (&ids[0][..3], "is too short: give the first 4 characters".to_owned()),
     ] {
         let run = server.run(&["proxy", "show", given]);
@@ -183,7 +183,7 @@ async fn revoke_requires_the_admin_socket_and_a_known_proxy() {
     let unknown = "00000000-0000-4000-8000-000000000000";
     let run = server.run(&["proxy", "revoke", unknown]);
     assert_eq!(run.code, 1, "{run:?}");
-    assert!(run.stderr.contains(&format!("no proxy `{unknown}` has joined")), "{}", run.stderr);
+    assert!(run.stderr.contains(&format!("no proxy `{unknown}` is enrolled")), "{}", run.stderr);
     // This cannot be taken back: a few characters are not enough.
     let run = server.run(&["proxy", "revoke", &ids[0][..7]]);
     assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
@@ -234,7 +234,7 @@ async fn revoke_accepts_a_uuid_prefix_and_prints_the_full_uuid() {
     }
     let run = server.run(&["proxy", "revoke", "00000000-0"]);
     assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
-    assert!(run.stderr.contains("no proxy `00000000-0` has joined"), "{}", run.stderr);
+    assert!(run.stderr.contains("no proxy `00000000-0` is enrolled"), "{}", run.stderr);
 }
 
 #[tokio::test]

@@ -67,7 +67,7 @@ async fn rollback_survives_a_restart_until_the_folder_changes() {
             && policy["rolled_back"]["message"] == "two is slow"
             && policy["rolled_back"]["by"].is_string()
             && policy["stale_since"] == policy["rolled_back"]["at"]
-            && policy["drawn"].as_str().unwrap().contains("is not in force, until it holds")
+            && policy["drawn"].as_str().unwrap().contains("is not active until it is replaced")
     };
     let policy = server.readyz().await.json()["policy"].clone();
     assert!(is_pinned(&policy), "it is so when the command has ended: {policy:#}");
@@ -141,9 +141,12 @@ async fn rollback_to_the_folder_revision_ends_the_rollback() {
 
     let run = server.run(&["policy", "rollback", "nonsense"]);
     assert_eq!(run.code, 1, "{run:?}");
-    assert!(run.stderr.contains("no policy is kept whose revision is or begins with"), "{run:?}");
+    assert!(
+        run.stderr.contains("no stored policy has a revision that is or begins with"),
+        "{run:?}"
+    );
     let run = server.run(&["policy", "rollback", ""]);
-    assert!(run.code == 1 && run.stderr.contains("give more of the one you mean"), "{run:?}");
+    assert!(run.code == 1 && run.stderr.contains("give more characters"), "{run:?}");
     assert!(child.terminate().await.success());
     let run = server.run(&["policy", "rollback", &second]);
     assert_eq!(run.code, 4, "{run:?}");

@@ -1,8 +1,7 @@
-//! The connections of the port that anyone on the machine may read from: how many there are, and how long
-//! one may be silent.
+//! The connections of the TCP listener: how many there may be, and how long one may be silent.
 //!
-//! What is asked on them is not known here. The admin socket needs none of this: only the owner of the state
-//! folder connects to it.
+//! It knows nothing of their requests. The admin socket needs no such bounds: only the owner of the state folder
+//! connects to it.
 
 #[cfg(test)]
 mod tests;
@@ -23,41 +22,41 @@ use tokio::time::{sleep, timeout};
 /// The bounds of the port.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
-    /// How many connections there are at once. Further ones are closed at once.
+    /// The most connections at once. Further ones are closed at once.
     pub(super) connections: usize,
-    /// How long a client may take for the head of a request, its first or a further one.
+    /// How long a client may take for the head of a request, its first or a later one.
     pub(super) head: Duration,
-    /// How long a connection lasts. A request that is under way then has as long again.
+    /// How long a connection lasts. A request in progress then has as long again.
     pub(super) life: Duration,
 }
 
 impl Bounds {
-    /// Those of a control plane.
+    /// The bounds of a control plane.
     pub(super) const DEFAULT: Self =
         Self { connections: 128, head: Duration::from_secs(15), life: Duration::from_secs(120) };
 }
 
-/// The bytes of the head of a request. A question may be in its query, and be long.
-const HEAD: usize = 64 << 10;
+/// The most bytes of the head of a request, whose query may be a long question.
+const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// How long to wait where the system has no file for another connection.
-const NO_FILE: Duration = Duration::from_millis(100);
+/// The pause before the next accept after the system had no file for a connection.
+const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves `router` on each connection, until the task is dropped.
 pub(super) async fn serve(listener: TcpListener, router: Router, bounds: Bounds) -> io::Result<()> {
-    let places = Arc::new(Semaphore::new(bounds.connections));
+    let slots = Arc::new(Semaphore::new(bounds.connections));
     // The connections end with this task.
     let mut connections = JoinSet::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // One connection, or the system for a while. Neither is the listener's end.
-            sleep(NO_FILE).await;
+            // The failure is that of one connection, or a temporary one of the system: the listener goes on.
+            sleep(ACCEPT_RETRY_PAUSE).await;
             continue;
         };
         while connections.try_join_next().is_some() {}
-        // Whoever finds no place is closed at once, instead of waiting for a place unseen.
-        if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
-            connections.spawn(connection(stream, router.clone(), bounds, place));
+        // Beyond the bound a connection is closed at once, instead of waiting without an answer.
+        if let Ok(slot) = Arc::clone(&slots).try_acquire_owned() {
+            connections.spawn(connection(stream, router.clone(), bounds, slot));
         }
     }
 }
@@ -66,14 +65,14 @@ async fn connection(
     stream: TcpStream,
     router: Router,
     bounds: Bounds,
-    _place: OwnedSemaphorePermit,
+    _slot: OwnedSemaphorePermit,
 ) {
     let mut http = http1::Builder::new();
     // The wait for a head begins with the connection and with the end of each request.
-    http.timer(TokioTimer::new()).header_read_timeout(bounds.head).max_buf_size(HEAD);
+    http.timer(TokioTimer::new()).header_read_timeout(bounds.head).max_buf_size(MAX_HEAD_BYTES);
     let service = TowerToHyperService::new(router);
     let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
-    // What becomes of one connection is nothing to the others.
+    // The failure of one connection does not affect the others.
     if timeout(bounds.life, connection.as_mut()).await.is_err() {
         connection.as_mut().graceful_shutdown();
         drop(timeout(bounds.life, connection).await);

@@ -1,8 +1,8 @@
-//! By which names the port is asked: a page in a browser of this machine must not read the mesh by a name
-//! that leads here (DNS rebinding).
+//! The check of host names: a page in a browser of this machine must not read the mesh by a name that resolves to this
+//! listener (DNS rebinding).
 //!
-//! A browser sends the name that it was given. A page of a foreign name cannot ask by an address, because
-//! that is another origin.
+//! A browser sends the name of the page's URL. A page of a foreign name cannot use an address instead, because that is
+//! a different origin.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,29 +15,29 @@ use axum::response::{IntoResponse, Response};
 
 use crate::api::ErrorBody;
 
-/// The names besides addresses and `localhost`, in lower case.
+/// The allowed names besides addresses and `localhost`, in lower case.
 pub(super) type Names = Arc<[String]>;
 
-/// How much of a foreign name is repeated.
+/// How many characters of a foreign name an error repeats.
 const SHOWN: usize = 64;
 
-/// Answers a request by a foreign name with 421.
+/// Answers a request to a foreign name with 421.
 pub(super) async fn check(State(names): State<Names>, request: Request, next: Next) -> Response {
-    // A target in absolute form takes the place of the header (RFC 9112, section 3.2.2).
+    // An absolute target replaces the header (RFC 9112, section 3.2.2).
     let of_target = request.uri().authority().map(|authority| authority.as_str().as_bytes());
     let of_headers = request.headers().get_all(header::HOST).iter().map(HeaderValue::as_bytes);
-    let foreign = of_target.into_iter().chain(of_headers).find(|host| !is_own(host, &names));
+    let foreign = of_target.into_iter().chain(of_headers).find(|host| !is_allowed(host, &names));
     let Some(foreign) = foreign else { return next.run(request).await };
     let shown: String = String::from_utf8_lossy(foreign).chars().take(SHOWN).collect();
     let error = format!(
-        "`{}` is no name of this control plane: ask by an address, by `localhost`, or by a name of \
+        "`{}` is not a name of this control plane: use an address, `localhost`, or a name of \
          `advertise` in its settings",
         shown.escape_debug()
     );
     (StatusCode::MISDIRECTED_REQUEST, Json(ErrorBody { error })).into_response()
 }
 
-fn is_own(host: &[u8], names: &[String]) -> bool {
+fn is_allowed(host: &[u8], names: &[String]) -> bool {
     let Ok(host) = std::str::from_utf8(host) else { return false };
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -69,7 +69,7 @@ mod tests {
             "Mesh.example.com:15014",
             "mesh.example.com.",
         ] {
-            assert!(is_own(own.as_bytes(), &names), "{own}");
+            assert!(is_allowed(own.as_bytes(), &names), "{own}");
         }
         for foreign in [
             "",
@@ -81,8 +81,8 @@ mod tests {
             "notlocalhost",
             "[evil.example]:1",
         ] {
-            assert!(!is_own(foreign.as_bytes(), &names), "{foreign}");
+            assert!(!is_allowed(foreign.as_bytes(), &names), "{foreign}");
         }
-        assert!(!is_own(b"\xff", &names));
+        assert!(!is_allowed(b"\xff", &names));
     }
 }

@@ -10,34 +10,34 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// Looks at a proxy until it is let go.
+/// A control plane that examines a proxy until it is released.
 struct Slow {
     has_begun: Arc<Notify>,
     let_go: Mutex<mpsc::Receiver<()>>,
-    questions: Arc<Asked>,
+    questions: Arc<HeldAnswers>,
 }
 
-/// Questions that are answered when all are let go.
+/// Answers that are held until all are released.
 #[derive(Default)]
-struct Asked {
-    state: Mutex<AskedState>,
+struct HeldAnswers {
+    state: Mutex<HeldAnswersState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct AskedState {
+struct HeldAnswersState {
     at_once: usize,
     most_at_once: usize,
     are_let_go: bool,
 }
 
-impl Asked {
+impl HeldAnswers {
     fn answer(&self) {
         let mut state = self.state.lock().unwrap();
         state.at_once += 1;
         state.most_at_once = state.most_at_once.max(state.at_once);
         let (patience, waits) =
-            (Duration::from_secs(30), |state: &mut AskedState| !state.are_let_go);
+            (Duration::from_secs(30), |state: &mut HeldAnswersState| !state.are_let_go);
         let (mut state, waited) = self.changed.wait_timeout_while(state, patience, waits).unwrap();
         assert!(!waited.timed_out(), "it waited in vain");
         state.at_once -= 1;
@@ -50,11 +50,11 @@ impl Asked {
 }
 
 impl ControlPlane for Slow {
-    fn proxy(&self, id: &str) -> Result<ProxyDetail, Refusal> {
+    fn proxy(&self, id: &str) -> Result<ProxyDetail, ApiError> {
         self.has_begun.notify_one();
         let waited = self.let_go.lock().unwrap().recv_timeout(Duration::from_secs(30));
-        let failed = waited.map_err(|error| Refusal::Failure(error.to_string()));
-        failed.and_then(|()| Err(Refusal::Unknown(format!("there is no {id}"))))
+        let failed = waited.map_err(|error| ApiError::Internal(error.to_string()));
+        failed.and_then(|()| Err(ApiError::NotFound(format!("there is no {id}"))))
     }
 
     fn readiness(&self) -> Readiness {
@@ -65,11 +65,11 @@ impl ControlPlane for Slow {
         unreachable!()
     }
 
-    fn proxy_config(&self, _: &str) -> Result<ProxyConfig, Refusal> {
+    fn proxy_config(&self, _: &str) -> Result<ProxyConfig, ApiError> {
         unreachable!()
     }
 
-    fn revoke(&self, _: &str, _: &RevokeRequest) -> Result<Revoked, Refusal> {
+    fn revoke(&self, _: &str, _: &RevokeRequest) -> Result<Revoked, ApiError> {
         unreachable!()
     }
 
@@ -77,47 +77,47 @@ impl ControlPlane for Slow {
         unreachable!()
     }
 
-    fn endpoints(&self, _: Option<&ServiceName>) -> Result<EndpointList, Refusal> {
+    fn endpoints(&self, _: Option<&ServiceName>) -> Result<EndpointList, ApiError> {
         unreachable!()
     }
 
-    fn accept_endpoints(&self, _: &ServiceName) -> Result<Accepted, Refusal> {
+    fn accept_endpoints(&self, _: &ServiceName) -> Result<AcceptedEndpoints, ApiError> {
         unreachable!()
     }
 
-    fn explain(&self, _: &Question) -> Result<Verdict, Refusal> {
+    fn explain(&self, _: &Question) -> Result<Verdict, ApiError> {
         self.questions.answer();
-        Err(Refusal::Unknown("nobody knows".to_owned()))
+        Err(ApiError::NotFound("unknown".to_owned()))
     }
 
-    fn explain_outward(&self, _: &OutwardQuestion) -> Result<OutwardVerdict, Refusal> {
+    fn explain_outward(&self, _: &OutwardQuestion) -> Result<OutwardVerdict, ApiError> {
         unreachable!()
     }
 
-    fn explain_inward(&self, _: &InwardQuestion) -> Result<InwardVerdict, Refusal> {
+    fn explain_inward(&self, _: &InwardQuestion) -> Result<InwardVerdict, ApiError> {
         unreachable!()
     }
 
-    fn plan(&self, _: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal> {
+    fn plan(&self, _: &PlanRequest, cancellation: &Cancellation) -> Result<Plan, ApiError> {
         self.has_begun.notify_one();
         let deadline = Instant::now() + Duration::from_secs(30);
-        while waits.still() {
-            assert!(Instant::now() < deadline, "nobody is told that the client has gone");
+        while !cancellation.is_cancelled() {
+            assert!(Instant::now() < deadline, "the handler does not see that the client has gone");
             std::thread::yield_now();
         }
         self.has_begun.notify_one();
-        Err(Refusal::Busy("nobody waits".to_owned()))
+        Err(ApiError::Busy("cancelled".to_owned()))
     }
 
-    fn policy_revisions(&self) -> Result<RevisionList, Refusal> {
+    fn policy_revisions(&self) -> Result<RevisionList, ApiError> {
         unreachable!()
     }
 
-    fn roll_back(&self, _: RollbackRequest) -> Result<RolledBack, Refusal> {
+    fn roll_back(&self, _: RollbackRequest) -> Result<RolledBack, ApiError> {
         unreachable!()
     }
 
-    fn accept_removal(&self, _: AcceptRemovalRequest) -> Result<AcceptedRemoval, Refusal> {
+    fn accept_removal(&self, _: AcceptRemovalRequest) -> Result<AcceptedRemoval, ApiError> {
         unreachable!()
     }
 
@@ -125,7 +125,7 @@ impl ControlPlane for Slow {
         unreachable!()
     }
 
-    fn bootstrap(&self, _: &BootstrapRequest) -> Result<BootstrapResponse, Refusal> {
+    fn bootstrap(&self, _: &BootstrapRequest) -> Result<BootstrapResponse, ApiError> {
         unreachable!()
     }
 }
@@ -188,7 +188,7 @@ async fn request_by_a_foreign_host_gets_421() {
     ] {
         let answer = send(address, &format!("{head}Connection: close\r\n\r\n")).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{head}: {answer}");
-        let is_named = answer.contains("`evil.example` is no name of this control plane");
+        let is_named = answer.contains("`evil.example` is not a name of this control plane");
         assert_eq!(is_named, status == 421, "{answer}");
     }
 }
@@ -197,7 +197,7 @@ async fn request_by_a_foreign_host_gets_421() {
 async fn explain_requests_beyond_the_limit_get_503() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let ((go, let_go), questions) = (mpsc::channel(), Arc::<Asked>::default());
+    let ((go, let_go), questions) = (mpsc::channel(), Arc::<HeldAnswers>::default());
     let slow = Slow {
         has_begun: Arc::default(),
         let_go: Mutex::new(let_go),
@@ -206,14 +206,14 @@ async fn explain_requests_beyond_the_limit_get_503() {
     tokio::spawn(serve_reads(listener, [], Arc::new(slow)));
     let question = "/v1/explain?question=%7B%22caller%22:%22a%22,%22service%22:%22b%22%7D";
     let mut asked = JoinSet::new();
-    for _ in 0..QUESTIONS + 6 {
+    for _ in 0..MAX_QUEUED_READS + 6 {
         asked.spawn(get(address, question));
     }
     // Those for whom there is no place are told so at once.
     for _ in 0..6 {
         let answer = asked.join_next().await.unwrap().unwrap();
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
-        assert!(answer.contains("64 questions are being asked: ask again"), "{answer}");
+        assert!(answer.contains("64 requests are queued already: try again"), "{answer}");
     }
     // All other reads that cost much are in the same line, and probes are not.
     for read in ["/metrics", "/v1/proxies", "/v1/proxies/x", "/v1/proxies/x/config", "/v1/audit"] {
@@ -224,10 +224,10 @@ async fn explain_requests_beyond_the_limit_get_503() {
     questions.let_go();
     while let Some(answer) = asked.join_next().await {
         let answer = answer.unwrap();
-        assert!(answer.contains("nobody knows"), "{answer}");
+        assert!(answer.contains("unknown"), "{answer}");
     }
     let most = questions.state.lock().unwrap().most_at_once;
-    assert!((1..=QUESTIONS_AT_ONCE).contains(&most), "{most} at once");
+    assert!((1..=MAX_CONCURRENT_READS).contains(&most), "{most} at once");
 }
 
 #[tokio::test]

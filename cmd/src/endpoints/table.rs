@@ -56,9 +56,9 @@ fn of_service(service: &ServiceEndpoints, now: Timestamp) -> Vec<String> {
             .map(|proxy| format!("proxy {} at {} has no endpoint", proxy.id, proxy.mesh_address)),
     );
     below.extend(service.conflicts.iter().map(|conflict| {
-        let ConflictView { address, port, taken, ignored } = conflict;
+        let ConflictView { address, port, used, ignored } = conflict;
         let place = place(*address, *port);
-        format!("of {place}, {ignored} says something else than {taken}, which is taken")
+        format!("of {place}, {ignored} says something else than {used}, which is taken")
     }));
     let drained = if service.drained { ", drained: no endpoint of it is called" } else { "" };
     let below = below.into_iter().map(|line| format!("  {}", escape_line(&line)));
@@ -124,7 +124,7 @@ pub(super) fn health(row: &EndpointRow) -> String {
 
 /// Whether it is called and how, and else why not.
 pub(super) fn standing(row: &EndpointRow) -> String {
-    let word = row.standing.replace('_', " ");
+    let word = row.status.replace('_', " ");
     let at = row.dialled_at.map(|address| format!(" at {address}")).unwrap_or_default();
     let reason = row.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
     format!("{word}{at}{reason}")

@@ -37,7 +37,7 @@ pub(super) async fn watch(
         ticks.tick().await;
         let list = match client.endpoints(service).await {
             Ok(list) => list,
-            Err(error) if shown.is_none() || matches!(error, ClientError::Refused(_)) => {
+            Err(error) if shown.is_none() || matches!(error, ClientError::Rejected(_)) => {
                 return Err(error.into());
             }
             Err(error) => {

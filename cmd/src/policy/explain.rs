@@ -102,7 +102,7 @@ fn known<V>(verdict: Result<V, QuestionError>) -> anyhow::Result<V> {
 
 fn answered<V>(verdict: Result<V, ClientError>) -> anyhow::Result<V> {
     match verdict {
-        Err(ClientError::Refused(why)) => Err(Usage(why).into()),
+        Err(ClientError::Rejected(why)) => Err(Usage(why).into()),
         answered => Ok(answered?),
     }
 }

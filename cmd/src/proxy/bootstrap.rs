@@ -9,7 +9,7 @@ use std::thread;
 
 use anyhow::Context;
 use ironmesh_admin::{
-    BootstrapRequest, BootstrapResponse, Client, Joined, MAX_NEWCOMERS, Newcomer,
+    BootstrapRequest, BootstrapResponse, Client, EnrolledProxy, EnrollmentRequest, MAX_ENROLLMENTS,
 };
 use ironmesh_catalog::proxy::local_address;
 use ironmesh_catalog::{HostUpstream, ProxyStatement, SpiffeId, TrustDomain, Upstream};
@@ -39,7 +39,7 @@ pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> 
     let mut notes = Vec::new();
     // What has joined is kept also when the next ones fail.
     let mut end = Ok(());
-    for batch in proxies.chunks(MAX_NEWCOMERS) {
+    for batch in proxies.chunks(MAX_ENROLLMENTS) {
         match join(&client, &arguments, &folder, batch).await {
             Ok((joined, more_notes)) => {
                 all.extend(joined);
@@ -95,7 +95,7 @@ struct NewProxy {
 
 /// A proxy that is there.
 struct ProxyThere {
-    joined: Joined,
+    joined: EnrolledProxy,
     address: IpAddr,
     folder: PathBuf,
 }
@@ -147,7 +147,7 @@ async fn join(
     let trust_domain = trust_domain.context("the control plane has no SPIFFE ID")?;
     let control_plane_id = trust_domain.control_plane().0;
     let pairs: Vec<_> = batch.iter().zip(joined).collect();
-    let complete = |(proxy, joined): &(&NewProxy, Joined)| {
+    let complete = |(proxy, joined): &(&NewProxy, EnrolledProxy)| {
         complete(arguments, folder, proxy, joined, &response, &control_plane_id)
     };
     let there = tokio::task::block_in_place(|| on_all_cores(&pairs, complete))?;
@@ -155,13 +155,13 @@ async fn join(
 }
 
 /// Makes the proxy's folder and key. Whether they can be written at all is known before anybody joins.
-fn begin(folder: &NewFolder, proxy: &NewProxy) -> anyhow::Result<Newcomer> {
+fn begin(folder: &NewFolder, proxy: &NewProxy) -> anyhow::Result<EnrollmentRequest> {
     if !proxy.name.is_empty() {
         folder.make(Path::new(&proxy.name))?;
     }
     let (key, certificate_request) = generate_proxy_key_and_csr()?;
     folder.write(&Path::new(&proxy.name).join(envoy::KEY), key.expose(), 0o600)?;
-    Ok(Newcomer { address: proxy.address, certificate_request })
+    Ok(EnrollmentRequest { address: proxy.address, certificate_request })
 }
 
 /// Writes all else.
@@ -169,7 +169,7 @@ fn complete(
     arguments: &BootstrapArguments,
     folder: &NewFolder,
     proxy: &NewProxy,
-    joined: &Joined,
+    joined: &EnrolledProxy,
     response: &BootstrapResponse,
     control_plane_id: &SpiffeId,
 ) -> anyhow::Result<ProxyThere> {

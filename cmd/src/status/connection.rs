@@ -23,7 +23,7 @@ pub(super) async fn open(places: &Places) -> anyhow::Result<(Client, Readiness, 
         return Err(error.into());
     }
     let port = places.settings.listen.admin;
-    let client = client.by_port(port);
+    let client = client.via_port(port);
     // That nothing answers there either says less than the first error.
     let Ok(readiness) = client.readiness().await else { return Err(error.into()) };
     let gone = format!(

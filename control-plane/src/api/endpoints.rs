@@ -1,11 +1,11 @@
-//! What is told of endpoints.
+//! The admin API's view of endpoints, and the acceptance of their removal.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    Accepted, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView, ProviderView,
-    ProxyWithout, Refusal, ReportedHealth, ServiceEndpoints, SourceView, StaleView,
+    AcceptedEndpoints, ApiError, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView,
+    ProviderView, ProxyWithoutEndpoint, ReportedHealth, ServiceEndpoints, SourceView, StaleView,
 };
 use ironmesh_catalog::snapshot::{EndpointStatus, ExclusionReason, State};
 use ironmesh_catalog::{JoinRecord, Provider, Records, Service, ServiceName, Snapshot};
@@ -20,14 +20,14 @@ impl RunningControlPlane {
     pub(super) fn endpoint_list(
         &self,
         service: Option<&ServiceName>,
-    ) -> Result<EndpointList, Refusal> {
+    ) -> Result<EndpointList, ApiError> {
         let snapshot = self.snapshot()?;
         let found = self.feeds.endpoints.borrow().clone();
         let services: Vec<_> = match service {
             None => snapshot.specification.services.values().cloned().collect(),
-            Some(name) => vec![known(&snapshot, name)?],
+            Some(name) => vec![find_service(&snapshot, name)?],
         };
-        // Each service looks at all of these: those who are in use it knows.
+        // Each service examines all of these; it has the records in use itself.
         let is_past =
             |record: &JoinRecord| record.revoked.is_none() && snapshot.record(record.id).is_none();
         let all = self.register.all_records();
@@ -41,30 +41,30 @@ impl RunningControlPlane {
         Ok(EndpointList { providers: providers.collect(), services: services.collect() })
     }
 
-    /// Believes what the providers of a service tell, though it is doubted.
-    pub(super) fn accept(&self, service: &ServiceName) -> Result<Accepted, Refusal> {
+    /// Accepts the endpoint removal that is held back for a service.
+    pub(super) fn accept(&self, service: &ServiceName) -> Result<AcceptedEndpoints, ApiError> {
         let snapshot = self.snapshot()?;
-        // What is held back of a part is held back of the whole.
-        let service = known(&snapshot, service)?.served_as().clone();
-        self.acceptances.ask(service.clone())?;
-        tracing::warn!(%service, "what its providers tell was accepted");
-        Ok(Accepted { service })
+        // The endpoints of a subset are held back with those of the whole.
+        let service = find_service(&snapshot, service)?.served_as().clone();
+        self.acceptances.accept(service.clone())?;
+        tracing::warn!(%service, "endpoint removal accepted");
+        Ok(AcceptedEndpoints { service })
     }
 
-    fn snapshot(&self) -> Result<Arc<Snapshot>, Refusal> {
-        let none = || Refusal::Failure("there is no policy in force yet; see /readyz".to_owned());
+    fn snapshot(&self) -> Result<Arc<Snapshot>, ApiError> {
+        let none = || ApiError::Internal("no policy is active yet; see /readyz".to_owned());
         self.feeds.snapshot.borrow().clone().ok_or_else(none)
     }
 }
 
-/// The service of that name.
-fn known(snapshot: &Snapshot, name: &ServiceName) -> Result<Arc<Service>, Refusal> {
+/// The service of that name, or an error that suggests a similar one.
+fn find_service(snapshot: &Snapshot, name: &ServiceName) -> Result<Arc<Service>, ApiError> {
     snapshot.service(name).cloned().ok_or_else(|| {
         let names: Vec<_> =
             snapshot.specification.services.keys().map(ToString::to_string).collect();
         let near = closest(&name.to_string(), names.iter().map(String::as_str));
         let advice = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-        Refusal::Unknown(format!("policy defines no service `{name}`{advice}"))
+        ApiError::NotFound(format!("policy defines no service `{name}`{advice}"))
     })
 }
 
@@ -74,22 +74,22 @@ fn of_service(
     past: &Records,
     found: &EndpointsView,
 ) -> ServiceEndpoints {
-    // A part has the endpoints of the whole, and what is told of these is told of it.
+    // A subset has the endpoints of the whole, and its reports.
     let whole = service.served_as();
     let providers = found.providers.keys();
-    let beliefs: Vec<_> = providers
-        .filter_map(|provider| Some((*provider, found.beliefs.get(&(*provider, whole.clone()))?)))
+    let guards: Vec<_> = providers
+        .filter_map(|provider| Some((*provider, found.guards.get(&(*provider, whole.clone()))?)))
         .collect();
-    let known = beliefs.iter().map(|(provider, belief)| source(*provider, belief));
+    let known = guards.iter().map(|(provider, guard)| source(*provider, guard));
     let unanswered = found.providers.iter().filter_map(|(provider, state)| {
         let trouble = state.troubles.get(whole)?;
-        let is_known = found.beliefs.contains_key(&(*provider, whole.clone()));
+        let is_known = found.guards.contains_key(&(*provider, whole.clone()));
         (!is_known).then(|| never_answered(*provider, trouble))
     });
     let endpoint_statuses = snapshot.endpoint_statuses(&service.name, past);
     let without = |one: &EndpointStatus| {
         let id = one.proxy.filter(|_| one.endpoint.is_none())?;
-        Some(ProxyWithout { id, mesh_address: one.mesh_address? })
+        Some(ProxyWithoutEndpoint { id, mesh_address: one.mesh_address? })
     };
     let conflicts = found.conflicts.get(whole).into_iter().flat_map(|all| all.iter());
     ServiceEndpoints {
@@ -99,14 +99,14 @@ fn of_service(
         without_endpoint: endpoint_statuses.iter().filter_map(without).collect(),
         endpoints: endpoint_statuses
             .into_iter()
-            .filter_map(|one| row(service, one, &beliefs))
+            .filter_map(|one| row(service, one, &guards))
             .collect(),
         conflicts: conflicts.map(conflict_view).collect(),
     }
 }
 
-fn source(provider: Provider, belief: &GuardStatus) -> SourceView {
-    let sighting = belief.sighting.as_deref();
+fn source(provider: Provider, guard: &GuardStatus) -> SourceView {
+    let sighting = guard.sighting.as_deref();
     let problems = sighting.into_iter().flat_map(|sighting| sighting.problems.iter());
     let problem = |one: &ironmesh_providers::Problem| ProblemView {
         instance: one.instance.clone(),
@@ -114,11 +114,11 @@ fn source(provider: Provider, belief: &GuardStatus) -> SourceView {
     };
     SourceView {
         provider,
-        learned_at: Some(belief.learned_at),
+        learned_at: Some(guard.learned_at),
         index: sighting.map(|sighting| sighting.index),
         confirmed: sighting.is_some_and(|sighting| sighting.is_authoritative),
         stale: sighting.and_then(|sighting| sighting.stale.as_ref()).map(stale_view),
-        held: belief.held.map(|Held { since, until, before, left }| HeldView {
+        held: guard.held.map(|Held { since, until, before, left }| HeldView {
             since,
             until,
             before,
@@ -128,7 +128,7 @@ fn source(provider: Provider, belief: &GuardStatus) -> SourceView {
     }
 }
 
-/// A provider that has said nothing of a service yet.
+/// A provider without any report of a service yet.
 fn never_answered(provider: Provider, trouble: &Stale) -> SourceView {
     SourceView {
         provider,
@@ -149,18 +149,18 @@ fn conflict_view(Conflict { taken, ignored }: &Conflict) -> ConflictView {
     ConflictView {
         address: taken.address,
         port: taken.port,
-        taken: taken.provider,
+        used: taken.provider,
         ignored: ignored.provider,
     }
 }
 
-/// An endpoint; none for a proxy that has none.
+/// An endpoint's row; none for a proxy without an endpoint.
 fn row(
     service: &Service,
-    standing: EndpointStatus,
-    beliefs: &[(Provider, &Arc<GuardStatus>)],
+    status: EndpointStatus,
+    guards: &[(Provider, &Arc<GuardStatus>)],
 ) -> Option<EndpointRow> {
-    let endpoint = standing.endpoint?;
+    let endpoint = status.endpoint?;
     let application = || {
         let target = match &service.ports[..] {
             [only] => Some(only.target),
@@ -168,20 +168,20 @@ fn row(
         };
         Some(SocketAddr::new(endpoint.address, endpoint.port.or(target)?))
     };
-    let dialled_at = match &standing.state {
+    let dialled_at = match &status.state {
         _ if service.ports.is_empty() => None,
-        State::Participant => standing.mesh_address,
+        State::Participant => status.mesh_address,
         State::Plaintext(_) | State::Outside => application(),
         State::Out(_) => None,
     };
-    let (word, reason) = words(&standing.state);
+    let (word, reason) = words(&status.state);
     let place = endpoint.place();
-    let belief = beliefs.iter().find(|(provider, _)| *provider == endpoint.provider);
-    let belief = belief.map(|(_, belief)| belief);
+    let guard = guards.iter().find(|(provider, _)| *provider == endpoint.provider);
+    let guard = guard.map(|(_, guard)| guard);
     Some(EndpointRow {
         dialled_at,
-        since: belief.and_then(|belief| belief.since.get(&place).copied()),
-        flapping: belief.is_some_and(|belief| belief.flapping.contains(&place)),
+        since: guard.and_then(|guard| guard.since.get(&place).copied()),
+        flapping: guard.is_some_and(|guard| guard.flapping.contains(&place)),
         address: endpoint.address,
         port: endpoint.port,
         provider: endpoint.provider,
@@ -190,13 +190,13 @@ fn row(
         locality: endpoint.locality,
         weight: endpoint.weight,
         labels: endpoint.labels,
-        proxy: standing.proxy,
-        standing: word.to_owned(),
+        proxy: status.proxy,
+        status: word.to_owned(),
         reason,
     })
 }
 
-/// Whether an endpoint is called, in a word; and why not, in words.
+/// The status of an endpoint as its JSON value, and the reason in words if callers do not use it as a participant.
 fn words(state: &State) -> (&'static str, Option<String>) {
     match state {
         State::Participant => ("participant", None),

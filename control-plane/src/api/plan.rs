@@ -1,9 +1,8 @@
-//! What calls would come to, and what another policy would change. Both look at the newest moment of the
-//! mesh, and change nothing.
+//! Answers to questions about calls, and plans of policy changes. Both use the newest snapshot, and change nothing.
 
 use std::sync::Arc;
 
-use ironmesh_admin::{Plan, PlanRequest, Refusal, Waits};
+use ironmesh_admin::{ApiError, Cancellation, Plan, PlanRequest};
 use ironmesh_analysis::verdict::{QuestionError, Sight};
 use ironmesh_catalog::{Proxy, Snapshot};
 use ironmesh_config_language::{Document, load_documents, render};
@@ -15,55 +14,60 @@ use crate::forecast::{ForecastProxy, add_findings, forecast};
 use crate::question::advice;
 use crate::statement::statement;
 
-/// Who makes a plan: one at a time, since each compiles all proxies twice.
+/// Admits one plan at a time, since each compiles all proxies twice.
 #[derive(Debug, Default)]
 pub(crate) struct Planning {
-    /// Held for as long as a plan is made.
-    turn: Mutex<()>,
-    /// When the last one was begun.
-    begun: Mutex<Option<Timestamp>>,
+    /// Held while a plan is made.
+    running: Mutex<()>,
+    /// When the last plan was started.
+    started_at: Mutex<Option<Timestamp>>,
 }
 
 impl Planning {
-    fn begin(&self) -> Result<MutexGuard<'_, ()>, Refusal> {
-        let Some(turn) = self.turn.try_lock() else {
-            let since = self.begun.lock().map(|begun| format!(", since {begun:.0}"));
-            return Err(Refusal::Busy(format!(
+    fn begin(&self) -> Result<MutexGuard<'_, ()>, ApiError> {
+        let Some(running) = self.running.try_lock() else {
+            let since = self.started_at.lock().map(|started_at| format!(", since {started_at:.0}"));
+            return Err(ApiError::Busy(format!(
                 "another plan is being made{}: try again when it is done",
                 since.unwrap_or_default()
             )));
         };
-        *self.begun.lock() = Some(Timestamp::now());
-        Ok(turn)
+        *self.started_at.lock() = Some(Timestamp::now());
+        Ok(running)
     }
 }
 
 impl RunningControlPlane {
-    /// The answer to a question about the newest moment of the mesh.
-    pub(super) fn answer<V>(
+    /// The answer to a question about the newest snapshot.
+    pub(super) fn answer_question<V>(
         &self,
         question: impl FnOnce(&Snapshot) -> Result<V, QuestionError>,
-    ) -> Result<V, Refusal> {
-        question(&*self.newest()?).map_err(|error| Refusal::Request(advice(&error)))
+    ) -> Result<V, ApiError> {
+        question(&*self.newest_snapshot()?).map_err(|error| ApiError::BadRequest(advice(&error)))
     }
 
-    pub(super) fn foresee(&self, request: &PlanRequest, waits: &Waits) -> Result<Plan, Refusal> {
-        let _turn = self.planning.begin()?;
+    /// Predicts the effect of other policy documents.
+    pub(super) fn make_plan(
+        &self,
+        request: &PlanRequest,
+        cancellation: &Cancellation,
+    ) -> Result<Plan, ApiError> {
+        let _running = self.planning.begin()?;
         let documents = request.documents.iter();
         let loaded = load_documents(documents.map(|(path, text)| Document::new(&**path, &**text)));
         let Some(specification) = loaded.specification else {
-            let drawn = render(&loaded.findings, &loaded.documents, false);
-            return Err(Refusal::Request(format!("the policy would be refused:\n{drawn}")));
+            let rendered = render(&loaded.findings, &loaded.documents, false);
+            return Err(ApiError::BadRequest(format!("the policy would be rejected:\n{rendered}")));
         };
-        let snapshot = self.newest()?;
+        let snapshot = self.newest_snapshot()?;
         let proxies = self.proxies_of(&snapshot);
         let sight = Sight::Mesh;
-        let is_wanted = || waits.still();
+        let is_wanted = || !cancellation.is_cancelled();
         let with_fields = request.resources;
         let plan = forecast(&snapshot, &specification, &proxies, sight, with_fields, &is_wanted);
-        let mut plan = plan.map_err(|error| Refusal::Busy(error.to_string()))?;
+        let mut plan = plan.map_err(|error| ApiError::Busy(error.to_string()))?;
         let view = self.policy.borrow().view.clone();
-        // If the source holds something else than what is in force, its findings are about that.
+        // If the source holds a policy that is not active, its findings are about that one.
         if view.stale_since.is_none() {
             let new: Vec<_> = loaded.findings.iter().map(Into::into).collect();
             add_findings(&mut plan, &view.findings, &new);
@@ -71,19 +75,19 @@ impl RunningControlPlane {
         Ok(plan)
     }
 
-    fn newest(&self) -> Result<Arc<Snapshot>, Refusal> {
+    fn newest_snapshot(&self) -> Result<Arc<Snapshot>, ApiError> {
         let snapshot = self.feeds.snapshot.borrow().clone();
-        let none = || Refusal::Busy("there is no policy in force yet; see /readyz".to_owned());
+        let none = || ApiError::Busy("no policy is active yet; see /readyz".to_owned());
         snapshot.ok_or_else(none)
     }
 
-    /// The proxies of that moment, each with what it last said of itself.
+    /// The proxies of a snapshot, each with the node metadata that it reported last.
     fn proxies_of(&self, snapshot: &Snapshot) -> Vec<ForecastProxy> {
         let known = |record: &ironmesh_catalog::JoinRecord| {
             let status = self.hub.status_of(&record.id.to_string());
-            // Admission has let in no other than well-formed ones.
-            let said = status.as_ref().and_then(|status| statement(&status.node).ok());
-            let statement = said.unwrap_or_default();
+            // Admission accepts only well-formed statements.
+            let reported = status.as_ref().and_then(|status| statement(&status.node).ok());
+            let statement = reported.unwrap_or_default();
             ForecastProxy {
                 proxy: Proxy { record: record.clone(), statement },
                 connected: status.is_some_and(|status| status.streams > 0),
@@ -100,11 +104,11 @@ mod tests {
     #[test]
     fn concurrent_plan_is_rejected_with_the_start_time() {
         let planning = Planning::default();
-        let turn = planning.begin().unwrap();
-        let begun = planning.begun.lock().unwrap();
+        let running = planning.begin().unwrap();
+        let started_at = planning.started_at.lock().unwrap();
         let busy = planning.begin().unwrap_err().to_string();
-        assert!(busy.contains(&format!("being made, since {begun:.0}: try")), "{busy}");
-        drop(turn);
+        assert!(busy.contains(&format!("being made, since {started_at:.0}: try")), "{busy}");
+        drop(running);
         assert!(planning.begin().is_ok());
     }
 }

@@ -1,12 +1,12 @@
-//! What is told of proxies, and how one is shut out.
+//! The admin API's view of proxies, and their revocation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    ApplicationView, EndpointView, FindingView, JoinRecordView, MAX_REASON, NackView, NodeView,
-    OriginView, ProxyConfig, ProxyDetail, ProxyView, Refusal, RefusedView, ResourceView,
-    RevokeRequest, Revoked,
+    ApiError, ApplicationView, EndpointView, FindingView, MAX_REASON, NackView, NackedVersion,
+    NodeView, OriginView, ProxyConfig, ProxyDetail, ProxyView, ResourceView, RevokeRequest,
+    Revoked,
 };
 use ironmesh_catalog::{CertificateState, JoinRecord, ProxyId, Revocation, ServicePort};
 use ironmesh_xds_compile::origin::Origin;
@@ -21,26 +21,26 @@ use ironmesh_catalog::text::chain;
 /// The minimum length of the beginning of a UUID.
 const SHORTEST: usize = 4;
 
-/// The same for `proxy revoke`, which cannot be undone: a slip of the finger must not name a different proxy.
+/// The minimum length for `proxy revoke`, which cannot be undone: a typing error must not name a different proxy.
 const SHORTEST_TO_REVOKE: usize = 8;
 
-/// How many proxies are named, where what is given means several.
+/// The most proxies that an error names where an id is ambiguous.
 const NAMED: usize = 5;
 
 impl RunningControlPlane {
     /// The proxy whose UUID is or begins with `id`.
-    pub(super) fn find(&self, id: &str) -> Result<Arc<JoinRecord>, Refusal> {
+    pub(super) fn find(&self, id: &str) -> Result<Arc<JoinRecord>, ApiError> {
         let records = self.register.all_records();
         let id = identify(id, SHORTEST, records.keys().copied())?;
         records.get(&id).cloned().ok_or_else(|| unknown(&id))
     }
 
-    /// A proxy as it stands.
+    /// The view of a proxy in the list.
     pub(super) fn view(&self, record: &Arc<JoinRecord>) -> ProxyView {
         let streams = self.hub.streams(&record.id.to_string());
-        let not_in_force = self.feeds.not_in_force.borrow();
-        let views = |of: fn(&InactiveResources) -> &Vec<reconciler::Refusal>| {
-            not_in_force.get(&record.id).into_iter().flat_map(of).map(nack_view).collect()
+        let inactive_resources = self.feeds.inactive_resources.borrow();
+        let views = |of: fn(&InactiveResources) -> &Vec<reconciler::NackReport>| {
+            inactive_resources.get(&record.id).into_iter().flat_map(of).map(nack_view).collect()
         };
         let findings = self.feeds.findings.borrow();
         let findings = findings.get(&record.id).into_iter().flatten();
@@ -48,7 +48,7 @@ impl RunningControlPlane {
         let findings = duplicates.get(&record.id).into_iter().chain(findings);
         let live = self.hub.live_streams(&record.id.to_string());
         let addresses: BTreeSet<_> = live.iter().map(|stream| stream.address).collect();
-        let away = self.feeds.away.borrow();
+        let away = self.feeds.disconnected.borrow();
         let lost = record.suspect_since.or_else(|| away.since.get(&record.id).copied());
         let was_here = |started: Timestamp| record.claimed_at.is_some_and(|at| at <= started);
         let is_expected = lost.is_none() && away.grace.is_some_and(was_here);
@@ -59,7 +59,7 @@ impl RunningControlPlane {
             called: self.is_called(record),
             streams,
             stream_addresses: addresses.into_iter().collect(),
-            nacks: views(|one| &one.refused),
+            nacks: views(|one| &one.nacked),
             withheld: views(|one| &one.withheld),
             findings: findings.map(FindingView::from).collect(),
             record: JoinRecordView::from(&**record),
@@ -80,7 +80,7 @@ impl RunningControlPlane {
         })
     }
 
-    /// All that is known of a proxy.
+    /// The view of a proxy with all its details.
     pub(super) fn detail(&self, record: &Arc<JoinRecord>) -> ProxyDetail {
         let report = self.hub.report(&record.id.to_string());
         let mut resources: BTreeMap<_, usize> = BTreeMap::new();
@@ -124,7 +124,7 @@ impl RunningControlPlane {
         }
     }
 
-    /// All that a proxy is to have.
+    /// All resources that a proxy should have.
     pub(super) fn config(&self, id: ProxyId) -> ProxyConfig {
         let report = self.hub.report(&id.to_string());
         let streams = report.as_ref().map_or(0, |report| report.streams);
@@ -132,15 +132,19 @@ impl RunningControlPlane {
         ProxyConfig { id, streams, resources: resources.map(resource_view).collect() }
     }
 
-    /// Shuts a proxy out: first in the store, so that it holds whatever comes; then its streams are cut,
-    /// and as nobody comes in its name any more, none is left. The reconciler takes it from its callers.
-    pub(super) fn shut_out(&self, id: &str, request: &RevokeRequest) -> Result<Revoked, Refusal> {
+    /// Revokes a proxy: first in the store, so that it lasts; then its streams are closed, and admission accepts no
+    /// new one. The reconciler removes its endpoints from callers.
+    pub(super) fn revoke_proxy(
+        &self,
+        id: &str,
+        request: &RevokeRequest,
+    ) -> Result<Revoked, ApiError> {
         let mut ids: BTreeSet<_> = self.register.all_records().keys().copied().collect();
         ids.extend(self.register.quarantined());
         let id = identify(id, SHORTEST_TO_REVOKE, ids.into_iter())?;
         let reason = request.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
         if let Some(reason) = reason {
-            may_be_a_reason(reason)?;
+            check_reason(reason)?;
         }
         let revocation = Revocation { at: Timestamp::now(), reason: reason.map(str::to_owned) };
         let Some(before) = self.register.get(id) else {
@@ -148,23 +152,23 @@ impl RunningControlPlane {
         };
         self.register
             .revoke(id, revocation.clone())
-            .map_err(|error| Refusal::Failure(chain(&error)))?;
+            .map_err(|error| ApiError::Internal(chain(&error)))?;
         let kept = self.register.get(id).and_then(|record| record.revoked.clone());
         let revocation = kept.unwrap_or(revocation);
         self.hub.disconnect(&id.to_string(), &format!("proxy {id} was {revocation}"));
         let is_old = before.revoked.is_some();
         if !is_old {
-            tracing::warn!(proxy = %id, reason = revocation.reason, "the proxy was revoked");
+            tracing::warn!(proxy = %id, reason = revocation.reason, "proxy revoked");
         }
         Ok(Revoked { id, revocation: revocation.into(), is_old })
     }
 }
 
 impl RunningControlPlane {
-    /// Removes a join record that is quarantined: its proxy is not served with it, and not without it.
-    fn discard(&self, id: ProxyId, revocation: Revocation) -> Result<Revoked, Refusal> {
+    /// Removes a quarantined join record, with which its proxy is not served.
+    fn discard(&self, id: ProxyId, revocation: Revocation) -> Result<Revoked, ApiError> {
         let discarded = self.register.discard_quarantined(id);
-        if !discarded.map_err(|error| Refusal::Failure(chain(&error)))? {
+        if !discarded.map_err(|error| ApiError::Internal(chain(&error)))? {
             return Err(unknown(&id));
         }
         tracing::warn!(proxy = %id, reason = revocation.reason, "quarantined join record removed");
@@ -172,7 +176,7 @@ impl RunningControlPlane {
     }
 }
 
-fn may_be_a_reason(reason: &str) -> Result<(), Refusal> {
+fn check_reason(reason: &str) -> Result<(), ApiError> {
     let but = if let Some(control) = reason.chars().find(|c| c.is_control()) {
         format!("holds the control character {control:?}")
     } else if reason.len() > MAX_REASON {
@@ -180,16 +184,17 @@ fn may_be_a_reason(reason: &str) -> Result<(), Refusal> {
     } else {
         return Ok(());
     };
-    let words = format!("a reason has one line of at most {MAX_REASON} bytes, and this one {but}");
-    Err(Refusal::Request(words))
+    let words =
+        format!("a reason must be one line of at most {MAX_REASON} bytes, and this one {but}");
+    Err(ApiError::BadRequest(words))
 }
 
-/// The one of `ids` that `text` is or begins; any whole UUID is taken as it is.
+/// The one of `ids` that `text` is or begins; a whole UUID needs no match.
 fn identify(
     text: &str,
     shortest: usize,
     ids: impl Iterator<Item = ProxyId>,
-) -> Result<ProxyId, Refusal> {
+) -> Result<ProxyId, ApiError> {
     if let Ok(id) = text.parse() {
         return Ok(id);
     }
@@ -197,7 +202,7 @@ fn identify(
         let words = format!(
             "`{text}` is too short: give the first {shortest} characters of the proxy's UUID, or more"
         );
-        return Err(Refusal::Request(words));
+        return Err(ApiError::BadRequest(words));
     }
     let ids = ids.map(|id| (id, id.to_string()));
     let found: Vec<_> = ids.filter(|(_, written)| written.starts_with(text)).collect();
@@ -215,14 +220,14 @@ fn identify(
                 several.len(),
                 named.join(", ")
             );
-            Err(Refusal::Request(words))
+            Err(ApiError::BadRequest(words))
         }
     }
 }
 
-fn unknown(id: &impl std::fmt::Display) -> Refusal {
-    Refusal::Unknown(format!(
-        "no proxy `{id}` has joined; `ironmesh proxy list` shows those that have"
+fn unknown(id: &impl std::fmt::Display) -> ApiError {
+    ApiError::NotFound(format!(
+        "no proxy `{id}` is enrolled; `ironmesh proxy list` shows all that are"
     ))
 }
 
@@ -252,15 +257,15 @@ fn resource_view(status: ResourceStatus) -> ResourceView {
         name: status.name.to_string(),
         state: status.state().word().to_owned(),
         version: status.wanted.as_ref().map(|wanted| wanted.version().to_string()),
-        taken: status.acked.map(|version| version.to_string()),
-        refused: status
-            .nack
-            .map(|nack| RefusedView { version: nack.version.to_string(), message: nack.message }),
+        acked: status.taken.map(|version| version.to_string()),
+        nacked: status
+            .refused
+            .map(|nack| NackedVersion { version: nack.version.to_string(), message: nack.message }),
         content: status.wanted.map(|wanted| wanted.to_json()),
     }
 }
 
-fn nack_view(refusal: &reconciler::Refusal) -> NackView {
+fn nack_view(nack: &reconciler::NackReport) -> NackView {
     let origin = |origin: &Origin| OriginView {
         object: origin.object.clone(),
         file: origin.spot.file.to_string(),
@@ -268,12 +273,12 @@ fn nack_view(refusal: &reconciler::Refusal) -> NackView {
         column: origin.spot.column,
     };
     NackView {
-        resource_type: refusal.resource_type.to_string(),
-        name: refusal.name.to_string(),
-        version: refusal.version.to_string(),
-        message: refusal.message.clone(),
-        instead: refusal.instead.to_string(),
-        policy: refusal.origins.iter().map(origin).collect(),
+        resource_type: nack.resource_type.to_string(),
+        name: nack.name.to_string(),
+        version: nack.version.to_string(),
+        message: nack.message.clone(),
+        instead: nack.instead.to_string(),
+        policy: nack.origins.iter().map(origin).collect(),
     }
 }
 
@@ -290,7 +295,7 @@ mod tests {
         ];
         let find = |text: &str| {
             let found = identify(text, 8, ids.iter().map(|id| id.parse().unwrap()));
-            found.map(|id| id.to_string()).map_err(|refusal| refusal.to_string())
+            found.map(|id| id.to_string()).map_err(|error| error.to_string())
         };
         assert_eq!(find("33334444"), Ok(ids[2].to_owned()));
         assert_eq!(find(ids[0]), Ok(ids[0].to_owned()));
@@ -300,6 +305,6 @@ mod tests {
         }
         assert!(!ambiguous.contains(ids[2]), "{ambiguous}");
         assert!(find("3333444").unwrap_err().contains("give the first 8 characters"));
-        assert!(find("55556666").unwrap_err().starts_with("no proxy `55556666` has joined"));
+        assert!(find("55556666").unwrap_err().starts_with("no proxy `55556666` is enrolled"));
     }
 }

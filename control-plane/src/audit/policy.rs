@@ -1,4 +1,4 @@
-//! What audit goes by: policy, and nothing of where proxies are or what they hold.
+//! The policy by which audit classifies calls. It never depends on where proxies are or on what they ACKed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use ironmesh_catalog::{
     Snapshot,
 };
 
-use super::Pair;
+use super::CallPair;
 
-/// The policy of one moment of the mesh.
+/// The policy of one snapshot.
 #[derive(Debug)]
-pub(super) struct Policy {
+pub(super) struct AuditPolicy {
     mode: Mode,
     specification: Arc<MeshSpecification>,
     grants: Grants,
-    /// As whom services run: nobody else has a certificate to call with.
+    /// The accounts of services: only they have a certificate to call with.
     accounts: BTreeSet<ServiceAccount>,
 }
 
-impl Policy {
+impl AuditPolicy {
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         let services = snapshot.specification.services.values();
         Self {
@@ -31,8 +31,8 @@ impl Policy {
         }
     }
 
-    /// Whether it is that of `snapshot`, too. It costs as much as differs.
-    pub(super) fn is_of(&self, snapshot: &Snapshot) -> bool {
+    /// Whether it equals the policy of `snapshot`. The cost follows the differences.
+    pub(super) fn is_same_as(&self, snapshot: &Snapshot) -> bool {
         let (ours, theirs) = (&self.specification, &snapshot.specification);
         self.mode == snapshot.mode
             && self.grants.are_same_as(&snapshot.grants)
@@ -44,30 +44,31 @@ impl Policy {
         Some((service, service.port(port.port)?))
     }
 
-    /// Whether there are both.
-    pub(super) fn knows(&self, (caller, port): &Pair) -> bool {
+    /// Whether both the account and the port exist.
+    pub(super) fn contains(&self, (caller, port): &CallPair) -> bool {
         self.port(port).is_some() && self.accounts.contains(caller)
     }
 
-    /// The port that is called, where calls of it are let through and judged.
-    pub(super) fn audited(&self, pair: &Pair) -> Option<(&Service, &Port)> {
+    /// The called port, if calls of it pass and shadow rules apply.
+    pub(super) fn audited(&self, pair: &CallPair) -> Option<(&Service, &Port)> {
         let (caller, port) = pair;
         let (service, port) = self.port(port)?;
         let is_audited = self.specification.mode_of(service, self.mode) == Mode::Audit;
-        // Another namespace calls no private service, in audit either.
+        // A private service denies other namespaces in audit mode too.
         let passes = is_audited && service.is_visible_in(&caller.namespace);
-        (passes && self.knows(pair)).then_some((service, port))
+        (passes && self.contains(pair)).then_some((service, port))
     }
 
-    /// The ways in which strict would let the call through; `None` where it is not in audit.
-    pub(super) fn ways(&self, pair: &Pair) -> Option<BTreeSet<AllowedTraffic>> {
+    /// The traffic that strict mode would allow; `None` where the port is not in audit mode.
+    pub(super) fn allowed_traffic(&self, pair: &CallPair) -> Option<BTreeSet<Way>> {
         let (service, port) = self.audited(pair)?;
         Some(self.grants.allowed_traffic(&self.specification, &pair.0, service, port))
     }
 
-    /// Whether a proxy that still goes by this may deny what it would not by `next`, or the other way round:
-    /// they let the caller in by other ways. (What is not in audit tells nothing.)
-    pub(super) fn may_have_denied(&self, pair: &Pair, next: &Self) -> bool {
-        self.ways(pair).is_some_and(|ways| next.ways(pair).as_ref() != Some(&ways))
+    /// Whether a proxy that still enforces this policy may report a different set of denials than under `next`: they
+    /// allow different traffic. (A port outside of audit mode reports nothing.)
+    pub(super) fn may_deny_differently(&self, pair: &CallPair, next: &Self) -> bool {
+        self.allowed_traffic(pair)
+            .is_some_and(|ways| next.allowed_traffic(pair).as_ref() != Some(&ways))
     }
 }

@@ -28,26 +28,35 @@ name = "all"
 "#;
 
 /// An audit that has news of the mesh.
-struct Place {
+struct Harness {
     audit: Audit,
     snapshots: watch::Sender<Option<Arc<Snapshot>>>,
     record: JoinRecord,
 }
 
-impl Place {
+impl Harness {
     fn open(mode: Mode) -> Self {
         let (snapshots, receiver) = watch::channel(None);
         let audit = Audit::new(TrustDomain::new(Domain::default()), receiver);
-        let record = JoinRecord::new(
-            ProxyId(Uuid::nil()),
-            vec!["store".parse().unwrap()],
-            SocketAddr::from(([10, 0, 0, 1], 15003)),
-            Timestamp::UNIX_EPOCH,
-            Timestamp::MAX,
-        );
-        let place = Self { audit, snapshots, record };
-        place.set(mode, "");
-        place
+        let record = JoinRecord {
+            id: ProxyId(Uuid::nil()),
+            services: vec!["store".parse().unwrap()],
+            mesh_address: SocketAddr::from(([10, 0, 0, 1], 15003)),
+            addresses: Vec::new(),
+            machine: None,
+            joined_at: Timestamp::UNIX_EPOCH,
+            certificate_expires_at: Timestamp::MAX,
+            claimed_at: None,
+            labels: Labels::default(),
+            locality: Locality::default(),
+            participation: Participation::default(),
+            revoked: None,
+            vacant: Participation::default(),
+            suspect_since: None,
+        };
+        let harness = Self { audit, snapshots, record };
+        harness.set(mode, "");
+        harness
     }
 
     /// Brings a policy into force that has the services, and `more`.
@@ -76,7 +85,7 @@ impl Place {
     /// The store is asked by `caller` for `path`; or connected to, without one.
     fn call(&self, caller: &str, path: Option<&str>) {
         let port = if path.is_some() { "store|80" } else { "store|3306" };
-        self.audit.logged(&self.record, &[call(port, caller, path)]);
+        self.audit.record_calls(&self.record, &[call(port, caller, path)]);
     }
 
     /// The record of another proxy, which serves `services`.
@@ -130,105 +139,105 @@ fn target(name: &str, sources: &[&str], kind: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn policy_change_forgets_allowed_denials_and_ignores_stale_logs() {
-    let place = Place::open(Mode::Audit);
-    place.call("buyer", Some("/books"));
-    place.call("store", Some("/books"));
-    assert_eq!(place.seen(), [("buyer".to_owned(), 80), ("store".to_owned(), 80)]);
+    let harness = Harness::open(Mode::Audit);
+    harness.call("buyer", Some("/books"));
+    harness.call("store", Some("/books"));
+    assert_eq!(harness.seen(), [("buyer".to_owned(), 80), ("store".to_owned(), 80)]);
 
-    place.set(Mode::Audit, &target("buyers", &["buyer"], "HTTPRouteGroup"));
-    assert_eq!(place.seen(), [("store".to_owned(), 80)], "the others are still denied");
-    place.call("buyer", Some("/books"));
-    place.call("store", Some("/books"));
-    assert_eq!(place.seen(), [("store".to_owned(), 80)], "it was judged by what was before");
+    harness.set(Mode::Audit, &target("buyers", &["buyer"], "HTTPRouteGroup"));
+    assert_eq!(harness.seen(), [("store".to_owned(), 80)], "the others are still denied");
+    harness.call("buyer", Some("/books"));
+    harness.call("store", Some("/books"));
+    assert_eq!(harness.seen(), [("store".to_owned(), 80)], "it was judged by what was before");
     // After a while all have the new policy: what is denied then is denied by that.
     advance(SETTLED_AFTER).await;
-    place.call("buyer", Some("/books"));
-    assert_eq!(place.seen(), [("buyer".to_owned(), 80), ("store".to_owned(), 80)]);
+    harness.call("buyer", Some("/books"));
+    assert_eq!(harness.seen(), [("buyer".to_owned(), 80), ("store".to_owned(), 80)]);
     // Another caller in the same target is no matter to it.
-    place.set(Mode::Audit, &target("buyers", &["buyer", "store"], "HTTPRouteGroup"));
-    assert_eq!(place.seen(), [("buyer".to_owned(), 80)]);
+    harness.set(Mode::Audit, &target("buyers", &["buyer", "store"], "HTTPRouteGroup"));
+    assert_eq!(harness.seen(), [("buyer".to_owned(), 80)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn connection_is_recorded_if_strict_mode_would_deny_it() {
-    let place = Place::open(Mode::Audit);
-    place.call("buyer", None);
-    assert_eq!(place.seen(), [("buyer".to_owned(), 3306)]);
-    place.set(Mode::Audit, &target("buyers", &["buyer"], "TCPRoute"));
-    place.call("buyer", None);
-    assert!(place.seen().is_empty());
-    place.call("store", None);
-    assert_eq!(place.seen(), [("store".to_owned(), 3306)]);
+    let harness = Harness::open(Mode::Audit);
+    harness.call("buyer", None);
+    assert_eq!(harness.seen(), [("buyer".to_owned(), 3306)]);
+    harness.set(Mode::Audit, &target("buyers", &["buyer"], "TCPRoute"));
+    harness.call("buyer", None);
+    assert!(harness.seen().is_empty());
+    harness.call("store", None);
+    assert_eq!(harness.seen(), [("store".to_owned(), 3306)]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn leaving_audit_mode_clears_denials_and_keeps_counters() {
-    let place = Place::open(Mode::Audit);
-    place.call("buyer", Some("/"));
-    place.call("buyer", None);
-    assert_eq!(place.seen().len(), 2);
-    place.set(Mode::Strict, "");
-    assert!(place.seen().is_empty());
-    place.call("buyer", Some("/"));
-    place.call("buyer", None);
-    assert!(place.seen().is_empty());
-    let (counted, _) = place.audit.counted();
+    let harness = Harness::open(Mode::Audit);
+    harness.call("buyer", Some("/"));
+    harness.call("buyer", None);
+    assert_eq!(harness.seen().len(), 2);
+    harness.set(Mode::Strict, "");
+    assert!(harness.seen().is_empty());
+    harness.call("buyer", Some("/"));
+    harness.call("buyer", None);
+    assert!(harness.seen().is_empty());
+    let (counted, _) = harness.audit.counted();
     assert_eq!(counted.values().copied().collect::<Vec<_>>(), [1, 1], "counters never fall");
 }
 
 #[tokio::test(start_paused = true)]
 async fn recorded_denials_are_bounded_and_the_excess_is_counted() {
     let (accounts, ports) = (100, 82);
-    let place = Place::open(Mode::Audit);
-    place.set(Mode::Audit, &(callers(accounts) + &till(ports)));
-    let proxy = place.proxy(1, &["till"]);
+    let harness = Harness::open(Mode::Audit);
+    harness.set(Mode::Audit, &(callers(accounts) + &till(ports)));
+    let proxy = harness.proxy(1, &["till"]);
     for port in 1000..1000 + ports {
         let port = format!("till|{port}");
         let calls = (0..accounts).map(|n| call(&port, &format!("caller-{n}"), None));
-        place.audit.logged(&proxy, &calls.collect::<Vec<_>>());
+        harness.audit.record_calls(&proxy, &calls.collect::<Vec<_>>());
     }
-    let beyond = u64::try_from(accounts * ports - MOST).unwrap();
-    let view = place.audit.view();
-    assert_eq!(view.denied.len(), MOST);
+    let beyond = u64::try_from(accounts * ports - MAX_PAIRS).unwrap();
+    let view = harness.audit.view();
+    assert_eq!(view.denied.len(), MAX_PAIRS);
     let others: Vec<_> = view.others.iter().map(|one| (one.port, one.count)).collect();
     assert_eq!(others, [(1081, beyond)]);
-    let (counted, others) = place.audit.counted();
-    assert_eq!((counted.len(), others.into_values().collect()), (MOST, vec![beyond]));
+    let (counted, others) = harness.audit.counted();
+    assert_eq!((counted.len(), others.into_values().collect()), (MAX_PAIRS, vec![beyond]));
 
     // What has no room is not looked into as long as it may be of before.
     let others = |expected: &[(u16, u64)]| {
         let call = call("till|80", "caller-0", Some("/"));
-        place.audit.logged(&proxy, &[call]);
-        let others = place.audit.view().others;
+        harness.audit.record_calls(&proxy, &[call]);
+        let others = harness.audit.view().others;
         let others: Vec<_> = others.iter().map(|one| (one.port, one.count)).collect();
         assert_eq!(others, expected);
     };
     let more = target("buyers", &["buyer"], "TCPRoute");
-    place.set(Mode::Audit, &(callers(accounts) + &till(ports) + &more));
+    harness.set(Mode::Audit, &(callers(accounts) + &till(ports) + &more));
     others(&[]);
     advance(SETTLED_AFTER).await;
     others(&[(80, 1)]);
 
-    place.set(Mode::Strict, "");
-    let view = place.audit.view();
+    harness.set(Mode::Strict, "");
+    let view = harness.audit.view();
     assert_eq!((view.denied.len(), view.others.len()), (0, 0));
-    let (counted, others) = place.audit.counted();
+    let (counted, others) = harness.audit.counted();
     assert_eq!((counted.len(), others.len()), (0, 0), "there is no till any more");
 
-    let place = Place::open(Mode::Audit);
+    let harness = Harness::open(Mode::Audit);
     for n in 0..100 {
-        place.call("buyer", Some(&format!("/{n}")));
+        harness.call("buyer", Some(&format!("/{n}")));
     }
-    let view = place.audit.view();
+    let view = harness.audit.view();
     let [denied] = &view.denied[..] else { panic!("{view:?}") };
     assert_eq!((denied.count, denied.requests.len()), (100, 8));
 }
 
 #[test]
 fn denial_not_repeated_for_a_day_is_forgotten() {
-    let place = Place::open(Mode::Audit);
-    place.call("buyer", Some("/"));
-    let mut state = place.audit.state.lock();
+    let harness = Harness::open(Mode::Audit);
+    harness.call("buyer", Some("/"));
+    let mut state = harness.audit.state.lock();
     let (now, at) = (Timestamp::now(), Instant::now());
     state.forget_old(now + SignedDuration::from_hours(23), at);
     assert_eq!(state.seen.iter().count(), 1);
@@ -239,40 +248,40 @@ fn denial_not_repeated_for_a_day_is_forgotten() {
 // A84: whom policy does not know has no certificate of the mesh, so it cannot have called.
 #[tokio::test(start_paused = true)]
 async fn invented_callers_are_ignored_and_real_ones_are_recorded() {
-    let place = Place::open(Mode::Audit);
-    place.set(Mode::Audit, &till(1));
-    let hostile = place.proxy(1, &["till"]);
+    let harness = Harness::open(Mode::Audit);
+    harness.set(Mode::Audit, &till(1));
+    let hostile = harness.proxy(1, &["till"]);
     for n in 0..100 {
         let name = |m: usize| format!("invented-{}", n * 100 + m);
         let calls: Vec<_> = (0..100).map(|m| call("till|80", &name(m), Some("/"))).collect();
-        place.audit.logged(&hostile, &calls);
+        harness.audit.record_calls(&hostile, &calls);
     }
-    place.call("buyer", Some("/"));
-    assert_eq!(place.seen(), [("buyer".to_owned(), 80)]);
-    assert_eq!(place.audit.counted().0.len(), 1);
+    harness.call("buyer", Some("/"));
+    assert_eq!(harness.seen(), [("buyer".to_owned(), 80)]);
+    assert_eq!(harness.audit.counted().0.len(), 1);
 }
 
 // A84: what one proxy is the first to tell of gives way to what others tell of.
 #[tokio::test(start_paused = true)]
 async fn flooding_proxy_does_not_displace_denials_of_others() {
-    let place = Place::open(Mode::Audit);
+    let harness = Harness::open(Mode::Audit);
     let (accounts, ports) = (100, 100);
-    place.set(Mode::Audit, &(callers(accounts) + &till(ports)));
-    let hostile = place.proxy(1, &["till"]);
+    harness.set(Mode::Audit, &(callers(accounts) + &till(ports)));
+    let hostile = harness.proxy(1, &["till"]);
     for port in 0..ports {
         let calls = (0..accounts)
             .map(|n| call(&format!("till|{}", 1000 + port), &format!("caller-{n}"), None));
-        place.audit.logged(&hostile, &calls.collect::<Vec<_>>());
+        harness.audit.record_calls(&hostile, &calls.collect::<Vec<_>>());
     }
-    place.call("buyer", Some("/"));
-    let view = place.audit.view();
+    harness.call("buyer", Some("/"));
+    let view = harness.audit.view();
     let named: Vec<_> = view.denied.iter().filter(|one| one.port == 80).collect();
     let [named] = &named[..] else {
         panic!("{} are seen, and of them {named:?}", view.denied.len())
     };
     assert_eq!((named.caller.to_string(), named.count), ("default/buyer".to_owned(), 1));
     assert!(view.others.iter().all(|one| one.service.to_string() == "default/till"));
-    let (counted, others) = place.audit.counted();
+    let (counted, others) = harness.audit.counted();
     let honest = |port: &ServicePort| port.to_string() == "default/store|80";
     let counts: Vec<_> = counted.iter().filter(|((_, port), _)| honest(port)).collect();
     assert_eq!((counts.len(), others.keys().any(honest)), (1, false));
@@ -286,12 +295,12 @@ async fn flooding_proxy_does_not_displace_denials_of_others() {
 // What is settled by policy alone holds no certificates, and goes when it is no matter any more.
 #[tokio::test(start_paused = true)]
 async fn earlier_snapshots_keep_only_policy_until_settled() {
-    let place = Place::open(Mode::Audit);
-    let first = Arc::downgrade(place.snapshots.borrow().as_ref().unwrap());
-    place.set(Mode::Audit, &target("buyers", &["buyer"], "TCPRoute"));
+    let harness = Harness::open(Mode::Audit);
+    let first = Arc::downgrade(harness.snapshots.borrow().as_ref().unwrap());
+    harness.set(Mode::Audit, &target("buyers", &["buyer"], "TCPRoute"));
     assert!(first.upgrade().is_none(), "nothing but policy is kept of it");
-    assert_eq!(place.audit.state.lock().before.len(), 1);
+    assert_eq!(harness.audit.state.lock().before.len(), 1);
     advance(SETTLED_AFTER).await;
-    place.seen();
-    assert!(place.audit.state.lock().before.is_empty());
+    harness.seen();
+    assert!(harness.audit.state.lock().before.is_empty());
 }

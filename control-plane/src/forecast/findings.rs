@@ -1,20 +1,20 @@
-//! What would be found wrong, and what is no more. A line above a finding makes no other one of it, and a
-//! service more in a list of many no second one.
+//! Findings that a policy change adds or removes. A finding that only moves, or that lists one more name, is not a new
+//! one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ironmesh_admin::FindingView;
 
-/// What differs between the findings of two moments.
+/// The difference between two lists of findings.
 #[derive(Debug, Default)]
 pub(super) struct Differing {
     pub(super) new: Vec<FindingView>,
     pub(super) gone: Vec<FindingView>,
-    /// As they will be: lists with other names in them.
+    /// Findings that list other names, as they will be.
     pub(super) changed: Vec<FindingView>,
 }
 
-/// Compares findings by what they say, each as often as it is said.
+/// Compares findings by code and message, and counts equal ones.
 pub(super) fn differing(before: &[FindingView], after: &[FindingView]) -> Differing {
     let (before, after) = (by_words(before), by_words(after));
     let mut differing = Differing {
@@ -36,7 +36,7 @@ pub(super) fn differing(before: &[FindingView], after: &[FindingView]) -> Differ
 
 type ByWords<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a FindingView>>;
 
-/// Findings by code and message, each place once.
+/// Findings by code and message, each location once.
 fn by_words(findings: &[FindingView]) -> ByWords<'_> {
     let mut by_words = ByWords::new();
     for finding in findings {
@@ -48,7 +48,7 @@ fn by_words(findings: &[FindingView]) -> ByWords<'_> {
     by_words
 }
 
-/// What there is more of in `of` than in `than`: those that are nowhere the same, place and all, first.
+/// The findings that `of` has more often than `than`, with those of a new location first.
 fn surplus(of: &ByWords<'_>, than: &ByWords<'_>) -> Vec<FindingView> {
     let mut surplus = Vec::new();
     for (words, findings) in of {
@@ -61,7 +61,7 @@ fn surplus(of: &ByWords<'_>, than: &ByWords<'_>) -> Vec<FindingView> {
     surplus
 }
 
-/// Whether two findings list names of things of which the same is wrong, and have one in common.
+/// Whether two findings list names for the same problem, and have one name in common.
 fn are_one_list(one: &FindingView, other: &FindingView) -> bool {
     let head = |finding: &'_ FindingView| {
         let head = finding.message.split('`').next().unwrap_or_default();
@@ -96,8 +96,8 @@ mod tests {
         }
     }
 
-    /// What differs, as `+ message:line`.
-    fn told(before: &[(&str, u32)], after: &[(&str, u32)]) -> Vec<String> {
+    /// The difference, as `+ message:line`.
+    fn changes(before: &[(&str, u32)], after: &[(&str, u32)]) -> Vec<String> {
         let all = |all: &[(&str, u32)]| -> Vec<_> {
             all.iter().map(|(message, line)| finding(message, *line)).collect()
         };
@@ -114,20 +114,20 @@ mod tests {
     #[test]
     fn findings_that_differ_only_in_location_match_by_count() {
         let (needless, other) = ("this rule is needless", "another");
-        assert_eq!(told(&[(needless, 1)], &[(needless, 7)]), [""; 0], "it has moved");
+        assert_eq!(changes(&[(needless, 1)], &[(needless, 7)]), [""; 0], "it has moved");
         assert_eq!(
-            told(&[(needless, 1)], &[(needless, 1), (needless, 7)]),
+            changes(&[(needless, 1)], &[(needless, 1), (needless, 7)]),
             ["+ this rule is needless:7"]
         );
         assert_eq!(
-            told(&[(needless, 1), (needless, 7)], &[(needless, 7)]),
+            changes(&[(needless, 1), (needless, 7)], &[(needless, 7)]),
             ["- this rule is needless:1"]
         );
-        assert_eq!(told(&[(needless, 1)], &[(needless, 3), (needless, 9)]).len(), 1);
+        assert_eq!(changes(&[(needless, 1)], &[(needless, 3), (needless, 9)]).len(), 1);
         assert_eq!(
-            told(&[(needless, 1), (needless, 1)], &[(needless, 1), (other, 1)]),
+            changes(&[(needless, 1), (needless, 1)], &[(needless, 1), (other, 1)]),
             ["+ another:1"],
-            "what two proxies have in common is said once"
+            "a finding of two proxies counts once"
         );
     }
 
@@ -135,12 +135,12 @@ mod tests {
     fn changed_name_list_is_a_changed_finding_not_a_new_one() {
         let (one, two) = ("nobody may call service `d/a`", "nobody may call services `d/a`, `d/b`");
         let many = "nobody may call services `d/a`, `d/c` and 2 more";
-        assert_eq!(told(&[(one, 1)], &[(two, 1)]), [format!("~ {two}:1")]);
-        assert_eq!(told(&[(two, 1)], &[(many, 2)]), [format!("~ {many}:2")]);
-        assert_eq!(told(&[(two, 1)], &[(one, 1)]), [format!("~ {one}:1")]);
-        // One that is mended and another that is not as it should be are two.
+        assert_eq!(changes(&[(one, 1)], &[(two, 1)]), [format!("~ {two}:1")]);
+        assert_eq!(changes(&[(two, 1)], &[(many, 2)]), [format!("~ {many}:2")]);
+        assert_eq!(changes(&[(two, 1)], &[(one, 1)]), [format!("~ {one}:1")]);
+        // A fixed finding and a new one for a different name are two changes.
         let other = "nobody may call service `d/b`";
-        assert_eq!(told(&[(one, 1)], &[(other, 1)]).len(), 2);
-        assert_eq!(told(&[(one, 1)], &[("nobody has services `d/a`, `d/b`", 1)]).len(), 2);
+        assert_eq!(changes(&[(one, 1)], &[(other, 1)]).len(), 2);
+        assert_eq!(changes(&[(one, 1)], &[("nobody has services `d/a`, `d/b`", 1)]).len(), 2);
     }
 }

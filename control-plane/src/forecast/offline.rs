@@ -1,4 +1,4 @@
-//! Meshes of which only a policy folder is known.
+//! Example meshes that are built from a policy folder alone, without a control plane.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use ironmesh_providers::{GuardedEndpoints, discover};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{ForecastProxy, to_be_issued};
+use super::{ForecastProxy, placeholder_certificate};
 
-/// The mesh of a policy into which these have joined, and nobody else.
+/// The snapshot of a policy with exactly these join records.
 pub fn snapshot(
     settings: &Settings,
     specification: &Arc<MeshSpecification>,
     records: Records,
 ) -> Snapshot {
     let accounts = Snapshot::accounts_served(specification, &records);
-    let certificates = accounts.into_iter().map(|one| (one.clone(), to_be_issued(one)));
+    let certificates = accounts.into_iter().map(|one| (one.clone(), placeholder_certificate(one)));
     let inputs = Inputs {
         mesh: Mesh { domain: settings.domain.clone(), trust_domain: settings.trust_domain.clone() },
         mode: settings.mode,
@@ -37,8 +37,7 @@ pub fn snapshot(
     Snapshot::assemble(inputs, TcpAccesses::default())
 }
 
-/// One proxy for each service of either policy, which serves all of it. (No proxy joins as a part of a
-/// service, or as one outside of the mesh.)
+/// One example proxy for each service of either policy. (No proxy is enrolled for a subset or an external service.)
 pub fn one_proxy_each(before: &MeshSpecification, after: &MeshSpecification) -> Vec<ForecastProxy> {
     let services = before.services.clone().union(after.services.clone());
     let served = services.values().filter(|one| !one.is_subset() && one.external.is_none());
@@ -55,14 +54,14 @@ pub fn one_proxy_each(before: &MeshSpecification, after: &MeshSpecification) -> 
     proxies.collect()
 }
 
-/// The join records of such proxies.
+/// The join records of example proxies.
 pub fn records(proxies: &[ForecastProxy]) -> Records {
     let records = proxies.iter().map(|known| &known.proxy.record);
     records.map(|record| (record.id, Arc::new(record.clone()))).collect()
 }
 
-/// The record of one who serves a service: all that it has in `before`. It is where the service's list of
-/// endpoints begins, or else at an address of those for documentation (RFC 3849).
+/// The record of an example proxy that serves all ports that a service has in `before`. Its address is the first one of
+/// the service's static endpoints, or else one for documentation (RFC 3849).
 fn record(service: &Service, number: u32, before: &MeshSpecification) -> JoinRecord {
     let providers = service.endpoints.providers();
     let listed = providers.and_then(|one| one.fixed.first()).map(|first| first.address);

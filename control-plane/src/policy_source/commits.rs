@@ -1,5 +1,4 @@
-//! Finds out which commit the policy folder is, beside everything else: git takes its time, and nothing
-//! waits for it.
+//! Finds the git commit of the policy folder in the background: git takes its time, and nothing waits for it.
 
 use std::path::{Path, PathBuf};
 
@@ -9,16 +8,17 @@ use tokio_util::task::AbortOnDropHandle;
 
 use ironmesh_catalog::text::chain;
 
-/// What a search comes to: the commit of a revision, if it has one.
+/// The result of a search: the commit of a revision, if it has one.
 type Searched = (PolicyRevision, Result<Option<String>, String>);
 
+/// The search for the commit of the policy folder.
 #[derive(Debug)]
 pub(super) struct Commits {
-    /// The policy folder; none where policy comes from elsewhere.
+    /// The policy folder; none if policy comes from a different source.
     folder: Option<PathBuf>,
-    /// The search that is under way.
+    /// The search in progress.
     search: Option<AbortOnDropHandle<Searched>>,
-    /// What was wrong the last time, which was said then.
+    /// The last failure, which was logged then.
     problem: Option<String>,
 }
 
@@ -27,14 +27,14 @@ impl Commits {
         Self { folder: folder.map(Path::to_owned), search: None, problem: None }
     }
 
-    /// Begins to find out which commit the folder is, while it holds this revision.
+    /// Starts a search for the commit of the folder, while it holds this revision.
     pub(super) fn search(&mut self, revision: PolicyRevision) {
         let Some(folder) = self.folder.clone() else { return };
         let search = async move { (revision, commit_of(&folder).await.map_err(|e| chain(&e))) };
         self.search = Some(AbortOnDropHandle::new(tokio::spawn(search)));
     }
 
-    /// What the search that is under way finds. May be cancelled without losing it.
+    /// The result of the search in progress. Cancelling the wait does not lose it.
     pub(super) async fn found(&mut self) -> (PolicyRevision, Option<String>) {
         loop {
             let Some(search) = &mut self.search else { return std::future::pending().await };
@@ -47,11 +47,11 @@ impl Commits {
                 }
                 Ok((_, Err(problem))) => {
                     if self.problem.as_ref() != Some(&problem) {
-                        tracing::warn!(problem, "policy is shown without its commit");
+                        tracing::warn!(problem, "cannot find the commit of the policy");
                     }
                     self.problem = Some(problem);
                 }
-                // Another search took its place, or it panicked.
+                // A newer search replaced it, or it panicked.
                 Err(_) => {}
             }
         }

@@ -1,9 +1,9 @@
-//! Findings of policy in the log: one structured line each, without lines of policy. Log collectors and users
-//! who may not read policy read the log; the annotated form is on `admin.sock` and in `ironmesh policy check`.
+//! Policy findings in the log: one structured line each, without lines of policy. Log collectors and users who may not
+//! read policy read the log; `admin.sock` and `ironmesh policy check` have the annotated form.
 
 use ironmesh_catalog::Finding;
 
-/// The findings that are logged of one reading, errors first. `ironmesh policy check` shows all.
+/// The most findings of one reading that are logged, errors first. `ironmesh policy check` shows all.
 const MAX_LINES: usize = 50;
 
 /// Logs the findings of the policy in `source`.

@@ -1,12 +1,11 @@
-//! Large removals from the policy folder: they are held back for a while, because an unmounted volume, a wrong
-//! `rsync --delete` and an unfinished copy look the same as an intended removal (invariant 1,
-//! docs/decisions/0045).
+//! Large removals from the policy folder. They are held back for a while, because an unmounted volume, a wrong
+//! `rsync --delete` and an unfinished copy look like an intended removal (invariant 1, docs/decisions/0045).
 //!
 //! Only the folder is held back. A push to etcd, a rollback and an acceptance are deliberate.
 
 use std::sync::Arc;
 
-use ironmesh_admin::{AcceptRemovalRequest, AcceptedRemoval, HeldRemoval, Refusal};
+use ironmesh_admin::{AcceptRemovalRequest, AcceptedRemoval, ApiError, HeldRemoval};
 use ironmesh_catalog::{Finding, MeshSpecification, PolicyRecord, Removals, codes};
 use ironmesh_config_language::Loaded;
 use jiff::Timestamp;
@@ -14,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{PolicySource, new_record, show};
 
-/// A removal that grows is held back for so many times `removal_hold` at most.
+/// The longest time that a growing removal is held back, in multiples of `removal_hold`.
 const LONGEST: u32 = 10;
 
 /// A change of the policy folder that is not yet active.
@@ -25,7 +24,7 @@ pub(super) struct Held {
     removals: Removals,
     since: Timestamp,
     until: Timestamp,
-    /// The moment of `until`, on the clock that is never set.
+    /// The time of `until` by the steady clock.
     due: Instant,
     /// The latest `due`, however long the removal grows.
     latest: Instant,
@@ -88,8 +87,8 @@ impl PolicySource {
         true
     }
 
-    /// Publishes that a change is held back. One that removes more is held back anew, for a slow removal is not
-    /// over; any other change of it does not prolong that, nor anything beyond [`LONGEST`] times the hold.
+    /// Publishes that a change is held back. A change that removes more restarts the time, for a slow removal is not
+    /// over; any other change does not, and nothing prolongs it beyond [`LONGEST`] times the hold.
     fn hold(&mut self, loaded: Loaded, specification: Arc<MeshSpecification>, removals: Removals) {
         let held = self.held.take();
         let since = held.as_ref().map_or_else(Timestamp::now, |held| held.since);
@@ -132,27 +131,27 @@ impl PolicySource {
         self.held = Some(Held { loaded, specification, removals, since, until, due, latest });
     }
 
-    /// Forgets what is held back: the folder holds something else, or another policy is active.
+    /// Forgets the change that is held back: the folder holds a different one, or another policy is active.
     pub(super) fn end_hold(&mut self) {
         if self.held.take().is_some() {
             self.state.send_modify(|state| state.view.held = None);
         }
     }
 
-    /// Activates what is held back when its time has come.
+    /// Activates the change that is held back when its time is over.
     pub(super) fn release(&mut self) {
         if let Some(removals) = self.activate_held(None) {
             tracing::warn!(%removals, "a removal from the policy folder is no longer held back");
         }
     }
 
-    /// Activates what is held back because an operator says so. Blocks on the store.
+    /// Activates the change that is held back for an operator. Blocks on the store.
     pub(super) fn accept(
         &mut self,
         request: &AcceptRemovalRequest,
-    ) -> Result<AcceptedRemoval, Refusal> {
+    ) -> Result<AcceptedRemoval, ApiError> {
         let Some(held) = &self.held else {
-            return Err(Refusal::Request(
+            return Err(ApiError::BadRequest(
                 "no removal from the policy folder is held back".to_owned(),
             ));
         };
@@ -160,7 +159,7 @@ impl PolicySource {
         if let Some(expected) = &request.revision
             && !revision.0.starts_with(&**expected)
         {
-            return Err(Refusal::Request(format!(
+            return Err(ApiError::BadRequest(format!(
                 "the removal that is held back is revision {revision}, not `{expected}`: look at it again"
             )));
         }
@@ -168,7 +167,7 @@ impl PolicySource {
         let removals = self.activate_held(by.clone());
         let policy = self.state.borrow().view.in_force.clone();
         let (Some(removals), Some(policy)) = (removals, policy) else {
-            return Err(Refusal::Failure("the removal could not be activated".to_owned()));
+            return Err(ApiError::Internal("the removal could not be activated".to_owned()));
         };
         tracing::info!(by, %removals, "a removal from the policy folder is accepted");
         self.keeper.keep();
@@ -180,12 +179,12 @@ impl PolicySource {
         self.shrinking = None;
         self.end_pin();
         let record = PolicyRecord { by, ..new_record(&loaded.revision) };
-        self.put_in_force(&specification, &record, &loaded.documents, &loaded.findings);
+        self.activate(&specification, &record, &loaded.documents, &loaded.findings);
         self.commits.search(loaded.revision);
         Some(removals)
     }
 
-    /// Remembers the policy before several removals that follow each other: `rsync --delete` removes file by file.
+    /// Remembers the policy before a series of removals: `rsync --delete` removes file by file.
     pub(super) fn follow_removals(&mut self, specification: &MeshSpecification) {
         let Some(active) = self.state.borrow().specification.clone() else { return };
         if specification.object_count() < active.object_count() {

@@ -1,5 +1,5 @@
-//! Keeps what is in force, for a start with a broken source and for a rollback. Proxies do not wait for the
-//! disk, so it comes behind what is published (docs/decisions/0018).
+//! Stores the active policy, for a start with a broken source and for a rollback. Proxies do not wait for the disk: the
+//! write follows the publication (docs/decisions/0018).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,20 +11,21 @@ use tokio::time::Instant;
 
 use ironmesh_catalog::text::chain;
 
-/// How long a policy may be in force before it is kept: changes that follow each other are kept together.
-const AFTER: Duration = Duration::from_secs(1);
+/// The delay of a write: changes in quick succession are written once.
+const WRITE_DELAY: Duration = Duration::from_secs(1);
 
-/// How long after it could not be kept it is tried again.
-const AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// The pause before a failed write is retried.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
+/// The writer of the active policy.
 #[derive(Debug)]
 pub(super) struct Keeper {
     store: Arc<Store>,
-    /// What is in force and not in the store yet.
+    /// The active policy, if the store does not have it yet.
     unkept: Option<(PolicyRecord, Arc<[Document]>)>,
-    /// When that is kept next.
+    /// When it is written next.
     due: Option<Instant>,
-    /// Whether it could not be kept the last time, which was said then.
+    /// Whether the last write failed, which was logged then.
     is_down: bool,
 }
 
@@ -33,19 +34,19 @@ impl Keeper {
         Self { store, unkept: None, due: None, is_down: false }
     }
 
-    /// When [`Self::keep`] is to be called.
+    /// When [`Self::keep`] is due.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Has this kept soon, in place of what is not kept yet.
+    /// Schedules a write, in place of one that is pending.
     pub(super) fn put(&mut self, record: PolicyRecord, documents: Arc<[Document]>) {
         self.unkept = Some((record, documents));
-        self.due.get_or_insert_with(|| Instant::now() + AFTER);
+        self.due.get_or_insert_with(|| Instant::now() + WRITE_DELAY);
     }
 
-    /// Keeps now what is not kept yet. A store that refuses must not stop the mesh: it is tried again and
-    /// again, and said once.
+    /// Writes the pending policy now. A failing store must not stop the mesh: the write is retried until it succeeds,
+    /// and the failure is logged once.
     pub(super) fn keep(&mut self) {
         self.due = None;
         let Some((record, documents)) = &self.unkept else { return };
@@ -54,15 +55,16 @@ impl Keeper {
             Ok(_) => {
                 self.unkept = None;
                 if std::mem::take(&mut self.is_down) {
-                    tracing::info!("the policy is kept for the next start again");
+                    tracing::info!("the active policy is stored again");
                 }
             }
             Err(error) => {
-                self.due = Some(Instant::now() + AGAIN_AFTER);
+                self.due = Some(Instant::now() + RETRY_PAUSE);
                 if !std::mem::replace(&mut self.is_down, true) {
                     tracing::error!(
                         error = chain(&error),
-                        "cannot keep the policy for the next start; trying every 5 s"
+                        action = "retrying every 5 s",
+                        "cannot store the active policy for the next start"
                     );
                 }
             }
@@ -75,7 +77,7 @@ mod tests {
     use ironmesh_catalog::PolicyRevision;
     use jiff::Timestamp;
 
-    use super::super::tests::{refusing_store, store};
+    use super::super::tests::{store, unwritable_store};
     use super::*;
 
     fn record() -> PolicyRecord {
@@ -87,15 +89,15 @@ mod tests {
     async fn failed_policy_write_is_retried_until_it_succeeds() {
         let root = tempfile::tempdir().unwrap();
         let good = store(&root.path().join("good"));
-        let mut keeper = Keeper::new(refusing_store(&root.path().join("refusing")));
+        let mut keeper = Keeper::new(unwritable_store(&root.path().join("refusing")));
         keeper.put(record(), [Document::new("a.toml", "# 1")].into());
-        assert_eq!(keeper.due(), Some(Instant::now() + AFTER));
+        assert_eq!(keeper.due(), Some(Instant::now() + WRITE_DELAY));
         for _ in 0..3 {
             keeper.keep();
-            assert_eq!(keeper.due(), Some(Instant::now() + AGAIN_AFTER));
+            assert_eq!(keeper.due(), Some(Instant::now() + RETRY_PAUSE));
             assert!(keeper.is_down);
-            tokio::time::advance(AGAIN_AFTER).await;
-            // What is due stays due.
+            tokio::time::advance(RETRY_PAUSE).await;
+            // A new policy does not postpone the retry.
             let due = keeper.due();
             keeper.put(record(), [Document::new("a.toml", "# 2")].into());
             assert_eq!(keeper.due(), due);

@@ -1,5 +1,5 @@
-//! The pin: what was rolled back to is in force, until the folder holds something else that passes. That is so
-//! over restarts, so whatever the pin comes to know is kept.
+//! The policy pin: the revision that was rolled back to stays active until the folder holds a different policy that
+//! passes the check. It lasts over restarts, so each change of it is stored.
 
 use ironmesh_admin::FindingView;
 use ironmesh_catalog::{PolicyPin, PolicyRecord, PolicyRevision};
@@ -9,72 +9,78 @@ use super::PolicySource;
 use ironmesh_catalog::text::chain;
 
 impl PolicySource {
-    /// At a start: puts what was rolled back to into force again, whatever was kept last. It may be another,
-    /// where the control plane was killed in the midst of a rollback, or could not keep it.
+    /// At a start: activates the pinned revision, whichever was stored last. They differ if the control plane was
+    /// killed during a rollback, or could not store it.
     pub(super) fn resume_pin(&mut self) {
         let Some(PolicyPin { record, .. }) = self.pin.clone() else { return };
         let revision = &record.revision;
         let kept = self.load_kept(revision).unwrap_or_else(|error| {
-            tracing::error!(error = chain(&error), "what was rolled back to cannot be read");
+            tracing::error!(
+                error = chain(&error),
+                "cannot read the policy that was rolled back to"
+            );
             None
         });
         if let Some(Loaded { specification: Some(specification), documents, findings, .. }) = &kept
         {
-            self.put_in_force(specification, &record, documents, findings);
+            self.activate(specification, &record, documents, findings);
         } else {
             tracing::error!(
                 %revision,
-                "what was rolled back to is not kept any more, or is good no longer"
+                "the policy that was rolled back to is missing or no longer valid"
             );
             self.fall_back();
         }
-        self.tell_of_pin();
+        self.publish_pin();
     }
 
-    /// Whether what the folder holds is what was rolled back from. Where that is not known, since the folder
-    /// could not be read then, it is what the folder holds first.
+    /// Whether `revision` is the one that was rolled back from. If that is unknown, since the folder could not be read
+    /// then, it is the first revision in the folder.
     pub(super) fn is_rolled_back_from(&mut self, revision: &PolicyRevision) -> bool {
         let Some(pin) = &mut self.pin else { return false };
         if pin.folder.is_none() && *revision != pin.record.revision {
             pin.folder = Some(revision.clone());
             if let Err(error) = self.store.put_policy_pin(self.pin.as_ref()) {
-                tracing::error!(error = chain(&error), "cannot keep what was rolled back from");
+                tracing::error!(
+                    error = chain(&error),
+                    "cannot store which policy was rolled back from"
+                );
             }
         }
         self.pin.as_ref().is_some_and(|pin| pin.folder.as_ref() == Some(revision))
     }
 
-    /// The folder holds something else by now, and that passes.
+    /// Ends the rollback: the folder holds a different policy that passed the check.
     pub(super) fn end_pin(&mut self) {
         let Some(pin) = self.pin.take() else { return };
         let revision = pin.record.revision;
         tracing::info!(%revision, "the policy folder has changed: the rollback is over");
         if let Err(error) = self.store.put_policy_pin(None) {
-            // The next start finds out for itself: the folder is not what it was then.
-            tracing::error!(error = chain(&error), "cannot keep that the rollback is over");
+            // The next start detects it again: the folder differs from the pinned one.
+            tracing::error!(error = chain(&error), "cannot store the end of the rollback");
         }
-        self.tell_of_pin();
+        self.publish_pin();
     }
 
-    /// Says that what the folder holds is not in force, where that is so.
-    pub(super) fn tell_of_pin(&self) {
+    /// Publishes that the folder's policy is not active, during a rollback.
+    pub(super) fn publish_pin(&self) {
         let Some(pin) = &self.pin else {
             self.state.send_modify(|state| state.view.rolled_back = None);
             return;
         };
         let PolicyRecord { revision, at, by, message, .. } = &pin.record;
-        let by = by.as_deref().unwrap_or("somebody");
+        let by = by.as_deref().unwrap_or("an unnamed user");
         let why = message.as_ref().map(|text| format!(" (\"{text}\")")).unwrap_or_default();
         let (holds, or) = match &pin.folder {
             Some(folder) => (
-                format!(", the revision {folder},"),
-                format!(", or `ironmesh policy rollback {folder}`"),
+                format!(" (revision {folder})"),
+                format!(", or until `ironmesh policy rollback {folder}`"),
             ),
             None => (String::new(), String::new()),
         };
         let words = format!(
-            "{by} rolled back to {revision} at {at:.0}{why}: what `{}` holds{holds} is not in force, until it \
-             holds something else that passes{or}\n",
+            "{by} rolled back to {revision} at {at:.0}{why}: the policy in `{}`{holds} is not active until it \
+             is replaced by a different one that passes{or}\n",
             self.source.name(),
         );
         if self.state.borrow().view.drawn != words {
@@ -88,8 +94,8 @@ impl PolicySource {
         });
     }
 
-    /// Shows what is wrong while `loaded`, which was rolled back from, lies in the folder. Its warnings are about
-    /// policy that is not active; its errors say that going forward again is not possible.
+    /// Shows the findings while `loaded`, which was rolled back from, stays in the folder. Its warnings are omitted,
+    /// since it is not active; its errors show that it cannot become active again.
     pub(super) fn show_rolled_back_from(&self, loaded: &Loaded) {
         let errors = loaded.findings.iter().filter(|finding| finding.is_error());
         let findings = self.active_findings.iter().cloned().chain(errors.map(FindingView::from));
@@ -135,7 +141,7 @@ mod tests {
             fs::write(self.folder().join("a.toml"), text).unwrap();
         }
 
-        /// Has a policy of this text kept as the newest.
+        /// Stores a policy of this text as the newest.
         fn keep(&self, text: &str) -> PolicyRecord {
             let record = PolicyRecord {
                 revision: revision(text),
@@ -152,7 +158,7 @@ mod tests {
             self.store.put_policy_pin(Some(&PolicyPin { record, folder })).unwrap();
         }
 
-        /// How policy stands after a start.
+        /// The policy state after a start.
         async fn start(&self) -> PolicyState {
             let opened =
                 PolicySource::open(Source::folder(self.folder()), Arc::clone(&self.store), HOLD);
@@ -165,8 +171,8 @@ mod tests {
         load_documents([Document::new("a.toml", text)]).revision
     }
 
-    /// The revision in force, and whether it is so since it was rolled back to.
-    fn in_force(state: &PolicyState) -> (Option<PolicyRevision>, bool) {
+    /// The active revision, and whether it was rolled back to.
+    fn active_revision(state: &PolicyState) -> (Option<PolicyRevision>, bool) {
         let specification = state.specification.as_ref();
         (specification.map(|all| all.revision.clone()), state.view.rolled_back.is_some())
     }
@@ -177,10 +183,10 @@ mod tests {
         let one = machine.keep("# one");
         machine.keep("# two");
         machine.write("# two");
-        // As when the control plane is killed before it has kept again what it went back to.
+        // As if the control plane was killed before it stored the rollback.
         machine.pin(one.clone(), Some(revision("# two")));
         let state = machine.start().await;
-        assert_eq!(in_force(&state), (Some(revision("# one")), true));
+        assert_eq!(active_revision(&state), (Some(revision("# one")), true));
         assert_eq!(state.view.in_force, Some(one));
         assert!(state.view.drawn.contains("anna rolled back to"), "{}", state.view.drawn);
         assert_eq!(state.view.stale_since, Some(Timestamp::UNIX_EPOCH));
@@ -190,17 +196,17 @@ mod tests {
     async fn first_folder_revision_after_a_rollback_survives_restarts() {
         let machine = Machine::new();
         let one = machine.keep("# one");
-        // The folder could not be read when it was rolled back from.
+        // The folder could not be read at the rollback.
         machine.pin(one, None);
         machine.write("# two");
         for _ in 0..2 {
-            assert_eq!(in_force(&machine.start().await), (Some(revision("# one")), true));
+            assert_eq!(active_revision(&machine.start().await), (Some(revision("# one")), true));
         }
         machine.write("# three");
-        assert_eq!(in_force(&machine.start().await), (Some(revision("# three")), false));
-        // It is over for good.
+        assert_eq!(active_revision(&machine.start().await), (Some(revision("# three")), false));
+        // The rollback has ended for good.
         machine.write("# two");
-        assert_eq!(in_force(&machine.start().await), (Some(revision("# two")), false));
+        assert_eq!(active_revision(&machine.start().await), (Some(revision("# two")), false));
     }
 
     #[tokio::test]
@@ -208,24 +214,24 @@ mod tests {
         let machine = Machine::new();
         machine.pin(machine.keep("# one"), None);
         machine.write("# one");
-        assert_eq!(in_force(&machine.start().await), (Some(revision("# one")), false));
+        assert_eq!(active_revision(&machine.start().await), (Some(revision("# one")), false));
         assert_eq!(machine.store.policy_pin().unwrap(), None);
     }
 
-    // What it warns of is not active.
+    // Its warnings are about policy that is not active.
     #[tokio::test]
     async fn folder_replaced_by_a_rollback_produces_no_warnings() {
         let machine = Machine::new();
         machine.pin(machine.keep("# one"), Some(revision(IDLE)));
         machine.write(IDLE);
         let state = machine.start().await;
-        assert_eq!(in_force(&state), (Some(revision("# one")), true));
+        assert_eq!(active_revision(&state), (Some(revision("# one")), true));
         assert!(state.view.findings.is_empty(), "{:?}", state.view.findings);
         // The active policy keeps its own.
         machine.pin(machine.keep(IDLE), Some(revision("# two")));
         machine.write("# two");
         let state = machine.start().await;
-        assert_eq!(in_force(&state), (Some(revision(IDLE)), true));
+        assert_eq!(active_revision(&state), (Some(revision(IDLE)), true));
         assert_eq!(state.view.findings.len(), 1, "{:?}", state.view.findings);
     }
 
@@ -238,15 +244,15 @@ mod tests {
         machine.pin(machine.keep("# one"), Some(revision("# two")));
         machine.write("[[");
         let state = machine.start().await;
-        assert_eq!(in_force(&state), (Some(revision("# one")), true));
+        assert_eq!(active_revision(&state), (Some(revision("# one")), true));
         assert_eq!(state.view.findings.len(), 1);
         fs::remove_dir_all(machine.folder()).unwrap();
         let state = machine.start().await;
-        assert_eq!(in_force(&state), (Some(revision("# one")), true));
+        assert_eq!(active_revision(&state), (Some(revision("# one")), true));
         assert!(state.view.drawn.contains("there is no policy folder"), "{}", state.view.drawn);
         fs::create_dir(machine.folder()).unwrap();
         machine.write("# two");
-        assert_eq!(in_force(&machine.start().await), (Some(revision("# one")), true));
+        assert_eq!(active_revision(&machine.start().await), (Some(revision("# one")), true));
     }
 
     #[tokio::test]
@@ -256,6 +262,6 @@ mod tests {
         lost.revision = revision("# lost");
         machine.pin(lost, Some(revision("# two")));
         machine.write("# two");
-        assert_eq!(in_force(&machine.start().await), (Some(revision("# one")), true));
+        assert_eq!(active_revision(&machine.start().await), (Some(revision("# one")), true));
     }
 }

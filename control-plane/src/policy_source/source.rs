@@ -1,5 +1,4 @@
-//! Where policy comes from: when there is something to read, and what is read then. What it means is not
-//! known here.
+//! The sources of policy: signals when there is something to read, and reads it. It never interprets policy.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,23 +12,23 @@ use tokio::time::sleep;
 
 use ironmesh_catalog::text::chain;
 
-/// How often the folder is read where the system does not let it be watched.
+/// The interval of readings if the folder cannot be watched.
 const UNWATCHED: Duration = Duration::from_secs(5);
 
-/// Where policy comes from.
+/// A source of policy.
 #[derive(Debug)]
 pub(crate) enum Source {
     Folder(FolderSource),
     Etcd(Box<EtcdFollower>),
 }
 
-/// What a source holds at one moment.
+/// The content of a source at one time.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     pub(super) documents: Vec<Document>,
-    /// What of it could not be read.
+    /// Findings about what could not be read.
     pub(super) findings: Vec<Finding>,
-    /// Who put it there, where the source knows.
+    /// The record of the push, if the source has one.
     pub(super) pushed: Option<PolicyRecord>,
 }
 
@@ -42,7 +41,7 @@ impl Source {
         Self::Etcd(Box::new(policy.follow()))
     }
 
-    /// For people.
+    /// The name of the source in messages.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Folder(folder) => folder.path.display().to_string(),
@@ -50,7 +49,7 @@ impl Source {
         }
     }
 
-    /// The folder, if it is one.
+    /// The path of the policy folder, if it is one.
     pub(super) fn path(&self) -> Option<&Path> {
         match self {
             Self::Folder(folder) => Some(&folder.path),
@@ -58,8 +57,8 @@ impl Source {
         }
     }
 
-    /// What the source holds, when it may be something else than the last time; or why it cannot be read.
-    /// May be cancelled without losing a change.
+    /// The content of the source when it may have changed, or why it cannot be read. Cancelling the wait loses no
+    /// change.
     pub(super) async fn next(&mut self) -> Result<Reading, String> {
         match self {
             Self::Folder(folder) => folder.next().await,
@@ -81,11 +80,11 @@ impl Source {
 pub(crate) struct FolderSource {
     path: PathBuf,
     watching: Watching,
-    /// Whether it is to be read, and has not been since.
+    /// Whether a reading is due.
     is_due: bool,
 }
 
-/// How it is learned that the folder changes.
+/// How changes of the folder are detected.
 #[derive(Debug)]
 enum Watching {
     NotYet,
@@ -97,7 +96,7 @@ impl FolderSource {
     async fn next(&mut self) -> Result<Reading, String> {
         if !self.is_due {
             match &mut self.watching {
-                // Read once more after the watch began: nothing is missed in between.
+                // One more reading after the watch began, so that no change is missed.
                 Watching::NotYet => self.watching = Watching::begin(self.path.clone()),
                 Watching::By(watch) => watch.changed().await,
                 Watching::Never => sleep(UNWATCHED).await,
@@ -116,7 +115,11 @@ impl Watching {
     fn begin(folder: PathBuf) -> Self {
         watch_folder(folder)
             .inspect_err(|error| {
-                tracing::warn!(error = chain(error), "reading the policy every 5 s");
+                tracing::warn!(
+                    error = chain(error),
+                    action = "reading it every 5 s",
+                    "cannot watch the policy folder"
+                );
             })
             .map_or(Self::Never, Self::By)
     }

@@ -1,9 +1,9 @@
-//! The Azure provider by the settings.
+//! The options of the Azure provider.
 
 use ironmesh_config_settings::AzureSettings;
 use ironmesh_providers::azure::{AzureCloud, AzureCredential, AzureOptions};
 
-/// How the provider asks, by these settings.
+/// The options of the Azure provider, from its settings.
 pub fn azure_options(settings: &AzureSettings) -> AzureOptions {
     use ironmesh_config_settings::{AzureCloud as Cloud, AzureCredential as Credential};
     let text = |text: &std::sync::Arc<str>| text.to_string();

@@ -1,9 +1,9 @@
-//! The Consul provider by the settings.
+//! The options of the Consul provider.
 
 use ironmesh_config_settings::ConsulSettings;
 use ironmesh_providers::consul::{ConsulOptions, LocalityKeys};
 
-/// How the provider queries, by these settings.
+/// The options of the Consul provider, from its settings.
 pub(super) fn consul_options(settings: &ConsulSettings) -> ConsulOptions {
     let ConsulSettings {
         agents,

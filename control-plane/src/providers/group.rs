@@ -192,7 +192,8 @@ impl Group {
                         let error = chain(&error);
                         tracing::warn!(
                             error,
-                            "cannot take turns with others: Azure is asked by each of us"
+                            action = "each control plane polls Azure itself",
+                            "leader election failed"
                         );
                     }
                 }
@@ -204,8 +205,7 @@ impl Group {
     fn set(&self, asks: bool) {
         let is_news = self.asks.send_if_modified(|now| std::mem::replace(now, asks) != asks);
         if is_news {
-            let whose = if asks { "ours" } else { "another one's" };
-            tracing::info!(turn = whose, "whose turn it is to ask Azure");
+            tracing::info!(polls_azure = asks, "azure polling changed");
         }
     }
 
@@ -249,8 +249,9 @@ impl Group {
         let is_too_much = publication.is_too_large();
         if is_too_much && !self.is_too_much {
             tracing::warn!(
-                most = MOST_PUBLISHED,
-                "what Azure says is too much to be told to others by etcd: each of us asks for itself"
+                most = LeaderElection::MOST_TOLD,
+                action = "each control plane polls Azure itself",
+                "the azure report is too large to share through etcd"
             );
         }
         self.is_too_much = is_too_much;
@@ -264,12 +265,14 @@ impl Group {
                 self.shared = None;
                 if self.mute_since.is_none() {
                     let error = chain(&error);
-                    tracing::warn!(error, "cannot tell others what Azure says");
+                    tracing::warn!(error, "cannot publish the azure report in etcd");
                 }
                 let since = *self.mute_since.get_or_insert_with(Instant::now);
                 if since.elapsed() >= LEASE_TTL {
                     tracing::warn!(
-                        "nothing can be told to others: the turn is given up, and each of us asks Azure"
+                        reason = "the azure report cannot be published in etcd",
+                        action = "each control plane polls Azure itself",
+                        "resigning as the leader"
                     );
                     self.election.resign().await;
                     self.mute_since = None;
@@ -320,12 +323,12 @@ mod tests {
 
     use super::*;
 
-    fn told(endpoints: u32) -> Told {
+    fn report(endpoints: u32) -> Told {
         let stale = Stale { since: Timestamp::UNIX_EPOCH, reason: "429".to_owned() };
-        told_when(endpoints, Some(stale))
+        report_with(endpoints, Some(stale))
     }
 
-    fn told_when(endpoints: u32, stale: Option<Stale>) -> Told {
+    fn report_with(endpoints: u32, stale: Option<Stale>) -> Told {
         let endpoint = |n: u32| Endpoint {
             machine: Some(uuid::Uuid::from_u128(n.into())),
             ..Endpoint::new(Provider::Azure, std::net::Ipv4Addr::from_bits(n).into())
@@ -385,7 +388,7 @@ mod tests {
         assert_eq!(follow(Role::Unknown), (false, false));
         tokio::time::advance(LEASE_TTL / 2).await;
         assert_eq!(follow(Role::Unknown), (false, true));
-        let of_other = || of_leader(&told_when(1, None));
+        let of_other = || Role::Follower(Some(encode(&report_with(1, None))));
         assert_eq!(follow(of_other()), (false, false));
         assert_eq!(follow(Role::Follower(Published::Unchanged)), (false, false));
         // Who had the turn has gone, and another one has begun: it has its time.
@@ -405,12 +408,12 @@ mod tests {
             group.follow(Ok(looked));
             *asks.borrow()
         };
-        assert!(!follow(of_leader(&told(1))));
-        tokio::time::advance(LEASE_TTL).await;
-        assert!(follow(Role::Follower(Published::Unchanged)));
-        assert!(!follow(of_leader(&told_when(1, None))));
-        tokio::time::advance(LEASE_TTL).await;
-        assert!(!follow(Role::Follower(Published::Unchanged)));
+        assert!(!follow(Role::Follower(Some(encode(&report(1))))));
+        tokio::time::advance(LeaderElection::LEASE_TTL).await;
+        assert!(follow(Role::Follower(None)));
+        assert!(!follow(Role::Follower(Some(encode(&report_with(1, None))))));
+        tokio::time::advance(LeaderElection::LEASE_TTL).await;
+        assert!(!follow(Role::Follower(None)));
     }
 
     // etcd keeps leases and what is under them over its own restart, and tells them first.
@@ -421,7 +424,7 @@ mod tests {
             group.follow(looked);
             *asks.borrow()
         };
-        let of_other = || Ok(of_leader(&told_when(1, None)));
+        let of_other = || Ok(Role::Follower(Some(encode(&report_with(1, None)))));
         let is_away = || Err(EtcdError::NoEndpoint("nobody answers".to_owned()));
         assert!(!follow(of_other()));
         assert!(!follow(is_away()));
@@ -470,17 +473,20 @@ mod tests {
 
     #[test]
     fn shared_report_round_trips_through_its_encoding() {
-        for told in [told(2), Told::default(), told(1000)] {
-            let publication = Publication::new(&Shared::new(&told));
-            assert!(!publication.is_too_large());
-            assert_eq!(publication.payload().map(Shared::into_told), Some(told));
+        for told in [report(2), Told::default(), report(1000)] {
+            let bytes = encode(&told);
+            assert!(!bytes.is_empty());
+            assert_eq!(decode(&bytes), Some(told));
         }
     }
 
     #[test]
-    fn oversized_report_is_not_shared() {
-        let publication = Publication::new(&Shared::new(&told(20_000)));
-        assert!(publication.is_too_large());
-        assert!(publication.payload().is_none());
+    fn oversized_or_unknown_format_report_is_not_shared() {
+        assert_eq!(encode(&report(20_000)), b"");
+        let of_another = String::from_utf8(encode(&report(1))).unwrap();
+        let of_another = of_another.replace("\"format\":2", "\"format\":3");
+        for bytes in ["", "{}", "[]", "\u{0}", &of_another] {
+            assert_eq!(decode(bytes.as_bytes()), None, "{bytes}");
+        }
     }
 }

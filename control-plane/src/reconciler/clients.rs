@@ -1,4 +1,4 @@
-//! The clients that are connected, what each was given, and who is found by what.
+//! The connected clients, the compiled resources of each, and indexes by account and by service.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,50 +10,50 @@ use ironmesh_xds_wire::{Node, ResourceType};
 
 use super::without_listener::WithoutListener;
 
-/// The clients that are connected.
+/// The connected clients.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
-    /// What each last said of itself.
+    /// The node that each client reported last.
     nodes: BTreeMap<ClientKey, Arc<Node>>,
-    given: BTreeMap<ClientKey, Given>,
+    configs: BTreeMap<ClientKey, ClientConfig>,
     by_account: BTreeMap<ServiceAccount, BTreeSet<ClientKey>>,
     by_service: BTreeMap<ServiceName, BTreeSet<ClientKey>>,
     pub(super) without_listener: WithoutListener,
 }
 
-/// What a client was given, and what that follows from.
+/// The compiled resources of a client, and what they were compiled from.
 #[derive(Debug)]
-pub(super) struct Given {
+pub(super) struct ClientConfig {
     pub(super) proxy: Proxy,
     node: Arc<Node>,
     pub(super) compiled: Compiled,
-    /// As whom its calls go out.
+    /// The service account as which the proxy calls.
     pub(super) account: Option<ServiceAccount>,
 }
 
 impl Clients {
-    /// A client is connected, and says this of itself. Says whether what it was given follows from
-    /// that: not so where it was given nothing.
+    /// Records that a client is connected and reports this node. Returns whether its resources were compiled from
+    /// that node: false also where it has none.
     pub(super) fn connected(&mut self, client: &ClientKey, node: &Arc<Node>) -> bool {
-        // Each answer of a client comes by here, and hardly ever does it say something else of itself.
+        // Each answer of a client passes here, and its node hardly ever changes.
         if !self.nodes.get(client).is_some_and(|known| Arc::ptr_eq(known, node)) {
             self.nodes.insert(Arc::clone(client), Arc::clone(node));
         }
-        self.given.get(client).is_some_and(|given| Arc::ptr_eq(&given.node, node))
+        self.configs.get(client).is_some_and(|config| Arc::ptr_eq(&config.node, node))
     }
 
-    /// A client is connected no more.
-    pub(super) fn left(&mut self, client: &ClientKey) {
+    /// Records that a client has disconnected.
+    pub(super) fn disconnected(&mut self, client: &ClientKey) {
         self.nodes.remove(client);
         self.without_listener.set(client, None);
-        self.take(client);
+        self.remove_config(client);
     }
 
-    /// Whether a client has no inbound listener, and why, in its own words.
+    /// Records why a client has no inbound listener, in its own words; none if it has one.
     pub(super) fn set_without_listener(&mut self, client: &ClientKey, nacked: Option<String>) {
-        let given = self.given.get(client);
+        let config = self.configs.get(client);
         let without_listener =
-            nacked.zip(given).map(|(message, given)| (message, &given.proxy.record));
+            nacked.zip(config).map(|(message, config)| (message, &config.proxy.record));
         self.without_listener.set(client, without_listener);
     }
 
@@ -61,38 +61,41 @@ impl Clients {
         self.nodes.get(client)
     }
 
-    /// All that are connected.
+    /// All connected clients.
     pub(super) fn all(&self) -> BTreeSet<ClientKey> {
         self.nodes.keys().cloned().collect()
     }
 
-    pub(super) fn given(&self, client: &str) -> Option<&Given> {
-        self.given.get(client)
+    pub(super) fn config(&self, client: &str) -> Option<&ClientConfig> {
+        self.configs.get(client)
     }
 
-    /// What the clients were given whose calls go out as `account`.
-    pub(super) fn of_account(&self, account: &ServiceAccount) -> impl Iterator<Item = &Given> {
+    /// The compiled resources of the clients that call as `account`.
+    pub(super) fn of_account(
+        &self,
+        account: &ServiceAccount,
+    ) -> impl Iterator<Item = &ClientConfig> {
         let clients = self.by_account.get(account).into_iter().flatten();
-        clients.filter_map(|client| self.given.get(client))
+        clients.filter_map(|client| self.configs.get(client))
     }
 
-    /// What the clients were given that have to do with a service.
-    pub(super) fn of_service(&self, service: &ServiceName) -> impl Iterator<Item = &Given> {
+    /// The compiled resources of the clients that serve a service or have it as an upstream.
+    pub(super) fn of_service(&self, service: &ServiceName) -> impl Iterator<Item = &ClientConfig> {
         let clients = self.by_service.get(service).into_iter().flatten();
-        clients.filter_map(|client| self.given.get(client))
+        clients.filter_map(|client| self.configs.get(client))
     }
 
-    /// Whether a client is to serve a port that has not got so far yet, or has not heard of its application
-    /// there.
-    pub(super) fn are_to_serve(&self, port: &ServicePort, snapshot: &Snapshot) -> bool {
+    /// Whether a connected client is about to serve a port: it has not ACKed the port yet, or not yet the cluster of
+    /// the application there.
+    pub(super) fn has_pending_server(&self, port: &ServicePort, snapshot: &Snapshot) -> bool {
         let served = snapshot.served_port(port);
         let key = (served.service.clone(), served.port);
         let clients = self.by_service.get(&served.service).into_iter().flatten();
         let about_to = clients.filter(|client| !self.without_listener.contains(client));
-        about_to.filter_map(|client| self.given.get(client)).any(|given| {
-            let record = snapshot.record(given.proxy.record.id);
-            let behind = (given.proxy.record.id, served.clone());
-            given.compiled.serves.0.contains(&key)
+        about_to.filter_map(|client| self.configs.get(client)).any(|config| {
+            let record = snapshot.record(config.proxy.record.id);
+            let behind = (config.proxy.record.id, served.clone());
+            config.compiled.serves.0.contains(&key)
                 && record.is_some_and(|record| {
                     !record.participation.0.contains(&key)
                         || record.vacant.0.contains(&key)
@@ -101,15 +104,15 @@ impl Clients {
         })
     }
 
-    /// Remembers what a client is given.
-    pub(super) fn give(
+    /// Stores the compiled resources of a client.
+    pub(super) fn set_config(
         &mut self,
         client: &ClientKey,
         proxy: Proxy,
         compiled: Compiled,
         snapshot: &Snapshot,
     ) {
-        self.take(client);
+        self.remove_config(client);
         let Some(node) = self.nodes.get(client).cloned() else { return };
         let first = proxy.record.services.first();
         let account = first.and_then(|name| snapshot.service(name));
@@ -117,24 +120,24 @@ impl Clients {
         if let Some(account) = &account {
             self.by_account.entry(account.clone()).or_default().insert(Arc::clone(client));
         }
-        for service in mentioned(&proxy) {
+        for service in referenced_services(&proxy) {
             self.by_service.entry(service.clone()).or_default().insert(Arc::clone(client));
         }
-        self.given.insert(Arc::clone(client), Given { proxy, node, compiled, account });
+        self.configs.insert(Arc::clone(client), ClientConfig { proxy, node, compiled, account });
     }
 
-    /// Forgets what a client was given.
-    fn take(&mut self, client: &str) {
-        let Some(given) = self.given.remove(client) else { return };
-        if let Some(account) = &given.account {
+    /// Removes the compiled resources of a client.
+    fn remove_config(&mut self, client: &str) {
+        let Some(config) = self.configs.remove(client) else { return };
+        if let Some(account) = &config.account {
             remove(&mut self.by_account, account, client);
         }
-        for service in mentioned(&given.proxy) {
+        for service in referenced_services(&config.proxy) {
             remove(&mut self.by_service, service, client);
         }
     }
 
-    /// The clients that are to be compiled again.
+    /// The clients that must be compiled again.
     pub(super) fn affected(&self, changes: &Changes) -> BTreeSet<ClientKey> {
         if changes.all_proxies {
             return self.all();
@@ -147,24 +150,25 @@ impl Clients {
         affected
     }
 
-    /// Puts new endpoints into what clients were given that are not compiled again; returns which. What all
-    /// proxies of an account in one place have in common stays one value.
-    pub(super) fn put_endpoints(
+    /// Replaces the endpoints in the resources of clients that are not compiled again; returns those clients. All
+    /// proxies of one account and locality share one value.
+    pub(super) fn replace_endpoints(
         &mut self,
         changes: &Changes,
         compiled_again: &BTreeSet<ClientKey>,
         compiler: &Compiler,
     ) -> BTreeSet<ClientKey> {
         let mut reached = BTreeSet::new();
-        let accounts: BTreeSet<_> = changes.endpoints.iter().flat_map(|(_, told)| told).collect();
+        let accounts: BTreeSet<_> =
+            changes.endpoints.iter().flat_map(|(_, accounts)| accounts).collect();
         for account in accounts {
             for client in self.by_account.get(account).into_iter().flatten() {
-                if let Some(given) = self.given.get_mut(client)
+                if let Some(config) = self.configs.get_mut(client)
                     && !compiled_again.contains(client)
                     && let Some(endpoints) =
-                        compiler.endpoints_of(account, &given.proxy.record.locality)
+                        compiler.endpoints_of(account, &config.proxy.record.locality)
                 {
-                    let resources = &mut given.compiled.resources;
+                    let resources = &mut config.compiled.resources;
                     resources.replace(ResourceType::Endpoint, endpoints.clone());
                     reached.insert(Arc::clone(client));
                 }
@@ -174,8 +178,8 @@ impl Clients {
     }
 }
 
-/// The services that what a proxy has follows from: those that it serves, and its upstreams.
-fn mentioned(proxy: &Proxy) -> impl Iterator<Item = &ServiceName> {
+/// The services that a proxy's resources depend on: those that it serves, and its upstreams.
+fn referenced_services(proxy: &Proxy) -> impl Iterator<Item = &ServiceName> {
     let upstreams = proxy.statement.upstreams.iter().map(|upstream| &upstream.service);
     proxy.record.services.iter().chain(upstreams)
 }

@@ -1,6 +1,6 @@
-//! The wall clock, compared with a clock that nobody sets: jumps, and how long it has run steadily.
+//! The wall clock, compared with the steady clock, which cannot be set: jumps, and how long it has run without one.
 //!
-//! It decides nothing about certificates; which of two clocks is right cannot be known here.
+//! It decides nothing about certificates, and it cannot know which of two clocks is right.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,24 +13,24 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use super::Reconciler;
-use super::endpoints::moment;
+use super::endpoints::current_time;
 
-/// How often the two clocks are compared.
+/// How often the wall clock is compared with the steady clock.
 pub(super) const COMPARE: Duration = Duration::from_secs(1);
 
-/// A smaller difference between two comparisons is no jump: time servers slew clocks, and a busy
-/// machine may stop us between reading the one clock and the other.
+/// The smallest difference between two comparisons that is a jump. Time servers slew clocks, and a busy machine may
+/// stop this process between reading the two clocks.
 const JUMP: SignedDuration = SignedDuration::from_secs(5);
 
-/// How long a jump is reported, and the clock's word takes no proxy out of use.
-const DOUBT: Duration = Duration::from_secs(60 * 60);
+/// How long a jump is reported, and no proxy is retired because of the clock.
+const JUMP_REPORT_TIME: Duration = Duration::from_secs(60 * 60);
 
 /// A jump of the wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Jump {
-    /// What the clock showed after it.
+    /// The time that the clock showed after it.
     at: Timestamp,
-    /// By how much; negative where it was set back.
+    /// The length of the jump; negative if the clock was set back.
     by: SignedDuration,
 }
 
@@ -44,12 +44,12 @@ impl fmt::Display for Jump {
     }
 }
 
-/// What is known of the wall clock.
+/// The comparison of the wall clock with the steady clock.
 #[derive(Debug)]
 pub(super) struct ClockWatch {
     /// The last comparison.
     compared: (Timestamp, Instant),
-    /// Since when it has run without a jump.
+    /// Since when the wall clock has run without a jump.
     steady_since: Instant,
     last_jump: Option<Jump>,
 }
@@ -59,7 +59,7 @@ impl ClockWatch {
         Self { compared: (now, instant), steady_since: instant, last_jump: None }
     }
 
-    /// Compares the clocks, and returns a jump since the last time.
+    /// Compares the clocks, and returns a jump since the last comparison.
     pub(super) fn compare(&mut self, now: Timestamp, instant: Instant) -> Option<Jump> {
         let (wall, steady) = std::mem::replace(&mut self.compared, (now, instant));
         let passed = SignedDuration::try_from(instant - steady).unwrap_or(SignedDuration::MAX);
@@ -76,16 +76,15 @@ impl ClockWatch {
         ClockReading { now, steady_for: instant.saturating_duration_since(self.steady_since) }
     }
 
-    /// The last jump, unless the clock has run steadily since for long enough to be believed.
+    /// The last jump, unless the clock has run without one for long enough to be reliable.
     pub(super) fn recent_jump(&self, instant: Instant) -> Option<Jump> {
-        let is_recent = instant.saturating_duration_since(self.steady_since) < DOUBT;
+        let is_recent = instant.saturating_duration_since(self.steady_since) < JUMP_REPORT_TIME;
         self.last_jump.filter(|_| is_recent)
     }
 }
 
 impl Reconciler {
-    /// Compares the clocks. After a jump, all that depends on the time is due: returns whether there was
-    /// one.
+    /// Compares the clocks. After a jump everything that depends on the time is due. Returns whether there was one.
     pub(super) fn compare_clocks(&mut self) -> bool {
         let instant = Instant::now();
         let Some(jump) = self.clock.compare(Timestamp::now(), instant) else { return false };
@@ -94,11 +93,11 @@ impl Reconciler {
         true
     }
 
-    /// Compares the wall clock with those of providers. A difference that changes a little stays as it was
-    /// first seen, so that it is reported once.
-    pub(super) fn compare_with_providers(&mut self, now: Timestamp) {
+    /// Compares the wall clock with those of providers. A difference that changes a little keeps its first value, so
+    /// that it is reported once.
+    pub(super) fn compare_provider_clocks(&mut self, now: Timestamp) {
         let known = std::mem::take(&mut self.clock_differences);
-        let seen = self.endpoints.clock_differences(moment(now));
+        let seen = self.endpoints.clock_differences(current_time(now));
         let stays = |old: &ClockDifference, new: &ClockDifference| {
             old.peer == new.peer && old.ahead.saturating_sub(new.ahead).abs() < SKEW / 2
         };
@@ -109,7 +108,7 @@ impl Reconciler {
         self.clock_differences = seen.into_iter().map(kept).collect();
     }
 
-    /// What is wrong with the clock, as operators see it.
+    /// The findings about the clock.
     pub(super) fn clock_findings(&self, now: Timestamp) -> Vec<Finding> {
         let jump = self.clock.recent_jump(Instant::now()).map(|jump| {
             let message = format!("the clock of the control plane {jump}");
@@ -118,7 +117,7 @@ impl Reconciler {
             Finding::warning(CLOCK_JUMPED, None, message).help(help)
         });
         let newest = self.snapshot_builder.newest_issue();
-        let ahead = newest.filter(|issued_at| issued_at.duration_since(now) > FUTURE);
+        let ahead = newest.filter(|issued_at| issued_at.duration_since(now) > MAX_ISSUE_LEAD);
         let ahead = ahead.map(|issued_at| {
             let message = format!(
                 "certificates in use were issued at {issued_at:.0}, which is in the future: the clock of \
@@ -146,11 +145,11 @@ fn clock_differs(provider: Provider, difference: &ClockDifference) -> Finding {
     Finding::warning(CLOCK_DIFFERS, None, message).help(help)
 }
 
-/// A smaller difference from a provider's clock is not reported.
+/// The smallest difference from a provider's clock that is reported.
 const SKEW: SignedDuration = SignedDuration::from_mins(1);
 
-/// What was issued further in the future than this was issued by another clock.
-const FUTURE: SignedDuration = SignedDuration::from_mins(5);
+/// A certificate issued further in the future than this was issued by a different clock.
+const MAX_ISSUE_LEAD: SignedDuration = SignedDuration::from_mins(5);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
-//! Identities that are live on two machines at once: whoever copies a proxy's files has its identity.
+//! Identities that are live on two machines at once: a copy of a proxy's files has its identity.
 //!
-//! It raises an alarm and cuts nothing: which of the two is the impostor is not known here.
+//! It raises an alarm and closes no stream: it cannot know which machine is the impostor's.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,23 +14,23 @@ use tokio::time::Instant;
 
 use super::Reconciler;
 
-/// How long an Envoy drains in a hot restart, as `ironmesh proxy bootstrap` starts it (`--drain-time-s`).
+/// Envoy's drain time in a hot restart, as `ironmesh proxy bootstrap` sets it (`--drain-time-s`).
 const DRAIN_TIME: Duration = Duration::from_secs(30);
 
 /// How long two processes of one proxy may be live at once, as in a hot restart.
 pub(super) const OVERLAP: Duration = Duration::from_secs(2 * DRAIN_TIME.as_secs());
 
-/// How long streams from two addresses may be live at once: a machine that gets another address leaves a stream
-/// behind, until keepalive finds it dead.
+/// How long streams from two addresses may be live at once: a machine whose address changes leaves a stream open until
+/// keepalive ends it.
 const DEAD_STREAM: Duration = SILENCE_LIMIT;
 
-/// How many streams a finding lists.
+/// The most streams that a finding lists.
 const LISTED: usize = 4;
 
-/// The identities of which more than one process is live.
+/// The identities with more than one live process.
 #[derive(Debug, Default)]
 pub(super) struct Duplicates {
-    /// Those that overlap, and when that is an alarm.
+    /// The identities whose streams overlap, and when that becomes an alarm.
     overlapping: BTreeMap<ProxyId, Instant>,
     alarms: BTreeMap<ProxyId, Alarm>,
 }
@@ -41,12 +41,12 @@ struct Alarm {
     finding: Finding,
 }
 
-/// What the streams of one identity mean.
+/// The meaning of one identity's streams.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     /// One process.
     Single,
-    /// A hot restart, or a machine with another address, if it is over at this time.
+    /// A hot restart or a changed address, if it ends by this time.
     Overlap(Instant),
     /// Two machines.
     TwoAddresses,
@@ -55,8 +55,8 @@ enum Verdict {
 }
 
 impl Duplicates {
-    /// Judges the streams of `proxy`. Returns whether its alarm is another than before.
-    pub(super) fn judge(
+    /// Examines the streams of `proxy`. Returns whether its alarm has changed.
+    pub(super) fn examine(
         &mut self,
         proxy: ProxyId,
         mut streams: Vec<LiveStream>,
@@ -86,12 +86,12 @@ impl Duplicates {
         true
     }
 
-    /// When an overlap becomes an alarm.
+    /// When the next overlap becomes an alarm.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.overlapping.values().min().copied()
     }
 
-    /// The identities whose overlap is to be judged now.
+    /// The identities whose overlap must be examined now.
     fn due(&self, now: Instant) -> Vec<ProxyId> {
         let due = self.overlapping.iter().filter(|(_, until)| **until <= now);
         due.map(|(proxy, _)| *proxy).collect()
@@ -104,7 +104,7 @@ impl Duplicates {
     }
 }
 
-/// `streams` are of the aggregated service, the oldest first.
+/// The meaning of `streams`, which are of the aggregated service, oldest first.
 fn verdict(streams: &[LiveStream], now: Instant) -> Verdict {
     let [_, second, ..] = streams else { return Verdict::Single };
     let addresses = || streams.iter().map(|stream| stream.address.ip());
@@ -118,8 +118,8 @@ fn verdict(streams: &[LiveStream], now: Instant) -> Verdict {
     if now >= until { alarm } else { Verdict::Overlap(until) }
 }
 
-/// Whether two addresses are certainly not of one machine. Loopback is one machine, ours; and one
-/// machine may come by IPv4 and by IPv6.
+/// Whether two addresses certainly belong to different machines. Loopback is always this machine, and one machine may
+/// connect by IPv4 and by IPv6.
 fn are_two_machines(one: IpAddr, other: IpAddr) -> bool {
     let is_one_loopback = one.is_loopback() && other.is_loopback();
     one != other && one.is_ipv4() == other.is_ipv4() && !is_one_loopback
@@ -162,18 +162,18 @@ fn finding(
 }
 
 impl Reconciler {
-    /// Judges the identities of which a stream has come or gone, and those that overlap for too long.
-    pub(super) fn judge_duplicates(&mut self, news: &[(ClientKey, ClientChange)], wall: Timestamp) {
+    /// Examines the identities whose streams have changed, and those whose overlap has lasted too long.
+    pub(super) fn check_duplicates(&mut self, news: &[(ClientKey, ClientNews)], wall: Timestamp) {
         let now = Instant::now();
         let changed = news.iter().filter_map(|(client, _)| client.parse::<ProxyId>().ok());
         let concerned: Vec<_> = changed.chain(self.duplicates.due(now)).collect();
         let mut is_news = false;
         for proxy in concerned {
             let streams = self.hub.live_streams(&proxy.to_string());
-            is_news |= self.duplicates.judge(proxy, streams, now, wall);
+            is_news |= self.duplicates.examine(proxy, streams, now, wall);
         }
         if is_news {
-            self.duplicates_told.send_replace(self.duplicates.findings());
+            self.duplicate_findings.send_replace(self.duplicates.findings());
         }
     }
 }
@@ -197,7 +197,7 @@ mod tests {
         let until = now + SECOND * 100 + OVERLAP;
         assert_eq!(verdict(&streams, now + SECOND * 159), Verdict::Overlap(until));
         assert_eq!(verdict(&streams, until), Verdict::LongOverlap);
-        // The older one has gone, and another restart begins.
+        // The older process has ended, and a second restart begins.
         let streams = [streams[1], stream("10.0.0.1:3", until)];
         assert_eq!(verdict(&streams, until), Verdict::Overlap(until + OVERLAP));
         assert_eq!(verdict(&streams[..1], until + OVERLAP), Verdict::Single);
@@ -223,10 +223,10 @@ mod tests {
             stream("10.0.0.2:6", now - DEAD_STREAM),
         ];
         let early = now - SECOND;
-        assert!(!duplicates.judge(proxy, both.clone(), early, wall), "the older may be dead");
+        assert!(!duplicates.examine(proxy, both.clone(), early, wall), "the older may be dead");
         assert_eq!(duplicates.deadline(), Some(now));
-        assert!(duplicates.judge(proxy, both.clone(), now, wall));
-        assert!(!duplicates.judge(proxy, both.clone(), now + SECOND, wall + SECOND), "no news");
+        assert!(duplicates.examine(proxy, both.clone(), now, wall));
+        assert!(!duplicates.examine(proxy, both.clone(), now + SECOND, wall + SECOND), "no news");
         let finding = &duplicates.findings()[&proxy];
         let words = format!("{finding} {}", finding.help.as_deref().unwrap_or_default());
         for part in [
@@ -238,7 +238,7 @@ mod tests {
         ] {
             assert!(words.contains(part), "{words}");
         }
-        assert!(duplicates.judge(proxy, both[1..].to_vec(), now, wall));
+        assert!(duplicates.examine(proxy, both[1..].to_vec(), now, wall));
         assert!(duplicates.findings().is_empty() && duplicates.deadline().is_none());
     }
 
@@ -247,7 +247,7 @@ mod tests {
         let (mut duplicates, now) = (Duplicates::default(), Instant::now());
         let separate = LiveStream { is_aggregated: false, ..stream("10.0.0.2:6", now) };
         let streams = vec![stream("10.0.0.1:5", now), separate];
-        assert!(!duplicates.judge(
+        assert!(!duplicates.examine(
             ProxyId(Uuid::from_u128(1)),
             streams,
             now,

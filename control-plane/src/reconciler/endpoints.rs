@@ -1,12 +1,12 @@
-//! What endpoints providers know, in the reconciler: who is asked, what of it is believed, whether there is
-//! enough to begin with, and what is kept.
+//! The endpoints providers in the reconciler: which to query, their guarded endpoints, whether the first answers
+//! suffice to become ready, and what to store. It neither decides what a guard accepts nor parses an answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use imbl::OrdMap;
-use ironmesh_admin::Refusal;
+use ironmesh_admin::ApiError;
 use ironmesh_catalog::{
     Discovered, Finding, MeshSpecification, Provider, Records, ServiceName, StoreError,
 };
@@ -23,26 +23,26 @@ use tokio::time::Instant;
 use super::Reconciler;
 use ironmesh_catalog::text::chain;
 
-/// How long news wait to be kept with what follows: a disk is slow, and endpoints may come and go.
-const KEEP_EVERY: Duration = Duration::from_secs(1);
+/// The interval of writes to the store: a disk is slow, and endpoints may come and go.
+const STORE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How endpoints are found, and when what is found is doubted.
+/// How endpoints are discovered and guarded.
 #[derive(Debug)]
 pub(crate) struct EndpointsOptions {
-    /// Those who are asked.
+    /// The providers to query.
     pub(crate) providers: Vec<Arc<dyn EndpointsProvider>>,
-    /// When a loss is doubted.
+    /// The rule by which a loss of endpoints is held back.
     pub(crate) rule: ShrinkRule,
-    /// How long a start waits for those who have told something before.
+    /// How long a start waits for providers of which endpoints are stored.
     pub(crate) sync_timeout: Duration,
-    /// Those for whom a start does not wait.
+    /// The providers for which a start does not wait.
     pub(crate) without: BTreeSet<Provider>,
     /// Whether providers may report loopback and link-local addresses.
     pub(crate) allows_local_addresses: bool,
 }
 
 impl Default for EndpointsOptions {
-    /// Nobody is asked.
+    /// No providers.
     fn default() -> Self {
         Self {
             providers: Vec::new(),
@@ -54,29 +54,29 @@ impl Default for EndpointsOptions {
     }
 }
 
-/// What is known of endpoints besides where they are.
+/// The published state of the endpoints providers and of their guards.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EndpointsView {
-    /// What each provider says of itself.
+    /// The state of each provider.
     pub(crate) providers: BTreeMap<Provider, ProviderState>,
-    pub(crate) beliefs: OrdMap<Source, Arc<GuardStatus>>,
+    pub(crate) guards: OrdMap<Source, Arc<GuardStatus>>,
     pub(crate) conflicts: OrdMap<ServiceName, Arc<[Conflict]>>,
-    /// What is waited for before anybody is served.
+    /// What delays readiness, one entry per provider.
     pub(crate) waiting_for: Vec<String>,
 }
 
-/// How a provider fares.
+/// The state of one endpoints provider.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct ProviderState {
-    /// Whether it has told all that it was asked.
+    /// Whether it has answered every query.
     pub(crate) is_complete: bool,
-    /// Since when and why nobody can be asked.
+    /// Since when and why it has no usable source.
     pub(crate) stale: Option<Stale>,
-    /// Since when and why nothing is told of services of which nothing was told yet.
+    /// Since when and why services have no report, of those that never had one.
     pub(crate) troubles: OrdMap<ServiceName, Stale>,
 }
 
-/// What endpoints providers know.
+/// The reconciler's connection to the endpoints providers.
 #[derive(Debug)]
 pub(super) struct Endpoints {
     store: Arc<Store>,
@@ -84,24 +84,24 @@ pub(super) struct Endpoints {
     guards: ProviderGuards,
     discovery: Discovery,
     followed: Option<Arc<MeshSpecification>>,
-    /// The providers of which something was kept.
-    kept_of: BTreeSet<Provider>,
-    /// Until when a start waits for those of whom something is kept.
-    sync_by: Instant,
-    /// Whether they have had their time.
+    /// The providers of which endpoints were stored.
+    stored_providers: BTreeSet<Provider>,
+    /// The end of the time in which a start waits for providers with stored endpoints.
+    sync_deadline: Instant,
+    /// Whether that time is over.
     is_late: bool,
     is_synced: bool,
     without: BTreeSet<Provider>,
-    /// When something was kept last.
-    kept_at: Option<Instant>,
-    told: EndpointsView,
-    /// Wakes who waits for news.
+    /// When endpoints were stored last.
+    stored_at: Option<Instant>,
+    published: EndpointsView,
+    /// Wakes the reconciler when a provider has news.
     news: Arc<Notify>,
     _listening: JoinSet<()>,
 }
 
 impl Endpoints {
-    /// Attaches to the providers, and begins with what was kept.
+    /// Subscribes to the providers, and starts from the stored endpoints.
     pub(super) fn new(store: Arc<Store>, options: EndpointsOptions) -> Result<Self, StoreError> {
         let news = Arc::<Notify>::default();
         let mut listening = JoinSet::new();
@@ -118,33 +118,33 @@ impl Endpoints {
         let providers = options.providers.into_iter().map(attach).collect();
         let (kept, unreadable) = store.kept_endpoints()?;
         for what in unreadable {
-            // Of a newer version, perhaps. It is asked for anew.
-            tracing::warn!(what, "endpoints that were kept cannot be read, and are passed over");
+            // The record may be of a newer version. The provider is queried again.
+            tracing::warn!(what, "stored endpoints cannot be read and are ignored");
         }
         Ok(Self {
-            kept_of: kept.iter().map(|one| one.provider).collect(),
+            stored_providers: kept.iter().map(|one| one.provider).collect(),
             guards: ProviderGuards::new(options.rule, kept),
             store,
             providers,
             discovery: Discovery::new(options.allows_local_addresses),
             followed: None,
-            sync_by: Instant::now() + options.sync_timeout,
+            sync_deadline: Instant::now() + options.sync_timeout,
             is_late: false,
             is_synced: false,
             without: options.without,
-            kept_at: None,
-            told: EndpointsView::default(),
+            stored_at: None,
+            published: EndpointsView::default(),
             news,
             _listening: listening,
         })
     }
 
-    /// Who is woken when a provider has told something.
+    /// The notification of news from any provider.
     pub(super) fn news(&self) -> Arc<Notify> {
         Arc::clone(&self.news)
     }
 
-    /// The endpoints of all services, as of now. It costs as much as has changed.
+    /// The endpoints of all services, as of now. The cost follows the changes.
     pub(super) fn discover(
         &mut self,
         specification: &Arc<MeshSpecification>,
@@ -165,43 +165,44 @@ impl Endpoints {
         self.discovery.discover(specification, records, self.guards.believed())
     }
 
-    /// Believes what is held back of a service.
+    /// Accepts the endpoint removal that is held back for a service.
     pub(super) fn accept(&mut self, service: &ServiceName, now: Now) -> Result<(), AcceptError> {
         self.guards.accept(service, now)
     }
 
-    /// Whether there is enough to serve: every provider that policy asks has told of each service that asks
-    /// it, or has had its time and something is kept of it. Once there was, there is.
+    /// Whether there are enough reports to serve: each provider has reported every service that queries it, or its
+    /// time is over and stored endpoints replace the report. Once true, this stays true.
     pub(super) fn are_synced(&mut self, now: Instant) -> bool {
-        self.is_late = now >= self.sync_by;
+        self.is_late = now >= self.sync_deadline;
         self.is_synced = self.is_synced || self.missing().is_empty();
         self.is_synced
     }
 
-    /// The services of which too little is known to serve. One whose question is refused is waited for no
-    /// longer than others: it keeps nobody else from being served.
+    /// The services without a report that readiness still waits for. A service whose query is rejected delays
+    /// readiness no longer than others: it must not keep the rest from being served.
     fn missing(&self) -> BTreeMap<Provider, Vec<ServiceName>> {
-        let mut unheard: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let mut unreported: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (provider, service) in self.guards.unheard() {
-            unheard.entry(provider).or_default().push(service);
+            unreported.entry(provider).or_default().push(service);
         }
         for (provider, _) in self.guards.sightings().filter(|(_, one)| !one.has_discovered_services)
         {
-            // Any service may have instances that joined by themselves.
-            unheard.entry(provider).or_default();
+            // Instances of any service may be discovered by tag.
+            unreported.entry(provider).or_default();
         }
-        unheard.retain(|provider, _| !self.without.contains(provider));
+        unreported.retain(|provider, _| !self.without.contains(provider));
         if self.is_late {
-            unheard.retain(|provider, services| {
-                !self.kept_of.contains(provider) && !self.are_refused(*provider, services)
+            unreported.retain(|provider, services| {
+                !self.stored_providers.contains(provider)
+                    && !self.are_queries_rejected(*provider, services)
             });
         }
-        unheard
+        unreported
     }
 
-    /// Whether a provider that tells of most services refuses to tell of these: then it is their question,
-    /// and not the provider.
-    fn are_refused(&self, provider: Provider, services: &[ServiceName]) -> bool {
+    /// Whether a provider that reports most services rejects the queries of these: then the queries are at fault, not
+    /// the provider.
+    fn are_queries_rejected(&self, provider: Provider, services: &[ServiceName]) -> bool {
         self.guards.sightings().any(|(of, sightings)| {
             of == provider
                 && sightings.has_discovered_services
@@ -211,15 +212,15 @@ impl Endpoints {
         })
     }
 
-    /// When there is something to do though nobody tells anything.
+    /// When the next pass is due although no provider reports anything.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let is_waiting = !self.is_synced && Instant::now() < self.sync_by;
-        let sync = is_waiting.then_some(self.sync_by);
-        let keep = self.guards.has_unkept().then(|| self.kept_at.map(|at| at + KEEP_EVERY));
+        let is_waiting = !self.is_synced && Instant::now() < self.sync_deadline;
+        let sync = is_waiting.then_some(self.sync_deadline);
+        let keep = self.guards.has_unkept().then(|| self.stored_at.map(|at| at + STORE_INTERVAL));
         [sync, keep.flatten(), self.guards.deadline()].into_iter().flatten().min()
     }
 
-    /// How the wall clock differs from those of providers, as far as their answers show it.
+    /// The difference of the wall clock from those of providers, as far as their answers show it.
     pub(super) fn clock_differences(&self, now: Now) -> BTreeMap<Provider, ClockDifference> {
         let difference = |provider: &Arc<dyn EndpointsProvider>| {
             let difference = provider.peer_clock()?.difference(now.timestamp, now.instant)?;
@@ -228,40 +229,41 @@ impl Endpoints {
         self.providers.iter().filter_map(|(provider, _)| difference(provider)).collect()
     }
 
-    /// Keeps what is news, unless that was done a moment ago.
-    pub(super) fn keep(&mut self, now: Instant) {
-        let is_early = self.kept_at.is_some_and(|at| now < at + KEEP_EVERY);
+    /// Stores changed endpoints, at most once per [`STORE_INTERVAL`].
+    pub(super) fn store_changes(&mut self, now: Instant) {
+        let is_early = self.stored_at.is_some_and(|at| now < at + STORE_INTERVAL);
         if is_early || !self.guards.has_unkept() {
             return;
         }
-        self.kept_at = Some(now);
+        self.stored_at = Some(now);
         let (kept, gone) = self.guards.take_unkept();
         if let Err(error) = self.store.keep_endpoints(&kept, &gone) {
-            tracing::error!(error = chain(&error), "cannot keep the endpoints that were found");
+            tracing::error!(error = chain(&error), "cannot store the discovered endpoints");
             let kept = kept.into_iter().map(|one| (one.provider, one.service));
             self.guards.put_back(kept.chain(gone));
         }
     }
 
-    /// What is wrong with what providers tell.
+    /// The findings about the reports of providers.
     pub(super) fn findings(&self) -> Vec<Finding> {
         findings(&self.guards, self.discovery.conflicts())
     }
 
-    /// What is known besides where endpoints are, if that is others than what was told last.
+    /// The state of providers and guards, if it differs from the one published last.
     pub(super) fn take_news(&mut self) -> Option<EndpointsView> {
-        let (view, told) = (self.view(), &self.told);
-        let is_same = view.beliefs.ptr_eq(&told.beliefs)
-            && view.conflicts.ptr_eq(&told.conflicts)
-            && (&view.providers, &view.waiting_for) == (&told.providers, &told.waiting_for);
+        let (view, published) = (self.view(), &self.published);
+        let is_same = view.guards.ptr_eq(&published.guards)
+            && view.conflicts.ptr_eq(&published.conflicts)
+            && (&view.providers, &view.waiting_for)
+                == (&published.providers, &published.waiting_for);
         (!is_same).then(|| {
-            self.told = view.clone();
+            self.published = view.clone();
             view
         })
     }
 
     fn view(&self) -> EndpointsView {
-        let told = |(provider, sightings): (Provider, &ProviderReport)| {
+        let state = |(provider, sightings): (Provider, &ProviderReport)| {
             let state = ProviderState {
                 is_complete: sightings.is_complete,
                 stale: sightings.stale.clone(),
@@ -270,8 +272,8 @@ impl Endpoints {
             (provider, state)
         };
         EndpointsView {
-            providers: self.guards.sightings().map(told).collect(),
-            beliefs: self.guards.beliefs().clone(),
+            providers: self.guards.sightings().map(state).collect(),
+            guards: self.guards.beliefs().clone(),
             conflicts: self.discovery.conflicts().clone(),
             waiting_for: if self.is_synced { Vec::new() } else { self.waiting_for() },
         }
@@ -281,7 +283,7 @@ impl Endpoints {
         let words = |(provider, services): (Provider, Vec<ServiceName>)| {
             let mut names: Vec<_> = services.iter().take(3).map(ToString::to_string).collect();
             if names.is_empty() {
-                names.push("whatever joined by itself".to_owned());
+                names.push("services that are discovered by tag".to_owned());
             }
             if services.len() > names.len() {
                 names.push(format!("{} others", services.len() - names.len()));
@@ -303,38 +305,38 @@ impl Endpoints {
     }
 }
 
-/// Asks to believe what is held back of a service.
+/// A request to accept the endpoint removal that is held back for a service.
 #[derive(Debug)]
 pub(crate) struct Acceptance {
     pub(super) service: ServiceName,
     pub(super) answer: oneshot::Sender<Result<(), AcceptError>>,
 }
 
-/// Whom to ask.
+/// The sending side of requests to accept endpoint removals.
 #[derive(Debug, Clone)]
 pub(crate) struct Acceptances(pub(super) mpsc::Sender<Acceptance>);
 
 impl Acceptances {
-    /// Asks, and waits until it is done. Blocks.
-    pub(crate) fn ask(&self, service: ServiceName) -> Result<(), Refusal> {
-        let ended = || Refusal::Failure("the control plane is stopping".to_owned());
+    /// Accepts the removal of a service's endpoints, and waits until that is done. Blocks.
+    pub(crate) fn accept(&self, service: ServiceName) -> Result<(), ApiError> {
+        let ended = || ApiError::Internal("the control plane is stopping".to_owned());
         let (answer, answered) = oneshot::channel();
         self.0.blocking_send(Acceptance { service, answer }).map_err(|_| ended())?;
         let done = answered.blocking_recv().map_err(|_| ended())?;
-        done.map_err(|error| Refusal::Request(error.to_string()))
+        done.map_err(|error| ApiError::BadRequest(error.to_string()))
     }
 }
 
 impl Reconciler {
-    /// Believes what is held back of a service, and answers.
+    /// Carries out a request to accept an endpoint removal, and replies.
     pub(super) fn accept(&mut self, acceptance: Acceptance) {
-        let done = self.endpoints.accept(&acceptance.service, moment(Timestamp::now()));
-        // Whoever asked may be gone; it is done all the same.
+        let done = self.endpoints.accept(&acceptance.service, current_time(Timestamp::now()));
+        // The client may be gone; the request is carried out all the same.
         let _ = acceptance.answer.send(done);
     }
 }
 
-/// A moment by both clocks.
-pub(super) fn moment(timestamp: Timestamp) -> Now {
+/// The current time by both clocks.
+pub(super) fn current_time(timestamp: Timestamp) -> Now {
     Now { timestamp, instant: Instant::now() }
 }

@@ -1,5 +1,5 @@
-//! Proxies whose certificates end soon or have ended: said in findings while there is time, and for as long as the
-//! outage lasts. Renews and revokes nothing.
+//! Findings about proxy certificates that expire soon or have expired, for as long as the outage lasts. Renews and
+//! revokes nothing.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use ironmesh_catalog::codes::{PROXY_CERTIFICATE_EXPIRED, PROXY_CERTIFICATE_EXPIR
 use ironmesh_catalog::{CertificateState, Finding, JoinRecord, Records};
 use jiff::{SignedDuration, Timestamp};
 
-/// The earliest warning before the end of a long-lived certificate. One of a shorter life has a third of it.
+/// The earliest warning before a long-lived certificate expires. A shorter one has a third of its lifetime.
 const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
 
-/// So many proxies are named one by one.
+/// The most proxies that get a finding each.
 const NAMED: usize = 5;
 
-/// What is wrong with the certificates of proxies that have connected and were not revoked. A proxy in whose place
-/// another one joined has none. `all` are all join records.
+/// The findings about certificates of proxies that have connected and were not revoked. A proxy that a newer one
+/// replaced at its address has none. `all` are all join records.
 pub(super) fn findings(all: &Records, now: Timestamp) -> Vec<Finding> {
     let live =
         all.values().filter(|record| record.revoked.is_none() && record.claimed_at.is_some());
@@ -53,13 +53,13 @@ pub(super) fn findings(all: &Records, now: Timestamp) -> Vec<Finding> {
     ended.into_iter().chain(ending).collect()
 }
 
-/// Whether a certificate ends soon.
+/// Whether a certificate expires soon.
 fn is_due(record: &JoinRecord, now: Timestamp) -> bool {
     let life = record.certificate_expires_at.duration_since(record.joined_at);
     record.certificate_expires_at.duration_since(now) < (life / 3).min(SOON)
 }
 
-/// A finding for each record, or one for all where there are many.
+/// A finding for each record, or one for all if there are many.
 fn about(records: &[&JoinRecord], finding: impl Fn(String) -> Finding) -> Vec<Finding> {
     let name = |record: &&JoinRecord| {
         let services: Vec<_> = record.services.iter().map(|name| format!("`{name}`")).collect();
@@ -69,7 +69,7 @@ fn about(records: &[&JoinRecord], finding: impl Fn(String) -> Finding) -> Vec<Fi
     let [first, ..] = records else { return Vec::new() };
     let service = first.services.first().map(ToString::to_string).unwrap_or_default();
     let help = format!(
-        "enroll it again: `ironmesh proxy bootstrap --service {service} --address {} --out DIR`, start its Envoy with that, then `ironmesh proxy revoke {}`",
+        "enroll it again: `ironmesh proxy bootstrap --service {service} --address {} --out DIR`, start its Envoy with that bootstrap, then `ironmesh proxy revoke {}`",
         first.mesh_address.ip(),
         first.id
     );
@@ -94,7 +94,7 @@ mod tests {
         Timestamp::UNIX_EPOCH + SignedDuration::from_hours(hours)
     }
 
-    /// A proxy that joined at hour 0, and whose certificate ends at this hour.
+    /// The record of a proxy that was enrolled at hour 0 and whose certificate expires at hour `end`.
     fn record(number: u8, end: i64) -> JoinRecord {
         JoinRecord {
             claimed_at: Some(then(0)),

@@ -1,6 +1,6 @@
-//! The log of findings about proxies: a proxy chooses what it asks for, so it must not fill the log.
+//! The log of findings about proxies. A proxy chooses what it requests, so it must not fill the log.
 //!
-//! All findings are in `ironmesh proxy list`; this is only their announcement.
+//! `ironmesh proxy list` has all findings; the log only announces them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use ironmesh_catalog::Finding;
 use ironmesh_xds_server::ClientKey;
 use tokio::time::Instant;
 
-/// How long nothing more is logged about the same proxy.
+/// The pause between two log events about the same proxy.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// When findings of each proxy were last logged, and how many were not since. A proxy without any that were
-/// not logged is forgotten once its pause is over.
+/// When findings of each proxy were last logged, and how many were suppressed since. A proxy without suppressed
+/// findings is forgotten once its pause is over.
 #[derive(Debug, Default)]
 pub(super) struct FindingLog {
     proxies: BTreeMap<ClientKey, Logged>,
@@ -28,7 +28,7 @@ struct Logged {
 }
 
 impl FindingLog {
-    /// Logs what is new about a proxy: the first finding and how many there are besides.
+    /// Logs new findings about a proxy: the first one and the count of the others.
     pub(super) fn log<'a>(
         &mut self,
         client: &ClientKey,

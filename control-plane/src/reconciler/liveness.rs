@@ -1,5 +1,5 @@
-//! Who is suspected to be dead: a proxy whose stream has been lost for long while we were up, and not
-//! together with most of the others.
+//! Proxy liveness: a proxy is unreachable when its xDS stream has been lost for a minute while the control plane ran,
+//! and not in a mass disconnect. A provider's own health check is not examined here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,47 +12,47 @@ use tokio::time::Instant;
 use super::Reconciler;
 use ironmesh_catalog::text::chain;
 
-/// How long a stream is lost before its proxy is suspected.
-pub(super) const LOST_FOR: Duration = Duration::from_secs(60);
+/// How long a stream must be lost before its proxy is unreachable.
+pub(super) const UNREACHABLE_AFTER: Duration = Duration::from_secs(60);
 
-/// Who is connected, and who is lost since when.
+/// The connected proxies, and the disconnected ones with their times.
 #[derive(Debug, Default)]
 pub(super) struct ProxyLiveness {
     connected: BTreeSet<ProxyId>,
     lost: BTreeMap<ProxyId, Lost>,
-    /// Whether more were lost than connected when it was looked last.
-    is_mass: bool,
-    /// Whether proxies are served.
-    has_begun: bool,
-    /// Until when those that were connected before our restart have time to reconnect.
+    /// Whether more proxies were disconnected than connected at the last look.
+    is_mass_disconnect: bool,
+    /// Whether the control plane serves proxies.
+    is_serving: bool,
+    /// The end of the time in which proxies that were connected before the restart may reconnect.
     grace_ends: Option<Instant>,
-    /// Whether what [`ProxyLiveness::take_away`] gives may be another since it was published last.
+    /// Whether the result of [`ProxyLiveness::take_disconnected`] may differ from the one published last.
     is_news: bool,
 }
 
-/// Who is away, as far as there was time to connect.
+/// The disconnected proxies, as far as there was time to connect.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct UnreachableProxies {
-    /// When each lost its stream, but for those that are suspected to be dead.
+pub(crate) struct DisconnectedProxies {
+    /// When each lost its stream, except for unreachable proxies, whose join records say it.
     pub(crate) since: BTreeMap<ProxyId, Timestamp>,
-    /// When the control plane started, as long as proxies that were connected before have time to reconnect.
+    /// When the control plane started, while proxies that were connected before may still reconnect.
     pub(crate) grace: Option<Timestamp>,
 }
 
 /// A proxy without a stream.
 #[derive(Debug, Clone, Copy)]
 struct Lost {
-    /// Since when it could be back: its time begins anew where others than itself were in the way.
+    /// The start of the time after which it is unreachable: it starts again after a mass disconnect.
     counted_from: Instant,
-    /// When its stream was lost; of one that was connected before our restart, when that was over.
+    /// When its stream was lost; for a proxy that was connected before the restart, when serving began.
     since: Timestamp,
-    /// Whether it was connected before our restart, and has not been since.
+    /// Whether it was connected before the restart, and has not been since.
     is_expected: bool,
 }
 
 impl ProxyLiveness {
-    /// From now on proxies are served: those that were connected before our restart are expected back.
-    pub(super) fn begin(&mut self, records: &Records, now: Instant, since: Timestamp) {
+    /// Notes that proxies are served from now on: those that were connected before the restart should reconnect.
+    pub(super) fn start_grace(&mut self, records: &Records, now: Instant, since: Timestamp) {
         let expected = records
             .values()
             .filter(|record| record.claimed_at.is_some() && record.suspect_since.is_none());
@@ -60,12 +60,12 @@ impl ProxyLiveness {
         let away: Vec<_> = away.map(|record| record.id).collect();
         let lost = Lost { counted_from: now, since, is_expected: true };
         self.lost.extend(away.into_iter().map(|id| (id, lost)));
-        (self.has_begun, self.grace_ends) = (true, Some(now + LOST_FOR));
+        (self.is_serving, self.grace_ends) = (true, Some(now + UNREACHABLE_AFTER));
     }
 
-    /// Whether those that were connected before our restart still have time to reconnect.
+    /// Whether proxies that were connected before the restart may still reconnect.
     pub(super) fn is_in_grace(&self) -> bool {
-        !self.has_begun || self.grace_ends.is_some()
+        !self.is_serving || self.grace_ends.is_some()
     }
 
     pub(super) fn connected(&mut self, proxy: ProxyId) {
@@ -80,9 +80,12 @@ impl ProxyLiveness {
         }
     }
 
-    /// The proxies that are away and not suspected yet, each with when its stream was lost, if that is news. Those
-    /// that are still expected back from our restart are not among them.
-    pub(super) fn take_away(&mut self, now: Instant) -> Option<BTreeMap<ProxyId, Timestamp>> {
+    /// The disconnected proxies that are not unreachable yet, each with the time when its stream was lost; none if
+    /// nothing changed. Proxies that may still reconnect after a restart are left out.
+    pub(super) fn take_disconnected(
+        &mut self,
+        now: Instant,
+    ) -> Option<BTreeMap<ProxyId, Timestamp>> {
         if self.grace_ends.is_some_and(|end| now >= end) {
             self.grace_ends = None;
             self.is_news = true;
@@ -95,26 +98,28 @@ impl ProxyLiveness {
         Some(away.map(|(id, lost)| (*id, lost.since)).collect())
     }
 
-    /// Whom to suspect now, and since when each is lost. Not while more are lost than connected: then it is we who are cut off, or a
-    /// whole site, and nobody can tell who is dead; and when that ends, they have time to come back.
-    /// `records` are of those who may be there.
+    /// The proxies that become unreachable now, and when each lost its stream. There are none in a mass disconnect,
+    /// when more proxies are disconnected than connected: then this host or a whole site is cut off, and no single
+    /// proxy is at fault. After it, all have time to reconnect. `records` are those of proxies in use.
     pub(super) fn due(&mut self, records: &Records, now: Instant) -> Vec<(ProxyId, Timestamp)> {
         self.lost.retain(|id, _| records.contains_key(id));
-        let was_mass = std::mem::replace(&mut self.is_mass, self.lost.len() > self.connected.len());
-        if self.is_mass {
-            if !was_mass {
+        let was_mass_disconnect =
+            std::mem::replace(&mut self.is_mass_disconnect, self.lost.len() > self.connected.len());
+        if self.is_mass_disconnect {
+            if !was_mass_disconnect {
                 tracing::warn!(
-                    lost = self.lost.len(),
+                    disconnected = self.lost.len(),
                     connected = self.connected.len(),
-                    "more proxies are lost than connected: nobody is suspected to be dead"
+                    action = "no proxy is marked unreachable until most are connected again",
+                    "mass disconnect of proxies"
                 );
             }
             return Vec::new();
         }
-        if was_mass {
+        if was_mass_disconnect {
             self.lost.values_mut().for_each(|lost| lost.counted_from = now);
         }
-        let is_due = |lost: &Lost| now >= lost.counted_from + LOST_FOR;
+        let is_due = |lost: &Lost| now >= lost.counted_from + UNREACHABLE_AFTER;
         let due = self.lost.iter().filter(|(_, lost)| is_due(lost));
         let due: Vec<_> = due.map(|(id, lost)| (*id, lost.since)).collect();
         for (id, _) in &due {
@@ -124,23 +129,24 @@ impl ProxyLiveness {
         due
     }
 
-    /// That these are suspected could not be kept: they are looked at again.
-    pub(super) fn put_back(&mut self, proxies: Vec<(ProxyId, Timestamp)>, now: Instant) {
+    /// Returns proxies whose state could not be stored, so that the next pass tries again.
+    pub(super) fn retry_later(&mut self, proxies: Vec<(ProxyId, Timestamp)>, now: Instant) {
         let lost = |since| Lost { counted_from: now, since, is_expected: false };
         self.lost.extend(proxies.into_iter().map(|(id, since)| (id, lost(since))));
         self.is_news = true;
     }
 
-    /// When somebody is to be suspected next, if all goes on as it is.
+    /// When the next proxy becomes unreachable, or the grace of a restart ends.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let lost = self.lost.values().filter(|_| !self.is_mass).map(|lost| lost.counted_from);
-        lost.map(|from| from + LOST_FOR).chain(self.grace_ends).min()
+        let lost =
+            self.lost.values().filter(|_| !self.is_mass_disconnect).map(|lost| lost.counted_from);
+        lost.map(|from| from + UNREACHABLE_AFTER).chain(self.grace_ends).min()
     }
 }
 
 impl Reconciler {
-    /// Takes note of who is connected and who is not.
-    pub(super) fn note_presence(&mut self, news: &[(ClientKey, ClientChange)], now: Timestamp) {
+    /// Updates which proxies are connected; a proxy that reconnects is no longer unreachable.
+    pub(super) fn update_presence(&mut self, news: &[(ClientKey, ClientNews)], now: Timestamp) {
         let mut back = Vec::new();
         for (client, news) in news {
             let Ok(id) = client.parse::<ProxyId>() else { continue };
@@ -151,28 +157,32 @@ impl Reconciler {
             self.liveness.connected(id);
             let record = self.register.get(id);
             if record.is_some_and(|record| record.suspect_since.is_some()) {
-                tracing::info!(proxy = %id, "the proxy is back: it is suspected to be dead no more");
+                tracing::info!(proxy = %id, "unreachable proxy reconnected");
                 back.push((id, None));
             }
         }
-        if let Err(error) = self.register.suspect(&back) {
-            tracing::error!(error = chain(&error), "cannot keep who is suspected no more");
+        if let Err(error) = self.register.set_unreachable(&back) {
+            tracing::error!(
+                error = chain(&error),
+                "cannot store which proxies are reachable again"
+            );
         }
     }
 
-    /// Suspects those who have been lost for long.
-    pub(super) fn suspect(&mut self) {
-        let suspects = self.liveness.due(&self.register.records(), Instant::now());
-        if suspects.is_empty() {
+    /// Marks as unreachable the proxies that have been disconnected for long enough.
+    pub(super) fn mark_unreachable(&mut self) {
+        let newly_unreachable = self.liveness.due(&self.register.records(), Instant::now());
+        if newly_unreachable.is_empty() {
             return;
         }
-        for (proxy, since) in &suspects {
-            tracing::warn!(%proxy, %since, "the proxy has been away for a minute: it is suspected to be dead");
+        for (proxy, since) in &newly_unreachable {
+            tracing::warn!(%proxy, %since, reason = "no xDS stream for 60 s", "the proxy is unreachable");
         }
-        let suspected: Vec<_> = suspects.iter().map(|(id, since)| (*id, Some(*since))).collect();
-        if let Err(error) = self.register.suspect(&suspected) {
-            tracing::error!(error = chain(&error), "cannot keep who is suspected to be dead");
-            self.liveness.put_back(suspects, Instant::now());
+        let unreachable: Vec<_> =
+            newly_unreachable.iter().map(|(id, since)| (*id, Some(*since))).collect();
+        if let Err(error) = self.register.set_unreachable(&unreachable) {
+            tracing::error!(error = chain(&error), "cannot store which proxies are unreachable");
+            self.liveness.retry_later(newly_unreachable, Instant::now());
         }
     }
 }
@@ -219,15 +229,15 @@ mod tests {
             liveness.connected(id(number));
         }
         liveness.lost(id(1), now, then());
-        assert_eq!(liveness.deadline(), Some(now + LOST_FOR));
-        assert_eq!(liveness.due(&all, now + LOST_FOR / 2), []);
-        assert_eq!(liveness.due(&all, now + LOST_FOR), [(id(1), then())]);
-        assert_eq!(liveness.due(&all, now + LOST_FOR * 2), []);
+        assert_eq!(liveness.deadline(), Some(now + UNREACHABLE_AFTER));
+        assert_eq!(liveness.due(&all, now + UNREACHABLE_AFTER / 2), []);
+        assert_eq!(liveness.due(&all, now + UNREACHABLE_AFTER), [(id(1), then())]);
+        assert_eq!(liveness.due(&all, now + UNREACHABLE_AFTER * 2), []);
         assert_eq!(liveness.deadline(), None);
-        // One that comes back in time is not.
+        // A proxy that reconnects in time is not unreachable.
         liveness.lost(id(2), now, then());
         liveness.connected(id(2));
-        assert_eq!(liveness.due(&all, now + LOST_FOR), []);
+        assert_eq!(liveness.due(&all, now + UNREACHABLE_AFTER), []);
     }
 
     #[test]
@@ -238,41 +248,41 @@ mod tests {
         }
         liveness.lost(id(1), now, then());
         liveness.lost(id(2), now, then());
-        assert_eq!(liveness.due(&all, now + LOST_FOR * 9), []);
+        assert_eq!(liveness.due(&all, now + UNREACHABLE_AFTER * 9), []);
         assert_eq!(liveness.deadline(), None);
-        // When others are back, who is away still has time to come back, and then is judged.
+        // After the mass disconnect, a proxy that is still disconnected has its full time again.
         liveness.connected(id(2));
-        let later = now + LOST_FOR * 9;
+        let later = now + UNREACHABLE_AFTER * 9;
         assert_eq!(liveness.due(&all, later), []);
-        assert_eq!(liveness.deadline(), Some(later + LOST_FOR));
-        assert_eq!(liveness.due(&all, later + LOST_FOR), [(id(1), then())]);
+        assert_eq!(liveness.deadline(), Some(later + UNREACHABLE_AFTER));
+        assert_eq!(liveness.due(&all, later + UNREACHABLE_AFTER), [(id(1), then())]);
     }
 
     #[test]
     fn restart_gives_known_proxies_time_to_reconnect() {
         let (mut liveness, now, all) = (ProxyLiveness::default(), Instant::now(), records(1..=3));
         liveness.connected(id(1));
-        liveness.begin(&all, now, then());
+        liveness.start_grace(&all, now, then());
         liveness.connected(id(2));
-        assert_eq!(liveness.due(&all, now + LOST_FOR / 2), []);
-        assert_eq!(liveness.due(&all, now + LOST_FOR), [(id(3), then())]);
-        // Who is let in no more is no suspect.
+        assert_eq!(liveness.due(&all, now + UNREACHABLE_AFTER / 2), []);
+        assert_eq!(liveness.due(&all, now + UNREACHABLE_AFTER), [(id(3), then())]);
+        // A revoked proxy is never unreachable.
         liveness.lost(id(2), now, then());
-        assert_eq!(liveness.due(&records([1, 3]), now + LOST_FOR), []);
+        assert_eq!(liveness.due(&records([1, 3]), now + UNREACHABLE_AFTER), []);
     }
 
     #[test]
     fn restart_grace_delays_reporting_proxies_as_disconnected() {
         let (mut liveness, now, all) = (ProxyLiveness::default(), Instant::now(), records(1..=3));
-        liveness.begin(&all, now, then());
+        liveness.start_grace(&all, now, then());
         liveness.connected(id(1));
         liveness.connected(id(2));
-        assert_eq!(liveness.take_away(now), Some(BTreeMap::new()), "3 is still expected");
-        assert_eq!(liveness.take_away(now), None);
+        assert_eq!(liveness.take_disconnected(now), Some(BTreeMap::new()), "3 is still expected");
+        assert_eq!(liveness.take_disconnected(now), None);
         liveness.lost(id(1), now, then());
-        assert_eq!(liveness.take_away(now), Some(BTreeMap::from([(id(1), then())])));
-        assert!(liveness.deadline() <= Some(now + LOST_FOR));
+        assert_eq!(liveness.take_disconnected(now), Some(BTreeMap::from([(id(1), then())])));
+        assert!(liveness.deadline() <= Some(now + UNREACHABLE_AFTER));
         let away = BTreeMap::from([(id(1), then()), (id(3), then())]);
-        assert_eq!(liveness.take_away(now + LOST_FOR), Some(away));
+        assert_eq!(liveness.take_disconnected(now + UNREACHABLE_AFTER), Some(away));
     }
 }

@@ -1,5 +1,5 @@
-//! What is wrong with the mesh as a whole: puts the findings of all parts together, publishes them and logs what is
-//! new of them, once per change. Finds nothing itself.
+//! The findings about the mesh as a whole: collects those of all parts, publishes them and logs the new ones, once per
+//! change. It detects nothing itself.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use tokio::time::Instant;
 use super::{Reconciler, expiry};
 
 impl Reconciler {
-    /// Looks at which certificates of proxies end: by the clock, and when a proxy has joined or was revoked.
-    pub(super) fn look_at_certificates(&mut self, is_tick: bool, now: Timestamp) {
+    /// Updates the findings about proxy certificates: by the clock, and after an enrollment or a revocation.
+    pub(super) fn check_certificates(&mut self, is_tick: bool, now: Timestamp) {
         let members = self.register.generation().borrow().members;
         if !is_tick && self.expiry.1 == members {
             return;
         }
-        // After a jump of the clock no proxy is taken out of use, so it is not reported either.
+        // After a jump of the clock no proxy is retired, so none is reported either.
         let is_clock_reliable = self.clock.recent_jump(Instant::now()).is_none();
         let records = is_clock_reliable.then(|| self.register.all_records());
         let findings = records.map_or_else(Vec::new, |records| expiry::findings(&records, now));
@@ -24,8 +24,8 @@ impl Reconciler {
         self.expiry = (findings, members);
     }
 
-    /// Tells of each moment of the mesh once, and what is wrong with it.
-    pub(super) fn tell_mesh(&mut self, now: Timestamp) {
+    /// Publishes each snapshot once, and the findings about the mesh when they change.
+    pub(super) fn publish_mesh(&mut self, now: Timestamp) {
         let view = self.endpoints.take_news();
         let is_news_of_endpoints = view.is_some();
         if let Some(view) = view {
@@ -40,9 +40,10 @@ impl Reconciler {
         let is_news_of_rollouts = self.rollouts.update(snapshot, &self.clients, instant);
         let is_news_of_certificates = std::mem::take(&mut self.is_expiry_news);
         let is_news_of_listeners = self.clients.without_listener.take_news();
-        let is_news = self.snapshot.send_if_modified(|told| {
-            let is_known = told.as_ref().is_some_and(|told| Arc::ptr_eq(told, snapshot));
-            *told = Some(Arc::clone(snapshot));
+        let is_news = self.snapshot.send_if_modified(|published| {
+            let is_known =
+                published.as_ref().is_some_and(|published| Arc::ptr_eq(published, snapshot));
+            *published = Some(Arc::clone(snapshot));
             !is_known
         });
         let is_news_of_others = is_news_of_clock
@@ -58,15 +59,15 @@ impl Reconciler {
         let of_proxies = || of_listeners.iter().chain(&self.expiry.0);
         let known = || self.endpoints_findings.iter().chain(&self.clock_findings);
         let findings = || of_mesh().chain(known()).chain(of_proxies());
-        self.mesh_findings.send_if_modified(|told| {
-            if findings().eq(told.iter()) {
+        self.mesh_findings.send_if_modified(|published| {
+            if findings().eq(published.iter()) {
                 return false;
             }
-            let known: HashSet<_> = told.iter().collect();
+            let known: HashSet<_> = published.iter().collect();
             for finding in findings().filter(|finding| !known.contains(finding)) {
                 tracing::warn!("{finding}");
             }
-            *told = findings().cloned().collect();
+            *published = findings().cloned().collect();
             true
         });
     }

@@ -1,10 +1,10 @@
-//! What clients refuse, and what they and others are given instead (invariant 7).
+//! The NACK tracker: keeps each NACK, and decides what the proxy and others get instead (invariant 7).
 //!
-//! A client that refuses a version goes on with the one before; it is not sent that version again, and
-//! nobody else is concerned. There are two exceptions. Where the resource says who may call, the one
-//! before must not stay in force: a stand-in takes its place that allows no more than is allowed now. And
-//! a version that every proxy NACKs which was sent it is withheld from a few that come later: a minority
-//! never decides for the fleet (docs/decisions/0050).
+//! A client that NACKs a version keeps the one before; that version is not pushed to it again, and no other client is
+//! concerned. There are two exceptions. Where the resource carries authorization, the version before must not stay
+//! active: a fallback replaces it that allows no more than policy allows now. And a version that every recipient NACKs
+//! is quarantined: it is withheld from a few clients that come later, so that a minority never decides for the fleet
+//! (docs/decisions/0050).
 
 mod answers;
 mod fallbacks;
@@ -23,17 +23,17 @@ use ironmesh_xds_server::{ClientChange, ClientKey, Hub};
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 use tokio::time::Instant;
 
-use super::clients::{Clients, Given};
+use super::clients::{ClientConfig, Clients};
 use answers::PendingAnswers;
 use fallbacks::Fallbacks;
 use last_good::LastGood;
-pub(crate) use report::{Fallback, InactiveResources, Refusal};
+pub(crate) use report::{Fallback, InactiveResources, NackReport};
 use retries::Retries;
 
-/// What a resource is called.
+/// The type and name of a resource.
 type Name = (ResourceType, Arc<str>);
 
-/// What Envoy says when the reason is its own machine's, and another would take the same.
+/// Parts of Envoy's NACK messages whose reason is local to its machine: other proxies would ACK the resource.
 const LOCAL_REASONS: [&str; 4] = [
     "Address already in use",
     "Cannot assign requested address",
@@ -41,109 +41,108 @@ const LOCAL_REASONS: [&str; 4] = [
     "cannot bind",
 ];
 
-/// How many clients must NACK a version before it is withheld from others: two alone must not be able to.
-const ENOUGH: usize = 3;
+/// The least number of clients that must NACK a version before it is withheld from others.
+const MIN_NACKING_CLIENTS: usize = 3;
 
-/// What clients refuse.
+/// The NACKs of all clients, and what follows from them.
 #[derive(Debug, Default)]
 pub(super) struct NackTracker {
-    by_client: BTreeMap<ClientKey, OfClient>,
+    by_client: BTreeMap<ClientKey, ClientNacks>,
     last_good: LastGood,
-    stand_ins: Fallbacks,
-    /// From which clients each version is withheld.
+    fallbacks: Fallbacks,
+    /// The clients from which each version is withheld.
     withheld: BTreeMap<(Name, Version), BTreeSet<ClientKey>>,
-    condemned: WithheldVersions,
-    doubts: PendingAnswers,
-    /// When what was NACKed for reasons of a client's machine is sent again.
+    quarantined: QuarantinedVersions,
+    pending_answers: PendingAnswers,
+    /// The retries of resources that were NACKed for a local reason.
     pub(super) retries: Retries,
-    /// Whether what clients are given in place of what is refused may be another now.
-    is_stirred: bool,
+    /// Whether the sets of clients with a NACK or a withheld version may have changed.
+    needs_publish: bool,
 }
 
-/// The withheld versions.
-type WithheldVersions = BTreeMap<(Name, Version), NackedByAll>;
+/// The quarantined versions.
+type QuarantinedVersions = BTreeMap<(Name, Version), QuarantinedVersion>;
 
-/// A version that every client NACKs which was sent it.
+/// A version that every recipient NACKs.
 #[derive(Debug)]
-struct NackedByAll {
-    /// The words of one client.
+struct QuarantinedVersion {
+    /// The NACK of one client.
     first: TrackedNack,
     /// How many clients NACK it.
     clients: usize,
 }
 
-/// What a client refuses.
+/// The NACKs of one client.
 #[derive(Debug, Default)]
-struct OfClient {
-    /// Which process of it: another has refused nothing yet.
+struct ClientNacks {
+    /// The count of its process starts: a new process has NACKed nothing yet.
     beginnings: u64,
     names: BTreeMap<Name, TrackedNack>,
 }
 
-/// What a client refuses of one resource, for as long as policy asks for the same version.
+/// The NACK of one resource by one client, for as long as policy compiles to the same version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct TrackedNack {
-    /// The version that policy asks for.
+    /// The compiled version.
     ideal: Version,
-    /// Why it is refused.
+    /// The message of the NACK.
     message: String,
-    /// Whether this one is to blame, and not something else that came with it.
+    /// Whether this resource is at fault for certain, not one that was pushed with it.
     is_certain: bool,
-    /// The policy behind it.
+    /// The policy objects from which it was compiled.
     origins: Vec<Origin>,
-    /// All versions that it refuses: that one, and stand-ins.
+    /// All versions that the client NACKed: the compiled one, and fallbacks.
     versions: BTreeSet<Version>,
-    /// Whether the client had an earlier version to go on with.
+    /// Whether the client has an earlier version to keep.
     keeps_earlier: bool,
 }
 
 impl NackTracker {
-    /// Those whose sets may be others, since the last call, for what others have answered or had: all
-    /// who refuse something or from whom something is withheld, or nobody.
-    pub(super) fn take_concerned(&mut self) -> BTreeSet<ClientKey> {
-        if !std::mem::take(&mut self.is_stirred) {
+    /// The clients whose sets may have changed since the last call because of other clients' answers: all with a NACK
+    /// or a withheld version, or none.
+    pub(super) fn take_affected(&mut self) -> BTreeSet<ClientKey> {
+        if !std::mem::take(&mut self.needs_publish) {
             return BTreeSet::new();
         }
         self.by_client.keys().chain(self.withheld.values().flatten()).cloned().collect()
     }
 
-    /// A client has gone. It is remembered what it refuses, for when it is back.
-    pub(super) fn left(&mut self, client: &str) {
-        self.send_all(client);
+    /// Notes that a client has disconnected. Its NACKs are kept for its return.
+    pub(super) fn disconnected(&mut self, client: &str) {
+        self.release_withheld(client);
         self.retries.forget(client);
     }
 
-    /// A client will not come back.
+    /// Forgets a client that will not return.
     pub(super) fn forget(&mut self, client: &str) {
         self.by_client.remove(client);
     }
 
-    /// Forgets what was good once of what nobody is to have any more. What a client refuses stays, also
-    /// while it is away: when it is back it is to be given what it had.
+    /// Forgets last good versions that no client needs. The NACKs of disconnected clients stay: on their return they
+    /// get what they had.
     pub(super) fn prune(&mut self, clients: &Clients) {
-        let refused: BTreeSet<_> =
+        let tracked: BTreeSet<_> =
             self.by_client.values().flat_map(|own| own.names.keys()).collect();
-        // What stays in force instead may lead to clusters that have gone.
+        // A kept resource may refer to clusters that policy dropped.
         let may_be_named = |name: &Name| {
             let is_cluster = matches!(name.0, ResourceType::Cluster | ResourceType::Endpoint);
-            is_cluster && !refused.is_empty()
+            is_cluster && !tracked.is_empty()
         };
-        self.last_good.prune(clients, |name| refused.contains(name) || may_be_named(name));
-        self.is_stirred = true;
+        self.last_good.prune(clients, |name| tracked.contains(name) || may_be_named(name));
+        self.needs_publish = true;
     }
 
-    /// How much is remembered: of how many clients, and how many resources.
+    /// The counts of clients with NACKs and of last good versions.
     #[cfg(test)]
     pub(super) fn remembered(&self) -> (usize, usize) {
         (self.by_client.len(), self.last_good.len())
     }
 
-    /// Takes note of what a client is to have now in place of what it had: of what it has taken, the
-    /// last good versions are remembered.
-    /// `has` says what.
+    /// Notes that `new` replaces `old` for a client: the old versions that it ACKed become the last good ones. `has`
+    /// tests whether it ACKed a version.
     pub(super) fn replaced(
         &mut self,
-        old: &Given,
+        old: &ClientConfig,
         new: &Compiled,
         has: impl Fn(ResourceType, &str, Version) -> bool,
     ) {
@@ -155,27 +154,27 @@ impl NackTracker {
                 }
                 let before = before.of(resource_type).get(&name);
                 if let Some(before) = before.filter(|b| has(resource_type, &name, b.version())) {
-                    self.last_good.taken(old.account.as_ref(), before);
-                    self.is_stirred = true;
+                    self.last_good.remember(old.account.as_ref(), before);
+                    self.needs_publish = true;
                 }
             }
         }
     }
 
-    /// Takes note of what a client refuses, given what it is to have; `has` says what of it it has taken.
-    /// Says whether there is news. Each refusal is logged once.
-    pub(super) fn note(
+    /// Updates the NACKs of a client from its answers; `has` tests whether it ACKed a version. Returns whether any
+    /// changed. Each NACK is logged once.
+    pub(super) fn track(
         &mut self,
         client: &ClientKey,
         news: &ClientChange,
         has: impl Fn(ResourceType, &str, Version) -> bool,
-        given: &Given,
+        config: &ClientConfig,
         snapshot: &Snapshot,
     ) -> bool {
         if news.nacks.is_empty() && !self.by_client.contains_key(client) {
             return false;
         }
-        let ideal = &given.compiled.resources;
+        let ideal = &config.compiled.resources;
         let own = self.by_client.entry(Arc::clone(client)).or_default();
         let known = &mut own.names;
         let before = known.len();
@@ -183,24 +182,24 @@ impl NackTracker {
             own.beginnings = news.process_starts;
             known.clear();
         }
-        // What policy asks for no longer, or what it has taken after all, it does not refuse.
-        known.retain(|(resource_type, name), refused| {
+        // A version that policy no longer compiles to, or that the client has ACKed, is NACKed no longer.
+        known.retain(|(resource_type, name), tracked| {
             let wanted = ideal.of(*resource_type).get(name).map(|resource| resource.version());
-            wanted == Some(refused.ideal) && !has(*resource_type, name, refused.ideal)
+            wanted == Some(tracked.ideal) && !has(*resource_type, name, tracked.ideal)
         });
         let mut is_news = known.len() != before;
         for (name, nack) in &news.nacks {
             let wanted = ideal.of(name.0).get(&name.1).map(|resource| resource.version());
-            if let Some(refused) = known.get_mut(name) {
-                is_news |= refused.versions.insert(nack.version);
-                // After a retry the reason may be another one.
-                if nack.version == refused.ideal && nack.message != refused.message {
-                    refused.message.clone_from(&nack.message);
+            if let Some(tracked) = known.get_mut(name) {
+                is_news |= tracked.versions.insert(nack.version);
+                // A retry may fail for a different reason.
+                if nack.version == tracked.ideal && nack.message != tracked.message {
+                    tracked.message.clone_from(&nack.message);
                     is_news = true;
                 }
             } else if wanted == Some(nack.version) {
-                let origins = origins(snapshot, &given.proxy, name.0, &name.1, &nack.message);
-                let refused = TrackedNack {
+                let origins = origins(snapshot, &config.proxy, name.0, &name.1, &nack.message);
+                let tracked = TrackedNack {
                     ideal: nack.version,
                     message: nack.message.clone(),
                     is_certain: nack.is_certain,
@@ -208,65 +207,65 @@ impl NackTracker {
                     versions: BTreeSet::from([nack.version]),
                     keeps_earlier: nack.keeps_earlier,
                 };
-                log(client, name, &refused);
-                known.insert(name.clone(), refused);
+                log(client, name, &tracked);
+                known.insert(name.clone(), tracked);
                 is_news = true;
             }
-            // Any other version is one that policy asks for no longer.
+            // Policy no longer compiles to any other version.
         }
-        let local = known.iter().filter(|(_, refused)| is_local(&refused.message));
-        let local = local.map(|(name, refused)| (name.clone(), refused.ideal)).collect();
-        self.retries.follow(client, news.process_starts, local, Instant::now());
+        let local = known.iter().filter(|(_, tracked)| is_local(&tracked.message));
+        let local = local.map(|(name, tracked)| (name.clone(), tracked.ideal)).collect();
+        self.retries.follow(client, news.beginnings, local, Instant::now());
         if known.is_empty() {
             self.by_client.remove(client);
         }
         is_news
     }
 
-    /// What a client is given of what it is to have, and what of that is not in force.
-    pub(super) fn settle(
+    /// The set to publish to a client: the compiled one with fallbacks, and the resources that are inactive in it.
+    pub(super) fn effective_set(
         &mut self,
         client: &ClientKey,
-        given: &Given,
+        config: &ClientConfig,
         before: Option<&ResourceSet>,
     ) -> (ResourceSet, InactiveResources) {
-        self.send_all(client);
-        let (ideal, account) = (&given.compiled.resources, given.account.as_ref());
-        let (mut set, mut not_in_force) = (ideal.clone(), InactiveResources::default());
+        self.release_withheld(client);
+        let (ideal, account) = (&config.compiled.resources, config.account.as_ref());
+        let (mut set, mut inactive_resources) = (ideal.clone(), InactiveResources::default());
         let own = self.by_client.get(client).map(|own| &own.names);
-        for (name, refused) in own.into_iter().flatten() {
+        for (name, tracked) in own.into_iter().flatten() {
             let resource = ideal.of(name.0).get(&name.1);
-            // When policy asks for another version, that one is tried.
-            let Some(resource) = resource.filter(|one| one.version() == refused.ideal) else {
+            // A new compiled version is tried.
+            let Some(resource) = resource.filter(|one| one.version() == tracked.ideal) else {
                 continue;
             };
             let last_good = self.last_good.of(account, resource);
-            let stand_in = self.stand_ins.of(resource, last_good, &refused.versions);
-            not_in_force.refused.push(view(name, refused, stand_in.as_ref()));
-            match (stand_in, last_good) {
-                (Some((stand_in, _)), _) => set.insert(stand_in),
-                (None, Some(stays)) => {
-                    let given = before.into_iter().flat_map(|before| {
+            let fallback = self.fallbacks.of(resource, last_good, &tracked.versions);
+            inactive_resources.nacked.push(nack_report(name, tracked, fallback.as_ref()));
+            match (fallback, last_good) {
+                (Some((fallback, _)), _) => set.insert(fallback),
+                (None, Some(kept)) => {
+                    let published = before.into_iter().flat_map(|before| {
                         let types = [ResourceType::Cluster, ResourceType::Endpoint];
                         types.into_iter().flat_map(|of| before.of(of).values())
                     });
-                    let known = given.chain(self.last_good.clusters(account));
-                    keep_what_it_names(stays, &mut set, known);
+                    let known = published.chain(self.last_good.clusters(account));
+                    keep_referenced(kept, &mut set, known);
                     // (A new process has no earlier version.)
-                    if !refused.keeps_earlier {
-                        set.insert(Arc::clone(stays));
+                    if !tracked.keeps_earlier {
+                        set.insert(Arc::clone(kept));
                     }
                 }
                 (None, None) => {}
             }
         }
-        for ((name, version), by_others) in &self.condemned {
+        for ((name, version), by_others) in &self.quarantined {
             let is_own = own.is_some_and(|own| own.contains_key(name));
             let Some(resource) = ideal.of(name.0).get(&name.1) else { continue };
             if is_own || resource.version() != *version {
                 continue;
             }
-            // Those that NACK it stay the majority: one more client is sent it, and may ACK it.
+            // Those that NACK it stay the majority: one more client gets it, and may ACK it.
             let version_of = (name.clone(), *version);
             let others = self.withheld.get(&version_of).map_or(0, BTreeSet::len);
             if others + 1 >= by_others.clients {
@@ -274,121 +273,124 @@ impl NackTracker {
             }
             self.withheld.entry(version_of).or_default().insert(Arc::clone(client));
             let last_good = self.last_good.of(account, resource);
-            let stand_in = self.stand_ins.of(resource, last_good, &BTreeSet::from([*version]));
-            not_in_force.withheld.push(view(name, &by_others.first, stand_in.as_ref()));
-            match (stand_in, last_good) {
-                (Some((stand_in, _)), _) => set.insert(stand_in),
+            let fallback = self.fallbacks.of(resource, last_good, &BTreeSet::from([*version]));
+            inactive_resources.withheld.push(nack_report(
+                name,
+                &by_others.first,
+                fallback.as_ref(),
+            ));
+            match (fallback, last_good) {
+                (Some((fallback, _)), _) => set.insert(fallback),
                 (None, Some(last_good)) => {
-                    keep_what_it_names(last_good, &mut set, self.last_good.clusters(account));
+                    keep_referenced(last_good, &mut set, self.last_good.clusters(account));
                     set.insert(Arc::clone(last_good));
                 }
                 (None, None) => set.remove(name.0, &name.1),
             }
         }
-        (set, not_in_force)
+        (set, inactive_resources)
     }
 
-    /// Withholds nothing from a client.
-    fn send_all(&mut self, client: &str) {
+    /// Withholds nothing from a client any more.
+    fn release_withheld(&mut self, client: &str) {
         for clients in self.withheld.values_mut() {
             clients.remove(client);
         }
         self.withheld.retain(|_, clients| !clients.is_empty());
     }
 
-    /// Finds the versions that every client NACKs which was sent them: no client has ACKed them, none has
-    /// still to answer, and at least [`ENOUGH`] connected clients NACK them, for certain and for a reason
-    /// that is not their machine's own. `touched` are the clients to which something has happened since
-    /// the last call.
-    pub(super) fn judge(&mut self, hub: &Hub, touched: &BTreeSet<ClientKey>) {
-        let mut refusing: BTreeMap<(&Name, Version), Vec<(&ClientKey, &TrackedNack)>> =
+    /// Quarantines the versions that every recipient NACKs: no client has ACKed them, none has still to answer, and at
+    /// least [`MIN_NACKING_CLIENTS`] connected clients NACK them, for certain and not for a local reason. `touched` are the clients
+    /// that changed since the last call.
+    pub(super) fn update_quarantine(&mut self, hub: &Hub, touched: &BTreeSet<ClientKey>) {
+        let mut nacking: BTreeMap<(&Name, Version), Vec<(&ClientKey, &TrackedNack)>> =
             BTreeMap::new();
         for (client, own) in &self.by_client {
-            // What a client NACKed before it left says nothing of those that come after it.
+            // The NACKs of a disconnected client say nothing about later clients.
             if hub.published(client).is_none() {
                 continue;
             }
-            for (name, refused) in &own.names {
-                let is_local = is_local(&refused.message);
-                if refused.is_certain && !is_local && is_shared(name.0, &name.1) {
-                    refusing.entry((name, refused.ideal)).or_default().push((client, refused));
+            for (name, tracked) in &own.names {
+                let is_local = is_local(&tracked.message);
+                if tracked.is_certain && !is_local && is_shared(name.0, &name.1) {
+                    nacking.entry((name, tracked.ideal)).or_default().push((client, tracked));
                 }
             }
         }
-        let mut condemned = WithheldVersions::new();
-        let mut doubts = PendingAnswers::default();
-        for ((name, version), refusing) in refusing {
-            let Some((_, first)) = refusing.first().filter(|_| refusing.len() >= ENOUGH) else {
+        let mut quarantined = QuarantinedVersions::new();
+        let mut pending_answers = PendingAnswers::default();
+        for ((name, version), nacking) in nacking {
+            let Some((_, first)) = nacking.first().filter(|_| nacking.len() >= MIN_NACKING_CLIENTS)
+            else {
                 continue;
             };
             let version_of = (name.clone(), version);
-            let known = (&self.doubts, touched, hub);
-            let clients: BTreeSet<_> = refusing.iter().map(|(client, _)| *client).collect();
-            if !doubts.is_undecided(&version_of, &clients, known)
-                && !doubts.is_acked(&version_of, known)
+            let known = (&self.pending_answers, touched, hub);
+            let clients: BTreeSet<_> = nacking.iter().map(|(client, _)| *client).collect();
+            if !pending_answers.is_undecided(&version_of, &clients, known)
+                && !pending_answers.is_acked(&version_of, known)
             {
                 let (first, clients) = (TrackedNack::clone(first), clients.len());
-                condemned.insert(version_of, NackedByAll { first, clients });
+                quarantined.insert(version_of, QuarantinedVersion { first, clients });
             }
         }
-        let words = |all: &WithheldVersions| {
+        let words = |all: &QuarantinedVersions| {
             all.iter().map(|(version, by_all)| (version.clone(), by_all.first.clone())).collect()
         };
-        let (before, after): (Vec<_>, Vec<_>) = (words(&self.condemned), words(&condemned));
-        self.is_stirred |= before != after;
-        (self.condemned, self.doubts) = (condemned, doubts);
+        let (before, after): (Vec<_>, Vec<_>) = (words(&self.quarantined), words(&quarantined));
+        self.needs_publish |= before != after;
+        (self.quarantined, self.pending_answers) = (quarantined, pending_answers);
     }
 }
 
-/// Whether the words of a NACK name a reason of the client's own machine.
+/// Whether the message of a NACK names a reason that is local to the client's machine.
 pub(super) fn is_local(message: &str) -> bool {
     LOCAL_REASONS.iter().any(|reason| message.contains(reason))
 }
 
-/// What is refused of what policy asks for, and what is in force instead.
-fn view(
+/// The report of a NACK, with the fallback that is active instead.
+fn nack_report(
     (resource_type, name): &Name,
-    refused: &TrackedNack,
-    stand_in: Option<&(Arc<Resource>, Fallback)>,
-) -> Refusal {
-    Refusal {
+    tracked: &TrackedNack,
+    fallback: Option<&(Arc<Resource>, Fallback)>,
+) -> NackReport {
+    NackReport {
         resource_type: *resource_type,
         name: Arc::clone(name),
-        version: refused.ideal,
-        message: refused.message.clone(),
-        instead: stand_in.map_or(Fallback::LastGood, |(_, instead)| *instead),
-        origins: refused.origins.clone(),
+        version: tracked.ideal,
+        message: tracked.message.clone(),
+        instead: fallback.map_or(Fallback::LastGood, |(_, instead)| *instead),
+        origins: tracked.origins.clone(),
     }
 }
 
-/// Keeps of `known` clusters and endpoints those that are named by what stays in force in a client.
-fn keep_what_it_names<'a>(
-    stays: &Resource,
+/// Keeps those of the `known` clusters and endpoints to which a kept resource refers.
+fn keep_referenced<'a>(
+    kept: &Resource,
     set: &mut ResourceSet,
     known: impl IntoIterator<Item = &'a Arc<Resource>>,
 ) {
     for resource in known {
         let (of, name) = (resource.resource_type(), resource.name());
-        if !set.contains(of, name) && stays.has_text(|text| text == &**name) {
+        if !set.contains(of, name) && kept.has_text(|text| text == &**name) {
             set.insert(Arc::clone(resource));
         }
     }
 }
 
-fn log(client: &str, (resource_type, name): &Name, refused: &TrackedNack) {
-    let policy: Vec<_> = refused.origins.iter().map(ToString::to_string).collect();
+fn log(client: &str, (resource_type, name): &Name, tracked: &TrackedNack) {
+    let policy: Vec<_> = tracked.origins.iter().map(ToString::to_string).collect();
     tracing::error!(
         client,
         %resource_type,
         %name,
-        reason = refused.message,
+        reason = tracked.message,
         policy = policy.join(", "),
         "a proxy NACKed a resource"
     );
 }
 
-/// Whether clients share a resource of this name. Listeners, and the clusters that lead to a proxy's own
-/// applications, are different things for each.
+/// Whether clients share resources of this name. Listeners and local clusters differ for each client.
 fn is_shared(resource_type: ResourceType, name: &str) -> bool {
     resource_type != ResourceType::Listener && !names::is_own_cluster(name)
 }

@@ -1,5 +1,4 @@
-//! The control plane's own certificates: the intermediate of its authority, and what the xDS listener
-//! shows.
+//! The control plane's own certificates: the intermediate of its authority, and the certificate of the xDS listener.
 //!
 //! It never issues to proxies or accounts.
 
@@ -15,7 +14,7 @@ use rustls::ServerConfig;
 use super::Reconciler;
 use ironmesh_catalog::text::chain;
 
-/// The certificate of the xDS listener.
+/// The certificate of the xDS listener, and when to renew it.
 #[derive(Debug)]
 pub(super) struct OwnCertificate {
     names: ServerNames,
@@ -23,7 +22,7 @@ pub(super) struct OwnCertificate {
 }
 
 impl OwnCertificate {
-    /// A first certificate, and TLS with it.
+    /// Issues the first certificate, and builds the TLS configuration with it.
     pub(super) fn issue(
         authority: &Authority,
         settings: &Settings,
@@ -60,7 +59,7 @@ impl Reconciler {
     }
 }
 
-/// TLS for the xDS listener with a new certificate, and when that is to be replaced.
+/// The TLS configuration of the xDS listener with a new certificate, and when to renew that.
 fn xds_tls(
     authority: &Authority,
     names: &ServerNames,
@@ -71,8 +70,8 @@ fn xds_tls(
     Ok((config?, certificate.renewal))
 }
 
-/// The names by which clients reach the xDS listener: where it listens, and what `advertise` lists. On all
-/// addresses of the machine, that is its host name and loopback.
+/// The names by which clients reach the xDS listener: its address, and the hosts of `advertise`. For a listener on all
+/// addresses, these are the host name and loopback.
 fn server_names(settings: &Settings) -> ServerNames {
     let mut names = ServerNames::default();
     let listens_at = settings.listen.xds.ip();

@@ -1,4 +1,5 @@
-//! How far proxies have come with what they were given: what they have in force, and where they lead.
+//! How far each proxy has come with its resource set: which service ports it ACKed, and whether its local clusters
+//! lead to an application.
 
 use std::sync::Arc;
 
@@ -8,55 +9,58 @@ use ironmesh_xds_server::{ClientKey, Hub};
 use ironmesh_xds_wire::ResourceType;
 
 use super::Reconciler;
-use super::clients::Given;
+use super::clients::ClientConfig;
 use super::order::Order;
-use crate::register::{InForce, Progress};
+use crate::register::{AckedPorts, Progress};
 use ironmesh_catalog::text::chain;
 
-/// What is known when it is looked at how far somebody has come.
+/// The inputs by which a proxy's progress is determined.
 #[derive(Clone, Copy)]
-struct Known<'a> {
+struct ProgressContext<'a> {
     snapshot: &'a Snapshot,
     hub: &'a Hub,
     order: &'a Order,
 }
 
 impl Reconciler {
-    /// Proxies that have in force what they were given take part with it, from now on and over
-    /// restarts. What they serve no longer they take part with no longer.
+    /// Records the progress of all pending proxies in the register: a proxy that ACKed what it needs becomes a
+    /// participant, over restarts too; a proxy stops being one for ports that it serves no longer.
     pub(super) fn record_participation(&mut self) {
         let Some(snapshot) = self.snapshot_builder.snapshot() else { return };
-        let known = Known { snapshot, hub: &self.hub, order: &self.order };
+        let context = ProgressContext { snapshot, hub: &self.hub, order: &self.order };
         let clients = &self.clients;
         let (mut progress, mut decided) = (Vec::new(), Vec::new());
         let mut without_listener = Vec::new();
-        self.undecided.retain(|client| {
-            let Some(given) = clients.given(client) else { return false };
-            let serves_nothing = given.compiled.participation_resources.is_empty();
-            let is_in_force = !serves_nothing && known.is_in_force(client, given);
-            let nacked = (!is_in_force).then(|| known.nacked_listener(client, given)).flatten();
-            let in_force = match &nacked {
-                _ if is_in_force => InForce::These(&given.compiled.serves),
-                Some(_) => InForce::Nothing,
-                None => InForce::AtMost(&given.compiled.serves),
+        self.pending_progress.retain(|client| {
+            let Some(config) = clients.config(client) else { return false };
+            let serves_nothing = config.compiled.takes_part_with.is_empty();
+            let is_acked = !serves_nothing && context.is_acked(client, config);
+            let nacked = (!is_acked).then(|| context.nacked_listener(client, config)).flatten();
+            let acked_ports = match &nacked {
+                _ if is_acked => AckedPorts::Exactly(&config.compiled.serves),
+                Some(_) => AckedPorts::None,
+                None => AckedPorts::AtMost(&config.compiled.serves),
             };
-            progress.push((given.proxy.record.id, known.progress(client, given, in_force)));
+            progress.push((config.proxy.record.id, context.progress(client, config, acked_ports)));
             without_listener.push((Arc::clone(client), nacked));
-            // Of one that serves nothing there is nothing to wait for.
-            if is_in_force || serves_nothing {
+            // A proxy without service ports has nothing to wait for.
+            if is_acked || serves_nothing {
                 decided.push(Arc::clone(client));
             }
             true
         });
-        match self.register.participate(progress) {
+        match self.register.record_progress(progress) {
             Ok(()) => {
                 for client in decided {
-                    self.undecided.remove(&client);
+                    self.pending_progress.remove(&client);
                 }
             }
-            // They stay undecided, so it is tried again at every pass.
+            // They stay pending, so each pass tries again.
             Err(error) => {
-                tracing::error!(error = chain(&error), "cannot keep which proxies take part");
+                tracing::error!(
+                    error = chain(&error),
+                    "cannot store which proxies are participants"
+                );
             }
         }
         for (client, nacked) in without_listener {
@@ -65,60 +69,74 @@ impl Reconciler {
     }
 }
 
-impl<'a> Known<'a> {
-    /// Whether a client has all that it takes part with.
-    fn is_in_force(self, client: &ClientKey, given: &Given) -> bool {
+impl<'a> ProgressContext<'a> {
+    /// Whether a client has ACKed everything that makes it a participant.
+    fn is_acked(self, client: &ClientKey, config: &ClientConfig) -> bool {
         let needed =
-            given.compiled.participation_resources.iter().map(|(resource_type, name, version)| {
-                let given = self.order.given(client, *resource_type, name, *version);
-                (*resource_type, &**name, given)
+            config.compiled.takes_part_with.iter().map(|(resource_type, name, version)| {
+                let config = self.order.published_version(client, *resource_type, name, *version);
+                (*resource_type, &**name, config)
             });
         self.hub.has_all(client, needed)
     }
 
     /// Why a client has no inbound listener, in its own words: it NACKed the only one that its present process was
-    /// sent. One that NACKs an update keeps the listener from before.
-    fn nacked_listener(self, client: &ClientKey, given: &Given) -> Option<String> {
-        let mut needed = given.compiled.participation_resources.iter();
+    /// sent. A client that NACKs an update keeps its earlier listener.
+    fn nacked_listener(self, client: &ClientKey, config: &ClientConfig) -> Option<String> {
+        let mut needed = config.compiled.takes_part_with.iter();
         let (of, name, _) = needed.find(|(of, ..)| *of == ResourceType::Listener)?;
         self.hub.lacks(client, *of, name)
     }
 
-    fn progress(self, client: &ClientKey, given: &'a Given, in_force: InForce<'a>) -> Progress<'a> {
-        let serves = &given.compiled.serves;
-        let is_in_force = matches!(in_force, InForce::These(_));
-        let record = self.snapshot.record(given.proxy.record.id);
-        let (mut without_application, mut without_way) =
+    fn progress(
+        self,
+        client: &ClientKey,
+        config: &'a ClientConfig,
+        acked_ports: AckedPorts<'a>,
+    ) -> Progress<'a> {
+        let serves = &config.compiled.serves;
+        let is_acked = matches!(acked_ports, AckedPorts::Exactly(_));
+        let record = self.snapshot.record(config.proxy.record.id);
+        let (mut without_backend, mut without_local_cluster) =
             (Participation::default(), Participation::default());
         for served in &serves.0 {
             let service_port = ServicePort::new(served.0.clone(), served.1);
-            // Of one that has led to an application all the time nothing is to be seen.
+            // Only a port without a backend can newly get one; all others have led to one all the time.
             let is_vacant = || record.is_some_and(|record| record.vacant.0.contains(served));
-            let missing = if !self.has_application(given.proxy.record.id, &service_port) {
-                &mut without_application
-            } else if !is_in_force && is_vacant() && !self.leads(client, given, &service_port) {
-                &mut without_way
+            let missing = if !self.has_backend(config.proxy.record.id, &service_port) {
+                &mut without_backend
+            } else if !is_acked
+                && is_vacant()
+                && !self.has_acked_local_cluster(client, config, &service_port)
+            {
+                &mut without_local_cluster
             } else {
                 continue;
             };
             missing.0.insert(served.clone());
         }
-        Progress { in_force, without_application, without_way }
+        Progress { acked_ports, without_backend, without_local_cluster }
     }
 
-    /// Whether a provider knows an application behind a proxy.
-    fn has_application(self, id: ProxyId, port: &ServicePort) -> bool {
+    /// Whether a provider reports an application behind a proxy's service port.
+    fn has_backend(self, id: ProxyId, port: &ServicePort) -> bool {
         self.snapshot.local_endpoints.contains_key(&(id, port.clone()))
     }
 
-    /// Whether a client has in force the way to the applications behind it, whatever else it refuses.
-    fn leads(self, client: &ClientKey, given: &Given, port: &ServicePort) -> bool {
-        let name = local_cluster(port);
-        let clusters = given.compiled.resources.of(ResourceType::Cluster);
+    /// Whether a client has ACKed the local cluster of a port, whatever else it NACKs.
+    fn has_acked_local_cluster(
+        self,
+        client: &ClientKey,
+        config: &ClientConfig,
+        port: &ServicePort,
+    ) -> bool {
+        let name = local_cluster_name(port);
+        let clusters = config.compiled.resources.of(ResourceType::Cluster);
         clusters.get(&*name).is_some_and(|cluster| {
             let version = cluster.version();
-            let given = self.order.given(client, ResourceType::Cluster, &name, version);
-            self.hub.has_all(client, [(ResourceType::Cluster, &*name, given)])
+            let config =
+                self.order.published_version(client, ResourceType::Cluster, &name, version);
+            self.hub.has_all(client, [(ResourceType::Cluster, &*name, config)])
         })
     }
 }

@@ -1,4 +1,4 @@
-//! From what is known to what is compiled: the newest moment of the mesh, and whom it affects.
+//! The snapshot builder: derives the next snapshot from the inputs, and which proxies the change affects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use ironmesh_catalog::text::chain;
 
-/// The inputs of a snapshot that others own.
+/// The inputs of a snapshot that other components own.
 #[derive(Debug, Clone)]
 pub(super) struct Sources {
     pub(super) specification: Arc<MeshSpecification>,
@@ -34,9 +34,9 @@ pub(super) struct SnapshotBuilder {
     store: Arc<Store>,
     authority: Arc<Mutex<Authority>>,
     certificates: ServiceCertificates,
-    /// Who may connect to TCP service ports, as it is kept.
-    kept_accesses: TcpAccesses,
-    /// What the newest moment was made of, and its compiler.
+    /// The stored TCP authorization of service ports.
+    stored_accesses: TcpAccesses,
+    /// The inputs of the newest snapshot, and its compiler.
     current: Option<(Inputs, Compiler)>,
 }
 
@@ -49,7 +49,7 @@ impl SnapshotBuilder {
         certificates: ServiceCertificates,
     ) -> Result<Self, StoreError> {
         Ok(Self {
-            kept_accesses: store.tcp_accesses()?,
+            stored_accesses: store.tcp_accesses()?,
             mesh,
             mode: settings.mode,
             egress: settings.egress,
@@ -61,19 +61,19 @@ impl SnapshotBuilder {
         })
     }
 
-    /// The compiler of the newest moment; none before the first.
+    /// The compiler of the newest snapshot; none before the first.
     pub(super) fn compiler(&mut self) -> Option<&mut Compiler> {
         self.current.as_mut().map(|(_, compiler)| compiler)
     }
 
-    /// The newest moment; none before the first.
+    /// The newest snapshot; none before the first.
     pub(super) fn snapshot(&self) -> Option<&Arc<Snapshot>> {
         self.current.as_ref().map(|(_, compiler)| compiler.snapshot())
     }
 
-    /// Takes what is known now, and says whom it affects; nobody if it was known before. Certificates
-    /// are looked at when somebody has joined, when policy is new, and at every tick.
-    pub(super) fn renew(
+    /// Builds the next snapshot, and returns which proxies it affects; none if no input has changed. Certificates are
+    /// examined after an enrollment, after a change of policy, and at each tick.
+    pub(super) fn build(
         &mut self,
         sources: Sources,
         clock: ClockReading,
@@ -89,7 +89,7 @@ impl SnapshotBuilder {
         if same_policy && same_proxies && same_endpoints && !is_tick {
             return Changes::default();
         }
-        // Which accounts are served follows from these, as nobody changes the services that it joined as.
+        // The served accounts follow from these, since the services of a join record never change.
         let same_accounts = || {
             old.is_some_and(|old| {
                 have_same_members(&old.records, &records)
@@ -112,14 +112,14 @@ impl SnapshotBuilder {
         };
         match self.current.take() {
             None => {
-                let snapshot = Snapshot::assemble(inputs.clone(), self.kept_accesses.clone());
-                self.keep_tcp_accesses(&snapshot.tcp_accesses);
+                let snapshot = Snapshot::assemble(inputs.clone(), self.stored_accesses.clone());
+                self.store_tcp_accesses(&snapshot.tcp_accesses);
                 self.current = Some((inputs, Compiler::new(Arc::new(snapshot))));
                 Changes { all_proxies: true, ..Changes::default() }
             }
             Some((_, mut compiler)) => {
                 let snapshot = compiler.snapshot().revise(inputs.clone());
-                self.keep_tcp_accesses(&snapshot.tcp_accesses);
+                self.store_tcp_accesses(&snapshot.tcp_accesses);
                 let changes = compiler.update(Arc::new(snapshot));
                 self.current = Some((inputs, compiler));
                 changes
@@ -127,22 +127,22 @@ impl SnapshotBuilder {
         }
     }
 
-    /// Keeps who may connect to TCP service ports before it comes into force: after a restart a
-    /// withdrawal that was carried out must not look like a new one, nor a new one like none. Where that
-    /// fails the withdrawal is carried out all the same, and it is tried again at every moment.
-    fn keep_tcp_accesses(&mut self, accesses: &TcpAccesses) {
-        if self.kept_accesses == *accesses {
+    /// Stores the TCP authorization of service ports before it becomes active. After a restart, an earlier withdrawal
+    /// must not look like a new one, nor a new one like none. If the write fails, the withdrawal is carried out all the
+    /// same, and each snapshot tries the write again.
+    fn store_tcp_accesses(&mut self, accesses: &TcpAccesses) {
+        if self.stored_accesses == *accesses {
             return;
         }
         match self.store.put_tcp_accesses(accesses) {
-            Ok(()) => self.kept_accesses = accesses.clone(),
+            Ok(()) => self.stored_accesses = accesses.clone(),
             Err(error) => {
-                tracing::error!(error = chain(&error), "cannot keep who may connect to TCP ports");
+                tracing::error!(error = chain(&error), "cannot store the TCP authorization");
             }
         }
     }
 
-    /// When the newest of the certificates in use was issued, by the clock of that time.
+    /// When the newest service certificate was issued, by the clock of that time.
     pub(super) fn newest_issue(&self) -> Option<Timestamp> {
         self.certificates.newest_issue()
     }

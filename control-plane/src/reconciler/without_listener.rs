@@ -1,5 +1,5 @@
 //! Connected proxies without an inbound listener: their present Envoy process NACKed the only one that it was sent,
-//! so it serves nothing. Says so in findings; who is called is decided in `progress`.
+//! so it serves nothing. Reports them in findings; `progress` withdraws their endpoints.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(super) struct WithoutListener {
 }
 
 impl WithoutListener {
-    /// A client has no inbound listener, for the reason given by itself; or it has one.
+    /// Records that a client has no inbound listener, with its own reason; or, without a reason, that it has one.
     pub(super) fn set(&mut self, client: &str, without_listener: Option<(String, &JoinRecord)>) {
         let known = self.by_client.get(client).map(|(message, _)| message);
         if known == without_listener.as_ref().map(|(message, _)| message) {
@@ -43,7 +43,7 @@ impl WithoutListener {
         std::mem::take(&mut self.is_news)
     }
 
-    /// An error for each of them.
+    /// An error finding for each of these proxies.
     pub(super) fn findings(&self, snapshot: &Snapshot) -> Vec<Finding> {
         self.by_client
             .values()
@@ -66,7 +66,7 @@ fn finding(message: &str, record: &JoinRecord, snapshot: &Snapshot) -> Finding {
         )
     } else {
         format!(
-            "`ironmesh proxy list` names the policy behind it; details: `ironmesh proxy show {id}`"
+            "`ironmesh proxy list` names the policy objects that caused it; details: `ironmesh proxy show {id}`"
         )
     };
     let spot = record.services.iter().find_map(|name| snapshot.service(name));

@@ -51,7 +51,7 @@ fn revocation_survives_restarts_and_keeps_its_first_reason() {
     assert_eq!(*register.generation().borrow(), after, "the second time changes nothing");
     // Its Envoy's last answer may come behind the revocation.
     let served = record(1, now).participation;
-    register.participate([(record(1, now).id, InForce::These(&served).into())]).unwrap();
+    register.record_progress([(record(1, now).id, AckedPorts::Exactly(&served).into())]).unwrap();
 
     drop(register);
     let register = Register::open(store(&folder), now).unwrap();
@@ -75,7 +75,7 @@ fn expired_record_is_retired_and_forgotten_a_month_later() {
     let begin = Instant::now();
     let look = |days: u32| {
         register.retire(after(days.into()));
-        register.forget(after(days.into()), begin + days * OVER_FOR).unwrap();
+        register.forget(after(days.into()), begin + days * CLOCK_CONFIRMATION).unwrap();
         (ids(&register.records()), ids(&register.all_records()))
     };
     assert_eq!(look(0), (vec![1, 2], vec![1, 2, 3]));
@@ -98,7 +98,7 @@ fn clock_wrong_for_less_than_a_day_removes_no_record() {
     let years_ahead = now + SignedDuration::from_hours(24 * 365 * 20);
     let register = Register::open(store(&folder), now).unwrap();
     register.add_all(vec![record(1, now), record(2, now)]).unwrap();
-    let hour = OVER_FOR / 24;
+    let hour = CLOCK_CONFIRMATION / 24;
     let look = |at, hours: u32| {
         register.forget(at, begin + hours * hour).unwrap();
         ids(&register.all_records())

@@ -1,4 +1,4 @@
-use ironmesh_admin::{ProblemView, ProxyWithout, ReportedHealth};
+use ironmesh_admin::{ProblemView, ProxyWithoutEndpoint, ReportedHealth};
 use ironmesh_catalog::{Labels, Locality, Provider, ProxyId};
 
 use super::*;
@@ -7,7 +7,7 @@ fn then() -> Timestamp {
     "2026-01-01T00:00:00Z".parse().unwrap()
 }
 
-fn row(address: &str, provider: Provider, standing: &str) -> EndpointRow {
+fn row(address: &str, provider: Provider, status: &str) -> EndpointRow {
     EndpointRow {
         address: address.parse().unwrap(),
         port: None,
@@ -19,7 +19,7 @@ fn row(address: &str, provider: Provider, standing: &str) -> EndpointRow {
         labels: Labels::default(),
         proxy: None,
         dialled_at: None,
-        standing: standing.to_owned(),
+        status: status.to_owned(),
         reason: None,
         since: None,
         flapping: false,
@@ -78,10 +78,10 @@ pub(in crate::endpoints) fn list() -> EndpointList {
                 conflicts: vec![ConflictView {
                     address: [10, 0, 0, 7].into(),
                     port: None,
-                    taken: Provider::Static,
+                    used: Provider::Static,
                     ignored: Provider::Consul,
                 }],
-                without_endpoint: vec![ProxyWithout {
+                without_endpoint: vec![ProxyWithoutEndpoint {
                     id,
                     mesh_address: "10.0.0.9:15003".parse().unwrap(),
                 }],

@@ -56,12 +56,12 @@ impl Machine {
 
     fn read(&self, source: &mut PolicySource) {
         let Folder { documents, findings } = read_folder(&self.folder()).unwrap();
-        source.take(Ok(Reading { documents, findings, pushed: None }));
+        source.apply_reading(Ok(Reading { documents, findings, pushed: None }));
     }
 }
 
 /// How many services are active, and how many objects are held back of how many.
-fn standing(state: &watch::Receiver<PolicyState>) -> (usize, Option<(usize, usize)>) {
+fn hold_state(state: &watch::Receiver<PolicyState>) -> (usize, Option<(usize, usize)>) {
     let state = state.borrow();
     let held = state.view.held.as_ref().map(|held| (held.removed, held.of));
     (state.specification.as_ref().map_or(0, |active| active.services.len()), held)
@@ -77,20 +77,20 @@ async fn large_removal_is_held_back_until_it_is_released() {
     let (mut source, state) = machine.open(HOLD).await;
     machine.remove(0..6);
     machine.read(&mut source);
-    assert_eq!(standing(&state), (10, Some((6, 10))));
+    assert_eq!(hold_state(&state), (10, Some((6, 10))));
     assert_eq!(codes_of(&state), ["IM0118"]);
     assert!(state.borrow().view.stale_since.is_some());
     let due = source.held.as_ref().unwrap().due();
     // A change that removes no more prolongs nothing.
     machine.add(20);
     machine.read(&mut source);
-    assert_eq!(standing(&state), (10, Some((6, 10))));
+    assert_eq!(hold_state(&state), (10, Some((6, 10))));
     assert_eq!(source.held.as_ref().unwrap().due(), due);
     // More is removed: the removal is not over, and is held back anew, but not for ever.
     machine.remove(6..8);
     machine.remove(20..21);
     machine.read(&mut source);
-    assert_eq!(standing(&state), (10, Some((8, 10))));
+    assert_eq!(hold_state(&state), (10, Some((8, 10))));
     let held = source.held.as_mut().unwrap();
     assert!(held.due() > due);
     held.latest = due;
@@ -100,7 +100,7 @@ async fn large_removal_is_held_back_until_it_is_released() {
     machine.add(8);
     machine.read(&mut source);
     source.release();
-    assert_eq!(standing(&state), (2, None));
+    assert_eq!(hold_state(&state), (2, None));
     assert_eq!((codes_of(&state).len(), state.borrow().view.stale_since), (0, None));
 }
 
@@ -112,10 +112,10 @@ async fn restored_files_end_a_hold() {
     machine.read(&mut source);
     (0..6).for_each(|number| machine.add(number));
     machine.read(&mut source);
-    assert_eq!(standing(&state), (10, None));
+    assert_eq!(hold_state(&state), (10, None));
     assert_eq!((codes_of(&state).len(), state.borrow().view.stale_since), (0, None));
     source.release();
-    assert_eq!(standing(&state), (10, None));
+    assert_eq!(hold_state(&state), (10, None));
 }
 
 #[tokio::test]
@@ -124,14 +124,14 @@ async fn small_removals_and_renames_are_active_at_once() {
     let (mut source, state) = machine.open(HOLD).await;
     machine.remove(0..4);
     machine.read(&mut source);
-    assert_eq!(standing(&state), (6, None));
+    assert_eq!(hold_state(&state), (6, None));
     machine.remove(4..10);
     (10..16).for_each(|number| machine.add(number));
     machine.read(&mut source);
-    assert_eq!(standing(&state), (6, None));
+    assert_eq!(hold_state(&state), (6, None));
     let (mut source, state) = Machine::new(4).open(HOLD).await;
-    source.take(Ok(Reading::default()));
-    assert_eq!(standing(&state), (0, None), "four objects are too few");
+    source.apply_reading(Ok(Reading::default()));
+    assert_eq!(hold_state(&state), (0, None), "four objects are too few");
 }
 
 // `rsync --delete` removes file by file.
@@ -142,11 +142,11 @@ async fn consecutive_removals_are_counted_together() {
     for number in 0..4 {
         machine.remove(number..number + 1);
         machine.read(&mut source);
-        assert_eq!(standing(&state), (9 - usize::try_from(number).unwrap(), None));
+        assert_eq!(hold_state(&state), (9 - usize::try_from(number).unwrap(), None));
     }
     machine.remove(4..5);
     machine.read(&mut source);
-    assert_eq!(standing(&state), (6, Some((5, 10))));
+    assert_eq!(hold_state(&state), (6, Some((5, 10))));
 }
 
 #[tokio::test]
@@ -168,7 +168,7 @@ async fn accepted_removal_is_active_at_once_and_names_its_operator() {
     assert_eq!(accepted.removals.to_string(), "6 of 10 objects: 6 service");
     assert_eq!(accepted.policy.by.as_deref(), Some("anna"));
     assert_eq!(accepted.policy.revision, PolicyRevision(revision.into()));
-    assert_eq!(standing(&state), (4, None));
+    assert_eq!(hold_state(&state), (4, None));
     // It is kept for a start and for a rollback.
     assert_eq!(machine.store.policies().unwrap()[0], accepted.policy);
 }
@@ -178,8 +178,8 @@ async fn push_is_never_held_back() {
     let machine = Machine::new(10);
     let (mut source, state) = machine.open(HOLD).await;
     let record = new_record(&PolicyRevision("pushed".into()));
-    source.take(Ok(Reading { pushed: Some(record), ..Reading::default() }));
-    assert_eq!(standing(&state), (0, None));
+    source.apply_reading(Ok(Reading { pushed: Some(record), ..Reading::default() }));
+    assert_eq!(hold_state(&state), (0, None));
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn hold_of_zero_holds_nothing_back() {
     let (mut source, state) = machine.open(std::time::Duration::ZERO).await;
     machine.remove(0..9);
     machine.read(&mut source);
-    assert_eq!(standing(&state), (1, None));
+    assert_eq!(hold_state(&state), (1, None));
 }
 
 // Invariant 1: also at the start.
@@ -200,14 +200,14 @@ async fn start_with_an_emptied_folder_serves_the_last_good_policy() {
     drop(source);
     machine.remove(0..9);
     let (_, state) = machine.open(HOLD).await;
-    assert_eq!(standing(&state), (10, Some((9, 10))));
+    assert_eq!(hold_state(&state), (10, Some((9, 10))));
     assert_eq!(codes_of(&state), ["IM0118"]);
     machine.remove(9..10);
     let (mut source, state) = machine.open(HOLD).await;
-    assert_eq!(standing(&state), (10, None));
+    assert_eq!(hold_state(&state), (10, None));
     assert_eq!(codes_of(&state), ["IM0115"]);
     source.release();
-    assert_eq!(standing(&state), (10, None), "an empty folder never becomes active");
+    assert_eq!(hold_state(&state), (10, None), "an empty folder never becomes active");
 }
 
 #[tokio::test]
@@ -216,10 +216,10 @@ async fn emptied_folder_never_replaces_the_active_policy() {
     let (mut source, state) = machine.open(HOLD).await;
     machine.remove(0..2);
     machine.read(&mut source);
-    assert_eq!((standing(&state), codes_of(&state)), ((2, None), vec!["IM0115".to_owned()]));
+    assert_eq!((hold_state(&state), codes_of(&state)), ((2, None), vec!["IM0115".to_owned()]));
     fs::write(machine.folder().join("none.toml"), "# Nothing is allowed.\n").unwrap();
     machine.read(&mut source);
-    assert_eq!((standing(&state), codes_of(&state)), ((0, None), Vec::new()));
+    assert_eq!((hold_state(&state), codes_of(&state)), ((0, None), Vec::new()));
 }
 
 #[tokio::test]

@@ -1,7 +1,6 @@
 //! Versions that no client is known to have ACKed, and the clients that have not answered them yet.
 //!
-//! Looking at all clients for each version at every pass would cost O(clients): a result holds until
-//! something happens to a client.
+//! Examining all clients for each version in each pass would cost O(clients): a result holds until a client changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,15 +20,15 @@ pub(super) struct PendingAnswers {
     undecided: BTreeMap<(Name, Version), ClientKey>,
 }
 
-/// The results of the last pass, the clients to which something has happened since, and all clients.
-type Known<'a> = (&'a PendingAnswers, &'a BTreeSet<ClientKey>, &'a Hub);
+/// The results of the last pass, the clients that changed since, and all clients.
+type PassContext<'a> = (&'a PendingAnswers, &'a BTreeSet<ClientKey>, &'a Hub);
 
 impl PendingAnswers {
     /// Whether any client has ACKed this version.
     pub(super) fn is_acked(
         &mut self,
         wanted: &(Name, Version),
-        (before, touched, hub): Known<'_>,
+        (before, touched, hub): PassContext<'_>,
     ) -> bool {
         let ((of, name), version) = wanted;
         let is_found = if before.not_acked.contains(wanted) {
@@ -48,7 +47,7 @@ impl PendingAnswers {
         &mut self,
         wanted: &(Name, Version),
         nacking: &BTreeSet<&ClientKey>,
-        (before, touched, hub): Known<'_>,
+        (before, touched, hub): PassContext<'_>,
     ) -> bool {
         let ((of, name), version) = wanted;
         let is_undecided = |client: &&ClientKey| {

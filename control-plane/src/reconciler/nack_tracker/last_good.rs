@@ -1,4 +1,4 @@
-//! What clients had taken before the version that policy asks for now.
+//! The versions that clients had ACKed before policy compiled to the present ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use ironmesh_xds_compile::fallback::carries_authorization;
 use ironmesh_xds_wire::{Resource, ResourceType};
 
 use super::Name;
-use crate::reconciler::clients::{Clients, Given};
+use crate::reconciler::clients::{ClientConfig, Clients};
 
-/// The last good versions of what clients share.
+/// The last good versions of resources that clients share.
 #[derive(Debug, Default)]
 pub(super) struct LastGood {
     by_name: BTreeMap<Key, Arc<Resource>>,
 }
 
-/// Whose it is, and what it is called: what goes by one name for all accounts says for each whom *it*
-/// may call, and shows *its* certificate.
+/// The account and the resource's name. A resource that has one name for all accounts differs between them: it has
+/// the account's own upstreams and certificate.
 type Key = (Option<ServiceAccount>, Name);
 
 impl LastGood {
-    /// A client of `account` had taken this, and is to have another version now.
-    pub(super) fn taken(&mut self, account: Option<&ServiceAccount>, resource: &Arc<Resource>) {
+    /// Stores the version that a client of `account` had ACKed, when a new one replaces it.
+    pub(super) fn remember(&mut self, account: Option<&ServiceAccount>, resource: &Arc<Resource>) {
         self.by_name.insert(key(account, resource), Arc::clone(resource));
     }
 
-    /// What may take the place of `resource` for a client of `account`.
+    /// The last good version of `resource` for a client of `account`.
     pub(super) fn of(
         &self,
         account: Option<&ServiceAccount>,
@@ -36,7 +36,7 @@ impl LastGood {
         self.by_name.get(&key(account, resource))
     }
 
-    /// Clusters and endpoints that clients of `account` had taken.
+    /// The last good clusters and endpoints of `account`.
     pub(super) fn clusters(
         &self,
         account: Option<&ServiceAccount>,
@@ -48,12 +48,13 @@ impl LastGood {
         self.by_name.iter().filter(is_one).map(|(_, resource)| resource)
     }
 
-    /// Forgets what no client is to have any more, in whatever version, unless it `is_refused`.
-    pub(super) fn prune(&mut self, clients: &Clients, is_refused: impl Fn(&Name) -> bool) {
+    /// Forgets resources that no client should have in any version, unless a client NACKs them.
+    pub(super) fn prune(&mut self, clients: &Clients, is_nacked: impl Fn(&Name) -> bool) {
         self.by_name.retain(|(account, name), _| {
-            let is_to_have = |given: &Given| given.compiled.resources.contains(name.0, &name.1);
-            is_refused(name)
-                || match (account, authorized_port(&name.1)) {
+            let is_to_have =
+                |config: &ClientConfig| config.compiled.resources.contains(name.0, &name.1);
+            is_nacked(name)
+                || match (account, authorized(&name.1)) {
                     (Some(account), _) => clients.of_account(account).any(is_to_have),
                     (None, Some(port)) => clients.of_service(&port.service).any(is_to_have),
                     (None, None) => false,
@@ -67,8 +68,13 @@ impl LastGood {
     }
 }
 
+/// The port that a resource of this name authorizes.
+fn authorized(name: &str) -> Option<ServicePort> {
+    name.strip_prefix("inbound|").or_else(|| name.strip_prefix("authz:"))?.parse().ok()
+}
+
 fn key(account: Option<&ServiceAccount>, resource: &Resource) -> Key {
-    // Who may call a port is the same in front of every proxy that serves it, whoever that is itself.
+    // Authorization of a port is the same on every proxy that serves it, whatever the proxy's own account.
     let account = account.filter(|_| !carries_authorization(resource));
     (account.cloned(), (resource.resource_type(), Arc::clone(resource.name())))
 }

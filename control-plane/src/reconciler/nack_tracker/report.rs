@@ -1,4 +1,4 @@
-//! What operators are told of what is refused.
+//! The reports of NACKs for operators.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,40 +6,40 @@ use std::sync::Arc;
 use ironmesh_xds_compile::origin::Origin;
 use ironmesh_xds_wire::{ResourceType, Version};
 
-/// What of what policy asks for is not in force in a proxy.
+/// The compiled resources that are not active in one proxy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct InactiveResources {
-    /// What it refuses.
-    pub(crate) refused: Vec<Refusal>,
-    /// What others refuse, and it has not been asked.
-    pub(crate) withheld: Vec<Refusal>,
+    /// The resources that it NACKs.
+    pub(crate) nacked: Vec<NackReport>,
+    /// The resources that are withheld because others NACK them.
+    pub(crate) withheld: Vec<NackReport>,
 }
 
-/// Something of what a client is to have that it refuses, or that is withheld from it because others do.
+/// A resource that a client NACKs, or that is withheld from it because others do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    /// Of which type it is.
+pub(crate) struct NackReport {
+    /// The type of the resource.
     pub(crate) resource_type: ResourceType,
-    /// What it is called.
+    /// The name of the resource.
     pub(crate) name: Arc<str>,
-    /// The version that policy asks for.
+    /// The compiled version.
     pub(crate) version: Version,
-    /// Why, in the words of who refuses it.
+    /// The message of the NACK.
     pub(crate) message: String,
-    /// What is in force instead.
+    /// The fallback that is active instead.
     pub(crate) instead: Fallback,
-    /// The policy behind it.
+    /// The policy objects from which it was compiled.
     pub(crate) origins: Vec<Origin>,
 }
 
-/// What is in force in place of what is refused.
+/// The kind of resource that is active in place of a NACKed one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fallback {
-    /// What the client had before, if anything.
+    /// The version that the client had before, if any.
     LastGood,
-    /// What was allowed before and is allowed now as well.
+    /// A version that allows what both the last good version and policy allow.
     Narrowed,
-    /// Nothing is allowed.
+    /// A version that allows nothing.
     Closed,
 }
 

@@ -1,5 +1,5 @@
-//! When what clients NACKed for reasons of their own machines is sent to them again: with backoff, until it is ACKed
-//! or policy asks for another version (docs/decisions/0052). Sends nothing itself.
+//! Retries of resources that clients NACKed for reasons local to their machines: with backoff, until the client ACKs
+//! or policy compiles to a new version (docs/decisions/0052). Pushes nothing itself.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use tokio::time::Instant;
 
 use super::Name;
 
-/// The pause before the first retry. A process that restarts frees its port within this time.
+/// The pause before the first retry. A restarting process frees its port within this time.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The longest pause: a push of one resource to one proxy costs nothing at this rate.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
-/// The retries that are due some day.
+/// The pending retries.
 #[derive(Debug, Default)]
 pub(in crate::reconciler) struct Retries {
-    by_client: BTreeMap<ClientKey, OfClient>,
+    by_client: BTreeMap<ClientKey, ClientRetries>,
 }
 
 #[derive(Debug)]
-struct OfClient {
-    /// Which process of the client.
+struct ClientRetries {
+    /// The count of the client's process starts.
     beginnings: u64,
     names: BTreeMap<Name, Retry>,
 }
@@ -37,8 +37,8 @@ struct Retry {
 }
 
 impl Retries {
-    /// A client NACKs these versions for reasons of its machine, and no others. What is known already keeps its
-    /// backoff, unless another process of the client has begun since.
+    /// Replaces the retries of a client by those of these versions. A known version keeps its backoff, unless the
+    /// client's process has restarted since.
     pub(super) fn follow(
         &mut self,
         client: &ClientKey,
@@ -55,21 +55,21 @@ impl Retries {
         };
         let names: BTreeMap<_, _> = local.into_iter().map(retry).collect();
         if !names.is_empty() {
-            self.by_client.insert(ClientKey::clone(client), OfClient { beginnings, names });
+            self.by_client.insert(ClientKey::clone(client), ClientRetries { beginnings, names });
         }
     }
 
-    /// A client has gone. Its next stream begins with the first pause.
+    /// Forgets the retries of a client. Its next stream begins with the first pause.
     pub(super) fn forget(&mut self, client: &str) {
         self.by_client.remove(client);
     }
 
-    /// What is to be sent again now; the next pauses are twice as long.
+    /// The resources to push again now; their next pauses are twice as long.
     pub(in crate::reconciler) fn take_due(&mut self, now: Instant) -> Vec<(ClientKey, Vec<Name>)> {
         let mut due = Vec::new();
-        for (client, of_client) in &mut self.by_client {
+        for (client, retries) in &mut self.by_client {
             let mut names = Vec::new();
-            for (name, retry) in of_client.names.iter_mut().filter(|(_, retry)| retry.at <= now) {
+            for (name, retry) in retries.names.iter_mut().filter(|(_, retry)| retry.at <= now) {
                 retry.pause = (retry.pause * 2).min(LONGEST_PAUSE);
                 retry.at = now + retry.pause;
                 names.push(name.clone());
@@ -81,9 +81,9 @@ impl Retries {
         due
     }
 
-    /// When something is to be sent again next.
+    /// When the next retry is due.
     pub(in crate::reconciler) fn deadline(&self) -> Option<Instant> {
-        let all = self.by_client.values().flat_map(|of_client| of_client.names.values());
+        let all = self.by_client.values().flat_map(|retries| retries.names.values());
         all.map(|retry| retry.at).min()
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept of what a client had, for as long as it waits.
+//! The resources of an earlier set that a client keeps while it waits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use ironmesh_xds_compile::handover::{ABOUT_CALLS, INBOUND_LISTENER, still_servin
 use ironmesh_xds_compile::names;
 use ironmesh_xds_wire::{Resource, ResourceSet, ResourceType, Version};
 
-/// An inbound listener that serves what it is to serve, and dropped ports besides.
+/// An inbound listener that serves the compiled ports and dropped ones.
 #[derive(Debug)]
 pub(super) struct KeptListener {
-    /// The version without these; `None` where there is to be no listener.
+    /// The compiled version, without dropped ports; `None` where no listener was compiled.
     wanted: Option<Version>,
     ports: Vec<ServicePort>,
     listener: Arc<Resource>,
 }
 
 impl KeptListener {
-    /// Whether it stands in the place of this.
+    /// Whether it replaces this resource.
     pub(super) fn is_for(&self, resource_type: ResourceType, name: &str, version: Version) -> bool {
         resource_type == ResourceType::Listener
             && name == INBOUND_LISTENER
@@ -30,16 +30,15 @@ impl KeptListener {
     }
 }
 
-/// Keeps what a proxy serves these ports with, and nothing else of what it had. `kept` is what came of
-/// that the last time.
-pub(super) fn keep_serving(
+/// Keeps what a proxy needs to serve these ports, and nothing else of `before`. `kept` is the result of the last call.
+pub(super) fn keep_serving_ports(
     ports: Vec<ServicePort>,
-    given: &mut ResourceSet,
+    set: &mut ResourceSet,
     before: &ResourceSet,
     kept: Option<KeptListener>,
 ) -> Option<KeptListener> {
     let old = before.of(ResourceType::Listener).get(INBOUND_LISTENER)?;
-    let new = given.of(ResourceType::Listener).get(INBOUND_LISTENER);
+    let new = set.of(ResourceType::Listener).get(INBOUND_LISTENER);
     let wanted = new.map(|new| new.version());
     let is_same = |kept: &KeptListener| {
         kept.wanted == wanted && kept.ports == ports && kept.version() == old.version()
@@ -52,7 +51,7 @@ pub(super) fn keep_serving(
     };
     let mut keep = |resource_type, name: &str| {
         if let Some(resource) = before.of(resource_type).get(name) {
-            given.insert(Arc::clone(resource));
+            set.insert(Arc::clone(resource));
         }
     };
     for port in &kept.ports {
@@ -61,83 +60,86 @@ pub(super) fn keep_serving(
         keep(ResourceType::Cluster, &names::counted_cluster(port));
         keep(ResourceType::Listener, &names::counted_listener(port));
     }
-    given.insert(Arc::clone(&kept.listener));
+    set.insert(Arc::clone(&kept.listener));
     for (name, resource) in before.of(ResourceType::Secret) {
-        // Of newer secrets the newer stay.
-        if !given.contains(ResourceType::Secret, name) && kept.listener.mentions(name) {
-            given.insert(Arc::clone(resource));
+        // A newer secret of the same name stays.
+        if !set.contains(ResourceType::Secret, name) && kept.listener.mentions(name) {
+            set.insert(Arc::clone(resource));
         }
     }
-    keep_those_about_calls(&kept, given, before);
+    keep_telemetry_clusters(&kept, set, before);
     Some(kept)
 }
 
-/// Keeps who is asked or told of calls of kept ports: Envoy refuses a listener that logs to a cluster that there
-/// is not, and limits nothing by one.
-fn keep_those_about_calls(kept: &KeptListener, given: &mut ResourceSet, before: &ResourceSet) {
+/// Keeps the clusters of rate limit and log services for the kept ports. Envoy NACKs a listener that logs to a missing
+/// cluster, and limits nothing by one.
+fn keep_telemetry_clusters(kept: &KeptListener, set: &mut ResourceSet, before: &ResourceSet) {
     let counted = kept.ports.iter().filter_map(|port| {
-        given.of(ResourceType::Listener).get(names::counted_listener(port).as_str()).cloned()
+        set.of(ResourceType::Listener).get(format!("counted|{port}").as_str()).cloned()
     });
     let listeners: Vec<_> = counted.chain([Arc::clone(&kept.listener)]).collect();
     for (name, resource) in before.of(ResourceType::Cluster) {
         let is_about_calls = ABOUT_CALLS.iter().any(|prefix| name.starts_with(prefix));
         if is_about_calls
-            && !given.contains(ResourceType::Cluster, name)
+            && !set.contains(ResourceType::Cluster, name)
             && listeners.iter().any(|listener| listener.mentions(name))
         {
-            given.insert(Arc::clone(resource));
+            set.insert(Arc::clone(resource));
         }
     }
 }
 
-/// Keeps a server's ways to the applications of these ports as they were. Returns the versions of each: the one
-/// that it is to have, and the one that it has.
-pub(super) fn keep_leading(
+/// Keeps a server's local clusters of these ports. Returns the versions of each: the compiled one and the kept one.
+pub(super) fn keep_local_clusters(
     ports: &[ServicePort],
-    given: &mut ResourceSet,
+    set: &mut ResourceSet,
     before: &ResourceSet,
 ) -> BTreeMap<Arc<str>, (Version, Version)> {
     let mut kept = BTreeMap::new();
     for port in ports {
         let name = names::local_cluster(port);
         let find = |set: &ResourceSet| set.of(ResourceType::Cluster).get(name.as_str()).cloned();
-        if let Some((wanted, old)) = find(given).zip(find(before)) {
+        if let Some((wanted, old)) = find(set).zip(find(before)) {
             kept.insert(Arc::clone(old.name()), (wanted.version(), old.version()));
-            given.insert(old);
+            set.insert(old);
         }
     }
     kept
 }
 
-/// Keeps a caller's ways as they were where the new ones lead to ports that are to come.
-pub(super) fn keep_calling(to_come: &[String], given: &mut ResourceSet, before: &ResourceSet) {
-    let wanted = given.clone();
-    for name in to_come {
+/// Keeps a caller's resources where the compiled ones refer to ports that no endpoint serves yet.
+pub(super) fn keep_caller_resources(
+    unserved: &[String],
+    set: &mut ResourceSet,
+    before: &ResourceSet,
+) {
+    let wanted = set.clone();
+    for name in unserved {
         for resource_type in [ResourceType::Cluster, ResourceType::Endpoint] {
             match before.of(resource_type).get(name.as_str()) {
-                // It has been served till now, by somebody who is about to again.
-                Some(old) => given.insert(Arc::clone(old)),
-                None => given.remove(resource_type, name),
+                // It was served until now, and will be served again.
+                Some(old) => set.insert(Arc::clone(old)),
+                None => set.remove(resource_type, name),
             }
         }
     }
     let is_new = |name: &&String| !before.contains(ResourceType::Cluster, name);
-    let to_come: Vec<_> = to_come.iter().filter(is_new).collect();
+    let unserved: Vec<_> = unserved.iter().filter(is_new).collect();
     for resource_type in [ResourceType::Route, ResourceType::Listener] {
         for name in wanted.changed_since(before, resource_type) {
             let new = wanted.of(resource_type).get(&name);
-            let leads_there = new.is_some_and(|new| to_come.iter().any(|port| new.mentions(port)));
+            let leads_there = new.is_some_and(|new| unserved.iter().any(|port| new.mentions(port)));
             let is_inbound = ["inbound", "counted|"].iter().any(|one| name.starts_with(one));
             if !leads_there || is_inbound {
                 continue;
             }
             match before.of(resource_type).get(&name) {
-                Some(old) => given.insert(Arc::clone(old)),
-                None => given.remove(resource_type, &name),
+                Some(old) => set.insert(Arc::clone(old)),
+                None => set.remove(resource_type, &name),
             }
         }
     }
-    // What the old ways lead to must stay as well.
+    // The kept resources refer to clusters, which must stay too.
     for resource_type in [ResourceType::Cluster, ResourceType::Endpoint] {
         for name in wanted.changed_since(before, resource_type) {
             let is_outbound = !names::is_own_cluster(&name);
@@ -146,7 +148,7 @@ pub(super) fn keep_calling(to_come: &[String], given: &mut ResourceSet, before: 
                 wanted.contains(resource_type, &name),
                 before.of(resource_type).get(&name),
             ) {
-                given.insert(Arc::clone(old));
+                set.insert(Arc::clone(old));
             }
         }
     }

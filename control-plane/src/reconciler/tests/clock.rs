@@ -8,11 +8,11 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::place::Place;
+use super::harness::Harness;
 use crate::policy_source::PolicyState;
-use crate::reconciler::endpoints::moment;
+use crate::reconciler::endpoints::current_time;
 use crate::reconciler::snapshot_builder::Sources;
-use crate::register::InForce;
+use crate::register::AckedPorts;
 
 const POLICY: &str = r#"
 [[service]]
@@ -21,13 +21,13 @@ ports = [{ port = 80, protocol = "http" }]
 "#;
 
 /// A place with one joined proxy.
-fn open() -> Place {
-    let place = Place::open(POLICY);
-    place.join(1, &["store"]);
-    place
+fn open() -> Harness {
+    let harness = Harness::open(POLICY);
+    harness.join(1, &["store"]);
+    harness
 }
 
-impl Place {
+impl Harness {
     /// How many resources are encoded for what has happened since the last time.
     fn encodes(&mut self, now: Timestamp, is_tick: bool) -> u64 {
         let specification = self.policy.borrow().specification.clone().unwrap();
@@ -37,9 +37,9 @@ impl Place {
         {
             let (records, revoked) = (self.register.records(), self.register.revoked());
             let endpoints = &mut self.reconciler.endpoints;
-            let discovered = endpoints.discover(&specification, &records, moment(now));
+            let discovered = endpoints.discover(&specification, &records, current_time(now));
             let sources = Sources { specification, records, revoked, discovered };
-            snapshot_builder.renew(sources, clock, is_tick);
+            snapshot_builder.build(sources, clock, is_tick);
         }
         snapshot_builder.compiler().unwrap().encoded() - before
     }
@@ -66,100 +66,103 @@ fn later(now: Timestamp, hours: i64) -> Timestamp {
 
 #[test]
 fn service_certificate_is_renewed_in_time_and_pushed() {
-    let mut place = open();
-    let now = place.now;
-    place.tick(now);
-    assert!(*place.feeds.ready.borrow());
-    let (serial, sent) = (place.serial(), place.sent());
-    place.tick(later(now, 12));
-    assert_eq!((place.serial(), place.sent()), (serial.clone(), sent), "renewed too early");
+    let mut harness = open();
+    let now = harness.now;
+    harness.tick(now);
+    assert!(*harness.feeds.ready.borrow());
+    let (serial, sent) = (harness.serial(), harness.sent());
+    harness.tick(later(now, 12));
+    assert_eq!((harness.serial(), harness.sent()), (serial.clone(), sent), "renewed too early");
     // Two thirds of its life, which is 24 h plus or minus a tenth, are over by now.
-    place.tick(later(now, 18));
-    assert_ne!(place.serial(), serial);
-    assert_ne!(place.sent(), sent);
+    harness.tick(later(now, 18));
+    assert_ne!(harness.serial(), serial);
+    assert_ne!(harness.sent(), sent);
 }
 
 #[test]
 fn xds_port_certificate_is_renewed_in_time() {
-    let mut place = open();
-    let now = place.now;
-    place.tick(later(now, 24 * 15));
-    assert!(!place.feeds.tls.has_changed().unwrap());
-    place.tick(later(now, 24 * 21));
-    assert!(place.feeds.tls.has_changed().unwrap());
+    let mut harness = open();
+    let now = harness.now;
+    harness.tick(later(now, 24 * 15));
+    assert!(!harness.feeds.tls.has_changed().unwrap());
+    harness.tick(later(now, 24 * 21));
+    assert!(harness.feeds.tls.has_changed().unwrap());
 }
 
 /// What the mesh findings are, by code.
-fn codes(place: &Place) -> Vec<String> {
-    let findings = place.feeds.mesh_findings.borrow();
+fn codes(harness: &Harness) -> Vec<String> {
+    let findings = harness.feeds.mesh_findings.borrow();
     findings.iter().map(|finding| finding.code.to_string()).collect()
 }
 
 #[test]
 fn jump_ahead_removes_no_proxy_and_is_reported() {
-    let mut place = open();
-    let (now, instant) = (place.now, Instant::now());
-    place.tick(now);
-    assert_eq!(codes(&place), [""; 0]);
-    let serial = place.serial();
+    let mut harness = open();
+    let (now, instant) = (harness.now, Instant::now());
+    harness.tick(now);
+    assert_eq!(codes(&harness), [""; 0]);
+    let serial = harness.serial();
     let years = later(now, 24 * 365 * 2);
-    place.reconciler.clock.compare(years, instant).unwrap();
-    place.tick(years);
-    assert_eq!(place.register.records().len(), 1, "its certificate has not really expired");
-    assert_ne!(place.serial(), serial, "peers whose clocks are so far ahead reject the old one");
-    assert_eq!(codes(&place), ["IM0711"], "whether its certificate has expired is not known");
+    harness.reconciler.clock.compare(years, instant).unwrap();
+    harness.tick(years);
+    assert_eq!(harness.register.records().len(), 1, "its certificate has not really expired");
+    assert_ne!(harness.serial(), serial, "peers whose clocks are so far ahead reject the old one");
+    assert_eq!(codes(&harness), ["IM0711"], "whether its certificate has expired is not known");
 
     // The clock is set right: what is in use was issued in the future.
-    place.reconciler.clock.compare(now, instant).unwrap();
-    place.tick(now);
-    let findings = place.feeds.mesh_findings.borrow().clone();
-    assert_eq!(codes(&place), ["IM0711", "IM0712"]);
+    harness.reconciler.clock.compare(now, instant).unwrap();
+    harness.tick(now);
+    let findings = harness.feeds.mesh_findings.borrow().clone();
+    assert_eq!(codes(&harness), ["IM0711", "IM0712"]);
     assert!(findings[0].message.contains("jumped back by 17520h"), "{}", findings[0].message);
 }
 
 #[test]
 fn proxy_expired_by_a_fast_clock_returns_after_correction() {
-    let mut place = open();
-    let now = place.now;
+    let mut harness = open();
+    let now = harness.now;
     // It was ahead from the start on: no jump was seen.
-    place.tick(later(now, 24 * 365 * 2));
-    assert_eq!(place.register.records().len(), 0);
-    place.tick(now);
-    let records = place.register.records();
+    harness.tick(later(now, 24 * 365 * 2));
+    assert_eq!(harness.register.records().len(), 0);
+    harness.tick(now);
+    let records = harness.register.records();
     let (id, _) = records.iter().next().expect("it is back");
-    assert!(place.reconciler.snapshot_builder.snapshot().unwrap().record(*id).is_some());
+    assert!(harness.reconciler.snapshot_builder.snapshot().unwrap().record(*id).is_some());
 }
 
 #[test]
 fn control_plane_without_policy_is_not_ready() {
-    let mut place = open();
-    let now = place.now;
-    let good = place.policy.send_replace(PolicyState::default());
-    place.tick(now);
-    assert!(!*place.feeds.ready.borrow());
-    place.policy.send_replace(good);
-    place.reconciler.reconcile(now);
-    assert!(*place.feeds.ready.borrow());
+    let mut harness = open();
+    let now = harness.now;
+    let good = harness.policy.send_replace(PolicyState::default());
+    harness.tick(now);
+    assert!(!*harness.feeds.ready.borrow());
+    harness.policy.send_replace(good);
+    harness.reconciler.reconcile(now);
+    assert!(*harness.feeds.ready.borrow());
 }
 
 #[test]
 fn change_without_effect_on_proxies_encodes_nothing() {
-    let mut place = open();
-    let now = place.now;
-    place.tick(now);
-    assert_eq!(place.encodes(now, true), 0, "a tick alone");
+    let mut harness = open();
+    let now = harness.now;
+    harness.tick(now);
+    assert_eq!(harness.encodes(now, true), 0, "a tick alone");
 
-    let first = place.register.records().values().next().unwrap().clone();
+    let first = harness.register.records().values().next().unwrap().clone();
     let mut other = (*first).clone();
     other.id = ProxyId(Uuid::from_u128(2));
     other.claimed_at = None;
-    place.register.add(other.clone()).unwrap();
-    assert_eq!(place.encodes(now, false), 0, "another proxy");
-    place.register.claim(other.id, now).unwrap();
-    assert_eq!(place.encodes(now, false), 0, "a claim");
+    harness.register.add(other.clone()).unwrap();
+    assert_eq!(harness.encodes(now, false), 0, "another proxy");
+    harness.register.claim(other.id, now).unwrap();
+    assert_eq!(harness.encodes(now, false), 0, "a claim");
     let ports = [("store".parse().unwrap(), 80)].into();
-    place.register.participate([(other.id, InForce::These(&Participation(ports)).into())]).unwrap();
-    assert_eq!(place.encodes(now, false), 0, "a participant whom nobody calls");
-    let endpoints = &place.reconciler.snapshot_builder.snapshot().unwrap().endpoints;
+    harness
+        .register
+        .record_progress([(other.id, AckedPorts::Exactly(&Participation(ports)).into())])
+        .unwrap();
+    assert_eq!(harness.encodes(now, false), 0, "a participant whom nobody calls");
+    let endpoints = &harness.reconciler.snapshot_builder.snapshot().unwrap().endpoints;
     assert_eq!(endpoints.values().map(|endpoints| endpoints.len()).sum::<usize>(), 1);
 }

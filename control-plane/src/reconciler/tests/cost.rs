@@ -7,7 +7,7 @@ use ironmesh_catalog::JoinRecord;
 use ironmesh_xds_server::simulated::SimulatedClient;
 use ironmesh_xds_wire::{Node, ResourceType};
 
-use super::place::{Place, node};
+use super::harness::{Harness, node};
 
 const POLICY: &str = r#"
 [[service]]
@@ -20,52 +20,52 @@ name = "buyer"
 
 #[test]
 fn proxy_without_service_ports_is_decided_at_once() {
-    let mut place = Place::open(POLICY);
-    let _buyer = place.proxy(1, &["buyer"]);
-    place.pass();
-    assert!(place.reconciler.undecided.is_empty());
-    let mut store = place.proxy(2, &["store"]);
-    place.pass();
-    assert_eq!(place.reconciler.undecided.len(), 1, "it has taken nothing yet");
-    store.ack_all();
-    place.pass();
-    assert!(place.reconciler.undecided.is_empty());
+    let mut harness = Harness::open(POLICY);
+    let _buyer = harness.proxy(1, &["buyer"]);
+    harness.pass();
+    assert!(harness.reconciler.pending_progress.is_empty());
+    let mut store = harness.proxy(2, &["store"]);
+    harness.pass();
+    assert_eq!(harness.reconciler.pending_progress.len(), 1, "it has taken nothing yet");
+    store.take_all();
+    harness.pass();
+    assert!(harness.reconciler.pending_progress.is_empty());
 }
 
 #[test]
 fn participants_of_one_pass_are_stored_in_one_write() {
-    let mut place = Place::open(POLICY);
-    let mut stores: Vec<_> = (1..=20).map(|number| place.proxy(number, &["store"])).collect();
-    place.pass();
-    stores.iter_mut().for_each(SimulatedClient::ack_all);
-    let changes = place.register.generation().borrow().changes;
-    place.pass();
-    assert_eq!(place.register.generation().borrow().changes, changes + 1);
+    let mut harness = Harness::open(POLICY);
+    let mut stores: Vec<_> = (1..=20).map(|number| harness.proxy(number, &["store"])).collect();
+    harness.pass();
+    stores.iter_mut().for_each(SimulatedClient::take_all);
+    let changes = harness.register.generation().borrow().changes;
+    harness.pass();
+    assert_eq!(harness.register.generation().borrow().changes, changes + 1);
     let is_there = |record: &Arc<JoinRecord>| !record.participation.0.is_empty();
-    assert!(place.register.records().values().all(is_there));
-    assert!(place.reconciler.undecided.is_empty());
+    assert!(harness.register.records().values().all(is_there));
+    assert!(harness.reconciler.pending_progress.is_empty());
 }
 
 #[test]
 fn ack_encodes_nothing_and_changed_node_metadata_does() {
-    let mut place = Place::open(POLICY);
-    let record = place.join(1, &["store"]);
-    let mut store = place.connect(&record);
-    let encoded = |place: &mut Place| {
-        place.pass();
-        place.reconciler.snapshot_builder.compiler().unwrap().encoded()
+    let mut harness = Harness::open(POLICY);
+    let record = harness.join(1, &["store"]);
+    let mut store = harness.connect(&record);
+    let encoded = |harness: &mut Harness| {
+        harness.pass();
+        harness.reconciler.snapshot_builder.compiler().unwrap().encoded()
     };
-    let first = encoded(&mut place);
+    let first = encoded(&mut harness);
     for resource_type in ResourceType::ALL {
-        store.ack(resource_type);
-        assert_eq!(encoded(&mut place), first, "it took {resource_type}");
+        store.take(resource_type);
+        assert_eq!(encoded(&mut harness), first, "it took {resource_type}");
     }
-    let same = place.connect(&record);
-    assert_eq!(encoded(&mut place), first, "it has another stream");
+    let same = harness.connect(&record);
+    assert_eq!(encoded(&mut harness), first, "it has another stream");
     let statement = serde_json::json!({ "app_address": "10.0.0.9" });
     let node = Node { statement: Some(statement), ..node(&record) };
-    let other = SimulatedClient::connect(&place.hub, &record.id.to_string(), node);
-    assert!(encoded(&mut place) > first);
+    let other = SimulatedClient::connect(&harness.hub, &record.id.to_string(), node);
+    assert!(encoded(&mut harness) > first);
     let cluster = &other.set().of(ResourceType::Cluster)["default/store|80|local"].to_json();
     assert!(cluster.to_string().contains("10.0.0.9"), "{cluster:#}");
     drop(same);
@@ -95,33 +95,33 @@ rules = [{ kind = "HTTPRouteGroup", name = "all" }]
 "#;
 
 /// A market with so many buyers, and as many strangers, who all have what they are to have.
-fn market(buyers: u8) -> (Place, Vec<SimulatedClient>) {
-    let mut place = Place::open(MARKET);
-    let mut clients = vec![place.proxy(1, &["store"])];
+fn market(buyers: u8) -> (Harness, Vec<SimulatedClient>) {
+    let mut harness = Harness::open(MARKET);
+    let mut clients = vec![harness.proxy(1, &["store"])];
     for number in 0..buyers {
-        clients.push(place.proxy(10 + 2 * number, &["buyer"]));
-        clients.push(place.proxy(11 + 2 * number, &["stranger"]));
+        clients.push(harness.proxy(10 + 2 * number, &["buyer"]));
+        clients.push(harness.proxy(11 + 2 * number, &["stranger"]));
     }
-    place.settle(&mut clients.iter_mut().collect::<Vec<_>>());
-    (place, clients)
+    harness.settle(&mut clients.iter_mut().collect::<Vec<_>>());
+    (harness, clients)
 }
 
 #[test]
 fn endpoint_change_encodes_one_resource_and_visits_only_callers() {
     for buyers in [5, 50] {
-        let (mut place, clients) = market(buyers);
-        let mut second = place.proxy(2, &["store"]);
-        place.pass();
-        second.ack_all();
+        let (mut harness, clients) = market(buyers);
+        let mut second = harness.proxy(2, &["store"]);
+        harness.pass();
+        second.take_all();
         // That it takes part is written down, and at the next pass callers are told its address.
-        place.pass();
-        let encoded = place.reconciler.snapshot_builder.compiler().unwrap().encoded();
-        let sets = place.hub.counters().sets();
-        place.pass();
-        assert_eq!(place.reconciler.snapshot_builder.compiler().unwrap().encoded(), encoded + 1);
-        assert_eq!(place.hub.counters().sets(), sets + u64::from(buyers));
-        place.pass();
-        assert_eq!(place.hub.counters().sets(), sets + u64::from(buyers), "and nobody twice");
+        harness.pass();
+        let encoded = harness.reconciler.snapshot_builder.compiler().unwrap().encoded();
+        let sets = harness.hub.counters().sets();
+        harness.pass();
+        assert_eq!(harness.reconciler.snapshot_builder.compiler().unwrap().encoded(), encoded + 1);
+        assert_eq!(harness.hub.counters().sets(), sets + u64::from(buyers));
+        harness.pass();
+        assert_eq!(harness.hub.counters().sets(), sets + u64::from(buyers), "and nobody twice");
         let sets = clients.iter().map(|client| client.set().of(ResourceType::Endpoint).clone());
         let callers: Vec<_> = sets.filter(|endpoints| !endpoints.is_empty()).collect();
         assert_eq!(callers.len(), usize::from(buyers));
@@ -138,19 +138,19 @@ fn static_endpoint_change_visits_only_callers() {
             let list = format!("{ports}\nendpoints = {{ static = [{addresses}] }}");
             MARKET.replacen(ports, &list, 1)
         };
-        let (mut place, mut clients) = market(buyers);
-        clients.push(place.proxy(2, &["store"]));
-        place.set_policy(&listed("{ address = \"10.0.0.1\" }, { address = \"10.0.0.2\" }"));
-        place.settle(&mut clients.iter_mut().collect::<Vec<_>>());
-        let encoded = place.reconciler.snapshot_builder.compiler().unwrap().encoded();
-        let sets = place.hub.counters().sets();
-        place.set_policy(&listed(
+        let (mut harness, mut clients) = market(buyers);
+        clients.push(harness.proxy(2, &["store"]));
+        harness.set_policy(&listed("{ address = \"10.0.0.1\" }, { address = \"10.0.0.2\" }"));
+        harness.settle(&mut clients.iter_mut().collect::<Vec<_>>());
+        let encoded = harness.reconciler.snapshot_builder.compiler().unwrap().encoded();
+        let sets = harness.hub.counters().sets();
+        harness.set_policy(&listed(
             "{ address = \"10.0.0.1\", weight = 3 }, { address = \"10.0.0.2\" }",
         ));
         // The endpoints; and its own cluster and two listeners of the proxy in front of the one that changed.
-        assert_eq!(place.reconciler.snapshot_builder.compiler().unwrap().encoded(), encoded + 4);
+        assert_eq!(harness.reconciler.snapshot_builder.compiler().unwrap().encoded(), encoded + 4);
         // These come out as they were: an application that is alone has no weight.
-        assert_eq!(place.hub.counters().sets(), sets + u64::from(buyers));
+        assert_eq!(harness.hub.counters().sets(), sets + u64::from(buyers));
     }
 }
 
@@ -174,34 +174,34 @@ fn common_resources_are_shared_by_all_proxies() {
 
 #[test]
 fn equivalent_policy_edit_pushes_nothing() {
-    let (mut place, _clients) = market(5);
-    let sets = place.hub.counters().sets();
-    place.set_policy(&format!("# Nothing has changed.\n{MARKET}"));
-    place.pass();
-    assert_eq!(place.hub.counters().sets(), sets);
+    let (mut harness, _clients) = market(5);
+    let sets = harness.hub.counters().sets();
+    harness.set_policy(&format!("# Nothing has changed.\n{MARKET}"));
+    harness.pass();
+    assert_eq!(harness.hub.counters().sets(), sets);
 }
 
 #[test]
 fn nacking_proxies_are_not_revisited_for_acks_of_others() {
-    let mut place = Place::open(MARKET);
-    let mut bystander = place.proxy(1, &["stranger"]);
-    let mut buyers: Vec<_> = (10..40).map(|number| place.proxy(number, &["buyer"])).collect();
-    place.pass();
+    let mut harness = Harness::open(MARKET);
+    let mut bystander = harness.proxy(1, &["stranger"]);
+    let mut buyers: Vec<_> = (10..40).map(|number| harness.proxy(number, &["buyer"])).collect();
+    harness.pass();
     for buyer in &buyers {
         buyer.nack(ResourceType::Route, "outbound-http", "no such thing");
     }
-    place.pass();
-    assert_eq!(place.reconciler.handed_over.len(), 30);
+    harness.pass();
+    assert_eq!(harness.reconciler.published_to.len(), 30);
     for of in [ResourceType::Listener, ResourceType::Route] {
-        bystander.ack(of);
-        place.pass();
-        assert_eq!(place.reconciler.handed_over.len(), 0, "the other took a {of}");
+        bystander.take(of);
+        harness.pass();
+        assert_eq!(harness.reconciler.published_to.len(), 0, "the other took a {of}");
     }
     // Who comes new is not asked, until one has taken it after all.
-    let newcomer = place.proxy(50, &["buyer"]);
-    place.pass();
+    let newcomer = harness.proxy(50, &["buyer"]);
+    harness.pass();
     assert!(!newcomer.set().contains(ResourceType::Route, "outbound-http"));
-    buyers[0].ack_all();
-    place.pass();
+    buyers[0].take_all();
+    harness.pass();
     assert!(newcomer.set().contains(ResourceType::Route, "outbound-http"));
 }

@@ -3,38 +3,38 @@
 use ironmesh_xds_server::SILENCE_LIMIT;
 use ironmesh_xds_server::simulated::SimulatedClient;
 
-use super::place::{Place, node};
+use super::harness::{Harness, node};
 
 #[tokio::test(start_paused = true)]
 async fn identity_on_two_machines_raises_an_alarm_until_one_is_left() {
-    let mut place = Place::open(
+    let mut harness = Harness::open(
         "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n",
     );
-    let record = place.join(1, &["store"]);
+    let record = harness.join(1, &["store"]);
     let come = |address: &str| {
         let address = address.parse().unwrap();
-        SimulatedClient::connect_from(&place.hub, &record.id.to_string(), node(&record), address)
+        SimulatedClient::connect_from(&harness.hub, &record.id.to_string(), node(&record), address)
     };
     let (own, restarted) = (come("10.0.0.1:5"), come("10.0.0.1:6"));
     let thief = come("10.0.0.2:7");
     drop(thief);
-    place.tick(place.now);
-    assert!(place.feeds.duplicates.borrow().is_empty(), "a hot restart");
-    assert!(place.reconciler.duplicates.deadline().is_some(), "it is looked at again");
+    harness.tick(harness.now);
+    assert!(harness.feeds.duplicates.borrow().is_empty(), "a hot restart");
+    assert!(harness.reconciler.duplicates.deadline().is_some(), "it is looked at again");
 
     let address = "10.0.0.2:8".parse().unwrap();
     let thief =
-        SimulatedClient::connect_from(&place.hub, &record.id.to_string(), node(&record), address);
-    place.pass();
-    assert!(place.feeds.duplicates.borrow().is_empty(), "its machine may have another address");
+        SimulatedClient::connect_from(&harness.hub, &record.id.to_string(), node(&record), address);
+    harness.pass();
+    assert!(harness.feeds.duplicates.borrow().is_empty(), "its machine may have another address");
     tokio::time::advance(SILENCE_LIMIT).await;
-    place.pass();
-    let alarm = place.feeds.duplicates.borrow().get(&record.id).cloned().expect("an alarm");
+    harness.pass();
+    let alarm = harness.feeds.duplicates.borrow().get(&record.id).cloned().expect("an alarm");
     for address in ["10.0.0.1:5", "10.0.0.2:8"] {
         assert!(alarm.message.contains(address), "{}", alarm.message);
     }
     drop((own, restarted));
-    place.pass();
-    assert!(place.feeds.duplicates.borrow().is_empty());
+    harness.pass();
+    assert!(harness.feeds.duplicates.borrow().is_empty());
     drop(thief);
 }

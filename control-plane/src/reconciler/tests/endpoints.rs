@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, advance};
 use uuid::Uuid;
 
-use super::place::Place;
+use super::harness::Harness;
 use crate::reconciler::EndpointsOptions;
-use crate::reconciler::liveness::LOST_FOR;
+use crate::reconciler::liveness::UNREACHABLE_AFTER;
 
 const POLICY: &str = r#"
 [[service]]
@@ -54,13 +54,13 @@ impl EndpointsProvider for ByHand {
 
 impl ByHand {
     /// Tells that the store is at these last bytes of an address, and nowhere else.
-    fn tell(&self, last: &[u8]) {
+    fn report(&self, last: &[u8]) {
         let one = |last: &u8| Endpoint::new(Provider::Consul, [10, 9, 0, *last].into());
-        self.tell_all(last.iter().map(one).collect());
+        self.report_all(last.iter().map(one).collect());
     }
 
     /// Tells that these are the endpoints of the store.
-    fn tell_all(&self, endpoints: Vec<Endpoint>) {
+    fn report_all(&self, endpoints: Vec<Endpoint>) {
         let sighting = ServiceReport {
             endpoints: Arc::new(endpoints),
             index: 1,
@@ -76,7 +76,7 @@ impl ByHand {
     }
 }
 
-impl Place {
+impl Harness {
     fn with(provider: &Arc<ByHand>) -> Self {
         Self::open_with(POLICY, options(provider))
     }
@@ -105,38 +105,38 @@ fn options(provider: &Arc<ByHand>) -> EndpointsOptions {
 #[tokio::test(start_paused = true)]
 async fn control_plane_is_not_ready_before_the_provider_answers() {
     let provider = Arc::<ByHand>::default();
-    let mut place = Place::with(&provider);
-    place.pass();
-    assert!(!place.is_ready());
+    let mut harness = Harness::with(&provider);
+    harness.pass();
+    assert!(!harness.is_ready());
     assert_eq!(provider.followed.lock().len(), 1, "it is told whom to look for");
     // However long it takes: of a first start nothing is kept.
     advance(Duration::from_secs(3600)).await;
     let stale = Stale { since: Timestamp::now(), reason: "nobody answers at all".to_owned() };
     provider.sightings.send_modify(|sightings| sightings.stale = Some(stale));
-    place.pass();
-    assert!(!place.is_ready());
-    assert!(place.reconciler.deadline() > Instant::now(), "it is looked at when there is news");
-    let words = place.waits_for();
+    harness.pass();
+    assert!(!harness.is_ready());
+    assert!(harness.reconciler.deadline() > Instant::now(), "it is looked at when there is news");
+    let words = harness.waits_for();
     for part in ["default/store", "consul", "nobody answers at all", "--without consul"] {
         assert!(words.contains(part), "{part}: {words}");
     }
-    provider.tell(&[]);
-    place.pass();
-    assert!(place.is_ready(), "that there is nobody is an answer");
-    assert_eq!((place.waits_for(), place.called()), (String::new(), 0));
+    provider.report(&[]);
+    harness.pass();
+    assert!(harness.is_ready(), "that there is nobody is an answer");
+    assert_eq!((harness.waits_for(), harness.called()), (String::new(), 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn provider_clock_skew_is_reported_until_the_clocks_agree() {
     let provider = Arc::<ByHand>::default();
-    let mut place = Place::with(&provider);
-    provider.tell(&[1]);
-    let now = place.now;
+    let mut harness = Harness::with(&provider);
+    provider.report(&[1]);
+    let now = harness.now;
     let days = SignedDuration::from_hours(72);
     let mut reported = |date: Timestamp| {
         provider.clock.heard("consul-1", date);
-        place.tick(now);
-        let findings = place.feeds.mesh_findings.borrow();
+        harness.tick(now);
+        let findings = harness.feeds.mesh_findings.borrow();
         // (The endpoint has no proxy, which is another finding.)
         let of_clock = findings.iter().filter(|finding| finding.code == codes::CLOCK_DIFFERS);
         of_clock.map(ToString::to_string).collect::<Vec<_>>()
@@ -153,82 +153,83 @@ async fn provider_clock_skew_is_reported_until_the_clocks_agree() {
 #[tokio::test(start_paused = true)]
 async fn start_without_the_provider_serves_stored_endpoints() {
     let provider = Arc::<ByHand>::default();
-    let mut place = Place::with(&provider);
-    provider.tell(&[1, 2, 3]);
-    place.pass();
-    assert!(place.is_ready());
+    let mut harness = Harness::with(&provider);
+    provider.report(&[1, 2, 3]);
+    harness.pass();
+    assert!(harness.is_ready());
 
     let silent = Arc::<ByHand>::default();
-    let mut place = place.restarted(POLICY, options(&silent));
-    place.pass();
-    assert!(!place.is_ready(), "it has its time");
-    assert_eq!(place.reconciler.deadline(), Instant::now() + Duration::from_secs(5));
+    let mut harness = harness.restarted(POLICY, options(&silent));
+    harness.pass();
+    assert!(!harness.is_ready(), "it has its time");
+    assert_eq!(harness.reconciler.deadline(), Instant::now() + Duration::from_secs(5));
     advance(Duration::from_secs(5)).await;
-    place.pass();
-    assert!(place.is_ready());
-    assert_eq!(place.called(), 3);
+    harness.pass();
+    assert!(harness.is_ready());
+    assert_eq!(harness.called(), 3);
     // What it tells when it is back is taken, and a sudden loss is doubted as if nothing had been.
-    silent.tell(&[]);
-    place.pass();
-    assert_eq!(place.called(), 3);
-    silent.tell(&[1, 2, 3, 4]);
-    place.pass();
-    assert_eq!(place.called(), 4);
+    silent.report(&[]);
+    harness.pass();
+    assert_eq!(harness.called(), 3);
+    silent.report(&[1, 2, 3, 4]);
+    harness.pass();
+    assert_eq!(harness.called(), 4);
 }
 
 #[tokio::test(start_paused = true)]
 async fn provider_excluded_by_option_does_not_delay_readiness() {
     let provider = Arc::<ByHand>::default();
     let without = BTreeSet::from([Provider::Consul]);
-    let mut place = Place::open_with(POLICY, EndpointsOptions { without, ..options(&provider) });
-    place.pass();
-    assert!(place.is_ready());
+    let mut harness =
+        Harness::open_with(POLICY, EndpointsOptions { without, ..options(&provider) });
+    harness.pass();
+    assert!(harness.is_ready());
 }
 
 #[tokio::test(start_paused = true)]
 async fn held_back_loss_is_reported_and_ends_after_its_deadline() {
     let provider = Arc::<ByHand>::default();
-    let mut place = Place::with(&provider);
-    provider.tell(&[1, 2, 3]);
-    place.pass();
-    provider.tell(&[]);
-    place.pass();
-    assert_eq!(place.called(), 3);
-    let told = |place: &Place| {
-        let findings = place.feeds.mesh_findings.borrow();
+    let mut harness = Harness::with(&provider);
+    provider.report(&[1, 2, 3]);
+    harness.pass();
+    provider.report(&[]);
+    harness.pass();
+    assert_eq!(harness.called(), 3);
+    let told = |harness: &Harness| {
+        let findings = harness.feeds.mesh_findings.borrow();
         findings.iter().any(|finding| finding.code.to_string() == "IM0502")
     };
-    assert!(told(&place));
-    let due = place.reconciler.deadline();
+    assert!(told(&harness));
+    let due = harness.reconciler.deadline();
     advance(due - Instant::now()).await;
     for _ in 0..3 {
-        place.pass();
-        let due = place.reconciler.deadline();
+        harness.pass();
+        let due = harness.reconciler.deadline();
         advance(due - Instant::now()).await;
     }
-    place.pass();
-    assert_eq!((place.called(), told(&place)), (0, false));
+    harness.pass();
+    assert_eq!((harness.called(), told(&harness)), (0, false));
 }
 
 #[tokio::test(start_paused = true)]
 async fn endpoint_change_encodes_the_endpoints_of_one_service() {
     let provider = Arc::<ByHand>::default();
-    let mut place = Place::with(&provider);
-    provider.tell(&[1, 2, 3]);
-    let mut caller = place.proxy(1, &["store"]);
-    place.settle(&mut [&mut caller]);
-    let before = place.reconciler.snapshot_builder.compiler().unwrap().encoded();
-    provider.tell(&[1, 2]);
-    place.settle(&mut [&mut caller]);
-    let encoded = place.reconciler.snapshot_builder.compiler().unwrap().encoded() - before;
-    assert_eq!((place.called(), encoded), (2, 1));
+    let mut harness = Harness::with(&provider);
+    provider.report(&[1, 2, 3]);
+    let mut caller = harness.proxy(1, &["store"]);
+    harness.settle(&mut [&mut caller]);
+    let before = harness.reconciler.snapshot_builder.compiler().unwrap().encoded();
+    provider.report(&[1, 2]);
+    harness.settle(&mut [&mut caller]);
+    let encoded = harness.reconciler.snapshot_builder.compiler().unwrap().encoded() - before;
+    assert_eq!((harness.called(), encoded), (2, 1));
 }
 
 // Its callers hear of it at the same time: what is on its way from them would find nobody where it is led next.
 #[tokio::test(start_paused = true)]
 async fn proxy_keeps_a_removed_local_endpoint_for_15_seconds() {
     let provider = Arc::<ByHand>::default();
-    let mut place = Place::with(&provider);
+    let mut harness = Harness::with(&provider);
     let other = Endpoint::new(Provider::Consul, [10, 9, 0, 2].into());
     let behind = |port| {
         let own = Endpoint::new(Provider::Consul, [10, 9, 0, 1].into());
@@ -241,24 +242,24 @@ async fn proxy_keeps_a_removed_local_endpoint_for_15_seconds() {
             "/loadAssignment/endpoints/0/lbEndpoints/0/endpoint/address/socketAddress/portValue";
         cluster.pointer(port).unwrap().as_u64().unwrap()
     };
-    let mut server = place.proxy(1, &["store"]);
-    provider.tell_all(vec![behind(9000), other.clone()]);
-    place.settle(&mut [&mut server]);
-    assert_eq!((leads_to(&server), place.called()), (9000, 2));
+    let mut server = harness.proxy(1, &["store"]);
+    provider.report_all(vec![behind(9000), other.clone()]);
+    harness.settle(&mut [&mut server]);
+    assert_eq!((leads_to(&server), harness.called()), (9000, 2));
 
-    provider.tell_all(vec![other.clone()]);
-    place.settle(&mut [&mut server]);
-    assert_eq!((leads_to(&server), place.called()), (9000, 1));
+    provider.report_all(vec![other.clone()]);
+    harness.settle(&mut [&mut server]);
+    assert_eq!((leads_to(&server), harness.called()), (9000, 1));
     // One that comes is not waited with.
-    provider.tell_all(vec![behind(9001), other.clone()]);
-    place.settle(&mut [&mut server]);
-    assert_eq!((leads_to(&server), place.called()), (9001, 2));
+    provider.report_all(vec![behind(9001), other.clone()]);
+    harness.settle(&mut [&mut server]);
+    assert_eq!((leads_to(&server), harness.called()), (9001, 2));
 
-    provider.tell_all(vec![other]);
-    place.settle(&mut [&mut server]);
-    assert_eq!((leads_to(&server), place.called()), (9001, 1));
+    provider.report_all(vec![other]);
+    harness.settle(&mut [&mut server]);
+    assert_eq!((leads_to(&server), harness.called()), (9001, 1));
     advance(Duration::from_secs(15)).await;
-    place.settle(&mut [&mut server]);
+    harness.settle(&mut [&mut server]);
     assert_eq!(leads_to(&server), 80);
 }
 
@@ -266,119 +267,119 @@ async fn proxy_keeps_a_removed_local_endpoint_for_15_seconds() {
 #[tokio::test(start_paused = true)]
 async fn endpoint_is_called_after_its_proxy_acks_the_local_cluster() {
     let provider = Arc::<ByHand>::default();
-    let mut place = Place::with(&provider);
+    let mut harness = Harness::with(&provider);
     let other = Endpoint::new(Provider::Consul, [10, 9, 0, 2].into());
-    provider.tell_all(vec![other.clone()]);
+    provider.report_all(vec![other.clone()]);
     let behind = |port| {
         let own = Endpoint::new(Provider::Consul, [10, 9, 0, 1].into());
         Endpoint { port: Some(port), proxy: Some(ProxyId(Uuid::from_u128(1))), ..own }
     };
-    let mut server = place.proxy(1, &["store"]);
-    place.settle(&mut [&mut server]);
-    let vacant = |place: &Place| {
-        let records = place.register.records();
+    let mut server = harness.proxy(1, &["store"]);
+    harness.settle(&mut [&mut server]);
+    let vacant = |harness: &Harness| {
+        let records = harness.register.records();
         records.values().any(|record| !record.vacant.is_empty())
     };
-    assert!(vacant(&place));
+    assert!(vacant(&harness));
 
-    provider.tell_all(vec![behind(9000), other.clone()]);
-    place.settle(&mut []);
+    provider.report_all(vec![behind(9000), other.clone()]);
+    harness.settle(&mut []);
     // Nor is its application called in plaintext, as it takes part.
-    assert_eq!(place.called(), 1);
-    server.ack(Cluster);
-    place.settle(&mut []);
-    assert_eq!((place.called(), vacant(&place)), (2, false));
+    assert_eq!(harness.called(), 1);
+    server.take(Cluster);
+    harness.settle(&mut []);
+    assert_eq!((harness.called(), vacant(&harness)), (2, false));
     // One that has moved is where it is led to: there is nobody to wait for.
-    provider.tell_all(vec![behind(9001), other.clone()]);
-    place.settle(&mut []);
-    assert_eq!(place.called(), 2);
+    provider.report_all(vec![behind(9001), other.clone()]);
+    harness.settle(&mut []);
+    assert_eq!(harness.called(), 2);
 
     // Of one that does not take all that it is to have, the application may go and come back.
-    place.set_policy(
+    harness.set_policy(
         &POLICY.replace("name = \"store\"", "name = \"store\"\nservice_account = \"other\""),
     );
-    place.settle(&mut []);
-    assert_eq!(place.called(), 2);
-    provider.tell_all(vec![other.clone()]);
-    place.settle(&mut []);
-    server.ack(Cluster);
-    place.settle(&mut []);
-    assert!(vacant(&place));
-    provider.tell_all(vec![behind(9002), other]);
-    place.settle(&mut []);
-    assert_eq!(place.called(), 1);
-    server.ack(Cluster);
-    place.settle(&mut []);
-    assert_eq!((place.called(), vacant(&place)), (2, false));
+    harness.settle(&mut []);
+    assert_eq!(harness.called(), 2);
+    provider.report_all(vec![other.clone()]);
+    harness.settle(&mut []);
+    server.take(Cluster);
+    harness.settle(&mut []);
+    assert!(vacant(&harness));
+    provider.report_all(vec![behind(9002), other]);
+    harness.settle(&mut []);
+    assert_eq!(harness.called(), 1);
+    server.take(Cluster);
+    harness.settle(&mut []);
+    assert_eq!((harness.called(), vacant(&harness)), (2, false));
 }
 
 #[tokio::test(start_paused = true)]
 async fn port_without_backend_survives_a_restart() {
     let provider = Arc::<ByHand>::default();
-    let mut place = Place::with(&provider);
-    provider.tell(&[2]);
-    let mut server = place.proxy(1, &["store"]);
-    place.settle(&mut [&mut server]);
+    let mut harness = Harness::with(&provider);
+    provider.report(&[2]);
+    let mut server = harness.proxy(1, &["store"]);
+    harness.settle(&mut [&mut server]);
 
     let provider = Arc::<ByHand>::default();
-    let mut place = place.restarted(POLICY, options(&provider));
+    let mut harness = harness.restarted(POLICY, options(&provider));
     let own = Endpoint::new(Provider::Consul, [10, 9, 0, 1].into());
     let proxy = Some(ProxyId(Uuid::from_u128(1)));
     let behind = Endpoint { port: Some(9000), proxy, ..own };
-    provider.tell_all(vec![behind, Endpoint::new(Provider::Consul, [10, 9, 0, 2].into())]);
-    place.settle(&mut []);
-    assert_eq!(place.called(), 1, "it may be away for long");
-    let mut server = place.returning(1);
-    place.settle(&mut [&mut server]);
-    assert_eq!(place.called(), 2);
+    provider.report_all(vec![behind, Endpoint::new(Provider::Consul, [10, 9, 0, 2].into())]);
+    harness.settle(&mut []);
+    assert_eq!(harness.called(), 1, "it may be away for long");
+    let mut server = harness.returning(1);
+    harness.settle(&mut [&mut server]);
+    assert_eq!(harness.called(), 2);
 }
 
 // All of its endpoints are others than before: with none its callers would have nobody to call for a moment.
 #[tokio::test(start_paused = true)]
 async fn callers_keep_old_endpoints_until_the_new_server_acks() {
     let provider = Arc::<ByHand>::default();
-    let mut place = Place::with(&provider);
+    let mut harness = Harness::with(&provider);
     let behind = |number: u8, port| {
         let own = Endpoint::new(Provider::Consul, [10, 9, 0, number].into());
         let proxy = Some(ProxyId(Uuid::from_u128(number.into())));
         Endpoint { port: Some(port), proxy, ..own }
     };
-    let (mut one, mut other) = (place.proxy(1, &["store"]), place.proxy(2, &["store"]));
-    provider.tell_all(vec![behind(1, 9000)]);
-    place.settle(&mut [&mut one, &mut other]);
+    let (mut one, mut other) = (harness.proxy(1, &["store"]), harness.proxy(2, &["store"]));
+    provider.report_all(vec![behind(1, 9000)]);
+    harness.settle(&mut [&mut one, &mut other]);
     let has_endpoints = |client: &SimulatedClient| {
         let set = client.set();
         let endpoints = set.of(ResourceType::Endpoint).get("default/store|80").unwrap().to_json();
         endpoints["endpoints"].as_array().is_some_and(|all| !all.is_empty())
     };
     assert!(has_endpoints(&one), "it calls itself");
-    provider.tell_all(vec![behind(2, 9001)]);
-    place.pass();
-    assert_eq!(place.called(), 0);
+    provider.report_all(vec![behind(2, 9001)]);
+    harness.pass();
+    assert_eq!(harness.called(), 0);
     assert!(has_endpoints(&one));
-    other.ack_all();
-    place.settle(&mut [&mut one]);
-    assert_eq!(place.called(), 1);
+    other.take_all();
+    harness.settle(&mut [&mut one]);
+    assert_eq!(harness.called(), 1);
     assert!(has_endpoints(&one));
 }
 
 #[tokio::test(start_paused = true)]
 async fn disconnected_proxy_is_unreachable_until_it_reconnects() {
-    let mut place = Place::open(POLICY);
-    let (mut one, mut other) = (place.proxy(1, &["store"]), place.proxy(2, &["store"]));
-    place.settle(&mut [&mut one, &mut other]);
+    let mut harness = Harness::open(POLICY);
+    let (mut one, mut other) = (harness.proxy(1, &["store"]), harness.proxy(2, &["store"]));
+    harness.settle(&mut [&mut one, &mut other]);
     drop(one);
-    place.pass();
-    advance(LOST_FOR).await;
-    place.pass();
-    let suspects = |place: &Place| {
-        let records = place.register.records();
+    harness.pass();
+    advance(UNREACHABLE_AFTER).await;
+    harness.pass();
+    let suspects = |harness: &Harness| {
+        let records = harness.register.records();
         records.values().filter(|record| record.suspect_since.is_some()).count()
     };
-    assert_eq!(suspects(&place), 1);
-    let mut one = place.returning(1);
-    place.settle(&mut [&mut one, &mut other]);
-    assert_eq!(suspects(&place), 0);
+    assert_eq!(suspects(&harness), 1);
+    let mut one = harness.returning(1);
+    harness.settle(&mut [&mut one, &mut other]);
+    assert_eq!(suspects(&harness), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -392,33 +393,33 @@ async fn rejected_provider_query_delays_readiness_only_briefly() {
     };
     let provider = Arc::<ByHand>::default();
     refused(&provider);
-    provider.tell(&[1]);
-    let mut place = Place::open_with(&both, options(&provider));
-    place.pass();
-    assert!(!place.is_ready());
-    assert!(place.waits_for().contains("mend the filter"), "{}", place.waits_for());
+    provider.report(&[1]);
+    let mut harness = Harness::open_with(&both, options(&provider));
+    harness.pass();
+    assert!(!harness.is_ready());
+    assert!(harness.waits_for().contains("mend the filter"), "{}", harness.waits_for());
     advance(Duration::from_secs(5)).await;
-    place.pass();
-    assert!(place.is_ready());
+    harness.pass();
+    assert!(harness.is_ready());
 
     // Of a provider that tells of nobody it may be its own trouble.
     let provider = Arc::<ByHand>::default();
     refused(&provider);
-    let mut place = Place::open_with(&both, options(&provider));
+    let mut harness = Harness::open_with(&both, options(&provider));
     advance(Duration::from_secs(3600)).await;
-    place.pass();
-    assert!(!place.is_ready());
+    harness.pass();
+    assert!(!harness.is_ready());
 }
 
 #[tokio::test(start_paused = true)]
 async fn readiness_waits_for_discovery_of_tagged_services() {
     let policy = POLICY.replace("[service.endpoints.consul]", "");
     let provider = Arc::<ByHand>::default();
-    let mut place = Place::open_with(&policy, options(&provider));
-    place.pass();
-    assert!(!place.is_ready());
-    assert!(place.waits_for().contains("joined by itself"), "{}", place.waits_for());
+    let mut harness = Harness::open_with(&policy, options(&provider));
+    harness.pass();
+    assert!(!harness.is_ready());
+    assert!(harness.waits_for().contains("discovered by tag"), "{}", harness.waits_for());
     provider.sightings.send_modify(|sightings| sightings.has_discovered_services = true);
-    place.pass();
-    assert!(place.is_ready());
+    harness.pass();
+    assert!(harness.is_ready());
 }

@@ -6,8 +6,8 @@ use ironmesh_xds_server::simulated::SimulatedClient;
 use ironmesh_xds_wire::Node;
 use serde_json::json;
 
+use super::harness::{Harness, node};
 use super::log::Log;
-use super::place::{Place, node};
 
 const POLICY: &str = "[[service]]\nname = \"buyer\"\n";
 
@@ -17,16 +17,16 @@ const NO_SERVICE: &str = "no-such-";
 // 256 bogus upstreams in each of 40 connections were more than 10,000 lines.
 #[tokio::test(start_paused = true)]
 async fn proxy_with_bogus_upstreams_is_one_line_and_a_count() {
-    let mut place = Place::open(POLICY);
-    let record = place.join(1, &["buyer"]);
+    let mut harness = Harness::open(POLICY);
+    let record = harness.join(1, &["buyer"]);
     let log = Log::begin();
     let mut connect = |round: usize, count: usize| {
         let upstream = |n| json!({ "service": format!("default/no-such-{round}-{n}"), "local_port": 20_000 + n });
         let upstreams: Vec<_> = (0..count).map(upstream).collect();
         let statement = Some(json!({ "upstreams": upstreams }));
         let node = Node { statement, ..node(&record) };
-        let _client = SimulatedClient::connect(&place.hub, &record.id.to_string(), node);
-        place.pass();
+        let _client = SimulatedClient::connect(&harness.hub, &record.id.to_string(), node);
+        harness.pass();
     };
     (0..40).for_each(|round| connect(round, 256));
     assert_eq!(log.count(NO_SERVICE), 1);

@@ -6,8 +6,8 @@ use ironmesh_xds_server::simulated::SimulatedClient;
 use ironmesh_xds_wire::ResourceType::{Cluster, Listener, Secret};
 use tokio::time::advance;
 
+use super::harness::Harness;
 use super::log::Log;
-use super::place::Place;
 use crate::reconciler::order::IN_FLIGHT;
 
 /// A buyer, and services for it to call, all of one account.
@@ -59,26 +59,26 @@ const SOMEBODY_CALLS: &str = "a caller has not ACKed the removal of the port";
 #[tokio::test(start_paused = true)]
 async fn circular_rollout_wait_completes_without_a_timeout() {
     let log = Log::begin();
-    let mut place = Place::open(&policy(&["stall"]));
-    let mut server = place.proxy(1, &["stall", "shop"]);
-    let mut buyer = place.proxy(2, &["buyer"]);
-    place.settle(&mut [&mut server, &mut buyer]);
+    let mut harness = Harness::open(&policy(&["stall"]));
+    let mut server = harness.proxy(1, &["stall", "shop"]);
+    let mut buyer = harness.proxy(2, &["buyer"]);
+    harness.settle(&mut [&mut server, &mut buyer]);
     assert!(calls(&buyer, "default/stall|80"));
 
-    place.set_policy(&policy(&["shop"]));
+    harness.set_policy(&policy(&["shop"]));
     assert_eq!(served(&server), ["default/shop|80", "default/stall|80"]);
     assert!(server.set().contains(Cluster, "default/stall|80|local"));
     assert!(calls(&buyer, "default/stall|80") && !calls(&buyer, "default/shop|80"));
-    server.ack_all();
-    place.pass();
-    place.pass();
+    server.take_all();
+    harness.pass();
+    harness.pass();
     assert!(calls(&buyer, "default/shop|80") && !calls(&buyer, "default/stall|80"));
-    buyer.ack_all();
-    place.pass();
+    buyer.take_all();
+    harness.pass();
     // The last requests are on their way.
     assert_eq!(served(&server), ["default/shop|80", "default/stall|80"]);
     advance(IN_FLIGHT).await;
-    place.pass();
+    harness.pass();
     assert_eq!(served(&server), ["default/shop|80"]);
     assert!(!server.set().contains(Cluster, "default/stall|80|local"));
     assert_eq!(log.count(NOBODY_SERVES) + log.count(SOMEBODY_CALLS), 0);
@@ -87,45 +87,45 @@ async fn circular_rollout_wait_completes_without_a_timeout() {
 #[tokio::test(start_paused = true)]
 async fn silent_caller_delays_removal_15_seconds_and_is_logged_once() {
     let log = Log::begin();
-    let mut place = Place::open(&policy(&["stall", "shop"]));
-    let mut server = place.proxy(1, &["stall", "shop"]);
-    let mut buyer = place.proxy(2, &["buyer"]);
-    place.settle(&mut [&mut server, &mut buyer]);
-    place.set_policy(&policy(&["shop"]));
-    server.ack_all();
+    let mut harness = Harness::open(&policy(&["stall", "shop"]));
+    let mut server = harness.proxy(1, &["stall", "shop"]);
+    let mut buyer = harness.proxy(2, &["buyer"]);
+    harness.settle(&mut [&mut server, &mut buyer]);
+    harness.set_policy(&policy(&["shop"]));
+    server.take_all();
     advance(Duration::from_secs(14)).await;
-    place.pass();
+    harness.pass();
     assert_eq!(served(&server), ["default/shop|80", "default/stall|80"]);
     assert_eq!(log.count(SOMEBODY_CALLS), 0);
     // It is over, and stays over for as long as the caller says nothing.
     for _ in 0..10 {
         advance(Duration::from_secs(14)).await;
-        place.pass();
+        harness.pass();
         assert_eq!(served(&server), ["default/shop|80"]);
     }
     assert_eq!(log.count(SOMEBODY_CALLS), 1);
     // The next time is another.
-    place.set_policy(&policy(&["stall", "shop"]));
-    place.settle(&mut [&mut server, &mut buyer]);
-    place.set_policy(&policy(&["shop"]));
+    harness.set_policy(&policy(&["stall", "shop"]));
+    harness.settle(&mut [&mut server, &mut buyer]);
+    harness.set_policy(&policy(&["shop"]));
     assert_eq!(served(&server), ["default/shop|80", "default/stall|80"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn silent_server_delays_callers_15_seconds_and_is_logged_once() {
     let log = Log::begin();
-    let mut place = Place::open(&policy(&["stall"]));
-    let mut buyer = place.proxy(2, &["buyer"]);
-    let mut server = place.proxy(1, &["shop"]);
-    place.settle(&mut [&mut server, &mut buyer]);
-    place.set_policy(&policy(&["stall", "shop"]));
+    let mut harness = Harness::open(&policy(&["stall"]));
+    let mut buyer = harness.proxy(2, &["buyer"]);
+    let mut server = harness.proxy(1, &["shop"]);
+    harness.settle(&mut [&mut server, &mut buyer]);
+    harness.set_policy(&policy(&["stall", "shop"]));
     advance(Duration::from_secs(14)).await;
-    place.pass();
+    harness.pass();
     assert!(!calls(&buyer, "default/shop|80"), "nobody serves it");
     for _ in 0..10 {
         advance(Duration::from_secs(14)).await;
-        buyer.ack_all();
-        place.pass();
+        buyer.take_all();
+        harness.pass();
         assert!(calls(&buyer, "default/shop|80"));
     }
     assert_eq!(log.count(NOBODY_SERVES), 1);
@@ -133,22 +133,22 @@ async fn silent_server_delays_callers_15_seconds_and_is_logged_once() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_callers_are_revisited_only_after_the_server_acks() {
-    let mut place = Place::open(&policy(&["stall"]));
-    let mut buyers: Vec<_> = (10..40).map(|number| place.proxy(number, &["buyer"])).collect();
-    let mut server = place.proxy(1, &["shop"]);
+    let mut harness = Harness::open(&policy(&["stall"]));
+    let mut buyers: Vec<_> = (10..40).map(|number| harness.proxy(number, &["buyer"])).collect();
+    let mut server = harness.proxy(1, &["shop"]);
     let mut all: Vec<_> = buyers.iter_mut().chain([&mut server]).collect();
-    place.settle(&mut all);
-    place.set_policy(&policy(&["stall", "shop"]));
-    assert_eq!(place.reconciler.handed_over.len(), 31);
+    harness.settle(&mut all);
+    harness.set_policy(&policy(&["stall", "shop"]));
+    assert_eq!(harness.reconciler.published_to.len(), 31);
     for number in [2, 3] {
-        let _bystander = place.proxy(number, &["buyer"]);
-        place.pass();
-        assert_eq!(place.reconciler.handed_over.len(), 1, "it has come itself");
+        let _bystander = harness.proxy(number, &["buyer"]);
+        harness.pass();
+        assert_eq!(harness.reconciler.published_to.len(), 1, "it has come itself");
     }
     assert!(buyers.iter().all(|buyer| !calls(buyer, "default/shop|80")), "nobody serves it");
-    server.ack_all();
-    place.pass();
-    place.pass();
+    server.take_all();
+    harness.pass();
+    harness.pass();
     assert!(buyers.iter().all(|buyer| calls(buyer, "default/shop|80")));
 }
 
@@ -177,14 +177,14 @@ name = "all"
 
 #[tokio::test(start_paused = true)]
 async fn grant_removal_applies_at_once_while_another_port_waits() {
-    let mut place = Place::open(&ledger(&["buyer", "auditor"], &["shop", "stall"]));
-    let mut server = place.proxy(1, &["ledger", "stall"]);
-    let mut buyer = place.proxy(2, &["buyer"]);
-    place.settle(&mut [&mut server, &mut buyer]);
+    let mut harness = Harness::open(&ledger(&["buyer", "auditor"], &["shop", "stall"]));
+    let mut server = harness.proxy(1, &["ledger", "stall"]);
+    let mut buyer = harness.proxy(2, &["buyer"]);
+    harness.settle(&mut [&mut server, &mut buyer]);
     let before = served(&server);
     assert_eq!(before, ["default/ledger|3306|0", "default/stall|80"]);
 
-    place.set_policy(&ledger(&["buyer"], &["shop"]));
+    harness.set_policy(&ledger(&["buyer"], &["shop"]));
     // Envoy ends the connections of a chain that is there no more.
     assert_eq!(served(&server), ["default/ledger|3306|1", "default/stall|80"]);
     let set = server.set();
@@ -193,7 +193,7 @@ async fn grant_removal_applies_at_once_while_another_port_waits() {
     assert!(set.contains(Secret, "service-cert:default/store"), "for the stall");
 
     // Where nobody at all may call any more the port is closed, and the other goes on.
-    place.set_policy(&ledger(&[], &["shop"]));
+    harness.set_policy(&ledger(&[], &["shop"]));
     assert_eq!(served(&server), ["default/stall|80"]);
 }
 
@@ -223,47 +223,47 @@ service = "{service}"
 access_log.sink.open_telemetry = {{ host = "logs.example.com" }}
 "#
         );
-        let mut place = Place::open(&[before, settings].concat());
-        let mut server = place.proxy(1, &["shop", service]);
-        let mut buyer = place.proxy(2, &["buyer"]);
-        place.settle(&mut [&mut server, &mut buyer]);
+        let mut harness = Harness::open(&[before, settings].concat());
+        let mut server = harness.proxy(1, &["shop", service]);
+        let mut buyer = harness.proxy(2, &["buyer"]);
+        harness.settle(&mut [&mut server, &mut buyer]);
         let others = |server: &SimulatedClient| {
             let set = server.set();
             set.of(Cluster).keys().filter(|name| name.contains("example.com")).count()
         };
         assert_eq!(others(&server), 2, "{service}");
-        place.set_policy(&policy(&["shop"]));
+        harness.set_policy(&policy(&["shop"]));
         assert!(served(&server).contains(&chain.to_owned()), "{:?}", served(&server));
         assert_eq!(others(&server), 2, "{service}");
-        place.settle(&mut [&mut server, &mut buyer]);
+        harness.settle(&mut [&mut server, &mut buyer]);
         advance(IN_FLIGHT).await;
-        place.settle(&mut [&mut server, &mut buyer]);
+        harness.settle(&mut [&mut server, &mut buyer]);
         assert_eq!(others(&server), 0, "{service}");
     }
 }
 
 /// Whether callers are reported to get errors.
-fn has_outage(place: &Place) -> bool {
-    place.feeds.mesh_findings.borrow().iter().any(|finding| finding.code.0 == 732)
+fn has_outage(harness: &Harness) -> bool {
+    harness.feeds.mesh_findings.borrow().iter().any(|finding| finding.code.0 == 732)
 }
 
 #[tokio::test(start_paused = true)]
 async fn rollout_is_an_outage_only_after_callers_stop_waiting() {
-    let mut place = Place::open(&policy(&["stall"]));
-    let mut server = place.proxy(1, &["stall", "shop"]);
-    let mut buyer = place.proxy(2, &["buyer"]);
-    place.settle(&mut [&mut server, &mut buyer]);
-    place.set_policy(&policy(&["shop"]));
-    assert!(!has_outage(&place), "the buyer still calls the stall");
+    let mut harness = Harness::open(&policy(&["stall"]));
+    let mut server = harness.proxy(1, &["stall", "shop"]);
+    let mut buyer = harness.proxy(2, &["buyer"]);
+    harness.settle(&mut [&mut server, &mut buyer]);
+    harness.set_policy(&policy(&["shop"]));
+    assert!(!has_outage(&harness), "the buyer still calls the stall");
     advance(Duration::from_secs(14)).await;
-    place.pass();
-    assert!(!has_outage(&place));
+    harness.pass();
+    assert!(!has_outage(&harness));
     advance(Duration::from_secs(1)).await;
-    assert!(place.reconciler.deadline() <= tokio::time::Instant::now());
-    place.pass();
-    assert!(calls(&buyer, "default/shop|80") && has_outage(&place));
-    server.ack_all();
-    place.pass();
-    place.pass();
-    assert!(!has_outage(&place));
+    assert!(harness.reconciler.deadline() <= tokio::time::Instant::now());
+    harness.pass();
+    assert!(calls(&buyer, "default/shop|80") && has_outage(&harness));
+    server.take_all();
+    harness.pass();
+    harness.pass();
+    assert!(!has_outage(&harness));
 }

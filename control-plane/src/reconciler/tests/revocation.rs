@@ -5,7 +5,7 @@ use ironmesh_xds_server::simulated::SimulatedClient;
 use ironmesh_xds_wire::ResourceType;
 use jiff::SignedDuration;
 
-use super::place::Place;
+use super::harness::Harness;
 
 const POLICY: &str = r#"
 [[service]]
@@ -35,46 +35,46 @@ fn calls(client: &SimulatedClient, address: &str) -> bool {
 
 #[test]
 fn revoked_proxy_is_removed_from_callers_and_then_forgotten() {
-    let mut place = Place::open(POLICY);
-    let (one, two) = (place.join(1, &["store"]), place.join(2, &["store"]));
-    let (mut first, mut second) = (place.connect(&one), place.connect(&two));
-    let mut buyer = place.proxy(3, &["buyer"]);
-    place.settle(&mut [&mut first, &mut second, &mut buyer]);
+    let mut harness = Harness::open(POLICY);
+    let (one, two) = (harness.join(1, &["store"]), harness.join(2, &["store"]));
+    let (mut first, mut second) = (harness.connect(&one), harness.connect(&two));
+    let mut buyer = harness.proxy(3, &["buyer"]);
+    harness.settle(&mut [&mut first, &mut second, &mut buyer]);
     assert!(calls(&buyer, "10.0.0.1") && calls(&buyer, "10.0.0.2"));
 
-    let sets = place.hub.counters().sets();
-    place.register.revoke(one.id, Revocation { at: place.now, reason: None }).unwrap();
-    place.settle(&mut [&mut first, &mut second, &mut buyer]);
+    let sets = harness.hub.counters().sets();
+    harness.register.revoke(one.id, Revocation { at: harness.now, reason: None }).unwrap();
+    harness.settle(&mut [&mut first, &mut second, &mut buyer]);
     assert!(!calls(&buyer, "10.0.0.1") && calls(&buyer, "10.0.0.2"));
     // (The one whose streams are about to be cut may be given another as well.)
-    let given = place.hub.counters().sets() - sets;
+    let given = harness.hub.counters().sets() - sets;
     assert!((1..=2).contains(&given), "the buyer was given another set, and {given} were");
 
-    let known = |place: &Place| place.hub.status_of(&one.id.to_string()).is_some();
-    let now = place.now;
-    place.tick(now);
-    assert!(known(&place), "its stream is still open");
+    let known = |harness: &Harness| harness.hub.status_of(&one.id.to_string()).is_some();
+    let now = harness.now;
+    harness.tick(now);
+    assert!(known(&harness), "its stream is still open");
     drop(first);
-    place.pass();
-    place.tick(now);
-    assert!(!known(&place));
-    assert!(place.hub.status_of(&two.id.to_string()).is_some());
+    harness.pass();
+    harness.tick(now);
+    assert!(!known(&harness));
+    assert!(harness.hub.status_of(&two.id.to_string()).is_some());
 }
 
 #[test]
 fn proxy_with_expired_certificate_is_removed_from_callers() {
-    let mut place = Place::open(POLICY);
-    let mut record = place.join(1, &["store"]);
-    record.certificate_expires_at = place.now + SignedDuration::from_hours(2);
-    place.register.add(record.clone()).unwrap();
-    let mut store = place.connect(&record);
-    let mut buyer = place.proxy(3, &["buyer"]);
-    place.settle(&mut [&mut store, &mut buyer]);
+    let mut harness = Harness::open(POLICY);
+    let mut record = harness.join(1, &["store"]);
+    record.certificate_expires_at = harness.now + SignedDuration::from_hours(2);
+    harness.register.add(record.clone()).unwrap();
+    let mut store = harness.connect(&record);
+    let mut buyer = harness.proxy(3, &["buyer"]);
+    harness.settle(&mut [&mut store, &mut buyer]);
     assert!(calls(&buyer, "10.0.0.1"));
-    let after = |hours| place.now + SignedDuration::from_hours(hours);
+    let after = |hours| harness.now + SignedDuration::from_hours(hours);
     let (before, afterwards) = (after(1), after(3));
-    place.tick(before);
+    harness.tick(before);
     assert!(calls(&buyer, "10.0.0.1"));
-    place.tick(afterwards);
+    harness.tick(afterwards);
     assert!(!calls(&buyer, "10.0.0.1"));
 }

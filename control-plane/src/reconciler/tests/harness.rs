@@ -22,7 +22,7 @@ use crate::policy_source::PolicyState;
 use crate::reconciler::{EndpointsOptions, Reconciler, StatusFeeds};
 use crate::register::Register;
 
-pub(super) struct Place {
+pub(super) struct Harness {
     folder: TempDir,
     pub(super) reconciler: Reconciler,
     pub(super) feeds: StatusFeeds,
@@ -32,7 +32,7 @@ pub(super) struct Place {
     pub(super) now: Timestamp,
 }
 
-impl Place {
+impl Harness {
     pub(super) fn open(policy: &str) -> Self {
         Self::open_with(policy, EndpointsOptions::default())
     }

@@ -1,4 +1,4 @@
-//! The calls of one caller of one service port.
+//! The denied calls of one caller to one service port.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +6,26 @@ use ironmesh_admin::{DeniedRequest, DeniedView};
 use ironmesh_xds_wire::{LoggedCall, LoggedRequest};
 use jiff::{SignedDuration, Timestamp};
 
-use super::Pair;
+use super::CallPair;
 
-/// How long what is not seen again is remembered.
-pub(super) const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
+/// How long a denial is kept after it was reported last.
+pub(super) const RETENTION: SignedDuration = SignedDuration::from_hours(24);
 
-/// How many kinds of requests of one caller are told apart.
-const MOST_KINDS: usize = 8;
+/// The most kinds of requests that are distinguished for one caller.
+const MAX_KINDS: usize = 8;
 
-/// How much of a path tells kinds apart: segments, and bytes; and how much of one is shown as an example.
+/// The part of a path that distinguishes kinds, in segments and in bytes; and the bytes of an example.
 const SEGMENTS: usize = 2;
 const KIND_LENGTH: usize = 64;
 const EXAMPLE_LENGTH: usize = 256;
 
-/// What was seen of one caller.
+/// The denied calls of one caller.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct DeniedCalls {
     pub(super) count: u64,
     first: Timestamp,
     pub(super) last: Timestamp,
-    /// By method and the beginning of the path; none where it is TCP.
+    /// The kinds of requests, by method and beginning of the path; none for TCP.
     kinds: BTreeMap<(String, String), Kind>,
 }
 
@@ -38,20 +38,20 @@ struct Kind {
     last: Timestamp,
 }
 
-impl Seen {
-    /// What a message tells.
+impl DeniedCalls {
+    /// The calls of one message.
     pub(super) fn of(calls: &[&LoggedCall], at: Timestamp) -> Self {
         let mut seen = Self { count: 0, first: at, last: at, kinds: BTreeMap::new() };
         for call in calls {
             seen.count += 1;
             if let Some(request) = &call.request {
-                seen.note(request, at);
+                seen.add_request(request, at);
             }
         }
         seen
     }
 
-    /// Adds what was told later.
+    /// Adds calls that were reported later.
     pub(super) fn add(&mut self, later: Self) {
         self.count += later.count;
         self.last = self.last.max(later.last);
@@ -60,7 +60,7 @@ impl Seen {
                 known.count += kind.count;
                 known.last = known.last.max(kind.last);
                 known.example = kind.example;
-            } else if self.kinds.len() < MOST_KINDS {
+            } else if self.kinds.len() < MAX_KINDS {
                 self.kinds.insert(key, kind);
             }
         }
@@ -70,11 +70,11 @@ impl Seen {
         !self.kinds.is_empty()
     }
 
-    fn note(&mut self, request: &LoggedRequest, at: Timestamp) {
+    fn add_request(&mut self, request: &LoggedRequest, at: Timestamp) {
         let path = request.path.split('?').next().unwrap_or_default();
         let key = (request.method.unwrap_or("OTHER").to_owned(), beginning(path));
-        // The rest is in the sum.
-        if self.kinds.len() >= MOST_KINDS && !self.kinds.contains_key(&key) {
+        // The total includes the others.
+        if self.kinds.len() >= MAX_KINDS && !self.kinds.contains_key(&key) {
             return;
         }
         let new = || Kind { example: String::new(), count: 0, first: at, last: at };
@@ -84,14 +84,14 @@ impl Seen {
         kind.example = printable(path, EXAMPLE_LENGTH);
     }
 
-    /// Forgets what was not seen for long. Returns whether that is all.
+    /// Forgets kinds that were not reported for long. Returns whether the whole entry is that old.
     pub(super) fn forget_old(&mut self, now: Timestamp) -> bool {
-        self.kinds.retain(|_, kind| now.duration_since(kind.last) < REMEMBERED);
-        now.duration_since(self.last) >= REMEMBERED
+        self.kinds.retain(|_, kind| now.duration_since(kind.last) < RETENTION);
+        now.duration_since(self.last) >= RETENTION
     }
 
-    /// As it is told.
-    pub(super) fn view(&self, (caller, port): &Pair) -> DeniedView {
+    /// The view for the admin API.
+    pub(super) fn view(&self, (caller, port): &CallPair) -> DeniedView {
         let requests = self.kinds.iter().map(|((method, beginning), kind)| DeniedRequest {
             method: method.clone(),
             path: beginning.clone(),
@@ -112,14 +112,14 @@ impl Seen {
     }
 }
 
-/// What tells the kinds of paths apart: numbers and names further behind would make each its own.
+/// The part of a path that distinguishes kinds: later segments often are identifiers, each of its own.
 fn beginning(path: &str) -> String {
     let mut ends = path.match_indices('/').map(|(at, _)| at).skip(SEGMENTS);
     let cut = ends.next().map_or(path, |end| path.get(..=end).unwrap_or(path));
     printable(cut, KIND_LENGTH)
 }
 
-/// At most so many bytes of it, without what would write on a terminal.
+/// At most `length` bytes of a text, without control characters, which a terminal would obey.
 fn printable(text: &str, length: usize) -> String {
     let end = (0..=length).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
     text.get(..end).unwrap_or_default().replace(char::is_control, "?")

@@ -1,0 +1,195 @@
+//! The enrollment of proxies: checks the request against policy, issues the certificates and stores the join records, of
+//! all proxies or of none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use ironmesh_admin::{
+    ApiError, BootstrapRequest, BootstrapResponse, EnrolledProxy, MAX_ENROLLMENTS, MAX_KNOWN_AS,
+};
+use ironmesh_catalog::text::chain;
+use ironmesh_catalog::{Finding, JoinRecord, Participation, Proxy, ProxyId};
+use ironmesh_cert::PROXY_LIFETIME;
+use ironmesh_config_language::closest;
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::RunningControlPlane;
+use crate::state_watch::unknown_authority;
+
+impl RunningControlPlane {
+    /// Enrolls the proxies of a request. Blocks on the store.
+    pub(super) fn enroll(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, ApiError> {
+        self.check_enrollment(request)?;
+        self.check_authority(request)?;
+        let now = Timestamp::now();
+        let mut neighbours: BTreeMap<SocketAddr, Vec<Arc<JoinRecord>>> = BTreeMap::new();
+        let (mut enrolled, mut records, mut notes) = (Vec::new(), Vec::new(), BTreeSet::new());
+        for record in self.register.records().values() {
+            neighbours.entry(record.mesh_address).or_default().push(Arc::clone(record));
+            let is_here = request.proxies.iter().any(|one| one.address == record.mesh_address.ip());
+            if record.machine.is_some() && record.machine == request.machine && !is_here {
+                let serves_too = record.services.iter().any(|one| request.services.contains(one));
+                notes.extend(serves_too.then(|| {
+                    format!(
+                        "proxy {} is enrolled for the same machine, at {}: until one of the two is revoked, the control plane cannot determine which of them serves the endpoints there",
+                        record.id, record.mesh_address
+                    )
+                }));
+            }
+        }
+        let mut control_plane = Vec::new();
+        for enrollment in &request.proxies {
+            let id = ProxyId(Uuid::new_v4());
+            // Locked for one proxy at a time: other signing does not wait for all of them.
+            let certificate = self.authority.lock().issue_proxy_certificate(
+                &enrollment.certificate_request,
+                id,
+                &request.services,
+                PROXY_LIFETIME,
+                now,
+            );
+            let certificate = certificate.map_err(|error| ApiError::BadRequest(chain(&error)))?;
+            let mesh_address = SocketAddr::new(enrollment.address, reserved_ports::MESH);
+            records.push(JoinRecord {
+                addresses: request.known_as.clone(),
+                machine: request.machine,
+                labels: request.labels.clone(),
+                locality: request.locality.clone(),
+                ..JoinRecord::new(
+                    id,
+                    request.services.clone(),
+                    mesh_address,
+                    now,
+                    certificate.not_after,
+                )
+            });
+            let expires_at = certificate.not_after;
+            enrolled.push(EnrolledProxy { id, certificate: certificate.chain, expires_at });
+            let (control_plane_addresses, note) = self.control_plane_addresses(enrollment.address);
+            control_plane = control_plane_addresses;
+            notes.extend(note);
+            notes.extend(neighbours.get(&mesh_address).into_iter().flatten().map(|neighbour| {
+                let services: Vec<_> = neighbour.services.iter().map(ToString::to_string).collect();
+                format!(
+                    "proxy {} is already enrolled at this address, for {}: only one of the two can run there",
+                    neighbour.id,
+                    services.join(", ")
+                )
+            }));
+        }
+        let roots = self.authority.lock().trust_bundle().roots;
+        self.register.add_all(records).map_err(|error| ApiError::Internal(chain(&error)))?;
+        Ok(BootstrapResponse {
+            proxies: enrolled,
+            roots,
+            control_plane,
+            control_plane_id: self.mesh.trust_domain.control_plane().0.to_string(),
+            notes: notes.into_iter().collect(),
+        })
+    }
+
+    /// Rejects an enrollment after a loss of the state, which it would make permanent, proxy by proxy.
+    fn check_authority(&self, request: &BootstrapRequest) -> Result<(), ApiError> {
+        let finding = unknown_authority(&self.hub).filter(Finding::is_error);
+        match finding.filter(|_| !request.new_authority) {
+            None => Ok(()),
+            Some(finding) => {
+                let help = finding.help.unwrap_or_default();
+                Err(ApiError::BadRequest(format!("{}: {}\n{help}", finding.code, finding.message)))
+            }
+        }
+    }
+
+    /// Rejects a request for what policy does not define: its proxy would serve nothing without any error.
+    fn check_enrollment(&self, request: &BootstrapRequest) -> Result<(), ApiError> {
+        let reject = |reason: String| Err(ApiError::BadRequest(reason));
+        if request.services.is_empty() {
+            return reject("a proxy serves at least one service: name one".to_owned());
+        }
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = request.services.iter().find(|service| !seen.insert(*service)) {
+            return reject(format!("the service `{twice}` is named twice"));
+        }
+        let mut addresses = request.proxies.iter().map(|enrollment| enrollment.address);
+        if let Some(bad) = addresses.find(|ip| ip.is_unspecified() || ip.is_multicast()) {
+            return reject(format!(
+                "callers cannot connect to a proxy at {bad}: give an address of its machine"
+            ));
+        }
+        let mut known_as = request.known_as.iter();
+        if let Some(bad) = known_as.find(|ip| ip.is_unspecified() || ip.is_multicast()) {
+            return reject(format!(
+                "a provider cannot know a machine by {bad}: give an address of the machine"
+            ));
+        }
+        if request.known_as.len() > MAX_KNOWN_AS {
+            return reject(format!("a machine is known by at most {MAX_KNOWN_AS} addresses"));
+        }
+        if request.proxies.len() > 1 && !request.known_as.is_empty() {
+            return reject("several proxies cannot be known by the same addresses".to_owned());
+        }
+        if request.machine.is_some_and(|machine| machine.is_nil()) {
+            return reject("no machine has this key: it is all zeros".to_owned());
+        }
+        if request.proxies.len() > 1 && request.machine.is_some() {
+            return reject("several proxies cannot be known by the same machine".to_owned());
+        }
+        if !(1..=MAX_ENROLLMENTS).contains(&request.proxies.len()) {
+            return reject(format!("a request enrolls 1 to {MAX_ENROLLMENTS} proxies"));
+        }
+        let Some(specification) = self.policy.borrow().specification.clone() else {
+            return reject("no policy is active yet; see /readyz".to_owned());
+        };
+        let upstreams = request.upstreams.iter().map(|upstream| &upstream.service);
+        let known = |name| specification.services.get(name);
+        if let Some(part) = request.services.iter().filter_map(known).find(|one| one.is_subset()) {
+            let (part, whole) = (&part.name, part.served_as());
+            return reject(format!(
+                "`{part}` is a subset of the service `{whole}`: enroll the proxy for `{whole}`, with the labels of the subset (`--label`)"
+            ));
+        }
+        let mut services = request.services.iter().filter_map(known);
+        if let Some(external) = services.find(|one| one.external.is_some()) {
+            let name = &external.name;
+            return reject(format!(
+                "the service `{name}` is external to the mesh: no proxy serves it"
+            ));
+        }
+        for name in request.services.iter().chain(upstreams) {
+            if !specification.services.contains_key(name) {
+                let known: Vec<_> =
+                    specification.services.keys().map(ToString::to_string).collect();
+                let near = closest(&name.to_string(), known.iter().map(String::as_str));
+                let advice = match (near, known.as_slice()) {
+                    (Some(near), _) => format!("did you mean `{near}`?"),
+                    (None, []) => "it defines none".to_owned(),
+                    (None, few @ [_, ..]) if few.len() <= 10 => {
+                        format!("it defines: {}", few.join(", "))
+                    }
+                    (None, many) => format!("it defines {} others", many.len()),
+                };
+                return reject(format!("policy defines no service `{name}`; {advice}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The addresses of the control plane for a proxy at `address`, and a note if they do not suffice.
+    fn control_plane_addresses(&self, address: IpAddr) -> (Vec<(String, u16)>, Option<String>) {
+        if !self.advertise.is_empty() {
+            return (self.advertise.clone(), None);
+        }
+        let port = self.xds_address.port();
+        let host = match self.xds_address.ip() {
+            any if any.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
+            one => one,
+        };
+        let note = format!(
+            "the bootstrap names the control plane {host}:{port}; for a proxy on another machine set `advertise` in the settings"
+        );
+        let is_elsewhere = host.is_loopback() && !address.is_loopback();
+        (vec![(host.to_string(), port)], is_elsewhere.then_some(note))
+    }
+}

@@ -1,0 +1,137 @@
+//! Compiles the resource sets of clients, and publishes them with the changes of the NACK tracker and of the rollout order.
+//!
+//! It never decides which clients are affected: the reconciler's pass does.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ironmesh_catalog::{Finding, Proxy, ProxyId};
+use ironmesh_xds_server::{ClientKey, ClientNews};
+use tokio::time::Instant;
+
+use super::Reconciler;
+use super::nack_tracker::InactiveResources;
+use super::order::RolloutContext;
+use crate::statement::statement;
+
+impl Reconciler {
+    /// Compiles the resource sets of these clients.
+    pub(super) fn compile(&mut self, clients: &BTreeSet<ClientKey>) {
+        let mut reported = Vec::new();
+        for client in clients {
+            let Some((proxy, compiler)) = self.proxy(client).zip(self.snapshot_builder.compiler())
+            else {
+                continue;
+            };
+            let mut compiled = compiler.compile(&proxy);
+            let old = self.clients.config(client);
+            if let Some(old) = old {
+                compiled.resources = compiled.resources.keeping_types_of(&old.compiled.resources);
+                let hub = &self.hub;
+                let has = |t, name: &str, version| hub.has_all(client, [(t, name, version)]);
+                self.nack_tracker.replaced(old, &compiled, has);
+            }
+            let is_new = |finding: &&Finding| {
+                !old.is_some_and(|old| old.compiled.findings.contains(finding))
+            };
+            let new = compiled.findings.iter().filter(is_new);
+            self.finding_log.log(client, new, Instant::now());
+            self.pending_progress.insert(Arc::clone(client));
+            reported.push((proxy.record.id, compiled.findings.clone()));
+            self.clients.set_config(client, proxy, compiled, &Arc::clone(compiler.snapshot()));
+        }
+        if reported.is_empty() {
+            return;
+        }
+        self.findings.send_if_modified(|all| {
+            let mut is_news = false;
+            for (id, findings) in reported {
+                let old = if findings.is_empty() {
+                    all.remove(&id)
+                } else {
+                    all.insert(id, findings.clone())
+                };
+                is_news |= old.unwrap_or_default() != findings;
+            }
+            is_news
+        });
+    }
+
+    /// Updates the NACK tracker from these clients' answers; returns the clients whose NACKs changed.
+    pub(super) fn track_nacks(&mut self, news: &[(ClientKey, ClientNews)]) -> Vec<ClientKey> {
+        let Some(snapshot) = self.snapshot_builder.snapshot() else { return Vec::new() };
+        let (clients, nack_tracker, hub) = (&self.clients, &mut self.nack_tracker, &self.hub);
+        let mut is_news = |client: &ClientKey, news: &ClientNews| {
+            let has = |t, name: &str, version| hub.has_all(client, [(t, name, version)]);
+            let config = clients.config(client);
+            config.is_some_and(|config| nack_tracker.track(client, news, has, config, snapshot))
+        };
+        let of_news = news.iter().filter(|(client, news)| is_news(client, news));
+        let to_publish = of_news.map(|(client, _)| Arc::clone(client)).collect();
+        // The client may have NACKed its inbound listener: then the proxy is no longer a participant.
+        let nacking = news.iter().filter(|(_, news)| !news.nacks.is_empty());
+        self.pending_progress.extend(nacking.map(|(client, _)| Arc::clone(client)));
+        to_publish
+    }
+
+    /// Pushes again the resources that clients NACKed for reasons local to their machines, when their pause is over.
+    pub(super) fn retry_nacked(&mut self) {
+        for (client, names) in self.nack_tracker.retries.take_due(Instant::now()) {
+            let resources: Vec<_> = names.iter().map(|(_, name)| &**name).collect();
+            tracing::info!(
+                %client,
+                ?resources,
+                reason = "local to the proxy's machine",
+                "retrying NACKed resources"
+            );
+            self.hub.retry(&client, names);
+        }
+    }
+
+    /// Publishes the resources of a proxy that are not active in it.
+    fn publish_inactive_resources(&self, id: ProxyId, inactive: &InactiveResources) {
+        self.inactive_resources.send_if_modified(|all| {
+            let before = if *inactive == InactiveResources::default() {
+                all.remove(&id)
+            } else {
+                all.insert(id, inactive.clone())
+            };
+            before.unwrap_or_default() != *inactive
+        });
+    }
+
+    /// Publishes to these clients what they should have: compiled, or a fallback, or held back by the rollout order.
+    pub(super) fn publish_sets(&mut self, clients: &BTreeSet<ClientKey>) {
+        for client in clients {
+            let Some(config) = self.clients.config(client) else { continue };
+            let published = self.hub.published(client);
+            let before = published.as_ref();
+            let (set, inactive_resources) = self.nack_tracker.effective_set(client, config, before);
+            self.publish_inactive_resources(config.proxy.record.id, &inactive_resources);
+            let set = match (&published, self.snapshot_builder.snapshot()) {
+                (Some(before), Some(snapshot)) => {
+                    let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());
+                    self.order.hold_back(
+                        client,
+                        set,
+                        before,
+                        RolloutContext { snapshot, clients, hub, now },
+                    )
+                }
+                // A client without a set has nothing that could break.
+                _ => set,
+            };
+            if !published.is_some_and(|published| published.is_same_as(&set)) {
+                self.hub.publish(client, set);
+            }
+        }
+    }
+
+    /// A connected client as an input of the compiler.
+    fn proxy(&self, client: &ClientKey) -> Option<Proxy> {
+        let node = self.clients.node(client)?;
+        let record = self.register.get(client.parse().ok()?)?;
+        // Admission accepts only well-formed statements.
+        Some(Proxy { record: (*record).clone(), statement: statement(node).ok()? })
+    }
+}
