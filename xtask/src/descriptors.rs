@@ -1,8 +1,8 @@
-//! Makes `xds/wire/src/envoy.fds.gz`: Envoy's protobuf descriptors without their comments.
+//! Generates `xds/wire/src/envoy.fds.gz`: Envoy's protobuf descriptors without comments.
 //!
-//! `envoy-types` ships them (3.4 MB) but does not export them, and a build script cannot know where
-//! another crate's sources are. So the stripped set is kept in the tree, and the test below fails
-//! when it is no longer that of the locked `envoy-types`.
+//! `envoy-types` ships the descriptors (3.4 MB) but does not export them, and a build script cannot find the sources of a
+//! dependency. So the repository keeps the stripped set. The test below fails if it differs from the locked
+//! `envoy-types`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use flate2::{Compression, write::GzEncoder};
 use prost::Message;
 use prost_reflect::prost_types::FileDescriptorSet;
 
+/// Writes the stripped descriptors.
 pub(crate) fn write() -> anyhow::Result<()> {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
     gzip.write_all(&stripped()?)?;
@@ -19,6 +20,7 @@ pub(crate) fn write() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The path of the kept descriptors.
 fn kept() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../xds/wire/src/envoy.fds.gz")
 }

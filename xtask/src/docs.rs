@@ -1,6 +1,7 @@
-//! Makes what the documentation has from the policy language's schema: `docs/reference/policy.schema.json`,
-//! and the tables of keys in `docs/reference/policy.md`, whose prose is written by hand. The test below
-//! fails when either is no longer what the schema says.
+//! Generates documentation from the schema of the policy language: `docs/reference/policy.schema.json`, and the tables of
+//! keys in `docs/reference/policy.md`, whose prose is written by hand.
+//!
+//! The test below fails if either file differs from the schema.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,22 +10,24 @@ use anyhow::{Context, bail};
 use ironmesh_config::policy::log_operators;
 use ironmesh_config::schema;
 
-/// What stands before the keys of a kind, round its name, and behind them.
+/// The mark before the keys of a kind, in two parts around its name. [`END`] follows the keys.
 const BEGIN: [&str; 2] = ["<!-- keys of ", ": `cargo xtask docs` -->"];
+/// The mark after the keys of a kind.
 const END: &str = "<!-- end of keys -->";
 
-/// What stands before the command operators of access logs.
+/// The mark before the command operators of access logs.
 const OPERATORS: &str = "<!-- operators of access logs -->";
 
+/// Writes the generated files.
 pub(crate) fn write() -> anyhow::Result<()> {
-    for (path, text) in made()? {
+    for (path, text) in generated()? {
         fs_err::write(path, text)?;
     }
     Ok(())
 }
 
-/// The files that are made, as they should be.
-fn made() -> anyhow::Result<Vec<(PathBuf, String)>> {
+/// The paths and contents of the generated files.
+fn generated() -> anyhow::Result<Vec<(PathBuf, String)>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference");
     let page = folder.join("policy.md");
     let text = with_operators(&with_keys(&fs_err::read_to_string(&page)?)?)?;
@@ -32,12 +35,13 @@ fn made() -> anyhow::Result<Vec<(PathBuf, String)>> {
     Ok(vec![(page, text), (folder.join("policy.schema.json"), schema)])
 }
 
-/// The page with the operators of access logs behind their mark, on one line.
+/// The page with the operators of access logs on one line after their mark.
 fn with_operators(page: &str) -> anyhow::Result<String> {
-    let (before, after) = page.split_once(OPERATORS).context("no place for the operators")?;
-    let (_, after) = after.split_once('\n').context("no line behind the mark of operators")?;
+    let (before, after) =
+        page.split_once(OPERATORS).context("the page has no mark for the operators")?;
+    let (_, after) = after.split_once('\n').context("no line follows the mark of the operators")?;
     let operators: Vec<String> = log_operators().map(|one| format!("`{one}`")).collect();
-    // (What was there before stands on one line and begins with an operator.)
+    // The previous list is one line that begins with an operator.
     let after = match after.split_once('\n') {
         Some((line, rest)) if line.starts_with("`%") => rest,
         _ => after,
@@ -45,25 +49,25 @@ fn with_operators(page: &str) -> anyhow::Result<String> {
     Ok(format!("{before}{OPERATORS}\n{}.\n{after}", operators.join(", ")))
 }
 
-/// The page with what the schema says of each kind between the kind's marks.
+/// The page with the schema's keys of each kind between the kind's marks.
 fn with_keys(page: &str) -> anyhow::Result<String> {
-    let mut made = String::new();
+    let mut page_text = String::new();
     let mut rest = page;
     let mut described = Vec::new();
     while let Some((before, after)) = rest.split_once(BEGIN[0]) {
         let (kind, after) = after.split_once(BEGIN[1]).context("a mark without an end")?;
         let (_, after) = after.split_once(END).with_context(|| format!("no `{END}`: {kind}"))?;
         let keys = schema::reference(kind).with_context(|| format!("no such kind: {kind}"))?;
-        write!(made, "{before}{}{kind}{}\n{keys}{END}", BEGIN[0], BEGIN[1])?;
+        write!(page_text, "{before}{}{kind}{}\n{keys}{END}", BEGIN[0], BEGIN[1])?;
         described.push(kind);
         rest = after;
     }
     for kind in schema::KINDS.map(|kind| kind.key) {
         if !described.contains(&kind) {
-            bail!("docs/reference/policy.md has no place for the keys of `{kind}`");
+            bail!("docs/reference/policy.md has no mark for the keys of `{kind}`");
         }
     }
-    Ok(made + rest)
+    Ok(page_text + rest)
 }
 
 #[cfg(test)]
@@ -72,7 +76,7 @@ mod tests {
 
     #[test]
     fn generated_reference_and_json_schema_are_current() {
-        for (path, text) in made().unwrap() {
+        for (path, text) in generated().unwrap() {
             let kept = fs_err::read_to_string(&path).unwrap();
             let path = path.display();
             assert!(kept == text, "{path} is not current: run `cargo xtask docs`, and read it");
