@@ -1,4 +1,4 @@
-//! One client: a TCP connection with mutual TLS and HTTP/2 of its own, and one stream on it.
+//! One client: its own TCP connection with mutual TLS and HTTP/2, and one stream on it.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -21,51 +21,52 @@ use crate::identity::Identity;
 use crate::messages::{Deframer, Variant};
 use crate::totals::{Totals, Watch};
 
-/// What clients are told to do.
+/// The order that all clients follow.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Order {
-    /// Another number is another connection.
+    /// The number of the order. A new number means a new connection.
     pub(crate) epoch: u64,
-    /// Where to; none is nowhere.
+    /// The server; `None` disconnects.
     pub(crate) target: Option<SocketAddr>,
-    /// Whether they come with nothing, as processes that begin.
+    /// Whether clients start fresh, without resources.
     pub(crate) is_fresh: bool,
     pub(crate) faults: Faults,
 }
 
-/// How many clients misbehave, and how. These are others in each row, from the last one down.
+/// The numbers of misbehaving clients, counted from the last client. No client has two faults.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// They refuse whatever comes.
-    pub refusing: usize,
-    /// They take what comes and never say so.
+    /// Clients that NACK every response.
+    pub nacking: usize,
+    /// Clients that never answer.
     pub silent: usize,
-    /// They read nothing for three seconds after each thing that they read.
+    /// Clients that pause for three seconds after each read.
     pub slow: usize,
 }
 
+/// The behavior of one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Behaviour {
+enum Behavior {
     Good,
-    Refusing,
+    Nacking,
     Silent,
     Slow,
 }
 
 impl Faults {
-    fn of(self, from_last: usize) -> Behaviour {
-        let Self { refusing, silent, slow } = self;
+    fn of(self, from_last: usize) -> Behavior {
+        let Self { nacking, silent, slow } = self;
         match from_last {
-            n if n < refusing => Behaviour::Refusing,
-            n if n < refusing + silent => Behaviour::Silent,
-            n if n < refusing + silent + slow => Behaviour::Slow,
-            _ => Behaviour::Good,
+            n if n < nacking => Behavior::Nacking,
+            n if n < nacking + silent => Behavior::Silent,
+            n if n < nacking + silent + slow => Behavior::Slow,
+            _ => Behavior::Good,
         }
     }
 
-    /// How many in all.
+    /// The number of all misbehaving clients.
     pub fn total(self) -> usize {
-        self.refusing + self.silent + self.slow
+        self.nacking + self.silent + self.slow
     }
 }
 
@@ -81,13 +82,13 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Does as it is told until nobody tells it anything any more.
+    /// Follows orders until the fleet is dropped.
     pub(crate) async fn run(self, mut orders: watch::Receiver<Order>) {
         let mut begun = 0;
         loop {
             let order = orders.borrow_and_update().clone();
             let epoch = order.epoch;
-            let is_another = |order: &Order| order.epoch != epoch;
+            let is_new = |order: &Order| order.epoch != epoch;
             let mut is_lost = false;
             if let Some(target) = order.target {
                 if order.is_fresh && epoch != begun {
@@ -102,19 +103,19 @@ impl Client {
                 }
             }
             tokio::select! {
-                told = orders.wait_for(is_another) => if told.is_err() { return },
-                // As Envoy, which comes back within half a second with what it has.
+                order = orders.wait_for(is_new) => if order.is_err() { return },
+                // As Envoy, which reconnects within half a second with its resources.
                 () = sleep(self.reconnect_delay()), if is_lost => {}
             }
         }
     }
 
-    /// Another for each, so that those who were lost together do not come back together.
+    /// A different delay for each client, so that clients lost together do not reconnect together.
     fn reconnect_delay(&self) -> Duration {
         RECONNECT_WITHIN * u32::try_from(self.index % 100).unwrap_or(0) / 100
     }
 
-    /// One connection, to its end: `Ok` where it is told to do something else.
+    /// Runs one connection to its end. Returns `Ok` on a new order.
     async fn connect(
         &self,
         target: SocketAddr,
@@ -126,7 +127,7 @@ impl Client {
         let connector = TlsConnector::from(Arc::clone(self.identity.tls()));
         let name = ServerName::try_from("control-plane")?;
         let tls = timeout(CONNECT_DEADLINE, connector.connect(name, tcp)).await??;
-        // Windows as Envoy has them: no storm is to wait for them.
+        // The window sizes of Envoy: a storm must not wait for window updates.
         let mut http = h2::client::Builder::new();
         http.initial_window_size(16 << 20).initial_connection_window_size(24 << 20);
         let (sender, mut connection) = http.handshake::<_, Bytes>(tls).await?;
@@ -143,7 +144,7 @@ impl Client {
             sender,
             queue: VecDeque::new(),
             silenced: Vec::new(),
-            behaviour: order.faults.of(self.from_last),
+            behavior: order.faults.of(self.from_last),
             is_configured: false,
         };
         let mut node = self.identity.node(self.variant).to_vec();
@@ -157,8 +158,8 @@ impl Client {
                 end = &mut connection => { end?; bail!("the connection was closed") }
                 headers = &mut response, if body.is_none() => {
                     body = Some(headers?.into_body());
-                    // Who comes again and lacks nothing is told nothing.
-                    stream.look();
+                    // A resumed client that lacks nothing receives no response.
+                    stream.check_configured();
                 }
                 data = async { body.as_mut()?.data().await }, if body.is_some() => {
                     let body = body.as_mut().context("data without a body")?;
@@ -169,8 +170,8 @@ impl Client {
                     let data = data?;
                     body.flow_control().release_capacity(data.len())?;
                     stream.on_data(data, &mut deframer)?;
-                    if stream.behaviour == Behaviour::Slow && stream.is_configured {
-                        // Nobody drives the connection meanwhile: nothing is read at all.
+                    if stream.behavior == Behavior::Slow && stream.is_configured {
+                        // The connection is not polled meanwhile, so nothing is read.
                         sleep(SLOW).await;
                     }
                 }
@@ -183,30 +184,31 @@ impl Client {
                     if new.epoch != order.epoch {
                         return Ok(());
                     }
-                    stream.behaviour = new.faults.of(self.from_last);
-                    stream.speak()?;
+                    stream.behavior = new.faults.of(self.from_last);
+                    stream.answer_silenced()?;
                 }
             }
         }
     }
 }
 
-/// A stream that is open.
+/// An open stream.
 struct Stream<'a> {
     client: &'a Client,
     sender: SendStream<Bytes>,
-    /// What Envoy is busy with: one thing after the other.
+    /// The pending work of the simulated Envoy, in order.
     queue: VecDeque<Queued>,
-    /// Answers that a silent one did not give.
+    /// Answers that a silent client has not sent.
     silenced: Vec<Queued>,
-    behaviour: Behaviour,
+    behavior: Behavior,
     is_configured: bool,
 }
 
+/// A request that the client sends at a later time.
 struct Queued {
     due: Instant,
     outgoing: Outgoing,
-    /// Where the resource that is watched came: its content, and when.
+    /// The watch, content and time, if the response contained the watched resource.
     watched: Option<(Arc<Watch>, u128, Instant)>,
 }
 
@@ -218,11 +220,11 @@ impl Stream<'_> {
         deframer.push(data, |message| messages.push(message));
         for message in messages {
             let now = Instant::now();
-            let refuses = self.behaviour == Behaviour::Refusing && self.is_configured;
-            let refusal = refuses.then_some("refused by a simulated Envoy");
+            let nacks = self.behavior == Behavior::Nacking && self.is_configured;
+            let nack_message = nacks.then_some("NACKed by a simulated Envoy");
             let watch = totals.watch.read().clone();
             let watched = watch.as_ref().map(|watch| &*watch.name);
-            let reaction = self.client.envoy.lock().on_response(&message, watched, refusal);
+            let reaction = self.client.envoy.lock().on_response(&message, watched, nack_message);
             let reaction =
                 reaction.map_err(|e| anyhow::anyhow!("an unexpected response: {e:?}"))?;
             totals.responses.fetch_add(1, Relaxed);
@@ -230,7 +232,7 @@ impl Stream<'_> {
             let mut due = self.queue.back().map_or(now, |last| last.due).max(now);
             for outgoing in reaction.outgoing {
                 if outgoing.delay.is_zero() {
-                    // Asked on the way, before what came is answered.
+                    // A subscription, which Envoy sends before it answers the response.
                     self.send(outgoing.request.frame(self.client.variant, &[]))?;
                     continue;
                 }
@@ -243,23 +245,23 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// Sends what is due.
+    /// Sends the requests that are due.
     fn send_due(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         while self.queue.front().is_some_and(|next| next.due <= now) {
             let Some(next) = self.queue.pop_front() else { break };
-            if self.behaviour == Behaviour::Silent && self.is_configured {
+            if self.behavior == Behavior::Silent && self.is_configured {
                 self.silenced.push(next);
             } else {
                 self.answer(next)?;
             }
         }
-        self.look();
+        self.check_configured();
         Ok(())
     }
 
-    /// Takes note when it has all that it asked for.
-    fn look(&mut self) {
+    /// Records when the client has all its resources.
+    fn check_configured(&mut self) {
         if !self.is_configured && self.queue.is_empty() && self.client.envoy.lock().is_configured()
         {
             self.is_configured = true;
@@ -269,19 +271,19 @@ impl Stream<'_> {
 
     fn answer(&mut self, queued: Queued) -> anyhow::Result<()> {
         let totals = &self.client.totals;
-        let is_refusal = queued.outgoing.request.refusal.is_some();
-        let counter = if is_refusal { &totals.nacks } else { &totals.acks };
+        let is_nack = queued.outgoing.request.nack_message.is_some();
+        let counter = if is_nack { &totals.nacks } else { &totals.acks };
         counter.fetch_add(1, Relaxed);
         self.send(queued.outgoing.request.frame(self.client.variant, &[]))?;
         if let Some((watch, content, received)) = queued.watched {
-            watch.taken(self.client.index, content, received, Instant::now());
+            watch.record(self.client.index, content, received, Instant::now());
         }
         Ok(())
     }
 
-    /// Says what a silent one has not said, when it is silent no more.
-    fn speak(&mut self) -> anyhow::Result<()> {
-        if self.behaviour != Behaviour::Silent {
+    /// Sends the withheld answers once the client is no longer silent.
+    fn answer_silenced(&mut self) -> anyhow::Result<()> {
+        if self.behavior != Behavior::Silent {
             for queued in std::mem::take(&mut self.silenced) {
                 self.answer(queued)?;
             }
@@ -297,8 +299,8 @@ impl Stream<'_> {
     }
 }
 
-/// Within which time those come back that were lost together.
+/// The time within which lost clients reconnect.
 const RECONNECT_WITHIN: Duration = Duration::from_millis(500);
-/// How long a connection or a handshake may take: in a storm they take turns.
+/// The time limit of a connection or a handshake. In a storm they queue.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(60);
 const SLOW: Duration = Duration::from_secs(3);

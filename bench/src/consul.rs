@@ -1,5 +1,5 @@
-//! A real Consul on this machine, with a catalog of any size, that we ask as well: it cannot tell anybody
-//! sooner than it tells us.
+//! A real Consul on this machine, with a catalog of any size. The generator queries it, too: Consul answers no client
+//! earlier than the generator.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -16,35 +16,35 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How many services and instances Consul knows.
+/// The numbers of services and instances in Consul.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Catalog {
-    /// Its services.
+    /// The number of services.
     pub services: usize,
-    /// The instances of each.
+    /// The number of instances of each service.
     pub instances: usize,
 }
 
-/// Where an instance is, and whether its check passes.
+/// The address of an instance, and whether its check passes.
 pub(crate) type Instance = (Ipv4Addr, bool);
 
-/// An agent that is its own server and keeps nothing. It ends when this is dropped.
+/// A Consul agent in development mode, without persistent state. Dropping it ends the agent.
 #[derive(Debug)]
 pub(crate) struct Consul {
     child: Child,
     host: Ipv4Addr,
     log: PathBuf,
-    /// How long an answer is waited for.
+    /// The time limit of an answer.
     patience: Duration,
 }
 
-/// An answer.
+/// An answer of Consul.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// As of which index it is.
+    /// Its `X-Consul-Index`.
     pub(crate) index: u64,
     pub(crate) body: Vec<u8>,
-    /// When it was there as a whole.
+    /// The time at which it was complete.
     pub(crate) at: Instant,
 }
 
@@ -69,17 +69,17 @@ impl std::fmt::Display for Catalog {
 }
 
 impl Catalog {
-    /// What a service is called, here and in the mesh.
+    /// The name of a service, in Consul and in the mesh.
     pub(crate) fn service(number: usize) -> String {
         format!("service-{number:04}")
     }
 
-    /// On which node an instance is: each has as many as a service has instances.
+    /// The node of an instance. Each node has as many instances as a service.
     fn node(self, service: usize, instance: usize) -> String {
         format!("node-{:04}", (service + instance) % self.services)
     }
 
-    /// What is to be written that all of it is there, in the order in which it must come.
+    /// The operations that register the whole catalog, in the required order.
     fn operations(
         self,
         instance: impl Fn(usize, usize) -> Instance,
@@ -114,7 +114,7 @@ impl Catalog {
 }
 
 impl Consul {
-    /// Starts it, and waits until it has a leader. It lets so many connections in.
+    /// Starts Consul with this connection limit, and waits until it has a leader.
     pub(crate) async fn start(
         program: &Path,
         folder: &Path,
@@ -132,14 +132,14 @@ impl Consul {
         let child = child.with_context(|| format!("cannot run `{}`", program.display()))?;
         let consul = Self { child, host, log, patience };
         let deadline = Instant::now() + patience;
-        while consul.ask("consul", None).await.map_or(true, |answer| answer.body.len() < 10) {
+        while consul.query("consul", None).await.map_or(true, |answer| answer.body.len() < 10) {
             ensure!(Instant::now() < deadline, "Consul has no leader:\n{}", consul.log_tail());
             sleep(Duration::from_millis(20)).await;
         }
         Ok(consul)
     }
 
-    /// Where it is asked.
+    /// The URL of its HTTP API.
     pub(crate) fn url(&self) -> String {
         format!("http://{}:{HTTP}", self.host)
     }
@@ -162,7 +162,7 @@ impl Consul {
         Ok(())
     }
 
-    /// Says of one instance whether its check passes.
+    /// Sets whether the check of an instance passes.
     pub(crate) async fn set(
         &self,
         catalog: Catalog,
@@ -179,28 +179,28 @@ impl Consul {
         Ok(())
     }
 
-    /// Asks for the instances of a service: at once, or as soon as there is something newer than an index.
-    pub(crate) async fn ask(&self, service: &str, after: Option<u64>) -> anyhow::Result<Answer> {
+    /// Queries the instances of a service: at once, or with a blocking query after an index.
+    pub(crate) async fn query(&self, service: &str, after: Option<u64>) -> anyhow::Result<Answer> {
         let wait = after.map(|index| format!("&index={index}&wait=60s")).unwrap_or_default();
         let path = format!("health/service/{service}?stale{wait}");
         self.exchange("GET", &path, "", self.patience).await
     }
 
-    /// Asks for all services at once; how many bytes are answered.
-    pub(crate) async fn ask_all(self: &Arc<Self>, services: usize) -> anyhow::Result<u64> {
-        let mut questions = JoinSet::new();
+    /// Queries all services at once, and returns the number of received bytes.
+    pub(crate) async fn query_all(self: &Arc<Self>, services: usize) -> anyhow::Result<u64> {
+        let mut queries = JoinSet::new();
         for service in 0..services {
             let consul = Arc::clone(self);
-            questions.spawn(async move { consul.ask(&Catalog::service(service), None).await });
+            queries.spawn(async move { consul.query(&Catalog::service(service), None).await });
         }
         let mut bytes = 0;
-        while let Some(answer) = questions.join_next().await {
+        while let Some(answer) = queries.join_next().await {
             bytes += answer??.body.len() as u64;
         }
         Ok(bytes)
     }
 
-    /// How many questions it has answered since it began, but for this one.
+    /// The number of queries answered since the start of Consul, without this one.
     pub(crate) async fn answered(&self) -> anyhow::Result<u64> {
         let path = "agent/metrics?format=prometheus";
         let answer = self.exchange("GET", path, "", self.patience).await?;
@@ -213,7 +213,7 @@ impl Consul {
         Ok(counts.sum())
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a new connection.
     async fn exchange(
         &self,
         method: &str,
@@ -233,7 +233,7 @@ impl Consul {
         let exchanged = timeout(patience, exchange).await;
         let (mut answer, at) = exchanged.with_context(|| format!("no answer to {path}"))??;
         let end = answer.windows(4).position(|window| window == b"\r\n\r\n");
-        let body = answer.split_off(end.context("an answer without a head")? + 4);
+        let body = answer.split_off(end.context("the answer has no head")? + 4);
         let head = String::from_utf8_lossy(&answer).to_lowercase();
         let status = head.split(' ').nth(1).unwrap_or_default();
         let words = || String::from_utf8_lossy(body.get(..300).unwrap_or(&body)).into_owned();
@@ -261,16 +261,16 @@ fn settings(host: Ipv4Addr, connections: usize) -> Value {
             "serf_wan": -1
         },
         "disable_update_check": true, "log_level": "warn",
-        // Over plain HTTP, each question that waits takes a connection.
+        // Over plain HTTP, each blocking query holds a connection.
         "limits": { "http_max_conns_per_client": connections },
         "telemetry": { "prometheus_retention_time": "1h", "disable_hostname": true },
     })
 }
 
 const HTTP: u16 = 8500;
-/// Where instances listen.
+/// The port of instances.
 pub(crate) const PORT: u16 = 8080;
-/// So many may be in one transaction.
+/// The most operations in one transaction.
 const OPERATIONS: usize = 64;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! A simulated Envoy: what it asks for, takes and answers, in the sequence of a real one. A state
-//! machine without sockets and clocks.
+//! A simulated Envoy: its subscriptions, ACKs and NACKs, in the order of a real one. A state machine without sockets and
+//! clocks.
 //!
-//! On a fresh start it asks for all clusters; then for the endpoints and secrets that they name, and
-//! takes the clusters; with these there, for all listeners, their routes and secrets. On a later
-//! stream it asks for all at once, and in delta says what it has.
+//! On a fresh start it subscribes to all clusters, then to the endpoints and secrets that they name, and ACKs the
+//! clusters. When these are warm, it subscribes to all listeners, and to their routes and secrets. On a resumed stream it
+//! subscribes to all types at once, in delta with initial versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,76 +11,77 @@ use std::time::Duration;
 
 use ironmesh_xds_wire::ResourceType;
 
-use crate::library::{Known, Library};
+use crate::library::{Library, ResourceContent};
 use crate::messages::{Request, Response, Variant};
 
-/// How long Envoy takes to apply a response, and an endpoint of it.
+/// The time that Envoy needs to apply a response.
 #[derive(Debug, Clone, Copy)]
 pub struct AckDelay {
-    /// Whatever it is.
+    /// The time for each response.
     pub response: Duration,
-    /// For each endpoint besides.
+    /// The additional time for each endpoint.
     pub endpoint: Duration,
 }
 
 impl Default for AckDelay {
-    /// As measured with Envoy 1.40.
+    /// The times of Envoy 1.40.
     fn default() -> Self {
         Self { response: Duration::from_micros(1200), endpoint: Duration::from_micros(10) }
     }
 }
 
-/// What one client has, by type and name.
-pub type Holdings = BTreeMap<ResourceType, BTreeMap<Arc<str>, Arc<Known>>>;
+/// The resources of one client, by type and name.
+pub type Holdings = BTreeMap<ResourceType, BTreeMap<Arc<str>, Arc<ResourceContent>>>;
 
-/// A request that is to be sent.
+/// A request to send.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) request: Request,
-    /// How long Envoy works before.
+    /// The time that Envoy works before it.
     pub(crate) delay: Duration,
 }
 
-/// What a response led to.
+/// The reaction to a response.
 #[derive(Debug, Default)]
 pub(crate) struct Reaction {
     pub(crate) outgoing: Vec<Outgoing>,
-    /// How many resources it had, and names that are gone.
+    /// The number of resources and removed names in the response.
     pub(crate) resources: usize,
-    /// The content of the resource that is watched, where the response has it.
+    /// The content of the watched resource, if the response has it.
     pub(crate) watched: Option<u128>,
 }
 
-/// What is wrong with a response.
+/// The fault of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unexpected {
-    /// It cannot be read.
+    /// It cannot be decoded.
     Malformed,
-    /// Nobody asked for this type.
+    /// Its type is unknown.
     Type(String),
 }
 
-/// One client.
+/// The state of one simulated Envoy.
 #[derive(Debug)]
 pub(crate) struct SimulatedEnvoy {
     variant: Variant,
     delay: AckDelay,
     library: Arc<Library>,
     types: BTreeMap<ResourceType, TypeState>,
-    /// Clusters that came after the first configuration, without their endpoints yet: until these
-    /// come Envoy takes no cluster.
+    /// Clusters that arrived after the first configuration and have no endpoints yet. Until these arrive, Envoy does not
+    /// ACK clusters.
     warming: BTreeSet<Arc<str>>,
+    /// The ACK of clusters that waits for warming.
     held: Option<Outgoing>,
 }
 
 #[derive(Debug, Default)]
 struct TypeState {
-    /// Whether it was ever asked for.
+    /// Whether the client has subscribed to the type.
     is_open: bool,
     is_answered: bool,
-    /// The names that it asked for; none where it wants all.
+    /// The subscribed names; empty for the wildcard.
     subscribed: BTreeSet<Arc<str>>,
-    resources: BTreeMap<Arc<str>, Arc<Known>>,
+    resources: BTreeMap<Arc<str>, Arc<ResourceContent>>,
     version_info: String,
     nonce: String,
 }
@@ -91,7 +92,7 @@ impl SimulatedEnvoy {
         Self { variant, delay, library, types, warming: BTreeSet::new(), held: None }
     }
 
-    /// Forgets all, as a process that begins.
+    /// Forgets all resources, as a new process.
     pub(crate) fn forget(&mut self) {
         *self = Self::new(self.variant, self.delay, Arc::clone(&self.library));
     }
@@ -124,12 +125,12 @@ impl SimulatedEnvoy {
             }
             outgoing.push(Outgoing { request, delay: Duration::ZERO });
         }
-        // The order in which Envoy asks: clusters, endpoints, secrets, listeners, routes.
+        // Envoy's order: clusters, endpoints, secrets, listeners, routes.
         outgoing.sort_by_key(|one| ORDER.iter().position(|t| t.url() == one.request.type_url));
         outgoing
     }
 
-    /// Whether it has all that it asked for.
+    /// Whether it has all subscribed resources.
     pub(crate) fn is_configured(&self) -> bool {
         self.warming.is_empty()
             && self.types.iter().all(|(resource_type, state)| {
@@ -141,12 +142,12 @@ impl SimulatedEnvoy {
             })
     }
 
-    /// Takes a response; or refuses it, with these words.
+    /// Applies and ACKs a response; or NACKs it with this message.
     pub(crate) fn on_response(
         &mut self,
         message: &[u8],
         watched: Option<&str>,
-        refusal: Option<&str>,
+        nack_message: Option<&str>,
     ) -> Result<Reaction, Unexpected> {
         let response = Response::read(self.variant, message).map_err(|_| Unexpected::Malformed)?;
         let resource_type = ResourceType::from_url(response.type_url)
@@ -159,10 +160,10 @@ impl SimulatedEnvoy {
         self.state(resource_type).is_answered = true;
         response.nonce.clone_into(&mut self.state(resource_type).nonce);
         let mut release = None;
-        if refusal.is_none() {
+        if nack_message.is_none() {
             let mut changed = Vec::with_capacity(response.entries.len());
             for entry in &response.entries {
-                let known = self.library.know(resource_type, entry);
+                let known = self.library.content(resource_type, entry);
                 let known = known.map_err(|_| Unexpected::Malformed)?;
                 delay += self.delay.endpoint * known.references.endpoints;
                 if watched == Some(entry.name) && resource_type == ResourceType::Endpoint {
@@ -170,7 +171,7 @@ impl SimulatedEnvoy {
                 }
                 changed.push(known);
             }
-            release = self.take(resource_type, &response, changed);
+            release = self.apply(resource_type, &response, changed);
             if matches!(resource_type, ResourceType::Cluster | ResourceType::Listener) {
                 reaction.outgoing.extend(self.subscribe());
             }
@@ -181,7 +182,7 @@ impl SimulatedEnvoy {
         let request = Request {
             nonce: response.nonce.to_owned(),
             version_info: state.version_info.clone(),
-            refusal: refusal.map(ToOwned::to_owned),
+            nack_message: nack_message.map(ToOwned::to_owned),
             ..Request::new(resource_type)
         };
         let request = match variant {
@@ -195,17 +196,16 @@ impl SimulatedEnvoy {
             reaction.outgoing.push(answer);
         }
         reaction.outgoing.extend(release);
-        reaction.outgoing.extend(self.ask_for_listeners());
+        reaction.outgoing.extend(self.request_listeners());
         Ok(reaction)
     }
 
-    /// Puts what came in the place of what there was. Returns the answer about clusters that was held
-    /// back for what came now.
-    fn take(
+    /// Applies a response. Returns the held-back ACK of clusters if this response completed their warming.
+    fn apply(
         &mut self,
         resource_type: ResourceType,
         response: &Response<'_>,
-        changed: Vec<Arc<Known>>,
+        changed: Vec<Arc<ResourceContent>>,
     ) -> Option<Outgoing> {
         let is_running = self.state(ResourceType::Listener).is_answered;
         let is_whole = self.variant == Variant::Sotw && resource_type.allows_wildcard();
@@ -219,7 +219,7 @@ impl SimulatedEnvoy {
             state.resources.remove(*name);
         }
         for known in changed {
-            // What nobody asked for any more may be under way still.
+            // A resource may still arrive after the client unsubscribed from it.
             if !resource_type.allows_wildcard() && !state.subscribed.contains(&known.name) {
                 continue;
             }
@@ -227,8 +227,8 @@ impl SimulatedEnvoy {
                 self.warming.remove(&known.name);
             }
             let old = state.resources.insert(Arc::clone(&known.name), Arc::clone(&known));
-            let is_news = old.is_none_or(|old| old.content != known.content);
-            if resource_type == ResourceType::Cluster && is_running && is_news {
+            let is_changed = old.is_none_or(|old| old.content != known.content);
+            if resource_type == ResourceType::Cluster && is_running && is_changed {
                 let endpoints = known.references.names.iter();
                 let endpoints = endpoints.filter(|(t, _)| *t == ResourceType::Endpoint);
                 self.warming.extend(endpoints.map(|(_, name)| Arc::clone(name)));
@@ -237,7 +237,7 @@ impl SimulatedEnvoy {
         if self.warming.is_empty() { self.held.take() } else { None }
     }
 
-    /// Asks for what clusters and listeners name, and no more for what they do not.
+    /// Subscribes to the names in clusters and listeners, and unsubscribes from all others.
     fn subscribe(&mut self) -> Vec<Outgoing> {
         let mut wanted: BTreeMap<ResourceType, BTreeSet<Arc<str>>> = BTreeMap::new();
         for resource_type in [ResourceType::Cluster, ResourceType::Listener] {
@@ -278,8 +278,8 @@ impl SimulatedEnvoy {
         outgoing
     }
 
-    /// Asks for the listeners as soon as all clusters are warm.
-    fn ask_for_listeners(&mut self) -> Option<Outgoing> {
+    /// Subscribes to listeners as soon as all clusters are warm.
+    fn request_listeners(&mut self) -> Option<Outgoing> {
         let is_warm = [ResourceType::Endpoint, ResourceType::Secret].into_iter().all(|t| {
             let state = self.state(t);
             state.resources.len() == state.subscribed.len()

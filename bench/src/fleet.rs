@@ -1,4 +1,4 @@
-//! Many clients in one process.
+//! A fleet of simulated clients in one process.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,8 +18,7 @@ use crate::library::Library;
 use crate::messages::Variant;
 use crate::totals::{Counts, Totals, Watch};
 
-/// Simulated Envoys, each with a connection of its own. They do what they are told together, and end
-/// when this is dropped.
+/// Simulated Envoys, each with its own connection. They follow orders together. Dropping the fleet ends them.
 #[derive(Debug)]
 pub struct Fleet {
     identities: Vec<Identity>,
@@ -33,7 +32,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Makes them; they connect when they are told to.
+    /// Creates the clients. They connect on [`Self::connect`].
     pub fn new(identities: Vec<Identity>, variant: Variant, delay: AckDelay) -> Self {
         Self::with_library(identities, variant, delay, Library::default())
     }
@@ -65,17 +64,17 @@ impl Fleet {
         Self { identities, envoys, variant, delay, library, totals, orders, _tasks: tasks }
     }
 
-    /// How many there are.
+    /// The number of clients.
     pub fn len(&self) -> usize {
         self.identities.len()
     }
 
-    /// Whether there are none.
+    /// Whether the fleet has no clients.
     pub fn is_empty(&self) -> bool {
         self.identities.is_empty()
     }
 
-    /// All connect anew, at once: with what they have, or with nothing as processes that begin.
+    /// Reconnects all clients at once: with initial versions, or fresh as new processes.
     pub fn connect(&self, target: SocketAddr, is_fresh: bool) {
         self.totals.begin();
         self.orders.send_modify(|order| {
@@ -85,7 +84,7 @@ impl Fleet {
         });
     }
 
-    /// All leave.
+    /// Disconnects all clients.
     pub fn disconnect(&self) {
         self.orders.send_modify(|order| {
             order.epoch += 1;
@@ -93,46 +92,46 @@ impl Fleet {
         });
     }
 
-    /// From now on so many misbehave.
+    /// Sets how many clients misbehave from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.orders.send_modify(|order| order.faults = faults);
     }
 
-    /// Waits until all have all that they asked for, and said so; when the last did.
+    /// Waits until all clients have ACKed all their subscriptions. Returns the time of the last ACK.
     pub async fn all_configured(&self, patience: Duration) -> anyhow::Result<Instant> {
         self.totals.all_configured(0, patience).await
     }
 
-    /// What they have come to.
+    /// The counts so far.
     pub fn counts(&self) -> Counts {
         self.totals.counts()
     }
 
-    /// How many bytes all contents have that they were ever sent, each once.
+    /// The total size of all distinct contents that the clients received, in bytes.
     pub fn distinct_bytes(&self) -> u64 {
         self.library.bytes()
     }
 
-    /// From now on, when the endpoints of this cluster come is told.
+    /// Starts to record when the endpoints of this cluster arrive.
     pub fn watch(&self, cluster: &str) -> Arc<Watch> {
         let watch = Watch::new(cluster);
         *self.totals.watch.write() = Some(Arc::clone(&watch));
         watch
     }
 
-    /// What one of them has.
+    /// The resources of one client.
     pub fn holdings(&self, client: usize) -> Option<Holdings> {
         self.envoys.get(client).map(|envoy| envoy.lock().holdings())
     }
 
-    /// How many endpoints one of them has, of all clusters together.
+    /// The number of endpoints of one client, over all clusters.
     pub(crate) fn endpoints(&self, client: usize) -> u64 {
         let holdings = self.holdings(client).unwrap_or_default();
         let endpoints = holdings.get(&ResourceType::Endpoint).into_iter().flatten();
         endpoints.map(|(_, known)| u64::from(known.references.endpoints)).sum()
     }
 
-    /// Waits until nothing has come for as long.
+    /// Waits until no response has arrived for the time `silence`.
     pub async fn quiet(&self, silence: Duration, patience: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + patience;
         loop {
@@ -141,12 +140,12 @@ impl Fleet {
             if self.counts().responses == before {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "clients are still being told things");
+            ensure!(Instant::now() < deadline, "clients still receive responses");
         }
     }
 
-    /// Lets a second client of each identity connect with nothing, and compares what both have: by
-    /// the hashes of all bytes. Those that misbehave are passed over. Returns how many were compared.
+    /// Connects a second, fresh client of each identity, and compares the hashes of the resources of both. Skips
+    /// misbehaving clients. Returns the number of compared clients.
     pub async fn verify(&self, target: SocketAddr, patience: Duration) -> anyhow::Result<usize> {
         let good = self.len() - self.orders.borrow().faults.total();
         for begin in (0..good).step_by(VERIFIED_AT_ONCE) {
@@ -159,14 +158,16 @@ impl Fleet {
                 let (old, new) = (self.holdings(index), fresh.holdings(other));
                 if let Some(difference) = old.zip(new).and_then(|(old, new)| difference(&old, &new))
                 {
-                    anyhow::bail!("client {index} has not what a fresh one is given: {difference}");
+                    anyhow::bail!(
+                        "client {index} and a fresh client have different resources: {difference}"
+                    );
                 }
             }
         }
         Ok(good)
     }
 
-    /// What the control plane gives to the first of them, with all bytes.
+    /// Records the resources of the first client, with all bytes.
     pub(crate) async fn record(
         &self,
         target: SocketAddr,
@@ -181,11 +182,12 @@ impl Fleet {
     }
 }
 
-/// The first name that stands for something else in the two.
+/// The first resource with different contents.
 fn difference(one: &Holdings, other: &Holdings) -> Option<String> {
     for (resource_type, resources) in one {
         let others = other.get(resource_type)?;
-        let content = |known: Option<&Arc<crate::library::Known>>| known.map(|known| known.content);
+        let content =
+            |known: Option<&Arc<crate::library::ResourceContent>>| known.map(|known| known.content);
         for name in resources.keys().chain(others.keys()) {
             if content(resources.get(name)) != content(others.get(name)) {
                 return Some(format!("{resource_type} `{name}`"));

@@ -1,7 +1,7 @@
-//! The floor: what a server costs that computes nothing. It sends all clients the same pre-encoded
-//! frames, over the same TLS and the same HTTP/2 as a control plane.
+//! The floor: a reference server that computes nothing. It sends pre-encoded frames to all clients, over the same TLS and
+//! HTTP/2 as a control plane.
 //!
-//! It is a process of its own, so that what it takes can be told from what the generator takes.
+//! It is a separate process, so that its CPU time and memory are separate from those of the generator.
 
 mod child;
 mod connection;
@@ -10,4 +10,4 @@ mod server;
 
 pub(crate) use child::Floor;
 pub(crate) use frames::write_recording;
-pub use server::{Options, serve};
+pub use server::{FloorOptions, serve};

@@ -1,4 +1,4 @@
-//! Who a client is: a folder that `ironmesh proxy bootstrap` wrote.
+//! The identity of a client, from a folder of `ironmesh proxy bootstrap`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,16 +16,16 @@ use serde_json::Value;
 use crate::messages::Variant;
 use crate::node;
 
-/// One identity.
+/// The identity of one client.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// Its id, as it says in its node.
+    /// Its node id.
     pub id: String,
-    /// Its service, as it says in its node.
+    /// Its node cluster, which is its service.
     pub cluster: String,
-    /// Where its bootstrap says that the control plane is.
+    /// The address of the control plane in its bootstrap.
     pub control_plane: SocketAddr,
-    /// What it says of itself in its node metadata.
+    /// Its node metadata.
     pub statement: Value,
     /// Its zone.
     pub zone: String,
@@ -33,14 +33,14 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads the identity in `folder`. The server is to have a certificate below `roots`, or below
-    /// those in the folder.
+    /// Reads the identity in `folder`. The server's certificate is verified with `roots`, otherwise with those in the
+    /// folder.
     pub fn read(folder: &Path, roots: Option<&str>) -> anyhow::Result<Self> {
         let read = |name: &str| fs_err::read_to_string(folder.join(name));
         let bootstrap: Value = serde_json::from_str(&read("envoy.yaml")?)?;
         let text = |pointer: &str| {
             let text = bootstrap.pointer(pointer).and_then(Value::as_str);
-            text.map(ToOwned::to_owned).with_context(|| format!("no {pointer} in its envoy.yaml"))
+            text.map(ToOwned::to_owned).with_context(|| format!("its envoy.yaml has no {pointer}"))
         };
         let address = bootstrap.pointer(
             "/static_resources/clusters/0/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address",
@@ -54,7 +54,7 @@ impl Identity {
             cluster: text("/node/cluster")?,
             control_plane: format!("{host}:{port}")
                 .parse()
-                .with_context(|| format!("the control plane is not at an address: {host}"))?,
+                .with_context(|| format!("the control plane has no IP address: {host}"))?,
             statement: bootstrap.pointer("/node/metadata/ironmesh").cloned().unwrap_or_default(),
             zone: String::new(),
             tls: client_tls(&read("proxy.crt")?, &read("proxy.key")?, &roots)?,
@@ -83,7 +83,7 @@ pub fn folders(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// TLS as Envoy's bootstrap asks for it: 1.3, with its own certificate, for HTTP/2.
+/// TLS as in Envoy's bootstrap: version 1.3 with a client certificate, for HTTP/2.
 fn client_tls(chain: &str, key: &str, roots: &str) -> anyhow::Result<Arc<ClientConfig>> {
     let trusted = tls::roots(&TrustBundle { roots: roots.to_owned() })?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -94,7 +94,7 @@ fn client_tls(chain: &str, key: &str, roots: &str) -> anyhow::Result<Arc<ClientC
         .with_custom_certificate_verifier(Arc::new(SpiffeServerVerifier::any(trusted)))
         .with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes())?)?;
     config.alpn_protocols = vec![b"h2".to_vec()];
-    // Envoy's sessions with a control plane are never resumed either.
+    // Envoy does not resume its sessions with a control plane either.
     config.resumption = rustls::client::Resumption::disabled();
     Ok(Arc::new(config))
 }

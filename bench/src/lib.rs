@@ -1,13 +1,12 @@
-//! The load generator: many simulated Envoys in one process, and what they measure of a control
-//! plane.
+//! The load generator: it measures a control plane with many simulated Envoys in one process.
 //!
-//! It owns how an Envoy asks and answers ([`Fleet`]), the floor that everything is compared with
-//! ([`floor`]), and the runner that starts a real `ironmesh serve` and measures it ([`run`]). It
-//! knows the control plane as an operator does: by its commands, files and ports. It ends only what
-//! it started, talks to loopback addresses unless it is pointed elsewhere, and is bounded in time.
+//! It owns the simulated Envoys ([`Fleet`]), the reference server that all figures are compared with ([`floor`]), and
+//! the runner that starts and measures a real `ironmesh serve` ([`run`]). It uses the control plane only as an operator
+//! does: by its commands, files and ports. It ends only processes that it started, connects only to loopback addresses
+//! unless told otherwise, and bounds the time of each step.
 //!
 //! ```text
-//! Shape ─► Subject (ironmesh serve) ◄── Fleet ──► Floor (a process of its own)
+//! Shape ─► MeasuredControlPlane (ironmesh serve) ◄── Fleet ──► Floor (a separate process)
 //!                     └──── run: series of changes, storms ────┘
 //!                                       ▼
 //!                                     Report
@@ -21,6 +20,7 @@ pub mod floor;
 mod identity;
 mod library;
 mod measure;
+mod measured_control_plane;
 mod messages;
 mod node;
 mod process;
@@ -28,7 +28,6 @@ mod references;
 pub mod report;
 pub mod run;
 mod shape;
-mod subject;
 mod totals;
 
 pub use client::Faults;
@@ -36,7 +35,7 @@ pub use consul::Catalog;
 pub use envoy::{AckDelay, Holdings};
 pub use fleet::Fleet;
 pub use identity::{Identity, folders};
-pub use library::Known;
+pub use library::ResourceContent;
 pub use messages::Variant;
 pub use process::allow_connections;
 pub use shape::Shape;

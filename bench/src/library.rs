@@ -1,4 +1,4 @@
-//! All contents that any client was sent, each once: a client holds references to them and no bytes.
+//! All received resource contents, each once. Clients hold references to them instead of bytes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,45 +13,45 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 use crate::messages::Entry;
 use crate::references::References;
 
-/// A resource with one content.
+/// One content of a resource.
 #[derive(Debug)]
-pub struct Known {
+pub struct ResourceContent {
     /// Its name.
     pub name: Arc<str>,
-    /// What the control plane calls this version; in SotW it has no name for it, so it is the hash.
+    /// The version from the control plane; in SotW, which has no version per resource, the hash.
     pub(crate) version: Arc<str>,
     /// The hash of its bytes.
     pub content: u128,
     pub(crate) references: References,
-    /// Its bytes, where the library keeps them.
+    /// Its bytes, if the library keeps them.
     pub(crate) body: Option<Bytes>,
 }
 
-/// What the clients of one process know.
+/// The contents that the clients of one process have received.
 #[derive(Debug, Default)]
 pub(crate) struct Library {
     keeps_bodies: bool,
     bytes: AtomicU64,
-    by_hash: Mutex<HashMap<u128, Arc<Known>>>,
+    by_hash: Mutex<HashMap<u128, Arc<ResourceContent>>>,
 }
 
 impl Library {
-    /// One that keeps the bytes, too.
+    /// A library that also keeps the bytes.
     pub(crate) fn with_bodies() -> Self {
         Self { keeps_bodies: true, ..Self::default() }
     }
 
-    /// How many bytes all contents have together.
+    /// The total size of all contents, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
 
-    /// Looks an entry up, and reads it when nobody was sent it before.
-    pub(crate) fn know(
+    /// Returns the content of an entry, and decodes it if it is new.
+    pub(crate) fn content(
         &self,
         resource_type: ResourceType,
         entry: &Entry<'_>,
-    ) -> Result<Arc<Known>, DecodeError> {
+    ) -> Result<Arc<ResourceContent>, DecodeError> {
         let mut hasher = Xxh3::new();
         for part in
             [resource_type.url().as_bytes(), entry.name.as_bytes(), entry.version.as_bytes()]
@@ -73,7 +73,7 @@ impl Library {
         let body = self.keeps_bodies.then(|| Bytes::copy_from_slice(entry.body));
         let name = entry.name.into();
         self.bytes.fetch_add(entry.body.len() as u64, Relaxed);
-        let known = Arc::new(Known { name, version, content, references, body });
+        let known = Arc::new(ResourceContent { name, version, content, references, body });
         self.by_hash.lock().insert(hash, Arc::clone(&known));
         Ok(known)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use ironmesh_bench::run::{Options, Part, run};
+use ironmesh_bench::run::{Part, RunOptions, run};
 use ironmesh_bench::{
     AckDelay, Catalog, Faults, Fleet, Identity, Shape, Variant, allow_connections, floor, folders,
 };
@@ -17,11 +17,11 @@ use tokio::time::sleep;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Measures a control plane with many simulated Envoys.
+/// Measure a control plane with many simulated Envoys
 #[derive(Debug, Parser)]
 #[command(name = "ironmesh-bench", version, arg_required_else_help = true)]
 struct Cli {
-    /// How results are printed
+    /// Print results as text or JSON
     #[arg(long, global = true, value_enum, default_value_t = Output::Text)]
     output: Output,
     #[command(subcommand)]
@@ -30,9 +30,9 @@ struct Cli {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
-    /// For people
+    /// Tables for people
     Text,
-    /// For machines
+    /// JSON for scripts
     Json,
 }
 
@@ -40,90 +40,93 @@ enum Output {
 enum Command {
     /// Start a control plane and the floor, and measure both
     Run(RunArguments),
-    /// Connect simulated Envoys to a control plane that runs already
+    /// Connect simulated Envoys to a running control plane
     Join(JoinArguments),
-    /// What everything is compared with; started by `run`
+    /// Run the reference server; `run` starts it
     #[command(hide = true)]
-    Floor(floor::Options),
+    Floor(floor::FloorOptions),
 }
 
 #[derive(Debug, Args)]
 struct RunArguments {
-    /// The fleets, as PROXIESxSERVICES
+    /// Measure fleets of these sizes, as PROXIESxSERVICES
     #[arg(long = "shape", default_values = ["1000x100", "500x1000"])]
     shapes: Vec<Shape>,
-    /// The control plane
+    /// Measure this ironmesh binary
     #[arg(long, env = "IRONMESH_BIN", default_value = "target/release/ironmesh")]
     ironmesh: PathBuf,
-    /// A real Envoy; without one, what needs it is left out
+    /// Use this Envoy; parts that need it are skipped if it does not exist
     #[arg(long, env = "ENVOY_BIN", default_value = ".tools/envoy")]
     envoy: PathBuf,
-    /// A real Consul; without one, what needs it is left out
+    /// Use this Consul; parts that need it are skipped if it does not exist
     #[arg(long, env = "CONSUL_BIN", default_value = ".tools/consul")]
     consul: PathBuf,
-    /// What is measured; all of it, unless named
+    /// Measure only this part; may be repeated
     #[arg(long = "part", value_enum, default_values = ["fleets", "policy", "grants", "consul"])]
     parts: Vec<Part>,
-    /// What Consul knows, as SERVICESxINSTANCES
+    /// Fill Consul with this catalog, as SERVICESxINSTANCES
     #[arg(long, default_value = "1000x100")]
     catalog: Catalog,
-    /// For how many seconds it is counted what Consul is asked while nothing happens
+    /// Count idle queries to Consul for this many seconds
     #[arg(long, default_value_t = 60)]
     steady: u64,
     #[command(flatten)]
     clients: ClientArguments,
-    /// How many changes make a series
+    /// Make this many changes in each series
     #[arg(long, default_value_t = 24)]
     events: usize,
-    /// How often the fleet is tried with and without clients that misbehave
+    /// Compare the fleet with and without misbehaving clients this many times
     #[arg(long, default_value_t = 10)]
     fault_runs: usize,
-    /// How often the control plane is killed, and all connect again
+    /// Kill the control plane and reconnect all clients this many times
     #[arg(long, default_value_t = 3)]
     storms: usize,
-    /// How many seconds anything may take
+    /// Fail if any step takes longer than this many seconds
     #[arg(long, default_value_t = 120)]
     patience: u64,
 }
 
 #[derive(Debug, Args)]
 struct ClientArguments {
-    /// The variant of the protocol
+    /// Use this variant of xDS
     #[arg(long, value_enum, default_value_t = VariantArgument::Delta)]
     variant: VariantArgument,
-    /// How many microseconds an Envoy works before it answers
+    /// Let a simulated Envoy work this many microseconds before each ACK
     #[arg(long, default_value_t = 1200)]
     ack_delay: u64,
-    /// How many more for each endpoint
+    /// Add this many microseconds for each endpoint
     #[arg(long, default_value_t = 10)]
     ack_delay_per_endpoint: u64,
 }
 
+/// The value of `--variant`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum VariantArgument {
+    /// Delta xDS
     Delta,
+    /// State-of-the-world xDS
     Sotw,
 }
 
 #[derive(Debug, Args)]
 struct JoinArguments {
-    /// The folder that `ironmesh proxy bootstrap --count N --out DIR` wrote
+    /// Read identities from the DIR of `ironmesh proxy bootstrap --count N --out DIR`
     folder: PathBuf,
     #[command(flatten)]
     clients: ClientArguments,
-    /// How many seconds they stay
+    /// Stay connected for this many seconds
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// How many of them refuse whatever comes, once they are configured
+    /// Let this many clients NACK every response once they are configured
     #[arg(long, default_value_t = 0)]
-    refusing: usize,
-    /// How many take what comes and never say so
+    nacking: usize,
+    /// Let this many clients never answer
     #[arg(long, default_value_t = 0)]
     silent: usize,
-    /// How many read nothing for three seconds after each thing that they read
+    /// Let this many clients pause for three seconds after each read
     #[arg(long, default_value_t = 0)]
     slow: usize,
-    /// At the end, let a fresh client of each identity connect and compare what both have
+    /// At the end, compare the resources of each client with those of a fresh client
     #[arg(long)]
     verify: bool,
 }
@@ -155,10 +158,10 @@ async fn main() -> ExitCode {
             Command::Floor(options) => floor::serve(options).await,
         }
     };
-    // What was started ends with what is dropped here.
+    // Child processes end when `work` is dropped.
     let result = tokio::select! {
         result = work => result,
-        result = told_to_end() => result.and_then(|()| bail!("interrupted")),
+        result = await_signal() => result.and_then(|()| bail!("interrupted")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -169,7 +172,8 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn told_to_end() -> anyhow::Result<()> {
+/// Waits for SIGTERM or SIGINT.
+async fn await_signal() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
@@ -181,7 +185,7 @@ async fn told_to_end() -> anyhow::Result<()> {
 
 #[expect(clippy::print_stdout, reason = "the report is this command's result")]
 async fn measure(arguments: RunArguments, output: Output) -> anyhow::Result<()> {
-    let options = Options {
+    let options = RunOptions {
         ironmesh: arguments.ironmesh,
         envoy: arguments.envoy,
         own_program: std::env::current_exe()?,
@@ -213,13 +217,14 @@ async fn join(arguments: JoinArguments, output: Output) -> anyhow::Result<()> {
         identity.zone = format!("zone-{number}");
         identities.push(identity);
     }
-    let first = identities.first().context("there is no folder with an envoy.yaml in there")?;
+    let first =
+        identities.first().context("the folder contains no proxy folder with an envoy.yaml")?;
     let target = first.control_plane;
     allow_connections(identities.len() as u64 + 100)?;
     let faults =
-        Faults { refusing: arguments.refusing, silent: arguments.silent, slow: arguments.slow };
+        Faults { nacking: arguments.nacking, silent: arguments.silent, slow: arguments.slow };
     if faults.total() > identities.len() {
-        bail!("more are to misbehave than there are");
+        bail!("the number of misbehaving clients exceeds the number of clients");
     }
     let fleet = Fleet::new(identities, arguments.clients.variant(), arguments.clients.delay());
     fleet.set_faults(faults);

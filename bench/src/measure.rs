@@ -8,23 +8,23 @@ use crate::fleet::Fleet;
 use crate::process::{cpu, cpu_since};
 use crate::totals::{Counts, Watch};
 
-/// What a series of changes took.
+/// The measurements of a series of changes.
 #[derive(Debug, Default)]
 pub(crate) struct Series {
-    /// From the change to the first client that was told.
+    /// The time from each change to the first client that received it.
     pub(crate) to_first: Vec<Duration>,
-    /// From the change to the last answer.
+    /// The time from each change to the last ACK.
     pub(crate) to_last: Vec<Duration>,
-    /// Of the server, for all of them.
+    /// The CPU time of the server for all changes.
     pub(crate) cpu: Duration,
-    /// What came to the clients.
+    /// The counts of the clients.
     pub(crate) counts: Counts,
-    /// How many clients each was about.
+    /// The number of clients that receive each change.
     pub(crate) clients: usize,
 }
 
 impl Series {
-    /// Adds another.
+    /// Adds a further series.
     pub(crate) fn extend(&mut self, other: Self) {
         self.to_first.extend(other.to_first);
         self.to_last.extend(other.to_last);
@@ -33,33 +33,33 @@ impl Series {
         self.clients = other.clients;
     }
 
-    /// CPU time of the server for each change and client.
+    /// The CPU time of the server per change and client.
     pub(crate) fn cpu_each(&self) -> Duration {
         let times = self.to_last.len().saturating_mul(self.clients);
         self.cpu / u32::try_from(times.max(1)).unwrap_or(u32::MAX)
     }
 }
 
-/// The middle one.
+/// The median.
 pub(crate) fn median(durations: &[Duration]) -> Duration {
     let mut sorted = durations.to_vec();
     sorted.sort();
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
-/// Whom changes are about, and how long they are waited for.
+/// The clients that receive changes, and the time limits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scope<'a> {
     pub(crate) cluster: &'a str,
-    /// How many are to be told, of the first so many.
+    /// The number of clients that must receive a change, out of the first `among` clients.
     pub(crate) clients: usize,
     pub(crate) among: usize,
-    /// How long the server is left alone after each.
+    /// The pause after each change.
     pub(crate) pause: Duration,
     pub(crate) patience: Duration,
 }
 
-/// Makes changes, one after the other, each when the last has come to all.
+/// Makes changes in sequence, each after all clients have ACKed the previous one.
 pub(crate) async fn series(
     fleet: &Fleet,
     server: u32,
@@ -82,6 +82,7 @@ pub(crate) async fn series(
     Ok(series)
 }
 
+/// Waits until the clients in scope have ACKed a change.
 pub(crate) async fn arrival(
     watch: &Watch,
     scope: Scope<'_>,
@@ -89,7 +90,7 @@ pub(crate) async fn arrival(
     watch.all(scope.clients, scope.among, scope.patience).await
 }
 
-/// What it took until all were there again.
+/// The measurements of a reconnect storm.
 #[derive(Debug, Default)]
 pub(crate) struct Storm {
     pub(crate) time: Duration,
@@ -97,8 +98,10 @@ pub(crate) struct Storm {
     pub(crate) counts: Counts,
 }
 
-/// All connect at once. It is over when all have what changed while they were away, where something
-/// did; otherwise when all are configured.
+/// Connects all clients at once.
+///
+/// A fresh storm ends when all are configured. Otherwise it ends when all have the change that was made while they were
+/// disconnected.
 pub(crate) async fn storm(
     fleet: &Fleet,
     target: std::net::SocketAddr,
@@ -116,7 +119,7 @@ pub(crate) async fn storm(
         arrival(&watch, scope).await?.last_acked
     };
     let time = end - begin;
-    // What is sent again would come now; and the server is to have done all its work.
+    // Repeated resources would arrive now, and the server must have finished its work.
     fleet.quiet(Duration::from_millis(500), scope.patience).await?;
     let counts = fleet.counts() - counts_before;
     Ok(Storm { time, cpu: cpu_since(server, cpu_before)?, counts })

@@ -1,5 +1,5 @@
-//! Requests and responses as bytes. Responses are read in place: a generator that decoded and copied
-//! what a thousand clients are sent would measure itself.
+//! Requests and responses as bytes. Responses are parsed in place: a generator that decoded and copied the responses of a
+//! thousand clients would measure itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use ironmesh_xds_wire::pb::envoy::service::discovery::v3 as discovery;
 use ironmesh_xds_wire::pb::google::rpc::Status;
 use prost::Message;
 
-/// Which variant of the protocol a client speaks.
+/// The variant of the xDS protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
-    /// Differences.
+    /// Incremental xDS.
     Delta,
-    /// The state of the world.
+    /// State-of-the-world xDS.
     Sotw,
 }
 
 impl Variant {
-    /// The method of the aggregated service.
+    /// The path of the aggregated service's method.
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Delta => DELTA_PATH,
@@ -34,11 +34,11 @@ impl Variant {
 pub(crate) const DELTA_PATH: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
-/// What was sent is not a message.
+/// The bytes are not a valid message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// The fields of a message, in place: the number, and the content where it is a length with bytes.
+/// The fields of a message, in place: field number and content. Only length-delimited fields have content.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -55,11 +55,11 @@ impl<'a> Fields<'a> {
         Err(Malformed)
     }
 
-    fn take(&mut self, length: u64) -> Result<&'a [u8], Malformed> {
+    fn bytes(&mut self, length: u64) -> Result<&'a [u8], Malformed> {
         let length = usize::try_from(length).map_err(|_| Malformed)?;
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
         self.0 = rest;
-        Ok(taken)
+        Ok(bytes)
     }
 
     fn field(&mut self) -> Result<(u64, &'a [u8]), Malformed> {
@@ -69,12 +69,12 @@ impl<'a> Fields<'a> {
                 self.varint()?;
                 &[]
             }
-            1 => self.take(8)?,
+            1 => self.bytes(8)?,
             2 => {
                 let length = self.varint()?;
-                self.take(length)?
+                self.bytes(length)?
             }
-            5 => self.take(4)?,
+            5 => self.bytes(4)?,
             _ => return Err(Malformed),
         };
         Ok((key >> 3, content))
@@ -100,7 +100,7 @@ fn text(bytes: &[u8]) -> Result<&str, Malformed> {
     std::str::from_utf8(bytes).map_err(|_| Malformed)
 }
 
-/// The content of the field of this number; empty where there is none.
+/// The content of the field with this number; empty if there is none.
 pub(crate) fn field(message: &[u8], number: u64) -> Result<&[u8], Malformed> {
     let mut found: &[u8] = &[];
     for field in Fields(message) {
@@ -118,7 +118,7 @@ pub(crate) fn field(message: &[u8], number: u64) -> Result<&[u8], Malformed> {
 pub(crate) struct Response<'a> {
     pub(crate) type_url: &'a str,
     pub(crate) nonce: &'a str,
-    /// Of all that was sent; in SotW only.
+    /// The version of the whole response. In SotW only.
     pub(crate) version_info: &'a str,
     pub(crate) entries: Vec<Entry<'a>>,
     pub(crate) removed: Vec<&'a str>,
@@ -137,7 +137,7 @@ impl<'a> Response<'a> {
     pub(crate) fn read(variant: Variant, message: &'a [u8]) -> Result<Self, Malformed> {
         let mut response = Self::default();
         for field in Fields(message) {
-            // The two messages have the same numbers for the same things.
+            // Both messages use the same number for the same field.
             match (field?, variant) {
                 ((1, content), Variant::Sotw) => response.version_info = text(content)?,
                 ((2, content), Variant::Sotw) => response.entries.push(Entry::of_any(content)?),
@@ -158,7 +158,7 @@ impl<'a> Entry<'a> {
         Ok(Self { name: text(field(resource, 3)?)?, version, body: field(any, 2)? })
     }
 
-    /// The name of each of our types is its first field.
+    /// Each type that Ironmesh uses has its name as the first field.
     fn of_any(any: &'a [u8]) -> Result<Self, Malformed> {
         let body = field(any, 2)?;
         let name = Fields(body).next().ok_or(Malformed)??;
@@ -169,20 +169,20 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// A request, before it is bytes.
+/// A request before encoding.
 #[derive(Debug, Default)]
 pub(crate) struct Request {
     pub(crate) type_url: &'static str,
-    /// In delta what is new, in SotW all names.
+    /// The new names in delta, all names in SotW.
     pub(crate) names: Vec<String>,
     /// In delta only.
     pub(crate) unsubscribe: Vec<String>,
-    /// In delta only: what there is from an earlier stream.
+    /// The versions from an earlier stream. In delta only.
     pub(crate) initial_versions: BTreeMap<Arc<str>, Arc<str>>,
     /// In SotW only.
     pub(crate) version_info: String,
     pub(crate) nonce: String,
-    pub(crate) refusal: Option<String>,
+    pub(crate) nack_message: Option<String>,
 }
 
 impl Request {
@@ -190,10 +190,10 @@ impl Request {
         Self { type_url: resource_type.url(), ..Self::default() }
     }
 
-    /// The gRPC frame, in pieces; `node` is an encoded field of its own, in pieces as well.
+    /// The gRPC frame in pieces. `node` is the encoded node field, also in pieces.
     pub(crate) fn frame(self, variant: Variant, node: &[Bytes]) -> Vec<Bytes> {
         let error_detail =
-            self.refusal.map(|message| Status { code: 13, message, ..Status::default() });
+            self.nack_message.map(|message| Status { code: 13, message, ..Status::default() });
         let rest = match variant {
             Variant::Delta => discovery::DeltaDiscoveryRequest {
                 type_url: self.type_url.to_owned(),
@@ -227,7 +227,7 @@ impl Request {
     }
 }
 
-/// The beginning of a gRPC frame: not compressed, then four bytes of length.
+/// The prefix of a gRPC frame: the compression flag (off), then four bytes of length.
 pub(crate) fn prefix(length: usize) -> Bytes {
     let mut prefix = BytesMut::with_capacity(5);
     prefix.put_u8(0);
@@ -235,15 +235,15 @@ pub(crate) fn prefix(length: usize) -> Bytes {
     prefix.freeze()
 }
 
-/// Puts gRPC frames together again. It keeps no buffer between messages: one of 61 KB for each of ten
-/// thousand streams would be most of what they take.
+/// Reassembles gRPC frames. It keeps no buffer between messages: 61 KB for each of ten thousand streams would be most of
+/// their memory.
 #[derive(Debug, Default)]
 pub(crate) struct Deframer {
     waiting: BytesMut,
 }
 
 impl Deframer {
-    /// Takes what came, and gives each message that is whole.
+    /// Adds received bytes, and passes each complete message to `each`.
     pub(crate) fn push(&mut self, data: Bytes, mut each: impl FnMut(Bytes)) {
         let mut data = data;
         if !self.waiting.is_empty() {
@@ -265,7 +265,7 @@ impl Deframer {
     }
 }
 
-/// How long a frame is that begins so, with its prefix.
+/// The length of the frame with this beginning, including its prefix.
 fn length(frame: &[u8]) -> Option<usize> {
     let prefix: [u8; PREFIX] = frame.get(..PREFIX)?.try_into().ok()?;
     let [_, a, b, c, d] = prefix;

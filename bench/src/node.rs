@@ -11,11 +11,11 @@ use prost::Message;
 
 use crate::messages::Variant;
 
-/// How many extensions Envoy 1.40 lists, and how long its whole node is.
+/// The number of extensions that Envoy 1.40 lists, and the length of its whole node.
 const EXTENSIONS: usize = 516;
 const LENGTH: usize = 61_088;
 
-/// The field of a request, in two pieces: the client's own, and what all share.
+/// The node field of a request, in two pieces: the client's own fields, and the shared extensions.
 pub(crate) fn field(
     variant: Variant,
     id: &str,
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(length, body.len() as u64);
         let node = Node::decode(body).unwrap();
         assert_eq!((&*node.id, node.extensions.len()), ("one", EXTENSIONS));
-        let read = ironmesh_xds_wire::Node::from(node);
-        assert_eq!(read.statement, Some(statement));
+        let parsed = ironmesh_xds_wire::Node::from(node);
+        assert_eq!(parsed.statement, Some(statement));
     }
 }

@@ -1,29 +1,29 @@
-//! What the kernel says of a process, and how many files we may open.
+//! CPU time and memory of processes, and the limit of open files.
 
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The CPU time of a process, of all its threads, those that have ended included. In steps of 10 ms.
+/// The CPU time of a process, including its ended threads, in steps of 10 ms.
 pub(crate) fn cpu(id: u32) -> anyhow::Result<Duration> {
     let stat = procfs::process::Process::new(i32::try_from(id)?)?.stat()?;
     let ticks = (stat.utime + stat.stime) * 1_000_000 / procfs::ticks_per_second();
     Ok(Duration::from_micros(ticks))
 }
 
-/// The same since it was `before`.
+/// The CPU time of a process since it was `before`.
 pub(crate) fn cpu_since(id: u32, before: Duration) -> anyhow::Result<Duration> {
     Ok(cpu(id)?.saturating_sub(before))
 }
 
-/// The memory of a process that is in RAM, in bytes.
+/// The resident memory of a process, in bytes.
 pub(crate) fn rss(id: u32) -> anyhow::Result<u64> {
     let status = procfs::process::Process::new(i32::try_from(id)?)?.status()?;
     Ok(status.vmrss.context("the process is ending")? * 1024)
 }
 
-/// Sees to it that this process, and those that it starts, may open so many connections each.
+/// Raises the limit of open files, so that this process and its children may each open this many connections.
 pub fn allow_connections(connections: u64) -> anyhow::Result<()> {
     let needed = connections + 200;
     let limit = getrlimit(Resource::Nofile);
@@ -33,14 +33,14 @@ pub fn allow_connections(connections: u64) -> anyhow::Result<()> {
     }
     ensure!(
         enough(limit.maximum),
-        "{needed} open files are needed and {} allowed: raise `ulimit -Hn`, or ask for fewer proxies",
+        "{needed} open files are needed and {} allowed: raise `ulimit -Hn`, or use fewer proxies",
         limit.maximum.unwrap_or_default()
     );
     let raised = Rlimit { current: Some(needed), maximum: limit.maximum };
     setrlimit(Resource::Nofile, raised).context("cannot raise the limit of open files")
 }
 
-/// The machine, in a line.
+/// A description of the machine, as one line.
 pub(crate) fn machine() -> String {
     let read = |path: &str| fs_err::read_to_string(path).unwrap_or_default();
     let value = |text: &str, key: &str| {

@@ -1,4 +1,4 @@
-//! What a resource makes an Envoy ask for: decoded once per content, however many clients have it.
+//! The references of a resource, to which Envoy subscribes. Decoded once per content, for all clients.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::{
 };
 use prost::{DecodeError, Message};
 
-/// What is asked for because of a resource.
+/// The references of one resource.
 #[derive(Debug, Default)]
 pub(crate) struct References {
     pub(crate) names: Vec<(ResourceType, Arc<str>)>,
-    /// How many endpoints it has: Envoy needs time for each.
+    /// The number of its endpoints: Envoy needs time for each.
     pub(crate) endpoints: u32,
 }
 

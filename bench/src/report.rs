@@ -1,5 +1,4 @@
-//! What a run says: for people a table, for machines JSON. Each figure stands beside the floor's of
-//! the same run, and beside the budget.
+//! The report of a run, as a table or JSON. Each figure has the floor's figure of the same run, and its budget.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,22 +8,24 @@ use serde::Serialize;
 /// A whole run.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// What it ran on.
+    /// The machine.
     pub machine: String,
-    /// The version of the control plane, as it says itself.
+    /// The version that the control plane reports.
     pub subject: String,
     /// The variant of the protocol.
     pub variant: &'static str,
-    /// Whether the floor comes within 1.5 times of what it was in quiet; without that, ratios hold
-    /// and absolute figures do not.
+    /// Whether absolute figures are valid: the floor is within 1.5 times of its figures on a quiet machine. Otherwise only
+    /// ratios are valid.
     pub counts: bool,
-    /// Why not.
-    pub doubts: Vec<String>,
-    /// What was not measured, and why.
-    pub left_out: Vec<String>,
+    /// The reasons why absolute figures are not valid.
+    #[serde(rename = "doubts")]
+    pub warnings: Vec<String>,
+    /// The skipped parts, with reasons.
+    #[serde(rename = "left_out")]
+    pub skipped: Vec<String>,
     /// The figures.
     pub rows: Vec<Row>,
-    /// How long it took.
+    /// The duration of the run.
     pub seconds: f64,
 }
 
@@ -33,24 +34,24 @@ pub struct Report {
 pub struct Row {
     /// The fleet.
     pub shape: String,
-    /// What was measured.
+    /// The measured work.
     pub work: &'static str,
-    /// In what.
+    /// The unit of the figures.
     pub unit: &'static str,
-    /// Of the control plane.
+    /// The figure of the control plane.
     pub ours: f64,
-    /// Of the floor.
+    /// The figure of the floor.
     pub floor: Option<f64>,
-    /// What is compared with the budget: to the floor, or to what the work says.
+    /// The ratio of the figure to the floor, or to the reference that the work names.
     pub ratio: Option<f64>,
-    /// The most that the ratio may be, or where there is none the figure.
+    /// The limit of the ratio; of the figure, if there is no ratio.
     pub budget: Option<f64>,
-    /// Whether it is.
+    /// Whether the budget is met.
     pub met: Option<bool>,
 }
 
 impl Row {
-    /// A figure without a judgement.
+    /// A figure without a budget.
     pub(crate) fn new(work: &'static str, unit: &'static str, ours: f64) -> Self {
         Self {
             shape: String::new(),
@@ -64,27 +65,27 @@ impl Row {
         }
     }
 
-    /// The same work on the floor.
+    /// Adds the figure of the floor.
     pub(crate) fn floor(mut self, floor: Option<f64>) -> Self {
         self.floor = floor;
         self.ratio = floor.filter(|floor| *floor > 0.0).map(|floor| self.ours / floor);
         self
     }
 
-    /// What the figure is compared with, where that is not the floor.
+    /// Adds a reference other than the floor.
     pub(crate) fn beside(mut self, other: f64) -> Self {
         self.ratio = (other > 0.0).then(|| self.ours / other);
         self
     }
 
-    /// The most that the ratio may be.
+    /// Adds a limit for the ratio.
     pub(crate) fn at_most(mut self, budget: f64) -> Self {
         self.budget = Some(budget);
         self.met = self.ratio.map(|ratio| ratio <= budget);
         self
     }
 
-    /// The most that the figure itself may be.
+    /// Adds a limit for the figure itself.
     pub(crate) fn itself_at_most(mut self, budget: f64) -> Self {
         self.budget = Some(budget);
         self.met = Some(self.ours <= budget);
@@ -123,18 +124,18 @@ impl fmt::Display for Report {
             )?;
         }
         writeln!(f)?;
-        for left_out in &self.left_out {
-            writeln!(f, "left out: {left_out}")?;
+        for skipped in &self.skipped {
+            writeln!(f, "skipped: {skipped}")?;
         }
-        for doubt in &self.doubts {
-            writeln!(f, "doubt: {doubt}")?;
+        for warning in &self.warnings {
+            writeln!(f, "warning: {warning}")?;
         }
         let counts = if self.counts {
-            "this run counts: the floor is within 1.5 of what it was on a quiet machine"
+            "absolute figures are valid: the floor is within 1.5 times of its figures on a quiet machine"
         } else {
-            "this run does not count by its absolute figures: ratios hold, as both sides had the same machine"
+            "absolute figures are not valid on this busy machine; ratios are, since both sides ran on it"
         };
-        writeln!(f, "{counts}; it took {:.0} s", self.seconds)
+        writeln!(f, "{counts}; the run took {:.0} s", self.seconds)
     }
 }
 
@@ -154,7 +155,7 @@ pub(crate) fn microseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-/// As a figure: counts here are far below what a `f64` holds exactly.
+/// A count as a figure. Counts here are far below the limit of exact `f64` integers.
 #[expect(clippy::cast_precision_loss, reason = "counts are below 2^52")]
 pub(crate) fn count(value: u64) -> f64 {
     value as f64

@@ -1,4 +1,4 @@
-//! The runner: starts a control plane and the floor, lets fleets join, and measures both by turns.
+//! The runner: it starts a control plane and the floor, enrolls fleets, and measures both alternately.
 
 mod consul;
 mod enforcement;
@@ -25,22 +25,22 @@ use parts::Bench;
 /// A part of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
-    /// Fleets of simulated Envoys, beside the floor
+    /// Fleets of simulated Envoys, compared with the floor
     Fleets,
-    /// A large policy is swapped in
+    /// The swap to a large policy
     Policy,
-    /// A grant is withdrawn and given, with two real Envoys
+    /// Withdrawal and restoration of a grant, with two real Envoys
     Grants,
-    /// A real Consul with many services
+    /// Discovery from a real Consul with many services
     Consul,
 }
 
-/// What is run.
+/// The options of a run.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct RunOptions {
     /// The control plane.
     pub ironmesh: PathBuf,
-    /// Ourselves, who are the floor as well.
+    /// This program, which also runs the floor.
     pub own_program: PathBuf,
     /// A real Envoy.
     pub envoy: PathBuf,
@@ -50,41 +50,41 @@ pub struct Options {
     pub parts: Vec<Part>,
     /// The fleets.
     pub shapes: Vec<Shape>,
-    /// What Consul knows.
+    /// The catalog of Consul.
     pub catalog: Catalog,
-    /// For how long it is counted what Consul is asked while nothing happens.
+    /// How long idle queries to Consul are counted.
     pub steady: Duration,
-    /// How the clients speak. The floor speaks delta, so in SotW there is nothing beside the figures.
+    /// The xDS variant of the clients. The floor supports delta only, so SotW figures have no comparison.
     pub variant: Variant,
-    /// How long an Envoy takes to answer.
+    /// The time that an Envoy needs for an ACK.
     pub delay: AckDelay,
-    /// How many changes make a series.
+    /// The number of changes in a series.
     pub events: usize,
-    /// How often the fleet is tried with and without clients that misbehave.
+    /// The number of comparisons with and without misbehaving clients.
     pub fault_runs: usize,
-    /// How often all connect again.
+    /// The number of reconnect storms.
     pub storms: usize,
-    /// How long anything may take.
+    /// The time limit of each step.
     pub patience: Duration,
 }
 
-/// Runs all of it.
-pub async fn run(options: &Options) -> anyhow::Result<Report> {
+/// Runs all requested parts.
+pub async fn run(options: &RunOptions) -> anyhow::Result<Report> {
     let begin = Instant::now();
     let machine = machine();
     let subject = version(&options.ironmesh).await?;
-    let (mut rows, mut doubts) = (Vec::<Row>::new(), Vec::new());
-    let mut left_out = Vec::new();
+    let (mut rows, mut warnings) = (Vec::<Row>::new(), Vec::new());
+    let mut skipped = Vec::new();
     let of = |shape: &str, row| Row { shape: shape.to_owned(), ..row };
     if options.parts.contains(&Part::Fleets) {
         for shape in &options.shapes {
             let of_shape = fleet(options, *shape).await?;
-            doubts.extend(doubts_of(*shape, &of_shape));
+            warnings.extend(floor_warnings(*shape, &of_shape));
             rows.extend(of_shape.into_iter().map(|row| of(&shape.to_string(), row)));
         }
         compare_shapes(&mut rows);
     } else {
-        doubts.push("the floor was not measured".to_owned());
+        warnings.push("the floor was not measured".to_owned());
     }
     if options.parts.contains(&Part::Policy) {
         let policy = large_policy::measure(options).await.context("with a large policy")?;
@@ -93,7 +93,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
     let mut has = |what: &str, program: &Path, remedy: &str| {
         let has = program.exists();
         if !has {
-            left_out.push(format!("{what}: there is none at `{}`; {remedy}", program.display()));
+            skipped.push(format!("{what}: `{}` does not exist; {remedy}", program.display()));
         }
         has
     };
@@ -108,7 +108,11 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
     if options.parts.contains(&Part::Consul)
         && has(REAL_CONSUL, &options.consul, "`scripts/get-consul.sh` fetches it")
     {
-        has("a real Envoy that calls what Consul knows", &options.envoy, "`make envoy` fetches it");
+        has(
+            "a real Envoy that calls services of Consul",
+            &options.envoy,
+            "`make envoy` fetches it",
+        );
         let consul = consul::measure(options).await.context("with a real Consul")?;
         rows.extend(consul.into_iter().map(|row| of(&options.catalog.to_string(), row)));
     }
@@ -117,14 +121,14 @@ pub async fn run(options: &Options) -> anyhow::Result<Report> {
         Variant::Sotw => "state of the world",
     };
     let seconds = begin.elapsed().as_secs_f64();
-    let counts = doubts.is_empty();
-    Ok(Report { machine, subject, variant, counts, doubts, left_out, rows, seconds })
+    let counts = warnings.is_empty();
+    Ok(Report { machine, subject, variant, counts, warnings, skipped, rows, seconds })
 }
 
-/// What is measured with a fleet.
-async fn fleet(options: &Options, shape: Shape) -> anyhow::Result<Vec<Row>> {
-    // The fleet, the floor's fleet, and those that are compared with it. A fleet that leaves no open
-    // files for the floor's is measured alone; and the floor speaks delta only.
+/// Measures a fleet.
+async fn fleet(options: &RunOptions, shape: Shape) -> anyhow::Result<Vec<Row>> {
+    // Open files for the fleet, the floor's fleet and the compared clients. Without enough of them, or in SotW, which the
+    // floor does not support, the fleet is measured without the floor.
     let connections = u64::try_from(shape.proxies)?;
     let has_floor = options.variant == Variant::Delta
         && allow_connections(2 * connections + VERIFIED_AT_ONCE as u64).is_ok();
@@ -140,30 +144,32 @@ const LARGE_POLICY: &str = "a policy of 1,000 services, 1,000 splits and 5,000 r
 const REAL_ENVOYS: &str = "two real Envoys";
 const REAL_CONSUL: &str = "a real Consul";
 
-/// What the floor was on a quiet machine with two cores: milliseconds to the last answer, microseconds
-/// for each proxy, kilobytes for each.
+/// The floor's figures on a quiet machine with two cores: milliseconds to the last ACK, microseconds per proxy, kilobytes
+/// per proxy.
 const QUIET: [(Shape, [f64; 3]); 2] = [
     (Shape { proxies: 1000, services: 100 }, [25.0, 21.0, 72.0]),
     (Shape { proxies: 500, services: 1000 }, [12.0, 20.0, 93.0]),
 ];
 
-fn doubts_of(shape: Shape, rows: &[Row]) -> Vec<String> {
+/// The warnings that the floor is slower than on a quiet machine.
+fn floor_warnings(shape: Shape, rows: &[Row]) -> Vec<String> {
     let Some((_, quiet)) = QUIET.iter().find(|(of, _)| *of == shape) else {
-        return vec![format!("{shape}: the floor was never measured in quiet")];
+        return vec![format!("{shape}: the floor has no figures of a quiet machine")];
     };
-    let mut doubts = Vec::new();
+    let mut warnings = Vec::new();
     for (work, quiet) in [parts::TO_LAST, parts::CPU, parts::MEMORY].into_iter().zip(quiet) {
         let row = rows.iter().find(|row| row.work == work);
         let floor = row.and_then(|row| row.floor);
         if floor.is_none_or(|floor| floor > quiet * 1.5) {
             let floor = floor.map_or_else(|| "none".to_owned(), |floor| format!("{floor:.0}"));
-            doubts.push(format!("{shape}, {work}: the floor is {floor}, and was {quiet} in quiet"));
+            warnings
+                .push(format!("{shape}, {work}: the floor is {floor}, on a quiet machine {quiet}"));
         }
     }
-    doubts
+    warnings
 }
 
-/// What a proxy costs must not grow with the number of services.
+/// Compares the CPU time per proxy of both shapes: it must not grow with the number of services.
 fn compare_shapes(rows: &mut [Row]) {
     let cpu: Vec<_> = rows.iter().filter(|row| row.work == parts::CPU).cloned().collect();
     let [small, large] = &cpu[..] else { return };

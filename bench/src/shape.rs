@@ -1,5 +1,5 @@
-//! A realistic fleet, in figures and as policy files: fifty service accounts, authorization and
-//! scoping on; where it binds, what it calls and where it is are different for every proxy.
+//! The shape of a realistic fleet, as figures and as policy files. It has fifty service accounts, authorization and
+//! scopes. Bind address, upstreams and locality differ for each proxy.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use serde_json::json;
 
-/// How many proxies and services there are.
+/// The numbers of proxies and services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Shape {
     /// Proxies: a multiple of ten.
@@ -17,17 +17,17 @@ pub struct Shape {
     pub services: usize,
 }
 
-/// How many machines do the same.
+/// The number of proxies that serve the same services.
 pub(crate) const GROUP: usize = 10;
 
-/// How many service accounts there are.
+/// The number of service accounts.
 const ACCOUNTS: usize = 50;
 
-/// The clusters whose endpoints change: one that all may call, and one that an account may call.
+/// The cluster that all may call and whose endpoints change.
 pub(crate) const CHANGING: &str = "default/changing|80";
-/// The service that others join, and its cluster.
-pub(crate) const JOINED: (&str, &str) = ("service-0002", "default/service-0002|80");
-/// See [`CHANGING`].
+/// The service that later proxies serve, too, and its cluster.
+pub(crate) const GROWING: (&str, &str) = ("service-0002", "default/service-0002|80");
+/// The cluster that one account may call and whose endpoints change.
 pub(crate) const PRIVATE: &str = "default/private|80";
 
 impl FromStr for Shape {
@@ -54,13 +54,13 @@ impl std::fmt::Display for Shape {
 }
 
 impl Shape {
-    /// Groups of machines that serve the same.
+    /// The number of groups, each of which serves the same services.
     pub(crate) fn groups(self) -> usize {
         self.proxies / GROUP
     }
 
-    /// The services of a group; the first says who its proxies are. The groups share them out, two of
-    /// which, those that change, are of the first.
+    /// The services of a group. The first service determines the account of its proxies. The first group also serves the
+    /// two changing services.
     pub(crate) fn services_of(self, group: usize) -> Vec<String> {
         let plain = self.services - 2;
         let own = (0..plain).filter(|service| service % self.groups() == group);
@@ -74,18 +74,18 @@ impl Shape {
         names
     }
 
-    /// Who owns a service: the account of the group that serves it.
+    /// The account of a service: that of the group that serves it.
     fn owner(self, service: usize) -> usize {
         service % self.groups() % ACCOUNTS
     }
 
-    /// Where a proxy is reached.
+    /// The address of a proxy.
     pub(crate) fn address(proxy: usize) -> Ipv4Addr {
         let first = u32::from(Ipv4Addr::new(10, 0, 0, 1));
         (first + u32::try_from(proxy).unwrap_or(u32::MAX - first)).into()
     }
 
-    /// What a proxy says of itself, like no other.
+    /// The node metadata of a proxy, which differs for each.
     pub(crate) fn statement(self, proxy: usize) -> serde_json::Value {
         let plain = self.services - 2;
         let upstreams = (0..UPSTREAMS.min(plain)).map(|number| {
@@ -96,9 +96,9 @@ impl Shape {
         json!({ "bind": Self::address(proxy).to_string(), "upstreams": upstreams.collect::<Vec<_>>() })
     }
 
-    /// How many may call the service `private`: the proxies of one account.
+    /// The number of proxies that may call the service `private`: those of one account.
     pub(crate) fn callers_of_private(self) -> usize {
-        // Who a proxy is follows from its first service.
+        // The account of a proxy is that of its first service.
         let first = |group: usize| {
             let plain = self.services - 2;
             if group < plain { group } else { group % plain }
@@ -107,7 +107,7 @@ impl Shape {
         groups.count() * GROUP
     }
 
-    /// Writes the policy; all but what changes.
+    /// Writes the policy, without the changing services.
     pub(crate) fn write_policy(self, folder: &Path) -> anyhow::Result<()> {
         let mut services = String::new();
         for service in 0..self.services - 2 {
@@ -145,11 +145,11 @@ impl Shape {
         Ok(())
     }
 
-    /// The services that change, when they have changed so often: each has all endpoints of its group
-    /// but one, and every change puts another one out.
+    /// The changing services after this many changes. Each has all endpoints of its group except one, and each change
+    /// removes a different one.
     pub(crate) fn changing(changes: usize, private_changes: usize) -> String {
-        let service = |name: &str, account: &str, out: usize| {
-            let endpoints = (0..GROUP).filter(|proxy| *proxy != out % GROUP);
+        let service = |name: &str, account: &str, removed: usize| {
+            let endpoints = (0..GROUP).filter(|proxy| *proxy != removed % GROUP);
             let endpoints: Vec<_> = endpoints
                 .map(|proxy| format!("{{ address = \"{}\" }}", Self::address(proxy)))
                 .collect();

@@ -1,4 +1,4 @@
-//! What all clients of a fleet have come to, counted together.
+//! Counters over all clients of a fleet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use tokio::time::{Instant, timeout};
 #[derive(Debug)]
 pub(crate) struct Totals {
     pub(crate) connects: AtomicU64,
-    /// Of gRPC frames, as they came out of HTTP/2.
+    /// Bytes of gRPC frames, after HTTP/2.
     pub(crate) bytes: AtomicU64,
     pub(crate) responses: AtomicU64,
     pub(crate) resources: AtomicU64,
     pub(crate) acks: AtomicU64,
     pub(crate) nacks: AtomicU64,
-    /// The resource that is watched, if one is.
+    /// The watched resource, if any.
     pub(crate) watch: RwLock<Option<Arc<Watch>>>,
     progress: Mutex<Progress>,
     changed: Notify,
@@ -27,29 +27,29 @@ pub(crate) struct Totals {
 
 #[derive(Debug, Default)]
 struct Progress {
-    /// When each was configured on the stream that it has; by the client.
+    /// The time at which each client was configured on its current stream.
     configured: Vec<Option<Instant>>,
     count: usize,
     lost: u64,
     last_loss: Option<String>,
 }
 
-/// A moment of the counters; differences of two are what happened in between.
+/// The counters at one time. The difference of two values counts the events in between.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
-    /// Streams that were opened.
+    /// Opened streams.
     pub connects: u64,
-    /// Bytes of gRPC frames that came.
+    /// Received bytes of gRPC frames.
     pub bytes: u64,
-    /// Responses that came.
+    /// Received responses.
     pub responses: u64,
-    /// Resources in them, and names that are gone.
+    /// Resources and removed names in responses.
     pub resources: u64,
-    /// Responses that were taken.
+    /// ACKs.
     pub acks: u64,
-    /// Responses that were refused.
+    /// NACKs.
     pub nacks: u64,
-    /// Connections that ended without an order.
+    /// Connections that ended unexpectedly.
     pub lost: u64,
 }
 
@@ -115,7 +115,7 @@ impl Totals {
         }
     }
 
-    /// From now on nobody is configured.
+    /// Resets all clients to not configured.
     pub(crate) fn begin(&self) {
         let mut progress = self.progress.lock();
         progress.configured.fill(None);
@@ -147,7 +147,7 @@ impl Totals {
         progress.last_loss = Some(format!("{reason:#}"));
     }
 
-    /// Waits until all but `except` are configured; when the last was.
+    /// Waits until all clients except `except` many are configured. Returns the time of the last.
     pub(crate) async fn all_configured(
         &self,
         except: usize,
@@ -179,45 +179,47 @@ impl Totals {
     }
 }
 
-/// Who has taken which content of one resource, and when.
+/// The ACKs of one resource, with client, content and time.
 #[derive(Debug)]
 pub struct Watch {
     pub(crate) name: String,
-    taken: Mutex<Vec<Taken>>,
+    acked: Mutex<Vec<AckedContent>>,
     changed: Notify,
 }
 
+/// The ACK of one content by one client.
 #[derive(Debug, Clone, Copy)]
-struct Taken {
+struct AckedContent {
     client: usize,
     content: u128,
     received: Instant,
     acked: Instant,
 }
 
-/// When a change came to the clients.
+/// The arrival of a change at the clients.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrival {
-    /// When the first had it.
+    /// The time at which the first client received it.
     pub first_received: Instant,
-    /// When the last said that it took it.
+    /// The time of the last ACK.
     pub last_acked: Instant,
 }
 
 impl Watch {
-    /// Watches the endpoints of this cluster.
+    /// Creates a watch of the endpoints of this cluster.
     pub(crate) fn new(name: &str) -> Arc<Self> {
-        let (taken, changed) = (Mutex::default(), Notify::new());
-        Arc::new(Self { name: name.to_owned(), taken, changed })
+        let (acked, changed) = (Mutex::default(), Notify::new());
+        Arc::new(Self { name: name.to_owned(), acked, changed })
     }
 
-    pub(crate) fn taken(&self, client: usize, content: u128, received: Instant, acked: Instant) {
-        self.taken.lock().push(Taken { client, content, received, acked });
+    /// Records an ACK.
+    pub(crate) fn record(&self, client: usize, content: u128, received: Instant, acked: Instant) {
+        self.acked.lock().push(AckedContent { client, content, received, acked });
         self.changed.notify_waiters();
     }
 
-    /// Waits until so many of the first `among` clients have taken one and the same content. Some may
-    /// take another before it: what was under way to them.
+    /// Waits until `clients` of the first `among` clients have ACKed the same content. Some may ACK an earlier content
+    /// before it, which was already on its way.
     pub(crate) async fn all(
         &self,
         clients: usize,
@@ -230,15 +232,15 @@ impl Watch {
             loop {
                 let changed = self.changed.notified();
                 {
-                    let taken = self.taken.lock();
-                    for one in taken.iter().skip(seen).filter(|one| one.client < among) {
+                    let acked = self.acked.lock();
+                    for one in acked.iter().skip(seen).filter(|one| one.client < among) {
                         by_content.entry(one.content).or_default().insert(one.client);
                     }
-                    seen = taken.len();
-                    let complete = by_content.iter().find(|(_, who)| who.len() >= clients);
+                    seen = acked.len();
+                    let complete = by_content.iter().find(|(_, acking)| acking.len() >= clients);
                     if let Some((content, _)) = complete {
                         let of = || {
-                            taken.iter().filter(|one| one.client < among && one.content == *content)
+                            acked.iter().filter(|one| one.client < among && one.content == *content)
                         };
                         let begin = of().map(|one| one.received).min();
                         let end = of().map(|one| one.acked).max();
@@ -252,9 +254,9 @@ impl Watch {
         };
         let result = timeout(patience, all).await;
         result.map_err(|_| {
-            let count = self.taken.lock().len();
+            let count = self.acked.lock().len();
             anyhow::anyhow!(
-                "{count} answers of {clients} clients about `{}` came in {patience:?}",
+                "{count} ACKs of {clients} clients for `{}` within {patience:?}",
                 self.name
             )
         })

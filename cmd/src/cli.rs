@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line: commands, flags and their help texts. It parses, and runs nothing.
 
 mod proxy;
 
@@ -12,14 +12,15 @@ use ironmesh_catalog::{OutsideAuthority, Provider, ServiceAccount, ServiceName};
 
 use crate::explain::{self, Explained};
 pub(crate) use proxy::{
-    BootstrapArguments, Declared, ListArguments, ProxyCommand, RevokeArguments, ShowArguments,
+    BootstrapArguments, ListArguments, ProxyCommand, RevokeArguments, ShowArguments,
+    UpstreamArgument,
 };
 
-/// A service mesh for machines: Envoy sidecars on VMs and bare metal, under policy from TOML files.
+/// Run and operate a service mesh of Envoy sidecars on virtual machines and bare metal
 #[derive(Debug, Parser)]
 #[command(name = "ironmesh", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
-    /// How results are printed
+    /// Print results as text or JSON
     #[arg(long, global = true, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
     #[command(subcommand)]
@@ -27,13 +28,13 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// Reads the command line. Ends the process where it asks for help or is not understood.
+    /// Parses the command line. Ends the process if it requests help or is invalid.
     pub(crate) fn read() -> Self {
         Self::try_parse().unwrap_or_else(|error| without_hidden(error).exit())
     }
 }
 
-/// The error without hidden commands among its suggestions: clap suggests them as it does all others.
+/// Removes hidden commands from the suggestions of a clap error. Clap suggests hidden commands as any others.
 fn without_hidden(mut error: clap::Error) -> clap::Error {
     let kind = ContextKind::SuggestedSubcommand;
     let suggested = match error.remove(kind) {
@@ -51,79 +52,84 @@ fn without_hidden(mut error: clap::Error) -> clap::Error {
     error
 }
 
+/// The format of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
-    /// For people
+    /// Tables and lines for people
     Text,
-    /// For machines
+    /// JSON for scripts
     Json,
 }
 
+/// A top-level command.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the control plane
     Serve(ServeArguments),
-    /// Tell what is wrong, first: control plane, policy, proxies, and what audit would deny
+    /// Show the health of the mesh, problems first
     ///
-    /// Exits with 0 when nothing is wrong, else with 1.
+    /// Lists problems of the control plane, the policy and the proxies, and calls that strict mode would deny.
+    /// Exits with 0 if there are no problems, otherwise with 1.
     Status(StatusArguments),
-    /// Run the bookstore on this machine: a whole mesh with real Envoys, until Ctrl-C
+    /// Run the bookstore example on this machine, with real Envoys, until Ctrl-C
     ///
-    /// Envoy is the one that ENVOY_BIN names, else `envoy` on the PATH.
+    /// The demo runs the Envoy that ENVOY_BIN names, otherwise `envoy` on the PATH.
     Demo(DemoArguments),
-    /// What the demo starts its programs through
+    /// Start a program of the demo that dies with the demo
     #[command(hide = true)]
     DemoChild(DemoChildArguments),
-    /// What makes and removes the demo's folder
+    /// Create the demo's folder, and remove it when the demo ends
     #[command(hide = true)]
     DemoCaretaker(DemoCaretakerArguments),
-    /// Work on policy
+    /// Check, plan, explain, import, push and roll back policy
     #[command(subcommand)]
     Policy(PolicyCommand),
-    /// Work on proxies
+    /// Enroll, list, show and revoke proxies
     #[command(subcommand)]
     Proxy(ProxyCommand),
-    /// Try endpoints providers
+    /// Test endpoints providers
     #[command(subcommand)]
     Provider(ProviderCommand),
-    /// Tell where the endpoints of services are, and whether they are called; if not, why not
+    /// List the endpoints of services, and why any of them get no traffic
     Endpoints(EndpointsArguments),
-    /// Tell what a code of findings means, such as IM0101, and what to do
+    /// Explain a finding code, such as IM0101, and how to fix the problem
     Explain(ExplainArguments),
 }
 
-/// The variable that names the settings file.
+/// The environment variable that names the settings file.
 const SETTINGS_VARIABLE: &str = "IRONMESH_CONFIG";
 
+/// The flag that names the settings file.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArgument {
-    /// The settings file [default: /etc/ironmesh/ironmesh.toml, if it is there]
+    /// Read settings from this file [default: /etc/ironmesh/ironmesh.toml, if it exists]
     #[arg(long, value_name = "FILE", env = SETTINGS_VARIABLE)]
     pub(crate) config: Option<PathBuf>,
 }
 
+/// The arguments of `ironmesh serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// The policy folder, in place of the one in the settings [default: /etc/ironmesh/policy]
+    /// Read policy from this folder instead of the source in the settings [default: /etc/ironmesh/policy]
     #[arg(long, value_name = "DIR")]
     pub(crate) policy: Option<PathBuf>,
-    /// Serve before this endpoints provider is reached; services without any other have no endpoints until then
+    /// Start before this provider answers; services without a second provider have no endpoints until it does
     #[arg(long, value_enum, value_name = "SOURCE")]
-    pub(crate) without: Vec<AskedProvider>,
+    pub(crate) without: Vec<RemoteProvider>,
 }
 
-/// An endpoints provider that may be out of reach.
+/// An endpoints provider that the control plane queries over the network, and that may be unreachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AskedProvider {
+pub(crate) enum RemoteProvider {
     /// Consul
     Consul,
     /// Azure
     Azure,
 }
 
-impl AskedProvider {
+impl RemoteProvider {
     pub(crate) fn provider(self) -> Provider {
         match self {
             Self::Consul => Provider::Consul,
@@ -132,249 +138,274 @@ impl AskedProvider {
     }
 }
 
+/// A command of `ironmesh provider`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProviderCommand {
-    /// Try Azure
+    /// Test the Azure provider
     #[command(subcommand)]
     Azure(AzureCommand),
 }
 
+/// A command of `ironmesh provider azure`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AzureCommand {
-    /// Ask Azure once what policy asks it, and tell each call, its answer, and the endpoints that come of it
+    /// Query Azure once, as policy requires; print each call, its answer and the endpoints found
     ///
-    /// Nothing is changed anywhere, and no control plane is needed.
-    /// Exits with 0 if all was answered, with 1 if something was not, and with 3 if the settings or the policy
-    /// would be refused.
+    /// The command changes nothing and needs no control plane.
+    /// Exits with 0 if Azure answered every query, with 1 if it did not, and with 3 if the settings or the
+    /// policy are rejected.
     Test(AzureTestArguments),
 }
 
+/// The arguments of `ironmesh provider azure test`.
 #[derive(Debug, Args)]
 pub(crate) struct AzureTestArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// The policy folder, in place of the one in the settings; one file of it is enough
+    /// Read policy from this folder or file instead of the source in the settings
     #[arg(long, value_name = "PATH")]
     pub(crate) policy: Option<PathBuf>,
-    /// Ask what this service asks, and no other; may be given several times
+    /// Query only for this service; may be repeated [default: all services that use Azure]
     #[arg(long = "service", value_name = "NS/NAME")]
     pub(crate) services: Vec<ServiceName>,
 }
 
+/// The arguments of `ironmesh status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
 }
 
+/// The arguments of `ironmesh demo`.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArguments {
-    /// Tell the whole story at once, and fail unless each step of it was seen in real responses
+    /// Run all steps once without interaction; fail unless real responses confirm each step
     #[arg(long)]
     pub(crate) check: bool,
 }
 
+/// The arguments of the hidden command `demo-child`.
 #[derive(Debug, Args)]
 pub(crate) struct DemoChildArguments {
-    /// The process with which it is to die
+    /// Die with this process
     #[arg(long, value_name = "PID")]
     pub(crate) parent: i32,
-    /// The program to become, and its arguments
+    /// Become this program, with these arguments
     #[arg(last = true, required = true)]
     pub(crate) command: Vec<OsString>,
 }
 
+/// The arguments of the hidden command `demo-caretaker`.
 #[derive(Debug, Args)]
 pub(crate) struct DemoCaretakerArguments {
-    /// The folder to make another in
+    /// Create the demo's folder in this folder
     pub(crate) parent: PathBuf,
 }
 
+/// A command of `ironmesh policy`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// Tell all that is wrong with a policy folder; exits with 3 if it would be refused
+    /// Check a policy folder and print all findings
+    ///
+    /// Exits with 0 if the policy is accepted, and with 3 if it is rejected.
     Check(CheckArguments),
-    /// Tell what would change if a policy folder came into force: access, splits, and what proxies are sent
+    /// Predict the effect of a policy folder on access, splits and proxies
     Plan(PlanArguments),
-    /// Tell whether a call would be let through, by which rule; and if not, what is missing
+    /// Explain whether a call is allowed, by which rule, or what is missing
     ///
-    /// Without --method, --path and --header: in which ways the caller may call at all.
-    /// Exits with 0 if it is allowed, with 1 if it is not, and otherwise if there is no answer: with 2 for a
-    /// question or a policy that cannot be read, with 3 for a policy with errors, and with 4 where no control
-    /// plane answers.
+    /// Without --method, --path and --header, the command lists all requests that the caller may send.
+    /// Exits with 0 if the call is allowed, and with 1 if it is denied.
+    /// Without an answer it exits with 2 (invalid question, or unreadable policy), 3 (policy with errors) or 4
+    /// (no control plane answers).
     Explain(PolicyExplainArguments),
-    /// Write SMI and Open Service Mesh resources in YAML as policy in TOML
+    /// Convert SMI and Open Service Mesh resources from YAML to policy in TOML
     ///
-    /// What cannot be carried over is a comment there, with the reason, and is told on stderr.
-    /// Exits with 0 if the policy is good or lacks but what the input does not have, with 1 if nothing
-    /// was carried over (the FILE of `--out` is then not written), with 2 if the input means two things
-    /// and `--from` does not say which, and with 3 if it is no YAML, or the policy would be refused.
+    /// A resource that cannot be converted becomes a comment with the reason, and is reported on stderr.
+    /// Exits with 0 if the policy is accepted, or lacks only objects that the input does not have.
+    /// Exits with 1 if nothing was converted (the FILE of `--out` is then not written), with 2 if the input is
+    /// ambiguous and `--from` is missing, and with 3 if the YAML is invalid or the policy is rejected.
     Import(ImportArguments),
-    /// Make a policy folder the policy in etcd; exits with 3 if it would be refused
+    /// Push a policy folder to etcd
+    ///
+    /// Exits with 3 if the policy is rejected; etcd then keeps its current policy.
     Push(PushArguments),
-    /// Write the policy that is in etcd to a folder
+    /// Write the policy in etcd to a folder
     Pull(PullArguments),
-    /// List the policies that can be rolled back to
+    /// List the policy revisions that a rollback can activate
     Revisions(RevisionsArguments),
     /// Roll back to an earlier policy revision
     ///
-    /// With policy in etcd, its documents are pushed again. With a policy folder, what the folder holds is
-    /// not in force until it is something else that passes; rolling back to that revision ends it, too.
+    /// With policy in etcd, the command pushes the documents of that revision again.
+    /// With a policy folder, the folder's current content stays inactive until it changes to an accepted policy,
+    /// or until you roll back to the folder's own revision.
     Rollback(RollbackArguments),
-    /// Activate a removal from the policy folder that is held back
+    /// Activate a held-back removal from the policy folder
     ///
-    /// The control plane holds it back for `removal_hold` (30 s) when at least half of the objects vanish at once.
+    /// The control plane holds a removal back for `removal_hold` (30 s) if at least half of the objects vanish
+    /// at once.
     Accept(AcceptRemovalArguments),
-    /// Print the JSON schema of policy files, by which editors complete and check them
+    /// Print the JSON schema of policy files, for completion and checks in editors
     Schema,
 }
 
+/// The arguments of `ironmesh policy import`.
 #[derive(Debug, Args)]
 pub(crate) struct ImportArguments {
-    /// Files of YAML; `-` is stdin
+    /// Read these YAML files; `-` reads stdin
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// By whose rules the resources were enforced so far; asked for only where that matters
+    /// Interpret ambiguous resources as this mesh enforced them; required only if the input has such resources
     #[arg(long, value_enum, value_name = "MESH")]
-    pub(crate) from: Option<Rules>,
-    /// The file to write, which must not be there yet [default: stdout]
+    pub(crate) from: Option<SourceMesh>,
+    /// Write this file, which must not exist yet [default: stdout]
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 }
 
+/// The mesh whose rules applied to imported resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Rules {
-    /// The SMI specification: `pathRegex` is anchored at the beginning; a rule without `matches`
-    /// allows all of its group
+pub(crate) enum SourceMesh {
+    /// The SMI specification: `pathRegex` is anchored at the beginning; a rule without `matches` allows its whole
+    /// group
     Smi,
     /// Open Service Mesh: `pathRegex` matches the whole path; a rule without `matches` allows nothing
     Osm,
 }
 
+/// The arguments of `ironmesh policy check`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// The policy folder, or one file
+    /// Check this policy folder or file
     pub(crate) path: PathBuf,
-    /// Let this Envoy read what the policy compiles to, too; it runs nothing
+    /// Also validate the compiled resources with this Envoy binary, in `--mode validate`
     #[arg(long, value_name = "BIN")]
     pub(crate) envoy: Option<PathBuf>,
 }
 
+/// The arguments of `ironmesh explain`.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArguments {
-    /// The code; the letters and leading zeros may be left out
+    /// Explain this code; the letters `IM` and leading zeros are optional
     #[arg(value_name = "CODE", value_parser = explain::code)]
     pub(crate) code: Explained,
 }
 
+/// The arguments of `ironmesh policy plan`.
 #[derive(Debug, Args)]
 pub(crate) struct PlanArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// The policy folder that might come into force, or one file
+    /// Predict the effect of this policy folder or file
     pub(crate) path: PathBuf,
-    /// Let this Envoy read what the policy compiles to before anything is planned; it runs nothing
+    /// First validate the compiled resources with this Envoy binary, in `--mode validate`
     #[arg(long, value_name = "BIN")]
     pub(crate) envoy: Option<PathBuf>,
-    /// Compare with this folder, and not with what a control plane has in force
+    /// Compare with this policy folder or file instead of the active policy of a control plane
     #[arg(long, value_name = "PATH")]
     pub(crate) offline: Option<PathBuf>,
-    /// Print what differs inside of each resource, too; without keys
+    /// Also print the changed fields of each resource, without private keys
     #[arg(long)]
     pub(crate) resources: bool,
-    /// Exit with 5 if something would change
+    /// Exit with 5 if the policy would change anything
     #[arg(long)]
     pub(crate) detailed_exitcode: bool,
 }
 
+/// The arguments of `ironmesh policy explain`.
 #[derive(Debug, Args)]
 pub(crate) struct PolicyExplainArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// Who calls: a service account
+    /// Call as this service account
     #[arg(long, value_name = "NS/ACCOUNT", required_unless_present = "from_outside")]
     pub(crate) from: Option<ServiceAccount>,
-    /// Who calls from outside of the mesh: an address, or a name in a certificate; both by giving it twice
+    /// Call from outside the mesh, with this address or this certificate name; repeat to give both
     #[arg(long, value_name = "ADDRESS|NAME", conflicts_with_all = ["from", "to_host"])]
     pub(crate) from_outside: Vec<String>,
-    /// The service that is called
+    /// Call this service
     #[arg(long, value_name = "NS/SERVICE", required_unless_present = "to_host")]
     pub(crate) to: Option<ServiceName>,
-    /// What is called outside of the mesh: a host or an address
+    /// Call this host or address outside the mesh
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["to", "port"])]
     pub(crate) to_host: Option<OutsideAuthority>,
-    /// The port of the service [default: its only one, or 80]
+    /// Call this port of the service [default: its only port, or 80]
     #[arg(long, value_name = "N")]
     pub(crate) port: Option<u16>,
-    /// The method of the request [default: GET, where another part of the request is given]
+    /// Send this method [default: GET, if a path or a header is given]
     #[arg(long)]
     pub(crate) method: Option<String>,
-    /// Its path, with a query or without [default: /, where another part of the request is given]
+    /// Request this path, with or without a query [default: /, if a method or a header is given]
     #[arg(long)]
     pub(crate) path: Option<String>,
-    /// A header of it; may be given several times [default for host: the service's own name]
+    /// Send this header; may be repeated [default for host: the service's own name]
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     pub(crate) headers: Vec<(String, String)>,
-    /// Ask a policy folder, and not a control plane: endpoints are not known then
+    /// Evaluate this policy folder or file instead of a control plane; endpoints are then unknown
     #[arg(long, value_name = "PATH")]
     pub(crate) offline: Option<PathBuf>,
 }
 
+/// The arguments of `ironmesh policy push`.
 #[derive(Debug, Args)]
 pub(crate) struct PushArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// The policy folder, or one file
+    /// Push this policy folder or file
     pub(crate) path: PathBuf,
-    /// Why: kept with the revision, and shown with it
+    /// Store this reason with the revision
     #[arg(long, value_name = "TEXT", value_parser = message)]
     pub(crate) message: Option<String>,
-    /// Push only if this is the revision in etcd now
+    /// Push only if this is the current revision in etcd
     #[arg(long, value_name = "REV")]
     pub(crate) expect: Option<String>,
 }
 
+/// The arguments of `ironmesh policy pull`.
 #[derive(Debug, Args)]
 pub(crate) struct PullArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// The folder to write, which must not be there yet, or be empty
+    /// Write this folder, which must not exist yet or be empty
     pub(crate) path: PathBuf,
-    /// One of those that are kept, in place of the one that is current
+    /// Pull this kept revision [default: the current one]
     #[arg(long, value_name = "REV")]
     pub(crate) revision: Option<String>,
 }
 
+/// The arguments of `ironmesh policy revisions`.
 #[derive(Debug, Args)]
 pub(crate) struct RevisionsArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
 }
 
+/// The arguments of `ironmesh policy accept`.
 #[derive(Debug, Args)]
 pub(crate) struct AcceptRemovalArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// The revision, or the beginning of it: no other one is activated [default: the one that is held back]
+    /// Activate only this revision, given in full or by its first characters [default: the held-back revision]
     #[arg(value_name = "REV")]
     pub(crate) revision: Option<String>,
 }
 
+/// The arguments of `ironmesh policy rollback`.
 #[derive(Debug, Args)]
 pub(crate) struct RollbackArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// The revision, or the beginning of it where no other begins so
+    /// Roll back to this revision, given in full or by unique first characters
     #[arg(value_name = "REV")]
     pub(crate) revision: String,
-    /// Why: kept, and shown to whoever looks
+    /// Store this reason with the rollback
     #[arg(long, value_name = "TEXT", value_parser = message)]
     pub(crate) message: Option<String>,
 }
 
-/// Reads the words that somebody leaves with a policy.
+/// Parses the value of `--message`.
 fn message(text: &str) -> Result<String, String> {
     if text.len() > MAX_REASON || text.contains(char::is_control) {
         return Err(format!("expected one line of at most {MAX_REASON} bytes"));
@@ -382,6 +413,7 @@ fn message(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// The arguments of `ironmesh endpoints`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct EndpointsArguments {
@@ -389,30 +421,34 @@ pub(crate) struct EndpointsArguments {
     pub(crate) command: Option<EndpointsCommand>,
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// The service [default: all of them]
+    /// List the endpoints of this service only [default: all services]
     #[arg(value_name = "NS/SERVICE")]
     pub(crate) service: Option<ServiceName>,
-    /// Go on, and show what changes: on a terminal the whole, else a line for each change
+    /// Watch for changes: redraw the table on a terminal, otherwise print a line for each change
     #[arg(long)]
     pub(crate) watch: bool,
 }
 
+/// A command of `ironmesh endpoints`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum EndpointsCommand {
-    /// Believe what the providers of a service tell, though they have lost many of its endpoints at once
+    /// Accept a held-back endpoint removal
+    ///
+    /// The control plane holds a removal back if a provider loses many endpoints of a service at once.
     Accept(AcceptArguments),
 }
 
+/// The arguments of `ironmesh endpoints accept`.
 #[derive(Debug, Args)]
 pub(crate) struct AcceptArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// The service
+    /// Accept the endpoints that providers report for this service now
     #[arg(value_name = "NS/SERVICE")]
     pub(crate) service: ServiceName,
 }
 
-/// Reads `NAME=VALUE` of a header, where the value may be empty.
+/// Parses `NAME=VALUE` of a header. The value may be empty.
 fn header(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),

@@ -14,7 +14,7 @@ pub(crate) fn is_allowed() -> bool {
     allows_color(var_os("NO_COLOR").as_deref(), var_os("TERM").as_deref())
 }
 
-/// Whether `stream` is a terminal that moves its cursor, so that a picture can replace the one before.
+/// Whether `stream` is a terminal with cursor control, so that a new picture can replace the previous one.
 pub(crate) fn can_redraw(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && !is_dumb(var_os("TERM").as_deref())
 }

@@ -1,4 +1,4 @@
-//! `ironmesh endpoints`: where the endpoints of services are, and whether they are called.
+//! `ironmesh endpoints`: the endpoints of services, and whether callers use them.
 
 mod changes;
 mod table;
@@ -8,16 +8,16 @@ use ironmesh_admin::{AcceptedEndpoints, Client};
 use jiff::Timestamp;
 
 use crate::cli::{AcceptArguments, EndpointsArguments, EndpointsCommand, Output};
-use crate::places::Places;
+use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{out, outln};
 
-/// Tells where the endpoints of one service or of all are, once or as long as somebody looks.
+/// Lists the endpoints of one service or of all, once or until stdout closes.
 pub(crate) async fn endpoints(arguments: EndpointsArguments, output: Output) -> anyhow::Result<()> {
     let EndpointsArguments { command, config, service, watch } = arguments;
     if let Some(EndpointsCommand::Accept(arguments)) = command {
         return accept(&arguments, output).await;
     }
-    let client = Client::new(&Places::find(&config)?.admin_socket());
+    let client = Client::new(&ResolvedSettings::load(&config)?.admin_socket());
     if watch {
         return watch::watch(&client, service.as_ref(), output).await;
     }
@@ -29,15 +29,15 @@ pub(crate) async fn endpoints(arguments: EndpointsArguments, output: Output) -> 
     Ok(())
 }
 
-/// Believes what the providers of a service say, though it is doubted.
+/// Accepts a held-back endpoint removal of a service.
 async fn accept(arguments: &AcceptArguments, output: Output) -> anyhow::Result<()> {
-    let client = Client::new(&Places::find(&arguments.config)?.admin_socket());
+    let client = Client::new(&ResolvedSettings::load(&arguments.config)?.admin_socket());
     let accepted = client.accept_endpoints(&arguments.service).await?;
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&accepted)?)?,
         Output::Text => {
             let AcceptedEndpoints { service } = accepted;
-            outln!("the endpoints of `{service}` are those that its providers tell now")?;
+            outln!("accepted: `{service}` has the endpoints that its providers report now")?;
         }
     }
     Ok(())

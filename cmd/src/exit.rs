@@ -1,4 +1,4 @@
-//! Exit codes (docs/reference/settings.md), and how a failure is told.
+//! Exit codes (docs/reference/settings.md), and the printing of failures.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -6,39 +6,40 @@ use std::process::ExitCode;
 use ironmesh_admin::ClientError;
 use ironmesh_catalog::text::{chain, escape_output};
 
-/// The input has findings of severity error. They are printed already.
+/// The input has findings of severity error. The command has printed them already.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Found(pub(crate) String);
+pub(crate) struct InvalidInput(pub(crate) String);
 
-/// What was asked for cannot be, as it was asked; or the command line does not say what must be said, which
-/// only its input shows.
+/// The command line is invalid in a way that only the input or the state of the mesh shows.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Usage(pub(crate) String);
+pub(crate) struct UsageError(pub(crate) String);
 
-/// All is said on stdout, and the answer is one that scripts tell by the exit code.
+/// The command has printed its whole result on stdout, and only the exit code is left to report.
 #[derive(Debug, thiserror::Error)]
 #[error("the exit code is {0}")]
-pub(crate) struct Answered(pub(crate) u8);
+pub(crate) struct ExitWith(pub(crate) u8);
 
-/// A question that has no answer, for a reason of its own. Where scripts tell answers by the exit code, 1 is
-/// one of them; so this ends with 2, or with 4 where the control plane did not answer.
+/// A question without an answer, for the wrapped reason.
+///
+/// Exit code 1 is an answer of such a command ("denied"). Without an answer the command therefore exits with 2,
+/// or with 4 if the control plane did not answer.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub(crate) struct Unanswered(pub(crate) anyhow::Error);
+pub(crate) struct NoAnswer(pub(crate) anyhow::Error);
 
-/// A call that was asked about is not allowed.
-pub(crate) const DENIED: Answered = Answered(1);
+/// The exit of `policy explain` for a denied call.
+pub(crate) const DENIED: ExitWith = ExitWith(1);
 
-/// Something would change.
-pub(crate) const CHANGES: Answered = Answered(5);
+/// The exit of `policy plan --detailed-exitcode` for a policy with changes.
+pub(crate) const CHANGES: ExitWith = ExitWith(5);
 
-/// The exit code of a run, after its failure is told on stderr.
+/// Prints the failure of a run on stderr, and returns the exit code.
 pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
     let Err(error) = result else { return ExitCode::SUCCESS };
-    if !error.is::<Answered>() {
-        // Where it cannot be written, the exit code says it.
+    if !error.is::<ExitWith>() {
+        // If stderr cannot be written, the exit code alone reports the failure.
         let _ = writeln!(io::stderr(), "ironmesh: {}", escape_output(&chain(error.as_ref())));
     }
     ExitCode::from(number(&error))
@@ -46,7 +47,7 @@ pub(crate) fn code(result: anyhow::Result<()>) -> ExitCode {
 
 /// The exit code of a failure.
 pub(crate) fn number(error: &anyhow::Error) -> u8 {
-    if let Some(Unanswered(error)) = error.downcast_ref() {
+    if let Some(NoAnswer(error)) = error.downcast_ref() {
         return match (number(error), error.downcast_ref()) {
             (1, Some(ClientError::Broken(_) | ClientError::Failed(_))) => 4,
             (1, _) => 2,
@@ -54,7 +55,7 @@ pub(crate) fn number(error: &anyhow::Error) -> u8 {
         };
     }
     match (error.downcast_ref(), error.downcast_ref()) {
-        (Some(Answered(code)), _) => *code,
+        (Some(ExitWith(code)), _) => *code,
         (
             _,
             Some(
@@ -63,8 +64,8 @@ pub(crate) fn number(error: &anyhow::Error) -> u8 {
                 | ClientError::Slow { .. },
             ),
         ) => 4,
-        _ if error.is::<Found>() => 3,
-        _ if error.is::<Usage>() => 2,
+        _ if error.is::<InvalidInput>() => 3,
+        _ if error.is::<UsageError>() => 2,
         _ => 1,
     }
 }
@@ -79,7 +80,7 @@ mod tests {
 
     #[test]
     fn unanswered_question_never_exits_with_code_one() {
-        let failed = ClientError::Failed("there is no policy in force yet".to_owned());
+        let failed = ClientError::Failed("no policy is active yet".to_owned());
         let broken = ClientError::Broken("connection reset".into());
         let slow = ClientError::Slow {
             socket: "admin.sock".into(),
@@ -87,19 +88,19 @@ mod tests {
             limit: Duration::from_secs(3),
         };
         let missing = anyhow::Error::from(io::Error::from(io::ErrorKind::NotFound));
-        for (as_ever, unanswered, error) in [
+        for (plain, unanswered, error) in [
             (1, 4, failed.into()),
             (1, 4, broken.into()),
             (4, 4, slow.into()),
             (1, 2, missing.context("cannot read the settings")),
             (1, 2, anyhow!("anything else")),
             (4, 4, ClientError::Silent { socket: "admin.sock".into() }.into()),
-            (2, 2, Usage("no such service".to_owned()).into()),
-            (3, 3, Found("two findings".to_owned()).into()),
+            (2, 2, UsageError("no such service".to_owned()).into()),
+            (3, 3, InvalidInput("two findings".to_owned()).into()),
         ] {
             let words = error.to_string();
-            assert_eq!(number(&error), as_ever, "{words}");
-            assert_eq!(number(&Unanswered(error).into()), unanswered, "{words}");
+            assert_eq!(number(&error), plain, "{words}");
+            assert_eq!(number(&NoAnswer(error).into()), unanswered, "{words}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `ironmesh explain CODE`: the page about a kind of finding.
+//! `ironmesh explain CODE`: the documentation of a finding code.
 
 mod page;
 mod pages;
@@ -9,11 +9,11 @@ use ironmesh_catalog::Code;
 use serde_json::json;
 
 use crate::cli::{ExplainArguments, Output};
-use crate::stdout::{Unwritten, out, outln};
+use crate::stdout::{StdoutError, out, outln};
 use pages::PAGES;
 
-/// Prints the page about a code.
-pub(crate) fn explain(arguments: &ExplainArguments, output: Output) -> Result<(), Unwritten> {
+/// Prints the page of a code.
+pub(crate) fn explain(arguments: &ExplainArguments, output: Output) -> Result<(), StdoutError> {
     let Explained { code, page } = &arguments.code;
     match output {
         Output::Json => {
@@ -31,7 +31,7 @@ pub(crate) struct Explained {
     page: &'static str,
 }
 
-/// Reads a code as people write it: `IM0101`, `im101` or `101`.
+/// Parses a code in any common spelling: `IM0101`, `im101` or `101`.
 pub(crate) fn code(text: &str) -> Result<Explained, String> {
     let digits = text.get(..2).filter(|start| start.eq_ignore_ascii_case("im"));
     let digits = digits.map_or(text, |start| &text[start.len()..]);
@@ -46,11 +46,11 @@ pub(crate) fn code(text: &str) -> Result<Explained, String> {
     Ok(Explained { code: Code(*number), page })
 }
 
-/// How many codes are named in place of one that does not exist.
+/// The number of similar codes that the error for an unknown code names.
 const NEAR: usize = 3;
 
-/// The codes nearest to one that does not exist: those that one slip of the finger turns into it, then those with
-/// the nearest numbers.
+/// The error for an unknown code, with the most similar codes: first those that a single typing error turns into it,
+/// then those with the nearest numbers.
 fn near(number: u16) -> String {
     let mut pages: Vec<_> = PAGES.iter().collect();
     pages.sort_by_key(|(known, _)| (!is_slip(*known, number), known.abs_diff(number)));
@@ -59,7 +59,7 @@ fn near(number: u16) -> String {
     format!("there is no code {}; the nearest are:{lines}", Code(number))
 }
 
-/// Whether two codes differ in one digit, or in the order of two that are side by side.
+/// Whether two codes differ in one digit, or in the order of two adjacent digits.
 fn is_slip(one: u16, other: u16) -> bool {
     let (one, other) = (format!("{one:04}"), format!("{other:04}"));
     let pairs = || one.bytes().zip(other.bytes());

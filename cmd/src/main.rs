@@ -1,7 +1,7 @@
 //! `ironmesh`: the control plane and the operator's tool in one binary.
 //!
-//! This crate owns the command line and the wiring, and nothing else: it reads the clock and the
-//! environment, installs the subscriber, chooses exit codes, and connects the rooms.
+//! This crate owns the command line and the wiring of the other crates. It reads the clock and the environment,
+//! installs the log subscriber and chooses exit codes. It contains no mesh logic.
 
 mod cli;
 mod color;
@@ -10,10 +10,10 @@ mod endpoints;
 mod exit;
 mod explain;
 mod new_folder;
-mod places;
 mod policy;
 mod provider;
 mod proxy;
+mod resolved_settings;
 mod serve;
 mod status;
 mod stdout;
@@ -60,7 +60,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
             runtime.block_on(proxy::revoke(arguments, cli.output))
         }
     };
-    // What still blocks, such as a network file system, must not keep us.
+    // A blocked call, for example on a network file system, must not delay the exit.
     runtime.shutdown_background();
     result
 }

@@ -1,4 +1,4 @@
-//! `ironmesh policy …`
+//! `ironmesh policy`: dispatches to one module per command.
 
 mod accept;
 mod check;
@@ -17,10 +17,11 @@ use anyhow::bail;
 use ironmesh_config_settings::PolicyPlace;
 use ironmesh_config_sources::EtcdPolicy;
 
-pub(crate) use self::check::{refusal, tell};
+pub(crate) use self::check::{print_loaded, rejection};
 use crate::cli::{ConfigArgument, Output, PolicyCommand};
-use crate::places::Places;
+use crate::resolved_settings::ResolvedSettings;
 
+/// Runs a policy command.
 pub(crate) async fn run(command: PolicyCommand, output: Output) -> anyhow::Result<()> {
     match command {
         PolicyCommand::Check(arguments) => check::check(&arguments, output).await,
@@ -36,25 +37,25 @@ pub(crate) async fn run(command: PolicyCommand, output: Output) -> anyhow::Resul
     }
 }
 
-/// The policy in etcd that the settings name.
+/// Opens the policy in etcd that the settings name.
 fn in_etcd(config: &ConfigArgument) -> anyhow::Result<EtcdPolicy> {
-    match Places::find(config)?.policy {
+    match ResolvedSettings::load(config)?.policy {
         PolicyPlace::Etcd(etcd) => Ok(EtcdPolicy::open(etcd)?),
         PolicyPlace::Folder(folder) => bail!(
             "policy comes from the folder `{}`: to keep it in etcd, set `[policy.etcd] endpoints` in the \
-             settings in place of it, and name these with --config",
+             settings instead, and name the settings file with --config",
             folder.display()
         ),
     }
 }
 
-/// Who runs this command, as far as the machine says: `name@host`.
-fn who() -> String {
+/// The user who runs this command, as `name@host`.
+fn current_user() -> String {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    // Of those who became root, who they were.
+    // Under sudo, the user who called sudo.
     let name = set("SUDO_USER").or_else(|| set("USER")).or_else(|| set("LOGNAME"));
     let name = name.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
-    let who = format!("{name}@{}", rustix::system::uname().nodename().to_string_lossy());
-    // It is shown to others, in a line.
-    who.chars().filter(|c| !c.is_control()).take(100).collect()
+    let user = format!("{name}@{}", rustix::system::uname().nodename().to_string_lossy());
+    // Other users see it, in one line.
+    user.chars().filter(|c| !c.is_control()).take(100).collect()
 }

@@ -1,6 +1,6 @@
-//! `ironmesh provider`: endpoints providers, tried without a control plane.
+//! `ironmesh provider`: tests of endpoints providers, without a control plane.
 
-mod told;
+mod report;
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,19 @@ use ironmesh_providers::azure::survey;
 use jiff::Timestamp;
 
 use crate::cli::{AzureTestArguments, Output};
-use crate::exit::{Answered, Usage};
-use crate::places::Places;
+use crate::exit::{ExitWith, UsageError};
 use crate::policy;
+use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{out, outln};
-use told::Told;
+use report::AzureTestReport;
 
-/// Asks Azure once what policy asks it, and tells what is answered.
+/// Queries Azure once for the services of the policy, and prints the answers.
 pub(crate) async fn test_azure(
     arguments: &AzureTestArguments,
     output: Output,
 ) -> anyhow::Result<()> {
-    let places = Places::find(&arguments.config)?;
-    let loaded = match (&arguments.policy, &places.policy) {
+    let resolved = ResolvedSettings::load(&arguments.config)?;
+    let loaded = match (&arguments.policy, &resolved.policy) {
         (Some(path), _) | (None, PolicyPlace::Folder(path)) => load_folder(path)?,
         (None, PolicyPlace::Etcd(etcd)) => {
             let pushed = EtcdPolicy::open(etcd.clone())?.current().await?;
@@ -34,23 +34,23 @@ pub(crate) async fn test_azure(
         }
     };
     let Loaded { specification: Some(specification), .. } = &loaded else {
-        policy::tell(&loaded, output)?;
-        bail!(policy::refusal(&loaded, "the policy"));
+        policy::print_loaded(&loaded, output)?;
+        bail!(policy::rejection(&loaded, "the policy"));
     };
-    let asked = asked(specification, &arguments.services)?;
-    let options = azure_options(&places.settings.azure);
-    let found = survey(options, asked.clone(), Timestamp::now).await;
-    let found = found.context("cannot ask Azure: mend `[azure]` in the settings")?;
-    let told = Told::new(&asked, &found);
+    let queries = azure_queries(specification, &arguments.services)?;
+    let options = azure_options(&resolved.settings.azure);
+    let found = survey(options, queries.clone(), Timestamp::now).await;
+    let found = found.context("cannot query Azure: fix `[azure]` in the settings")?;
+    let report = AzureTestReport::new(&queries, &found);
     match output {
-        Output::Json => outln!("{}", serde_json::to_string_pretty(&told)?)?,
-        Output::Text => out!("{}", told.text())?,
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&report)?)?,
+        Output::Text => out!("{}", report.text())?,
     }
-    if told.is_good { Ok(()) } else { Err(Answered(1).into()) }
+    if report.is_good { Ok(()) } else { Err(ExitWith(1).into()) }
 }
 
-/// What services ask of Azure: these, or all that ask something.
-fn asked(
+/// The Azure queries of these services; of all services that use Azure, if `services` is empty.
+fn azure_queries(
     specification: &MeshSpecification,
     services: &[ServiceName],
 ) -> anyhow::Result<BTreeMap<ServiceName, Vec<AzureQuery>>> {
@@ -62,17 +62,17 @@ fn asked(
         let all = specification.services.keys();
         let all: BTreeMap<_, _> = all.filter_map(|name| Some((name.clone(), of(name)?))).collect();
         if all.is_empty() {
-            let advice = "give one of them `[service.endpoints.azure_scale_set]`";
-            bail!(Usage(format!("no service of the policy asks Azure: {advice}")));
+            let advice = "add `[service.endpoints.azure_scale_set]` to a service";
+            bail!(UsageError(format!("no service of the policy uses Azure: {advice}")));
         }
         return Ok(all);
     }
     let one = |name: &ServiceName| match of(name) {
         Some(queries) => Ok((name.clone(), queries)),
         None if specification.services.contains_key(name) => {
-            Err(Usage(format!("the service `{name}` asks nothing of Azure")).into())
+            Err(UsageError(format!("the service `{name}` does not use Azure")).into())
         }
-        None => Err(Usage(format!("policy defines no service `{name}`")).into()),
+        None => Err(UsageError(format!("policy defines no service `{name}`")).into()),
     };
     services.iter().map(one).collect()
 }

@@ -1,4 +1,4 @@
-//! `ironmesh proxy …`
+//! `ironmesh proxy`: lists proxies, and formats what all proxy commands show.
 
 mod bootstrap;
 mod revoke;
@@ -13,17 +13,17 @@ pub(crate) use self::bootstrap::bootstrap;
 pub(crate) use self::revoke::revoke;
 pub(crate) use self::show::show;
 use crate::cli::{ListArguments, Output};
-use crate::places::Places;
+use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{out, outln};
 
-/// Lists the proxies that have joined.
+/// Lists the enrolled proxies.
 pub(crate) async fn list(arguments: &ListArguments, output: Output) -> anyhow::Result<()> {
-    let places = Places::find(&arguments.config)?;
-    let proxies = Client::new(&places.admin_socket()).proxies().await?;
+    let resolved = ResolvedSettings::load(&arguments.config)?;
+    let proxies = Client::new(&resolved.admin_socket()).proxies().await?;
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&proxies)?)?,
         Output::Text => {
-            outln!("{:<36}  {:<21}  {:<9}  SERVICES", "PROXY", "ADDRESS", "STATE")?;
+            outln!("{:<36}  {:<21}  {:<18}  SERVICES", "PROXY", "ADDRESS", "STATE")?;
             for proxy in &proxies {
                 out!("{}", row(proxy))?;
             }
@@ -32,17 +32,26 @@ pub(crate) async fn list(arguments: &ListArguments, output: Output) -> anyhow::R
     Ok(())
 }
 
-/// A proxy in a row of the list, and what is to be known of it below.
+/// The row of a proxy, followed by its revocation, NACKs and findings.
 fn row(proxy: &ProxyView) -> String {
     let record = &proxy.record;
     let services: Vec<_> = record.services.iter().map(ToString::to_string).collect();
-    let (id, address, state) = (record.id, record.mesh_address, &proxy.state);
-    let mut text = format!("{id:<36}  {address:<21}  {state:<9}  {}\n", services.join(", "));
+    let (id, address, state) = (record.id, record.mesh_address, state_text(&proxy.state));
+    let mut text = format!("{id:<36}  {address:<21}  {state:<18}  {}\n", services.join(", "));
     write_revocation(&mut text, record);
     write_problems(&mut text, proxy);
     text
 }
 
+/// The state of a proxy for people, by its JSON value.
+pub(crate) fn state_text(state: &str) -> &str {
+    match state {
+        "forfeit" => "enrollment expired",
+        other => other,
+    }
+}
+
+/// Appends the revocation of a proxy, if it is revoked.
 fn write_revocation(text: &mut String, record: &JoinRecordView) {
     if let Some(revocation) = &record.revoked {
         // (Writing to a string does not fail.)
@@ -50,11 +59,11 @@ fn write_revocation(text: &mut String, record: &JoinRecordView) {
     }
 }
 
-/// What a proxy refuses, what is withheld from it, and what is wrong with what it asks for.
+/// Appends the NACKs of a proxy, the resources withheld from it, and its findings.
 fn write_problems(text: &mut String, proxy: &ProxyView) {
-    let mut write = |words: String| text.push_str(&words);
+    let mut write = |lines: String| text.push_str(&lines);
     for nack in &proxy.nacks {
-        write(refused(nack));
+        write(nacked(nack));
     }
     for nack in &proxy.withheld {
         write(withheld(nack));
@@ -64,27 +73,30 @@ fn write_problems(text: &mut String, proxy: &ProxyView) {
     }
 }
 
-/// A resource that the proxy refuses, with what Envoy says.
-fn refused(nack: &NackView) -> String {
+/// A resource that the proxy NACKs, with Envoy's message.
+fn nacked(nack: &NackView) -> String {
     let (name, message) = (escape_line(&nack.name), escape_line(nack.message.trim_end()));
-    format!("  refuses {} `{name}`: {message}\n{}", nack.resource_type, instead(nack))
+    format!("  NACKs {} `{name}`: {message}\n{}", nack.resource_type, fallback(nack))
 }
 
-/// A resource that is withheld from the proxy.
+/// A resource that the control plane withholds because other proxies NACK it.
 fn withheld(nack: &NackView) -> String {
     let (name, message) = (escape_line(&nack.name), escape_line(nack.message.trim_end()));
     format!(
-        "  was not asked to take {} `{name}`,\n    which others refuse and nobody has taken: {message}\n{}",
+        "  withheld: {} `{name}`,\n    which other proxies NACK and no proxy has ACKed: {message}\n{}",
         nack.resource_type,
-        instead(nack)
+        fallback(nack)
     )
 }
 
-fn instead(nack: &NackView) -> String {
+/// What the proxy has instead of a NACKed resource, and the policy behind that resource.
+fn fallback(nack: &NackView) -> String {
     let mut text = match &*nack.instead {
-        "closed" => "    until policy changes, it lets nobody in there\n",
-        "narrowed" => "    until policy changes, it allows what was allowed before as well\n",
-        _ => "    it goes on with what it had before, if anything\n",
+        "closed" => "    until policy changes, the proxy denies all calls there\n",
+        "narrowed" => {
+            "    until policy changes, the proxy allows there only what the earlier policy allowed, too\n"
+        },
+        _ => "    the proxy keeps the version that it ACKed before, if any\n",
     }
     .to_owned();
     for origin in &nack.policy {
@@ -100,7 +112,7 @@ mod tests {
 
     #[test]
     fn hostile_nack_text_forges_no_lines_or_terminal_codes() {
-        let hostile = "no\u{1b}[2J\n  refuses nothing\u{202e}\n";
+        let hostile = "no\u{1b}[2J\n  NACKs nothing\u{202e}\n";
         let nack = NackView {
             resource_type: "Listener".to_owned(),
             name: hostile.to_owned(),
@@ -114,10 +126,10 @@ mod tests {
                 column: 1,
             }],
         };
-        for (text, lines) in [(refused(&nack), 3), (withheld(&nack), 4)] {
+        for (text, lines) in [(nacked(&nack), 3), (withheld(&nack), 4)] {
             assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");
             assert_eq!(text.lines().count(), lines, "{text}");
-            assert!(text.contains(": no\\u001b[2J\\u000a  refuses nothing\\u202e\n"), "{text}");
+            assert!(text.contains(": no\\u001b[2J\\u000a  NACKs nothing\\u202e\n"), "{text}");
         }
     }
 }

@@ -10,32 +10,32 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{Output, ServeArguments};
-use crate::exit::{self, Answered};
-use crate::places::Places;
+use crate::exit::{self, ExitWith};
+use crate::resolved_settings::ResolvedSettings;
 use signals::Signals;
 
-/// Runs the control plane until it is told to stop. With JSON as output, the reason of a failure is a line of the
-/// log like all others.
+/// Runs the control plane until a signal stops it. With JSON output, the reason of a failure is a line of the
+/// log.
 pub(crate) async fn serve(arguments: &ServeArguments, output: Output) -> anyhow::Result<()> {
     log::init(output);
     let result = Box::pin(run(arguments)).await;
     match (output, result) {
         (Output::Json, Err(error)) => {
             log::write_failure(&chain(error.as_ref()));
-            Err(Answered(exit::number(&error)).into())
+            Err(ExitWith(exit::number(&error)).into())
         }
         (_, result) => result,
     }
 }
 
 async fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
-    // From the first moment on, a signal ends us in good order.
+    // Installed first, so that a signal during the start already stops the process cleanly.
     let signals = Signals::install()?;
-    let mut places = Places::find(&arguments.config)?;
+    let mut resolved = ResolvedSettings::load(&arguments.config)?;
     if let Some(policy) = &arguments.policy {
-        places.policy = PolicyPlace::Folder(policy.clone());
+        resolved.policy = PolicyPlace::Folder(policy.clone());
     }
-    let options = places.options(&arguments.without);
+    let options = resolved.options(&arguments.without);
     let shutdown = CancellationToken::new();
     let tasks = ironmesh_control_plane::start(&options, shutdown.clone()).await?;
     supervise(tasks, signals, shutdown).await
@@ -56,15 +56,15 @@ async fn supervise(
         ended = tasks.join_next() => match ended {
             Some(Ok(Err(error))) => Err(error),
             Some(Err(panicked)) => Err(panicked.into()),
-            _ => Err(anyhow::anyhow!("a part of the control plane ended by itself")),
+            _ => Err(anyhow::anyhow!("a task of the control plane ended unexpectedly")),
         },
     };
-    tracing::info!(signal, "the control plane is stopping; proxies run on with what they have");
+    tracing::info!(signal, "control plane stopping; proxies keep their last configuration");
     shutdown.cancel();
     loop {
         let ended = tokio::select! {
             ended = tasks.join_next() => ended,
-            _ = signals.stop() => bail!("told to stop at once, before all was in order"),
+            _ = signals.stop() => bail!("stopped by a second signal before the shutdown was complete"),
         };
         let Some(ended) = ended else { return result };
         result = result.and_then(|()| ended.unwrap_or_else(|panicked| Err(panicked.into())));

@@ -1,4 +1,4 @@
-//! `ironmesh status`: what is wrong, first; then how things stand, in a few lines.
+//! `ironmesh status`: the problems of the mesh first, then a summary.
 
 mod connection;
 mod handshakes;
@@ -12,28 +12,28 @@ use ironmesh_catalog::codes;
 use serde_json::json;
 
 use crate::cli::{Output, StatusArguments};
-use crate::places::Places;
+use crate::proxy::state_text;
+use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{out, outln};
 
-/// How many proxies are named in one line.
+/// The most proxies, or addresses, that one message names.
 const NAMED: usize = 5;
 
-/// Tells how the mesh stands. Fails where something is wrong.
+/// Prints the status of the mesh. Fails if there are problems.
 pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyhow::Result<()> {
-    let places = Places::find(&arguments.config)?;
-    let (client, readiness, socket_gone) = connection::open(&places).await?;
+    let resolved = ResolvedSettings::load(&arguments.config)?;
+    let (client, readiness, socket_gone) = connection::open(&resolved).await?;
     let (proxies, audit) = (client.proxies().await?, client.audit().await?);
     let mut wrong = wrong(&readiness, &proxies, &audit);
     wrong.extend(socket_gone);
     let (cut_off, failed) = handshakes::failed(&readiness.handshakes, &proxies);
     wrong.extend(cut_off);
-    let is_standing =
-        |finding: &&FindingView| finding.code == codes::PLAINTEXT_PROVIDER.to_string();
-    let standing = readiness.findings.iter().filter(is_standing).map(in_words);
+    let is_note = |finding: &&FindingView| finding.code == codes::PLAINTEXT_PROVIDER.to_string();
+    let noted = readiness.findings.iter().filter(is_note).map(finding_text);
     let notes: Vec<_> = policy::rolled_back(&readiness.policy)
         .into_iter()
         .chain(reconnecting(&proxies))
-        .chain(standing)
+        .chain(noted)
         .chain(failed)
         .collect();
     match output {
@@ -53,38 +53,39 @@ pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyho
     }
 }
 
-/// What is wrong, in the order in which to look at it. Each is a sentence, with what to do in lines below.
+/// The problems, most urgent first. Each is a sentence, followed by lines that say what to do.
 fn wrong(readiness: &Readiness, proxies: &[ProxyView], audit: &AuditView) -> Vec<String> {
     let mut wrong = Vec::new();
     if !readiness.ready {
         wrong.push(format!(
-            "the control plane does not serve yet: it waits for {}",
+            "the control plane is not ready: it waits for {}",
             readiness.waiting_for.join(", ")
         ));
     }
     let policy = &readiness.policy;
     wrong.extend(policy::wrong(policy));
     let of_mesh = readiness.findings.iter().chain(&policy.findings);
-    wrong.extend(of_mesh.filter(|finding| is_wrong(finding)).map(in_words));
+    wrong.extend(of_mesh.filter(|finding| is_wrong(finding)).map(finding_text));
     let away: Vec<_> = proxies.iter().filter(|proxy| proxy.state == "away").collect();
     if !away.is_empty() {
         wrong.push(proxies_away(&away));
     }
     for proxy in proxies.iter().filter(|proxy| !proxy.nacks.is_empty()) {
         wrong.push(format!(
-            "proxy {} refuses {}\n`ironmesh proxy list` says what and why",
+            "proxy {} NACKs {}\n`ironmesh proxy list` shows each NACK with its reason",
             proxy.record.id,
             counted(length(&proxy.nacks), "resource", "resources")
         ));
     }
     let of_proxies = proxies.iter().flat_map(|proxy| &proxy.findings);
-    wrong.extend(of_proxies.filter(|finding| is_error(finding)).map(in_words));
+    wrong.extend(of_proxies.filter(|finding| is_error(finding)).map(finding_text));
     wrong.extend(audit.denied.iter().map(would_be_denied));
     wrong.extend(audit.others.iter().map(|others| {
         let OthersView { service, port, count, .. } = others;
         let calls = counted(*count, "call", "calls");
         format!(
-            "strict would deny {calls} of others on `{service}|{port}`, for whom there was no room"
+            "strict would deny {calls} of further callers on `{service}|{port}`; the audit list is full, so they are \
+             not named"
         )
     }));
     wrong
@@ -94,14 +95,14 @@ fn is_error(finding: &FindingView) -> bool {
     finding.severity == "error"
 }
 
-/// Whether operators are to see to it, though the mesh goes on with what it had: an endpoints provider that
-/// is stale, and a loss of endpoints or of policy that is held back.
+/// Whether a finding is a problem: an error, a stale endpoints provider, or a held-back removal of endpoints or
+/// policy. With the latter the mesh keeps its previous state, but an operator must act.
 fn is_wrong(finding: &FindingView) -> bool {
     let alarms = [codes::PROVIDER_STALE, codes::ENDPOINTS_HELD, codes::REMOVAL_HELD];
     is_error(finding) || alarms.iter().any(|code| code.to_string() == finding.code)
 }
 
-fn in_words(finding: &FindingView) -> String {
+fn finding_text(finding: &FindingView) -> String {
     let mut text = format!("{}[{}]: {}", finding.severity, finding.code, finding.message);
     if let (Some(file), Some(line)) = (&finding.place.file, finding.place.line) {
         let _ = write!(text, "\nat {file}:{line}");
@@ -112,7 +113,7 @@ fn in_words(finding: &FindingView) -> String {
     text
 }
 
-/// One who would be denied, and what to do about it.
+/// The problem text for a caller that strict mode would deny.
 fn would_be_denied(denied: &DeniedView) -> String {
     let DeniedView { caller, service, port, count, .. } = denied;
     let is_tcp = denied.requests.is_empty();
@@ -123,7 +124,7 @@ fn would_be_denied(denied: &DeniedView) -> String {
     };
     let last = denied.last_seen;
     let mut text = format!(
-        "strict would deny `{caller}` what it calls on `{service}|{port}`: {what}, the last at {last:.0}"
+        "strict would deny `{caller}` on `{service}|{port}`: {what}, the last at {last:.0}"
     );
     for request in &denied.requests {
         let _ = write!(text, "\n{} {} ({})", request.method, request.example, request.count);
@@ -131,12 +132,13 @@ fn would_be_denied(denied: &DeniedView) -> String {
     let kind = if is_tcp { "TCPRoute" } else { "HTTPRouteGroup" };
     let _ = write!(
         text,
-        "\nadd a traffic target that lets `{caller}` in by a rule of kind `{kind}`, or leave it denied"
+        "\nto allow it, add a traffic target with the source `{caller}` and a rule of kind `{kind}`"
     );
     text
 }
 
-/// Proxies without an xDS stream: each with its host, since when, and whether calls still go there.
+/// The problem text for proxies without an xDS stream: address, time of the loss, and whether callers still use
+/// them.
 fn proxies_away(away: &[&ProxyView]) -> String {
     let mut text = counted(length(away), "proxy is away", "proxies are away");
     for proxy in away.iter().take(NAMED) {
@@ -157,7 +159,7 @@ fn proxies_away(away: &[&ProxyView]) -> String {
     text
 }
 
-/// Proxies that have had no time yet to reconnect after a start of the control plane.
+/// The note about proxies that may still reconnect after a start of the control plane.
 fn reconnecting(proxies: &[ProxyView]) -> Option<String> {
     let count = proxies.iter().filter(|proxy| proxy.state == "reconnecting").count();
     let all = u64::try_from(count).unwrap_or(u64::MAX);
@@ -169,6 +171,7 @@ fn reconnecting(proxies: &[ProxyView]) -> Option<String> {
     })
 }
 
+/// The number of proxies in each state, by the state's JSON value.
 fn by_state(proxies: &[ProxyView]) -> BTreeMap<&str, usize> {
     let mut states = BTreeMap::new();
     for proxy in proxies {
@@ -194,23 +197,25 @@ fn text(
     }
     let warnings = readiness.findings.iter().chain(&readiness.policy.findings);
     for warning in warnings.filter(|finding| !is_wrong(finding)) {
-        let _ = writeln!(text, "{}", in_words(warning).lines().next().unwrap_or_default());
+        let _ = writeln!(text, "{}", finding_text(warning).lines().next().unwrap_or_default());
     }
     if !text.is_empty() {
         text.push('\n');
     }
-    let serving = if readiness.ready { "serves" } else { "does not serve yet" };
-    let _ = writeln!(text, "control plane  {serving}");
+    let state = if readiness.ready { "ready" } else { "not ready" };
+    let _ = writeln!(text, "control plane  {state}");
     let policy = &readiness.policy;
     let revision = policy.revision.as_deref().unwrap_or("none");
     let from = if policy.rolled_back.is_none() {
         format!("from `{}`", policy.source)
     } else {
-        format!("in place of what `{}` holds", policy.source)
+        format!("instead of the content of `{}`", policy.source)
     };
     let _ = writeln!(text, "policy         revision {revision}, {from}");
-    let states: Vec<_> =
-        by_state(proxies).iter().map(|(state, count)| format!("{count} {state}")).collect();
+    let states: Vec<_> = by_state(proxies)
+        .iter()
+        .map(|(state, count)| format!("{count} {}", state_text(state)))
+        .collect();
     let states = if states.is_empty() { "none".to_owned() } else { states.join(", ") };
     let _ = writeln!(text, "proxies        {states}");
     text

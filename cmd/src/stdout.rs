@@ -1,54 +1,56 @@
-//! Results go to stdout. Who reads them may have seen enough, as `head` has: then the rest is not written, and
-//! the command ends as it would have, with the same exit code. `println!` would panic.
+//! Writing of results to stdout, which may close early.
+//!
+//! A reader such as `head` may close the pipe. The command then skips the rest of its output and keeps its exit
+//! code. `println!` would panic.
 
 use std::fmt::Arguments;
 use std::io::{self, Write as _};
 
 use ironmesh_catalog::text::{escape_output, escape_styled_output};
 
-/// Results cannot be written, for another reason than that nobody reads them.
+/// Stdout cannot be written, for a reason other than a closed pipe.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to stdout")]
-pub(crate) struct Unwritten(#[source] io::Error);
+pub(crate) struct StdoutError(#[source] io::Error);
 
-/// Writes a part of a result.
-pub(crate) fn write(words: Arguments<'_>) -> Result<(), Unwritten> {
-    offer(words).map(|_| ())
+/// Writes a part of a result. A closed stdout is no error.
+pub(crate) fn write(words: Arguments<'_>) -> Result<(), StdoutError> {
+    write_if_open(words).map(|_| ())
 }
 
-/// Writes a part of a result that has escape sequences of the program's own. What other parties wrote in it
-/// must be escaped before.
-pub(crate) fn write_styled(text: &str) -> Result<(), Unwritten> {
-    offer_styled(text).map(|_| ())
+/// Writes a part of a result that contains escape sequences of this program. The caller must escape quoted text of
+/// other parties first.
+pub(crate) fn write_styled(text: &str) -> Result<(), StdoutError> {
+    write_styled_if_open(text).map(|_| ())
 }
 
-/// The same as [`write()`], and tells whether anybody reads it.
+/// Writes a part of a result, and returns whether stdout is still open.
 ///
-/// Results quote what other parties wrote, so control characters are escaped here. JSON keeps its meaning.
-pub(crate) fn offer(words: Arguments<'_>) -> Result<bool, Unwritten> {
+/// Results quote text of other parties, so this function escapes control characters. JSON keeps its meaning.
+pub(crate) fn write_if_open(words: Arguments<'_>) -> Result<bool, StdoutError> {
     put(&escape_output(&words.to_string()))
 }
 
-/// The same as [`write_styled`], and tells whether anybody reads it.
-pub(crate) fn offer_styled(text: &str) -> Result<bool, Unwritten> {
+/// Writes as [`write_styled`] does, and returns whether stdout is still open.
+pub(crate) fn write_styled_if_open(text: &str) -> Result<bool, StdoutError> {
     put(&escape_styled_output(text))
 }
 
-fn put(text: &str) -> Result<bool, Unwritten> {
+fn put(text: &str) -> Result<bool, StdoutError> {
     let mut stdout = io::stdout().lock();
-    // At once: what is left over when the program ends is written without a word about how that went.
+    // Flushed now: the flush at the end of the process would hide its errors.
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        written => written.map(|()| true).map_err(Unwritten),
+        written => written.map(|()| true).map_err(StdoutError),
     }
 }
 
-/// Writes a line of a result, in words as `println!` takes them.
+/// Writes a line of a result. Takes the arguments of `println!`.
 macro_rules! outln {
     ($($words:tt)*) => { $crate::stdout::write(format_args!("{}\n", format_args!($($words)*))) };
 }
 
-/// Writes a result that has its ends of lines.
+/// Writes a result that contains its own line breaks. Takes the arguments of `print!`.
 macro_rules! out {
     ($($words:tt)*) => { $crate::stdout::write(format_args!($($words)*)) };
 }

@@ -1,45 +1,44 @@
-//! Loopback addresses that belong to one demo alone.
+//! The loopback addresses of one demo.
 //!
-//! Ports such as 15003 are fixed, and the demo has five of each. All of 127.0.0.0/8 is on the
-//! loopback interface, so every demo takes a network of its own in it.
+//! Ports such as 15003 are fixed, and the demo needs each of them five times. All of 127.0.0.0/8 is on the loopback
+//! interface, so each demo claims its own network there.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use crate::error::DemoError;
-use crate::holder::{Holder, holder_of};
+use crate::holder::{PortHolder, holder_of};
 
-/// One network 127.42.N.0/24, for as long as this value lives.
+/// A network 127.42.N.0/24, claimed for the lifetime of this value.
 #[derive(Debug)]
 pub(crate) struct Network {
     number: u8,
-    /// Holds the network against other demos. The system lets go of it even if we are killed.
+    /// Holds the claim against other demos. The system releases it even after SIGKILL.
     _claim: TcpListener,
 }
 
 impl Network {
-    /// Claims the first network that nobody has, and in which nobody listens where we shall:
-    /// `needed` tells the hosts and ports.
+    /// Claims the first unclaimed network in which all `needed` hosts and ports are free.
     pub(crate) fn claim(needed: &[(u8, u16)]) -> Result<Self, DemoError> {
-        let mut in_the_way = socket(u8::MAX, CLAIM_HOST, CLAIM_PORT);
+        let mut conflict = socket(u8::MAX, CLAIM_HOST, CLAIM_PORT);
         for number in 0..=u8::MAX {
             let address = socket(number, CLAIM_HOST, CLAIM_PORT);
             let Listening::Free(claim) = listen(address)? else {
-                in_the_way = address;
+                conflict = address;
                 continue;
             };
-            let places = needed.iter().map(|(host, port)| socket(number, *host, *port));
-            match first_in_use(places)? {
+            let sockets = needed.iter().map(|(host, port)| socket(number, *host, *port));
+            match first_in_use(sockets)? {
                 None => return Ok(Self { number, _claim: claim }),
-                Some(address) => in_the_way = address,
+                Some(address) => conflict = address,
             }
         }
-        Err(DemoError::NoNetwork { address: in_the_way })
+        Err(DemoError::NoNetwork { address: conflict })
     }
 
-    /// The first of these hosts and ports at which somebody listens.
-    pub(crate) fn in_use(&self, places: &[(u8, u16)]) -> Result<Option<SocketAddr>, DemoError> {
-        first_in_use(places.iter().map(|(host, port)| self.socket(*host, *port)))
+    /// The first of these hosts and ports that is in use.
+    pub(crate) fn in_use(&self, needed: &[(u8, u16)]) -> Result<Option<SocketAddr>, DemoError> {
+        first_in_use(needed.iter().map(|(host, port)| self.socket(*host, *port)))
     }
 
     /// The address of host `host`.
@@ -52,23 +51,25 @@ impl Network {
         socket(self.number, host, port)
     }
 
-    /// `text`, which is written for the first network, as it reads in this one.
+    /// `text`, which has addresses of the first network, with the addresses of this one.
     pub(crate) fn localized(&self, text: &str) -> String {
         text.replace("127.42.0.", &format!("127.42.{}.", self.number))
     }
 }
 
-/// What became of listening on an address.
+/// The result of listening on an address.
 enum Listening {
-    /// Nobody listens there, and we do for now.
+    /// The address is free, and held by this listener.
     Free(TcpListener),
-    /// Somebody does, on that address; the next network may be free.
+    /// The address is in use; the next network may be free.
     InNetwork,
 }
 
-/// The first of these places at which somebody listens.
-fn first_in_use(places: impl Iterator<Item = SocketAddr>) -> Result<Option<SocketAddr>, DemoError> {
-    for address in places {
+/// The first of these addresses that is in use.
+fn first_in_use(
+    addresses: impl Iterator<Item = SocketAddr>,
+) -> Result<Option<SocketAddr>, DemoError> {
+    for address in addresses {
         if let Listening::InNetwork = listen(address)? {
             return Ok(Some(address));
         }
@@ -92,11 +93,11 @@ fn listen(address: SocketAddr) -> Result<Listening, DemoError> {
     }
 }
 
-fn named(holder: &Holder, port: u16) -> String {
+fn named(holder: &PortHolder, port: u16) -> String {
     match &holder.process {
         Some(process) => format!("`{}` (process {})", process.command, process.id),
         None => {
-            format!("a process of another user (as root, `ss -ltnp 'sport = :{port}'` tells which)")
+            format!("a process of another user (as root, `ss -ltnp 'sport = :{port}'` shows it)")
         }
     }
 }
@@ -106,8 +107,7 @@ fn socket(number: u8, host: u8, port: u16) -> SocketAddr {
 }
 
 const CLAIM_HOST: u8 = 254;
-/// Above the ports that the system gives out by itself, and not below 1024, so that an ordinary user
-/// may have it.
+/// Above the ephemeral ports, and above 1024, so that an ordinary user may bind it.
 const CLAIM_PORT: u16 = 61000;
 
 #[cfg(test)]
@@ -126,31 +126,31 @@ mod tests {
     fn network_with_a_port_in_use_is_skipped() {
         let first = Network::claim(&[]).unwrap();
         let number = first.number;
-        let in_the_way = TcpListener::bind(first.socket(200, 8080)).unwrap();
-        let place = in_the_way.local_addr().unwrap();
+        let conflict = TcpListener::bind(first.socket(200, 8080)).unwrap();
+        let place = conflict.local_addr().unwrap();
         assert_eq!(first.in_use(&[(201, 8080), (200, 8080)]).unwrap(), Some(place));
         drop(first);
         let second = Network::claim(&[(200, 8080)]).unwrap();
         assert_ne!(second.number, number);
         assert_eq!(second.in_use(&[(201, 8080), (200, 8080)]).unwrap(), None);
-        drop(in_the_way);
+        drop(conflict);
     }
 
     #[test]
     fn process_holding_a_port_on_all_addresses_is_named() {
-        // A port that nobody else needs: tests elsewhere on this machine go on.
+        // An unused port, so that other tests on this machine are not affected.
         let stranger = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = stranger.local_addr().unwrap().port();
-        let told = Network::claim(&[(31, port)]).unwrap_err().to_string();
-        // As much of the command as is told.
+        let error = Network::claim(&[(31, port)]).unwrap_err().to_string();
+        // The shown part of the command.
         let this = std::env::args().collect::<Vec<_>>().join(" ");
         let this: String = this.chars().take(80).collect();
         let process = format!("(process {})", std::process::id());
-        // Whatever the network is, there is no use in going to the next one.
+        // The port is in use in all networks, so the next one would not help.
         let address = format!(".31:{port} is needed");
         for part in ["127.42.", &address, &format!("port {port} is in use at all"), &this, &process]
         {
-            assert!(told.contains(part), "no {part:?} in {told}");
+            assert!(error.contains(part), "no {part:?} in {error}");
         }
     }
 }

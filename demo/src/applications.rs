@@ -1,4 +1,4 @@
-//! The programs behind the sidecars. They run in this process, and know nothing of a mesh.
+//! The applications behind the sidecars. They run in this process, and do not know of the mesh.
 
 mod records;
 mod store;
@@ -13,7 +13,7 @@ pub(crate) use records::{Records, outcome_of};
 pub(crate) use store::{APPLICATION, MACHINE, Store};
 pub(crate) use warehouse::Warehouse;
 
-/// The next connection. What keeps us from one, such as too many open files, stays for a while.
+/// Accepts the next connection. Pauses after an error such as too many open files, which does not pass at once.
 async fn next_connection(listener: &TcpListener) -> TcpStream {
     loop {
         match listener.accept().await {

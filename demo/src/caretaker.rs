@@ -1,13 +1,12 @@
-//! The caretaker: a process of its own that makes the working folder, and clears up when the demo is
-//! gone: it ends the programs that are still there, and removes the folder.
+//! The caretaker: a separate process that creates the working folder, and cleans up after the demo.
 //!
-//! The demo cannot do that itself when it is killed. The caretaker holds the end of a pipe, and the
-//! end of file on it comes for whatever reason the demo ended. Nobody else makes or removes the
-//! folder, so there is no moment in which it could be left behind.
+//! When the demo is gone, the caretaker kills the remaining programs and removes the folder. A killed demo cannot do
+//! that itself. The caretaker reads a pipe, and end of file means that the demo has ended, for whatever reason. Only the
+//! caretaker creates and removes the folder, so the folder is never left behind.
 //!
-//! The programs die with the demo by themselves, see [`tether`](crate::tether), but not all: the
-//! kernel forgets that they should when an ordinary user runs a program with capabilities of its
-//! own, as an Envoy has that may listen below port 1024. So the demo tells the caretaker of each.
+//! Most programs die with the demo by their [`tether`](crate::tether). The kernel drops that request when an ordinary
+//! user runs a program with capabilities, such as an Envoy that may listen below port 1024. So the demo registers each
+//! program with the caretaker.
 
 use std::fs::Permissions;
 use std::io::{self, Read as _, Write as _};
@@ -19,51 +18,52 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// The line that the demo writes to have the folder kept.
+/// The line with which the demo keeps the folder.
 pub(crate) const KEEP: &str = "keep";
-/// How the line begins that tells of a program. The id of its process follows.
+/// The prefix of the line that registers a program. Its process id follows.
 pub(crate) const CHILD: &str = "child ";
-/// How the caretaker begins its one line when the folder is there. Its path follows.
+/// The prefix of the caretaker's answer if the folder exists. Its path follows.
 pub(crate) const MADE: &str = "made ";
-/// How it begins when the folder cannot be made. The reason follows.
+/// The prefix of the caretaker's answer if the folder cannot be created. The reason follows.
 pub(crate) const FAILED: &str = "failed ";
 
-/// Makes a folder in `parent`, says where on stdout, and waits for the end of file on stdin. Then it
-/// ends the programs that it was told of, and removes the folder, unless it was told to keep it.
+/// Creates a folder in `parent`, prints its path on stdout, and waits for end of file on stdin. Then kills the
+/// registered programs, and removes the folder unless it is to be kept.
 pub fn run(parent: &Path) -> io::Result<()> {
-    let made = tempfile::Builder::new()
+    let created = tempfile::Builder::new()
         .prefix("ironmesh-demo-")
         .permissions(Permissions::from_mode(0o700))
         .tempdir_in(parent);
-    let folder = match made {
+    let folder = match created {
         Ok(folder) => folder,
-        Err(error) => return say(&format!("{FAILED}{error}")),
+        Err(error) => return print_line(&format!("{FAILED}{error}")),
     };
-    // Envoy's bootstrap is text and will have this path in it.
+    // Envoy's bootstrap will contain this path as text.
     let Some(path) = folder.path().to_str() else {
-        return say(&format!("{FAILED}`{}` is not in UTF-8", folder.path().display()));
+        return print_line(&format!("{FAILED}`{}` is not UTF-8", folder.path().display()));
     };
-    // If nobody hears it any more, the end of file is there as well.
-    drop(say(&format!("{MADE}{path}")));
-    let mut told = Vec::new();
-    // An error means that no more can be heard, as the end of file does.
-    drop(io::stdin().read_to_end(&mut told));
-    let told = String::from_utf8_lossy(&told);
+    // If stdout is closed, stdin is at its end as well.
+    drop(print_line(&format!("{MADE}{path}")));
+    let mut received = Vec::new();
+    // An error means that no more can be last_readiness, as the end of file does.
+    drop(io::stdin().read_to_end(&mut received));
+    let received = String::from_utf8_lossy(&received);
     let path = folder.path().to_owned();
-    for id in told.lines().filter_map(|line| line.strip_prefix(CHILD)?.parse().ok()) {
-        end(id, &path);
+    for id in received.lines().filter_map(|line| line.strip_prefix(CHILD)?.parse().ok()) {
+        kill(id, &path);
     }
     let path = folder.keep();
-    if told.lines().any(|line| line == KEEP) {
+    if received.lines().any(|line| line == KEEP) {
         return Ok(());
     }
     remove(&path)
 }
 
-/// Kills the process of this id, if it is one of the demo in `folder` still. Its id may be another's
-/// by now, who does not name the folder; and as it is held before it is looked at, none can take its
-/// place in between.
-fn end(id: i32, folder: &Path) {
+/// Kills the process with this id if it still belongs to the demo in `folder`.
+///
+/// The id may by now belong to a different process, which does not name the folder. The pidfd is opened before the
+/// check, so the id cannot be reused in between.
+fn kill(id: i32, folder: &Path) {
     let Some(id) = Pid::from_raw(id) else { return };
     let Ok(process) = pidfd_open(id, PidfdFlags::empty()) else { return };
     if names(id, folder) {
@@ -72,21 +72,21 @@ fn end(id: i32, folder: &Path) {
     }
 }
 
-/// Whether a process names the folder in its command line, or in the environment it began with.
+/// Whether a process names the folder in its command line or its initial environment.
 fn names(id: Pid, folder: &Path) -> bool {
     let folder = folder.as_os_str().as_bytes();
-    let place = PathBuf::from(format!("/proc/{}", id.as_raw_pid()));
+    let entry = PathBuf::from(format!("/proc/{}", id.as_raw_pid()));
     // The environment of a program with capabilities cannot be read, its command line can.
     ["cmdline", "environ"].iter().any(|name| {
-        let text = fs_err::read(place.join(name)).unwrap_or_default();
+        let text = fs_err::read(entry.join(name)).unwrap_or_default();
         text.windows(folder.len()).any(|part| part == folder)
     })
 }
 
-/// Removes the folder. What the demo started may be dying at this moment, and still write.
+/// Removes the folder. Programs of the demo may still be dying, and write to it.
 fn remove(path: &Path) -> io::Result<()> {
     let mut result = Ok(());
-    for _ in 0..TRIES {
+    for _ in 0..ATTEMPTS {
         result = fs_err::remove_dir_all(path);
         match fs_err::symlink_metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -96,13 +96,13 @@ fn remove(path: &Path) -> io::Result<()> {
     result
 }
 
-fn say(line: &str) -> io::Result<()> {
+fn print_line(line: &str) -> io::Result<()> {
     let mut out = io::stdout();
     writeln!(out, "{line}")?;
     out.flush()
 }
 
-const TRIES: u32 = 50;
+const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -115,13 +115,13 @@ mod tests {
         let folder = place.path().join("demo");
         fs_err::create_dir_all(folder.join("state/deep")).unwrap();
         fs_err::write(folder.join("state/deep/file"), "").unwrap();
-        // What is elsewhere stays, also when a link leads there.
+        // A file outside stays, although a link leads there.
         let other = place.path().join("other");
         fs_err::write(&other, "").unwrap();
         fs_err::os::unix::fs::symlink(&other, folder.join("link")).unwrap();
         remove(&folder).unwrap();
         assert!(!folder.exists() && other.exists());
-        // Nothing remains to be done, and that is no error.
+        // A missing folder is no error.
         remove(&folder).unwrap();
     }
 }

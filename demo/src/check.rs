@@ -1,4 +1,4 @@
-//! `ironmesh demo --check`: the whole story, each step of it seen in real responses.
+//! `ironmesh demo --check`: the whole story, with each step verified in real responses.
 
 mod control_plane;
 mod load;
@@ -13,12 +13,12 @@ use serde_json::json;
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::error::{DemoError, Problem, chain};
-use crate::options::{Options, Output};
-use crate::printer::{Printer, tell};
-use crate::rise::rise;
+use crate::options::{DemoOptions, DemoOutput};
+use crate::printer::{Printer, print_progress};
 use crate::sidecars::listeners;
 use crate::signals::Signals;
 use crate::stage::Stage;
+use crate::startup::start_mesh;
 use crate::waiting::{ensure, milliseconds};
 use report::{Report, Seen};
 
@@ -32,12 +32,12 @@ enum Step {
     ThiefAllowed,
     ThiefDeniedOnKeptConnection,
     Tcp,
-    BadPolicyRefused,
+    BadPolicyRejected,
     ControlPlaneKilled,
     NothingLeft,
 }
 
-/// The steps, in their order.
+/// All steps, in order.
 const STORY: [Step; 10] = [
     Step::MeshUp,
     Step::SplitAsShipped,
@@ -46,12 +46,13 @@ const STORY: [Step; 10] = [
     Step::ThiefAllowed,
     Step::ThiefDeniedOnKeptConnection,
     Step::Tcp,
-    Step::BadPolicyRefused,
+    Step::BadPolicyRejected,
     Step::ControlPlaneKilled,
     Step::NothingLeft,
 ];
 
 impl Step {
+    /// The name in reports.
     fn name(self) -> &'static str {
         match self {
             Self::MeshUp => "mesh up",
@@ -61,12 +62,13 @@ impl Step {
             Self::ThiefAllowed => "thief allowed",
             Self::ThiefDeniedOnKeptConnection => "thief denied on a kept connection",
             Self::Tcp => "TCP allowed and denied",
-            Self::BadPolicyRefused => "bad policy refused",
+            Self::BadPolicyRejected => "bad policy rejected",
             Self::ControlPlaneKilled => "control plane killed under traffic",
             Self::NothingLeft => "nothing left",
         }
     }
 
+    /// Runs the step.
     async fn play(self, stage: &mut Stage) -> Result<Seen, Problem> {
         match self {
             Self::MeshUp => mesh_up(stage).await,
@@ -76,16 +78,16 @@ impl Step {
             Self::ThiefAllowed => thief::allowed(stage).await,
             Self::ThiefDeniedOnKeptConnection => thief::denied_on_a_kept_connection(stage).await,
             Self::Tcp => tcp::allowed_and_denied(stage).await,
-            Self::BadPolicyRefused => policy::bad_policy_refused(stage).await,
+            Self::BadPolicyRejected => policy::bad_policy_rejected(stage).await,
             Self::ControlPlaneKilled => Box::pin(control_plane::killed_under_traffic(stage)).await,
             Self::NothingLeft => nothing_left(stage).await,
         }
     }
 }
 
-/// Tells the story until it is over, or a step was not as it should be.
+/// Plays the story until it is complete or a step fails.
 pub(crate) async fn run(
-    options: &Options,
+    options: &DemoOptions,
     stage: &mut Stage,
     signals: &mut Signals,
 ) -> Result<(), DemoError> {
@@ -95,23 +97,23 @@ pub(crate) async fn run(
     let result = tokio::select! {
         biased;
         () = signals.wait() => Err(DemoError::Interrupted),
-        told = Box::pin(tell_story(options, stage, &mut report, &printer)) => told,
+        played = Box::pin(play_story(options, stage, &mut report, &printer)) => played,
     };
     skip_the_rest(&mut report);
     let problem = result.as_ref().err().map(|error| chain(error));
     let last = match options.output {
-        Output::Text => report.summary(milliseconds(begin)),
-        Output::Json => report.document(problem.as_deref()),
+        DemoOutput::Text => report.summary(milliseconds(begin)),
+        DemoOutput::Json => report.document(problem.as_deref()),
     };
-    // That nobody reads it does not change what is true.
+    // A closed stdout does not change the result.
     let _ = printer.print(last).await;
     printer.finish().await;
     result
 }
 
-/// Tells machines that the story could not begin. People are told why on stderr alone.
-pub(crate) async fn tell_unbegun(options: &Options, error: &DemoError) {
-    if options.output == Output::Json {
+/// Prints the JSON report of a check that could not start. In text mode, stderr alone has the reason.
+pub(crate) async fn report_not_started(options: &DemoOptions, error: &DemoError) {
+    if options.output == DemoOutput::Json {
         let mut report = Report::default();
         skip_the_rest(&mut report);
         let printer = Printer::start();
@@ -120,20 +122,20 @@ pub(crate) async fn tell_unbegun(options: &Options, error: &DemoError) {
     }
 }
 
-async fn tell_story(
-    options: &Options,
+async fn play_story(
+    options: &DemoOptions,
     stage: &mut Stage,
     report: &mut Report,
     printer: &Printer,
 ) -> Result<(), DemoError> {
     for step in STORY {
-        if options.output == Output::Json {
-            tell(step.name());
+        if options.output == DemoOutput::Json {
+            print_progress(step.name());
         }
         let begin = Instant::now();
         let played = step.play(stage).await;
         let line = report.add(step.name(), milliseconds(begin), &played);
-        if options.output == Output::Text {
+        if options.output == DemoOutput::Text {
             let _ = printer.print(line).await;
         }
         if let Err(Problem(problem)) = played {
@@ -143,7 +145,7 @@ async fn tell_story(
     Ok(())
 }
 
-/// Tells of each step that has not been told of.
+/// Reports all remaining steps as not run.
 fn skip_the_rest(report: &mut Report) {
     for step in STORY.iter().skip(report.steps()) {
         report.skip(step.name());
@@ -151,31 +153,29 @@ fn skip_the_rest(report: &mut Report) {
 }
 
 async fn mesh_up(stage: &mut Stage) -> Result<Seen, Problem> {
-    let risen = rise(stage, tell).await?;
+    let startup = start_mesh(stage, print_progress).await?;
     let line =
-        format!("5 proxies joined, the buyer's first answer came after {} ms", risen.first_answer);
-    Ok(Seen::new(line, json!({ "proxies": 5, "first_answer_ms": risen.first_answer })))
+        format!("5 proxies enrolled, first answer to the buyer after {} ms", startup.first_answer);
+    Ok(Seen::new(line, json!({ "proxies": 5, "first_answer_ms": startup.first_answer })))
 }
 
-/// Ends everything, and looks for it: whoever listened anywhere would be in our way there, and the
-/// folder would be seen.
+/// Ends all parts, and verifies that every address is free and the folder is gone.
 async fn nothing_left(stage: &mut Stage) -> Result<Seen, Problem> {
     let programs = stage.programs();
     stage.end().await;
     stage.close();
     let addresses = listeners();
     let begin = Instant::now();
-    // Our own applications let go of theirs in a moment.
+    // The demo's own applications release their addresses after a moment.
     while let Some(address) = stage.network.in_use(&addresses)? {
-        ensure(begin.elapsed() < MOMENT, || format!("somebody listens on {address} still"))?;
+        ensure(begin.elapsed() < MOMENT, || format!("{address} is still in use"))?;
         sleep(PAUSE).await;
     }
     let folder = stage.folder();
     let is_removed = folder.remove().await;
-    ensure(is_removed, || format!("{} is there still", folder.path().display()))?;
+    ensure(is_removed, || format!("{} still exists", folder.path().display()))?;
     let line = format!(
-        "{programs} programs ended, nobody listens on any of {} addresses, and the working folder \
-         is gone",
+        "{programs} programs ended, all {} addresses are free, and the working folder is removed",
         addresses.len()
     );
     let figures = json!({

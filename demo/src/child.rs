@@ -1,4 +1,4 @@
-//! A program that runs under the demo, and ends with it.
+//! A child process of the demo, which ends with the demo.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
 use crate::error::DemoError;
-use crate::options::Options;
+use crate::options::DemoOptions;
 
-/// What it takes to start children.
+/// The starter of tethered child processes.
 #[derive(Debug, Clone)]
 pub(crate) struct Tether {
     ironmesh: PathBuf,
@@ -21,7 +21,7 @@ pub(crate) struct Tether {
 }
 
 impl Tether {
-    pub(crate) fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &DemoOptions) -> Self {
         Self { ironmesh: options.ironmesh.clone(), subcommand: options.tether }
     }
 
@@ -30,8 +30,8 @@ impl Tether {
         &self.ironmesh
     }
 
-    /// The command that becomes `program`, tied to this process. A process group of its own keeps
-    /// the terminal's Ctrl-C from it: the demo hears that, and ends its children in good order.
+    /// The command that becomes `program`, tethered to this process. Its own process group protects it from Ctrl-C in
+    /// the terminal: the demo handles that signal, and ends its children in order.
     pub(crate) fn command<A: AsRef<OsStr>>(&self, program: &Path, arguments: &[A]) -> Command {
         let mut command = Command::new(&self.ironmesh);
         command.arg(self.subcommand).arg("--parent").arg(std::process::id().to_string());
@@ -41,7 +41,7 @@ impl Tether {
     }
 }
 
-/// A running program. It is killed when this is dropped.
+/// A running program. Dropping it kills the program.
 #[derive(Debug)]
 pub(crate) struct Child {
     name: String,
@@ -51,8 +51,8 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts `program`; what it prints is appended to the file `log`. Only for the main thread,
-    /// see [`tether`](crate::tether).
+    /// Starts `program`, with its output appended to the file `log`. Call this only on the main thread, see
+    /// [`tether`](crate::tether).
     pub(crate) fn start(
         tether: &Tether,
         name: &str,
@@ -74,12 +74,12 @@ impl Child {
         })
     }
 
-    /// The id of its process; none if it had ended before it could be asked.
+    /// Its process id; `None` if it ended before the id was read.
     pub(crate) fn id(&self) -> Option<u32> {
         self.id
     }
 
-    /// An error if it has ended by itself.
+    /// Fails if it has ended.
     pub(crate) fn assert_running(&self) -> Result<(), DemoError> {
         match self.status() {
             None => Ok(()),
@@ -91,16 +91,16 @@ impl Child {
         }
     }
 
-    /// SIGTERM: it is asked to end.
+    /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// Waits until all of these have ended after [`Self::terminate`]; who takes too long is killed.
+    /// Waits until all of these have ended after [`Self::terminate`]. Kills those that take too long.
     pub(crate) async fn all_ended(children: &[&Self]) {
         let begin = Instant::now();
         let is_left = || children.iter().any(|child| child.status().is_none());
-        // Not even SIGKILL ends what hangs in the kernel, and then we go without it.
+        // Not even SIGKILL ends a process that hangs in the kernel; the wait then ends without it.
         while is_left() && begin.elapsed() < 2 * GRACE {
             if begin.elapsed() > GRACE {
                 for child in children {
@@ -111,7 +111,7 @@ impl Child {
         }
     }
 
-    /// SIGKILL: these get no chance to say goodbye. Returns when they are gone.
+    /// Sends SIGKILL to all of these, and waits until they have ended.
     pub(crate) async fn kill(children: &[&Self]) {
         for child in children {
             child.signal(Signal::KILL);
@@ -119,14 +119,14 @@ impl Child {
         Self::all_ended(children).await;
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     fn status(&self) -> Option<ExitStatus> {
         self.process.lock().try_wait().ok().flatten()
     }
 
     fn signal(&self, signal: Signal) {
         let process = self.process.lock();
-        // While there is an id nobody has waited for it, so the id is of no other process.
+        // The id exists only until the process is waited for, so no other process can have it.
         let id = process.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
         if let Some(id) = id {
             // It may have ended a moment ago.
@@ -134,7 +134,7 @@ impl Child {
         }
     }
 
-    /// The last lines that it has printed.
+    /// The last lines of its output.
     fn log_tail(&self) -> String {
         let text = fs_err::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -151,7 +151,7 @@ const TAIL_LINES: usize = 15;
 mod tests {
     use super::*;
 
-    /// A script in place of `ironmesh`, which becomes the program as that does.
+    /// A script instead of `ironmesh` that becomes the program.
     fn tether(place: &Path) -> Tether {
         let script = place.join("tether");
         fs_err::write(&script, r#"shift 3; exec "$@""#).unwrap();
@@ -180,9 +180,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let child = shell(place.path(), "seq 20; echo why >&2; exit 7");
         until(|| child.assert_running().is_err()).await;
-        let told = child.assert_running().unwrap_err().to_string();
+        let error = child.assert_running().unwrap_err().to_string();
         let begin = "the shell has ended by itself: exit status: 7; the end of its log:\n7\n8\n";
-        assert!(told.starts_with(begin) && told.ends_with("\n20\nwhy"), "{told}");
+        assert!(error.starts_with(begin) && error.ends_with("\n20\nwhy"), "{error}");
     }
 
     fn is_there(child: &Child) -> bool {
@@ -198,7 +198,7 @@ mod tests {
         child.terminate();
         Child::all_ended(&[&child]).await;
         assert!(!is_there(&child));
-        // It is over, and can be said again.
+        // A second call changes nothing.
         child.terminate();
         Child::kill(&[&child]).await;
     }
@@ -210,7 +210,7 @@ mod tests {
         until(|| child.log_tail() == "ready").await;
         let id = child.id.unwrap();
         drop(child);
-        // Whoever waits for it may still be about to.
+        // The process may still be a zombie.
         let state = || fs_err::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
         until(|| state().is_empty() || state().contains(") Z ")).await;
     }
@@ -225,7 +225,7 @@ mod tests {
         children.iter().for_each(Child::terminate);
         Child::all_ended(&children.each_ref()).await;
         assert!(!children.iter().any(is_there));
-        // One after the other, the second would have had its time of grace after the first.
+        // In sequence, the second child would have had its grace after the first.
         assert!((GRACE..2 * GRACE).contains(&begin.elapsed()), "{:?}", begin.elapsed());
     }
 }

@@ -1,4 +1,4 @@
-//! What a running control plane says of itself at its admin port, as far as the demo needs it.
+//! The parts of the control plane's admin API that the demo uses.
 
 use std::net::SocketAddr;
 
@@ -16,32 +16,32 @@ pub(crate) struct Readiness {
     pub(crate) policy: PolicyView,
 }
 
-/// The policy in force, and what is wrong with the newest one.
+/// The active policy, and the findings of the newest one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct PolicyView {
     pub(crate) revision: Option<String>,
     #[serde(default)]
     pub(crate) findings: Vec<FindingView>,
-    /// The findings, drawn for people; or why the folder cannot be read.
-    #[serde(default)]
-    pub(crate) drawn: String,
-    /// Since when the folder holds something else than what is in force.
+    /// The findings rendered for people, or the reason why the folder is unreadable.
+    #[serde(default, rename = "drawn")]
+    pub(crate) rendered: String,
+    /// The time since which the folder's content is not active.
     pub(crate) stale_since: Option<String>,
 }
 
 impl PolicyView {
-    /// Whether what is in the folder now is refused.
-    pub(crate) fn is_refused(&self) -> bool {
+    /// Whether the policy in the folder is rejected.
+    pub(crate) fn is_rejected(&self) -> bool {
         self.stale_since.is_some() && !self.findings.is_empty()
     }
 
-    /// Whether the folder is gone, or cannot be read: so there are no findings in it.
+    /// Whether the folder is missing or unreadable, so that there are no findings.
     pub(crate) fn is_unreadable(&self) -> bool {
         self.stale_since.is_some() && self.findings.is_empty()
     }
 }
 
-/// Something that is wrong.
+/// A finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FindingView {
     pub(crate) code: String,
@@ -51,26 +51,26 @@ pub(crate) struct FindingView {
     pub(crate) line: Option<u32>,
 }
 
-/// One of the list at `/v1/proxies`.
+/// A proxy in the list at `/v1/proxies`.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct ProxyView {
     pub(crate) mesh_address: SocketAddr,
     pub(crate) streams: usize,
-    /// The service ports that it has in force.
+    /// The service ports that the proxy has ACKed.
     pub(crate) participation: Vec<(String, u16)>,
 }
 
-/// What `/readyz` says, whether it is ready or not.
+/// Reads `/readyz`, whether the control plane is ready or not.
 pub(crate) async fn readiness(admin: SocketAddr) -> Result<Readiness, Problem> {
-    ask(admin, "/readyz").await
+    get(admin, "/readyz").await
 }
 
-/// All proxies that have joined.
+/// All enrolled proxies.
 pub(crate) async fn proxies(admin: SocketAddr) -> Result<Vec<ProxyView>, Problem> {
-    ask(admin, "/v1/proxies").await
+    get(admin, "/v1/proxies").await
 }
 
-async fn ask<T: DeserializeOwned>(admin: SocketAddr, path: &str) -> Result<T, Problem> {
+async fn get<T: DeserializeOwned>(admin: SocketAddr, path: &str) -> Result<T, Problem> {
     let answer = get_once(admin, path).await?;
     Ok(serde_json::from_slice(&answer.body)?)
 }

@@ -1,144 +1,144 @@
-//! Why the demo could not run, or did not pass.
+//! The errors of the demo.
 
 use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::program::EnvoyVersion;
+use crate::program::DemoEnvoyVersion;
 
-/// The demo could not run, or its check did not pass.
+/// The demo could not run, or its check failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DemoError {
-    /// There is no Envoy.
+    /// No Envoy was found.
     #[error(
-        "no Envoy is found: `make demo` fetches one, or set ENVOY_BIN to the path of one, or \
-         install `envoy` on the PATH"
+        "no Envoy found: `make demo` fetches one; or set ENVOY_BIN to the path of an Envoy, or install \
+         `envoy` on the PATH"
     )]
     NoEnvoy,
-    /// What is named as Envoy cannot be run.
+    /// The program that ENVOY_BIN names cannot be run.
     #[error("ENVOY_BIN is not an executable file: set it to the path of an Envoy: `{}`", path.display())]
     NotExecutable {
-        /// What ENVOY_BIN says.
+        /// The value of ENVOY_BIN.
         path: PathBuf,
     },
-    /// What is taken for Envoy does not say its version as Envoy does.
+    /// The program does not report a version as Envoy does.
     #[error(
-        "`{} --version` does not answer as Envoy does: set ENVOY_BIN to another: `{answer}`",
+        "`{} --version` does not answer as Envoy does: set ENVOY_BIN to an Envoy: `{answer}`",
         path.display()
     )]
     NotEnvoy {
         /// The program.
         path: PathBuf,
-        /// What it answered, or how it failed.
+        /// Its answer, or its failure.
         answer: String,
     },
-    /// The control plane would not let this Envoy in.
+    /// The control plane would reject this Envoy.
     #[error(
-        "this Envoy is too old, {found}; {oldest} is the oldest that may join: upgrade it, or set \
-         ENVOY_BIN to another: `{}`", path.display()
+        "this Envoy is too old: its version is {found}, and the control plane accepts {oldest} or later: upgrade it, \
+         or set ENVOY_BIN: `{}`", path.display()
     )]
     OldEnvoy {
         /// The program.
         path: PathBuf,
-        /// What it is.
-        found: EnvoyVersion,
-        /// What it must be at least.
-        oldest: EnvoyVersion,
+        /// Its version.
+        found: DemoEnvoyVersion,
+        /// The oldest accepted version.
+        oldest: DemoEnvoyVersion,
     },
-    /// A port that is needed is in use at all addresses.
+    /// A process listens on a needed port at all addresses.
     #[error(
-        "{address} is needed, and port {} is in use at all addresses, by {holder}: end that, and \
-         try again", address.port()
+        "{address} is needed, and port {} is in use at all addresses, by {holder}: end that process and try \
+         again", address.port()
     )]
     PortInUse {
-        /// What is needed.
+        /// The needed address.
         address: SocketAddr,
-        /// Who has it, in words.
+        /// The process, in words.
         holder: String,
     },
-    /// An address cannot be listened on, and not because somebody else does.
+    /// An address cannot be listened on, although it is not in use.
     #[error("cannot listen on {address}: the demo needs 127.0.0.0/8 on the loopback interface")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The reason.
         #[source]
         source: io::Error,
     },
     /// No network is free.
     #[error(
-        "no network from 127.42.0.0 to 127.42.255.0 is free; the last was not because of \
-         {address}: end what listens there (as root, `ss -ltnp` tells who), or other demos"
+        "no network from 127.42.0.0 to 127.42.255.0 is free; in the last one {address} is in use: end the process \
+         that listens there (as root, `ss -ltnp` shows it), or other demos"
     )]
     NoNetwork {
-        /// What was in use in the last one.
+        /// The address in use in the last network.
         address: SocketAddr,
     },
-    /// The working folder cannot be had.
+    /// The working folder cannot be created.
     #[error(
-        "cannot make a working folder in the temporary one: {problem}: set TMPDIR to another that you may write"
+        "cannot create a working folder in the temporary folder: {problem}: set TMPDIR to a folder that you can write"
     )]
     Folder {
-        /// Why not.
+        /// The reason.
         problem: String,
     },
     /// A file of the demo cannot be written or read.
     #[error("cannot write the demo's own files")]
     File(#[source] io::Error),
-    /// Signals cannot be listened for.
+    /// Signal handlers cannot be installed.
     #[error("cannot listen for signals")]
     Signals(#[source] io::Error),
     /// A program cannot be started.
     #[error("cannot start {name}")]
     Start {
-        /// What it is.
+        /// The program.
         name: String,
-        /// Why not.
+        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// A program ended by itself.
+    /// A program ended unexpectedly.
     #[error("{name} has ended by itself: {status}; the end of its log:\n{tail}")]
     Ended {
-        /// What it is.
+        /// The program.
         name: String,
-        /// How it ended.
+        /// Its exit status.
         status: String,
         /// The last lines of its log.
         tail: String,
     },
-    /// A command of ours failed.
+    /// An `ironmesh` command failed.
     #[error("`ironmesh {command}` failed: {answer}")]
     Command {
         /// Its arguments.
         command: String,
-        /// What it said.
+        /// Its output on stderr.
         answer: String,
     },
     /// The mesh did not come up.
     #[error("the mesh did not come up: {problem}")]
     NotUp {
-        /// What was waited for, and seen.
+        /// The expected and the observed state.
         problem: String,
     },
-    /// The check did not pass.
+    /// A step of the check failed.
     #[error("the check did not pass: {step}: {problem}")]
     NotPassed {
-        /// Which step.
+        /// The step.
         step: String,
-        /// What was wanted, and seen.
+        /// The expected and the observed result.
         problem: String,
     },
-    /// The check was told to end before it was over.
-    #[error("the check was ended before it was over")]
+    /// A signal ended the check early.
+    #[error("a signal ended the check early")]
     Interrupted,
 }
 
 impl DemoError {
-    /// Whether the logs of what ran may tell more.
-    pub(crate) fn is_for_the_logs(&self) -> bool {
+    /// Whether the logs are kept because they may explain the error.
+    pub(crate) fn keeps_logs(&self) -> bool {
         matches!(
             self,
             Self::Start { .. }
@@ -150,10 +150,9 @@ impl DemoError {
     }
 }
 
-/// Something was not as it should be: what was wanted, and what was seen.
+/// A difference between the expected and the observed state, as text.
 ///
-/// It is text, since all that becomes of it is to be told. So it is no error itself, and every error
-/// can become one.
+/// A problem is only reported, never matched on. It is no error type, so every error can become a problem.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem(pub(crate) String);
 
@@ -163,7 +162,7 @@ impl<E: std::error::Error> From<E> for Problem {
     }
 }
 
-/// An error with all its causes, in a line.
+/// An error with all its causes, as one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,5 +1,5 @@
-//! The working folder, as the demo sees it: made and removed by the caretaker, who also ends the
-//! programs in it when the demo cannot.
+//! The demo's side of the working folder. The caretaker process creates and removes the folder, and kills the remaining
+//! programs if the demo cannot.
 
 use std::io::{PipeWriter, Write as _, pipe};
 use std::path::{Path, PathBuf};
@@ -12,24 +12,25 @@ use tokio::time::timeout;
 
 use crate::caretaker::{CHILD, FAILED, KEEP, MADE};
 use crate::error::DemoError;
-use crate::options::Options;
+use crate::options::DemoOptions;
 
-/// The folder in which everything of one demo lies. However this value and its process end, the
-/// programs in it are ended and the folder is removed, except after [`Self::keep`].
+/// The folder with all files of one demo. However this value or its process ends, the caretaker kills the demo's
+/// programs and removes the folder, except after [`Self::keep`].
 #[derive(Debug)]
 pub(crate) struct WorkingFolder {
     path: PathBuf,
     caretaker: Child,
-    /// None when the caretaker is dismissed.
+    /// `None` after the caretaker is dismissed.
     pipe: Option<PipeWriter>,
 }
 
 impl WorkingFolder {
-    pub(crate) async fn create(options: &Options) -> Result<Self, DemoError> {
+    /// Starts the caretaker, which creates the folder.
+    pub(crate) async fn create(options: &DemoOptions) -> Result<Self, DemoError> {
         let start = |source| DemoError::Start { name: "the caretaker".to_owned(), source };
         let (end, pipe) = pipe().map_err(start)?;
-        // It is not tied to us: its work begins when we are gone. A group of its own keeps it from
-        // the signals of the terminal.
+        // It has no tether, since its work begins when the demo is gone. Its own process group protects it from the
+        // signals of the terminal.
         let mut caretaker = Command::new(&options.ironmesh)
             .arg(options.caretaker)
             .arg(&options.temporary)
@@ -46,9 +47,9 @@ impl WorkingFolder {
         let line = line.trim_end();
         let made = line.strip_prefix(MADE).map(PathBuf::from);
         let path = made.ok_or_else(|| DemoError::Folder {
-            problem: line.strip_prefix(FAILED).unwrap_or("the caretaker said nothing").to_owned(),
+            problem: line.strip_prefix(FAILED).unwrap_or("the caretaker did not answer").to_owned(),
         })?;
-        // Should it be refused, the caretaker hears the end of its pipe, and removes it.
+        // On this error the pipe closes, and the caretaker removes the folder.
         if path.as_os_str().len() + SOCKET.len() > LONGEST_SOCKET {
             let problem = format!("its path is too long for a socket in it: `{}`", path.display());
             return Err(DemoError::Folder { problem });
@@ -60,41 +61,40 @@ impl WorkingFolder {
         &self.path
     }
 
-    /// Has a program ended when we are gone, should it not end by itself.
-    pub(crate) fn look_after(&self, id: u32) {
-        self.say(&format!("{CHILD}{id}"));
+    /// Registers a program that the caretaker kills at the end, if it still runs.
+    pub(crate) fn kill_at_end(&self, id: u32) {
+        self.send(&format!("{CHILD}{id}"));
     }
 
-    /// Has it removed, and waits for that. Returns whether it is gone.
+    /// Removes the folder by the caretaker, and waits. Returns whether the folder is gone.
     pub(crate) async fn remove(&mut self) -> bool {
         self.dismiss().await;
         !self.path.exists()
     }
 
-    /// Has it kept.
+    /// Keeps the folder, and dismisses the caretaker.
     pub(crate) async fn keep(&mut self) {
-        self.say(KEEP);
+        self.send(KEEP);
         self.dismiss().await;
     }
 
-    /// Tells the caretaker something. A pipe has room for thousands of such lines, so this does not
-    /// wait.
-    fn say(&self, line: &str) {
+    /// Sends a line to the caretaker. The pipe buffers thousands of such lines, so this does not block.
+    fn send(&self, line: &str) {
         if let Some(mut pipe) = self.pipe.as_ref() {
-            // Should it be gone already, there is nobody to do more.
+            // If the caretaker is gone, nothing can be done.
             drop(pipe.write_all(format!("{line}\n").as_bytes()));
         }
     }
 
     async fn dismiss(&mut self) {
         self.pipe = None;
-        drop(timeout(PATIENCE, self.caretaker.wait()).await);
+        drop(timeout(TIMEOUT, self.caretaker.wait()).await);
     }
 }
 
-/// Where the control plane will have a socket in the folder.
+/// The path of the control plane's socket in the folder.
 const SOCKET: &str = "/state/admin.sock";
 /// The longest path of a socket, without the NUL at its end (unix(7)).
 const LONGEST_SOCKET: usize = 107;
-/// Longer than all tries of the caretaker.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longer than all attempts of the caretaker.
+const TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,28 +1,28 @@
-//! Which process listens on a port, as far as this user may know.
+//! The process that listens on a port, as far as this user may see it.
 
 use std::net::{IpAddr, SocketAddr};
 
 use procfs::net::{TcpNetEntry, TcpState, tcp, tcp6};
 use procfs::process::{FDTarget, all_processes};
 
-/// Who listens on a port.
+/// The holder of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Holder {
-    /// Whether it listens on every address, and not on the one that was asked about.
+pub(crate) struct PortHolder {
+    /// Whether it listens on all addresses, not only on the given one.
     pub(crate) is_at_all_addresses: bool,
-    /// The process; none where it is another user's.
+    /// The process; `None` if it belongs to a different user.
     pub(crate) process: Option<HoldingProcess>,
 }
 
-/// A process that listens.
+/// A listening process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HoldingProcess {
     pub(crate) id: i32,
     pub(crate) command: String,
 }
 
-/// Who listens so that nobody else can on `address`; none if nobody does, or if `/proc` does not tell.
-pub(crate) fn holder_of(address: SocketAddr) -> Option<Holder> {
+/// The holder of `address`; `None` if the address is free, or `/proc` does not show it.
+pub(crate) fn holder_of(address: SocketAddr) -> Option<PortHolder> {
     let entries = [tcp().unwrap_or_default(), tcp6().unwrap_or_default()].concat();
     let listening = |entry: &&TcpNetEntry| {
         entry.state == TcpState::Listen && entry.local_address.port() == address.port()
@@ -34,10 +34,10 @@ pub(crate) fn holder_of(address: SocketAddr) -> Option<Holder> {
             (entries.iter().filter(listening).find(|entry| plain(entry).is_unspecified())?, true)
         }
     };
-    Some(Holder { is_at_all_addresses, process: process_with(entry.inode) })
+    Some(PortHolder { is_at_all_addresses, process: process_with(entry.inode) })
 }
 
-/// The address of a socket, an IPv4 address in IPv6 form taken as what it is.
+/// The address of a socket, with an IPv4-mapped address as IPv4.
 fn plain(entry: &TcpNetEntry) -> IpAddr {
     entry.local_address.ip().to_canonical()
 }
@@ -47,7 +47,7 @@ fn process_with(inode: u64) -> Option<HoldingProcess> {
     all_processes().ok()?.filter_map(Result::ok).find_map(|process| {
         let mut open = process.fd().ok()?.filter_map(Result::ok);
         open.find(|file| matches!(&file.target, FDTarget::Socket(found) if *found == inode))?;
-        // The command line is empty for what has none, and then the short name is.
+        // Some processes have an empty command line; they have a short name.
         let command = process.cmdline().unwrap_or_default().join(" ");
         let command = match command.trim() {
             "" => process.stat().ok()?.comm,
@@ -57,7 +57,7 @@ fn process_with(inode: u64) -> Option<HoldingProcess> {
     })
 }
 
-/// Enough of a command line to know it by, and nothing that a terminal obeys.
+/// The beginning of a command line, without control characters.
 fn shortened(command: &str) -> String {
     let text: String =
         command.chars().filter(|c| !c.is_control()).take(MOST_CHARACTERS + 1).collect();

@@ -1,7 +1,6 @@
-//! HTTP clients: [`HttpConnection`] is a single connection that its owner holds in hand, and
-//! [`HttpClient`] opens another when it needs one.
+//! HTTP clients: [`HttpConnection`] is a single connection, and [`HttpClient`] opens a new one when it needs to.
 //!
-//! A connection never reconnects or retries: whether it survived is part of what is shown.
+//! An [`HttpConnection`] never reconnects or retries: the demo shows whether it survives.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,13 +30,13 @@ pub(crate) enum RequestError {
     Form(String),
     #[error("connection broke")]
     Broken(#[source] hyper::Error),
-    #[error("no answer within {} s", PATIENCE.as_secs())]
+    #[error("no answer within {} s", TIMEOUT.as_secs())]
     Late,
 }
 
 impl RequestError {
-    /// Whether nobody listens.
-    pub(crate) fn is_refused(&self) -> bool {
+    /// Whether the address has no listener.
+    pub(crate) fn is_connection_refused(&self) -> bool {
         matches!(self, Self::Connect { source, .. }
             if source.kind() == io::ErrorKind::ConnectionRefused)
     }
@@ -47,11 +46,11 @@ impl RequestError {
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// Which application answered, if one did.
+    /// The application that answered, if one did.
     pub(crate) application: Option<String>,
-    /// At which address that is.
+    /// The address of that application.
     pub(crate) machine: Option<String>,
-    /// Whether the connection is to be left.
+    /// Whether the server closes the connection.
     pub(crate) closes: bool,
     pub(crate) body: Bytes,
 }
@@ -69,14 +68,14 @@ pub(crate) struct HttpConnection {
     sender: Sender,
 }
 
-/// Which HTTP is spoken.
+/// The version of HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
     One,
     Two,
 }
 
-/// Where requests go in.
+/// The sending half of a connection.
 #[derive(Debug)]
 enum Sender {
     One(http1::SendRequest<Empty<Bytes>>),
@@ -99,11 +98,12 @@ impl Sender {
 }
 
 impl HttpConnection {
-    /// Opens one for HTTP/1.1.
+    /// Opens a connection for HTTP/1.1.
     pub(crate) async fn open(address: SocketAddr) -> Result<Self, RequestError> {
         Self::open_for(Version::One, address).await
     }
 
+    /// Opens a connection for this version of HTTP.
     pub(crate) async fn open_for(
         version: Version,
         address: SocketAddr,
@@ -132,11 +132,11 @@ impl HttpConnection {
         Ok(Self { address, sender })
     }
 
-    /// `GET path`. A connection that the other side has closed is an error.
+    /// Sends `GET path`. A closed connection is an error.
     pub(crate) async fn get(&mut self, path: &str) -> Result<Answer, RequestError> {
         let request = match self.sender {
             Sender::One(_) => Request::get(path).header(header::HOST, self.address.to_string()),
-            // The host is in the address.
+            // The URI contains the host.
             Sender::Two(_) => Request::get(format!("http://{}{path}", self.address)),
         };
         let request =
@@ -161,7 +161,7 @@ impl HttpConnection {
     }
 }
 
-/// A client as most are: it keeps its connection, and opens another when that has been closed.
+/// A client that keeps its connection, and opens a new one if that is closed.
 #[derive(Debug)]
 pub(crate) struct HttpClient {
     address: SocketAddr,
@@ -169,13 +169,12 @@ pub(crate) struct HttpClient {
 }
 
 impl HttpClient {
-    /// Nothing is opened yet.
+    /// Creates a client without a connection.
     pub(crate) fn new(address: SocketAddr) -> Self {
         Self { address, kept: None }
     }
 
-    /// `GET path`. Where the kept connection has been closed meanwhile, it is asked once more over a
-    /// new one.
+    /// Sends `GET path`. If the kept connection is closed, repeats the request once over a new one.
     pub(crate) async fn get(&mut self, path: &str) -> Result<Answer, RequestError> {
         if let Some(connection) = self.kept.take()
             && let Ok(answer) = self.get_over(connection, path).await
@@ -198,19 +197,19 @@ impl HttpClient {
     }
 }
 
-/// One `GET` on a connection of its own.
+/// Sends one `GET` on a new connection.
 pub(crate) async fn get_once(address: SocketAddr, path: &str) -> Result<Answer, RequestError> {
     HttpConnection::open(address).await?.get(path).await
 }
 
-/// No request waits for ever.
+/// Bounds the time of a request.
 async fn bounded<T>(
     work: impl Future<Output = Result<T, RequestError>>,
 ) -> Result<T, RequestError> {
-    timeout(PATIENCE, work).await.map_err(|_| RequestError::Late)?
+    timeout(TIMEOUT, work).await.map_err(|_| RequestError::Late)?
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
@@ -219,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that gives this answer once on each connection, and then closes it.
+    /// Starts a server that sends this answer once per connection, and then closes it.
     async fn once(answer: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

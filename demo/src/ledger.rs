@@ -1,4 +1,4 @@
-//! The protocol of the warehouse, as its callers speak it: the server has the first word.
+//! The client side of the warehouse's protocol, in which the server sends first.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufStream};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// The warehouse could not be spoken to.
+/// An exchange with the warehouse failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LedgerError {
     #[error("connection refused")]
@@ -17,7 +17,7 @@ pub(crate) enum LedgerError {
     Closed,
     #[error("connection broke")]
     Broken(#[source] io::Error),
-    #[error("no line within {} s", PATIENCE.as_secs())]
+    #[error("no line within {} s", TIMEOUT.as_secs())]
     Late,
     #[error("unexpected line: `{0}`")]
     Strange(String),
@@ -27,12 +27,12 @@ pub(crate) enum LedgerError {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     stream: BufStream<TcpStream>,
-    /// The first line, which the warehouse sends unasked.
+    /// The first line, which the warehouse sends on connection.
     pub(crate) banner: String,
 }
 
 impl Ledger {
-    /// Connects, and waits for the banner before a byte is sent.
+    /// Connects, and waits for the banner before it sends anything.
     pub(crate) async fn open(address: SocketAddr) -> Result<Self, LedgerError> {
         let open = async {
             let stream = TcpStream::connect(address).await.map_err(|error| match error.kind() {
@@ -41,17 +41,17 @@ impl Ledger {
             })?;
             stream.set_nodelay(true).map_err(LedgerError::Broken)?;
             let mut ledger = Self { stream: BufStream::new(stream), banner: String::new() };
-            // What ends before the first line never began.
+            // A connection that ends before the banner counts as closed.
             ledger.banner = match ledger.line().await {
                 Err(LedgerError::Broken(_)) => return Err(LedgerError::Closed),
                 line => line?,
             };
             Ok(ledger)
         };
-        timeout(PATIENCE, open).await.map_err(|_| LedgerError::Late)?
+        timeout(TIMEOUT, open).await.map_err(|_| LedgerError::Late)?
     }
 
-    /// Records a sale; returns how many sales the warehouse has recorded by now.
+    /// Records a sale, and returns the number of sales that the warehouse has recorded.
     pub(crate) async fn record(&mut self, title: &str) -> Result<u64, LedgerError> {
         let exchange = async {
             let line = format!("{SOLD}{title}\n");
@@ -61,10 +61,10 @@ impl Ledger {
             let total = answer.strip_prefix(RECORDED).and_then(|total| total.parse().ok());
             total.ok_or(LedgerError::Strange(answer))
         };
-        timeout(PATIENCE, exchange).await.map_err(|_| LedgerError::Late)?
+        timeout(TIMEOUT, exchange).await.map_err(|_| LedgerError::Late)?
     }
 
-    /// Waits until the other side ends it. Nothing else is to come while nothing is asked.
+    /// Waits until the server ends the connection. The server sends nothing else without a request.
     pub(crate) async fn closed(&mut self) {
         while let Ok(rest) = self.stream.fill_buf().await {
             if rest.is_empty() {
@@ -86,9 +86,9 @@ impl Ledger {
     }
 }
 
-/// How a sale begins on the wire. The title follows.
+/// The prefix of a sale on the wire. The title follows.
 pub(crate) const SOLD: &str = "sold ";
-/// How its answer begins. The number of sales follows.
+/// The prefix of its answer. The number of sales follows.
 pub(crate) const RECORDED: &str = "ok ";
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);

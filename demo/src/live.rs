@@ -1,4 +1,4 @@
-//! `ironmesh demo`: the bookstore goes about its business, and people change its policy.
+//! `ironmesh demo`: the bookstore runs continuously, and users edit its policy.
 
 mod actors;
 mod events;
@@ -18,27 +18,27 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::error::{DemoError, Problem};
-use crate::options::{Options, Output};
-use crate::printer::{Printer, StdoutClosed, tell};
-use crate::rise::rise;
+use crate::options::{DemoOptions, DemoOutput};
+use crate::printer::{Printer, StdoutClosed, print_progress};
 use crate::signals::Signals;
 use crate::stage::Stage;
+use crate::startup::start_mesh;
 use actors::Actors;
 use events::{Event, Watch};
-use facts::{Facts, Ground};
+use facts::{DemoSetup, Facts};
 use screen::Screen;
 
-/// Runs until it is told to end, or until nobody looks any more.
+/// Runs until a signal ends it, or until stdout closes.
 pub(crate) async fn run(
-    options: &Options,
+    options: &DemoOptions,
     stage: &mut Stage,
     signals: &mut Signals,
 ) -> Result<(), DemoError> {
     tokio::select! {
         biased;
         () = signals.wait() => return Ok(()),
-        risen = Box::pin(rise(stage, tell)) => {
-            risen.map_err(|Problem(problem)| DemoError::NotUp { problem })?;
+        started = Box::pin(start_mesh(stage, print_progress)) => {
+            started.map_err(|Problem(problem)| DemoError::NotUp { problem })?;
         }
     }
     let printer = Printer::start();
@@ -48,39 +48,39 @@ pub(crate) async fn run(
         shown = Box::pin(show(options, stage, &printer)) => shown,
     };
     if stdout().is_terminal() {
-        // Behind the `^C` of the terminal.
+        // A line break after the `^C` of the terminal.
         let _ = printer.picture("\n".to_owned());
     }
     printer.finish().await;
     result
 }
 
-/// Shows what happens, until nobody looks any more.
-async fn show(options: &Options, stage: &Stage, printer: &Printer) -> Result<(), DemoError> {
-    let ground = Ground {
+/// Shows what happens, until stdout closes.
+async fn show(options: &DemoOptions, stage: &Stage, printer: &Printer) -> Result<(), DemoError> {
+    let setup = DemoSetup {
         policy_folder: stage.policy.path().to_owned(),
         admin: stage.admin(),
         envoy: stage.envoy.version,
     };
-    let mut face = Face::new(options);
+    let mut presentation = Presentation::new(options);
     let actors = Actors::start(stage);
     let mut watch = Watch::default();
-    let mut pace = interval(PACE);
-    pace.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut ticks = interval(REFRESH_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut summary = Instant::now() + SUMMARY_EVERY;
-    if face.begin(&ground, options, printer).await.is_err() {
+    if presentation.begin(&setup, options, printer).await.is_err() {
         return Ok(());
     }
     loop {
         tokio::select! {
-            // Nobody looks any more, and that is a good end.
+            // A closed stdout is a normal end.
             () = printer.closed() => return Ok(()),
-            _ = pace.tick() => {}
+            _ = ticks.tick() => {}
         }
         stage.assert_running()?;
         let facts = actors.facts();
         if facts.policy.revision.is_none() {
-            // The first answer of the control plane is under way.
+            // The control plane has not answered yet.
             continue;
         }
         let events = watch.observe(&facts, &(options.now)());
@@ -88,64 +88,65 @@ async fn show(options: &Options, stage: &Stage, printer: &Printer) -> Result<(),
         if is_due {
             summary = Instant::now() + SUMMARY_EVERY;
         }
-        let shown = face.show(&ground, &facts, &events, is_due, options, printer).await;
+        let shown = presentation.show(&setup, &facts, &events, is_due, options, printer).await;
         if shown == Err(StdoutClosed) {
             return Ok(());
         }
     }
 }
 
-/// How it is shown.
+/// The form of the output.
 #[derive(Debug)]
-enum Face {
-    /// A picture that is drawn again and again.
+enum Presentation {
+    /// A picture that is redrawn in place.
     Screen(Box<Screen>),
     /// Lines for people.
     Lines,
-    /// Lines for machines.
+    /// JSON lines for scripts.
     Machine,
 }
 
-impl Face {
-    fn new(options: &Options) -> Self {
+impl Presentation {
+    fn new(options: &DemoOptions) -> Self {
         match options.output {
-            Output::Json => Self::Machine,
-            Output::Text if options.is_screen => {
-                Self::Screen(Box::new(Screen::new(!options.is_colourless)))
+            DemoOutput::Json => Self::Machine,
+            DemoOutput::Text if options.is_screen => {
+                Self::Screen(Box::new(Screen::new(!options.is_colorless)))
             }
-            Output::Text => Self::Lines,
+            DemoOutput::Text => Self::Lines,
         }
     }
 
-    /// What is told before anything happens.
+    /// Prints the introduction.
     async fn begin(
         &self,
-        ground: &Ground,
-        options: &Options,
+        setup: &DemoSetup,
+        options: &DemoOptions,
         printer: &Printer,
     ) -> Result<(), StdoutClosed> {
         match self {
-            // It is all in the picture.
+            // The picture contains it.
             Self::Screen(_) => Ok(()),
-            Self::Lines => printer.print(lines::begin(ground)).await,
-            Self::Machine => printer.print(machine::begin(ground, &(options.now)())).await,
+            Self::Lines => printer.print(lines::begin(setup)).await,
+            Self::Machine => printer.print(machine::begin(setup, &(options.now)())).await,
         }
     }
 
+    /// Shows the events, and a summary if one is due.
     async fn show(
         &mut self,
-        ground: &Ground,
+        setup: &DemoSetup,
         facts: &Facts,
         events: &[Event],
         is_summary_due: bool,
-        options: &Options,
+        options: &DemoOptions,
         printer: &Printer,
     ) -> Result<(), StdoutClosed> {
         let now = (options.now)();
         let text: String = match self {
             Self::Screen(screen) => {
                 let summary = is_summary_due.then(|| lines::summary(facts, &now));
-                return screen.show(ground, facts, events, summary, printer).await;
+                return screen.show(setup, facts, events, summary, printer).await;
             }
             Self::Lines => {
                 let summary = is_summary_due.then(|| lines::summary(facts, &now));
@@ -160,6 +161,6 @@ impl Face {
     }
 }
 
-/// How often is looked.
-const PACE: Duration = Duration::from_millis(250);
+/// The interval between two observations.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(250);
 const SUMMARY_EVERY: Duration = Duration::from_secs(5);

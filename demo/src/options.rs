@@ -1,22 +1,22 @@
-//! What the demo is told by the command line.
+//! The options that the command line passes to the demo.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use jiff::Zoned;
 
-use crate::program::EnvoyVersion;
+use crate::program::DemoEnvoyVersion;
 
-/// How the demo runs, and what it needs to know of its surroundings.
+/// The mode of the demo, and the facts about its environment.
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// Whether it is shown, or checks itself.
-    pub mode: Mode,
-    /// How results are printed.
-    pub output: Output,
-    /// Whether colours are unwanted, even on a terminal.
-    pub is_colourless: bool,
-    /// Whether stdout is a terminal on which a picture can replace the one before.
+pub struct DemoOptions {
+    /// Whether the demo runs live or as a check.
+    pub mode: DemoMode,
+    /// The format of results.
+    pub output: DemoOutput,
+    /// Whether colors are disabled even on a terminal.
+    pub is_colorless: bool,
+    /// Whether stdout is a terminal on which a picture can replace the previous one.
     pub is_screen: bool,
     /// The executable `ironmesh`.
     pub ironmesh: PathBuf,
@@ -24,32 +24,32 @@ pub struct Options {
     pub tether: &'static str,
     /// Its hidden subcommand that calls [`caretaker::run`](crate::caretaker::run).
     pub caretaker: &'static str,
-    /// The Envoy that the environment names, if it names one.
+    /// The Envoy that the environment names, if any.
     pub envoy: Option<PathBuf>,
-    /// Where programs are looked for: the environment's `PATH`.
+    /// The search path for programs: the environment's `PATH`.
     pub search_path: OsString,
-    /// The oldest Envoy that the control plane lets in.
-    pub oldest_envoy: EnvoyVersion,
-    /// The folder for temporary files, in which the working folder is made.
+    /// The oldest Envoy that the control plane accepts.
+    pub oldest_envoy: DemoEnvoyVersion,
+    /// The folder for temporary files, in which the demo creates its working folder.
     pub temporary: PathBuf,
-    /// What time it is.
+    /// The clock.
     pub now: fn() -> Zoned,
 }
 
-/// What the demo does.
+/// The mode of the demo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// It runs until it is told to end, and shows what happens.
+pub enum DemoMode {
+    /// Runs until a signal ends it, and shows what happens.
     Live,
-    /// It tells the whole story by itself, and fails unless each step was seen.
+    /// Plays the whole story, and fails unless each step is verified.
     Check,
 }
 
-/// How results are printed.
+/// The format of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Output {
-    /// For people.
+pub enum DemoOutput {
+    /// Lines or a picture for people.
     Text,
-    /// For machines.
+    /// JSON for scripts.
     Json,
 }

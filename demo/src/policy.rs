@@ -1,11 +1,11 @@
-//! The policy folder: the bookstore's files, and how they are edited.
+//! The policy folder with the bookstore's files, and the edits of the demo.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::addresses::Network;
 
-/// The files as they are shipped.
+/// The shipped files.
 const FILES: [(&str, &str); 5] = [
     ("services.toml", include_str!("../../examples/bookstore/policy/services.toml")),
     ("buyers.toml", include_str!("../../examples/bookstore/policy/buyers.toml")),
@@ -14,7 +14,7 @@ const FILES: [(&str, &str); 5] = [
     ("warehouse.toml", include_str!("../../examples/bookstore/policy/warehouse.toml")),
 ];
 
-/// The folder that the control plane reads and people edit.
+/// The folder that the control plane reads and users edit.
 #[derive(Debug)]
 pub(crate) struct PolicyFolder {
     path: PathBuf,
@@ -35,31 +35,32 @@ impl PolicyFolder {
         &self.path
     }
 
-    /// Puts a file in place as a good editor does: whole, by a rename. It is written beside the
-    /// folder, where it cannot be taken for policy.
+    /// Replaces a file atomically, by a rename. The new file is written beside the folder, where the control plane
+    /// does not read it.
     pub(crate) fn put(&self, name: &str, text: &str) -> io::Result<()> {
         let part = self.path.with_extension("part");
         fs_err::write(&part, text)?;
         fs_err::rename(&part, self.path.join(name))
     }
 
+    /// Removes a file.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         fs_err::remove_file(self.path.join(name))
     }
 
-    /// Makes one edit.
+    /// Applies an edit.
     pub(crate) fn edit(&self, edit: &Edit) -> io::Result<()> {
         let before = fs_err::read_to_string(self.path.join(edit.file))?;
         let after = before.replace(&edit.before, &edit.after);
         if after == before {
-            let problem = format!("`{}` has no `{}` to be edited", edit.file, edit.before);
+            let problem = format!("`{}` does not contain `{}`", edit.file, edit.before);
             return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
         }
         self.put(edit.file, &after)
     }
 }
 
-/// A change of one file: some text gives way to another.
+/// A replacement of some text in one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Edit {
     file: &'static str,
@@ -72,24 +73,24 @@ impl Edit {
         Self { file, before: before.to_owned(), after: after.to_owned() }
     }
 
-    /// The edit that takes this one back.
-    pub(crate) fn back(self) -> Self {
+    /// The edit that reverts this one.
+    pub(crate) fn reverted(self) -> Self {
         Self { before: self.after, after: self.before, ..self }
     }
 
-    /// The thief may have books.
-    pub(crate) fn let_thief_in() -> Self {
+    /// Allows the thief to get books.
+    pub(crate) fn allow_thief() -> Self {
         Self::new("thieves.toml", r#"matches = ["home"] }]"#, r#"matches = ["home", "buy"] }]"#)
     }
 
-    /// The thief may speak to the warehouse.
-    pub(crate) fn let_thief_into_warehouse() -> Self {
+    /// Allows the thief to connect to the warehouse.
+    pub(crate) fn allow_thief_at_warehouse() -> Self {
         let (stores, both) =
             (r#"[{ name = "bookstore" }]"#, r#"[{ name = "bookstore" }, { name = "bookthief" }]"#);
         Self::new("warehouse.toml", stores, both)
     }
 
-    /// The second version of the store moves to another address.
+    /// Moves the second version of the store to a new address.
     pub(crate) fn move_second_version(network: &Network, from: u8, to: u8) -> Self {
         let endpoint = |host| format!("[{{ address = \"{}\" }}]", network.host(host));
         Self::new("services.toml", &endpoint(from), &endpoint(to))
@@ -113,7 +114,7 @@ backends = [
 /// The name of the file with the split.
 pub(crate) const SPLIT: &str = "split.toml";
 
-/// A policy file that must be refused, and the line that is wrong in it.
+/// A policy file that must be rejected, with the number of the wrong line.
 pub(crate) const MISTAKE: (&str, &str, u32) = (
     "mistake.toml",
     r#"[[traffic_target]]
@@ -138,15 +139,15 @@ mod tests {
             || FILES.map(|(name, _)| fs_err::read_to_string(folder.path().join(name)).unwrap());
         let before = texts();
         let edits = [
-            Edit::let_thief_in(),
-            Edit::let_thief_into_warehouse(),
+            Edit::allow_thief(),
+            Edit::allow_thief_at_warehouse(),
             Edit::move_second_version(&network, 22, 23),
         ];
         for edit in edits {
             folder.edit(&edit).unwrap();
             assert_ne!(texts(), before);
-            assert!(folder.edit(&edit.clone().back().back()).is_err());
-            folder.edit(&edit.back()).unwrap();
+            assert!(folder.edit(&edit.clone().reverted().reverted()).is_err());
+            folder.edit(&edit.reverted()).unwrap();
             assert_eq!(texts(), before);
         }
     }

@@ -1,7 +1,6 @@
-//! What is printed: results on stdout, by a thread of its own, and what is going on on stderr.
+//! Output: results on stdout, by a separate thread, and progress on stderr.
 //!
-//! A reader that has stopped reading blocks whoever writes. It must not keep the demo from hearing
-//! that it is to end.
+//! A reader that stops reading blocks the writer. It must not keep the demo from handling signals.
 
 use std::io::{Write as _, stderr, stdout};
 use std::time::Duration;
@@ -9,15 +8,15 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-/// Nobody reads stdout any more.
+/// Stdout is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StdoutClosed;
 
-/// The way to stdout.
+/// The queue to the thread that writes stdout.
 #[derive(Debug)]
 pub(crate) struct Printer {
     texts: mpsc::Sender<String>,
-    /// Ends with the thread.
+    /// Completes when the thread ends.
     done: oneshot::Receiver<()>,
 }
 
@@ -37,13 +36,13 @@ impl Printer {
         Self { texts, done }
     }
 
-    /// Prints `text` as it is, waiting for room.
+    /// Prints `text`, waiting until the queue has space.
     pub(crate) async fn print(&self, text: String) -> Result<(), StdoutClosed> {
         self.texts.send(text).await.map_err(|_| StdoutClosed)
     }
 
-    /// Prints `text`, unless the reader is behind: the next picture is newer anyway. Returns whether
-    /// it will be printed.
+    /// Prints `text` unless the queue is full, since the next picture is newer anyway. Returns whether `text` will be
+    /// printed.
     pub(crate) fn picture(&self, text: String) -> Result<bool, StdoutClosed> {
         match self.texts.try_send(text) {
             Ok(()) => Ok(true),
@@ -52,23 +51,23 @@ impl Printer {
         }
     }
 
-    /// Waits until nobody reads any more, which shows when something is printed.
+    /// Waits until stdout is closed, which shows at the next write.
     pub(crate) async fn closed(&self) {
         self.texts.closed().await;
     }
 
-    /// Waits until all is printed, but not for a reader that has stopped.
+    /// Waits until the queue is written, with a time limit for a reader that has stopped.
     pub(crate) async fn finish(self) {
         let Self { texts, done } = self;
         drop(texts);
-        drop(timeout(LAST_WORDS, done).await);
+        drop(timeout(FINISH_TIMEOUT, done).await);
     }
 }
 
-/// Tells people what is going on, on stderr. Nobody may be there to hear it.
-pub(crate) fn tell(text: &str) {
+/// Prints progress on stderr. A closed stderr is no error.
+pub(crate) fn print_progress(text: &str) {
     drop(writeln!(stderr(), "ironmesh demo: {text}"));
 }
 
 const MOST_WAITING: usize = 16;
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Which Envoy runs, and whether it may.
+//! The search for an Envoy, and the check of its version.
 
 use std::fmt;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,21 +10,21 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::error::DemoError;
-use crate::options::Options;
+use crate::options::DemoOptions;
 
 /// A version of Envoy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct EnvoyVersion {
-    /// 1, so far.
+pub struct DemoEnvoyVersion {
+    /// The major number, 1 so far.
     pub major: u32,
-    /// Counts its quarterly releases.
+    /// The number of the quarterly release.
     pub minor: u32,
-    /// Counts their fixes.
+    /// The number of the patch release.
     pub patch: u32,
 }
 
-impl EnvoyVersion {
-    /// Reads what `envoy --version` prints: `envoy  version: HASH/1.40.0/Clean/RELEASE/BoringSSL`.
+impl DemoEnvoyVersion {
+    /// Parses the output of `envoy --version`: `envoy  version: HASH/1.40.0/Clean/RELEASE/BoringSSL`.
     fn from_answer(answer: &str) -> Option<Self> {
         let (_, build) = answer.split_once("version:")?;
         let number = build.split('/').nth(1)?;
@@ -36,21 +36,21 @@ impl EnvoyVersion {
     }
 }
 
-impl fmt::Display for EnvoyVersion {
+impl fmt::Display for DemoEnvoyVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
     }
 }
 
-/// An Envoy that may join.
+/// An Envoy that the control plane accepts.
 #[derive(Debug, Clone)]
 pub(crate) struct EnvoyProgram {
     pub(crate) path: PathBuf,
-    pub(crate) version: EnvoyVersion,
+    pub(crate) version: DemoEnvoyVersion,
 }
 
-/// Finds Envoy: the one that the environment names, else the one on the search path.
-pub(crate) async fn find(options: &Options) -> Result<EnvoyProgram, DemoError> {
+/// Finds Envoy: the one that the environment names, otherwise the one on the search path.
+pub(crate) async fn find(options: &DemoOptions) -> Result<EnvoyProgram, DemoError> {
     let path = match &options.envoy {
         Some(path) if is_executable(path) => path.clone(),
         Some(path) => return Err(DemoError::NotExecutable { path: path.clone() }),
@@ -59,10 +59,10 @@ pub(crate) async fn find(options: &Options) -> Result<EnvoyProgram, DemoError> {
             .find(|path| is_executable(path))
             .ok_or(DemoError::NoEnvoy)?,
     };
-    // It is started from elsewhere.
+    // It is started in a different folder.
     let path = std::path::absolute(&path).unwrap_or(path);
-    let answer = ask_version(&path).await;
-    let Some(version) = EnvoyVersion::from_answer(&answer) else {
+    let answer = version_output(&path).await;
+    let Some(version) = DemoEnvoyVersion::from_answer(&answer) else {
         let answer = answer.trim().lines().next().unwrap_or("nothing").to_owned();
         return Err(DemoError::NotEnvoy { path, answer });
     };
@@ -72,12 +72,12 @@ pub(crate) async fn find(options: &Options) -> Result<EnvoyProgram, DemoError> {
     Ok(EnvoyProgram { path, version })
 }
 
-/// What it answers, or how it fails to.
-async fn ask_version(path: &Path) -> String {
+/// The output of `--version`, or the failure.
+async fn version_output(path: &Path) -> String {
     let mut command = Command::new(path);
     command.arg("--version").stdin(Stdio::null()).kill_on_drop(true);
-    match timeout(PATIENCE, command.output()).await {
-        Err(_) => format!("no answer within {} s", PATIENCE.as_secs()),
+    match timeout(TIMEOUT, command.output()).await {
+        Err(_) => format!("no answer within {} s", TIMEOUT.as_secs()),
         Ok(Err(error)) => error.to_string(),
         Ok(Ok(output)) => {
             let text = [output.stdout, output.stderr].concat();
@@ -91,7 +91,7 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn version_is_parsed_from_envoy_output() {
-        let read = |text: &str| EnvoyVersion::from_answer(text).map(|found| found.to_string());
+        let read = |text: &str| DemoEnvoyVersion::from_answer(text).map(|found| found.to_string());
         let answer = "\n./envoy  version: 9e55809337/1.40.0/Clean/RELEASE/BoringSSL\n\n";
         assert_eq!(read(answer).unwrap(), "1.40.0");
         assert_eq!(read("envoy  version: 0/1.41.2-dev/Modified/DEBUG/x").unwrap(), "1.41.2");
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn versions_are_compared_as_numbers() {
-        let version = |minor| EnvoyVersion { major: 1, minor, patch: 0 };
+        let version = |minor| DemoEnvoyVersion { major: 1, minor, patch: 0 };
         assert!(version(9) < version(39) && version(40) > version(39));
     }
 }

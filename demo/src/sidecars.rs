@@ -1,4 +1,4 @@
-//! The sidecars of the bookstore: who they are, where, and which ports they take.
+//! The sidecars of the bookstore, with their addresses and ports.
 
 use std::net::SocketAddr;
 
@@ -10,9 +10,9 @@ use crate::waiting::ensure;
 /// One proxy and the application behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sidecar {
-    /// What it is called here, and its folder with it.
+    /// Its name in the demo, and that of its folder.
     pub(crate) name: &'static str,
-    /// The service that it joins as.
+    /// The service that it serves.
     pub(crate) service: &'static str,
     /// The last part of its address.
     pub(crate) host: u8,
@@ -22,9 +22,9 @@ pub(crate) struct Sidecar {
     pub(crate) serves: Option<u16>,
 }
 
-/// The port of the bookstore, and the local port at which its callers find it.
+/// The port of the bookstore, and the local port of its callers' upstream.
 pub(crate) const STORE_PORT: u16 = 14001;
-/// The same of the warehouse.
+/// The port of the warehouse, and the local port of its callers' upstream.
 pub(crate) const WAREHOUSE_PORT: u16 = 14002;
 /// The port at which an application listens.
 pub(crate) const APPLICATION_PORT: u16 = 8080;
@@ -68,26 +68,26 @@ pub(crate) const WAREHOUSES: Sidecar = Sidecar {
     serves: Some(WAREHOUSE_PORT),
 };
 
-/// The five with which the demo begins.
+/// The five initial sidecars.
 pub(crate) const SIDECARS: [Sidecar; 5] = [WAREHOUSES, FIRST, SECOND, BUYER, THIEF];
 
-/// The one that joins later, as the second version at another address.
-pub(crate) const NEWCOMER: Sidecar = Sidecar { name: "bookstore-v2-new", host: 23, ..SECOND };
+/// The sidecar that is enrolled later: the second version at a new address.
+pub(crate) const REPLACEMENT: Sidecar = Sidecar { name: "bookstore-v2-new", host: 23, ..SECOND };
 
 /// The host of the control plane.
 pub(crate) const CONTROL_PLANE: u8 = 1;
-/// Where proxies find it.
+/// The xDS port of the control plane.
 pub(crate) const XDS_PORT: u16 = 15128;
-/// Where people do.
+/// The admin port of the control plane.
 pub(crate) const ADMIN_PORT: u16 = 15014;
 
 const ENVOY_ADMIN_PORT: u16 = 15000;
 const ENVOY_PORTS: [u16; 4] = [ENVOY_ADMIN_PORT, 15003, 15010, 15080];
 
-/// Every host and port on which something of the demo will listen.
+/// All hosts and ports on which the demo will listen.
 pub(crate) fn listeners() -> Vec<(u8, u16)> {
     let mut needed = vec![(CONTROL_PLANE, XDS_PORT), (CONTROL_PLANE, ADMIN_PORT)];
-    for sidecar in SIDECARS.iter().chain([&NEWCOMER]) {
+    for sidecar in SIDECARS.iter().chain([&REPLACEMENT]) {
         let upstreams = sidecar.upstreams.iter().map(|(_, port)| *port);
         let ports = ENVOY_PORTS.into_iter().chain(upstreams);
         let application = sidecar.serves.map(|_| APPLICATION_PORT);
@@ -97,12 +97,12 @@ pub(crate) fn listeners() -> Vec<(u8, u16)> {
 }
 
 impl Sidecar {
-    /// Where its application finds a service: at a local port.
+    /// The local address of an upstream or an application.
     pub(crate) fn socket(&self, network: &Network, port: u16) -> SocketAddr {
         network.socket(self.host, port)
     }
 
-    /// Whether its Envoy has its first configuration.
+    /// Fails unless its Envoy has its first configuration.
     pub(crate) async fn ready(&self, network: &Network) -> Result<(), Problem> {
         let answer = get_once(self.socket(network, ENVOY_ADMIN_PORT), "/ready").await?;
         match answer.text().trim() {
@@ -111,23 +111,23 @@ impl Sidecar {
         }
     }
 
-    /// How many requests its Envoy has turned away. It has no such counter before the first.
+    /// The number of requests that its Envoy has denied. The counter does not exist before the first one.
     pub(crate) async fn denied(&self, network: &Network) -> Result<u64, Problem> {
         // `^http\..*\.rbac\.denied$`
         let counts = self.counts(network, "%5Ehttp%5C..*%5C.rbac%5C.denied%24").await?;
         Ok(counts.iter().sum())
     }
 
-    /// How many requests for the store its Envoy has sent a second time.
+    /// The number of requests for the store that its Envoy has retried.
     pub(crate) async fn retried(&self, network: &Network) -> Result<u64, Problem> {
-        // `^cluster\..*\|14001\.upstream_rq_retry$`; what it asks the control plane is left out.
+        // `^cluster\..*\|14001\.upstream_rq_retry$`, without xDS requests.
         let filter = format!("%5Ecluster%5C..*%5C%7C{STORE_PORT}%5C.upstream_rq_retry%24");
         let counts = self.counts(network, &filter).await?;
         ensure(!counts.is_empty(), || format!("{} does not count its retries", self.name))?;
         Ok(counts.iter().sum())
     }
 
-    /// Its Envoy's counters that a filter leaves, which is written as an address takes it.
+    /// The counters of its Envoy that match a percent-encoded filter.
     async fn counts(&self, network: &Network, filter: &str) -> Result<Vec<u64>, Problem> {
         let path = format!("/stats?filter={filter}");
         let answer = get_once(self.socket(network, ENVOY_ADMIN_PORT), &path).await?;

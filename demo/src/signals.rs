@@ -1,4 +1,4 @@
-//! The signals that end the demo in good order.
+//! The signals that end the demo cleanly.
 
 use std::future::pending;
 
@@ -8,28 +8,28 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::DemoError;
 
-/// Ctrl-C, the polite end, and the closing of the terminal.
+/// The handlers of SIGINT (Ctrl-C), SIGTERM and SIGHUP (a closed terminal).
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// None if it is to be ignored.
+    /// `None` if the parent process ignores SIGHUP.
     hang_up: Option<Signal>,
 }
 
 impl Signals {
-    /// From now on these signals do not end the process. SIGHUP stays ignored if it was: that is how
-    /// `nohup` asks us to outlive the terminal.
+    /// Installs the handlers, so that these signals no longer kill the process. SIGHUP stays ignored if it was: with
+    /// `nohup` the demo outlives the terminal.
     pub(crate) fn listen() -> Result<Self, DemoError> {
         let listen = |kind| signal(kind).map_err(DemoError::Signals);
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
-            hang_up: hears(Number::HUP).then(|| listen(SignalKind::hangup())).transpose()?,
+            hang_up: is_handled(Number::HUP).then(|| listen(SignalKind::hangup())).transpose()?,
         })
     }
 
-    /// Waits for one.
+    /// Waits for the next signal.
     pub(crate) async fn wait(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -46,8 +46,8 @@ async fn or_never(signal: Option<&mut Signal>) -> Option<()> {
     }
 }
 
-/// Whether whoever started us lets us have this signal.
-fn hears(signal: Number) -> bool {
+/// Whether this signal is not ignored by inheritance from the parent process.
+fn is_handled(signal: Number) -> bool {
     let status = Process::myself().and_then(|this| this.status());
     !status.is_ok_and(|status| status.sigign & (1 << (signal.as_raw() - 1)) != 0)
 }

@@ -1,4 +1,4 @@
-//! All that runs: the control plane, the Envoys and the applications, with their folder.
+//! All running parts of the demo: control plane, Envoys, applications and working folder.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,22 +10,22 @@ use crate::applications::{Records, Store, Warehouse};
 use crate::child::{Child, Tether};
 use crate::error::{DemoError, chain};
 use crate::folder::WorkingFolder;
-use crate::options::Options;
+use crate::options::DemoOptions;
 use crate::policy::PolicyFolder;
 use crate::program::EnvoyProgram;
 use crate::sidecars::{
-    ADMIN_PORT, APPLICATION_PORT, CONTROL_PLANE, FIRST, NEWCOMER, SECOND, SIDECARS, Sidecar, THIEF,
-    WAREHOUSE_PORT, WAREHOUSES, XDS_PORT,
+    ADMIN_PORT, APPLICATION_PORT, CONTROL_PLANE, FIRST, REPLACEMENT, SECOND, SIDECARS, Sidecar,
+    THIEF, WAREHOUSE_PORT, WAREHOUSES, XDS_PORT,
 };
 
-/// How long an Envoy lets connections go on that have lost their grant, or their listener. Envoy's
-/// own default is 600 s; a TCP connection of the demo should show its end while somebody looks.
+/// The drain time of the demo's Envoys, after which they end connections that lost their grant or their listener.
+/// Envoy's default is 600 s; in the demo the end of a TCP connection should be visible soon.
 pub(crate) const DRAIN_TIME: Duration = Duration::from_secs(3);
-/// The same of the thief's Envoy, which so ends none of its connections while anybody looks: that is
-/// left to the sidecars of those whom it calls, which are not the thief's to command.
+/// The drain time of the thief's Envoy. It is so long that only the servers' sidecars end the thief's connections: the
+/// thief controls its own sidecar, but not those.
 const DRAIN_TIME_OF_THIEF: Duration = Duration::from_secs(600);
 
-/// A store with all that belongs to it.
+/// A store with its connection to the warehouse.
 #[derive(Debug)]
 pub(crate) struct OpenStore {
     pub(crate) store: Store,
@@ -41,7 +41,7 @@ pub(crate) struct Stage {
     pub(crate) warehouse: Warehouse,
     pub(crate) first: OpenStore,
     pub(crate) second: OpenStore,
-    pub(crate) newcomer: Option<OpenStore>,
+    pub(crate) replacement: Option<OpenStore>,
     folder: WorkingFolder,
     tether: Tether,
     control_plane: Option<Child>,
@@ -49,25 +49,26 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Writes the files and opens the applications. No other program is started yet.
+    /// Writes the files and opens the applications. Starts no other program yet.
     pub(crate) async fn new(
-        options: &Options,
+        options: &DemoOptions,
         envoy: EnvoyProgram,
         network: Network,
         mut folder: WorkingFolder,
     ) -> Result<Self, DemoError> {
-        let (policy, warehouse, [first, second]) = match furnish(&network, folder.path()).await {
-            Ok(furnished) => furnished,
-            Err(error) => {
-                folder.remove().await;
-                return Err(error);
-            }
-        };
+        let (policy, warehouse, [first, second]) =
+            match create_content(&network, folder.path()).await {
+                Ok(content) => content,
+                Err(error) => {
+                    folder.remove().await;
+                    return Err(error);
+                }
+            };
         Ok(Self {
             warehouse,
             first,
             second,
-            newcomer: None,
+            replacement: None,
             tether: Tether::new(options),
             control_plane: None,
             envoys: Vec::new(),
@@ -78,11 +79,12 @@ impl Stage {
         })
     }
 
+    /// The working folder.
     pub(crate) fn folder(&mut self) -> &mut WorkingFolder {
         &mut self.folder
     }
 
-    /// Starts the control plane. Whether it is ready is another question.
+    /// Starts the control plane, without waiting until it is ready.
     pub(crate) fn start_control_plane(&mut self) -> Result<(), DemoError> {
         let arguments = ["serve".into(), "--config".into(), self.settings_file().into()];
         let program = self.tether.ironmesh();
@@ -91,7 +93,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Starts a program with a log of this name. It ends with us, however we end.
+    /// Starts a program with a log of this name. The program ends with the demo, however the demo ends.
     fn start(
         &self,
         name: &str,
@@ -102,19 +104,19 @@ impl Stage {
         let log = self.folder.path().join(log);
         let child = Child::start(&self.tether, name, program, arguments, &log)?;
         if let Some(id) = child.id() {
-            self.folder.look_after(id);
+            self.folder.kill_at_end(id);
         }
         Ok(child)
     }
 
-    /// SIGKILL.
+    /// Kills the control plane with SIGKILL.
     pub(crate) async fn kill_control_plane(&mut self) {
         if let Some(child) = self.control_plane.take() {
             Child::kill(&[&child]).await;
         }
     }
 
-    /// Lets the five sidecars of the beginning join, and starts their Envoys.
+    /// Enrolls the five initial sidecars, and starts their Envoys.
     pub(crate) async fn start_sidecars(&mut self) -> Result<(), DemoError> {
         for sidecar in &SIDECARS {
             self.start_sidecar(sidecar).await?;
@@ -122,18 +124,18 @@ impl Stage {
         Ok(())
     }
 
-    /// Opens another store of the second version, and starts its sidecar.
-    pub(crate) async fn start_newcomer(&mut self) -> Result<(), DemoError> {
-        self.newcomer = Some(open_store(&NEWCOMER, &self.network, "bookstore-v2").await?);
-        self.start_sidecar(&NEWCOMER).await
+    /// Opens a second instance of the store's second version, and starts its sidecar.
+    pub(crate) async fn start_replacement(&mut self) -> Result<(), DemoError> {
+        self.replacement = Some(open_store(&REPLACEMENT, &self.network, "bookstore-v2").await?);
+        self.start_sidecar(&REPLACEMENT).await
     }
 
     async fn start_sidecar(&mut self, sidecar: &Sidecar) -> Result<(), DemoError> {
         let folder = self.folder.path().join("proxies").join(sidecar.name);
-        self.join(sidecar, &folder).await?;
+        self.enroll(sidecar, &folder).await?;
         let drain_time = if *sidecar == THIEF { DRAIN_TIME_OF_THIEF } else { DRAIN_TIME };
         let drain_time = drain_time.as_secs().to_string();
-        // As `ironmesh proxy bootstrap` says, except for the drain time.
+        // The command that `ironmesh proxy bootstrap` prints, except for the drain time.
         let mut arguments: Vec<OsString> = vec!["-c".into(), folder.join("envoy.yaml").into()];
         arguments.extend(["--disable-hot-restart", "--drain-time-s"].map(Into::into));
         arguments.push(drain_time.into());
@@ -146,8 +148,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Lets a sidecar join, as an operator does.
-    async fn join(&self, sidecar: &Sidecar, folder: &Path) -> Result<(), DemoError> {
+    /// Enrolls a sidecar by `ironmesh proxy bootstrap`, as an operator does.
+    async fn enroll(&self, sidecar: &Sidecar, folder: &Path) -> Result<(), DemoError> {
         let address = self.network.host(sidecar.host).to_string();
         let mut arguments: Vec<OsString> = ["proxy", "bootstrap", "--service", sidecar.service]
             .into_iter()
@@ -157,7 +159,7 @@ impl Stage {
         for (service, port) in sidecar.upstreams {
             arguments.extend(["--upstream".into(), format!("{service}={port}").into()]);
         }
-        // The demo asks its Envoys how they are, over TCP.
+        // The demo queries the admin interface of its Envoys over TCP.
         arguments.extend(["--admin-tcp".into(), "--out".into(), folder.into()]);
         arguments.extend(["--config".into(), self.settings_file().into()]);
         let output = self.tether.command(self.tether.ironmesh(), &arguments).output().await;
@@ -172,12 +174,12 @@ impl Stage {
         }
     }
 
-    /// An error if a program that should run has ended.
+    /// Fails if a program has ended unexpectedly.
     pub(crate) fn assert_running(&self) -> Result<(), DemoError> {
         self.children().try_for_each(Child::assert_running)
     }
 
-    /// Ends all programs, and waits for that.
+    /// Terminates all programs, and waits for their end.
     pub(crate) async fn end(&self) {
         for child in self.children() {
             child.terminate();
@@ -185,35 +187,35 @@ impl Stage {
         Child::all_ended(&self.children().collect::<Vec<_>>()).await;
     }
 
-    /// Ends all programs at once: SIGKILL.
+    /// Kills all programs with SIGKILL.
     pub(crate) async fn kill(&self) {
         Child::kill(&self.children().collect::<Vec<_>>()).await;
     }
 
-    /// Ends the applications, which nobody can call any more.
+    /// Ends the applications. Without Envoys no caller reaches them.
     pub(crate) fn close(&self) {
         self.warehouse.close();
-        for open in [&self.first, &self.second].into_iter().chain(&self.newcomer) {
+        for open in [&self.first, &self.second].into_iter().chain(&self.replacement) {
             open.store.close();
         }
     }
 
-    /// How many programs there have been, besides those that were killed on purpose.
+    /// The number of started programs, without those that the demo killed on purpose.
     pub(crate) fn programs(&self) -> usize {
         self.children().count()
     }
 
-    /// Where the control plane answers people.
+    /// The address of the control plane's admin port.
     pub(crate) fn admin(&self) -> std::net::SocketAddr {
         self.network.socket(CONTROL_PLANE, ADMIN_PORT)
     }
 
-    /// Where the warehouse is, as the application of a sidecar sees it.
+    /// The local address at which a sidecar offers the warehouse.
     pub(crate) fn warehouse_of(&self, sidecar: &Sidecar) -> std::net::SocketAddr {
         sidecar.socket(&self.network, WAREHOUSE_PORT)
     }
 
-    /// The Envoys end first: what they have lost is theirs to tell, and not the control plane's.
+    /// All child processes. Envoys come first, so that the end of the control plane does not show in their logs.
     fn children(&self) -> impl Iterator<Item = &Child> {
         self.envoys.iter().chain(&self.control_plane)
     }
@@ -223,8 +225,8 @@ impl Stage {
     }
 }
 
-/// Writes the files into the folder, and opens the warehouse and the stores of both versions.
-async fn furnish(
+/// Writes the files of the folder, and opens the warehouse and the stores of both versions.
+async fn create_content(
     network: &Network,
     folder: &Path,
 ) -> Result<(PolicyFolder, Warehouse, [OpenStore; 2]), DemoError> {

@@ -1,4 +1,4 @@
-//! What comes of the attempts to do one thing, counted.
+//! Counts of the outcomes of a repeated call.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,22 +7,22 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// What came of one attempt.
+/// The outcome of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// An HTTP answer.
+    /// An HTTP answer with this status.
     Status(u16),
-    /// An answer of the warehouse.
+    /// The warehouse recorded a sale.
     Recorded,
-    /// No listener.
+    /// The connection was refused: there is no listener.
     Refused,
-    /// The end, before the first byte.
+    /// The connection ended before the first byte.
     Closed,
-    /// Anything else.
+    /// Any other failure.
     Failed,
 }
 
-/// What an outcome means.
+/// The meaning of an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Ok,
@@ -53,19 +53,19 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// How often what came of it.
+/// The counts of outcomes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) ok: u64,
     pub(crate) denied: u64,
     pub(crate) failed: u64,
-    /// How many in the last second.
+    /// The calls in the last second.
     pub(crate) per_second: usize,
-    /// The last of all.
+    /// The last outcome.
     pub(crate) last: Option<Outcome>,
 }
 
-/// A running count, shared by who does it and who shows it.
+/// A running count, shared by the caller and the display.
 #[derive(Debug, Default)]
 pub(crate) struct Tally(Mutex<Counting>);
 
@@ -89,8 +89,8 @@ impl Tally {
         counting.forget();
     }
 
-    /// Begins anew.
-    pub(crate) fn forget(&self) {
+    /// Resets all counts.
+    pub(crate) fn reset(&self) {
         *self.0.lock() = Counting::default();
     }
 
@@ -109,19 +109,19 @@ impl Counting {
     }
 }
 
-/// Who answered the last calls of a service that is split.
+/// The recent answers of a split service, by version.
 #[derive(Debug, Default)]
 pub(crate) struct Shares(Mutex<VecDeque<(Instant, bool)>>);
 
 impl Shares {
-    /// Somebody answered: the second version, or the first.
+    /// Records an answer of the second version, or of the first.
     pub(crate) fn record(&self, is_second: bool) {
         let mut answers = self.0.lock();
         answers.push_back((Instant::now(), is_second));
         forget(&mut answers);
     }
 
-    /// The share of the second version, from 0 to 1; none when nobody answered of late.
+    /// The share of the second version, from 0 to 1; `None` without recent answers.
     pub(crate) fn second(&self) -> Option<f64> {
         let mut answers = self.0.lock();
         forget(&mut answers);
@@ -136,13 +136,13 @@ fn forget(answers: &mut VecDeque<(Instant, bool)>) {
     }
 }
 
-/// What part of `all` is `part`; none of nothing.
+/// The quotient of `part` and `all`; `None` if `all` is 0.
 pub(crate) fn share(part: usize, all: usize) -> Option<f64> {
     let number = |count: usize| u32::try_from(count).map_or(f64::MAX, f64::from);
     (all > 0).then(|| number(part) / number(all))
 }
 
-/// How far back shares look. Long enough that chance does not show too much at 50 calls a second.
+/// The window of shares. It is long enough for a steady value at 50 calls per second.
 pub(crate) const SHARES_OF: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

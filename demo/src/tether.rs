@@ -1,11 +1,11 @@
-//! What ties a child to the demo: it dies when the demo does, however that dies.
+//! The tether between the demo and a child process: the child dies with the demo, whatever ends the demo.
 //!
-//! A child is started as a hidden subcommand of `ironmesh`, which asks the kernel for SIGKILL at the
-//! death of its parent and then becomes the program that is wanted. That needs no code between fork
-//! and exec in the demo itself, which would be unsafe.
+//! A child starts as a hidden subcommand of `ironmesh`. The subcommand requests SIGKILL at the death of its parent from
+//! the kernel, and then becomes the wanted program. The demo itself so needs no code between fork and exec, which would
+//! be unsafe.
 //!
-//! The kernel forgets the wish when an ordinary user so becomes a program that has capabilities of its
-//! own. For that there is the [`caretaker`](crate::caretaker).
+//! The kernel drops the request when an ordinary user executes a program with capabilities. The
+//! [`caretaker`](crate::caretaker) covers that case.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,17 +14,17 @@ use std::process::Command;
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
-/// The program could not be become.
+/// The tethered program could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TetherError {
-    /// The kernel does not tie us to our parent.
-    #[error("cannot ask to die with the parent")]
+    /// The kernel rejects the request for a death signal.
+    #[error("cannot request a signal at the death of the parent process")]
     Signal(#[source] io::Error),
-    /// The parent died before we were tied to it.
+    /// The parent died before the request.
     #[error("the parent is gone already: {parent}")]
     Orphan {
-        /// Its id.
+        /// Its process id.
         parent: i32,
     },
     /// The program does not start.
@@ -32,16 +32,16 @@ pub enum TetherError {
     Program {
         /// The program.
         program: OsString,
-        /// Why not.
+        /// The reason.
         #[source]
         source: io::Error,
     },
 }
 
-/// Becomes `program`, tied to the life of the process `parent`. Returns only if that fails.
+/// Becomes `program`, which dies with the process `parent`. Returns only on failure.
 ///
-/// The signal comes at the death of the *thread* that started us, so a demo starts its children on
-/// its main thread alone.
+/// The signal comes at the death of the *thread* that started this process, so the demo starts children only on its
+/// main thread.
 pub fn become_program(parent: i32, program: OsString, arguments: &[OsString]) -> TetherError {
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return TetherError::Signal(error.into());

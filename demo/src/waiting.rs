@@ -1,4 +1,4 @@
-//! Waiting for a condition, instead of for a time.
+//! Waiting for conditions instead of fixed times.
 
 use std::time::Duration;
 
@@ -7,14 +7,15 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::error::Problem;
 use crate::stage::Stage;
 
-/// Tries until it succeeds, for half a minute at most; then the problem tells what was seen last.
-/// It ends early when a program that should run has ended.
+/// Repeats `probe` until it succeeds, for at most half a minute. The problem then names the last observation.
+///
+/// Fails early if a program has ended unexpectedly.
 pub(crate) async fn eventually<T>(
     stage: &Stage,
     what: &str,
     mut probe: impl AsyncFnMut() -> Result<T, Problem>,
 ) -> Result<T, Problem> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut last = "nothing".to_owned();
     loop {
         stage.assert_running()?;
@@ -24,22 +25,22 @@ pub(crate) async fn eventually<T>(
             Err(_) => {}
         }
         if Instant::now() >= deadline {
-            let seconds = PATIENCE.as_secs();
+            let seconds = TIMEOUT.as_secs();
             return Err(Problem(format!("waited {seconds} s for {what}; seen last: {last}")));
         }
         sleep(PAUSE).await;
     }
 }
 
-/// A problem, unless it is as it should be.
-pub(crate) fn ensure(is_right: bool, seen: impl FnOnce() -> String) -> Result<(), Problem> {
-    if is_right { Ok(()) } else { Err(Problem(seen())) }
+/// Fails unless the condition holds.
+pub(crate) fn ensure(condition: bool, seen: impl FnOnce() -> String) -> Result<(), Problem> {
+    if condition { Ok(()) } else { Err(Problem(seen())) }
 }
 
-/// How many milliseconds have passed.
+/// The milliseconds since a time.
 pub(crate) fn milliseconds(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(5);

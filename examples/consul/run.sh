@@ -74,8 +74,8 @@ answer() {
     [ "$said" = "$(printf '%s\n' "$@")" ]
 }
 
-# tells WORDS: whether `ironmesh endpoints` says this.
-tells() { ironmesh endpoints default/stock | grep -q -- "$1"; }
+# lists PATTERN: whether the output of `ironmesh endpoints` matches.
+lists() { ironmesh endpoints default/stock | grep -q -- "$1"; }
 
 consul_agent="consul agent -dev -bind $net.1 -client $net.1 -log-level warn -pid-file consul.pid"
 ask="curl -sSf http://$net.11:8000/left/books"
@@ -112,7 +112,7 @@ show "consul services register registrations/stock-2.json"
 
 say "The control plane finds them there; nobody calls them, since no proxy is in front of them"
 start ironmesh "ironmesh serve"
-until_so "both are found and healthy" "tells '21:8080.* healthy' && tells '22:8080.* healthy'"
+until_so "both are found and healthy" "lists '21:8080.* healthy' && lists '22:8080.* healthy'"
 show "ironmesh endpoints default/stock"
 
 say "A proxy for each instance, and one for the shop, which calls the stock at its local port 8000"
@@ -136,35 +136,35 @@ show "$who_answers"
 
 say "Maintenance: it drains"
 show "consul maint -enable -service stock-2 -reason 'a new disk'"
-until_so "the second drains" "tells draining && answer stock-1 stock-3"
+until_so "the second drains" "lists draining && answer stock-1 stock-3"
 show "ironmesh endpoints default/stock"
 show "$who_answers"
 show "consul maint -disable -service stock-2"
 until_so "the second is called again" "answer stock-1 stock-2 stock-3"
 
-say "Consul is killed: that is told, and no request fails"
+say "Consul is killed: ironmesh reports it as stale, and no request fails"
 show 'kill -KILL $(cat consul.pid)'
-until_so "the control plane has seen it" "tells stale"
+until_so "the control plane has seen it" "lists stale"
 show "ironmesh endpoints default/stock"
 show "$ask_often"
 
-say "It comes back and remembers nothing: that is not believed"
+say "Consul restarts without data: the removal of all endpoints is held back"
 start consul "$consul_agent"
-until_so "the loss is doubted" "tells 'has lost'"
+until_so "the removal is held back" "lists 'is held back'"
 show "ironmesh status"
 show "$ask_often"
 
-say "The instances are registered again, and all is as it was"
+say "The instances are registered again, and the finding ends"
 for n in 1 2 3; do show "consul services register registrations/stock-$n.json"; done
-until_so "nothing is doubted" "tells '23:8080.* healthy' && ! tells unhealthy && ! tells 'has lost'"
+until_so "no removal is held back" "lists '23:8080.* healthy' && ! lists unhealthy && ! lists 'is held back'"
 show "ironmesh status"
 
-say "They are taken out of Consul, one after the other: that is doubted before it is believed"
+say "They are deregistered one after the other: the removals are held back until they are accepted"
 show 'for n in 1 2 3; do consul services deregister -id stock-$n; done'
-until_so "the loss is doubted" "tells 'has lost'"
+until_so "the removal is held back" "lists 'is held back'"
 show "ironmesh endpoints default/stock"
 show "$ask"
 show "ironmesh endpoints accept default/stock"
-until_so "nobody is called" "! $ask"
+until_so "no endpoint gets calls" "! $ask"
 show "ironmesh endpoints default/stock"
 show "$ask"

@@ -1,5 +1,5 @@
-//! The bootstrap of an Envoy: who it is, where its control plane is, and which files hold its
-//! certificate. Everything else it is told by xDS.
+//! The bootstrap of an Envoy: its identity, the addresses of its control plane, and the files of its certificate.
+//! Everything else comes by xDS.
 
 mod admin;
 
@@ -9,44 +9,44 @@ use std::path::Path;
 use ironmesh_catalog::{ProxyId, ProxyStatement, ServiceName, SpiffeId};
 use serde_json::{Value, json};
 
-pub use admin::{Admin, SocketPathTooLong, check_socket_path};
+pub use admin::{Admin, AdminSocketPathTooLong, check_admin_socket_path};
 
-/// What the cluster of the control plane is called in a bootstrap. Resources refer to it.
+/// The name of the control plane's cluster in a bootstrap. Resources refer to it.
 pub const CONTROL_PLANE_CLUSTER: &str = "ironmesh-control-plane";
 
-/// The largest RE2 program that Envoy takes. Its default, 100, refuses `[^/]{1,64}`.
+/// The largest RE2 program that Envoy accepts. Its default, 100, rejects `[^/]{1,64}`.
 const RE2_PROGRAM_SIZE: u32 = 1000;
 
-/// How many connections Envoy takes before it refuses more. Without a limit it warns at its start.
+/// The most downstream connections of Envoy. Without a limit Envoy logs a warning at its start.
 const MAX_CONNECTIONS: u64 = 50_000;
 
-/// What a bootstrap is made of.
+/// The inputs of a bootstrap.
 #[derive(Debug, Clone)]
 pub struct Bootstrap<'a> {
     /// The proxy, as its node id.
     pub proxy: ProxyId,
     /// Its first service, as its node cluster.
     pub service: &'a ServiceName,
-    /// What it says of itself.
+    /// Its node metadata.
     pub statement: &'a ProxyStatement,
-    /// Where it listens for its own machine alone.
+    /// The address of listeners for its own machine.
     pub local_address: IpAddr,
-    /// How its admin interface is reached.
+    /// The access to its admin interface.
     pub admin: Admin,
-    /// Where the control plane is reached: host and port of each replica.
+    /// Host and port of each replica of the control plane.
     pub control_plane: &'a [(String, u16)],
-    /// Who the control plane must be.
+    /// The SPIFFE ID that the control plane must present.
     pub control_plane_id: &'a SpiffeId,
-    /// The folder that the files below are in.
+    /// The folder of the files below.
     pub folder: &'a Path,
 }
 
-/// A file to be written beside the keys.
+/// A file to write beside the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
     /// Its name in the folder.
     pub name: &'static str,
-    /// What is in it.
+    /// Its content.
     pub content: String,
 }
 
@@ -60,10 +60,10 @@ pub const KEY: &str = "proxy.key";
 pub const ROOTS: &str = "ca.crt";
 
 impl Bootstrap<'_> {
-    /// The files of the bootstrap: all but the key and the certificates.
+    /// The files of the bootstrap, except the key and the certificates.
     ///
-    /// They are JSON, which is YAML too. The certificate and the roots are read through file SDS with
-    /// a watched folder, so that a renewal, which moves new files in place, needs no restart.
+    /// They are JSON, which is also YAML. Envoy reads the certificate and the roots by file SDS with a watched folder. A
+    /// renewal moves new files into place, and so needs no restart.
     pub fn files(&self) -> Vec<File> {
         let certificate = json!({ "resources": [{
             "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
@@ -108,9 +108,9 @@ impl Bootstrap<'_> {
                     "set_node_on_first_message_only": true,
                     "grpc_services": [{ "envoy_grpc": {
                         "cluster_name": CONTROL_PLANE_CLUSTER,
-                        // By default the waits between attempts to reconnect grow to 30 s: so long
-                        // could a control plane be back and this proxy not know what it says.
-                        // Envoy waits a random part of the interval, so a fleet comes spread out.
+                        // By default the backoff grows to 30 s. For so long a proxy would miss changes
+                        // of a restarted control plane. Envoy waits a random part of the interval, so
+                        // a fleet reconnects spread out.
                         "retry_policy": { "retry_back_off": {
                             "base_interval": "0.5s",
                             "max_interval": "1s",
@@ -171,7 +171,7 @@ impl Bootstrap<'_> {
                 "typed_config": {
                     "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
                     "common_tls_context": {
-                        // As a client Envoy would stop at TLS 1.2, which the control plane refuses.
+                        // As a client Envoy defaults to TLS 1.2 at most, which the control plane rejects.
                         "tls_params": {
                             "tls_minimum_protocol_version": "TLSv1_3",
                             "tls_maximum_protocol_version": "TLSv1_3",

@@ -1,8 +1,7 @@
-//! Sidecar drivers: how a proxy of a certain make is set up on its machine.
+//! Sidecar drivers: the setup of a proxy on its machine.
 //!
-//! This crate owns what is written for a proxy before it ever connects: its bootstrap. It runs
-//! nothing and sees no key. Envoy is the only make so far; what drivers have in common becomes a
-//! trait when there is a second one.
+//! This crate owns the bootstrap, which is written before a proxy connects. It runs nothing and sees no key. Envoy is the
+//! only driver so far; a second one would justify a common trait.
 
 pub mod envoy;
 pub mod ports;

@@ -84,7 +84,7 @@ async fn audit_counts_only_own_services_and_mesh_callers() {
     let admin = server.loopback.socket(1, 15014);
     let run = server.run(&["status"]);
     assert_eq!(run.code, 0, "{run:?}");
-    assert!(run.stdout.starts_with("control plane  serves\npolicy         revision "), "{run:?}");
+    assert!(run.stdout.starts_with("control plane  ready\npolicy         revision "), "{run:?}");
 
     let services = ["--service", "till", "--service", "safe", "--service", "open"];
     let rest = ["--address", "127.1.0.1", "--out", "proxy"];

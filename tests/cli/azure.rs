@@ -117,7 +117,7 @@ fn azure_test_rejects_invalid_input_before_any_call() {
     place.write("ironmesh.toml", "");
     place.write("policy/web.toml", POLICY);
     for (arguments, expected) in [
-        (["--service", "default/listed"], "the service `default/listed` asks nothing of Azure"),
+        (["--service", "default/listed"], "the service `default/listed` does not use Azure"),
         (["--service", "default/wep"], "policy defines no service `default/wep`"),
     ] {
         let run = test(&place, &arguments);
@@ -127,7 +127,7 @@ fn azure_test_rejects_invalid_input_before_any_call() {
     place.write("policy/web.toml", "[[service]]\nname = \"buyer\"\n");
     let run = test(&place, &[]);
     assert_eq!(run.code, 2, "{run:?}");
-    assert!(run.stderr.contains("no service of the policy asks Azure"), "{run:?}");
+    assert!(run.stderr.contains("no service of the policy uses Azure"), "{run:?}");
     place.write(
         "policy/web.toml",
         &POLICY.replace("name = \"web\", port = 8080", "name = \"a' or 1\""),

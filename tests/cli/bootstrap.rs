@@ -105,12 +105,12 @@ async fn existing_output_folder_is_rejected_and_unchanged() {
     let Some(running) = Running::open().await else { return };
     running.server.place.write("proxy/notes.txt", "mine");
     let run = running.bootstrap(&["store"], "proxy");
-    running.assert_refused(&run, &["proxy` is there already", "name a new folder"]);
+    running.assert_refused(&run, &["proxy` exists already", "choose a new folder"]);
     let folder = running.server.place.path().join("proxy");
     assert_eq!(files(&folder), ["notes.txt"]);
     running.server.place.write("file", "mine");
     let run = running.bootstrap(&["store"], "file");
-    running.assert_refused(&run, &["file` is there already"]);
+    running.assert_refused(&run, &["file` exists already"]);
 }
 
 #[tokio::test]

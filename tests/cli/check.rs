@@ -171,7 +171,7 @@ fn check_with_envoy_validates_the_compiled_policy() {
     let (envoy, bookstore) = (envoy.to_str().unwrap(), bookstore.to_str().unwrap());
     let run = place.run(&["policy", "check", bookstore, "--envoy", envoy]);
     assert_eq!((run.code, &*run.stderr), (0, ""), "{run:?}");
-    let said = "\nEnvoy takes what it compiles to: 16 listeners and clusters of 6 sidecars\n";
+    let said = "\nEnvoy accepts the compiled resources: 16 listeners and clusters of 6 sidecars\n";
     assert!(run.stdout.contains(said), "{}", run.stdout);
     // What is no Envoy can say nothing about policy.
     let run = place.run(&["policy", "check", bookstore, "--envoy", "/bin/true"]);

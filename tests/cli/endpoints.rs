@@ -162,7 +162,7 @@ async fn endpoints_watch_follows_changes_across_a_restart() {
     server.place.write("policy/services.toml", &POLICY.replace("weight = 3", "weight = 4"));
     sees("Z shop/till 10.0.0.6:81 weight 3 → weight 4\n").await;
     assert!(child.terminate().await.success());
-    sees("; waiting for it\n").await;
+    sees("; retrying\n").await;
     let _child = server.start().await;
     server.ready().await;
     server.place.write("policy/services.toml", &POLICY.replace("10.0.0.6", "10.0.0.4"));

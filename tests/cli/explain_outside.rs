@@ -64,12 +64,12 @@ fn explain_egress_call_names_its_egress_object() {
     assert_eq!(
         run.stdout,
         "\
-allowed: default/till may GET `/x/../books/1` of api.example.com:80, outside of the mesh
-  of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
+allowed: default/till may GET `/x/../books/1` of api.example.com:80, outside the mesh
+  evaluated without a control plane: mode strict, domain mesh.internal, trust domain mesh.internal, the defaults, since `/etc/ironmesh/ironmesh.toml` does not exist
   the path is compared as `/books/1`
-  policy speaks of it as *.example.com
-  allowed by match `buy` of route group `default/books` (a.toml:21:8), which egress `default/rates` (a.toml:26:8) names: GET on `/books/.*` in plain HTTP
-  enforced by the caller's proxy alone: an application that goes past it is not held up
+  policy names it *.example.com
+  allowed by match `buy` of route group `default/books` (a.toml:21:8) of egress `default/rates` (a.toml:26:8): GET on `/books/.*` in plain HTTP
+  enforced by the caller's proxy alone: an application that bypasses it is not stopped
 "
     );
     let denied = [&to[..4], &["--path", "/admin"]].concat();
@@ -87,10 +87,14 @@ fn explain_distinguishes_egress_connections_from_requests() {
         (
             "10.8.1.2:5432",
             1,
-            "no egress with default/till among its sources is about 10.8.1.2:5432",
+            "no egress with the source default/till has 10.8.1.2:5432 as a destination",
         ),
-        ("example.com:443", 1, "no egress with default/till among its sources"),
-        ("169.254.169.254:5432", 1, "nobody is let there, whatever policy says: `169.254.0.0/16`"),
+        ("example.com:443", 1, "no egress with the source default/till has"),
+        (
+            "169.254.169.254:5432",
+            1,
+            "denied to all callers, regardless of policy: `169.254.0.0/16`",
+        ),
         ("api.example.com:15003", 1, "the port 15003 is the mesh's own"),
     ] {
         let run = explain(&place, &["--from", "till", "--to-host", to]);
@@ -100,7 +104,7 @@ fn explain_distinguishes_egress_connections_from_requests() {
     let over_tls = ["--from", "till", "--to-host", "api.example.com:443", "--path", "/books/1"];
     let run = explain(&place, &over_tls);
     assert_eq!(run.code, 1, "{run:?}");
-    assert!(run.stdout.contains("on which no request is told from another"), "{run:?}");
+    assert!(run.stdout.contains("in which requests are not visible"), "{run:?}");
 }
 
 #[test]
@@ -116,16 +120,19 @@ fn explain_external_caller_names_unmet_conditions() {
     assert_eq!(
         run.stdout,
         "\
-allowed: who shows a certificate of `gateway.example.com` and connects from 10.1.2.3 may GET `/books/1` of default/store (port 80, http)
-  of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
+allowed: a caller with a certificate of `gateway.example.com` from 10.1.2.3 may GET `/books/1` of default/store (port 80, http)
+  evaluated without a control plane: mode strict, domain mesh.internal, trust domain mesh.internal, the defaults, since `/etc/ironmesh/ironmesh.toml` does not exist
   allowed by ingress backend `default/front` (a.toml:39:8): https by shop.example.com
     match `buy` of route group `default/books` (a.toml:21:8): GET on `/books/.*`
 "
     );
     for (who, words) in [
-        (&["gateway.example.com"][..], "from where it connects is not said"),
-        (&["other.example.com", "10.1.2.3"], "its certificate is of none of: gateway.example.com"),
-        (&["gateway.example.com", "10.2.2.3"], "it connects from none of: 10.1.0.0/16"),
+        (&["gateway.example.com"][..], "its address is not given"),
+        (
+            &["other.example.com", "10.1.2.3"],
+            "its certificate has none of the names: gateway.example.com",
+        ),
+        (&["gateway.example.com", "10.2.2.3"], "its address is in none of: 10.1.0.0/16"),
     ] {
         let run = asked(who);
         assert_eq!(run.code, 1, "{run:?}");
@@ -134,7 +141,7 @@ allowed: who shows a certificate of `gateway.example.com` and connects from 10.1
     let other_port =
         explain(&place, &["--from-outside", "10.1.2.3", "--to", "store", "--port", "8081"]);
     assert_eq!(other_port.code, 1, "{other_port:?}");
-    assert!(other_port.stdout.contains("no ingress backend is about port 8081"), "{other_port:?}");
+    assert!(other_port.stdout.contains("no ingress backend has port 8081"), "{other_port:?}");
 }
 
 #[test]
@@ -162,7 +169,7 @@ fn explain_rejects_invalid_questions_with_advice() {
                 "--port",
                 "80",
             ],
-            "one address",
+            "one source address",
         ),
         (
             &["--from-outside", "10.1.2.3:443", "--to", "store", "--port", "80"],

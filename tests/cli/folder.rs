@@ -58,6 +58,9 @@ async fn policy_source_lines_appear_only_on_the_admin_socket() {
     }
     // There was no policy before that could stay.
     let run = server.run(&["status"]);
-    assert!(run.stdout.contains("no policy is active, and nothing is served"), "{run:?}");
+    assert!(
+        run.stdout.contains("no policy is active, and the control plane serves no proxy"),
+        "{run:?}"
+    );
     assert!(!run.stdout.contains("stays"), "{run:?}");
 }

@@ -64,7 +64,7 @@ fn imported_policy_passes_the_check() {
     fs_err::create_dir(place.path().join("policy")).unwrap();
     let run = place.run(&[&["policy", "import"][..], &files].concat());
     assert_eq!((run.code, &*run.stdout), (0, ""), "{run:?}");
-    assert!(run.stderr.contains("4 resources carried over; left out: 0"), "{run:?}");
+    assert!(run.stderr.contains("4 resources converted; left out: 0"), "{run:?}");
     let check = place.run(&["policy", "check", "policy"]);
     assert_eq!(check.code, 0, "{check:?}");
     assert!(check.stdout.contains("2 services, 1 traffic target, 1 route group"), "{check:?}");
@@ -72,7 +72,8 @@ fn imported_policy_passes_the_check() {
     let run = place.run(&[&["policy", "import"][..], &files].concat());
     assert_eq!(run.code, 1, "{run:?}");
     assert!(
-        run.stderr.contains("shop.toml") && run.stderr.contains("nothing is written over"),
+        run.stderr.contains("shop.toml")
+            && run.stderr.contains("existing files are not overwritten"),
         "{run:?}"
     );
 }
@@ -116,9 +117,9 @@ fn import_reports_omissions_on_stderr_and_in_comments() {
     assert_eq!(run.code, 0, "{run:?}");
     for told in [
         "left out: MeshConfig `default/out` (mesh.yaml:2): MeshConfig of Open Service Mesh is not served",
-        "not in the input: no service runs as `buyer` in namespace `default`",
-        "not in the input: no service runs as `store` in namespace `default`",
-        "2 resources carried over; left out: 1, changed: 1, missing: 2",
+        "missing in the input: no service runs as `buyer` in namespace `default`",
+        "missing in the input: no service runs as `store` in namespace `default`",
+        "2 resources converted; left out: 1, changed: 1, missing: 2",
     ] {
         assert!(run.stderr.contains(told), "no {told:?} in {run:?}");
     }
@@ -171,7 +172,8 @@ fn import_of_invalid_yaml_or_policy_exits_3() {
     let run = place.run(&["policy", "import", "services.yaml", "regex.yaml", "--from", "smi"]);
     assert_eq!(run.code, 3, "{run:?}");
     assert!(
-        run.stderr.contains("error[IM0302]") && run.stderr.contains("would be refused: 1 error"),
+        run.stderr.contains("error[IM0302]")
+            && run.stderr.contains("the converted policy is rejected: 1 error"),
         "{run:?}"
     );
     assert!(run.stdout.contains("(?!books)"), "{run:?}");
@@ -182,8 +184,8 @@ fn input_without_policy_fails_and_writes_no_file() {
     let Some(place) = place() else { return };
     place.write("pod.yaml", "apiVersion: v1\nkind: Secret\nmetadata: { name: a }\n");
     for (file, why) in [
-        ("mesh.yaml", "nothing was carried over: 1 resource left out"),
-        ("pod.yaml", "nothing was carried over: the input has no resource of a mesh"),
+        ("mesh.yaml", "nothing was converted: 1 resource left out"),
+        ("pod.yaml", "nothing was converted: the input has no mesh resources"),
     ] {
         let run = place.run(&["policy", "import", file, "--out", "out.toml"]);
         assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");

@@ -85,7 +85,7 @@ fn plan_lists_access_changes_and_exits_5_on_request() {
     assert_eq!(
         rest,
         "\
-of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
+evaluated without a control plane: mode strict, domain mesh.internal, trust domain mesh.internal, the defaults, since `/etc/ironmesh/ironmesh.toml` does not exist
 
 access
   default/ledger, port 3306
@@ -99,7 +99,7 @@ splits
       90 % default/store, 10 % default/store-v2
       → 50 % default/store, 50 % default/store-v2
 
-proxies: 5 of 5 are sent something
+proxies: 5 of 5 will be updated
   each of default/buyer
     - cluster `default/store-v2|80`
     - cluster `default/store|80`
@@ -163,7 +163,7 @@ ports = [{{ name = "web", port = 80, protocol = "http" }}]
     );
     let run = plan(&place, &after, &[]);
     assert_eq!(run.code, 0, "{run:?}");
-    let (words, found) = run.stdout.split_once("\nfound wrong").unwrap();
+    let (words, found) = run.stdout.split_once("\nnew findings").unwrap();
     for place in ["store-v3`: its share of the calls is refused (a.toml:51:", "refused (a.toml:57:"]
     {
         assert!(found.contains(place), "no {place} in {found}");
@@ -172,7 +172,7 @@ ports = [{{ name = "web", port = 80, protocol = "http" }}]
     assert_eq!(
         words,
         "\
-of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
+evaluated without a control plane: mode strict, domain mesh.internal, trust domain mesh.internal, the defaults, since `/etc/ironmesh/ironmesh.toml` does not exist
 
 services
   + default/pay (a.toml:64:8)
@@ -271,7 +271,7 @@ fn plan_of_thousand_services_finds_affected_proxies() {
     place.write("other/a.toml", &other);
     let run = place.run(&["policy", "plan", "other", "--offline", "large"]);
     assert_eq!(run.code, 0, "{run:?}");
-    assert!(run.stdout.contains("proxies: 3 of 1000 are sent something"), "{}", run.stdout);
+    assert!(run.stdout.contains("proxies: 3 of 1000 will be updated"), "{}", run.stdout);
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn plan_with_envoy_validates_the_policy_first() {
     fs_err::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
     let run = plan(&place, BEFORE, &["--envoy", program.to_str().unwrap()]);
     assert_eq!(run.code, 3, "{run:?}");
-    assert!(run.stdout.contains("error[IM0310]: Envoy refuses"), "{}", run.stdout);
+    assert!(run.stdout.contains("error[IM0310]: Envoy rejects"), "{}", run.stdout);
     assert!(run.stdout.contains("it is not to my taste"), "{}", run.stdout);
     assert!(run.stderr.contains("`after` is rejected: "), "{}", run.stderr);
     let run = plan(&place, BEFORE, &["--envoy", "/bin/true"]);
@@ -307,7 +307,7 @@ fn plan_shows_audit_access_and_merges_extended_findings() {
     assert_eq!(run.code, 0, "{run:?}");
     for words in [
         "every account of the mesh gains every request: audit mode\n",
-        "\nfound wrong of others or more or fewer\n  ~ warning[IM0308]: nobody may call services `default/",
+        "\nchanged findings\n  ~ warning[IM0308]: nobody may call services `default/",
     ] {
         assert!(run.stdout.contains(words), "no {words:?} in\n{}", run.stdout);
     }

@@ -69,14 +69,14 @@ fn explain_of_allowed_request_names_its_rule_and_exits_0() {
         run.stdout,
         "\
 allowed: default/buyer may GET `/x/../books/1` of default/store-v1 (port 80, http)
-  of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
+  evaluated without a control plane: mode strict, domain mesh.internal, trust domain mesh.internal, the defaults, since `/etc/ironmesh/ironmesh.toml` does not exist
   the path is compared as `/books/1`
 
 default/store-v1, as account default/store-v1, strict:
   allowed by match `buy` of route group `default/store` (a.toml:32:8): GET on `/books/.*`
-    which traffic target `default/buyers` (a.toml:40:8) names
+    of traffic target `default/buyers` (a.toml:40:8)
   the caller gets the answer of the application
-  endpoints are not known from policy alone
+  endpoints are unknown without a control plane
 "
     );
     assert_eq!(run.stderr, "");
@@ -92,14 +92,14 @@ fn explain_of_denied_request_names_the_cause_and_exits_1() {
         run.stdout,
         "\
 denied: default/buyer may not PUT `/shelf` of default/store-v1 (port 80, http)
-  of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
+  evaluated without a control plane: mode strict, domain mesh.internal, trust domain mesh.internal, the defaults, since `/etc/ironmesh/ironmesh.toml` does not exist
 
 default/store-v1, as account default/store-v1, strict:
-  not by match `buy` of route group `default/store` (a.toml:32:8), which traffic target `default/buyers` (a.toml:40:8) names
+  not by match `buy` of route group `default/store` (a.toml:32:8) of traffic target `default/buyers` (a.toml:40:8)
     the method PUT is none of: GET
     the path `/shelf` does not match `/books/.*`
   the caller gets 403 from the server's sidecar
-  endpoints are not known from policy alone
+  endpoints are unknown without a control plane
 "
     );
     let run = explain(&place, &["--from", "thief", "--to", "store-v1", "--path", "/books/1"]);
@@ -118,7 +118,7 @@ fn explain_evaluates_every_backend_of_a_split() {
         "split by traffic split `default/versions` (a.toml:25:8)",
         "9/10 to default/store-v1",
         "1/10 to default/store-v2",
-        "no traffic target is about account default/store-v2",
+        "no traffic target has account default/store-v2 as its destination",
     ] {
         assert!(run.stdout.contains(part), "no {part:?} in\n{}", run.stdout);
     }
@@ -178,14 +178,14 @@ fn explain_resolves_conditional_and_nested_splits() {
         run.stdout,
         "\
 denied: default/buyer may not GET `/books/1` of default/books (port 80, http)
-  of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
+  evaluated without a control plane: mode strict, domain mesh.internal, trust domain mesh.internal, the defaults, since `/etc/ironmesh/ironmesh.toml` does not exist
   the calls are split by traffic split `default/readers` (more.toml:7:8), traffic split `default/rest` (more.toml:13:8), traffic split `default/versions` (a.toml:25:8)
-  and this one is GET on `/books/.*` (match `buy` (a.toml:32:8))
+  this request matches GET on `/books/.*` (match `buy` (a.toml:32:8))
 
 all to default/store-v2, as account default/store-v2, strict:
-  no traffic target is about account default/store-v2
+  no traffic target has account default/store-v2 as its destination
   the caller gets 403 from the server's sidecar
-  endpoints are not known from policy alone
+  endpoints are unknown without a control plane
 "
     );
     let run = explain_more(&place, &["--from", "buyer", "--to", "books"]);
@@ -209,12 +209,12 @@ fn explain_identifies_private_and_external_services() {
         run.stdout,
         "\
 denied: office/auditor may not call default/safe-new (port 80, http)
-  of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
+  evaluated without a control plane: mode strict, domain mesh.internal, trust domain mesh.internal, the defaults, since `/etc/ironmesh/ironmesh.toml` does not exist
 
-default/safe-new, a part of default/safe, as account default/safe, permissive:
-  the service is private: accounts of namespace default alone may know of it, whatever targets say
-  the caller gets 404 by `Host`, or 403 at a declared upstream: its own sidecar is told of no such service
-  endpoints are not known from policy alone
+default/safe-new, a subset of default/safe, as account default/safe, permissive:
+  the service is private: only accounts of namespace default may call it, whatever traffic targets allow
+  the caller gets 404 by `Host`, or 403 at a declared upstream: its own sidecar does not have this service
+  endpoints are unknown without a control plane
 "
     );
     let run = explain_more(&place, &["--from", "thief", "--to", "safe-new"]);
@@ -225,14 +225,14 @@ default/safe-new, a part of default/safe, as account default/safe, permissive:
         run.stdout,
         "\
 denied: default/buyer may not GET `/shelf` of default/pay (port 80, http)
-  of policy alone: mode strict, domain mesh.internal, trust domain mesh.internal, as `/etc/ironmesh/ironmesh.toml` is not there
+  evaluated without a control plane: mode strict, domain mesh.internal, trust domain mesh.internal, the defaults, since `/etc/ironmesh/ironmesh.toml` does not exist
 
-default/pay, outside of the mesh, as account default/pay, strict:
-  not by match `buy` of route group `default/store` (a.toml:32:8), which traffic target `default/payers` (more.toml:35:8) names
+default/pay, outside the mesh, as account default/pay, strict:
+  not by match `buy` of route group `default/store` (a.toml:32:8) of traffic target `default/payers` (more.toml:35:8)
     the path `/shelf` does not match `/books/.*`
   the caller gets 403 from its own sidecar
   endpoints are looked up by DNS, as api.pay.example
-  enforced by the caller's proxy alone: an application that goes past it is not held up
+  enforced by the caller's proxy alone: an application that bypasses it is not stopped
 "
     );
 }
@@ -242,7 +242,7 @@ fn explain_without_request_lists_allowed_traffic() {
     let Some(place) = Place::open() else { return };
     let run = explain(&place, &["--from", "buyer", "--to", "store-v1"]);
     assert_eq!(run.code, 0, "{run:?}");
-    assert!(run.stdout.contains("in these ways"), "{}", run.stdout);
+    assert!(run.stdout.contains(", as listed"), "{}", run.stdout);
     let run = explain(&place, &["--from", "store-v1", "--to", "ledger"]);
     assert_eq!(run.code, 0, "{run:?}");
     assert!(run.stdout.contains("TCP route `default/sql` (a.toml:37:8): connections"));
@@ -322,7 +322,7 @@ fn explain_rejects_a_host_of_a_different_service() {
     assert!(run.stdout.contains(words), "{}", run.stdout);
     let run = explain(&place, &[&to[..], &["--path", "/"]].concat());
     assert_eq!(run.code, 1, "{run:?}");
-    let words = "  the host is compared as `store-v2.default.mesh.internal:80`, which is taken where none is given; by `Host` it is as the caller writes it\n";
+    let words = "  the host is compared as `store-v2.default.mesh.internal:80`, the default without a host header; by `Host` it is what the caller sends\n";
     assert!(run.stdout.contains(words), "{}", run.stdout);
 }
 
@@ -339,7 +339,7 @@ fn explain_failures_do_not_exit_as_denials() {
         (2, "`polcy`", ["--offline", "polcy"].as_slice()),
         (2, "no.toml", &["--config", "no.toml", "--offline", "policy"]),
         (2, "no.toml", &["--config", "no.toml"]),
-        (3, "the settings are refused", &["--config", "bad.toml", "--offline", "policy"]),
+        (3, "the settings are rejected", &["--config", "bad.toml", "--offline", "policy"]),
         (3, "`broken`", &["--offline", "broken"]),
         (4, "ironmesh serve", &[]),
     ] {
@@ -413,8 +413,7 @@ fn explain_offline_names_the_defaults_from_settings() {
     let about = ["--from", "thief", "--to", "store-v1", "--config", "mesh.toml"];
     let run = explain(&place, &about);
     assert_eq!(run.code, 0, "{run:?}");
-    let assumed =
-        "  of policy alone: mode audit, domain a.example, trust domain b.example, by `mesh.toml`";
+    let assumed = "  evaluated without a control plane: mode audit, domain a.example, trust domain b.example, from `mesh.toml`";
     assert_eq!(run.stdout.lines().nth(1), Some(assumed), "{}", run.stdout);
 }
 
@@ -425,7 +424,7 @@ fn explain_hints_at_common_input_mistakes() {
     let with = |more: &[&str]| explain(&place, &[&about[..], more].concat());
     let run = with(&["--method", "get"]);
     assert_eq!(run.code, 1, "{run:?}");
-    let words = "the method get is none of: GET; GET is another one, since methods are compared as they are written";
+    let words = "the method get is none of: GET; methods are case-sensitive: use GET";
     assert!(run.stdout.contains(words), "{}", run.stdout);
     for (words, more) in [
         ("`NAME=VALUE`", ["--header", "x-tier:gold"]),
@@ -442,7 +441,6 @@ headers = { x-forwarded-client-cert = "By=.*" }"#;
     place.write("other/a.toml", &POLICY.replace(r#"path_regex = "/books/.*""#, certificate));
     let run = place.run(&[&["policy", "explain", "--offline", "other"], &about[..]].concat());
     assert_eq!(run.code, 1, "{run:?}");
-    let words =
-        "the header x-forwarded-client-cert is not known here, since the server's sidecar sets it";
+    let words = "the server's sidecar sets the header x-forwarded-client-cert";
     assert!(run.stdout.contains(words), "{}", run.stdout);
 }

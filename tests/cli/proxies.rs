@@ -60,11 +60,11 @@ async fn proxy_show_describes_an_unclaimed_proxy() {
     assert_eq!(run.code, 0, "{run:?}");
     for part in [
         format!("proxy         {id}\n"),
-        "state         unclaimed: it has never connected\n".to_owned(),
+        "state         unclaimed: the proxy has never connected\n".to_owned(),
         "services      default/store\n".to_owned(),
         "mesh address  127.1.0.1:15003\n".to_owned(),
-        "certificate   not claimed by a connection; ends ".to_owned(),
-        "endpoint      default/store|80 not called: the proxy has not taken it yet; applications: port 80 with weight 1, health unknown\n".to_owned(),
+        "certificate   unclaimed; expires ".to_owned(),
+        "endpoint      default/store|80 not called: the proxy has not ACKed the port yet; applications: port 80 with weight 1, health unknown\n".to_owned(),
     ] {
         assert!(run.stdout.contains(&part), "no {part:?} in\n{}", run.stdout);
     }
@@ -146,7 +146,7 @@ async fn revocation_is_shown_and_survives_a_restart() {
         );
         let run = server.run(&["proxy", "list"]);
         assert!(
-            run.stdout.contains(&format!("revoked    default/store\n  {words}\n")),
+            run.stdout.contains(&format!("revoked             default/store\n  {words}\n")),
             "{}",
             run.stdout
         );

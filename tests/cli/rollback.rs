@@ -57,8 +57,8 @@ async fn rollback_survives_a_restart_until_the_folder_changes() {
     let run = server.run(&["policy", "rollback", &first[..8], "--message", "two is slow"]);
     assert_eq!(run.code, 0, "{run:?}");
     let expected = format!(
-        "revision {first} is in force; what the policy folder holds ({second}) is not, until it is \
-         something else that passes\nit removes 1 of 1 objects: 1 service\n"
+        "revision {first} is active; the content of the policy folder ({second}) is not active until it \
+         changes to an accepted policy\nit removes 1 of 1 objects: 1 service\n"
     );
     assert_eq!(run.stdout, expected);
     let is_pinned = |policy: &Value| {
@@ -73,7 +73,7 @@ async fn rollback_survives_a_restart_until_the_folder_changes() {
     assert!(is_pinned(&policy), "it is so when the command has ended: {policy:#}");
     assert_eq!(revisions(&server).1, Some(first.clone()));
     let text = server.run(&["policy", "revisions"]).stdout;
-    assert!(text.contains("The policy folder is NOT in force: "), "{text}");
+    assert!(text.contains("The policy folder is NOT active: "), "{text}");
     assert!(text.contains(&format!("rolled back from {second} to {first}")), "{text}");
 
     assert!(child.terminate().await.success());
@@ -121,7 +121,7 @@ async fn rollback_to_the_folder_revision_ends_the_rollback() {
     let second = put(&server, "two").await;
     let run = server.run(&["policy", "rollback", &second]);
     let expected =
-        format!("revision {second} is in force already; it is what the policy folder holds\n");
+        format!("revision {second} is already active; it is the content of the policy folder\n");
     assert_eq!((run.code, run.stdout), (0, expected));
     assert_eq!(server.run(&["policy", "rollback", &first]).code, 0);
     let policy = server.readyz().await.json()["policy"].clone();

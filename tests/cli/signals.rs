@@ -84,8 +84,7 @@ async fn sigquit_stops_serve_cleanly() {
     child.signal(Signal::QUIT);
     assert!(child.wait().await.success());
     let log = log(&server);
-    let is_stop =
-        |line: &str| line.contains("the control plane is stopping") && line.contains("SIGQUIT");
+    let is_stop = |line: &str| line.contains("control plane stopping") && line.contains("SIGQUIT");
     assert!(log.lines().any(is_stop), "{log}");
 }
 
@@ -103,7 +102,7 @@ async fn clean_stop_logs_no_error_also_before_readiness() {
             let status = child.terminate().await;
             let log = log(&server);
             assert!(status.success(), "{status}: {log}");
-            let (_, last) = log.rsplit_once("the control plane is stopping").unwrap();
+            let (_, last) = log.rsplit_once("control plane stopping").unwrap();
             assert!(!log.contains("channel closed") && !last.contains("ERROR"), "{log}");
         }
     }

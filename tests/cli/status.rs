@@ -33,7 +33,7 @@ async fn status_lists_errors_first() {
     let _child = server.start().await;
     let run = server.run(&["status"]);
     assert_eq!(run.code, 1, "{run:?}");
-    assert!(run.stdout.starts_with("wrong: the control plane does not serve yet"), "{run:?}");
+    assert!(run.stdout.starts_with("wrong: the control plane is not ready"), "{run:?}");
 
     server.place.write("policy/services.toml", SERVICE);
     server.ready().await;
@@ -56,7 +56,8 @@ async fn status_names_the_check_command_for_a_rejected_policy() {
     let folder = server.place.path().join("policy");
     let folder = folder.display();
     assert!(run.stdout.starts_with(&format!("wrong: the policy in `{folder}` is rejected since ")));
-    let advice = format!("       `ironmesh policy check {folder}` draws where\n");
+    let advice =
+        format!("       `ironmesh policy check {folder}` shows each error with file and line\n");
     assert!(run.stdout.contains(&advice), "{run:?}");
     assert_eq!(server.place.run(&["policy", "check", &folder.to_string()]).code, 3);
 }
@@ -106,11 +107,9 @@ async fn status_notes_a_rollback_without_an_error() {
     let words = [
         "note: ".to_owned(),
         format!(" rolled policy back to {first} at "),
-        format!(
-            " (\"till is slow\"): what `{policy}` holds, the revision {second}, is not in force"
-        ),
-        format!("      `ironmesh policy rollback {second}` ends that"),
-        format!("policy         revision {first}, in place of what `{policy}` holds\n"),
+        format!(" (\"till is slow\"): the content of `{policy}` (revision {second}) is not active"),
+        format!("      `ironmesh policy rollback {second}` ends the rollback"),
+        format!("policy         revision {first}, instead of the content of `{policy}`\n"),
     ];
     for words in words {
         assert!(run.stdout.contains(&words), "{words}\n{run:?}");

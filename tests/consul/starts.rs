@@ -68,10 +68,7 @@ async fn start_without_consul_or_saved_state_waits_and_reports_why() {
     assert!(log.contains("Consul is not believed: no Consul agent can be used"), "{log}");
     let status = mesh.run(&["status"]).await;
     let told = String::from_utf8(status.stdout).unwrap();
-    assert!(
-        told.contains("does not serve yet: it waits for the endpoints of default/web"),
-        "{told}"
-    );
+    assert!(told.contains("is not ready: it waits for the endpoints of default/web"), "{told}");
     assert_eq!(status.status.code(), Some(1), "{told}");
     // Who joins meanwhile waits until it is true what would be told.
     let folder = mesh.bootstrap(&ProxyOptions::new("default/buyer", 11)).await;

@@ -77,7 +77,7 @@ async fn second_sigint_kills_remaining_processes() {
     demo.child.signal(Signal::INT);
     eventually("the others to end", async || place.trace(&["envoy.yaml"]).map(drop)).await;
     demo.ends_upon(Signal::INT).await;
-    let words = "ironmesh demo: told again to end: killing what has not ended\n";
+    let words = "ironmesh demo: second signal: killing the remaining programs\n";
     assert!(demo.text().contains(words), "{}", demo.text());
     place.assert_nothing_left();
 }

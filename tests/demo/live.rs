@@ -166,9 +166,9 @@ async fn live_demo_reports_hint_effects_as_lines_until_ctrl_c() {
     let hints = hints(&demo.text());
 
     try_it(&hints, "half to each").await;
-    try_it(&hints, "let the thief in").await;
+    try_it(&hints, "allow the thief").await;
     demo.told("bookthief → bookstore GET /books/1: 403 → 200\n").await;
-    try_it(&hints, "take it back").await;
+    try_it(&hints, "deny the thief again").await;
     demo.told("bookthief → bookstore GET /books/1: 200 → 403\n").await;
 
     try_it(&hints, "make a mistake").await;
@@ -182,8 +182,8 @@ async fn live_demo_reports_hint_effects_as_lines_until_ctrl_c() {
     assert_eq!(second.failed, 0, "{}", demo.text());
     // Of 2 s at 20 requests a second; at one in ten it happens once in a hundred thousand times.
     assert!((25..=75).contains(&second.second), "{}", demo.text());
-    try_it(&hints, "mend it").await;
-    demo.told("the policy is mended: ").await;
+    try_it(&hints, "fix the mistake").await;
+    demo.told("the policy is valid again: ").await;
 
     demo.ends_upon(Signal::INT).await;
     place.assert_nothing_left();

@@ -64,7 +64,7 @@ async fn assert_refused(place: &Place, change: impl Fn(&mut Command), words: &[&
 #[tokio::test]
 async fn missing_envoy_is_reported_with_advice() {
     let Some(place) = Place::without_envoy().await else { return };
-    let words = ["no Envoy is found", "`make demo`", "ENVOY_BIN", "PATH"];
+    let words = ["no Envoy found", "`make demo`", "ENVOY_BIN", "PATH"];
     let change = |command: &mut Command| {
         command.env_remove("ENVOY_BIN").env("PATH", "");
     };
@@ -90,7 +90,7 @@ async fn outdated_envoy_is_rejected_with_the_minimum_version() {
     let Some(place) = Place::without_envoy().await else { return };
     let old = stand_in(&place, "old", 0o755, &answers("1.30.0"));
     let shown = old.display().to_string();
-    let words = ["too old, 1.30.0", "1.39.0 is the oldest", "upgrade it", &shown];
+    let words = ["too old: its version is 1.30.0", "1.39.0 or later", "upgrade it", &shown];
     assert_refused(&place, named(&old), &words).await;
 }
 

@@ -47,7 +47,7 @@ async fn check_passes_each_step_and_reports_measurements() {
     assert_eq!(figures("nothing left")["folder_removed"], true);
     assert!(number("nothing left", "addresses_free") > 20.0, "{document:#}");
     // The line of the mistake that the story makes.
-    assert_eq!(figures("bad policy refused")["line"], 4);
+    assert_eq!(figures("bad policy rejected")["line"], 4);
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn interrupted_check_reports_its_progress() {
     let status = demo.child.wait().await;
     let text = demo.text();
     assert_eq!(status.code(), Some(1), "{text}");
-    let problem = "the check was ended before it was over";
+    let problem = "a signal ended the check early";
     assert!(text.ends_with(&format!("ironmesh: {problem}\n")), "{text}");
     place.assert_nothing_left();
 

@@ -165,10 +165,10 @@ async fn audit_allows_all_calls_and_reports_strict_denials() {
     let told = String::from_utf8_lossy(&status.stdout).into_owned();
     assert_eq!(status.status.code(), Some(1), "{told}");
     for part in [
-        "wrong: strict would deny `default/visitor` what it calls on `default/store|80`: 6 requests",
+        "wrong: strict would deny `default/visitor` on `default/store|80`: 6 requests",
         "       POST /orders (3)\n",
-        "wrong: strict would deny `default/visitor` what it calls on `default/store|3306`: 1 connection,",
-        "add a traffic target that lets `default/visitor` in",
+        "wrong: strict would deny `default/visitor` on `default/store|3306`: 1 connection,",
+        "add a traffic target with the source `default/visitor`",
     ] {
         assert!(told.contains(part), "no {part:?} in\n{told}");
     }

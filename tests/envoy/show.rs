@@ -137,7 +137,7 @@ async fn proxy_show_lists_resources_without_private_keys() {
         format!("identity      spiffe://mesh.internal/proxy/{id}/ns/default/svc/bookstore-v1\n"),
         "account       default/bookstore\n".to_owned(),
         format!("endpoint      default/bookstore-v1|14001 called at {}:15003", store.v1.address()),
-        format!("resources     {} taken\n", resources.len()),
+        format!("resources     {} SYNCED\n", resources.len()),
     ] {
         assert!(text.contains(&part), "no {part:?} in\n{text}");
     }
@@ -147,7 +147,7 @@ async fn proxy_show_lists_resources_without_private_keys() {
     let part = &buyer.as_str().unwrap()[..13];
     let text = String::from_utf8(run(mesh, &["proxy", "show", part]).await).unwrap();
     assert!(text.contains(", Envoy 1.40."), "{text}");
-    assert!(text.contains("says          {\"app_address\""), "{text}");
+    assert!(text.contains("metadata      {\"app_address\""), "{text}");
     let json = run(mesh, &["proxy", "show", &id, "--output", "json"]).await;
     let json: Value = serde_json::from_slice(&json).unwrap();
     let by_port = mesh.admin_get(&format!("/v1/proxies/{id}")).await;

@@ -62,7 +62,7 @@ async fn pull_returns_the_pushed_files_unchanged() {
         assert_eq!(files(&place.path().join(out)), expected, "{out}");
     }
     let run = place.policy(&["pull", "out"]).await;
-    assert!(run.code == 1 && run.stderr.contains("is there already"), "{run:?}");
+    assert!(run.code == 1 && run.stderr.contains("exists already"), "{run:?}");
 
     // The same again is no push.
     let run = place.policy(&["push", "policy", "--output", "json"]).await.good();
@@ -210,7 +210,7 @@ async fn repeated_push_repairs_damaged_chunks() {
         assert_eq!(files(&place.path().join("out"))["a.toml"], service("a"));
         fs::remove_dir_all(place.path().join("out")).unwrap();
         let run = place.policy(&["push", "policy"]).await.good();
-        assert!(run.stdout.contains("is current already"), "{run:?}");
+        assert!(run.stdout.contains("is already current"), "{run:?}");
     }
 }
 

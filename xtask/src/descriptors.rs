@@ -16,6 +16,7 @@ use prost::Message;
 use prost_reflect::DescriptorPool;
 use prost_reflect::prost_types::FileDescriptorSet;
 
+/// Writes the stripped descriptors.
 pub(crate) fn write() -> anyhow::Result<()> {
     let stripped = stripped()?;
     let mut gzip = GzEncoder::new(Vec::new(), Compression::best());

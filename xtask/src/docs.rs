@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use ironmesh_config_language::policy::log_operators;
 use ironmesh_config_language::schema::{self, KINDS};
 
+/// Writes the generated files.
 pub(crate) fn write() -> anyhow::Result<()> {
     for (path, text) in generated()? {
         fs_err::write(path, text)?;

@@ -1,4 +1,4 @@
-//! Chores of the project: `cargo xtask descriptors`, `docs`, `mutations`; and `test`, by `make test`.
+//! Development tasks: `cargo xtask descriptors`, `docs`, `mutations` and `test`, which `make test` runs.
 
 mod descriptors;
 mod docs;
@@ -13,7 +13,7 @@ fn main() -> anyhow::Result<()> {
         Some("mutations") => mutations::run(&arguments.next().unwrap_or_default()),
         Some("test") => test::run(&arguments.collect::<Vec<_>>()),
         _ => anyhow::bail!(
-            "usage: cargo xtask descriptors | docs | mutations [RULE or part of a test] | test [NAME...]"
+            "usage: cargo xtask descriptors | docs | mutations [RULE or part of a test's name] | test [NAME...]"
         ),
     }
 }

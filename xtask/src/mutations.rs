@@ -1,8 +1,8 @@
-//! `cargo xtask mutations`: breaks the catalog, the xDS engine and the compiler in small ways, each against
-//! one rule, and sees that the test of that rule fails.
+//! `cargo xtask mutations`: small mutations of the catalog, the xDS engine and the compiler, each of which breaks one rule.
+//! The test of that rule must fail.
 //!
-//! The mutations are in `xtask/mutations.toml`. They are made on a copy of the workspace in the target
-//! folder, never on the working tree, and one after the other.
+//! `xtask/mutations.toml` lists the mutations. They are applied in sequence to a copy of the workspace in the target
+//! folder, never to the working tree.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -25,14 +25,14 @@ const PACKAGES: [Package; 3] = [
     Package { name: "ironmesh-xds-compile", folder: "xds/compile" },
 ];
 
-/// How often it is looked whether a test has ended, and how long after the last time. A unit test takes
-/// milliseconds; a mutation may make it run for ever.
-const LOOKS: (u32, Duration) = (6000, Duration::from_millis(10));
+/// The number of polls for the end of a test, and their interval. A unit test takes milliseconds; a mutated one may never
+/// end.
+const POLLS: (u32, Duration) = (6000, Duration::from_millis(10));
 
 /// A change that breaks a rule.
 struct Mutation {
     rule: String,
-    /// What is broken, in words.
+    /// The effect of the mutation, in words.
     breaks: String,
     package: Package,
     file: String,
@@ -42,12 +42,12 @@ struct Mutation {
     test: String,
 }
 
-/// What a test did.
+/// The result of a test.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Passed,
     Failed,
-    /// It did not end, which is noticed as well.
+    /// The test did not end, which also detects the mutation.
     Endless,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn run(filter: &str) -> anyhow::Result<()> {
     let target = metadata.target_directory.as_std_path();
     let copy = target.join("mutations");
     copy_workspace(metadata.workspace_root.as_std_path(), &copy)?;
-    set_apart(&copy)?;
+    change_version(&copy)?;
 
     let mut out = io::stdout();
     for package in PACKAGES {
@@ -70,10 +70,10 @@ pub(crate) fn run(filter: &str) -> anyhow::Result<()> {
         if own.is_empty() {
             continue;
         }
-        let sound = build(&copy, target, package)?.context("it does not build as it is")?;
+        let sound = build(&copy, target, package)?.context("the unmutated copy does not build")?;
         for Mutation { test: name, .. } in own {
             let outcome = test(&sound, &copy.join(package.folder), name)?;
-            ensure!(outcome == Outcome::Passed, "without a mutation: {outcome:?}: {name}");
+            ensure!(outcome == Outcome::Passed, "the unmutated test {name}: {outcome:?}");
         }
     }
     writeln!(out, "| rule | broken so that | test that failed | |\n|---|---|---|---|")?;
@@ -83,7 +83,7 @@ pub(crate) fn run(filter: &str) -> anyhow::Result<()> {
         let text = fs_err::read_to_string(&path)?;
         ensure!(
             text.matches(&mutation.from).count() == 1,
-            "{}: not once in {}: {}",
+            "{}: expected exactly once in {}: {}",
             mutation.rule,
             mutation.file,
             mutation.from
@@ -121,7 +121,7 @@ fn read() -> anyhow::Result<Vec<Mutation>> {
         Ok(Mutation {
             rule: field("rule")?,
             breaks: field("breaks")?,
-            package: package.with_context(|| format!("{file} is of no crate that is mutated"))?,
+            package: package.with_context(|| format!("{file} is in none of the mutated crates"))?,
             file,
             from: field("from")?,
             to: field("to")?,
@@ -131,7 +131,7 @@ fn read() -> anyhow::Result<Vec<Mutation>> {
     all.iter().map(read).collect()
 }
 
-/// Copies what git knows or would take, as it is in the working tree.
+/// Copies all tracked and untracked files that git does not ignore, as they are in the working tree.
 fn copy_workspace(root: &Path, copy: &Path) -> anyhow::Result<()> {
     if copy.exists() {
         fs_err::remove_dir_all(copy)?;
@@ -150,20 +150,20 @@ fn copy_workspace(root: &Path, copy: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives the crates of the copy a version of their own. Cargo would take them for those of the working
-/// tree otherwise, which have their place in the same target folder: a mutation that was stopped halfway
-/// stayed there, and the next `cargo test` ran it.
-fn set_apart(copy: &Path) -> anyhow::Result<()> {
+/// Changes the version of the crates in the copy.
+///
+/// Both share a target folder, and Cargo would otherwise take the copy for the working tree: after an interrupted run,
+/// the next `cargo test` would run a mutated crate.
+fn change_version(copy: &Path) -> anyhow::Result<()> {
     let path = copy.join("Cargo.toml");
     let (ours, own) = ("version = \"0.1.0\"\n", "version = \"0.0.0-mutated\"\n");
     let text = fs_err::read_to_string(&path)?;
-    ensure!(text.matches(ours).count() == 1, "{}: not once {ours}", path.display());
+    ensure!(text.matches(ours).count() == 1, "{}: expected exactly once: {ours}", path.display());
     fs_err::write(&path, text.replacen(ours, own, 1))?;
     Ok(())
 }
 
-/// Builds the unit tests of a crate of the copy, with the dependencies that are built already. `None` where
-/// they do not build.
+/// Builds the unit tests of a crate in the copy, with the existing dependencies. Returns `None` if they do not build.
 fn build(copy: &Path, target: &Path, package: Package) -> anyhow::Result<Option<PathBuf>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -193,11 +193,11 @@ fn test(tests: &Path, folder: &Path, name: &str) -> anyhow::Result<Outcome> {
     let mut command = Command::new(tests);
     command.args(["--exact", name]).current_dir(folder);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    for _ in 0..LOOKS.0 {
+    for _ in 0..POLLS.0 {
         match child.try_wait()? {
             Some(status) if status.success() => return Ok(Outcome::Passed),
             Some(_) => return Ok(Outcome::Failed),
-            None => std::thread::sleep(LOOKS.1),
+            None => std::thread::sleep(POLLS.1),
         }
     }
     child.kill()?;

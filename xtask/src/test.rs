@@ -1,13 +1,12 @@
-//! `xtask test`: builds all test binaries and runs them beside each other, as far as the machine allows.
+//! `xtask test`: builds all test binaries, and runs them in parallel as far as the machine allows.
 //!
-//! It owns which suites run at once, and what is reported of them. What a suite tests, and with which programs, is
-//! none of its business.
+//! It owns the order of the suites and their report. It does not know what a suite tests, or with which programs.
 //!
-//! `cargo test` runs one binary after the other, and most suites wait for other processes most of the time: Envoys
-//! that start, leases that expire. So a suite that waits runs beside others, with more threads than cores.
+//! `cargo test` runs the binaries in sequence, but most suites mostly wait for other processes: Envoys that start, leases
+//! that expire. So a waiting suite runs beside others, with more threads than cores.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "results are what it is for")]
-#![expect(clippy::disallowed_methods, reason = "how long real processes take")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the results are its output")]
+#![expect(clippy::disallowed_methods, reason = "it measures real processes")]
 
 mod binary;
 mod events;
@@ -20,22 +19,22 @@ use anyhow::{Context as _, bail};
 use binary::Binary;
 use events::Outcome;
 
-/// The suites with Envoys, the longest first, each with its threads. One of them runs at a time: an Envoy has several
-/// watches of files, and Linux gives each user 128 (`fs.inotify.max_user_instances`).
+/// The suites with Envoys, the longest first, each with its number of threads. They run one at a time: an Envoy uses
+/// several inotify instances, and Linux allows 128 per user (`fs.inotify.max_user_instances`).
 const WITH_ENVOYS: [(&str, usize); 5] =
     [("envoy", 5), ("azure", 5), ("consul", 4), ("demo", 3), ("faults", 3)];
 
 /// The other suites that mostly wait.
 const WAITING: [(&str, usize); 3] = [("cli", 4), ("etcd", 4), ("it", 3)];
 
-/// How many of the slowest tests are listed.
+/// The number of slowest tests in the report.
 const SLOWEST: usize = 10;
 
 /// Runs all tests, or those whose names contain one of `filters`. Fails if a test fails.
 pub(crate) fn run(filters: &[String]) -> anyhow::Result<()> {
     let begin = Instant::now();
     let binaries = binary::build()?;
-    // Before the suites: beside them, Cargo may be busy with lint and wait.
+    // Before the suites: beside them, a lint run may hold Cargo's lock.
     let doctests = binary::run_doctests(filters)?;
     eprintln!("{} test binaries, built in {}", binaries.len(), seconds(begin.elapsed()));
     let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! What a simulated Envoy asks for, beside what a real one does.
+//! Tests of the order of a simulated Envoy's requests, which is that of a real one.
 
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::cluster::{
@@ -21,8 +21,8 @@ impl Served {
         Self { envoy: SimulatedEnvoy::new(variant, AckDelay::default(), library), nonce: 0 }
     }
 
-    /// Sends these, and says what comes back.
-    fn give<M: Discoverable>(&mut self, messages: &[M]) -> Vec<String> {
+    /// Sends resources, and returns a summary of the requests that follow.
+    fn send<M: Discoverable>(&mut self, messages: &[M]) -> Vec<String> {
         self.nonce += 1;
         let (nonce, resource_type) = (self.nonce, M::TYPE);
         let resources: Vec<_> = messages.iter().map(|m| Arc::new(Resource::new(m))).collect();
@@ -36,11 +36,11 @@ impl Served {
             }
         };
         let reaction = self.envoy.on_response(&frame.concat()[5..], None, None).unwrap();
-        reaction.outgoing.into_iter().map(said).collect()
+        reaction.outgoing.into_iter().map(summary).collect()
     }
 }
 
-fn said(outgoing: Outgoing) -> String {
+fn summary(outgoing: Outgoing) -> String {
     let request = outgoing.request;
     let resource_type = ResourceType::from_url(request.type_url).unwrap();
     let names: Vec<_> = request.initial_versions.keys().map(|name| &**name).collect();
@@ -75,14 +75,14 @@ fn listener(name: &str) -> Listener {
 fn client_requests_types_in_the_order_of_envoy() {
     for variant in [Variant::Delta, Variant::Sotw] {
         let mut served = Served::new(variant);
-        let first: Vec<_> = served.envoy.open().into_iter().map(said).collect();
+        let first: Vec<_> = served.envoy.open().into_iter().map(summary).collect();
         assert_eq!(first, ["cluster?"], "{variant:?}");
-        let after_clusters = served.give(&[cluster("a", ""), cluster("b", "")]);
+        let after_clusters = served.send(&[cluster("a", ""), cluster("b", "")]);
         assert_eq!(after_clusters, ["endpoints? a b", "cluster ACK 1"]);
         assert!(!served.envoy.is_configured());
-        assert_eq!(served.give(&[endpoints("a")]), ["endpoints ACK 2"]);
-        assert_eq!(served.give(&[endpoints("b")]), ["endpoints ACK 3", "listener?"]);
-        assert_eq!(served.give(&[listener("in")]), ["listener ACK 4"]);
+        assert_eq!(served.send(&[endpoints("a")]), ["endpoints ACK 2"]);
+        assert_eq!(served.send(&[endpoints("b")]), ["endpoints ACK 3", "listener?"]);
+        assert_eq!(served.send(&[listener("in")]), ["listener ACK 4"]);
         assert!(served.envoy.is_configured());
     }
 }
@@ -91,12 +91,12 @@ fn client_requests_types_in_the_order_of_envoy() {
 fn changed_cluster_is_acked_after_its_endpoints_arrive() {
     let mut served = Served::new(Variant::Delta);
     served.envoy.open();
-    served.give(&[cluster("a", "")]);
-    served.give(&[endpoints("a")]);
-    served.give(&[listener("in")]);
-    assert_eq!(served.give(&[cluster("a", "changed")]), Vec::<String>::new());
+    served.send(&[cluster("a", "")]);
+    served.send(&[endpoints("a")]);
+    served.send(&[listener("in")]);
+    assert_eq!(served.send(&[cluster("a", "changed")]), Vec::<String>::new());
     assert!(!served.envoy.is_configured(), "it is warming");
-    assert_eq!(served.give(&[endpoints("a")]), ["endpoints ACK 5", "cluster ACK 4"]);
+    assert_eq!(served.send(&[endpoints("a")]), ["endpoints ACK 5", "cluster ACK 4"]);
     assert!(served.envoy.is_configured());
 }
 
@@ -104,13 +104,13 @@ fn changed_cluster_is_acked_after_its_endpoints_arrive() {
 fn resumed_stream_sends_initial_versions_and_fresh_one_none() {
     let mut served = Served::new(Variant::Delta);
     served.envoy.open();
-    served.give(&[cluster("a", "")]);
-    served.give(&[endpoints("a")]);
-    served.give(&[listener("in")]);
-    let first: Vec<_> = served.envoy.open().into_iter().map(said).collect();
+    served.send(&[cluster("a", "")]);
+    served.send(&[endpoints("a")]);
+    served.send(&[listener("in")]);
+    let first: Vec<_> = served.envoy.open().into_iter().map(summary).collect();
     assert_eq!(first, ["cluster?  has a", "endpoints? a has a", "listener?  has in"]);
     assert!(served.envoy.is_configured(), "it lacks nothing");
     served.envoy.forget();
-    let first: Vec<_> = served.envoy.open().into_iter().map(said).collect();
+    let first: Vec<_> = served.envoy.open().into_iter().map(summary).collect();
     assert_eq!(first, ["cluster?"]);
 }

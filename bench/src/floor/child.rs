@@ -1,4 +1,4 @@
-//! The floor as a child of the runner.
+//! The floor as a child process of the runner.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::{Instant, timeout};
 
-use crate::subject::{XDS, free_host};
+use crate::measured_control_plane::{XDS, free_host};
 
-/// A floor that runs. It ends when this is dropped.
+/// A running floor. Dropping it ends the floor.
 #[derive(Debug)]
 pub(crate) struct Floor {
     program: PathBuf,
@@ -20,13 +20,13 @@ pub(crate) struct Floor {
     frames: PathBuf,
     roots: PathBuf,
     address: SocketAddr,
-    /// Which of the two contents it sends.
+    /// Whether it sends the second of its two contents.
     is_second: bool,
     child: Option<(Child, ChildStdin)>,
 }
 
 impl Floor {
-    /// Starts it: `program` is ourselves, `roots` are those of the clients' certificates.
+    /// Starts the floor. `program` is this binary, `roots` verify the certificates of clients.
     pub(crate) async fn start(
         program: &Path,
         folder: &Path,
@@ -46,13 +46,13 @@ impl Floor {
         Ok(floor)
     }
 
-    /// Starts it again after a change that nobody was told of.
+    /// Restarts the floor with a change that it has sent to no client.
     pub(crate) async fn run_changed(&mut self) -> anyhow::Result<()> {
         self.is_second = !self.is_second;
         self.run().await
     }
 
-    /// Starts it, and waits until it listens.
+    /// Starts the process, and waits until it listens.
     async fn run(&mut self) -> anyhow::Result<()> {
         let mut command = Command::new(&self.program);
         command.arg("floor").arg("--frames").arg(&self.frames);
@@ -71,7 +71,7 @@ impl Floor {
         Ok(())
     }
 
-    /// SIGKILL.
+    /// Kills the floor with SIGKILL.
     pub(crate) async fn kill(&mut self) -> anyhow::Result<()> {
         if let Some((mut child, _)) = self.child.take() {
             child.kill().await?;
@@ -79,7 +79,7 @@ impl Floor {
         Ok(())
     }
 
-    /// Sends the other content to all. Returns the moment before.
+    /// Sends the other content to all clients. Returns the time before.
     pub(crate) async fn change(&mut self) -> anyhow::Result<Instant> {
         let (_, stdin) = self.child.as_mut().context("the floor is not running")?;
         self.is_second = !self.is_second;

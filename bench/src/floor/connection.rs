@@ -1,4 +1,4 @@
-//! A connection as tonic takes it.
+//! A TLS connection in the form that tonic requires.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
-/// One whose client has shown its certificate.
+/// A connection whose client has presented its certificate.
 pub(super) struct Connection(pub(super) TlsStream<TcpStream>);
 
 impl Connected for Connection {

@@ -1,4 +1,4 @@
-//! What the floor sends: what a control plane gave to one client, encoded once.
+//! The frames of the floor: the resources of one client of a control plane, encoded once.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,6 +15,7 @@ use crate::envoy::Holdings;
 use crate::messages::prefix;
 use crate::shape::CHANGING;
 
+/// A recorded resource.
 #[derive(Debug, Serialize, Deserialize)]
 struct Recorded {
     type_url: String,
@@ -23,7 +24,7 @@ struct Recorded {
     body: Vec<u8>,
 }
 
-/// Writes what a client was given.
+/// Writes the resources of a client to a file.
 pub(crate) fn write_recording(path: &Path, holdings: &Holdings) -> anyhow::Result<()> {
     let all = holdings.iter().flat_map(|(resource_type, resources)| {
         resources.values().map(|known| Recorded {
@@ -39,13 +40,14 @@ pub(crate) fn write_recording(path: &Path, holdings: &Holdings) -> anyhow::Resul
 /// Pre-encoded frames.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    /// All of a type.
+    /// All resources of a type, as one frame.
     pub(crate) by_type: BTreeMap<ResourceType, Bytes>,
-    /// The one that changes, in two contents that take turns.
+    /// The changing resource, in two alternating contents.
     pub(crate) changing: [Bytes; 2],
 }
 
 impl Frames {
+    /// Reads a recording.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let all: Vec<Recorded> = serde_json::from_slice(&fs_err::read(path)?)?;
         let mut by_type: BTreeMap<_, Vec<discovery::Resource>> = BTreeMap::new();
@@ -67,7 +69,7 @@ impl Frames {
         let first = changing.with_context(|| format!("the recording has no `{CHANGING}`"))?;
         let mut second = first.clone();
         second.version = second.version.chars().rev().collect();
-        // Its name once more: protobuf takes the last, so it means the same in other bytes.
+        // The name a second time: protobuf keeps the last value, so the meaning is the same in different bytes.
         if let Some(body) = &mut second.resource {
             prost::encoding::string::encode(1, &second.name, &mut body.value);
         }
@@ -77,8 +79,7 @@ impl Frames {
     }
 }
 
-/// All clients have the same nonce: it need be another for each frame of a stream only where somebody
-/// looks at it.
+/// A frame with these resources. All frames have the same nonce, since no client compares nonces.
 fn frame(resource_type: ResourceType, resources: Vec<discovery::Resource>) -> Bytes {
     let message = discovery::DeltaDiscoveryResponse {
         type_url: resource_type.url().to_owned(),

@@ -30,29 +30,29 @@ use super::connection::Connection;
 use super::frames::Frames;
 use crate::messages::{DELTA_PATH, Deframer, Fields};
 
-/// How the floor runs.
+/// The options of the floor.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Options {
-    /// What a control plane gave to one client
+pub struct FloorOptions {
+    /// Send the resources of this recording
     #[arg(long)]
     pub frames: PathBuf,
-    /// Where to listen
+    /// Listen on this address
     #[arg(long)]
     pub listen: SocketAddr,
-    /// The roots of the clients' certificates
+    /// Verify client certificates with these roots
     #[arg(long)]
     pub roots: PathBuf,
-    /// Where its own authority is kept; the roots of that are written to `roots.pem` in there
+    /// Keep the floor's own authority in this folder, and write its roots to `roots.pem` there
     #[arg(long)]
     pub state: PathBuf,
-    /// Begin with the second content of what changes, as if it had changed meanwhile
+    /// Start with the second content of the changing resource
     #[arg(long)]
     pub changed: bool,
 }
 
-/// Serves until its standard input ends. Each line there is a change, and is answered by a line.
-#[expect(clippy::print_stdout, reason = "lines on stdout are how it answers who started it")]
-pub async fn serve(options: Options) -> anyhow::Result<()> {
+/// Serves until stdin ends. Each line on stdin triggers a change.
+#[expect(clippy::print_stdout, reason = "the parent process waits for the line")]
+pub async fn serve(options: FloorOptions) -> anyhow::Result<()> {
     let tls = tls(&options)?;
     let frames = Arc::new(Frames::read(&options.frames)?);
     let changes = watch::Sender::new(usize::from(options.changed));
@@ -78,8 +78,8 @@ pub async fn serve(options: Options) -> anyhow::Result<()> {
     }
 }
 
-/// The same settings as those of a control plane, made by the same code.
-fn tls(options: &Options) -> anyhow::Result<Arc<rustls::ServerConfig>> {
+/// The TLS settings, made by the code of the control plane.
+fn tls(options: &FloorOptions) -> anyhow::Result<Arc<rustls::ServerConfig>> {
     let is_old = Store::database_exists(&options.state);
     let kek = KeyEncryptionKey::load_or_create(&options.state.with_extension("kek"), is_old)?;
     let store = Store::open(&options.state, kek)?;
@@ -88,7 +88,7 @@ fn tls(options: &Options) -> anyhow::Result<Arc<rustls::ServerConfig>> {
     fs_err::write(options.state.join("roots.pem"), authority.trust_bundle().roots)?;
     let certificate = authority.issue_control_plane_certificate(&ServerNames::default(), now)?;
     let clients = TrustBundle { roots: fs_err::read_to_string(&options.roots)? };
-    server_config(&certificate, &clients).context("TLS cannot be configured")
+    server_config(&certificate, &clients).context("cannot configure TLS")
 }
 
 async fn accept(
@@ -107,6 +107,7 @@ async fn accept(
     }
 }
 
+/// The discovery service.
 #[derive(Debug, Clone)]
 struct Discovery {
     frames: Arc<Frames>,
@@ -128,8 +129,8 @@ impl Service<http::Request<Body>> for Discovery {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         if request.uri().path() != DELTA_PATH {
-            let refused = tonic::Status::unimplemented("the floor speaks delta only").into_http();
-            return std::future::ready(Ok(refused));
+            let rejected = tonic::Status::unimplemented("the floor speaks delta only").into_http();
+            return std::future::ready(Ok(rejected));
         }
         let (responses, frames) = mpsc::channel(16);
         tokio::spawn(stream(request.into_body(), responses, self.clone()));
@@ -142,8 +143,8 @@ impl Service<http::Request<Body>> for Discovery {
     }
 }
 
-/// One stream: a request that is no answer gets all of its type, unless the client says that it has
-/// it; and every change goes out at once.
+/// Serves one stream. A subscription gets all resources of its type, unless it has initial versions. Every change is
+/// pushed at once.
 async fn stream(mut requests: Body, responses: mpsc::Sender<Bytes>, mut discovery: Discovery) {
     discovery.changes.mark_unchanged();
     let (mut deframer, mut wants_endpoints) = (Deframer::default(), false);
@@ -155,11 +156,11 @@ async fn stream(mut requests: Body, responses: mpsc::Sender<Bytes>, mut discover
                 let Some(Ok(data)) = data else { return };
                 let Ok(data) = data.into_data() else { return };
                 deframer.push(data, |message| {
-                    let Some(question) = Question::read(&message) else { return };
-                    wants_endpoints |= question.resource_type == ResourceType::Endpoint;
-                    if !question.is_resumed {
-                        outgoing.extend(discovery.frames.by_type.get(&question.resource_type).cloned());
-                    } else if question.resource_type == ResourceType::Endpoint {
+                    let Some(subscription) = Subscription::read(&message) else { return };
+                    wants_endpoints |= subscription.resource_type == ResourceType::Endpoint;
+                    if !subscription.is_resumed {
+                        outgoing.extend(discovery.frames.by_type.get(&subscription.resource_type).cloned());
+                    } else if subscription.resource_type == ResourceType::Endpoint {
                         let change = *discovery.changes.borrow();
                         outgoing.extend(changing(&discovery.frames, change));
                     }
@@ -183,14 +184,14 @@ async fn stream(mut requests: Body, responses: mpsc::Sender<Bytes>, mut discover
     }
 }
 
-/// A request that is no answer.
-struct Question {
+/// A request that is no ACK or NACK.
+struct Subscription {
     resource_type: ResourceType,
-    /// Whether the client says what it has.
+    /// Whether the client sent initial versions.
     is_resumed: bool,
 }
 
-impl Question {
+impl Subscription {
     fn read(message: &[u8]) -> Option<Self> {
         let (mut resource_type, mut is_resumed) = (None, false);
         for field in Fields(message) {

@@ -1,5 +1,5 @@
-//! With a real Consul: until all that it knows is known, what following it costs, and how long after a
-//! change in it a real Envoy calls otherwise. The floor is Consul itself, as it answers us in the same run.
+//! Measurements with a real Consul: the time to read its catalog, the cost of following it, and the time from a change in
+//! Consul to the first call of a real Envoy that it affects. The floor is Consul's answer to the generator in the same run.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,39 +11,39 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::Options;
+use super::RunOptions;
 use super::traffic::{APPLICATION, Answer, Caller, UPSTREAM, answer_all, start};
 use crate::consul::{Catalog, Consul, PORT};
 use crate::fleet::Fleet;
 use crate::measure::{Scope, arrival, median};
+use crate::measured_control_plane::MeasuredControlPlane;
 use crate::process::{allow_connections, cpu, cpu_since, rss};
 use crate::report::{Row, count, milliseconds};
-use crate::subject::Subject;
 
-/// Real instances at most, which a buyer calls: the first always passes its check, the others pass it by
-/// turns. They are many because who comes and goes three times within a minute gets no calls.
+/// The most real instances that a buyer calls. The check of the first always passes, those of the others pass
+/// alternately. They are many because an instance that flaps three times within a minute gets no calls.
 const REAL: usize = 101;
 const OFTEN: usize = 2;
-/// How long all is left alone before a change: longer than a burst settles.
+/// The pause before a change, which is longer than the debounce.
 const QUIET: Duration = Duration::from_millis(500);
-/// How long Consul's answers are counted where queries take turns.
-const TURNS: Duration = Duration::from_secs(10);
-/// So many answers in a row by the same one are by the only one.
+/// How long Consul's answers are counted if its queries share few connections.
+const QUEUED_TIME: Duration = Duration::from_secs(10);
+/// The number of equal answers in a row that prove that only one instance gets calls.
 const IN_A_ROW: usize = 4;
 
-/// A Consul, and a control plane that asks it.
+/// A Consul, and a control plane that queries it.
 struct Scene<'a> {
-    options: &'a Options,
-    subject: Subject,
+    options: &'a RunOptions,
+    subject: MeasuredControlPlane,
     consul: Arc<Consul>,
 }
 
-pub(super) async fn measure(options: &Options) -> anyhow::Result<Vec<Row>> {
+pub(super) async fn measure(options: &RunOptions) -> anyhow::Result<Vec<Row>> {
     let catalog = options.catalog;
-    // Ours to Consul, and what the control plane and Consul inherit: a connection for each question.
+    // The limit for the generator, which the control plane and Consul inherit: one connection per query.
     let connections = 2 * catalog.services + 200;
     allow_connections(u64::try_from(connections)?)?;
-    let mut subject = Subject::prepare(&options.ironmesh)?;
+    let mut subject = MeasuredControlPlane::prepare(&options.ironmesh)?;
     subject.swap("policy.toml", &policy(catalog.services)?)?;
     let folder = subject.folder().join("consul");
     fs_err::create_dir(&folder)?;
@@ -68,10 +68,10 @@ pub(super) async fn measure(options: &Options) -> anyhow::Result<Vec<Row>> {
 impl Scene<'_> {
     async fn measure(&mut self, rows: &mut Vec<Row>) -> anyhow::Result<()> {
         let catalog = self.options.catalog;
-        // One for each question, and some to look around.
-        let room = catalog.services + 10;
+        // One connection per query, and some more.
+        let max_connections = catalog.services + 10;
         let agents = format!("[consul]\nagents = [\"{}\"]\n", self.consul.url());
-        self.subject.configure(&format!("{agents}max_connections = {room}\n"))?;
+        self.subject.configure(&format!("{agents}max_connections = {max_connections}\n"))?;
         self.cold(rows).await?;
         self.steady(rows, self.options.steady, &STEADY).await?;
         let fleet = self.callers(rows).await?;
@@ -88,14 +88,14 @@ impl Scene<'_> {
         self.subject.kill().await?;
         self.subject.configure(&agents)?;
         self.subject.run().await?;
-        self.steady(rows, TURNS.min(self.options.steady), &BY_TURNS).await
+        self.steady(rows, QUEUED_TIME.min(self.options.steady), &QUEUED).await
     }
 
-    /// The first start, of which nothing was kept.
+    /// Measures the first start, without kept state.
     async fn cold(&mut self, rows: &mut Vec<Row>) -> anyhow::Result<()> {
         let services = self.options.catalog.services;
         let begin = Instant::now();
-        let bytes = self.consul.ask_all(services).await?;
+        let bytes = self.consul.query_all(services).await?;
         let alone = begin.elapsed();
         let of_consul = cpu(self.consul.id()?)?;
         let begin = Instant::now();
@@ -111,14 +111,14 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Nothing happens, and Consul is asked nevertheless.
+    /// Measures the idle load, without changes.
     async fn steady(
         &self,
         rows: &mut Vec<Row>,
         time: Duration,
-        words: &[&'static str; 3],
+        labels: &[&'static str; 3],
     ) -> anyhow::Result<()> {
-        // What begins is over.
+        // Wait for the start to finish.
         sleep(QUIET).await;
         let (server, consul) = (self.subject.id()?, self.consul.id()?);
         let (own, of_consul) = (cpu(server)?, cpu(consul)?);
@@ -127,7 +127,7 @@ impl Scene<'_> {
         let answered = self.consul.answered().await? - answered;
         let time = begin.elapsed().as_secs_f64();
         let (own, of_consul) = (cpu_since(server, own)?, cpu_since(consul, of_consul)?);
-        let [requests, work, memory] = *words;
+        let [requests, work, memory] = *labels;
         rows.push(Row::new(requests, "/s", count(answered) / time));
         let share = |cpu: Duration| cpu.as_secs_f64() * 100.0 / time;
         rows.push(Row::new(work, "% of a core", share(own)).floor(Some(share(of_consul))));
@@ -135,15 +135,16 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Simulated Envoys that may call all services.
+    /// Connects simulated Envoys that may call all services.
     async fn callers(&self, rows: &mut Vec<Row>) -> anyhow::Result<Fleet> {
         let catalog = self.options.catalog;
-        let identities = self.subject.join_group(0, &["caller".to_owned()]).await?;
+        let identities = self.subject.enroll_group(0, &["caller".to_owned()]).await?;
         let fleet = Fleet::new(identities, self.options.variant, self.options.delay);
         let begin = Instant::now();
         fleet.connect(self.subject.xds(), true);
         let end = fleet.all_configured(self.options.patience).await?;
-        let work = "ten simulated Envoys connect that may call all: to the last configured";
+        let work =
+            "ten simulated Envoys that may call all services connect: to the last configured";
         rows.push(Row::new(work, "ms", milliseconds(end - begin)));
         fleet.quiet(QUIET, self.options.patience).await?;
         let known = (catalog.services * catalog.instances) as u64;
@@ -154,14 +155,18 @@ impl Scene<'_> {
                 break has;
             }
             let is_time = Instant::now() < deadline;
-            ensure!(is_time, "a caller has {has} endpoints, and Consul knows {known}");
+            ensure!(is_time, "a caller has {has} endpoints, Consul has {known}");
             sleep(Duration::from_millis(20)).await;
         };
-        rows.push(Row::new("endpoints of Consul that each of them has", "endpoints", count(has)));
+        rows.push(Row::new(
+            "endpoints of Consul that each of them received",
+            "endpoints",
+            count(has),
+        ));
         Ok(fleet)
     }
 
-    /// A real Envoy that may call the service of the real instances, and no other.
+    /// Starts a real Envoy that may call only the service with the real instances.
     async fn buyer(&self) -> anyhow::Result<Buyer> {
         let mut applications = JoinSet::new();
         for number in 0..REAL.min(self.options.catalog.instances) {
@@ -177,11 +182,11 @@ impl Scene<'_> {
         let envoy = start(&self.options.envoy, &folder)?;
         let mut caller = Caller::new(SocketAddr::from((address, UPSTREAM)), "service-0000");
         let begun = caller.until("the first", self.options.patience, |one| one.body == "0").await;
-        begun.context("the real Envoy calls nobody")?;
+        begun.context("the real Envoy reaches no instance")?;
         Ok(Buyer { _applications: applications, _envoy: envoy, caller })
     }
 
-    /// One instance after the other passes its check, and fails it.
+    /// Lets the check of each instance pass and fail in sequence.
     async fn flaps(
         &self,
         rows: &mut Vec<Row>,
@@ -211,19 +216,19 @@ impl Scene<'_> {
             &comes.watched,
         ));
         rows.push(row(
-            "the same: to the last of ten simulated Envoys that know all",
-            &comes.told,
+            "the same: to the last ACK of ten simulated Envoys",
+            &comes.acked,
             &comes.watched,
         ));
         rows.push(row(
-            "a check fails: to the first call that is another's, median",
+            "a check fails: to the first call of a different instance, median",
             &goes.called,
             &goes.watched,
         ));
         Ok(())
     }
 
-    /// Says of an instance whether it passes its check.
+    /// Sets the check of an instance, and measures its effects.
     async fn flap(
         &self,
         times: &mut Times,
@@ -233,17 +238,17 @@ impl Scene<'_> {
     ) -> anyhow::Result<()> {
         let patience = self.options.patience;
         let (catalog, service) = (self.options.catalog, Catalog::service(0));
-        let index = self.consul.ask(&service, None).await?.index;
+        let index = self.consul.query(&service, None).await?.index;
         let consul = Arc::clone(&self.consul);
-        let watching = tokio::spawn(async move { consul.ask(&service, Some(index)).await });
+        let watching = tokio::spawn(async move { consul.query(&service, Some(index)).await });
         let cluster = format!("default/{}|80", Catalog::service(0));
-        let told = fleet.watch(&cluster);
+        let watch = fleet.watch(&cluster);
         sleep(QUIET).await;
         let begin = Instant::now();
         self.consul.set(catalog, 0, number, passes).await?;
         let called = if passes {
             let body = number.to_string();
-            caller.until("the one that came", patience, |answer| answer.body == body).await?
+            caller.until("the added instance", patience, |answer| answer.body == body).await?
         } else {
             let mut alone = Vec::new();
             let is_alone = |answer: &Answer| {
@@ -253,8 +258,8 @@ impl Scene<'_> {
                 alone.push(Instant::now());
                 answer.body == "0" && alone.len() >= IN_A_ROW
             };
-            caller.until("the one that went to be gone", patience, is_alone).await?;
-            // They took turns, so the first of these was so before.
+            caller.until("the end of calls to the removed instance", patience, is_alone).await?;
+            // Instances alternate, so the first of these answers was no proof.
             alone.get(1).copied().context("too few answers")?
         };
         let scope = Scope {
@@ -264,33 +269,33 @@ impl Scene<'_> {
             pause: Duration::ZERO,
             patience,
         };
-        times.told.push(arrival(&told, scope).await?.last_acked - begin);
+        times.acked.push(arrival(&watch, scope).await?.last_acked - begin);
         times.watched.push(watching.await??.at - begin);
         times.called.push(called - begin);
         Ok(())
     }
 }
 
-/// A real Envoy, what it calls, and who calls through it.
+/// A real Envoy, its applications, and the client that calls through it.
 struct Buyer {
     _applications: JoinSet<anyhow::Result<()>>,
     _envoy: tokio::process::Child,
     caller: Caller,
 }
 
-/// From a change in Consul on.
+/// Times since a change in Consul.
 #[derive(Debug, Default)]
 struct Times {
-    /// To the first request that goes otherwise.
+    /// To the first request that the change affects.
     called: Vec<Duration>,
-    /// To the last simulated Envoy that has taken it.
-    told: Vec<Duration>,
-    /// To Consul's answer to a query of ours that waited for it.
+    /// To the last ACK of the simulated Envoys.
+    acked: Vec<Duration>,
+    /// To Consul's answer to a blocking query of the generator.
     watched: Vec<Duration>,
 }
 
-/// Services that Consul knows. Proxies are before none of the instances, so all are permissive; and the
-/// buyer, who is of another namespace, knows of the first alone.
+/// The policy for the services in Consul. No instance has a proxy, so all services are permissive. The buyer is in a
+/// different namespace, so only the first service is visible to it.
 fn policy(services: usize) -> anyhow::Result<String> {
     let mut text = "[[service]]\nname = \"caller\"\n\n\
                     [[service]]\nname = \"buyer\"\nnamespace = \"edge\"\n\n"
@@ -310,12 +315,12 @@ fn policy(services: usize) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Where a real instance is.
-fn application(subject: &Subject, number: usize) -> Ipv4Addr {
+/// The address of a real instance.
+fn application(subject: &MeasuredControlPlane, number: usize) -> Ipv4Addr {
     subject.beside(u8::try_from(10 + number).unwrap_or(u8::MAX))
 }
 
-/// An address that nobody calls.
+/// An address that gets no calls.
 fn elsewhere(number: usize) -> Ipv4Addr {
     let first = u32::from(Ipv4Addr::new(10, 0, 0, 1));
     (first + u32::try_from(number).unwrap_or(0)).into()
@@ -323,12 +328,12 @@ fn elsewhere(number: usize) -> Ipv4Addr {
 
 const ACCOUNTS: usize = 50;
 const STEADY: [&str; 3] = [
-    "nothing happens: Consul's answers",
+    "idle: Consul's answers",
     "the same: CPU; that of Consul",
     "the same: memory of the control plane",
 ];
-const BY_TURNS: [&str; 3] = [
-    "nothing happens, `max_connections` as by default: Consul's answers",
-    "the same with turns: CPU; that of Consul",
-    "the same with turns: memory",
+const QUEUED: [&str; 3] = [
+    "idle with the default `max_connections`: Consul's answers",
+    "idle with the default `max_connections`: CPU; that of Consul",
+    "idle with the default `max_connections`: memory",
 ];

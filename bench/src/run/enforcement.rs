@@ -1,5 +1,5 @@
-//! From policy to real Envoys: a grant is withdrawn and given again by a swap, while requests are made as
-//! fast as they are answered. The time runs until the first that is judged anew.
+//! The time from a policy change to its enforcement by real Envoys. A grant is withdrawn and restored while a client sends
+//! sequential requests. The time ends with the first request that the new policy decides.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,22 +11,22 @@ use tokio::time::sleep;
 
 use super::traffic::{APPLICATION, Answer, Caller, UPSTREAM, answer_all, start};
 use crate::measure::median;
+use crate::measured_control_plane::MeasuredControlPlane;
 use crate::report::{Row, milliseconds};
-use crate::subject::Subject;
 
-/// How often it is withdrawn and given again.
+/// The number of withdrawals and restorations.
 const ROUNDS: usize = 25;
-/// How long all is left alone between two changes: longer than a burst settles.
+/// The pause between two changes, which is longer than the debounce.
 const PAUSE: Duration = Duration::from_millis(120);
 const BUDGET: f64 = 20.0;
 
-/// A store and a buyer, each behind an Envoy, and a control plane that lets the one call the other.
+/// Measures with a store and a buyer, each with an Envoy.
 pub(super) async fn measure(
     ironmesh: &Path,
     envoy: &Path,
     patience: Duration,
 ) -> anyhow::Result<Vec<Row>> {
-    let mut subject = Subject::prepare(ironmesh)?;
+    let mut subject = MeasuredControlPlane::prepare(ironmesh)?;
     subject.swap("policy.toml", &policy(true))?;
     subject.run().await?;
     let (store, buyer) = (subject.beside(1), subject.beside(2));
@@ -44,15 +44,15 @@ pub(super) async fn measure(
 
     let mut caller = Caller::new(SocketAddr::from((buyer, UPSTREAM)), "store");
     let begun = caller.until("200", patience, |answer| answer.status == 200).await;
-    begun.context("the Envoys do not let the buyer in")?;
+    begun.context("the buyer gets no 200 from the Envoys")?;
     let (mut withdrawn, mut granted) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         for (is_granted, status, times) in [(false, 403, &mut withdrawn), (true, 200, &mut granted)]
         {
             sleep(PAUSE).await;
             let begin = subject.swap("policy.toml", &policy(is_granted))?;
-            let is_it = |answer: &Answer| answer.status == status;
-            times.push(caller.until(&status.to_string(), patience, is_it).await? - begin);
+            let matches = |answer: &Answer| answer.status == status;
+            times.push(caller.until(&status.to_string(), patience, matches).await? - begin);
         }
     }
     application.abort();
@@ -60,8 +60,8 @@ pub(super) async fn measure(
         Row::new(work, "ms", milliseconds(median(times))).itself_at_most(BUDGET)
     };
     Ok(vec![
-        row("a grant is withdrawn: to the first request that is denied, median", &withdrawn),
-        row("a grant is given: to the first request that is let in, median", &granted),
+        row("a grant is withdrawn: to the first denied request, median", &withdrawn),
+        row("a grant is restored: to the first allowed request, median", &granted),
     ])
 }
 

@@ -1,4 +1,4 @@
-//! A large policy: from the swap that brings it in until callers have all that follows from it.
+//! The time from the swap to a large policy until callers have ACKed all its resources.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -8,31 +8,31 @@ use anyhow::ensure;
 use crate::fleet::Fleet;
 use crate::measure::arrival;
 use crate::measure::{Scope, median};
+use crate::measured_control_plane::MeasuredControlPlane;
 use crate::report::{Row, count, milliseconds};
-use crate::subject::Subject;
 
-use super::Options;
+use super::RunOptions;
 
 const SERVICES: usize = 1000;
 const RULES_OF_EACH: usize = 5;
-/// Proxies that call all of them, and serve the first.
+/// The number of proxies that call all services and serve the first.
 const CALLERS: usize = 10;
 const ROUNDS: usize = 5;
 const BUDGET: f64 = 1000.0;
 const PAUSE: Duration = Duration::from_millis(300);
 
-pub(super) async fn measure(options: &Options) -> anyhow::Result<Vec<Row>> {
-    let mut subject = Subject::prepare(&options.ironmesh)?;
+pub(super) async fn measure(options: &RunOptions) -> anyhow::Result<Vec<Row>> {
+    let mut subject = MeasuredControlPlane::prepare(&options.ironmesh)?;
     subject.swap("policy.toml", &policy(1)?)?;
     subject.run().await?;
     let services = ["caller".to_owned(), name(0)];
-    let identities = subject.join_group(0, &services).await?;
-    ensure!(identities.len() == CALLERS, "{} proxies joined", identities.len());
+    let identities = subject.enroll_group(0, &services).await?;
+    ensure!(identities.len() == CALLERS, "{} proxies are enrolled", identities.len());
     let fleet = Fleet::new(identities, options.variant, options.delay);
     fleet.connect(subject.xds(), true);
     fleet.all_configured(options.patience).await?;
     let large = policy(SERVICES)?;
-    // What comes last: endpoints are sent in the order of their names.
+    // The last pushed resource: endpoints are pushed in the order of their names.
     let last = format!("default/{}-v2|80", name(SERVICES - 1));
     let scope = Scope {
         cluster: &last,
@@ -50,15 +50,15 @@ pub(super) async fn measure(options: &Options) -> anyhow::Result<Vec<Row>> {
         fleet.quiet(PAUSE, options.patience).await?;
         subject.swap("policy.toml", &policy(1)?)?;
     }
-    let work = "swapped in: load, check, compile, to the last of ten callers of all, median";
+    let work = "policy swap: load, check and compile, to the last ACK of ten callers of all services, median";
     let row = Row::new(work, "ms", milliseconds(median(&times))).itself_at_most(BUDGET);
     let bytes = count(u64::try_from(large.len())?) / 1e3;
-    let size = Row::new("its document", "KB", bytes);
+    let size = Row::new("size of the policy document", "KB", bytes);
     Ok(vec![row, size])
 }
 
-/// So many services of an account each, with a second version behind a split, and five rules that let
-/// the caller and four others in.
+/// A policy with this many services, each with its own account, a second version behind a split, and five rules that
+/// allow the caller and four other services.
 fn policy(services: usize) -> anyhow::Result<String> {
     let mut text = "[[service]]\nname = \"caller\"\n\n".to_owned();
     let ports = "ports = [{ name = \"web\", port = 80, protocol = \"http\" }]";

@@ -1,32 +1,32 @@
-//! The parts of a run with one fleet.
+//! The measurements with one fleet.
 
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use tokio::time::{Instant, sleep};
 
-use super::Options;
+use super::RunOptions;
 use crate::client::Faults;
 use crate::fleet::Fleet;
 use crate::floor::{Floor, write_recording};
 use crate::identity::{Identity, folders};
 use crate::measure::{Scope, Series, Storm, median, series, storm};
+use crate::measured_control_plane::MeasuredControlPlane;
 use crate::messages::Variant;
 use crate::process::{cpu, cpu_since, rss};
 use crate::report::{Row, count, microseconds, milliseconds};
-use crate::shape::{CHANGING, JOINED, PRIVATE, Shape};
-use crate::subject::Subject;
+use crate::shape::{CHANGING, GROWING, PRIVATE, Shape};
 
-/// A control plane with its fleet, and the floor with the same.
+/// A control plane and the floor, each with the same fleet.
 pub(super) struct Bench<'a> {
-    options: &'a Options,
+    options: &'a RunOptions,
     shape: Shape,
-    subject: Subject,
+    subject: MeasuredControlPlane,
     fleet: Fleet,
-    /// Whether it is measured beside the floor.
+    /// Whether the floor is measured, too.
     has_floor: bool,
     floor: Option<(Floor, Fleet)>,
-    /// How many connections were lost because we killed the server.
+    /// The connections that ended because the runner killed the server.
     killed: u64,
 }
 
@@ -35,7 +35,7 @@ pub(super) const CPU: &str = "one change: server's CPU per proxy";
 pub(super) const CPU_OF_MORE: &str = "one change: CPU per proxy, beside fewer services";
 pub(super) const MEMORY: &str = "memory per connected, configured proxy";
 
-/// What a part comes to, of ours and of the floor.
+/// The measurements of the control plane and of the floor.
 struct Both<T> {
     ours: T,
     floor: Option<T>,
@@ -49,11 +49,11 @@ impl<T> Both<T> {
 
 impl<'a> Bench<'a> {
     pub(super) async fn open(
-        options: &'a Options,
+        options: &'a RunOptions,
         shape: Shape,
         has_floor: bool,
     ) -> anyhow::Result<Self> {
-        let subject = Subject::start(&options.ironmesh, shape).await?;
+        let subject = MeasuredControlPlane::start(&options.ironmesh, shape).await?;
         let fleet = Fleet::new(Vec::new(), options.variant, options.delay);
         Ok(Self { options, shape, subject, fleet, has_floor, floor: None, killed: 0 })
     }
@@ -67,17 +67,21 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// All parts, in order.
+    /// Runs all measurements, in order.
     pub(super) async fn measure(&mut self) -> anyhow::Result<Vec<Row>> {
         let mut rows = Vec::new();
         let begin = Instant::now();
-        let identities = self.subject.join(self.shape).await?;
-        let joining = begin.elapsed();
+        let identities = self.subject.enroll(self.shape).await?;
+        let enrollment = begin.elapsed();
         let memory = self.first_connection(identities, &mut rows).await?;
-        rows.push(Row::new("`proxy bootstrap` of all, ten by a call", "ms", milliseconds(joining)));
+        rows.push(Row::new(
+            "`proxy bootstrap` of all proxies, ten per call",
+            "ms",
+            milliseconds(enrollment),
+        ));
         self.changes(&mut rows).await?;
         self.few(&mut rows).await?;
-        self.joins(&mut rows).await?;
+        self.additions(&mut rows).await?;
         self.faults(&mut rows).await?;
         self.churn(&mut rows, &memory).await?;
         self.storms(&mut rows).await?;
@@ -87,7 +91,7 @@ impl<'a> Bench<'a> {
         let work = "proxies with exactly the server's set at the end";
         rows.push(Row::new(work, "proxies", count(verified as u64)));
         let lost = self.fleet.counts().lost - self.killed;
-        rows.push(Row::new("connections that were lost and made again", "each", count(lost)));
+        rows.push(Row::new("connections that were lost and reopened", "each", count(lost)));
         Ok(rows)
     }
 
@@ -96,7 +100,7 @@ impl<'a> Bench<'a> {
         Scope { cluster: CHANGING, clients, among: clients, pause, patience }
     }
 
-    /// All connect for the first time, and once more with nothing when they are known.
+    /// Connects all clients for the first time, and then again fresh.
     async fn first_connection(
         &mut self,
         identities: Vec<Identity>,
@@ -133,14 +137,14 @@ impl<'a> Bench<'a> {
             self.floor = Some(floor);
         }
         rows.push(memory);
-        let work = "contents that all proxies were sent, each once: per proxy";
+        let work = "distinct contents that proxies received: per proxy";
         rows.push(Row::new(work, "KB", own));
-        let work = "all connect with nothing: to the last configured";
+        let work = "all connect fresh: to the last configured";
         rows.push(both.row(work, "ms", |storm| milliseconds(storm.time)));
         let n = self.n();
-        let work = "all connect with nothing: server's CPU per proxy";
+        let work = "all connect fresh: server's CPU per proxy";
         rows.push(both.row(work, "us", |storm| microseconds(storm.cpu) / n));
-        rows.push(both.row("all connect with nothing: received per proxy", "KB", |storm| {
+        rows.push(both.row("all connect fresh: received per proxy", "KB", |storm| {
             count(storm.counts.bytes) / 1e3 / n
         }));
         let work = "all connect for the first time: to the last configured";
@@ -174,13 +178,13 @@ impl<'a> Bench<'a> {
         Ok((floor, Fleet::new(identities, options.variant, options.delay)))
     }
 
-    /// A service that all may call changes, here and at the floor by turns.
+    /// Changes the public service, alternately on the control plane and on the floor.
     async fn changes(&mut self, rows: &mut Vec<Row>) -> anyhow::Result<()> {
         const ROUNDS: usize = 4;
         let scope = self.scope(PAUSE);
         let mut both = Both { ours: Series::default(), floor: None::<Series> };
         let sets = self.subject.metric("ironmesh_xds_sets").await?;
-        // The first of each warms up.
+        // The first round warms up.
         for round in 0..=ROUNDS {
             let times = if round == 0 { 2 } else { self.options.events.div_ceil(ROUNDS) };
             let ours = self.change_all(scope, times).await?;
@@ -197,7 +201,7 @@ impl<'a> Bench<'a> {
         let slowest =
             |s: &Series| milliseconds(s.to_last.iter().max().copied().unwrap_or_default());
         rows.push(both.row("one change: to the last ACK, the slowest", "ms", slowest));
-        let work = "one change: to the first proxy that is told, median";
+        let work = "one change: to the first proxy that receives it, median";
         rows.push(both.row(work, "ms", |s| milliseconds(median(&s.to_first))));
         let cpu = both.row(CPU, "us", |s| microseconds(s.cpu_each())).at_most(2.0);
         rows.push(Row { work: CPU_OF_MORE, ..Row::new("", "us", cpu.ours) });
@@ -229,7 +233,7 @@ impl<'a> Bench<'a> {
         series.await.map(Some)
     }
 
-    /// A service that few may call changes.
+    /// Changes the private service.
     async fn few(&mut self, rows: &mut Vec<Row>) -> anyhow::Result<()> {
         let clients = self.shape.callers_of_private();
         let scope = Scope { cluster: PRIVATE, clients, ..self.scope(PAUSE) };
@@ -238,56 +242,56 @@ impl<'a> Bench<'a> {
         let (server, subject) = (self.subject.id()?, &mut self.subject);
         let change = async || subject.change_private();
         let few = series(&self.fleet, server, scope, self.options.events, change).await?;
-        let work = "a change that few may see: to the last ACK, median";
+        let work = "a change for few proxies: to the last ACK, median";
         rows.push(Row::new(work, "ms", milliseconds(median(&few.to_last))));
-        let work = "a change that few may see: CPU per proxy that may, beside all";
+        let work = "a change for few proxies: CPU per receiving proxy, beside all";
         let row = Row::new(work, "us", microseconds(few.cpu_each()));
         rows.push(row.beside(all).at_most(1.15));
-        // What all have that few have not is the price of telling one more; the rest is the change's own.
-        let (told, n) = (count(clients as u64), self.n());
-        let of_few = microseconds(few.cpu_each()) * told;
-        let each = (all * n - of_few) / (n - told);
-        let work = "one change: CPU per proxy at the margin, all less few";
+        // The difference between all and few is the cost of each further proxy; the rest is the fixed cost.
+        let (receivers, n) = (count(clients as u64), self.n());
+        let of_few = microseconds(few.cpu_each()) * receivers;
+        let each = (all * n - of_few) / (n - receivers);
+        let work = "one change: marginal CPU per proxy";
         rows.push(Row::new(work, "us", each));
-        let work = "one change: CPU that it costs whoever may see it";
-        rows.push(Row::new(work, "us", of_few - told * each));
+        let work = "one change: fixed CPU";
+        rows.push(Row::new(work, "us", of_few - receivers * each));
         let events = count(few.to_last.len() as u64);
-        let work = "a change that few may see: responses to others";
+        let work = "a change for few proxies: responses to others";
         let stray = few.counts.responses.saturating_sub((clients * few.to_last.len()) as u64);
         rows.push(Row::new(work, "each", count(stray) / events).itself_at_most(0.0));
         Ok(())
     }
 
-    /// Proxies join one after the other, each an endpoint more of a service that all may call.
-    async fn joins(&self, rows: &mut Vec<Row>) -> anyhow::Result<()> {
+    /// Connects new proxies in sequence, each of which adds an endpoint to a public service.
+    async fn additions(&self, rows: &mut Vec<Row>) -> anyhow::Result<()> {
         let (server, xds) = (self.subject.id()?, self.subject.xds());
-        let mut newcomers = self.subject.join_more(self.shape).await?;
-        let times = newcomers.len().min(self.options.events);
+        let mut new_identities = self.subject.enroll_more(self.shape).await?;
+        let times = new_identities.len().min(self.options.events);
         let (variant, delay) = (self.options.variant, self.options.delay);
-        let mut joined = Vec::new();
-        let scope = Scope { cluster: JOINED.1, ..self.scope(PAUSE) };
+        let mut connected = Vec::new();
+        let scope = Scope { cluster: GROWING.1, ..self.scope(PAUSE) };
         let change = async || {
-            let one = Fleet::new(newcomers.pop().into_iter().collect(), variant, delay);
+            let one = Fleet::new(new_identities.pop().into_iter().collect(), variant, delay);
             let begin = Instant::now();
             one.connect(xds, true);
-            joined.push(one);
+            connected.push(one);
             Ok(begin)
         };
         let series = series(&self.fleet, server, scope, times, change).await?;
-        let work = "a proxy comes, an endpoint more for all: to the last ACK, median";
+        let work = "a new proxy adds an endpoint for all: to the last ACK, median";
         rows.push(Row::new(work, "ms", milliseconds(median(&series.to_last))));
         let floor = rows.iter().find(|row| row.work == CPU).and_then(|row| row.floor);
-        let work = "a proxy comes: server's CPU per proxy that is told";
+        let work = "a new proxy: server's CPU per receiving proxy";
         rows.push(Row::new(work, "us", microseconds(series.cpu_each())).floor(floor));
         Ok(())
     }
 
-    /// One in a hundred refuses, or says nothing, or reads slowly; what becomes of the others?
+    /// Measures the other clients while one in a hundred NACKs, is silent or reads slowly.
     async fn faults(&mut self, rows: &mut Vec<Row>) -> anyhow::Result<()> {
         const TIMES: usize = 3;
         let bad = (self.shape.proxies / 100).max(1);
-        let (refusing, silent) = (bad.div_ceil(3), bad.saturating_sub(1).div_ceil(3));
-        let faults = Faults { refusing, silent, slow: bad - refusing - silent };
+        let (nacking, silent) = (bad.div_ceil(3), bad.saturating_sub(1).div_ceil(3));
+        let faults = Faults { nacking, silent, slow: bad - nacking - silent };
         let good = self.shape.proxies - bad;
         let scope = Scope { clients: good, among: good, ..self.scope(PAUSE) };
         let (mut without, mut with) = (Series::default(), Series::default());
@@ -302,17 +306,17 @@ impl<'a> Bench<'a> {
             }
         }
         self.fleet.set_faults(Faults::default());
-        // Who was silent or slow or refused has what is in force when it comes anew.
+        // Misbehaving clients get the current resources when they reconnect fresh.
         let (xds, server) = (self.subject.xds(), self.subject.id()?);
         storm(&self.fleet, xds, server, true, self.scope(PAUSE)).await?;
         let (without, with) = (median(&without.to_last), median(&with.to_last));
-        let work = "1 % refuse, are silent or slow: others' last ACK, beside none";
+        let work = "1 % NACK, are silent or slow: others' last ACK, beside none";
         let row = Row::new(work, "ms", milliseconds(with));
         rows.push(row.beside(milliseconds(without)).at_most(1.1));
         Ok(())
     }
 
-    /// All come again and again; what stays in memory?
+    /// Measures the memory after repeated reconnects.
     async fn churn(&mut self, rows: &mut Vec<Row>, before: &Both<u64>) -> anyhow::Result<()> {
         let (xds, server) = (self.subject.xds(), self.subject.id()?);
         let mut after_first = None;
@@ -332,8 +336,8 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// The server is killed and starts again; one endpoint has changed meanwhile. All connect at once,
-    /// and the storm is over when all have what changed. What else is sent is sent again.
+    /// Kills and restarts the server, with one changed endpoint, and reconnects all clients at once. The storm ends when
+    /// all have the change. Any other pushed resource counts as sent again.
     async fn storms(&mut self, rows: &mut Vec<Row>) -> anyhow::Result<()> {
         let mut both = Both { ours: Vec::new(), floor: None };
         let (mut starts, mut scope) = (Vec::new(), self.scope(Duration::ZERO));
@@ -341,7 +345,7 @@ impl<'a> Bench<'a> {
         for _ in 0..self.options.storms {
             let lost = self.fleet.counts().lost;
             self.subject.kill().await?;
-            // They come back when they are told to: all at once, and when it is ready.
+            // Clients reconnect on order: all at once, when the server is ready.
             self.fleet.disconnect();
             self.subject.change()?;
             let begin = Instant::now();
@@ -388,5 +392,5 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// How long a server is left alone between two changes: longer than a burst settles.
+/// The pause between two changes, which is longer than the debounce.
 const PAUSE: Duration = Duration::from_millis(120);

@@ -1,4 +1,4 @@
-//! Real Envoys, applications behind them, and requests that are made one after the other.
+//! Real Envoys, their applications, and sequential requests.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,12 +11,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
-/// Where applications listen.
+/// The port of applications.
 pub(super) const APPLICATION: u16 = 8080;
-/// Where an Envoy takes calls to the service that is its upstream.
+/// The local port of an Envoy's upstream.
 pub(super) const UPSTREAM: u16 = 9080;
 
-/// Starts an Envoy on the bootstrap in `folder`. It ends when this is dropped.
+/// Starts an Envoy with the bootstrap in `folder`. Dropping the child ends it.
 pub(super) fn start(envoy: &Path, folder: &Path) -> anyhow::Result<Child> {
     let log = fs_err::File::create(folder.join("envoy.log"))?;
     let mut command = Command::new(envoy);
@@ -27,7 +27,7 @@ pub(super) fn start(envoy: &Path, folder: &Path) -> anyhow::Result<Child> {
     child.with_context(|| format!("cannot run `{}`", envoy.display()))
 }
 
-/// An application: says its name to everybody.
+/// An application that answers every request with its name.
 pub(super) async fn answer_all(listener: TcpListener, name: String) -> anyhow::Result<()> {
     let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{name}", name.len());
     loop {
@@ -43,7 +43,7 @@ pub(super) async fn answer_all(listener: TcpListener, name: String) -> anyhow::R
     }
 }
 
-/// Makes one request after the other, on one connection for as long as that is kept.
+/// A client that sends requests in sequence, and keeps its connection if possible.
 #[derive(Debug)]
 pub(super) struct Caller {
     to: SocketAddr,
@@ -51,11 +51,11 @@ pub(super) struct Caller {
     connection: Option<TcpStream>,
 }
 
-/// What was answered.
+/// An answer.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// The name of the application, if it was one that answered.
+    /// The body: the name of the application, if an application answered.
     pub(super) body: String,
 }
 
@@ -64,20 +64,20 @@ impl Caller {
         Self { to, host, connection: None }
     }
 
-    /// Makes requests until an answer is the one that is waited for; when it was there.
+    /// Sends requests until an answer matches, and returns its time.
     pub(super) async fn until(
         &mut self,
         what: &str,
         patience: Duration,
-        mut is_it: impl FnMut(&Answer) -> bool,
+        mut matches: impl FnMut(&Answer) -> bool,
     ) -> anyhow::Result<Instant> {
         let deadline = Instant::now() + patience;
         loop {
             let answer = self.request().await;
-            if answer.as_ref().is_ok_and(&mut is_it) {
+            if answer.as_ref().is_ok_and(&mut matches) {
                 return Ok(Instant::now());
             }
-            ensure!(Instant::now() < deadline, "waited for {what}, and came to {answer:?}");
+            ensure!(Instant::now() < deadline, "waited for {what}, last answer: {answer:?}");
             if answer.is_err() {
                 self.connection = None;
                 sleep(Duration::from_millis(1)).await;
@@ -102,12 +102,12 @@ impl Caller {
     }
 }
 
-/// What stands in front of the body, in lower case.
+/// Reads the head of a message, in lower case.
 async fn read_head(stream: &mut TcpStream) -> anyhow::Result<String> {
-    const MOST: usize = 16 * 1024;
+    const MAX_HEAD: usize = 16 * 1024;
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        ensure!(head.len() < MOST, "the head is larger than 16 KiB");
+        ensure!(head.len() < MAX_HEAD, "the head is larger than 16 KiB");
         head.push(stream.read_u8().await?);
     }
     Ok(String::from_utf8_lossy(&head).to_lowercase())

@@ -10,104 +10,108 @@ use uuid::Uuid;
 
 use super::ConfigArgument;
 
+/// A command of `ironmesh proxy`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProxyCommand {
     /// Enroll a proxy: write its key, certificate and Envoy bootstrap
     Bootstrap(Box<BootstrapArguments>),
-    /// List the proxies that have joined
+    /// List the enrolled proxies, with their NACKs and findings
     List(ListArguments),
-    /// Tell all that is known of one proxy
+    /// Show one proxy in detail
     Show(ShowArguments),
-    /// Shut a proxy out for good: its streams end, nobody calls it any more, and it is not let in again
+    /// Revoke a proxy for good: end its streams, reject it, and remove its endpoints from callers
     Revoke(RevokeArguments),
 }
 
+/// The arguments of `ironmesh proxy bootstrap`.
 #[derive(Debug, Args)]
 pub(crate) struct BootstrapArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// A service that the proxy serves; the first is who it is when it calls others
+    /// Serve this service; may be repeated. The proxy calls as the account of the first
     #[arg(long = "service", value_name = "NS/NAME", required = true)]
     pub(crate) services: Vec<ServiceName>,
-    /// The address at which other proxies reach it; with --count that of the first, from which the
-    /// others count up
+    /// Receive mesh traffic at this address; with --count, the first address of consecutive ones
     #[arg(long, value_name = "IP")]
     pub(crate) address: IpAddr,
-    /// The address on which it listens, where that is another
+    /// Listen on this address instead of --address
     #[arg(long, value_name = "IP")]
     pub(crate) bind: Option<IpAddr>,
-    /// An address by which providers know its machine, where that is another: its own behind a NAT, say
+    /// Match endpoints at this further address, such as the private address behind a NAT; may be repeated
     #[arg(long = "known-as", value_name = "IP", conflicts_with = "count")]
     pub(crate) known_as: Vec<IpAddr>,
-    /// The `vmId` of its machine in Azure, by which endpoints found there are tied to it
+    /// Match endpoints of the Azure virtual machine with this `vmId`
     #[arg(long, value_name = "UUID", conflicts_with = "count")]
     pub(crate) azure_vm_id: Option<Uuid>,
-    /// The address on which its applications listen [default: 127.0.0.1]
+    /// Forward traffic to applications at this address [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     pub(crate) app_address: Option<IpAddr>,
-    /// A service that its applications call by a local port; `NS/NAME:PORT` for one port of several.
-    /// Or a host or an address outside of the mesh, with its port: `api.example.com:443=14443`
+    /// Offer this service (`NS/NAME` or `NS/NAME:PORT`) or outside host (`api.example.com:443=14443`) on a local
+    /// port; may be repeated
     #[arg(long = "upstream", value_name = "NS/NAME=PORT", value_parser = upstream)]
-    pub(crate) upstreams: Vec<Declared>,
-    /// Something to say of its endpoints, by which policy may select: the version that they run, say
+    pub(crate) upstreams: Vec<UpstreamArgument>,
+    /// Label its endpoints for selection by policy, such as `version=v2`; may be repeated
     #[arg(long = "label", value_name = "NAME=WORD", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
-    /// Where it is, by which calls may go to who is near: `eu/eu-1`, or a part of that
+    /// Set its locality, such as `eu/eu-1`, for locality-aware load balancing
     #[arg(long, value_name = "REGION[/ZONE[/SUB-ZONE]]")]
     pub(crate) locality: Option<Locality>,
-    /// Folder on the proxy's machine for access logs. Without it, the proxy writes no file access logs
+    /// Write file access logs to this folder on the proxy's machine [default: no file access logs]
     #[arg(long, value_name = "DIR")]
     pub(crate) access_log_dir: Option<LogFolder>,
-    /// Put Envoy's admin interface on port 15000 of a loopback address, for every user of its machine;
-    /// without it, it is the socket `admin.sock` in the folder, for Envoy's own user
+    /// Open Envoy's admin interface to all local users, on loopback port 15000 [default: `admin.sock`, for Envoy's
+    /// user only]
     #[arg(long)]
     pub(crate) admin_tcp: bool,
-    /// Enroll with a new certification authority that existing clients reject (IM0704)
+    /// Enroll with a new certificate authority that existing proxies reject (IM0704)
     #[arg(long)]
     pub(crate) new_authority: bool,
-    /// The folder to write, which must not be there yet
+    /// Write this folder, which must not exist yet
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
-    /// Let in this many proxies, each with a folder of its own in DIR: 0001, 0002 and so on
+    /// Enroll this many proxies, each in its own folder below DIR: 0001, 0002 and so on
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=MAX_COUNT))]
     pub(crate) count: Option<u32>,
 }
 
-/// How many proxies may be let in at once: twice what one control plane is to serve.
+/// The most proxies that one command may enroll: twice the number that one control plane serves.
 const MAX_COUNT: i64 = 20_000;
 
+/// The arguments of `ironmesh proxy list`.
 #[derive(Debug, Args)]
 pub(crate) struct ListArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
 }
 
+/// The arguments of `ironmesh proxy show`.
 #[derive(Debug, Args)]
 pub(crate) struct ShowArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// The UUID of the proxy, or its first 4 characters or more, if no other UUID begins with them
-    #[arg(value_name = "UUID", value_parser = uuid_or_part)]
+    /// Show the proxy with this UUID, given in full or by at least 4 unique first characters
+    #[arg(value_name = "UUID", value_parser = uuid_or_prefix)]
     pub(crate) id: String,
-    /// Print all resources of the proxy as JSON, with the state of each; without private keys
+    /// Print all resources of the proxy and their sync state as JSON, without private keys
     #[arg(long)]
     pub(crate) resources: bool,
 }
 
+/// The arguments of `ironmesh proxy revoke`.
 #[derive(Debug, Args)]
 pub(crate) struct RevokeArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// The UUID of the proxy, or its first 8 characters or more, if no other UUID begins with them
-    #[arg(value_name = "UUID", value_parser = uuid_or_part)]
+    /// Revoke the proxy with this UUID, given in full or by at least 8 unique first characters
+    #[arg(value_name = "UUID", value_parser = uuid_or_prefix)]
     pub(crate) id: String,
-    /// Why: kept, and told to the proxy and to whoever looks at it
+    /// Store this reason, and return it to the proxy
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
 }
 
-/// Reads a UUID, or a part of one as it is printed.
-fn uuid_or_part(text: &str) -> Result<String, String> {
+/// Parses a UUID or a part of one.
+fn uuid_or_prefix(text: &str) -> Result<String, String> {
     let is_part = |c: char| c.is_ascii_hexdigit() || c == '-';
     if text.is_empty() || !text.chars().all(is_part) {
         return Err("a UUID has the digits 0 to 9 and a to f, and hyphens".to_owned());
@@ -115,7 +119,7 @@ fn uuid_or_part(text: &str) -> Result<String, String> {
     Ok(text.to_ascii_lowercase())
 }
 
-/// Reads `NAME=WORD`, where the word may be empty.
+/// Parses `NAME=WORD` of a label. The word may be empty.
 fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, word)) if !name.is_empty() => Ok((name.to_owned(), word.to_owned())),
@@ -123,16 +127,16 @@ fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// What a local port is declared to stand for.
+/// The value of one `--upstream`: the target of a local port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Declared {
+pub(crate) enum UpstreamArgument {
     /// A service.
     Service(Upstream),
-    /// A host outside of the mesh.
+    /// A host outside the mesh.
     Host(HostUpstream),
 }
 
-impl Declared {
+impl UpstreamArgument {
     /// The local port.
     pub(crate) fn local_port(&self) -> u16 {
         match self {
@@ -142,8 +146,8 @@ impl Declared {
     }
 }
 
-/// What the port stands for, as it is written on the command line.
-impl fmt::Display for Declared {
+/// Writes the target as on the command line.
+impl fmt::Display for UpstreamArgument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Service(Upstream { service, port: Some(port), .. }) => {
@@ -155,15 +159,15 @@ impl fmt::Display for Declared {
     }
 }
 
-/// Reads `NS/NAME=PORT`, `NS/NAME:PORT=PORT` or `HOST:PORT=PORT`. Names of services have no dots, hosts and
-/// addresses have some or are in brackets.
-fn upstream(text: &str) -> Result<Declared, String> {
-    let outside = text.split_once('=').map_or(text, |(outside, _)| outside);
-    if outside.contains('.') || outside.starts_with('[') {
-        let host = text.parse().map(Declared::Host);
+/// Parses `NS/NAME=PORT`, `NS/NAME:PORT=PORT` or `HOST:PORT=PORT`. Service names have no dots; hosts and
+/// addresses have dots or are in brackets.
+fn upstream(text: &str) -> Result<UpstreamArgument, String> {
+    let target = text.split_once('=').map_or(text, |(target, _)| target);
+    if target.contains('.') || target.starts_with('[') {
+        let host = text.parse().map(UpstreamArgument::Host);
         return host.map_err(|error: ironmesh_catalog::InvalidName| error.to_string());
     }
-    service(text).map(Declared::Service)
+    service(text).map(UpstreamArgument::Service)
 }
 
 fn service(text: &str) -> Result<Upstream, String> {
@@ -194,14 +198,16 @@ mod tests {
 
     #[test]
     fn upstream_argument_parses_service_or_host_and_local_port() {
-        let read = service("shop/bookstore=14001").unwrap();
+        let parsed = service("shop/bookstore=14001").unwrap();
         assert_eq!(
-            (read.service.to_string(), read.port, read.local_port),
+            (parsed.service.to_string(), parsed.port, parsed.local_port),
             ("shop/bookstore".to_owned(), None, 14001)
         );
         assert_eq!(service("bookstore:80=14001").unwrap().port, Some(80));
         let host = upstream("api.example.com:443=14443").unwrap();
-        assert!(matches!(host, Declared::Host(host) if host.authority() == "api.example.com:443"));
+        assert!(
+            matches!(host, UpstreamArgument::Host(host) if host.authority() == "api.example.com:443")
+        );
         for bad in ["bookstore", "bookstore=", "bookstore=0", "bookstore=70000", "Book=1", "a:b=1"]
         {
             assert!(upstream(bad).is_err(), "{bad}");

@@ -1,4 +1,4 @@
-//! `ironmesh endpoints --watch`: looks again and again, and shows what is others than before.
+//! `ironmesh endpoints --watch`: polls the endpoints and shows changes.
 
 use std::io;
 use std::time::Duration;
@@ -12,17 +12,16 @@ use tokio::time::MissedTickBehavior;
 use super::{changes, table};
 use crate::cli::Output;
 use crate::color;
-use crate::stdout::offer_styled;
+use crate::stdout::write_styled_if_open;
 use ironmesh_catalog::text::chain;
 
-/// How often it looks.
-const EVERY: Duration = Duration::from_secs(1);
+/// The poll interval.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Puts the cursor to the beginning of an empty screen (ECMA-48: CUP, ED).
-const EMPTY_SCREEN: &str = "\x1b[H\x1b[2J";
+/// The escape sequences that clear the screen and move the cursor home (ECMA-48: CUP, ED).
+const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
 
-/// Shows endpoints until nobody reads it any more. A control plane that is away, once it was there, is waited
-/// for.
+/// Shows endpoints until stdout closes. After a first answer, an unreachable control plane is polled further.
 pub(super) async fn watch(
     client: &Client,
     service: Option<&ServiceName>,
@@ -30,8 +29,8 @@ pub(super) async fn watch(
 ) -> anyhow::Result<()> {
     let is_screen = output == Output::Text && color::can_redraw(&io::stdout());
     let mut shown: Option<EndpointList> = None;
-    let mut is_away = false;
-    let mut ticks = tokio::time::interval(EVERY);
+    let mut is_unreachable = false;
+    let mut ticks = tokio::time::interval(POLL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
@@ -41,21 +40,21 @@ pub(super) async fn watch(
                 return Err(error.into());
             }
             Err(error) => {
-                if !is_away {
-                    tell(&chain(&error));
+                if !is_unreachable {
+                    print_retry(&chain(&error));
                 }
-                is_away = true;
+                is_unreachable = true;
                 continue;
             }
         };
-        is_away = false;
+        is_unreachable = false;
         let now = Timestamp::now();
         let before = shown.as_ref();
         let is_same = before == Some(&list);
-        let words = match output {
-            // Ages move on also where nothing changes.
+        let text = match output {
+            // Ages advance even if nothing else changes.
             Output::Text if is_screen => {
-                format!("{EMPTY_SCREEN}{}", escape_output(&table::text(&list, now)))
+                format!("{CLEAR_SCREEN}{}", escape_output(&table::text(&list, now)))
             }
             Output::Json if is_same => String::new(),
             Output::Json => format!("{}\n", serde_json::to_string(&list)?),
@@ -66,14 +65,14 @@ pub(super) async fn watch(
                 lines.fold(String::new(), |text, line| format!("{text}{now:.0} {line}\n"))
             }
         };
-        if !words.is_empty() && !offer_styled(&words)? {
+        if !text.is_empty() && !write_styled_if_open(&text)? {
             return Ok(());
         }
         shown = Some(list);
     }
 }
 
-#[expect(clippy::print_stderr, reason = "what is not a result, and does not hinder")]
-fn tell(words: &str) {
-    eprintln!("ironmesh: {}; waiting for it", escape_output(words));
+#[expect(clippy::print_stderr, reason = "a notice beside the results")]
+fn print_retry(error: &str) {
+    eprintln!("ironmesh: {}; retrying", escape_output(error));
 }

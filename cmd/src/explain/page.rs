@@ -1,12 +1,12 @@
-//! A page as plain text for a terminal. Of Markdown it knows what the pages of docs/errors use: a title,
-//! headings, paragraphs of a sentence to the line, lists, code and links.
+//! Rendering of a page as plain text for a terminal. It supports the Markdown that docs/errors uses: a title, headings,
+//! paragraphs with one sentence per line, lists, code and links.
 
 use std::fmt::Write as _;
 
-/// How wide paragraphs are, in characters. Code is as wide as it is.
+/// The width of paragraphs in characters. Code keeps its width.
 const WIDTH: usize = 80;
 
-/// What a page is about: its title, without the code.
+/// The title of a page, without the code.
 pub(super) fn title(page: &str) -> &str {
     let first = page.lines().next().unwrap_or("");
     first.split_once(": ").map_or(first, |(_, title)| title)
@@ -34,7 +34,7 @@ pub(super) fn as_text(page: &str) -> String {
     text
 }
 
-/// The line with the words of its links in their place; those to elsewhere have their address.
+/// The line with each link replaced by its text. External links keep their address.
 fn without_links(line: &str) -> String {
     let mut text = String::new();
     let mut rest = line;
@@ -49,7 +49,7 @@ fn without_links(line: &str) -> String {
     text + rest
 }
 
-/// The first link of a text, `[words](address)`, with what is before and behind it.
+/// The first link of a text, `[words](address)`, with the text before and after it.
 fn link(text: &str) -> Option<(&str, &str, &str, &str)> {
     let (before_address, rest) = text.split_once("](")?;
     let (before, words) = before_address.rsplit_once('[')?;
@@ -57,7 +57,7 @@ fn link(text: &str) -> Option<(&str, &str, &str, &str)> {
     Some((before, words, address, after))
 }
 
-/// The line in lines of at most [`WIDTH`] characters, where its words allow.
+/// The line wrapped to [`WIDTH`] characters. A longer word keeps its length.
 fn wrapped(line: &str) -> String {
     let indent = if line.starts_with("- ") { "  " } else { "" };
     let mut text = String::new();

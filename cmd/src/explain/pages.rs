@@ -1,6 +1,6 @@
-//! The pages of docs/errors, in the binary.
+//! The pages of docs/errors, embedded in the binary.
 
-/// A table of numbers and pages, out of numbers and the same in four digits, as files are named.
+/// Builds the table of numbers and pages. Each number is also given with four digits, as in the file name.
 macro_rules! pages {
     ($($number:literal $digits:literal,)*) => {
         &[$((

@@ -11,7 +11,7 @@ fn unknown_code_error_lists_the_three_nearest() {
             .collect()
     };
     assert_eq!(near("IM9999"), ["IM0734", "IM0733", "IM0732"]);
-    // One digit is wrong, or two changed places.
+    // One digit is wrong, or two changed resolved.
     assert!(near("IM0320").contains(&"IM0302".to_owned()));
     assert!(near("IM1404").contains(&"IM0404".to_owned()));
     assert_eq!(near("IM0001"), ["IM0101", "IM0201", "IM0301"]);

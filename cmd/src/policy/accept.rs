@@ -1,18 +1,19 @@
-//! `ironmesh policy accept`: activates a removal from the policy folder that is held back.
+//! `ironmesh policy accept`: activates a held-back removal from the policy folder.
 
 use ironmesh_admin::{AcceptRemovalRequest, AcceptedRemoval, Client};
 
-use super::who;
+use super::current_user;
 use crate::cli::{AcceptRemovalArguments, Output};
-use crate::places::Places;
+use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::outln;
 
+/// Accepts the held-back removal.
 pub(super) async fn accept(
     arguments: AcceptRemovalArguments,
     output: Output,
 ) -> anyhow::Result<()> {
-    let client = Client::new(&Places::find(&arguments.config)?.admin_socket());
-    let request = AcceptRemovalRequest { revision: arguments.revision, by: Some(who()) };
+    let client = Client::new(&ResolvedSettings::load(&arguments.config)?.admin_socket());
+    let request = AcceptRemovalRequest { revision: arguments.revision, by: Some(current_user()) };
     let accepted = client.accept_removal(&request).await?;
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&accepted)?)?,

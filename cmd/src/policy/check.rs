@@ -1,4 +1,4 @@
-//! `ironmesh policy check`: all that is wrong with a policy.
+//! `ironmesh policy check`: all findings of a policy. Other commands print findings with the functions here.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,35 +13,35 @@ use serde_json::json;
 
 use crate::cli::{CheckArguments, Output};
 use crate::color;
-use crate::exit::Found;
-use crate::places::Places;
-use crate::policy::envoy::{self, Checked, MOST_TOLD};
-use crate::stdout::{Unwritten, outln, write_styled};
+use crate::exit::InvalidInput;
+use crate::policy::envoy::{self, EnvoyCheck, MAX_REPORTED};
+use crate::resolved_settings::ResolvedSettings;
+use crate::stdout::{StdoutError, outln, write_styled};
 
-/// Tells all that is wrong with a policy folder.
+/// Checks a policy folder, and prints its findings.
 pub(super) async fn check(arguments: &CheckArguments, output: Output) -> anyhow::Result<()> {
     let mut loaded = load_folder(&arguments.path)?;
     let checked = match &arguments.envoy {
         Some(program) => {
-            let settings = Places::find(&arguments.config)?.settings;
-            ask_envoy(program, &settings, &mut loaded).await?
+            let settings = ResolvedSettings::load(&arguments.config)?.settings;
+            validate_with_envoy(program, &settings, &mut loaded).await?
         }
         None => None,
     };
-    tell(&loaded, output)?;
+    print_loaded(&loaded, output)?;
     if output == Output::Text {
         if let Some(specification) = &loaded.specification {
             outln!("revision {}: {}", loaded.revision, contents(specification).join(", "))?;
         }
         if let Some(checked) = &checked {
-            tell_of_envoy(checked)?;
+            print_envoy_check(checked)?;
         }
         outln!("{}", summary(&loaded))?;
     }
-    refused(&loaded, &format!("`{}`", arguments.path.display()))
+    fail_if_rejected(&loaded, &format!("`{}`", arguments.path.display()))
 }
 
-/// How many objects there are of each kind: of what every mesh has always, of the rest where there is any.
+/// The number of objects of each kind. Rare kinds are listed only if there are any.
 fn contents(specification: &MeshSpecification) -> Vec<String> {
     let MeshSpecification {
         revision: _,
@@ -80,8 +80,8 @@ fn contents(specification: &MeshSpecification) -> Vec<String> {
     always.into_iter().chain(others.map(|(count, what)| counted(count, what))).collect()
 }
 
-/// Prints what is wrong with a policy.
-pub(crate) fn tell(loaded: &Loaded, output: Output) -> Result<(), Unwritten> {
+/// Prints the findings of a policy.
+pub(crate) fn print_loaded(loaded: &Loaded, output: Output) -> Result<(), StdoutError> {
     match output {
         Output::Json => {
             let accepted = loaded.specification.is_some();
@@ -95,12 +95,13 @@ pub(crate) fn tell(loaded: &Loaded, output: Output) -> Result<(), Unwritten> {
     }
 }
 
-/// Lets an Envoy read what the policy compiles to, if nothing else is wrong with it.
-pub(super) async fn ask_envoy(
+/// Validates the compiled resources with an Envoy, and adds its findings. Does nothing if the policy is rejected
+/// already.
+pub(super) async fn validate_with_envoy(
     program: &Path,
     settings: &Settings,
     loaded: &mut Loaded,
-) -> anyhow::Result<Option<Checked>> {
+) -> anyhow::Result<Option<EnvoyCheck>> {
     let Some(specification) = &loaded.specification else { return Ok(None) };
     let mut checked = envoy::check(program, settings, specification).await?;
     loaded.findings.append(&mut checked.findings);
@@ -111,32 +112,32 @@ pub(super) async fn ask_envoy(
     Ok(Some(checked))
 }
 
-/// Says for people what an Envoy was asked, and what is left to ask.
-fn tell_of_envoy(checked: &Checked) -> Result<(), Unwritten> {
-    let asked = format!(
+/// Prints the result of the validation with Envoy, for people.
+fn print_envoy_check(checked: &EnvoyCheck) -> Result<(), StdoutError> {
+    let resources = format!(
         "{} listeners and clusters of {}",
-        checked.asked,
+        checked.resources,
         counted(checked.proxies, "sidecar")
     );
-    match checked.refused {
-        0 => outln!("Envoy takes what it compiles to: {asked}"),
-        MOST_TOLD => outln!("Envoy may refuse more of it than these {MOST_TOLD}: {asked}"),
-        _ => outln!("Envoy takes the rest of what it compiles to: {asked}"),
+    match checked.rejected {
+        0 => outln!("Envoy accepts the compiled resources: {resources}"),
+        MAX_REPORTED => outln!("Envoy may reject more than these {MAX_REPORTED}: {resources}"),
+        _ => outln!("Envoy accepts all other compiled resources: {resources}"),
     }
 }
 
-/// What is wrong with a policy, for machines.
+/// The findings of a policy as JSON views.
 pub(super) fn views(loaded: &Loaded) -> Vec<FindingView> {
     loaded.findings.iter().map(FindingView::from).collect()
 }
 
-/// What is wrong with a policy, for people; and where more is said about it.
-pub(super) fn print_findings(loaded: &Loaded) -> Result<(), Unwritten> {
+/// Prints the findings of a policy for people, and the commands that explain them.
+pub(super) fn print_findings(loaded: &Loaded) -> Result<(), StdoutError> {
     let color = color::is_enabled(&std::io::stdout());
     if loaded.findings.is_empty() {
         return Ok(());
     }
-    // It escapes what it quotes.
+    // `render` escapes the text that it quotes.
     write_styled(&format!(
         "{}\n\n",
         render(&loaded.findings, &loaded.documents, color).trim_end()
@@ -146,7 +147,7 @@ pub(super) fn print_findings(loaded: &Loaded) -> Result<(), Unwritten> {
     outln!("more about these: {}", commands.join(", "))
 }
 
-/// How much was found, and in how many files.
+/// The number of findings, and of files with findings.
 fn summary(loaded: &Loaded) -> String {
     let files = counted(loaded.documents.len(), "file");
     if loaded.findings.is_empty() {
@@ -154,27 +155,29 @@ fn summary(loaded: &Loaded) -> String {
     }
     let named = loaded.findings.iter().filter_map(|finding| finding.spot.as_ref());
     let named: BTreeSet<_> = named.map(|spot| &spot.file).collect();
-    format!("{} in {} of {files}", how_many(&loaded.findings), named.len())
+    format!("{} in {} of {files}", severity_counts(&loaded.findings), named.len())
 }
 
-/// Fails a command that was to work on `what`, where a finding is an error.
-pub(super) fn refused(loaded: &Loaded, what: &str) -> anyhow::Result<()> {
+/// Fails if a finding is an error. `what` names the policy in the error.
+pub(super) fn fail_if_rejected(loaded: &Loaded, what: &str) -> anyhow::Result<()> {
     if loaded.findings.iter().any(Finding::is_error) {
-        bail!(refusal(loaded, what));
+        bail!(rejection(loaded, what));
     }
     Ok(())
 }
 
-/// Says that `what` is refused, behind its findings.
-pub(crate) fn refusal(loaded: &Loaded, what: &str) -> Found {
-    Found(format!("{what} is rejected: {}", how_many(&loaded.findings)))
+/// The error that `what` is rejected. Its findings are printed before.
+pub(crate) fn rejection(loaded: &Loaded, what: &str) -> InvalidInput {
+    InvalidInput(format!("{what} is rejected: {}", severity_counts(&loaded.findings)))
 }
 
-fn how_many(findings: &[Finding]) -> String {
+/// The number of errors and of warnings, in words.
+fn severity_counts(findings: &[Finding]) -> String {
     let errors = findings.iter().filter(|finding| finding.is_error()).count();
     format!("{}, {}", counted(errors, "error"), counted(findings.len() - errors, "warning"))
 }
 
+/// A count with its noun, in the plural unless it is 1.
 pub(super) fn counted(count: usize, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {what}{plural}")

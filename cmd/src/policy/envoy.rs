@@ -1,8 +1,8 @@
-//! What a real Envoy says of what a policy compiles to, before any proxy is told.
+//! Validation of compiled resources with a real Envoy, before any proxy receives them.
 //!
-//! The policy is compiled for a mesh of one proxy to a service, rendered as one bootstrap, and read by
-//! `envoy --mode validate`, which runs nothing. Where Envoy refuses it, halves are tried until what it
-//! refuses is found, and traced to the policy behind it.
+//! The policy is compiled for a mesh with one proxy per service, and rendered as one bootstrap. `envoy --mode
+//! validate` reads that bootstrap and runs nothing. If Envoy rejects it, a bisection finds the rejected resources,
+//! and their origins name the policy objects.
 
 mod mesh;
 #[cfg(test)]
@@ -22,108 +22,116 @@ use ironmesh_xds_wire::ResourceType;
 
 use validate::{Envoy, Verdict};
 
-/// How much of what is refused is told.
-pub(crate) const MOST_TOLD: usize = 5;
+/// The most rejections that one check reports.
+pub(crate) const MAX_REPORTED: usize = 5;
 
-/// What came of a check.
+/// The result of a validation with Envoy.
 #[derive(Debug)]
-pub(crate) struct Checked {
-    /// What Envoy refuses.
+pub(crate) struct EnvoyCheck {
+    /// One finding for each rejection.
     pub(crate) findings: Vec<Finding>,
-    /// How much of it that is; [`MOST_TOLD`] where there may be more.
-    pub(crate) refused: usize,
-    /// How many listeners and clusters it was asked about.
-    pub(crate) asked: usize,
-    /// For how many proxies.
+    /// The number of rejections; with [`MAX_REPORTED`] there may be more.
+    pub(crate) rejected: usize,
+    /// The number of validated listeners and clusters.
+    pub(crate) resources: usize,
+    /// The number of proxies that the policy was compiled for.
     pub(crate) proxies: usize,
 }
 
-/// Lets the Envoy at `program` read what `specification` compiles to in a mesh of these settings. It fails
-/// where Envoy cannot be asked.
+/// Validates what `specification` compiles to, in a mesh with these settings, with the Envoy at `program`. Fails if
+/// Envoy cannot be run.
 pub(crate) async fn check(
     program: &Path,
     settings: &Settings,
     specification: &Arc<MeshSpecification>,
-) -> anyhow::Result<Checked> {
-    let (snapshot, proxies, placeholders) = mesh::of(settings, specification)?;
+) -> anyhow::Result<EnvoyCheck> {
+    let (snapshot, proxies, certificate) = mesh::of(settings, specification)?;
     let snapshot = Arc::new(snapshot);
     let mut compiler = Compiler::new(Arc::clone(&snapshot));
-    let mut rendering = Rendering::new(placeholders);
+    let mut rendering = Rendering::new(certificate);
     for proxy in &proxies {
         rendering.add(&compiler.compile(proxy).resources);
     }
     let parts = rendering.parts();
-    let refused = refused(&Envoy::new(program)?, &rendering, &parts).await?;
-    let findings = refused.iter().map(|refused| finding(&snapshot, &proxies, refused)).collect();
-    Ok(Checked { findings, refused: refused.len(), asked: parts.len(), proxies: proxies.len() })
+    let rejected = rejected_parts(&Envoy::new(program)?, &rendering, &parts).await?;
+    let findings = rejected.iter().map(|rejected| finding(&snapshot, &proxies, rejected)).collect();
+    Ok(EnvoyCheck {
+        findings,
+        rejected: rejected.len(),
+        resources: parts.len(),
+        proxies: proxies.len(),
+    })
 }
 
-/// The least that Envoy refuses of something, and its words.
-struct Refused<'a> {
+/// A smallest set of resources that Envoy rejects, with its error.
+struct RejectedParts<'a> {
     parts: Vec<&'a Part>,
-    words: String,
+    error: String,
 }
 
-/// What Envoy refuses of `parts`: each by itself, as far as it is refused by itself.
-async fn refused<'a>(
+/// Finds by bisection the `parts` that Envoy rejects: single resources if possible, otherwise the smallest set.
+async fn rejected_parts<'a>(
     envoy: &Envoy,
     rendering: &Rendering,
     parts: &[&'a Part],
-) -> anyhow::Result<Vec<Refused<'a>>> {
-    let ask = async |parts: &[&'a Part]| match envoy.validate(&rendering.bootstrap(parts)).await? {
-        Verdict::Accepted => Ok::<_, anyhow::Error>(None),
-        Verdict::Refused(words) => Ok(Some(Refused { parts: parts.to_vec(), words })),
-    };
+) -> anyhow::Result<Vec<RejectedParts<'a>>> {
+    let validate =
+        async |parts: &[&'a Part]| match envoy.validate(&rendering.bootstrap(parts)).await? {
+            Verdict::Accepted => Ok::<_, anyhow::Error>(None),
+            Verdict::Rejected(error) => Ok(Some(RejectedParts { parts: parts.to_vec(), error })),
+        };
     let mut found = Vec::new();
-    // What is refused, and has not been looked into yet.
-    let mut open: Vec<_> = ask(parts).await?.into_iter().collect();
-    while let Some(refused) = open.pop().filter(|_| found.len() < MOST_TOLD) {
-        let (first, second) = refused.parts.split_at(refused.parts.len() / 2);
+    // Rejected sets that are not bisected yet.
+    let mut open: Vec<_> = validate(parts).await?.into_iter().collect();
+    while let Some(rejected) = open.pop().filter(|_| found.len() < MAX_REPORTED) {
+        let (first, second) = rejected.parts.split_at(rejected.parts.len() / 2);
         let before = open.len();
         if !first.is_empty() {
-            open.extend(ask(second).await?);
-            open.extend(ask(first).await?);
+            open.extend(validate(second).await?);
+            open.extend(validate(first).await?);
         }
-        // One alone, or only both halves together.
+        // A single resource, or halves that Envoy rejects only together.
         if open.len() == before {
-            found.push(refused);
+            found.push(rejected);
         }
     }
     Ok(found)
 }
 
-fn finding(snapshot: &Snapshot, proxies: &[Proxy], refused: &Refused<'_>) -> Finding {
-    let Refused { parts, words } = refused;
+/// The finding for a rejection, at the most likely policy object.
+fn finding(snapshot: &Snapshot, proxies: &[Proxy], rejected: &RejectedParts<'_>) -> Finding {
+    let RejectedParts { parts, error } = rejected;
     let (what, origins) = match parts.as_slice() {
         [part] => {
-            let origins = proxies.get(part.proxy).map(|proxy| behind(snapshot, proxy, part, words));
+            let origins =
+                proxies.get(part.proxy).map(|proxy| part_origins(snapshot, proxy, part, error));
             (format!("{} `{}`", part.resource_type, part.name), origins.unwrap_or_default())
         }
         several => (format!("{} listeners and clusters together", several.len()), Vec::new()),
     };
     let mut origins = origins.into_iter();
     let first = origins.next();
-    let message = format!("Envoy refuses what this becomes, {what}: {words}");
+    let message = format!("Envoy rejects what this compiles to, {what}: {error}");
     let spot = first.as_ref().map(|origin| origin.spot.clone());
     let label = first.map_or(String::new(), |origin| origin.object);
     let finding = Finding::error(codes::REFUSED_BY_ENVOY, spot, message).label(label).help(
-        "write it in another way, and report it with this policy: what is accepted here, Envoy should \
-         accept",
+        "change this object, and report the problem with this policy: Envoy should accept each policy that passes \
+         the check",
     );
     origins.fold(finding, |finding, origin| finding.related(origin.spot, origin.object))
 }
 
-/// The policy behind a part, the likeliest first.
-fn behind(snapshot: &Snapshot, proxy: &Proxy, part: &Part, words: &str) -> Vec<Origin> {
+/// The policy objects that a part was compiled from, the most likely first.
+fn part_origins(snapshot: &Snapshot, proxy: &Proxy, part: &Part, error: &str) -> Vec<Origin> {
     let routes = part.routes.iter().map(|name| (ResourceType::Route, &**name));
     let names: Vec<_> = routes.chain([(part.resource_type, &*part.name)]).collect();
-    let of = |words: &str| -> Vec<Vec<Origin>> {
-        let origins = names.iter().map(|(kind, name)| origins(snapshot, proxy, *kind, name, words));
+    let of = |error: &str| -> Vec<Vec<Origin>> {
+        let origins = names.iter().map(|(kind, name)| origins(snapshot, proxy, *kind, name, error));
         origins.collect()
     };
-    // What Envoy quotes is told apart by what is likely when it quotes nothing.
-    let (quoting, silent) = (of(words), of(""));
-    let quoted = quoting.iter().zip(&silent).find(|(quoting, silent)| quoting != silent);
+    // Origins that differ from those of an empty error show that Envoy's error quotes something.
+    let (quoting, empty) = (of(error), of(""));
+    let quoted = quoting.iter().zip(&empty).find(|(quoting, empty)| quoting != empty);
     let likeliest = quoted.map(|(quoting, _)| quoting.clone());
     likeliest.or_else(|| quoting.into_iter().find(|some| !some.is_empty())).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
-//! `ironmesh policy explain`: whether a call would be let through, and why.
+//! `ironmesh policy explain`: whether a call is allowed, and why.
 
 mod outside;
-mod words;
+mod text;
 
 use std::net::IpAddr;
 
@@ -17,24 +17,23 @@ use serde::Serialize;
 
 use super::offline;
 use crate::cli::{Output, PolicyExplainArguments};
-use crate::exit::{DENIED, Unanswered, Usage};
-use crate::places::Places;
+use crate::exit::{DENIED, NoAnswer, UsageError};
+use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::out;
 
-/// Tells whether a call would be let through. To be asked about one that is not allowed is no failure, but
-/// scripts learn of it by the exit code.
+/// Prints whether a call is allowed. A denied call is no failure, but scripts see it in the exit code.
 pub(crate) async fn explain(
     arguments: PolicyExplainArguments,
     output: Output,
 ) -> anyhow::Result<()> {
-    let (answer, told) = answer(arguments, output).await.map_err(Unanswered)?;
-    out!("{told}").map_err(|error| Unanswered(error.into()))?;
+    let (answer, text) = answer(arguments, output).await.map_err(NoAnswer)?;
+    out!("{text}").map_err(|error| NoAnswer(error.into()))?;
     if answer == Answer::Allowed { Ok(()) } else { Err(DENIED.into()) }
 }
 
-/// A question, by where the call comes from and where it goes.
-enum Asked {
-    /// In the mesh.
+/// A question, by the source and the destination of the call.
+enum AnyQuestion {
+    /// Within the mesh.
     Within(Question),
     /// To the outside.
     Outward(OutwardQuestion),
@@ -42,103 +41,115 @@ enum Asked {
     Inward(InwardQuestion),
 }
 
-/// The answer, and what is said of it.
+/// The answer, with the text or JSON of the verdict.
 async fn answer(
     arguments: PolicyExplainArguments,
     output: Output,
 ) -> anyhow::Result<(Answer, String)> {
-    let places = Places::find(&arguments.config)?;
+    let resolved = ResolvedSettings::load(&arguments.config)?;
     let folder = arguments.offline.clone();
-    let asked = question(arguments)?;
-    let mesh = match &folder {
-        None => Mesh::Running(Client::new(&places.admin_socket())),
+    let question = question(arguments)?;
+    let evaluator = match &folder {
+        None => Evaluator::ControlPlane(Client::new(&resolved.admin_socket())),
         Some(folder) => {
             let (_, specification) = offline::load(folder, output)?;
-            let snapshot = snapshot(&places.settings, &specification, Records::default());
-            Mesh::Policy(Box::new(snapshot))
+            let snapshot = snapshot(&resolved.settings, &specification, Records::default());
+            Evaluator::Policy(Box::new(snapshot))
         }
     };
-    let assumed = folder.map(|_| offline::assumed(&places));
-    let assumed = assumed.as_deref();
-    Ok(match asked {
-        Asked::Within(question) => {
-            let told = match &mesh {
-                Mesh::Policy(snapshot) => known(verdict(snapshot, &question, Sight::PolicyAlone)),
-                Mesh::Running(client) => answered(client.explain(&question).await),
+    let assumptions = folder.map(|_| offline::assumptions(&resolved));
+    let assumptions = assumptions.as_deref();
+    Ok(match question {
+        AnyQuestion::Within(question) => {
+            let verdict = match &evaluator {
+                Evaluator::Policy(snapshot) => {
+                    from_policy(verdict(snapshot, &question, Sight::PolicyAlone))
+                }
+                Evaluator::ControlPlane(client) => {
+                    from_control_plane(client.explain(&question).await)
+                }
             }?;
-            let words = told_as(output, &told, || words::verdict(&told, assumed))?;
-            (told.answer, words)
+            let text = render(output, &verdict, || text::verdict(&verdict, assumptions))?;
+            (verdict.answer, text)
         }
-        Asked::Outward(question) => {
-            let told = match &mesh {
-                Mesh::Policy(snapshot) => known(outward(snapshot, &question)),
-                Mesh::Running(client) => answered(client.explain_outward(&question).await),
+        AnyQuestion::Outward(question) => {
+            let verdict = match &evaluator {
+                Evaluator::Policy(snapshot) => from_policy(outward(snapshot, &question)),
+                Evaluator::ControlPlane(client) => {
+                    from_control_plane(client.explain_outward(&question).await)
+                }
             }?;
-            let words = told_as(output, &told, || outside::outward(&told, assumed))?;
-            (told.answer, words)
+            let text = render(output, &verdict, || outside::outward(&verdict, assumptions))?;
+            (verdict.answer, text)
         }
-        Asked::Inward(question) => {
-            let told = match &mesh {
-                Mesh::Policy(snapshot) => known(inward(snapshot, &question)),
-                Mesh::Running(client) => answered(client.explain_inward(&question).await),
+        AnyQuestion::Inward(question) => {
+            let verdict = match &evaluator {
+                Evaluator::Policy(snapshot) => from_policy(inward(snapshot, &question)),
+                Evaluator::ControlPlane(client) => {
+                    from_control_plane(client.explain_inward(&question).await)
+                }
             }?;
-            let words = told_as(output, &told, || outside::inward(&told, assumed))?;
-            (told.answer, words)
+            let text = render(output, &verdict, || outside::inward(&verdict, assumptions))?;
+            (verdict.answer, text)
         }
     })
 }
 
-/// Who is asked.
-enum Mesh {
-    /// A policy folder alone.
+/// The source of a verdict.
+enum Evaluator {
+    /// A policy folder, without a control plane.
     Policy(Box<Snapshot>),
-    /// A control plane.
-    Running(Client),
+    /// A running control plane.
+    ControlPlane(Client),
 }
 
-fn known<V>(verdict: Result<V, QuestionError>) -> anyhow::Result<V> {
-    verdict.map_err(|error| Usage(advice(&error)).into())
+/// The verdict of a policy folder.
+fn from_policy<V>(verdict: Result<V, QuestionError>) -> anyhow::Result<V> {
+    verdict.map_err(|error| UsageError(advice(&error)).into())
 }
 
-fn answered<V>(verdict: Result<V, ClientError>) -> anyhow::Result<V> {
+/// The verdict of a control plane.
+fn from_control_plane<V>(verdict: Result<V, ClientError>) -> anyhow::Result<V> {
     match verdict {
-        Err(ClientError::Rejected(why)) => Err(Usage(why).into()),
-        answered => Ok(answered?),
+        Err(ClientError::Rejected(reason)) => Err(UsageError(reason).into()),
+        verdict => Ok(verdict?),
     }
 }
 
-fn told_as(
+/// A verdict in the format of the output.
+fn render(
     output: Output,
     verdict: &impl Serialize,
-    words: impl FnOnce() -> String,
+    text: impl FnOnce() -> String,
 ) -> anyhow::Result<String> {
     Ok(match output {
         Output::Json => format!("{}\n", serde_json::to_string_pretty(verdict)?),
-        Output::Text => words(),
+        Output::Text => text(),
     })
 }
 
-fn question(arguments: PolicyExplainArguments) -> Result<Asked, Usage> {
+/// The question that the arguments describe.
+fn question(arguments: PolicyExplainArguments) -> Result<AnyQuestion, UsageError> {
     let PolicyExplainArguments {
         from, from_outside, to, to_host, port, method, path, headers, ..
     } = arguments;
-    let is_about_one = method.is_some() || path.is_some() || !headers.is_empty();
+    let has_request = method.is_some() || path.is_some() || !headers.is_empty();
     let any = Request::default();
-    let request = is_about_one.then(|| Request {
+    let request = has_request.then(|| Request {
         method: method.unwrap_or(any.method),
         path: path.unwrap_or(any.path),
         headers,
     });
-    // Of a request that nobody can make there is nothing to ask, however long it is.
+    // An impossible request has no verdict.
     if let Some(problem) = request.as_ref().and_then(Request::problem) {
-        return Err(Usage(problem));
+        return Err(UsageError(problem));
     }
     match (from, to, to_host) {
         (Some(caller), Some(service), None) => {
-            Ok(Asked::Within(Question { caller, service, port, request }))
+            Ok(AnyQuestion::Within(Question { caller, service, port, request }))
         }
         (Some(caller), None, Some(to)) => {
-            Ok(Asked::Outward(OutwardQuestion { caller, to, request }))
+            Ok(AnyQuestion::Outward(OutwardQuestion { caller, to, request }))
         }
         (None, Some(service), None) => {
             let (addresses, names): (Vec<_>, Vec<_>) =
@@ -147,18 +158,20 @@ fn question(arguments: PolicyExplainArguments) -> Result<Asked, Usage> {
                 |name: &String| name.starts_with("spiffe://") || Hostname::new(name).is_ok();
             if let Some(neither) = names.iter().find(|name| !is_name(name)) {
                 let message = format!(
-                    "`{neither}` is neither an address (10.1.2.3) nor a name of a certificate: a SPIFFE ID, or a name of DNS"
+                    "`{neither}` is neither an address (10.1.2.3) nor a certificate name (a SPIFFE ID or a DNS name)"
                 );
-                return Err(Usage(message));
+                return Err(UsageError(message));
             }
             let mut addresses = addresses.iter().filter_map(|one| one.parse().ok());
             let address = addresses.next();
             if let Some(other) = addresses.next() {
-                let message = format!("a call comes from one address: leave `{other}` out");
-                return Err(Usage(message));
+                let message = format!("a call has one source address: remove `{other}`");
+                return Err(UsageError(message));
             }
-            Ok(Asked::Inward(InwardQuestion { service, port, names, address, request }))
+            Ok(AnyQuestion::Inward(InwardQuestion { service, port, names, address, request }))
         }
-        _ => Err(Usage("say who calls, and what: `--from` and `--to`, say".to_owned())),
+        _ => Err(UsageError(
+            "name the caller and the destination, for example with `--from` and `--to`".to_owned(),
+        )),
     }
 }

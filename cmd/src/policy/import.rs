@@ -1,4 +1,4 @@
-//! `ironmesh policy import`: reads the files, and writes and tells what came of them.
+//! `ironmesh policy import`: reads YAML, writes TOML, and reports what could not be converted.
 
 use std::io::{Read, Write as _};
 use std::path::Path;
@@ -12,33 +12,34 @@ use ironmesh_config_language::{Document, Imported, NotImported, Origin, Remark, 
 use serde_json::{Value, json};
 
 use super::check::counted;
-use crate::cli::{ImportArguments, Output, Rules};
+use crate::cli::{ImportArguments, Output, SourceMesh};
 use crate::color;
-use crate::exit::{Found, Usage};
+use crate::exit::{InvalidInput, UsageError};
 use crate::stdout::{out, outln};
 
-/// The largest input, in bytes: as large as a file of the policy folder may be.
-const MOST_BYTES: u64 = 4 * 1024 * 1024;
+/// The largest input in bytes, which is also the limit for a file of the policy folder.
+const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Writes resources in YAML as policy in TOML.
+/// Converts resources in YAML to policy in TOML.
 pub(crate) fn import(arguments: &ImportArguments, output: Output) -> anyhow::Result<()> {
     let documents =
         arguments.files.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
     let origin = arguments.from.map(|from| match from {
-        Rules::Smi => Origin::Smi,
-        Rules::Osm => Origin::Osm,
+        SourceMesh::Smi => Origin::Smi,
+        SourceMesh::Osm => Origin::Osm,
     });
     let path = match &arguments.out {
         Some(out) => out.display().to_string(),
         None => "stdout".to_owned(),
     };
     match ironmesh_config_language::import(&documents, origin, &path) {
-        Ok(imported) => written(&imported, &path, arguments.out.as_deref(), output),
-        Err(NotImported::Broken(findings)) => broken(&findings, &documents, output),
-        Err(NotImported::Unclear(places)) => Err(unclear(&places)),
+        Ok(imported) => write_imported(&imported, &path, arguments.out.as_deref(), output),
+        Err(NotImported::Broken(findings)) => report_broken(&findings, &documents, output),
+        Err(NotImported::Unclear(spots)) => Err(ambiguous(&spots)),
     }
 }
 
+/// Reads a file, or stdin for `-`.
 fn read(path: &Path) -> anyhow::Result<Document> {
     if path.as_os_str() == "-" {
         return text("stdin", std::io::stdin().lock());
@@ -46,12 +47,13 @@ fn read(path: &Path) -> anyhow::Result<Document> {
     text(&path.display().to_string(), fs::File::open(path)?)
 }
 
+/// Reads UTF-8 text within the size limit.
 fn text(name: &str, input: impl Read) -> anyhow::Result<Document> {
     let mut bytes = Vec::new();
-    let read = input.take(MOST_BYTES + 1).read_to_end(&mut bytes);
+    let read = input.take(MAX_BYTES + 1).read_to_end(&mut bytes);
     read.with_context(|| format!("`{name}` cannot be read"))?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length > MOST_BYTES) {
-        anyhow::bail!("`{name}` is larger than 16 MiB: give only what is policy");
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > MAX_BYTES) {
+        anyhow::bail!("`{name}` is larger than 4 MiB: pass only policy resources");
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
@@ -61,17 +63,19 @@ fn text(name: &str, input: impl Read) -> anyhow::Result<Document> {
 }
 
 #[expect(clippy::print_stderr, reason = "stdout is the policy")]
-fn written(
+fn write_imported(
     imported: &Imported,
     path: &str,
     out: Option<&Path>,
     output: Output,
 ) -> anyhow::Result<()> {
     let Imported { toml, carried, left_out, changed, missing, findings } = imported;
-    // A file without policy would only stand in the way of the next try.
+    // A file without policy would only block the next attempt.
     if let Some(out) = out.filter(|_| *carried > 0) {
         let file = fs::OpenOptions::new().write(true).create_new(true).open(out);
-        let file = file.context("nothing is written over: remove the file, or name another");
+        let file = file.context(
+            "existing files are not overwritten: remove the file, or choose a different path",
+        );
         file?.write_all(toml.as_bytes())?;
     }
     match output {
@@ -92,17 +96,17 @@ fn written(
             if out.is_none() {
                 out!("{toml}")?;
             }
-            draw(findings, &[Document::new(path, toml.as_str())]);
+            print_findings(findings, &[Document::new(path, toml.as_str())]);
             for Remark { spot, resource, text } in left_out {
                 let place = format!("{}:{}", spot.file, spot.line);
                 let remark = format!("left out: {resource} ({place}): {text}");
                 eprintln!("{}", escape_output(&remark));
             }
             for one in missing {
-                eprintln!("not in the input: {}", escape_output(one));
+                eprintln!("missing in the input: {}", escape_output(one));
             }
             eprintln!(
-                "{} carried over; left out: {}, changed: {}, missing: {}",
+                "{} converted; left out: {}, changed: {}, missing: {}",
                 counted(*carried, "resource"),
                 left_out.len(),
                 changed.len(),
@@ -113,14 +117,14 @@ fn written(
     let errors = findings.iter().filter(|finding| finding.is_error()).count();
     if errors > 0 {
         let errors = counted(errors, "error");
-        anyhow::bail!(Found(format!("the policy that is written would be refused: {errors}")));
+        anyhow::bail!(InvalidInput(format!("the converted policy is rejected: {errors}")));
     }
     if *carried == 0 {
         let what = match left_out.len() {
-            0 => "the input has no resource of a mesh".to_owned(),
+            0 => "the input has no mesh resources".to_owned(),
             count => format!("{} left out, with the reasons above", counted(count, "resource")),
         };
-        anyhow::bail!("nothing was carried over: {what}");
+        anyhow::bail!("nothing was converted: {what}");
     }
     Ok(())
 }
@@ -130,38 +134,43 @@ fn view(remark: &Remark) -> Value {
     json!({ "file": &*spot.file, "line": spot.line, "resource": resource, "text": text })
 }
 
-/// Tells why nothing is written.
-fn broken(findings: &[Finding], documents: &[Document], output: Output) -> anyhow::Result<()> {
+/// Prints the findings of invalid input, and fails.
+fn report_broken(
+    findings: &[Finding],
+    documents: &[Document],
+    output: Output,
+) -> anyhow::Result<()> {
     match output {
         Output::Json => {
             let findings: Vec<_> = findings.iter().map(FindingView::from).collect();
             outln!("{:#}", json!({ "toml": null, "findings": findings }))?;
         }
-        Output::Text => draw(findings, documents),
+        Output::Text => print_findings(findings, documents),
     }
     let errors = counted(findings.len(), "error");
-    anyhow::bail!(Found(format!("nothing is imported: {errors} in the input")))
+    anyhow::bail!(InvalidInput(format!("nothing was converted: {errors} in the input")))
 }
 
-/// Draws findings beside the result: stdout is the policy.
+/// Prints findings on stderr.
 #[expect(clippy::print_stderr, reason = "stdout is the policy")]
-fn draw(findings: &[Finding], documents: &[Document]) {
+fn print_findings(findings: &[Finding], documents: &[Document]) {
     if !findings.is_empty() {
         let color = color::is_enabled(&std::io::stderr());
         eprintln!("{}\n", render(findings, documents, color).trim_end());
     }
 }
 
-fn unclear(places: &[(ironmesh_catalog::Spot, String)]) -> anyhow::Error {
-    let first = places.first().map_or(String::new(), |(spot, what)| format!("{what} in {spot}"));
-    let more = match places.len() {
+/// The error for resources that SMI and Open Service Mesh enforce differently.
+fn ambiguous(spots: &[(ironmesh_catalog::Spot, String)]) -> anyhow::Error {
+    let first = spots.first().map_or(String::new(), |(spot, what)| format!("{what} in {spot}"));
+    let more = match spots.len() {
         0 | 1 => String::new(),
         2 => " and 1 more place".to_owned(),
         count => format!(" and {} more places", count - 1),
     };
-    Usage(format!(
-        "{first}{more}: Open Service Mesh allowed less by this than the SMI specification does. Say \
-         `--from osm` if it was Open Service Mesh that enforced the policy, or `--from smi`"
+    UsageError(format!(
+        "{first}{more}: Open Service Mesh allows less by this than the SMI specification. Add `--from osm` if Open \
+         Service Mesh enforced the policy, otherwise `--from smi`"
     ))
     .into()
 }

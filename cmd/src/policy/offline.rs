@@ -1,4 +1,4 @@
-//! Policy folders that commands read without asking a control plane.
+//! Policy folders that commands evaluate without a control plane.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,12 +10,11 @@ use ironmesh_config_sources::load_folder;
 
 use super::check;
 use crate::cli::Output;
-use crate::exit::Found;
-use crate::places::Places;
-use crate::stdout::{Unwritten, outln};
+use crate::exit::InvalidInput;
+use crate::resolved_settings::ResolvedSettings;
+use crate::stdout::{StdoutError, outln};
 
-/// Reads a policy folder that must pass the check. If it does not, what is wrong is told as by
-/// `policy check`, and which folder it is.
+/// Reads a policy folder. If the policy is rejected, prints its path and its findings, and fails.
 pub(crate) fn load(
     folder: &Path,
     output: Output,
@@ -24,27 +23,32 @@ pub(crate) fn load(
     if let Some(specification) = loaded.specification.clone() {
         return Ok((loaded, specification));
     }
-    Err(tell_refused(&loaded, folder, output)?.into())
+    Err(print_rejected(&loaded, folder, output)?.into())
 }
 
-/// Tells what is wrong with a policy folder as `policy check` does, and returns that it is refused.
-pub(super) fn tell_refused(
+/// Prints the findings of a rejected policy folder as `policy check` does, and returns the error.
+pub(super) fn print_rejected(
     loaded: &Loaded,
     folder: &Path,
     output: Output,
-) -> Result<Found, Unwritten> {
+) -> Result<InvalidInput, StdoutError> {
     if output == Output::Text {
         outln!("`{}` is rejected:\n", folder.display())?;
     }
-    check::tell(loaded, output)?;
-    Ok(check::refusal(loaded, &format!("`{}`", folder.display())))
+    check::print_loaded(loaded, output)?;
+    Ok(check::rejection(loaded, &format!("`{}`", folder.display())))
 }
 
-/// What is taken for granted of a mesh that is not asked, and who says so.
-pub(crate) fn assumed(places: &Places) -> String {
-    let Settings { mode, domain, trust_domain, .. } = &places.settings;
-    let file = places.file.display();
-    let by =
-        if places.is_read { format!("by `{file}`") } else { format!("as `{file}` is not there") };
-    format!("of policy alone: mode {mode}, domain {domain}, trust domain {trust_domain}, {by}")
+/// The assumptions of an evaluation without a control plane, and their source.
+pub(crate) fn assumptions(resolved: &ResolvedSettings) -> String {
+    let Settings { mode, domain, trust_domain, .. } = &resolved.settings;
+    let file = resolved.file.display();
+    let source = if resolved.is_read {
+        format!("from `{file}`")
+    } else {
+        format!("the defaults, since `{file}` does not exist")
+    };
+    format!(
+        "evaluated without a control plane: mode {mode}, domain {domain}, trust domain {trust_domain}, {source}"
+    )
 }

@@ -1,6 +1,6 @@
-//! `ironmesh policy plan`: what would change if a folder came into force.
+//! `ironmesh policy plan`: the predicted effect of a policy folder.
 
-mod words;
+mod text;
 
 use std::sync::Arc;
 
@@ -14,25 +14,25 @@ use super::{check, offline};
 use crate::cli::{Output, PlanArguments};
 use crate::color;
 use crate::exit::CHANGES;
-use crate::places::Places;
+use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{outln, write_styled};
 
-/// Tells what would change. Nothing does.
+/// Prints what the policy folder would change. Changes nothing.
 pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::Result<()> {
-    let places = Places::find(&arguments.config)?;
-    // Checked here, so that what is wrong is drawn as `policy check` draws it.
+    let resolved = ResolvedSettings::load(&arguments.config)?;
+    // Checked here, so that findings are rendered as by `policy check`.
     let (mut loaded, specification) = offline::load(&arguments.path, output)?;
     if let Some(program) = &arguments.envoy {
-        check::ask_envoy(program, &places.settings, &mut loaded).await?;
+        check::validate_with_envoy(program, &resolved.settings, &mut loaded).await?;
         if loaded.specification.is_none() {
-            return Err(offline::tell_refused(&loaded, &arguments.path, output)?.into());
+            return Err(offline::print_rejected(&loaded, &arguments.path, output)?.into());
         }
     }
     let plan = if let Some(folder) = &arguments.offline {
         let (old, before) = offline::load(folder, output)?;
         let proxies = one_proxy_each(&before, &specification);
         let records = records(&proxies);
-        let before = Arc::new(snapshot(&places.settings, &before, records));
+        let before = Arc::new(snapshot(&resolved.settings, &before, records));
         let sight = Sight::PolicyAlone;
         let with_fields = arguments.resources;
         let mut plan = forecast(&before, &specification, &proxies, sight, with_fields, &|| true)?;
@@ -45,14 +45,14 @@ pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::R
         let documents = documents.map(|one| (one.path.to_string(), one.text.to_string()));
         let request =
             PlanRequest { documents: documents.collect(), resources: arguments.resources };
-        Client::new(&places.admin_socket()).plan(&request).await?
+        Client::new(&resolved.admin_socket()).plan(&request).await?
     };
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&plan)?)?,
         Output::Text => {
             let color = color::is_enabled(&std::io::stdout());
-            let assumed = arguments.offline.as_ref().map(|_| offline::assumed(&places));
-            write_styled(&words::plan(&plan, assumed.as_deref(), color))?;
+            let assumptions = arguments.offline.as_ref().map(|_| offline::assumptions(&resolved));
+            write_styled(&text::plan(&plan, assumptions.as_deref(), color))?;
         }
     }
     if arguments.detailed_exitcode && !plan.is_empty() {

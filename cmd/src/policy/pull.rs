@@ -1,4 +1,4 @@
-//! `ironmesh policy pull`: writes a policy that is in etcd to a folder.
+//! `ironmesh policy pull`: writes a policy revision from etcd to a folder.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::cli::{Output, PullArguments};
 use crate::new_folder::NewFolder;
 use crate::stdout::outln;
 
-/// Writes the documents: all of them, or none.
+/// Writes all documents, or none.
 pub(crate) async fn pull(arguments: PullArguments, output: Output) -> anyhow::Result<()> {
     let mut etcd = in_etcd(&arguments.config)?;
     let Pushed { record, documents } = match &arguments.revision {
@@ -25,10 +25,10 @@ pub(crate) async fn pull(arguments: PullArguments, output: Output) -> anyhow::Re
     }
     let folder = NewFolder::create(&arguments.path, 0o777)?;
     let paths = documents.iter().map(|document| Path::new(&*document.path));
-    // In the order of paths, so that each comes after the one that it is in.
+    // Sorted by path, so that each folder comes after its parent.
     let folders: BTreeSet<_> = paths.flat_map(|path| path.ancestors().skip(1)).collect();
     for inner in folders.into_iter().filter(|path| !path.as_os_str().is_empty()) {
-        folder.make(inner)?;
+        folder.create_subfolder(inner)?;
     }
     for document in &documents {
         folder.write(Path::new(&*document.path), &document.text, 0o666)?;

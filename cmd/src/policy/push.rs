@@ -1,4 +1,4 @@
-//! `ironmesh policy push`: makes a folder the policy in etcd, if it passes.
+//! `ironmesh policy push`: pushes a policy folder to etcd, if the policy is accepted.
 
 use ironmesh_catalog::{PolicyRecord, Removals};
 use ironmesh_config_language::{Loaded, load_documents};
@@ -6,13 +6,13 @@ use ironmesh_config_sources::{EtcdPolicy, PolicyError, commit_of, load_folder};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::check::{counted, print_findings, refused, views};
-use super::{in_etcd, who};
+use super::check::{counted, fail_if_rejected, print_findings, views};
+use super::{current_user, in_etcd};
 use crate::cli::{Output, PushArguments};
-use crate::stdout::{Unwritten, outln};
+use crate::stdout::{StdoutError, outln};
 
 /// Pushes a policy folder.
-#[expect(clippy::print_stderr, reason = "what is not a result, and does not hinder")]
+#[expect(clippy::print_stderr, reason = "a notice beside the result")]
 pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Result<()> {
     let mut etcd = in_etcd(&arguments.config)?;
     let loaded = load_folder(&arguments.path)?;
@@ -20,7 +20,7 @@ pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Re
     let commit = match commit_of(&arguments.path).await {
         Ok(commit) => commit,
         Err(error) => {
-            eprintln!("ironmesh: the revision is pushed without its commit: {error}");
+            eprintln!("ironmesh: pushing the revision without its commit: {error}");
             None
         }
     };
@@ -28,7 +28,7 @@ pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Re
         revision: loaded.revision.clone(),
         at: Timestamp::now(),
         commit,
-        by: Some(who()),
+        by: Some(current_user()),
         message: arguments.message,
     };
     let (outcome, removals) =
@@ -45,22 +45,23 @@ pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Re
                 })
             )?;
         }
-        Output::Text => tell(outcome, &removals, &etcd, &loaded)?,
+        Output::Text => print_outcome(outcome, &removals, &etcd, &loaded)?,
     }
-    refused(&loaded, &what)
+    fail_if_rejected(&loaded, &what)
 }
 
-/// What comes of pushing a policy.
+/// The outcome of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It does not pass.
-    Refused,
-    /// It is current already.
+    /// The policy has errors.
+    Rejected,
+    /// The revision is already the current one.
     Current,
+    /// The revision is now the current one.
     Pushed,
 }
 
-/// Pushes what was loaded, if it passes and is not current already. Also returns the objects that it removes.
+/// Pushes a loaded policy if it is accepted and not current. Also returns the objects that it removes.
 pub(super) async fn publish(
     etcd: &mut EtcdPolicy,
     loaded: &Loaded,
@@ -68,7 +69,7 @@ pub(super) async fn publish(
     expected: Option<&str>,
 ) -> anyhow::Result<(Outcome, Removals)> {
     let Some(specification) = &loaded.specification else {
-        return Ok((Outcome::Refused, Removals::default()));
+        return Ok((Outcome::Rejected, Removals::default()));
     };
     let kept = etcd.kept().await?;
     let current = kept.current.and_then(|at| kept.records.get(at));
@@ -76,7 +77,7 @@ pub(super) async fn publish(
     if is_current && is_whole(etcd, loaded).await? {
         return Ok((Outcome::Current, Removals::default()));
     }
-    // What is damaged cannot be compared with, and a push replaces it.
+    // A damaged policy cannot be compared; the push replaces it.
     let before = etcd.current().await.ok().map(|before| load_documents(before.documents));
     let before = before.and_then(|before| before.specification);
     let removals = before.map(|before| Removals::between(&before, specification));
@@ -84,18 +85,18 @@ pub(super) async fn publish(
     Ok((Outcome::Pushed, removals.unwrap_or_default()))
 }
 
-/// Prints what came of it, for people.
-pub(super) fn tell(
+/// Prints the outcome for people.
+pub(super) fn print_outcome(
     outcome: Outcome,
     removals: &Removals,
     etcd: &EtcdPolicy,
     loaded: &Loaded,
-) -> Result<(), Unwritten> {
+) -> Result<(), StdoutError> {
     print_findings(loaded)?;
     let revision = &loaded.revision;
     match outcome {
-        Outcome::Refused => Ok(()),
-        Outcome::Current => outln!("revision {revision} is current already: nothing to push"),
+        Outcome::Rejected => Ok(()),
+        Outcome::Current => outln!("revision {revision} is already current: nothing to push"),
         Outcome::Pushed => {
             let documents = counted(loaded.documents.len(), "document");
             outln!("pushed revision {revision}: {documents}, to {}", etcd.name())?;
@@ -104,8 +105,10 @@ pub(super) fn tell(
     }
 }
 
-/// Whether etcd holds all of what is current. The list of pushes says only what was pushed: a part of it may
-/// have been taken out or written over since, and then a push of the same mends it.
+/// Whether etcd holds the complete current policy.
+///
+/// The list of pushes only records what was pushed. Keys may have been deleted or overwritten since, and then a push
+/// of the same revision repairs them.
 async fn is_whole(etcd: &mut EtcdPolicy, loaded: &Loaded) -> Result<bool, PolicyError> {
     match etcd.current().await {
         Ok(current) => Ok(*current.documents == *loaded.documents),

@@ -1,4 +1,4 @@
-//! `ironmesh policy revisions`: the policies that can be rolled back to.
+//! `ironmesh policy revisions`: the revisions that a rollback can activate.
 
 use ironmesh_admin::{Client, RevisionList, RevisionView};
 use ironmesh_catalog::PolicyPin;
@@ -6,17 +6,17 @@ use ironmesh_config_settings::PolicyPlace;
 use ironmesh_config_sources::EtcdPolicy;
 
 use crate::cli::{Output, RevisionsArguments};
-use crate::places::Places;
+use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::outln;
 
-/// Lists what etcd keeps, or what the control plane keeps of its folder.
+/// Lists the revisions that etcd keeps, or that the control plane keeps of its folder.
 pub(crate) async fn revisions(
     arguments: &RevisionsArguments,
     output: Output,
 ) -> anyhow::Result<()> {
-    let places = Places::find(&arguments.config)?;
-    let client = Client::new(&places.admin_socket());
-    let list = match places.policy {
+    let resolved = ResolvedSettings::load(&arguments.config)?;
+    let client = Client::new(&resolved.admin_socket());
+    let list = match resolved.policy {
         PolicyPlace::Folder(_) => client.policy_revisions().await?,
         PolicyPlace::Etcd(etcd) => in_etcd(&mut EtcdPolicy::open(etcd)?).await?,
     };
@@ -28,7 +28,7 @@ pub(crate) async fn revisions(
                 outln!("{}", row(revision))?;
             }
             if let Some(pin) = &list.rolled_back {
-                outln!("\n{}", words(pin))?;
+                outln!("\n{}", rollback_text(pin))?;
             }
         }
     }
@@ -37,12 +37,12 @@ pub(crate) async fn revisions(
 
 async fn in_etcd(etcd: &mut EtcdPolicy) -> anyhow::Result<RevisionList> {
     let kept = etcd.kept().await?;
-    let view = |(place, record)| RevisionView { record, current: kept.current == Some(place) };
+    let view = |(index, record)| RevisionView { record, current: kept.current == Some(index) };
     let revisions = kept.records.into_iter().enumerate().map(view).collect();
     Ok(RevisionList { revisions, rolled_back: None })
 }
 
-/// One revision in a line; the current one is marked.
+/// The row of a revision. An asterisk marks the current one.
 fn row(view: &RevisionView) -> String {
     let record = &view.record;
     let mark = if view.current { '*' } else { ' ' };
@@ -53,19 +53,19 @@ fn row(view: &RevisionView) -> String {
     format!("{mark} {revision:<12}  {at:<20}  {commit:<18}  {by}{why}")
 }
 
-/// What must be known of a rollback that lasts.
-fn words(pin: &PolicyPin) -> String {
-    let by = pin.record.by.as_deref().unwrap_or("somebody");
+/// The note about an active rollback.
+fn rollback_text(pin: &PolicyPin) -> String {
+    let by = pin.record.by.as_deref().unwrap_or("an unknown user");
     let (at, revision) = (pin.record.at, &pin.record.revision);
     match &pin.folder {
         Some(folder) => format!(
-            "The policy folder is NOT in force: {by} rolled back from {folder} to {revision} at {at:.0}.\n\
-             It is in force again when it holds something else that passes, or by `ironmesh policy \
-             rollback {folder}`."
+            "The policy folder is NOT active: {by} rolled back from {folder} to {revision} at {at:.0}.\n\
+             It becomes active again when it changes to an accepted policy, or by `ironmesh policy rollback \
+             {folder}`."
         ),
         None => format!(
-            "The policy folder is NOT in force: {by} rolled back to {revision} at {at:.0}.\n\
-             It is in force again when it holds something else that passes."
+            "The policy folder is NOT active: {by} rolled back to {revision} at {at:.0}.\n\
+             It becomes active again when it changes to an accepted policy."
         ),
     }
 }

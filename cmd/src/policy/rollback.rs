@@ -1,4 +1,4 @@
-//! `ironmesh policy rollback`: puts a policy of before into force again.
+//! `ironmesh policy rollback`: activates an earlier policy revision.
 
 use ironmesh_admin::{Client, RollbackRequest, RolledBack};
 use ironmesh_catalog::PolicyRecord;
@@ -8,18 +8,19 @@ use ironmesh_config_sources::EtcdPolicy;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::check::{refused, views};
-use super::push::{Outcome, publish, tell};
-use super::who;
+use super::check::{fail_if_rejected, views};
+use super::current_user;
+use super::push::{Outcome, print_outcome, publish};
 use crate::cli::{Output, RollbackArguments};
-use crate::places::Places;
+use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::outln;
 
-/// In etcd, pushes the old documents again. Of a folder, asks the control plane to go by them.
+/// Rolls back. With policy in etcd, pushes the old documents again; with a policy folder, requests the rollback from
+/// the control plane.
 pub(crate) async fn rollback(arguments: RollbackArguments, output: Output) -> anyhow::Result<()> {
-    let places = Places::find(&arguments.config)?;
-    let client = Client::new(&places.admin_socket());
-    match places.policy {
+    let resolved = ResolvedSettings::load(&arguments.config)?;
+    let client = Client::new(&resolved.admin_socket());
+    match resolved.policy {
         PolicyPlace::Folder(_) => of_folder(&client, arguments, output).await,
         PolicyPlace::Etcd(etcd) => in_etcd(&mut EtcdPolicy::open(etcd)?, arguments, output).await,
     }
@@ -38,16 +39,16 @@ async fn in_etcd(
         revision: revision.clone(),
         at: Timestamp::now(),
         commit: old.record.commit,
-        by: Some(who()),
+        by: Some(current_user()),
         message: Some(arguments.message.unwrap_or_else(|| format!("rollback to {revision}"))),
     };
-    // What is pushed between the look and the push is not rolled back unseen.
+    // A push by another user after `kept()` must fail this rollback.
     let current = kept.current.and_then(|at| kept.records.get(at));
     let expected = current.map(|current| current.revision.to_string());
     let (outcome, removals) = publish(etcd, &loaded, &record, expected.as_deref()).await?;
     match output {
         Output::Json => {
-            // The keys are those of a folder's.
+            // The same keys as for a policy folder.
             let (accepted, is_old) = (loaded.specification.is_some(), outcome == Outcome::Current);
             let findings = views(&loaded);
             outln!(
@@ -58,9 +59,9 @@ async fn in_etcd(
                 })
             )?;
         }
-        Output::Text => tell(outcome, &removals, etcd, &loaded)?,
+        Output::Text => print_outcome(outcome, &removals, etcd, &loaded)?,
     }
-    refused(&loaded, &format!("revision {revision}"))
+    fail_if_rejected(&loaded, &format!("revision {revision}"))
 }
 
 async fn of_folder(
@@ -69,7 +70,7 @@ async fn of_folder(
     output: Output,
 ) -> anyhow::Result<()> {
     let (revision, message) = (arguments.revision, arguments.message);
-    let request = RollbackRequest { revision, by: Some(who()), message };
+    let request = RollbackRequest { revision, by: Some(current_user()), message };
     let done = client.roll_back(&request).await?;
     match output {
         Output::Json => {
@@ -82,12 +83,13 @@ async fn of_folder(
                 })
             )?;
         }
-        Output::Text => outln!("{}", told(&done))?,
+        Output::Text => outln!("{}", text(&done))?,
     }
     Ok(())
 }
 
-fn told(done: &RolledBack) -> String {
+/// The result for people.
+fn text(done: &RolledBack) -> String {
     let RolledBack { policy, is_old, is_folder, folder, removals, .. } = done;
     let removed = if removals.removed.is_empty() {
         String::new()
@@ -95,13 +97,15 @@ fn told(done: &RolledBack) -> String {
         format!("\nit removes {removals}")
     };
     let revision = &policy.revision;
-    let state = if *is_old { "is in force already" } else { "is in force" };
+    let state = if *is_old { "is already active" } else { "is active" };
     if *is_folder {
-        return format!("revision {revision} {state}; it is what the policy folder holds{removed}");
+        return format!(
+            "revision {revision} {state}; it is the content of the policy folder{removed}"
+        );
     }
     let folder = folder.as_ref().map(|folder| format!(" ({folder})")).unwrap_or_default();
     format!(
-        "revision {revision} {state}; what the policy folder holds{folder} is not, until it is something \
-         else that passes{removed}"
+        "revision {revision} {state}; the content of the policy folder{folder} is not active until it changes to an \
+         accepted policy{removed}"
     )
 }

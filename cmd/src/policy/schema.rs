@@ -2,9 +2,9 @@
 
 use ironmesh_config_language::schema::json_schema;
 
-use crate::stdout::{Unwritten, outln};
+use crate::stdout::{StdoutError, outln};
 
-/// Prints the schema as it is published in docs/reference/policy.schema.json.
-pub(super) fn print() -> Result<(), Unwritten> {
+/// Prints the schema, which docs/reference/policy.schema.json publishes.
+pub(super) fn print() -> Result<(), StdoutError> {
     outln!("{:#}", json_schema())
 }

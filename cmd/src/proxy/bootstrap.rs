@@ -1,5 +1,6 @@
-//! `ironmesh proxy bootstrap`: lets Envoys into the mesh that somebody runs by hand, or simulates.
-//! Their keys are made here and stay here.
+//! `ironmesh proxy bootstrap`: enrolls proxies, and writes their keys, certificates and Envoy bootstraps.
+//!
+//! Private keys are generated here and never leave this machine.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,32 +18,32 @@ use ironmesh_cert::generate_proxy_key_and_csr;
 use ironmesh_sidecar::envoy::{self, Admin, Bootstrap};
 use serde_json::json;
 
-use crate::cli::{BootstrapArguments, Declared, Output};
-use crate::exit::Usage;
+use crate::cli::{BootstrapArguments, Output, UpstreamArgument};
+use crate::exit::UsageError;
 use crate::new_folder::NewFolder;
-use crate::places::Places;
-use crate::stdout::{Unwritten, outln};
+use crate::resolved_settings::ResolvedSettings;
+use crate::stdout::{StdoutError, outln};
 
-/// Lets one proxy in, whose folder is the one that is named; or several, with a folder each in there.
+/// Enrolls one proxy, whose folder is `--out`; or several, each in its own folder below `--out`.
 pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> anyhow::Result<()> {
     check_local_ports(&arguments.upstreams)?;
-    let places = Places::find(&arguments.config)?;
-    let client = Client::new(&places.admin_socket());
+    let resolved = ResolvedSettings::load(&arguments.config)?;
+    let client = Client::new(&resolved.admin_socket());
     let proxies = new_proxies(arguments.address, arguments.count)?;
     let folder = NewFolder::create(&arguments.out, 0o700)?;
     if admin(&arguments) == Admin::Socket {
         for proxy in &proxies {
-            envoy::check_socket_path(&folder.path.join(&proxy.name))?;
+            envoy::check_admin_socket_path(&folder.path.join(&proxy.name))?;
         }
     }
     let mut all = Vec::new();
     let mut notes = Vec::new();
-    // What has joined is kept also when the next ones fail.
+    // Enrolled proxies are kept even if a later batch fails.
     let mut end = Ok(());
     for batch in proxies.chunks(MAX_ENROLLMENTS) {
-        match join(&client, &arguments, &folder, batch).await {
-            Ok((joined, more_notes)) => {
-                all.extend(joined);
+        match enroll_batch(&client, &arguments, &folder, batch).await {
+            Ok((enrolled, more_notes)) => {
+                all.extend(enrolled);
                 notes.extend(more_notes);
             }
             Err(error) => {
@@ -60,25 +61,25 @@ pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> 
     }
     folder.finish()?;
     end.with_context(|| {
-        let (there, asked) = (all.len(), proxies.len());
-        format!("{there} of {asked} proxies are there, in `{}`", path.display())
+        let (enrolled, requested) = (all.len(), proxies.len());
+        format!("{enrolled} of {requested} proxies are enrolled, in `{}`", path.display())
     })?;
     notes.sort();
     notes.dedup();
     if rustix::process::geteuid().is_root() {
         notes.insert(0, run_by_root(&path));
     }
-    let tell = if arguments.count.is_some() { tell_all } else { tell_one };
-    Ok(tell(&arguments, &path, &all, &notes, output)?)
+    let print = if arguments.count.is_some() { print_batch } else { print_one };
+    Ok(print(&arguments, &path, &all, &notes, output)?)
 }
 
-/// Fails where two upstreams have one local port: Envoy would reject one of their listeners.
-fn check_local_ports(upstreams: &[Declared]) -> Result<(), Usage> {
+/// Fails if two upstreams have the same local port: Envoy would reject one of the listeners.
+fn check_local_ports(upstreams: &[UpstreamArgument]) -> Result<(), UsageError> {
     let mut ports = BTreeMap::new();
     for upstream in upstreams {
         if let Some(other) = ports.insert(upstream.local_port(), upstream) {
-            return Err(Usage(format!(
-                "two upstreams have the local port {}: `{other}` and `{upstream}`; give each a port of its own",
+            return Err(UsageError(format!(
+                "two upstreams have the local port {}: `{other}` and `{upstream}`; give each upstream its own port",
                 upstream.local_port()
             )));
         }
@@ -86,20 +87,21 @@ fn check_local_ports(upstreams: &[Declared]) -> Result<(), Usage> {
     Ok(())
 }
 
-/// A proxy that is to be let in.
+/// A proxy to enroll.
 struct NewProxy {
-    /// The name of its folder; empty where it has the whole.
+    /// The name of its folder below `--out`; empty if its folder is `--out` itself.
     name: String,
     address: IpAddr,
 }
 
-/// A proxy that is there.
-struct ProxyThere {
-    joined: EnrolledProxy,
+/// An enrolled proxy, with its folder.
+struct WrittenProxy {
+    enrollment: EnrolledProxy,
     address: IpAddr,
     folder: PathBuf,
 }
 
+/// The proxies to enroll, at consecutive addresses from `first` on.
 fn new_proxies(first: IpAddr, count: Option<u32>) -> anyhow::Result<Vec<NewProxy>> {
     let Some(count) = count else {
         return Ok(vec![NewProxy { name: String::new(), address: first }]);
@@ -114,70 +116,76 @@ fn new_proxies(first: IpAddr, count: Option<u32>) -> anyhow::Result<Vec<NewProxy
                 first.to_bits().checked_add(index.into()).map(|bits| IpAddr::V6(bits.into()))
             }
         };
-        let address =
-            address.with_context(|| format!("there are no {count} addresses from {first} on"));
+        let address = address.with_context(|| {
+            format!("{count} consecutive addresses from {first} exceed the address range")
+        });
         Ok(NewProxy { name: format!("{:0width$}", index + 1), address: address? })
     };
     (0..count).map(proxy).collect()
 }
 
-/// Lets a batch in, all or none.
-async fn join(
+/// Enrolls a batch: all proxies, or none.
+async fn enroll_batch(
     client: &Client,
     arguments: &BootstrapArguments,
     folder: &NewFolder,
     batch: &[NewProxy],
-) -> anyhow::Result<(Vec<ProxyThere>, Vec<String>)> {
-    let newcomers = tokio::task::block_in_place(|| on_all_cores(batch, |p| begin(folder, p)))?;
+) -> anyhow::Result<(Vec<WrittenProxy>, Vec<String>)> {
+    let newcomers = tokio::task::block_in_place(|| on_all_cores(batch, |p| create_key(folder, p)))?;
     let request = BootstrapRequest {
         services: arguments.services.clone(),
         labels: arguments.labels.iter().map(|(name, word)| (&**name, &**word)).collect(),
         locality: arguments.locality.clone().unwrap_or_default(),
         known_as: arguments.known_as.clone(),
         machine: arguments.azure_vm_id,
-        upstreams: declared(arguments).0,
+        upstreams: split_upstreams(arguments).0,
         new_authority: arguments.new_authority,
         proxies: newcomers,
     };
     let mut response = client.bootstrap(&request).await?;
     let notes = std::mem::take(&mut response.notes);
-    let joined = std::mem::take(&mut response.proxies);
-    anyhow::ensure!(joined.len() == batch.len(), "the control plane let in {}", joined.len());
+    let enrollments = std::mem::take(&mut response.proxies);
+    anyhow::ensure!(
+        enrollments.len() == batch.len(),
+        "the control plane enrolled {} of {} proxies",
+        enrollments.len(),
+        batch.len()
+    );
     let trust_domain = TrustDomain::of(&response.control_plane_id);
     let trust_domain = trust_domain.context("the control plane has no SPIFFE ID")?;
     let control_plane_id = trust_domain.control_plane().0;
-    let pairs: Vec<_> = batch.iter().zip(joined).collect();
-    let complete = |(proxy, joined): &(&NewProxy, EnrolledProxy)| {
-        complete(arguments, folder, proxy, joined, &response, &control_plane_id)
+    let pairs: Vec<_> = batch.iter().zip(enrollments).collect();
+    let write = |(proxy, enrollment): &(&NewProxy, EnrolledProxy)| {
+        write_files(arguments, folder, proxy, enrollment, &response, &control_plane_id)
     };
-    let there = tokio::task::block_in_place(|| on_all_cores(&pairs, complete))?;
-    Ok((there, notes))
+    let enrolled = tokio::task::block_in_place(|| on_all_cores(&pairs, write))?;
+    Ok((enrolled, notes))
 }
 
-/// Makes the proxy's folder and key. Whether they can be written at all is known before anybody joins.
-fn begin(folder: &NewFolder, proxy: &NewProxy) -> anyhow::Result<EnrollmentRequest> {
+/// Creates the folder and the key of a proxy. An unwritable folder thus fails before any enrollment.
+fn create_key(folder: &NewFolder, proxy: &NewProxy) -> anyhow::Result<EnrollmentRequest> {
     if !proxy.name.is_empty() {
-        folder.make(Path::new(&proxy.name))?;
+        folder.create_subfolder(Path::new(&proxy.name))?;
     }
     let (key, certificate_request) = generate_proxy_key_and_csr()?;
     folder.write(&Path::new(&proxy.name).join(envoy::KEY), key.expose(), 0o600)?;
     Ok(EnrollmentRequest { address: proxy.address, certificate_request })
 }
 
-/// Writes all else.
-fn complete(
+/// Writes the certificate and the bootstrap of an enrolled proxy.
+fn write_files(
     arguments: &BootstrapArguments,
     folder: &NewFolder,
     proxy: &NewProxy,
-    joined: &EnrolledProxy,
+    enrollment: &EnrolledProxy,
     response: &BootstrapResponse,
     control_plane_id: &SpiffeId,
-) -> anyhow::Result<ProxyThere> {
+) -> anyhow::Result<WrittenProxy> {
     let own = match &*proxy.name {
         "" => folder.path.clone(),
         name => folder.path.join(name),
     };
-    let (upstreams, hosts) = declared(arguments);
+    let (upstreams, hosts) = split_upstreams(arguments);
     let statement = ProxyStatement {
         bind: arguments.bind,
         app_address: arguments.app_address,
@@ -186,9 +194,9 @@ fn complete(
         access_log_dir: arguments.access_log_dir.clone(),
         unknown: Vec::new(),
     };
-    let service = arguments.services.first().context("a proxy serves one service at least")?;
+    let service = arguments.services.first().context("a proxy serves at least one service")?;
     let files = Bootstrap {
-        proxy: joined.id,
+        proxy: enrollment.id,
         service,
         statement: &statement,
         local_address: local_address(arguments.bind.unwrap_or(proxy.address)),
@@ -201,15 +209,15 @@ fn complete(
     let write = |name: &str, content: &str| {
         folder.write(&Path::new(&proxy.name).join(name), content, 0o644)
     };
-    write(envoy::CERTIFICATE, &joined.certificate)?;
+    write(envoy::CERTIFICATE, &enrollment.certificate)?;
     write(envoy::ROOTS, &response.roots)?;
     for file in files {
         write(file.name, &file.content)?;
     }
-    Ok(ProxyThere { joined: joined.clone(), address: proxy.address, folder: own })
+    Ok(WrittenProxy { enrollment: enrollment.clone(), address: proxy.address, folder: own })
 }
 
-/// Does the same with each, on as many threads as there are cores, and keeps the order.
+/// Applies `work` to each item, on as many threads as there are cores, and keeps the order.
 fn on_all_cores<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> anyhow::Result<R> + Sync,
@@ -221,7 +229,7 @@ fn on_all_cores<T: Sync, R: Send>(
             scope.spawn(move || share.iter().map(work).collect::<anyhow::Result<Vec<_>>>())
         });
         let mut done = Vec::with_capacity(items.len());
-        // All are started before the first is waited for.
+        // Collected first, so that all threads start before the first join.
         for share in shares.collect::<Vec<_>>() {
             let share = share.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
             done.extend(share?);
@@ -230,14 +238,15 @@ fn on_all_cores<T: Sync, R: Send>(
     })
 }
 
-fn tell_one(
+/// Prints the result for one proxy.
+fn print_one(
     arguments: &BootstrapArguments,
     out: &Path,
-    all: &[ProxyThere],
+    all: &[WrittenProxy],
     notes: &[String],
     output: Output,
-) -> Result<(), Unwritten> {
-    let (Some(service), Some(ProxyThere { joined, .. })) =
+) -> Result<(), StdoutError> {
+    let (Some(service), Some(WrittenProxy { enrollment, .. })) =
         (arguments.services.first(), all.first())
     else {
         return Ok(());
@@ -247,20 +256,20 @@ fn tell_one(
         Output::Json => outln!(
             "{:#}",
             json!({
-                "id": joined.id,
+                "id": enrollment.id,
                 "folder": out,
-                "expires_at": joined.expires_at,
+                "expires_at": enrollment.expires_at,
                 "command": command,
                 "notes": notes,
             })
         )?,
         Output::Text => {
             outln!(
-                "proxy {} joined as {service}; its certificate holds until {}",
-                joined.id,
-                joined.expires_at
+                "proxy {} is enrolled as {service}; its certificate expires at {}",
+                enrollment.id,
+                enrollment.expires_at
             )?;
-            outln!("its key was made here, in {}, and was sent nowhere", out.display())?;
+            outln!("its private key was generated in {} and stays there", out.display())?;
             for note in notes {
                 outln!("note: {note}")?;
             }
@@ -270,13 +279,14 @@ fn tell_one(
     Ok(())
 }
 
-fn tell_all(
+/// Prints the result for a batch.
+fn print_batch(
     arguments: &BootstrapArguments,
     out: &Path,
-    all: &[ProxyThere],
+    all: &[WrittenProxy],
     notes: &[String],
     output: Output,
-) -> Result<(), Unwritten> {
+) -> Result<(), StdoutError> {
     let (Some(service), Some(first), Some(last)) =
         (arguments.services.first(), all.first(), all.last())
     else {
@@ -284,13 +294,13 @@ fn tell_all(
     };
     match output {
         Output::Json => {
-            let proxy = |there: &ProxyThere| {
+            let proxy = |enrolled: &WrittenProxy| {
                 json!({
-                    "id": there.joined.id,
-                    "address": there.address,
-                    "folder": there.folder,
-                    "expires_at": there.joined.expires_at,
-                    "command": command(&there.folder),
+                    "id": enrolled.enrollment.id,
+                    "address": enrolled.address,
+                    "folder": enrolled.folder,
+                    "expires_at": enrolled.enrollment.expires_at,
+                    "command": command(&enrolled.folder),
                 })
             };
             let proxies: Vec<_> = all.iter().map(proxy).collect();
@@ -298,13 +308,13 @@ fn tell_all(
         }
         Output::Text => {
             outln!(
-                "{} proxies joined as {service}, at {} to {}; their certificates hold until {}",
+                "{} proxies are enrolled as {service}, at {} to {}; their certificates expire at {}",
                 all.len(),
                 first.address,
                 last.address,
-                first.joined.expires_at
+                first.enrollment.expires_at
             )?;
-            outln!("their keys were made here, in {}, and were sent nowhere", out.display())?;
+            outln!("their private keys were generated in {} and stay there", out.display())?;
             for note in notes.iter().take(SHOWN_NOTES) {
                 outln!("note: {note}")?;
             }
@@ -317,8 +327,8 @@ fn tell_all(
     Ok(())
 }
 
-/// The advice to root, whose shell would run the printed command as root. Envoy opens the files that its
-/// configuration names, and accepts connections from the network.
+/// The advice for root, who would run the printed command as root. Envoy opens the files that its configuration
+/// names, and accepts connections from the network.
 fn run_by_root(folder: &Path) -> String {
     let folder = quoted(folder);
     format!(
@@ -327,33 +337,33 @@ fn run_by_root(folder: &Path) -> String {
     )
 }
 
-/// How many notes a person is shown.
+/// The most notes in the text output.
 const SHOWN_NOTES: usize = 5;
 
 fn admin(arguments: &BootstrapArguments) -> Admin {
     if arguments.admin_tcp { Admin::Tcp } else { Admin::Socket }
 }
 
-/// The whole command that starts an Envoy.
+/// The complete command that starts Envoy.
 fn command(folder: &Path) -> String {
     let configuration = folder.join(envoy::CONFIGURATION);
     format!("envoy -c {} --disable-hot-restart --drain-time-s 30", quoted(&configuration))
 }
 
-/// A path as a shell takes it.
+/// A path quoted for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+@%:,".contains(c));
     if is_plain { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-/// The services and the hosts that local ports stand for.
-fn declared(arguments: &BootstrapArguments) -> (Vec<Upstream>, Vec<HostUpstream>) {
+/// The upstream services and the upstream hosts.
+fn split_upstreams(arguments: &BootstrapArguments) -> (Vec<Upstream>, Vec<HostUpstream>) {
     let (mut upstreams, mut hosts) = (Vec::new(), Vec::new());
-    for declared in &arguments.upstreams {
-        match declared {
-            Declared::Service(upstream) => upstreams.push(upstream.clone()),
-            Declared::Host(host) => hosts.push(host.clone()),
+    for upstream in &arguments.upstreams {
+        match upstream {
+            UpstreamArgument::Service(upstream) => upstreams.push(upstream.clone()),
+            UpstreamArgument::Host(host) => hosts.push(host.clone()),
         }
     }
     (upstreams, hosts)

@@ -1,14 +1,14 @@
-//! `ironmesh proxy revoke`: shuts a proxy out for good.
+//! `ironmesh proxy revoke`: withdraws the identity of a proxy for good.
 
 use ironmesh_admin::{Client, RevokeRequest, Revoked};
 
 use crate::cli::{Output, RevokeArguments};
-use crate::places::Places;
+use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::outln;
 
-/// Shuts a proxy out. To do it again changes nothing, and is no failure.
+/// Revokes a proxy. A second revocation changes nothing and succeeds.
 pub(crate) async fn revoke(arguments: RevokeArguments, output: Output) -> anyhow::Result<()> {
-    let client = Client::new(&Places::find(&arguments.config)?.admin_socket());
+    let client = Client::new(&ResolvedSettings::load(&arguments.config)?.admin_socket());
     let request = RevokeRequest { reason: arguments.reason };
     let revoked = client.revoke(&arguments.id, &request).await?;
     match output {

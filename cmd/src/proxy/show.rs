@@ -1,4 +1,4 @@
-//! `ironmesh proxy show`: all that is known of one proxy.
+//! `ironmesh proxy show`: the details of one proxy.
 
 use std::fmt::Write as _;
 
@@ -8,12 +8,12 @@ use jiff::Timestamp;
 
 use super::{write_problems, write_revocation};
 use crate::cli::{Output, ShowArguments};
-use crate::places::Places;
+use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{out, outln};
 
-/// Tells how a proxy stands, or all that it is to have.
+/// Prints the details of a proxy, or all its resources.
 pub(crate) async fn show(arguments: &ShowArguments, output: Output) -> anyhow::Result<()> {
-    let client = Client::new(&Places::find(&arguments.config)?.admin_socket());
+    let client = Client::new(&ResolvedSettings::load(&arguments.config)?.admin_socket());
     if arguments.resources {
         let config = client.proxy_config(&arguments.id).await?;
         outln!("{}", serde_json::to_string_pretty(&config)?)?;
@@ -22,18 +22,18 @@ pub(crate) async fn show(arguments: &ShowArguments, output: Output) -> anyhow::R
     let proxy = client.proxy(&arguments.id).await?;
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&proxy)?)?,
-        Output::Text => out!("{}", in_words(&proxy))?,
+        Output::Text => out!("{}", proxy_text(&proxy))?,
     }
     Ok(())
 }
 
-/// A proxy in words, in lines.
-fn in_words(detail: &ProxyDetail) -> String {
+/// A proxy as labelled lines.
+fn proxy_text(detail: &ProxyDetail) -> String {
     let (proxy, record) = (&detail.proxy, &detail.proxy.record);
     let mut text = String::new();
-    let mut line = |what: &str, words: &str| {
+    let mut line = |label: &str, value: &str| {
         // (Writing to a string does not fail.)
-        let _ = writeln!(text, "{what:<13} {}", escape_line(words));
+        let _ = writeln!(text, "{label:<13} {}", escape_line(value));
     };
     line("proxy", &record.id.to_string());
     line("state", &state(detail));
@@ -61,53 +61,74 @@ fn in_words(detail: &ProxyDetail) -> String {
         line("account", &account.to_string());
     }
     line("mesh address", &record.mesh_address.to_string());
-    line("joined", &moment(record.joined_at));
-    let claimed = record.claimed_at.map_or_else(
-        || "not claimed by a connection".to_owned(),
-        |claimed| format!("claimed {}", moment(claimed)),
-    );
-    line("certificate", &format!("{claimed}; ends {}", moment(record.certificate_expires_at)));
+    line("enrolled", &seconds(record.joined_at));
+    let claimed = record
+        .claimed_at
+        .map_or_else(|| "unclaimed".to_owned(), |claimed| format!("claimed {}", seconds(claimed)));
+    line("certificate", &format!("{claimed}; expires {}", seconds(record.certificate_expires_at)));
     if let Some(node) = &detail.node {
         let version = node.envoy_version.as_ref().map(|version| format!(", Envoy {version}"));
         line("node", &format!("{}{}", node.id, version.unwrap_or_default()));
         if let Some(statement) = &node.statement {
-            line("says", &statement.to_string());
+            line("metadata", &statement.to_string());
         }
     }
-    let resources: Vec<_> =
-        detail.resources.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    let resources: Vec<_> = detail
+        .resources
+        .iter()
+        .map(|(state, count)| format!("{count} {}", sync_status(state)))
+        .collect();
     if !resources.is_empty() {
-        line("resources", &resources.join(", ").replace('_', " "));
+        line("resources", &resources.join(", "));
     }
     for endpoint in &detail.endpoints {
-        line("endpoint", &endpoint_in_words(endpoint));
+        line("endpoint", &endpoint_text(endpoint));
     }
     write_revocation(&mut text, record);
     write_problems(&mut text, proxy);
     text
 }
 
+/// The sync status of a resource for people, by its JSON value. The words are those of `istioctl proxy-status`.
+fn sync_status(state: &str) -> &str {
+    match state {
+        "taken" => "SYNCED",
+        "behind" => "STALE",
+        "refused" => "NACK",
+        "not_taken" => "NOT SENT",
+        "leaving" => "REMOVING",
+        other => other,
+    }
+}
+
+/// The state of a proxy, with an explanation.
 fn state(detail: &ProxyDetail) -> String {
     match (&*detail.proxy.state, detail.proxy.streams) {
         ("connected", 1) => "connected, by one xDS stream".to_owned(),
         ("connected", many) => format!("connected, by {many} xDS streams"),
-        ("unclaimed", _) => "unclaimed: it has never connected".to_owned(),
+        ("unclaimed", _) => "unclaimed: the proxy has never connected".to_owned(),
         ("forfeit", _) => {
-            "forfeit: it did not connect within a day of joining, and must join again".to_owned()
+            "enrollment expired: the proxy did not connect within 24 hours; enroll it again"
+                .to_owned()
         }
-        ("expired", _) => "expired: its certificate has ended, and it must join again".to_owned(),
+        ("expired", _) => {
+            "expired: the proxy's certificate has expired; enroll it again".to_owned()
+        }
         (other, _) => other.to_owned(),
     }
 }
 
-fn endpoint_in_words(endpoint: &EndpointView) -> String {
+/// A service port of the proxy: the address that callers use, and the applications behind it.
+fn endpoint_text(endpoint: &EndpointView) -> String {
     let EndpointView { service, port, dialled_at, applications } = endpoint;
-    let dialled = match dialled_at {
+    let called = match dialled_at {
         Some(address) => format!("called at {address}"),
-        None if applications.is_empty() => "not called: no endpoint is known there".to_owned(),
-        None => "not called: the proxy has not taken it yet".to_owned(),
+        None if applications.is_empty() => {
+            "not called: no provider reports an endpoint here".to_owned()
+        }
+        None => "not called: the proxy has not ACKed the port yet".to_owned(),
     };
-    let behind: Vec<_> = applications
+    let applications: Vec<_> = applications
         .iter()
         .map(|one| {
             let ApplicationView { port, weight, health } = one;
@@ -119,15 +140,15 @@ fn endpoint_in_words(endpoint: &EndpointView) -> String {
             format!("port {port} with weight {weight}{health}")
         })
         .collect();
-    let behind = if behind.is_empty() {
+    let applications = if applications.is_empty() {
         String::new()
     } else {
-        format!("; applications: {}", behind.join(", "))
+        format!("; applications: {}", applications.join(", "))
     };
-    format!("{service}|{port} {dialled}{behind}")
+    format!("{service}|{port} {called}{applications}")
 }
 
-/// A moment as people want it: to the second.
-fn moment(time: Timestamp) -> String {
+/// A time to the second.
+fn seconds(time: Timestamp) -> String {
     format!("{time:.0}")
 }

@@ -1,8 +1,10 @@
-//! The log of `serve`, on stderr. A log that cannot be written, on a full disk or into a closed pipe, never
-//! stops the control plane: its lines are counted, and the count is logged as soon as one can be written.
+//! The log of `serve`, on stderr.
 //!
-//! With `--output json` each line is a JSON object, in the form of tracing-subscriber: `timestamp`, `level`, `fields`
-//! (with `message`) and `target`.
+//! A full disk or a closed pipe never stops the control plane. The log counts lost lines, and reports the count as
+//! soon as stderr is writable again.
+//!
+//! With `--output json` each line is a JSON object in the format of tracing-subscriber: `timestamp`, `level`,
+//! `fields` (with `message`) and `target`.
 
 mod fields;
 
@@ -23,9 +25,9 @@ use crate::color;
 pub(super) fn init(output: Output) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let lost = Arc::<AtomicU64>::default();
-    // What it would report is that the log cannot be written, and on stderr.
+    // Its internal errors would only say, on stderr, that stderr cannot be written.
     let log = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
-    let writer = move || Lossy { output: io::stderr(), form: output, lost: Arc::clone(&lost) };
+    let writer = move || Lossy { output: io::stderr(), format: output, lost: Arc::clone(&lost) };
     match output {
         Output::Text => {
             let log = log.with_ansi(color::is_enabled(&io::stderr()));
@@ -35,14 +37,14 @@ pub(super) fn init(output: Output) {
     }
 }
 
-/// Writes the reason why the control plane failed as a line of the log in JSON, whatever `RUST_LOG` says.
+/// Logs the reason of a control-plane failure as a JSON line, regardless of `RUST_LOG`.
 pub(super) fn write_failure(reason: &str) {
-    let fields = json!({ "message": "the control plane failed", "reason": reason });
-    // Where it cannot be written, the exit code says it.
+    let fields = json!({ "message": "control plane failed", "reason": reason });
+    // If stderr cannot be written, the exit code alone reports the failure.
     let _ = io::stderr().write_all(escape_output(&json_line("ERROR", &fields)).as_bytes());
 }
 
-/// A line of the log in JSON that does not come from the subscriber.
+/// A JSON log line that does not come from the subscriber.
 fn json_line(level: &str, fields: &Value) -> String {
     let timestamp = format!("{:.6}", Timestamp::now());
     let target = env!("CARGO_CRATE_NAME");
@@ -51,32 +53,32 @@ fn json_line(level: &str, fields: &Value) -> String {
     format!("{line}\n")
 }
 
-/// Writes lines to `output`, and succeeds where that fails.
+/// A writer that counts the lines that `output` cannot take, and never fails.
 struct Lossy<W> {
     output: W,
-    form: Output,
+    format: Output,
     lost: Arc<AtomicU64>,
 }
 
 impl<W> Lossy<W> {
-    /// The line that reports lost ones.
-    fn report(&self, lost: u64) -> String {
-        match self.form {
+    /// The line that reports `lost` lines; empty if there are none.
+    fn loss_report(&self, lost: u64) -> String {
+        match self.format {
             _ if lost == 0 => String::new(),
             Output::Text => {
-                format!("{lost} lines of the log were lost: stderr could not be written\n")
+                format!("{lost} log lines were lost: stderr could not be written\n")
             }
             Output::Json => {
-                let message = "lines of the log were lost: stderr could not be written";
+                let message = "log lines were lost: stderr could not be written";
                 json_line("WARN", &json!({ "message": message, "lost": lost }))
             }
         }
     }
 
-    /// The line as it is written. JSON escapes ASCII control characters alone, and its fields quote what other
-    /// parties wrote; the text form escapes its fields itself.
+    /// The line as written. JSON escapes only ASCII control characters, so text of other parties in JSON fields is
+    /// escaped here. The text format escapes its fields itself.
     fn escaped<'line>(&self, line: &'line [u8]) -> Cow<'line, [u8]> {
-        match (self.form, std::str::from_utf8(line)) {
+        match (self.format, std::str::from_utf8(line)) {
             (Output::Json, Ok(line)) => match escape_output(line) {
                 Cow::Borrowed(line) => Cow::Borrowed(line.as_bytes()),
                 Cow::Owned(line) => Cow::Owned(line.into_bytes()),
@@ -87,10 +89,10 @@ impl<W> Lossy<W> {
 }
 
 impl<W: Write> Write for Lossy<W> {
-    /// The subscriber writes a line at once.
+    /// Writes one line: the subscriber passes whole lines.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let lost = self.lost.swap(0, Ordering::Relaxed);
-        let words = self.report(lost);
+        let words = self.loss_report(lost);
         let written = self.output.write_all(words.as_bytes());
         if written.and_then(|()| self.output.write_all(&self.escaped(line))).is_err() {
             self.lost.fetch_add(lost + 1, Ordering::Relaxed);
@@ -107,7 +109,7 @@ impl<W: Write> Write for Lossy<W> {
 mod tests {
     use super::*;
 
-    /// Fails until it is mended.
+    /// A writer that fails while `is_full` is set.
     #[derive(Default)]
     struct Disk {
         is_full: bool,
@@ -136,10 +138,10 @@ mod tests {
         {
             output.is_full = is_full;
             let lost = Arc::clone(&lost);
-            let mut lossy = Lossy { output: &mut output, form: Output::Text, lost };
+            let mut lossy = Lossy { output: &mut output, format: Output::Text, lost };
             lossy.write_all(line.as_bytes()).unwrap();
         }
-        let expected = "1\n2 lines of the log were lost: stderr could not be written\n4\n5\n";
+        let expected = "1\n2 log lines were lost: stderr could not be written\n4\n5\n";
         assert_eq!(String::from_utf8(output.text).unwrap(), expected);
     }
 
@@ -150,7 +152,7 @@ mod tests {
         for (is_full, line) in [(true, "{}\n"), (false, hostile)] {
             output.is_full = is_full;
             let lost = Arc::clone(&lost);
-            let mut lossy = Lossy { output: &mut output, form: Output::Json, lost };
+            let mut lossy = Lossy { output: &mut output, format: Output::Json, lost };
             lossy.write_all(line.as_bytes()).unwrap();
         }
         let text = String::from_utf8(output.text).unwrap();

@@ -1,11 +1,11 @@
-//! The signals that `serve` handles: three stop it, and the others that would end a process are logged.
+//! The signals that `serve` handles: three stop the control plane, the others are logged and ignored.
 
 use std::io;
 
 use rustix::process::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals, from the moment on in which they are installed.
+/// The installed signal handlers.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -13,7 +13,7 @@ pub(super) struct Signals {
     hangup: Signal,
     user_1: Signal,
     user_2: Signal,
-    /// A file would exceed the limit of its size (`RLIMIT_FSIZE`): the write fails, and says so itself.
+    /// Sent if a file would exceed `RLIMIT_FSIZE`. The failed write reports the error itself.
     _file_size: Signal,
 }
 
@@ -30,7 +30,7 @@ impl Signals {
         })
     }
 
-    /// Returns the name of the next signal that stops the control plane. Logs the others meanwhile.
+    /// Waits for the next signal that stops the control plane, and returns its name. Logs the other signals.
     pub(super) async fn stop(&mut self) -> &'static str {
         loop {
             let ignored = tokio::select! {

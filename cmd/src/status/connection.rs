@@ -1,15 +1,18 @@
-//! The connection of `status` to the control plane: the admin socket, or the admin port where the socket was
-//! removed with the state folder.
+//! The connection of `status` to the control plane: the admin socket, or the admin port if the socket was removed
+//! with the state folder.
 
 use std::io::ErrorKind;
 
 use ironmesh_admin::{Client, ClientError, Readiness};
 
-use crate::places::Places;
+use crate::resolved_settings::ResolvedSettings;
 
-/// A client with the readiness that it read; and what is wrong, where the socket is gone.
-pub(super) async fn open(places: &Places) -> anyhow::Result<(Client, Readiness, Option<String>)> {
-    let socket = places.admin_socket();
+/// Opens a client, and returns it with the readiness that it read. The last value is the problem of a missing
+/// socket.
+pub(super) async fn open(
+    resolved: &ResolvedSettings,
+) -> anyhow::Result<(Client, Readiness, Option<String>)> {
+    let socket = resolved.admin_socket();
     let client = Client::new(&socket);
     let error = match client.readiness().await {
         Ok(readiness) => return Ok((client, readiness, None)),
@@ -22,13 +25,13 @@ pub(super) async fn open(places: &Places) -> anyhow::Result<(Client, Readiness, 
     if !is_gone(&error) {
         return Err(error.into());
     }
-    let port = places.settings.listen.admin;
+    let port = resolved.settings.listen.admin;
     let client = client.via_port(port);
-    // That nothing answers there either says less than the first error.
+    // If the port does not answer either, the first error says more.
     let Ok(readiness) = client.readiness().await else { return Err(error.into()) };
     let gone = format!(
-        "there is no admin socket `{}`, though a control plane answers at {port}\n\
-         if that is the control plane of this state folder, the folder was removed while it runs",
+        "the admin socket `{}` is missing, but a control plane answers at {port}\n\
+         if that control plane uses this state folder, the folder was removed while it was running",
         socket.display()
     );
     Ok((client, readiness, Some(gone)))

@@ -1,13 +1,15 @@
-//! What the status says of TLS handshakes that failed. Often they are all that is seen of a proxy that cannot
-//! connect.
+//! The status of failed TLS handshakes. For a proxy that cannot connect they are often the only trace.
 
 use ironmesh_admin::{HandshakesView, ProxyView, RejectedAddress};
 use ironmesh_catalog::text::escape_line;
 
 use super::{NAMED, counted};
+use crate::proxy::state_text;
 
-/// Addresses with failed handshakes in the last minutes: those of enrolled proxies that are not connected and try
-/// again, each with what to do; and notes about all others.
+/// Returns problems and notes about the recently failed handshakes of each address.
+///
+/// A problem is the address of an enrolled proxy that is not connected and has failed repeatedly. All others are
+/// notes.
 pub(super) fn failed(
     handshakes: &HandshakesView,
     proxies: &[ProxyView],
@@ -17,20 +19,20 @@ pub(super) fn failed(
         let RejectedAddress { address, count, reason, at } = one;
         let handshakes = counted(*count, "TLS handshake", "TLS handshakes");
         let reason = escape_line(reason);
-        let words = format!("{handshakes} with {address} failed, the last at {at:.0}: {reason}");
+        let text = format!("{handshakes} with {address} failed, the last at {at:.0}: {reason}");
         let is_cut_off = |proxy: &&ProxyView| {
             let record = &proxy.record;
-            let is_there =
+            let is_at_address =
                 record.mesh_address.ip() == *address || record.addresses.contains(address);
-            is_there && matches!(&*proxy.state, "away" | "unclaimed" | "expired" | "forfeit")
+            is_at_address && matches!(&*proxy.state, "away" | "unclaimed" | "expired" | "forfeit")
         };
         match proxies.iter().find(is_cut_off) {
             Some(proxy) if *count > 1 => wrong.push(format!(
-                "{words}\nproxy {} is enrolled at this address and is {}; the log of its Envoy has the error of its \
+                "{text}\nproxy {} is enrolled at this address, in state {}; the log of its Envoy has the error of its \
                  xDS connection",
-                proxy.record.id, proxy.state
+                proxy.record.id, state_text(&proxy.state)
             )),
-            _ => notes.push(words),
+            _ => notes.push(text),
         }
     }
     let more = notes.len().saturating_sub(NAMED);

@@ -1,15 +1,17 @@
-//! What the status says where what is in force is not what the source of policy holds. There are three
-//! reasons: the source cannot be read, it is refused, or somebody has rolled back. The last is no fault.
+//! The status of a policy source whose content is not active.
+//!
+//! There are three reasons: the source is unreadable, its policy is rejected, or a user has rolled back. The last is
+//! no problem.
 
 use ironmesh_admin::PolicyView;
 use ironmesh_catalog::PolicyRecord;
 
 use super::is_error;
 
-/// What is wrong with the source, if anything, and what to do.
+/// The problem of the policy source, if it has one, and what to do.
 pub(super) fn wrong(policy: &PolicyView) -> Option<String> {
     let source = &policy.source;
-    // While something is rolled back to, that is what this tells.
+    // During a rollback, `stale_since` is the time of the rollback.
     let since = policy.stale_since.filter(|_| policy.rolled_back.is_none());
     let since = since.map(|since| format!(" since {since:.0}")).unwrap_or_default();
     if let Some(problem) = &policy.unreadable {
@@ -17,49 +19,49 @@ pub(super) fn wrong(policy: &PolicyView) -> Option<String> {
             "the policy in `{source}` cannot be read{since}: {}\n\
              {}; the control plane keeps retrying",
             problem.trim_end(),
-            what_stays(policy)
+            active_text(policy)
         ));
     }
-    let is_refused = policy.findings.iter().any(is_error);
-    is_refused.then(|| {
+    let is_rejected = policy.findings.iter().any(is_error);
+    is_rejected.then(|| {
         let advice = if policy.is_folder {
-            format!("`ironmesh policy check {source}` draws where")
+            format!("`ironmesh policy check {source}` shows each error with file and line")
         } else {
-            "push what passes (`ironmesh policy push`), or what was good (`ironmesh policy rollback`)"
+            "push a corrected policy (`ironmesh policy push`), or roll back (`ironmesh policy rollback`)"
                 .to_owned()
         };
         format!(
             "the policy in `{source}` is rejected{since}: {}\n{advice}",
-            what_stays(policy)
+            active_text(policy)
         )
     })
 }
 
-/// What is active in place of what the source holds.
-fn what_stays(policy: &PolicyView) -> &'static str {
+/// What is active instead of the source's content.
+fn active_text(policy: &PolicyView) -> &'static str {
     if policy.revision.is_some() {
         "the previous policy stays active"
     } else {
-        "no policy is active, and nothing is served"
+        "no policy is active, and the control plane serves no proxy"
     }
 }
 
-/// That somebody has rolled back, and how that ends.
+/// The note about an active rollback, and how it ends.
 pub(super) fn rolled_back(policy: &PolicyView) -> Option<String> {
     let pin = policy.rolled_back.as_ref()?;
     let PolicyRecord { revision, at, by, message, .. } = &pin.record;
-    let by = by.as_deref().unwrap_or("somebody");
+    let by = by.as_deref().unwrap_or("an unknown user");
     let why = message.as_ref().map(|text| format!(" (\"{text}\")")).unwrap_or_default();
-    let (holds, end) = match &pin.folder {
+    let (pinned, end) = match &pin.folder {
         Some(folder) => (
-            format!(" holds, the revision {folder},"),
-            format!("\n`ironmesh policy rollback {folder}` ends that"),
+            format!(" (revision {folder})"),
+            format!("\n`ironmesh policy rollback {folder}` ends the rollback"),
         ),
-        None => (" holds".to_owned(), String::new()),
+        None => (String::new(), String::new()),
     };
     Some(format!(
-        "{by} rolled policy back to {revision} at {at:.0}{why}: what `{}`{holds} is not in force, until it \
-         holds something else that passes{end}",
+        "{by} rolled policy back to {revision} at {at:.0}{why}: the content of `{}`{pinned} is not active until \
+         it changes to an accepted policy{end}",
         policy.source
     ))
 }

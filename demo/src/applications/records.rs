@@ -1,4 +1,4 @@
-//! How a store records its sales: over one kept connection to the warehouse.
+//! The recording of a store's sales, over one kept connection to the warehouse.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use crate::ledger::{Ledger, LedgerError};
 use crate::tally::{Outcome, Tally};
 
-/// The part of a store that records. It ends when this is dropped.
+/// The recording task of a store. Dropping it ends the task.
 #[derive(Debug)]
 pub(crate) struct Records {
     tally: Arc<Tally>,
@@ -21,8 +21,7 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Starts recording in the warehouse, which is at `address` as far as the store knows. Returns
-    /// where sales are told.
+    /// Starts recording in the warehouse at `address`, and returns the queue for sales.
     pub(crate) fn open(address: SocketAddr) -> (Self, mpsc::Sender<String>) {
         let (sender, sales) = mpsc::channel(MOST_WAITING);
         let (tally, opened) = (Arc::<Tally>::default(), Arc::<AtomicU64>::default());
@@ -35,7 +34,7 @@ impl Records {
         &self.tally
     }
 
-    /// How many connections it has had so far: one, unless the first was ended.
+    /// The number of opened connections: one, unless the first was ended.
     pub(crate) fn opened(&self) -> u64 {
         self.opened.load(Ordering::Relaxed)
     }
@@ -47,15 +46,15 @@ impl Drop for Records {
     }
 }
 
-/// A connection that was ended is opened again, and the sale under way is told once more: that is no
-/// failure, as it is none in a real application.
+/// Records sales. After the end of a connection it reconnects and repeats the pending sale, which counts as no failure:
+/// a real application does the same.
 async fn record(
     address: SocketAddr,
     mut sales: mpsc::Receiver<String>,
     tally: Arc<Tally>,
     opened: Arc<AtomicU64>,
 ) {
-    let mut untold: Option<String> = None;
+    let mut unrecorded: Option<String> = None;
     loop {
         let mut ledger = match Ledger::open(address).await {
             Ok(ledger) => ledger,
@@ -67,7 +66,7 @@ async fn record(
         };
         opened.fetch_add(1, Ordering::Relaxed);
         loop {
-            let sale = if let Some(sale) = untold.take() {
+            let sale = if let Some(sale) = unrecorded.take() {
                 sale
             } else {
                 tokio::select! {
@@ -79,7 +78,7 @@ async fn record(
                 }
             };
             if ledger.record(&sale).await.is_err() {
-                untold = Some(sale);
+                unrecorded = Some(sale);
                 sleep(PAUSE).await;
                 break;
             }
@@ -88,7 +87,7 @@ async fn record(
     }
 }
 
-/// What it looks like to the caller when the warehouse cannot be reached.
+/// The outcome for a caller that cannot reach the warehouse.
 pub(crate) fn outcome_of(error: &LedgerError) -> Outcome {
     match error {
         LedgerError::Refused => Outcome::Refused,

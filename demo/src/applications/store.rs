@@ -1,4 +1,4 @@
-//! A bookstore: an HTTP/1.1 server that says who it is and counts what it is asked.
+//! A bookstore: an HTTP/1.1 server that names itself in its answers, and counts requests.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,12 +19,12 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::next_connection;
 use crate::error::DemoError;
 
-/// The header in which an application says its name.
+/// The header with the name of the application.
 pub(crate) const APPLICATION: &str = "x-app";
-/// The header in which it says its address.
+/// The header with the address of the application.
 pub(crate) const MACHINE: &str = "x-machine";
 
-/// A running store. It ends when this is dropped.
+/// A running store. Dropping it ends the store.
 #[derive(Debug)]
 pub(crate) struct Store {
     requests: Arc<AtomicU64>,
@@ -32,7 +32,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens a store of this name. What it sells is told to `sales`, as far as there is room.
+    /// Opens a store with this name. It queues sales in `sales`, and drops them if the queue is full.
     pub(crate) async fn open(
         name: &'static str,
         address: SocketAddr,
@@ -43,7 +43,7 @@ impl Store {
         let requests = Arc::new(AtomicU64::new(0));
         let counter = Counter {
             name: HeaderValue::from_static(name),
-            // An address is made of nothing that a header may not have.
+            // An address has only characters that a header may have.
             machine: HeaderValue::from_str(&address.ip().to_string()).ok(),
             requests: Arc::clone(&requests),
             sales,
@@ -52,12 +52,12 @@ impl Store {
         Ok(Self { requests, task })
     }
 
-    /// How many requests have reached it.
+    /// The number of requests that have reached it.
     pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Ends it and its connections, in a moment.
+    /// Ends the store and its connections.
     pub(crate) fn close(&self) {
         self.task.abort();
     }
@@ -69,7 +69,7 @@ impl Drop for Store {
     }
 }
 
-/// Where books are sold.
+/// The request handler of a store.
 struct Counter {
     name: HeaderValue,
     machine: Option<HeaderValue>,
@@ -82,7 +82,7 @@ impl Counter {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let text = match request.uri().path().strip_prefix("/books/") {
             Some(title) => {
-                // A full queue means that the warehouse is away, and sales are not waited for.
+                // A full queue means that the warehouse is unreachable. Answers do not wait for it.
                 drop(self.sales.try_send(title.to_owned()));
                 format!("book {title}\n")
             }
@@ -97,7 +97,7 @@ impl Counter {
     }
 }
 
-/// Takes connections until it is aborted, which ends them all.
+/// Accepts connections until it is aborted, which ends all of them.
 async fn accept(listener: TcpListener, counter: Arc<Counter>) {
     let mut connections = JoinSet::new();
     loop {
@@ -111,6 +111,6 @@ async fn serve(stream: TcpStream, counter: Arc<Counter>) {
     // Without this every answer would take 40 ms.
     let _ = stream.set_nodelay(true);
     let service = service_fn(async |request| Ok::<_, Infallible>(counter.answer(&request)));
-    // How a connection ends is the client's affair.
+    // The client may end the connection in any way.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }

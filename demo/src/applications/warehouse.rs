@@ -1,4 +1,4 @@
-//! The warehouse: a TCP server that has the first word, as many databases and mail servers do.
+//! The warehouse: a TCP server that sends first, as many databases and mail servers do.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::next_connection;
 use crate::error::DemoError;
 use crate::ledger::{RECORDED, SOLD};
 
-/// A running warehouse. It ends when this is dropped.
+/// A running warehouse. Dropping it ends the warehouse.
 #[derive(Debug)]
 pub(crate) struct Warehouse {
     seen: Arc<Seen>,
@@ -34,12 +34,12 @@ impl Warehouse {
         Ok(Self { seen, task })
     }
 
-    /// How many connections have reached it.
+    /// The number of connections that have reached it.
     pub(crate) fn connections(&self) -> u64 {
         self.seen.connections.load(Ordering::Relaxed)
     }
 
-    /// Ends it and its connections, in a moment.
+    /// Ends the warehouse and its connections.
     pub(crate) fn close(&self) {
         self.task.abort();
     }
@@ -51,7 +51,7 @@ impl Drop for Warehouse {
     }
 }
 
-/// Takes connections until it is aborted, which ends them all.
+/// Accepts connections until it is aborted, which ends all of them.
 async fn accept(listener: TcpListener, seen: Arc<Seen>) {
     let mut connections = JoinSet::new();
     loop {
@@ -59,7 +59,7 @@ async fn accept(listener: TcpListener, seen: Arc<Seen>) {
         seen.connections.fetch_add(1, Ordering::Relaxed);
         while connections.try_join_next().is_some() {}
         let seen = Arc::clone(&seen);
-        // How a connection ends is the client's affair.
+        // The client may end the connection in any way.
         connections.spawn(async move { drop(serve(stream, &seen).await) });
     }
 }
@@ -70,7 +70,7 @@ async fn serve(stream: TcpStream, seen: &Seen) -> std::io::Result<()> {
     stream.write_all(BANNER.as_bytes()).await?;
     stream.flush().await?;
     let mut line = String::new();
-    // Whoever sends more without an end of line is no store, and is left. So is who goes.
+    // The loop ends for a client that disconnects, or that sends an overlong line, which no store does.
     while (&mut stream).take(LONGEST_LINE).read_line(&mut line).await? > 0 && line.ends_with('\n') {
         let answer = if line.starts_with(SOLD) {
             let total = seen.sales.fetch_add(1, Ordering::Relaxed) + 1;
@@ -86,7 +86,7 @@ async fn serve(stream: TcpStream, seen: &Seen) -> std::io::Result<()> {
 }
 
 const BANNER: &str = "bookwarehouse ledger ready\n";
-/// With its end, in bytes.
+/// The longest line in bytes, with its line break.
 const LONGEST_LINE: u64 = 1024;
 
 #[cfg(test)]
@@ -100,19 +100,19 @@ mod tests {
         let network = Network::claim(&[(31, 8080)]).unwrap();
         let address = network.socket(31, 8080);
         let _warehouse = Warehouse::open(address).await.unwrap();
-        let room = usize::try_from(LONGEST_LINE).unwrap() - SOLD.len() - 1;
+        let longest = usize::try_from(LONGEST_LINE).unwrap() - SOLD.len() - 1;
         let mut ledger = Ledger::open(address).await.unwrap();
-        assert_eq!(ledger.record(&"x".repeat(room)).await.unwrap(), 1);
+        assert_eq!(ledger.record(&"x".repeat(longest)).await.unwrap(), 1);
         assert_eq!(ledger.record("short").await.unwrap(), 2);
-        let refused = ledger.record(&"x".repeat(room + 1)).await;
+        let overlong = ledger.record(&"x".repeat(longest + 1)).await;
         assert!(
-            matches!(refused, Err(LedgerError::Closed | LedgerError::Broken(_))),
-            "{refused:?}"
+            matches!(overlong, Err(LedgerError::Closed | LedgerError::Broken(_))),
+            "{overlong:?}"
         );
 
-        // It is left also when the line never ends.
+        // A line without an end closes the connection, too.
         let mut stream = TcpStream::connect(address).await.unwrap();
-        stream.write_all(&vec![b'x'; room * 2]).await.unwrap();
+        stream.write_all(&vec![b'x'; longest * 2]).await.unwrap();
         let mut rest = Vec::new();
         // Unread bytes make the end a reset.
         let _ = stream.read_to_end(&mut rest).await;

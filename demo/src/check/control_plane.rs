@@ -1,5 +1,7 @@
-//! The step about the death of the control plane: no request fails, not even behind a retry, no
-//! connection breaks, and what changed meanwhile holds soon after it is back.
+//! The step that kills the control plane under traffic.
+//!
+//! No request fails, not even behind a retry, and no connection breaks. Changes made meanwhile are active soon after
+//! the restart.
 
 use serde_json::json;
 use tokio::time::{Duration, Instant};
@@ -10,28 +12,29 @@ use super::thief::{BOOK, expect_thief, settled, thief_of};
 use crate::error::Problem;
 use crate::ledger::Ledger;
 use crate::policy::Edit;
-use crate::rise::in_force;
-use crate::sidecars::{BUYER, FIRST, NEWCOMER, SECOND, STORE_PORT};
+use crate::sidecars::{BUYER, FIRST, REPLACEMENT, SECOND, STORE_PORT};
 use crate::stage::Stage;
+use crate::startup::await_sidecar;
 use crate::waiting::{ensure, eventually, milliseconds};
 
-/// It is killed under traffic; a grant and a move of an endpoint wait for its return.
+/// Kills the control plane under traffic. A new grant and a moved endpoint wait for its restart.
 pub(super) async fn killed_under_traffic(stage: &mut Stage) -> Result<Seen, Problem> {
-    // A sixth sidecar joins. It takes part, and gets nothing while no endpoint is named at its place.
-    stage.start_newcomer().await?;
-    in_force(stage, &NEWCOMER).await?;
+    // A sixth sidecar. It is a participant, but gets no traffic while no endpoint has its address.
+    stage.start_replacement().await?;
+    await_sidecar(stage, &REPLACEMENT).await?;
     let retried = BUYER.retried(&stage.network).await?;
     let reopened = stage.first.records.opened();
-    // The first version's store, which no change of this step concerns.
+    // From the first version's store, which no change of this step affects.
     let ledger = Ledger::open(stage.warehouse_of(&FIRST)).await?;
     let load = Load::start(BUYER.socket(&stage.network, STORE_PORT), ledger);
-    let [old, new] = [SECOND, NEWCOMER].map(|sidecar| stage.network.host(sidecar.host).to_string());
+    let [old, new] =
+        [SECOND, REPLACEMENT].map(|sidecar| stage.network.host(sidecar.host).to_string());
     more_answers(stage, &load, &old).await?;
 
     let killed = Instant::now();
     stage.kill_control_plane().await;
-    stage.policy.edit(&Edit::let_thief_in())?;
-    let edit = Edit::move_second_version(&stage.network, SECOND.host, NEWCOMER.host);
+    stage.policy.edit(&Edit::allow_thief())?;
+    let edit = Edit::move_second_version(&stage.network, SECOND.host, REPLACEMENT.host);
     stage.policy.edit(&edit)?;
     let edited = Instant::now();
     while edited.elapsed() < AWAY {
@@ -82,22 +85,22 @@ pub(super) async fn killed_under_traffic(stage: &mut Stage) -> Result<Seen, Prob
     });
     ensure(policy <= MOST && endpoint <= MOST, || {
         format!(
-            "after the start the policy held after {policy} ms, the endpoint after {endpoint} ms; {MOST} ms are the most"
+            "after the restart the policy was active after {policy} ms and the endpoint after {endpoint} ms; the limit is {MOST} ms"
         )
     })?;
     ensure(per_second >= LEAST_LOAD, || {
-        format!("the load was too light to tell: {per_second} requests a second")
+        format!("the load was too low: {per_second} requests per second")
     })?;
     let line = format!(
         "{} requests at {per_second}/s, half of them HTTP/2, none failed, 0 retries; {} exchanges \
-         of a store with the warehouse over one TCP connection; away for {away} ms; after its start \
-         the new policy held in {policy} ms, the new endpoint in {endpoint} ms",
+         of a store with the warehouse over one TCP connection; control plane down for {away} ms; after its \
+         restart the new policy was active in {policy} ms, the new endpoint in {endpoint} ms",
         report.requests, report.exchanges
     );
     Ok(Seen::new(line, figures))
 }
 
-/// Waits for further answers of a machine.
+/// Waits for more answers of a machine.
 async fn more_answers(stage: &Stage, load: &Load, machine: &str) -> Result<(), Problem> {
     let before = load.report().answers_of(machine);
     eventually(stage, &format!("answers of {machine}"), async || {
@@ -107,11 +110,11 @@ async fn more_answers(stage: &Stage, load: &Load, machine: &str) -> Result<(), P
     .await
 }
 
-/// How long the control plane is away at least, with the old policy in force.
+/// The least downtime of the control plane, during which the old policy stays active.
 const AWAY: Duration = Duration::from_millis(1500);
-/// How long a machine must be silent to count as left: a hundred of its turns.
+/// The time without answers after which a machine no longer serves: a hundred of its intervals.
 const QUIET: Duration = Duration::from_secs(1);
-/// In how many milliseconds after its start the new policy is to hold.
+/// The most milliseconds from the restart until the changes are active.
 const MOST: u64 = 2000;
 const LEAST_LOAD: u64 = 200;
 const SOME: u64 = 10;

@@ -1,4 +1,4 @@
-//! Traffic that goes on while something happens to the mesh.
+//! Continuous traffic during a change of the mesh.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,8 +14,8 @@ use crate::error::{Problem, chain};
 use crate::http_client::{HttpConnection, Version};
 use crate::ledger::Ledger;
 
-/// Running load of the buyer, over several kept connections, and of a store that records in the
-/// warehouse over one. It ends when this is dropped.
+/// The running load of the buyer over several kept connections, and of a store over one connection to the warehouse.
+/// Dropping it ends the load.
 #[derive(Debug)]
 pub(super) struct Load {
     begin: Instant,
@@ -23,18 +23,18 @@ pub(super) struct Load {
     workers: JoinSet<()>,
 }
 
-/// What has become of it.
+/// The results of the load so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LoadReport {
     pub(super) requests: u64,
     pub(super) failed: u64,
     /// The first failure, in words.
     pub(super) first_failure: Option<String>,
-    /// How many exchanges the store had with the warehouse, all over one connection.
+    /// The number of exchanges between the store and the warehouse, over one connection.
     pub(super) exchanges: u64,
-    /// How that connection ended, if it has.
+    /// The error that ended that connection, if any.
     pub(super) ended: Option<String>,
-    /// Which machines answered.
+    /// The answers by machine.
     pub(super) machines: BTreeMap<String, Answers>,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Answers {
 }
 
 impl Load {
-    /// Starts it at the store as the buyer sees it, and with a store's connection to the warehouse.
+    /// Starts the load on the buyer's local address of the store, and on a store's connection to the warehouse.
     pub(super) fn start(address: SocketAddr, ledger: Ledger) -> Self {
         let report = Arc::<Mutex<LoadReport>>::default();
         let mut workers = JoinSet::new();
@@ -62,7 +62,7 @@ impl Load {
         self.report.lock().clone()
     }
 
-    /// Ends it. What is on its way does not count.
+    /// Ends the load. Pending requests do not count.
     pub(super) fn finish(mut self) -> (LoadReport, Duration) {
         let result = (self.report(), self.begin.elapsed());
         self.workers.abort_all();
@@ -71,7 +71,7 @@ impl Load {
 }
 
 impl LoadReport {
-    /// A problem, if a request has failed, or the connection to the warehouse has ended.
+    /// Fails if a request has failed, or the connection to the warehouse has ended.
     pub(super) fn unharmed(&self) -> Result<(), Problem> {
         if let Some(first) = &self.first_failure {
             let (failed, requests) = (self.failed, self.requests);
@@ -88,7 +88,7 @@ impl LoadReport {
         }
     }
 
-    /// How many answers a machine gave.
+    /// The number of answers of a machine.
     pub(super) fn answers_of(&self, machine: &str) -> u64 {
         self.machines.get(machine).map_or(0, |answers| answers.count)
     }
@@ -108,12 +108,12 @@ impl LoadReport {
 }
 
 async fn work(version: Version, address: SocketAddr, report: Arc<Mutex<LoadReport>>) {
-    let mut pace = interval(PACE);
-    // What was late is made up for, so that a pause of the machine does not lower the rate.
-    pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut ticks = interval(INTERVAL);
+    // Late requests are made up for, so that a pause of the machine does not lower the rate.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut kept = None;
     loop {
-        pace.tick().await;
+        ticks.tick().await;
         let result = request(version, address, &mut kept).await;
         let mut report = report.lock();
         report.requests += 1;
@@ -124,12 +124,12 @@ async fn work(version: Version, address: SocketAddr, report: Arc<Mutex<LoadRepor
     }
 }
 
-/// Records sales over the one connection until it breaks: it is not opened again.
+/// Records sales over one connection until it breaks. It is not reopened.
 async fn record(mut ledger: Ledger, report: Arc<Mutex<LoadReport>>) {
-    let mut pace = interval(PACE);
-    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = interval(INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        pace.tick().await;
+        ticks.tick().await;
         let result = ledger.record("load").await;
         let mut report = report.lock();
         match result {
@@ -142,7 +142,7 @@ async fn record(mut ledger: Ledger, report: Arc<Mutex<LoadReport>>) {
     }
 }
 
-/// One request; returns the machine that answered.
+/// Sends one request, and returns the machine that answered.
 async fn request(
     version: Version,
     address: SocketAddr,
@@ -160,10 +160,10 @@ async fn request(
     Ok(answer.machine)
 }
 
-/// Of each version of HTTP.
+/// The connections per HTTP version.
 const CONNECTIONS_OF_EACH: usize = 3;
-/// Of each connection: 300 requests a second together.
-const PACE: Duration = Duration::from_millis(20);
+/// The interval of each connection. All together send 300 requests per second.
+const INTERVAL: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {

@@ -1,13 +1,13 @@
-//! What the check tells: a line for each step, or one document.
+//! The report of the check: a line for each step, or one JSON document.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
 use crate::error::Problem;
-use crate::program::EnvoyVersion;
+use crate::program::DemoEnvoyVersion;
 
-/// What a step has seen, when all was as it should be.
+/// The result of a passed step.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     line: String,
@@ -23,25 +23,25 @@ impl Seen {
 /// The steps so far.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    /// None if the check did not come so far as to know it.
-    envoy: Option<EnvoyVersion>,
+    /// `None` if the check ended before Envoy was found.
+    envoy: Option<DemoEnvoyVersion>,
     policy_folder: Option<String>,
     steps: Vec<Value>,
     passed: usize,
 }
 
 impl Report {
-    pub(super) fn new(envoy: EnvoyVersion, policy_folder: &Path) -> Self {
+    pub(super) fn new(envoy: DemoEnvoyVersion, policy_folder: &Path) -> Self {
         let policy_folder = Some(policy_folder.display().to_string());
         Self { envoy: Some(envoy), policy_folder, ..Self::default() }
     }
 
-    /// How many steps are told of.
+    /// The number of reported steps.
     pub(super) fn steps(&self) -> usize {
         self.steps.len()
     }
 
-    /// A step is over; returns its line.
+    /// Adds a finished step, and returns its line.
     pub(super) fn add(
         &mut self,
         name: &str,
@@ -63,7 +63,7 @@ impl Report {
         format!("{word:<7} {name}: {text}\n")
     }
 
-    /// A step is not run, because one before it failed, or was not finished.
+    /// Adds a step that is not run because an earlier one failed or did not finish.
     pub(super) fn skip(&mut self, name: &str) {
         self.steps.push(json!({
             "name": name,
@@ -83,7 +83,7 @@ impl Report {
         format!("{verdict}: {passed} of {all} steps passed in {seconds}.{tenths} s{envoy}\n")
     }
 
-    /// All of it, for machines; with what went wrong, if something did.
+    /// The whole report as JSON, with the problem, if any.
     pub(super) fn document(&self, problem: Option<&str>) -> String {
         let document = json!({
             "passed": problem.is_none() && self.passed == self.steps.len(),
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        let envoy = EnvoyVersion { major: 1, minor: 40, patch: 0 };
+        let envoy = DemoEnvoyVersion { major: 1, minor: 40, patch: 0 };
         Report::new(envoy, Path::new("/tmp/demo/policy"))
     }
 

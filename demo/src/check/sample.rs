@@ -1,4 +1,4 @@
-//! Many requests by the buyer, and who answered them.
+//! A sample of many requests by the buyer, by answering version.
 
 use std::net::SocketAddr;
 
@@ -11,11 +11,11 @@ use crate::stage::Stage;
 use crate::tally::share;
 use crate::waiting::ensure;
 
-/// Requests that all were answered with 200.
+/// The result of a sample in which every answer was 200.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
     pub(super) requests: usize,
-    /// How many the second version answered.
+    /// The number of answers by the second version.
     pub(super) second: usize,
 }
 
@@ -26,8 +26,8 @@ impl Sample {
     }
 }
 
-/// Takes a sample over several kept connections. The answers and the applications must agree on who
-/// answered, so nobody else may call the stores meanwhile.
+/// Takes a sample over several kept connections. Answers and applications must report the same counts, so no other
+/// caller may use the stores meanwhile.
 pub(super) async fn sample(stage: &Stage, requests: usize) -> Result<Sample, Problem> {
     let buyer = BUYER.socket(&stage.network, STORE_PORT);
     let seen = || [&stage.first, &stage.second].map(|open| open.store.requests());
@@ -37,20 +37,20 @@ pub(super) async fn sample(stage: &Stage, requests: usize) -> Result<Sample, Pro
         connections.spawn(buy(buyer, requests / CONNECTIONS));
     }
     let mut second = 0;
-    while let Some(joined) = connections.join_next().await {
-        second += joined??;
+    while let Some(answered) = connections.join_next().await {
+        second += answered??;
     }
     let requests = requests / CONNECTIONS * CONNECTIONS;
     let counted = seen().iter().zip(before).map(|(now, before)| now - before).collect::<Vec<_>>();
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let answered = vec![number(requests - second), number(second)];
     ensure(counted == answered, || {
-        format!("the answers say {answered:?} for v1 and v2, and the applications {counted:?}")
+        format!("the answers count {answered:?} for v1 and v2, the applications {counted:?}")
     })?;
     Ok(Sample { requests, second })
 }
 
-/// Buys over one connection; returns how often the second version answered.
+/// Buys over one connection, and returns the number of answers by the second version.
 async fn buy(address: SocketAddr, requests: usize) -> Result<usize, Problem> {
     let mut connection = HttpConnection::open(address).await?;
     let mut second = 0;

@@ -1,7 +1,7 @@
-//! The steps about the split: its weights are what is measured, and moving them takes moments.
+//! The steps that measure the split, as shipped and after a change of its weights.
 //!
-//! First is waited until the weights have arrived, and then measured: whoever samples until it fits
-//! will find any weights at last.
+//! Each step first waits until the weights have arrived, and then samples a fixed number of times. Sampling until a
+//! result fits would find any weights in the end.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use crate::sidecars::{BUYER, FIRST, SECOND, STORE_PORT};
 use crate::stage::Stage;
 use crate::waiting::{ensure, eventually, milliseconds};
 
-/// The policy as shipped: one in ten goes to the second version.
+/// Measures the shipped weights: one request in ten goes to the second version.
 pub(super) async fn as_shipped(stage: &Stage) -> Result<Seen, Problem> {
     let mut unseen = vec![FIRST.name, SECOND.name];
     let mut buyer = HttpClient::new(BUYER.socket(&stage.network, STORE_PORT));
@@ -29,17 +29,17 @@ pub(super) async fn as_shipped(stage: &Stage) -> Result<Seen, Problem> {
         ensure(unseen.is_empty(), || format!("no answer of {unseen:?} yet"))
     })
     .await?;
-    // Of 2000 requests a share of 10 % is out of this range once in a hundred million times.
+    // With 2000 requests, a share of 10 % leaves this range once in a hundred million runs.
     let sample = within(10.0, 4.0, async || sample(stage, SAMPLE).await).await?;
     let line = format!(
-        "v2 had {:.1} % of {} requests, as its answers and the applications say",
+        "v2 had {:.1} % of {} requests, by its answers and by the applications",
         sample.percent(),
         sample.requests
     );
     Ok(Seen::new(line, figures(sample)))
 }
 
-/// Both halves.
+/// Changes the weights to one half each, and measures them.
 pub(super) async fn moved(stage: &Stage) -> Result<Seen, Problem> {
     let begin = Instant::now();
     stage.policy.put(SPLIT, &split(50, 50))?;
@@ -57,7 +57,7 @@ pub(super) async fn moved(stage: &Stage) -> Result<Seen, Problem> {
     })
     .await?;
     let followed = milliseconds(begin);
-    // At one half it is out of this range once in ten million times.
+    // A share of one half leaves this range once in ten million runs.
     let sample = within(50.0, 6.0, async || sample(stage, SAMPLE).await).await?;
     let line = format!(
         "requests followed after {followed} ms, then v2 had {:.1} % of {}",
@@ -71,9 +71,10 @@ pub(super) async fn moved(stage: &Stage) -> Result<Seen, Problem> {
     Ok(Seen::new(line, figures))
 }
 
-/// A sample with the share that is wanted, as far as the tolerance goes. What is out of range is taken
-/// once more: a machine that stood still for a moment is no proof, and two in a row are. A request
-/// that fails ends it.
+/// Takes a sample whose share is `wanted` within `tolerance`.
+///
+/// A sample out of range is repeated once: a machine that paused for a moment is no proof, but two samples in a row
+/// are. A failed request ends the step.
 async fn within(
     wanted: f64,
     tolerance: f64,
@@ -98,8 +99,8 @@ fn figures(sample: Sample) -> serde_json::Value {
 }
 
 const SAMPLE: usize = 2000;
-/// Of 60 requests at one in ten, 18 go to the second version once in ten million times; at one in two,
-/// next to always.
+/// The recent requests that are counted. Of 60 requests, 18 go to the second version once in ten million runs at one in
+/// ten, and nearly always at one in two.
 const WINDOW: usize = 60;
 const ENOUGH: usize = 18;
 
@@ -107,34 +108,34 @@ const ENOUGH: usize = 18;
 mod tests {
     use super::*;
 
-    /// What comes of samples with these numbers for the second version, and how many were taken.
-    async fn taken(seconds: &[usize]) -> (Result<usize, Problem>, usize) {
-        let mut taken = 0;
+    /// The result of samples with these counts of the second version, and the number of samples.
+    async fn sampled(seconds: &[usize]) -> (Result<usize, Problem>, usize) {
+        let mut samples = 0;
         let found = within(10.0, 4.0, async || {
-            taken += 1;
-            Ok(Sample { requests: SAMPLE, second: seconds[taken - 1] })
+            samples += 1;
+            Ok(Sample { requests: SAMPLE, second: seconds[samples - 1] })
         })
         .await;
-        (found.map(|sample| sample.second), taken)
+        (found.map(|sample| sample.second), samples)
     }
 
     #[tokio::test]
     async fn sample_out_of_range_is_repeated_once() {
-        assert!(matches!(taken(&[121, 200]).await, (Ok(121), 1)));
-        assert!(matches!(taken(&[300, 279]).await, (Ok(279), 2)));
-        let (found, taken) = taken(&[110, 290, 200]).await;
+        assert!(matches!(sampled(&[121, 200]).await, (Ok(121), 1)));
+        assert!(matches!(sampled(&[300, 279]).await, (Ok(279), 2)));
+        let (found, samples) = sampled(&[110, 290, 200]).await;
         let problem = "v2 had 5.5 %, then 14.5 %, instead of 10 % ± 4 %";
-        assert_eq!((found.unwrap_err().0.as_str(), taken), (problem, 2));
+        assert_eq!((found.unwrap_err().0.as_str(), samples), (problem, 2));
     }
 
     #[tokio::test]
     async fn failed_request_is_not_sampled_again() {
-        let mut taken = 0;
+        let mut samples = 0;
         let found = within(10.0, 4.0, async || {
-            taken += 1;
+            samples += 1;
             Err(Problem("503".to_owned()))
         })
         .await;
-        assert_eq!((found.unwrap_err().0.as_str(), taken), ("503", 1));
+        assert_eq!((found.unwrap_err().0.as_str(), samples), ("503", 1));
     }
 }

@@ -1,8 +1,8 @@
-//! The step about TCP: who may not connect does not, and who may no more is cut off.
+//! The step about TCP: a denied caller cannot connect, and a withdrawal ends its open connections.
 //!
-//! A sidecar opens no port for what its service may not reach. That is what the thief's own Envoy
-//! does, and nobody else need trust it: what ends the thief's open connection after a withdrawal is
-//! the warehouse's sidecar, for the thief's would let it go on for ten minutes.
+//! A sidecar opens no local port for a service that its own service may not call. The mesh does not rely on that: the
+//! warehouse's sidecar, not the thief's, ends the thief's open connection after a withdrawal. The thief's own sidecar
+//! would keep it for ten minutes.
 
 use serde_json::json;
 use tokio::time::{Duration, Instant, timeout};
@@ -15,7 +15,7 @@ use crate::sidecars::{FIRST, THIEF};
 use crate::stage::{DRAIN_TIME, Stage};
 use crate::waiting::{ensure, eventually, milliseconds};
 
-/// The stores may, the thief may not; then it may, and then no more.
+/// The stores may connect. The thief is denied, then allowed, then denied again.
 pub(super) async fn allowed_and_denied(stage: &Stage) -> Result<Seen, Problem> {
     let mut store = Ledger::open(stage.warehouse_of(&FIRST)).await?;
     let banner = store.banner.clone();
@@ -33,29 +33,27 @@ pub(super) async fn allowed_and_denied(stage: &Stage) -> Result<Seen, Problem> {
     let kept = || [&stage.first, &stage.second].map(|open| open.records.opened());
     let before = kept();
     let begin = Instant::now();
-    stage.policy.edit(&Edit::let_thief_into_warehouse())?;
+    stage.policy.edit(&Edit::allow_thief_at_warehouse())?;
     let mut stolen = eventually(stage, "the thief to reach the warehouse", async || {
         Ok(Ledger::open(thief).await?)
     })
     .await?;
     let allowed = milliseconds(begin);
-    ensure(stolen.banner == banner, || format!("another banner: {}", stolen.banner))?;
+    ensure(stolen.banner == banner, || format!("unexpected banner: {}", stolen.banner))?;
     stolen.record("stolen").await?;
-    // A connection that is to be ended by the grant would be drained by now.
+    // If the grant ended a connection, that connection would be drained by now.
     let harm = timeout(DRAIN_TIME + SLACK, store.closed()).await;
     ensure(harm.is_err(), || "the grant to the thief ended a connection of a store".to_owned())?;
     store.record("second").await?;
     let after = kept();
     ensure(after == before, || {
-        format!("the stores opened connections anew: {before:?}, then {after:?}")
+        format!("the stores reconnected: {before:?} connections, then {after:?}")
     })?;
 
     let begin = Instant::now();
-    stage.policy.edit(&Edit::let_thief_into_warehouse().back())?;
-    eventually(stage, "the thief to be kept from the warehouse", async || {
-        expect_no_listener(thief).await
-    })
-    .await?;
+    stage.policy.edit(&Edit::allow_thief_at_warehouse().reverted())?;
+    eventually(stage, "the thief to lose the warehouse", async || expect_no_listener(thief).await)
+        .await?;
     let denied = milliseconds(begin);
     let most = DRAIN_TIME + GRACE;
     let ended = timeout(most.saturating_sub(begin.elapsed()), stolen.closed()).await;
@@ -66,16 +64,15 @@ pub(super) async fn allowed_and_denied(stage: &Stage) -> Result<Seen, Problem> {
     for _ in 0..ATTEMPTS {
         expect_no_listener(thief).await?;
     }
-    // The stores come back by themselves, before anything else is shown.
+    // Wait for the stores to reconnect before the next step.
     eventually(stage, "the stores to reach the warehouse again", async || {
         Ok(Ledger::open(stage.warehouse_of(&FIRST)).await?.record("third").await?)
     })
     .await?;
     let line = format!(
-        "the store has the banner; the thief's sidecar listens on no port for it, and the warehouse \
-         saw no connection; granted after {allowed} ms without harm to the store; withdrawn, nobody \
-         listens again after {denied} ms, and the warehouse's sidecar ended the open connection \
-         after {closed} ms"
+        "the store has the banner; the thief's sidecar has no listener for the warehouse, which saw no \
+         connection; grant active after {allowed} ms, without ending a store's connection; after the withdrawal \
+         the listener was gone in {denied} ms, and the warehouse's sidecar ended the open connection in {closed} ms"
     );
     let figures = json!({
         "thief_attempts_refused": 2 * ATTEMPTS,
@@ -87,7 +84,7 @@ pub(super) async fn allowed_and_denied(stage: &Stage) -> Result<Seen, Problem> {
     Ok(Seen::new(line, figures))
 }
 
-/// That the thief's sidecar listens on no port for the warehouse.
+/// Fails unless the thief's sidecar has no listener for the warehouse.
 async fn expect_no_listener(address: std::net::SocketAddr) -> Result<(), Problem> {
     match Ledger::open(address).await {
         Err(LedgerError::Refused) => Ok(()),
@@ -97,7 +94,7 @@ async fn expect_no_listener(address: std::net::SocketAddr) -> Result<(), Problem
 }
 
 const ATTEMPTS: usize = 5;
-/// How long after the drain time harm would show at the latest.
+/// The most time after the drain time until an ended connection shows.
 const SLACK: Duration = Duration::from_millis(500);
-/// What a busy machine may take to carry out a withdrawal.
+/// The extra time that a busy machine may need for a withdrawal.
 const GRACE: Duration = Duration::from_secs(3);

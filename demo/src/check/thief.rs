@@ -1,4 +1,4 @@
-//! The steps about the thief: the sidecar of the store decides, request by request.
+//! The steps about the thief: the store's sidecar authorizes each request.
 
 use serde_json::json;
 use tokio::time::Instant;
@@ -11,10 +11,10 @@ use crate::sidecars::{FIRST, SECOND, STORE_PORT, THIEF};
 use crate::stage::Stage;
 use crate::waiting::{ensure, eventually, milliseconds};
 
-/// What the thief wants.
+/// The path that the thief requests.
 pub(super) const BOOK: &str = "/books/1";
 
-/// The thief sees the front page, and gets no book.
+/// The thief gets the front page, and no book.
 pub(super) async fn denied(stage: &Stage) -> Result<Seen, Problem> {
     let mut thief = thief_of(stage);
     expect(&thief.get("/").await?, 200)?;
@@ -23,33 +23,33 @@ pub(super) async fn denied(stage: &Stage) -> Result<Seen, Problem> {
     Ok(Seen::new(line, json!({ "denied": DENIALS, "counted_by_sidecars": DENIALS })))
 }
 
-/// A grant holds within moments.
+/// A grant is active soon.
 pub(super) async fn allowed(stage: &Stage) -> Result<Seen, Problem> {
     let begin = Instant::now();
-    stage.policy.edit(&Edit::let_thief_in())?;
+    stage.policy.edit(&Edit::allow_thief())?;
     let mut thief = thief_of(stage);
     let allowed = settled(stage, async || thief.get(BOOK).await, 200, begin).await?;
     Ok(Seen::new(format!("200 after {allowed} ms"), json!({ "allowed_ms": allowed })))
 }
 
-/// A withdrawal holds for the next request, on a connection that is open.
+/// A withdrawal denies the next request, also on an open connection.
 pub(super) async fn denied_on_a_kept_connection(stage: &Stage) -> Result<Seen, Problem> {
     let mut thief = HttpConnection::open(THIEF.socket(&stage.network, STORE_PORT)).await?;
     expect(&thief.get(BOOK).await?, 200)?;
     let begin = Instant::now();
-    stage.policy.edit(&Edit::let_thief_in().back())?;
-    // The connection is in our hand: had it been closed, there were no answer.
+    stage.policy.edit(&Edit::allow_thief().reverted())?;
+    // The same connection throughout: if it had been closed, the request would fail.
     let denied = settled(stage, async || thief.get(BOOK).await, 403, begin).await?;
     expect_denials(stage, async || thief.get(BOOK).await).await?;
     let line = format!("403 after {denied} ms, on the connection that had 200");
     Ok(Seen::new(line, json!({ "denied_ms": denied })))
 }
 
-/// Waits until the thief gets this status for a book, again and again, whenever it asks. Returns how
-/// many milliseconds after `begin` that began.
+/// Waits until the thief gets only this status for a book. Returns the milliseconds from `begin` to the first of these
+/// answers.
 ///
-/// Two stores answer in turn and learn of a change each at its own time, so one answer proves
-/// nothing about the next. Twenty alike come from one of the two once in a million times.
+/// Two stores answer at random and receive a change at different times, so one answer proves nothing about the next.
+/// Twenty equal answers in a row come from one of the two stores once in a million runs.
 pub(super) async fn settled(
     stage: &Stage,
     mut ask: impl AsyncFnMut() -> Result<Answer, RequestError>,
@@ -74,7 +74,7 @@ pub(super) async fn settled(
     Ok(since)
 }
 
-/// The thief asks for books, and the sidecars of the store turn it away before the applications.
+/// Verifies that the sidecars of the stores deny the thief, and that no application sees its requests.
 async fn expect_denials(
     stage: &Stage,
     mut ask: impl AsyncFnMut() -> Result<Answer, RequestError>,
@@ -86,31 +86,31 @@ async fn expect_denials(
     }
     let counted = denials(stage).await? - counted_before;
     ensure(counted == DENIALS, || {
-        format!("{DENIALS} requests were denied, and the store's sidecars counted {counted}")
+        format!("{DENIALS} requests were denied, but the store's sidecars counted {counted}")
     })?;
     let (before, after): (u64, u64) = (before.iter().sum(), applications().iter().sum());
     ensure(before == after, || format!("{} denied requests reached a store", after - before))
 }
 
-/// How many requests the sidecars of the stores have turned away.
+/// The number of requests that the sidecars of the stores have denied.
 async fn denials(stage: &Stage) -> Result<u64, Problem> {
     Ok(FIRST.denied(&stage.network).await? + SECOND.denied(&stage.network).await?)
 }
 
-/// The thief, who does not care over which connection it asks.
+/// A client for the thief that reconnects as needed.
 pub(super) fn thief_of(stage: &Stage) -> HttpClient {
     HttpClient::new(THIEF.socket(&stage.network, STORE_PORT))
 }
 
-/// Whether the thief gets this status for a book now.
+/// Fails unless the thief gets this status for a book now.
 pub(super) async fn expect_thief(stage: &Stage, status: u16) -> Result<(), Problem> {
     expect(&get_once(THIEF.socket(&stage.network, STORE_PORT), BOOK).await?, status)
 }
 
-/// A problem, unless the answer has this status, and comes from an application only if it is a 200.
+/// Fails unless the answer has this status. Only a 200 may come from an application.
 pub(super) fn expect(answer: &Answer, status: u16) -> Result<(), Problem> {
-    let is_right = answer.status == status && answer.application.is_some() == (status == 200);
-    ensure(is_right, || {
+    let is_expected = answer.status == status && answer.application.is_some() == (status == 200);
+    ensure(is_expected, || {
         let from = answer.application.as_deref().unwrap_or("a sidecar");
         format!("{} from {from}: {}", answer.status, answer.text().trim())
     })

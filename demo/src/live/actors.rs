@@ -1,4 +1,4 @@
-//! Who does what in the bookstore, all the time, and who asks the control plane what is in force.
+//! The clients of the live demo: buyer, thief, stores, and a poller of the control plane.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-use super::facts::{Facts, Habit};
+use super::facts::{Facts, RepeatedCall};
 use crate::applications::outcome_of;
 use crate::control_plane::{PolicyView, readiness};
 use crate::http_client::{Answer, HttpClient, RequestError};
@@ -17,18 +17,18 @@ use crate::sidecars::{BUYER, FIRST, SECOND, STORE_PORT, THIEF};
 use crate::stage::{OpenStore, Stage};
 use crate::tally::{Outcome, Shares, Tally};
 
-/// Everybody who does something. They stop when this is dropped.
+/// All running clients. Dropping it stops them.
 #[derive(Debug)]
 pub(super) struct Actors {
-    rows: Vec<(Habit, Arc<Tally>)>,
+    rows: Vec<(RepeatedCall, Arc<Tally>)>,
     shares: Arc<Shares>,
-    heard: Arc<Mutex<Heard>>,
+    last_readiness: Arc<Mutex<LastReadiness>>,
     _tasks: JoinSet<()>,
 }
 
-/// What the control plane said last, and when.
+/// The last answer of the control plane, and its time.
 #[derive(Debug)]
-struct Heard {
+struct LastReadiness {
     policy: PolicyView,
     at: Instant,
 }
@@ -36,10 +36,10 @@ struct Heard {
 impl Actors {
     pub(super) fn start(stage: &Stage) -> Self {
         let shares = Arc::<Shares>::default();
-        let nothing = Heard { policy: PolicyView::default(), at: Instant::now() };
-        let heard = Arc::new(Mutex::new(nothing));
+        let nothing = LastReadiness { policy: PolicyView::default(), at: Instant::now() };
+        let last_readiness = Arc::new(Mutex::new(nothing));
         let mut tasks = JoinSet::new();
-        tasks.spawn(watch_policy(stage.admin(), Arc::clone(&heard)));
+        tasks.spawn(watch_policy(stage.admin(), Arc::clone(&last_readiness)));
 
         let tallies: [Arc<Tally>; 4] = Default::default();
         let [bought, looked, stolen, broken_in] = tallies;
@@ -49,51 +49,52 @@ impl Actors {
         tasks.spawn(call(thief, "/", Arc::clone(&looked)));
         tasks.spawn(call(thief, "/books/1", Arc::clone(&stolen)));
         tasks.spawn(break_in(stage.warehouse_of(&THIEF), Arc::clone(&broken_in)));
-        let habit = |from, to, request| Habit { from, to, request };
+        let repeated = |from, to, request| RepeatedCall { from, to, request };
         let recorded = |open: &OpenStore| {
-            // What went wrong before all was up is of no interest.
-            open.records.tally().forget();
+            // Failures during the start do not count.
+            open.records.tally().reset();
             Arc::clone(open.records.tally())
         };
         let rows = vec![
-            (habit("bookbuyer", "bookstore", "GET /books/N"), bought),
-            (habit("bookthief", "bookstore", "GET /"), looked),
-            (habit("bookthief", "bookstore", "GET /books/1"), stolen),
-            (habit("bookthief", "bookwarehouse", "TCP connect"), broken_in),
-            (habit(FIRST.name, "bookwarehouse", "TCP sale"), recorded(&stage.first)),
-            (habit(SECOND.name, "bookwarehouse", "TCP sale"), recorded(&stage.second)),
+            (repeated("bookbuyer", "bookstore", "GET /books/N"), bought),
+            (repeated("bookthief", "bookstore", "GET /"), looked),
+            (repeated("bookthief", "bookstore", "GET /books/1"), stolen),
+            (repeated("bookthief", "bookwarehouse", "TCP connect"), broken_in),
+            (repeated(FIRST.name, "bookwarehouse", "TCP sale"), recorded(&stage.first)),
+            (repeated(SECOND.name, "bookwarehouse", "TCP sale"), recorded(&stage.second)),
         ];
-        Self { rows, shares, heard, _tasks: tasks }
+        Self { rows, shares, last_readiness, _tasks: tasks }
     }
 
+    /// The current facts.
     pub(super) fn facts(&self) -> Facts {
-        let heard = self.heard.lock();
-        let silent = heard.at.elapsed();
+        let last_readiness = self.last_readiness.lock();
+        let silent = last_readiness.at.elapsed();
         Facts {
-            rows: self.rows.iter().map(|(habit, tally)| (*habit, tally.count())).collect(),
+            rows: self.rows.iter().map(|(call, tally)| (*call, tally.count())).collect(),
             second: self.shares.second(),
-            policy: heard.policy.clone(),
+            policy: last_readiness.policy.clone(),
             silent: (silent > SILENT_AFTER).then_some(silent.as_secs()),
         }
     }
 }
 
-/// Asks what is in force, and keeps the last answer.
-async fn watch_policy(admin: SocketAddr, heard: Arc<Mutex<Heard>>) {
-    let mut pace = pace(POLICY_PACE);
+/// Polls the active policy, and keeps the last answer.
+async fn watch_policy(admin: SocketAddr, last_readiness: Arc<Mutex<LastReadiness>>) {
+    let mut ticks = ticks(POLICY_INTERVAL);
     loop {
-        pace.tick().await;
+        ticks.tick().await;
         if let Ok(found) = readiness(admin).await {
-            *heard.lock() = Heard { policy: found.policy, at: Instant::now() };
+            *last_readiness.lock() = LastReadiness { policy: found.policy, at: Instant::now() };
         }
     }
 }
 
 async fn buy(address: SocketAddr, tally: Arc<Tally>, shares: Arc<Shares>) {
-    let mut pace = pace(BUYER_PACE);
+    let mut ticks = ticks(BUYER_INTERVAL);
     let mut client = HttpClient::new(address);
     for number in 1_u64.. {
-        pace.tick().await;
+        ticks.tick().await;
         let answer = client.get(&format!("/books/{number}")).await;
         let application = answer.as_ref().ok().and_then(|answer| answer.application.as_deref());
         if let Some(application) = application {
@@ -104,18 +105,18 @@ async fn buy(address: SocketAddr, tally: Arc<Tally>, shares: Arc<Shares>) {
 }
 
 async fn call(address: SocketAddr, path: &'static str, tally: Arc<Tally>) {
-    let mut pace = pace(THIEF_PACE);
+    let mut ticks = ticks(THIEF_INTERVAL);
     let mut client = HttpClient::new(address);
     loop {
-        pace.tick().await;
+        ticks.tick().await;
         tally.record(outcome(&client.get(path).await));
     }
 }
 
 async fn break_in(address: SocketAddr, tally: Arc<Tally>) {
-    let mut pace = pace(BREAK_IN_PACE);
+    let mut ticks = ticks(BREAK_IN_INTERVAL);
     loop {
-        pace.tick().await;
+        ticks.tick().await;
         tally.record(match Ledger::open(address).await {
             Ok(_) => Outcome::Recorded,
             Err(error) => outcome_of(&error),
@@ -126,24 +127,24 @@ async fn break_in(address: SocketAddr, tally: Arc<Tally>) {
 fn outcome(answer: &Result<Answer, RequestError>) -> Outcome {
     match answer {
         Ok(answer) => Outcome::Status(answer.status),
-        Err(error) if error.is_refused() => Outcome::Refused,
+        Err(error) if error.is_connection_refused() => Outcome::Refused,
         Err(_) => Outcome::Failed,
     }
 }
 
-/// A pace that is not made up for: what is late stays late.
-fn pace(period: Duration) -> Interval {
-    let mut pace = interval(period);
-    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    pace
+/// An interval that does not make up for late ticks.
+fn ticks(period: Duration) -> Interval {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
-/// 50 a second.
-const BUYER_PACE: Duration = Duration::from_millis(20);
-/// 5 a second.
-const THIEF_PACE: Duration = Duration::from_millis(200);
+/// 50 requests per second.
+const BUYER_INTERVAL: Duration = Duration::from_millis(20);
+/// 5 requests per second.
+const THIEF_INTERVAL: Duration = Duration::from_millis(200);
 /// Often enough that a change shows within a second.
-const BREAK_IN_PACE: Duration = Duration::from_millis(700);
-const POLICY_PACE: Duration = Duration::from_millis(100);
-/// What a busy machine may take for an answer.
+const BREAK_IN_INTERVAL: Duration = Duration::from_millis(700);
+const POLICY_INTERVAL: Duration = Duration::from_millis(100);
+/// The time that a busy machine may need for an answer.
 const SILENT_AFTER: Duration = Duration::from_secs(2);

@@ -1,47 +1,47 @@
-//! What is true at a moment, for whoever shows it.
+//! The facts that the live demo shows.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::control_plane::PolicyView;
-use crate::program::EnvoyVersion;
+use crate::program::DemoEnvoyVersion;
 use crate::tally::Count;
 
-/// What stays as it is.
+/// The facts that do not change while the demo runs.
 #[derive(Debug, Clone)]
-pub(super) struct Ground {
+pub(super) struct DemoSetup {
     pub(super) policy_folder: PathBuf,
     pub(super) admin: SocketAddr,
-    pub(super) envoy: EnvoyVersion,
+    pub(super) envoy: DemoEnvoyVersion,
 }
 
-/// Somebody who asks somebody for something, again and again.
+/// A call that one client repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Habit {
+pub(super) struct RepeatedCall {
     pub(super) from: &'static str,
     pub(super) to: &'static str,
     pub(super) request: &'static str,
 }
 
-/// What is true now.
+/// The current facts.
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
-    /// What came of each habit.
-    pub(super) rows: Vec<(Habit, Count)>,
+    /// The counts of each repeated call.
+    pub(super) rows: Vec<(RepeatedCall, Count)>,
     /// The share of the second version in the buyer's last answers, from 0 to 1.
     pub(super) second: Option<f64>,
-    /// The last that the control plane said.
+    /// The policy in the control plane's last answer.
     pub(super) policy: PolicyView,
-    /// For how many seconds it has said nothing, when that is longer than it should be.
+    /// The seconds since that answer, if it is overdue.
     pub(super) silent: Option<u64>,
 }
 
-/// That the control plane does not answer, in words.
+/// The text for a control plane that does not answer.
 pub(super) fn silence(seconds: u64) -> String {
     format!("the control plane has not answered for {seconds} s")
 }
 
-/// The two versions, and what they are called where their shares are shown.
+/// The names and shares of the two versions.
 pub(super) fn shares(facts: &Facts) -> [(&'static str, Option<f64>); 2] {
     [("bookstore-v1", facts.second.map(|second| 1.0 - second)), ("bookstore-v2", facts.second)]
 }

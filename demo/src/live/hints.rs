@@ -1,8 +1,8 @@
-//! What one can try: commands to be pasted into another terminal.
+//! Commands to paste into a second terminal, which edit the policy.
 
 use std::path::Path;
 
-/// A command, and what it does.
+/// A command and its purpose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hint {
     pub(super) command: String,
@@ -16,25 +16,25 @@ pub(super) fn hints(policy_folder: &Path) -> Vec<Hint> {
     [enter].into_iter().chain(rest).collect()
 }
 
-/// A hint in a line, its purpose behind it where that fits.
+/// A hint as one line, with its purpose if that fits.
 pub(super) fn line(hint: &Hint, columns: usize) -> String {
     let Hint { command, what } = hint;
     let full = format!("  {command:COMMAND_WIDTH$}  # {what}");
     if what.is_empty() || full.chars().count() > columns { format!("  {command}") } else { full }
 }
 
-/// They replace whole files by a rename, as `sed -i` does.
+/// The edits. `sed -i` replaces each file by a rename, so the control plane never reads half a file.
 const EDITS: [(&str, &str); 5] = [
     ("sed -i 's/weight = [0-9]*/weight = 50/' split.toml", "half to each"),
-    (r#"sed -i 's/\["home"\]/["home", "buy"]/' thieves.toml"#, "let the thief in"),
-    (r#"sed -i 's/, "buy"//' thieves.toml"#, "take it back"),
+    (r#"sed -i 's/\["home"\]/["home", "buy"]/' thieves.toml"#, "allow the thief"),
+    (r#"sed -i 's/, "buy"//' thieves.toml"#, "deny the thief again"),
     (r#"sed -i 's/"bookbuyer"/"bookbyer"/' buyers.toml"#, "make a mistake"),
-    (r#"sed -i 's/"bookbyer"/"bookbuyer"/' buyers.toml"#, "mend it"),
+    (r#"sed -i 's/"bookbyer"/"bookbuyer"/' buyers.toml"#, "fix the mistake"),
 ];
 
 const COMMAND_WIDTH: usize = 51;
 
-/// A path as a shell takes it.
+/// A path quoted for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+@%:,".contains(c));

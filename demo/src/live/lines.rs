@@ -1,44 +1,44 @@
-//! What happens, as plain lines.
+//! Events and summaries as plain lines.
 
 use std::fmt::Write as _;
 
 use jiff::Zoned;
 
-use super::events::{Event, What};
-use super::facts::{Facts, Ground, percent, shares, silence};
+use super::events::{Event, EventKind};
+use super::facts::{DemoSetup, Facts, percent, shares, silence};
 use super::hints::{hints, line};
 use crate::tally::Count;
 
-/// What runs, where, and what one can edit.
-pub(super) fn begin(ground: &Ground) -> String {
+/// The introduction: what runs, where, and commands to try.
+pub(super) fn begin(setup: &DemoSetup) -> String {
     let mut text = format!(
-        "the bookstore runs: five services, each behind an Envoy {} of its own\n\
+        "the bookstore runs: five services, each with its own Envoy {}\n\
          policy folder: {}\n\
          control plane: http://{}/readyz\n\
          try it, in another terminal:\n",
-        ground.envoy,
-        ground.policy_folder.display(),
-        ground.admin
+        setup.envoy,
+        setup.policy_folder.display(),
+        setup.admin
     );
-    for hint in hints(&ground.policy_folder) {
+    for hint in hints(&setup.policy_folder) {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{}", line(&hint, usize::MAX));
     }
     text
 }
 
-/// One event; a refusal with its drawing.
+/// An event; a rejection includes its rendered findings.
 pub(super) fn event(event: &Event) -> String {
     let mut text = format!("{} {}\n", time(&event.at), event.what.line());
-    if let What::Refused { drawn, .. } = &event.what {
-        for line in drawn.lines() {
+    if let EventKind::PolicyRejected { rendered, .. } = &event.what {
+        for line in rendered.lines() {
             let _ = writeln!(text, "         {line}");
         }
     }
     text
 }
 
-/// All counts, in a line.
+/// All counts as one line.
 pub(super) fn summary(facts: &Facts, now: &Zoned) -> String {
     let sum =
         |part: fn(&Count) -> u64| facts.rows.iter().map(|(_, count)| part(count)).sum::<u64>();
@@ -62,12 +62,12 @@ pub(super) fn time(at: &Zoned) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{facts, finding, ground, noon};
+    use super::super::samples::{facts, finding, noon, setup};
     use super::*;
 
     #[test]
     fn first_lines_name_the_policy_folder() {
-        let text = begin(&ground());
+        let text = begin(&setup());
         assert!(text.contains("policy folder: /tmp/ironmesh-demo-abcdef/policy\n"), "{text}");
         assert!(text.contains("cd /tmp/ironmesh-demo-abcdef/policy\n"), "{text}");
     }
@@ -85,7 +85,10 @@ mod tests {
 
     #[test]
     fn policy_rejection_is_rendered_indented() {
-        let what = What::Refused { findings: vec![finding()], drawn: "error\n --> x\n".to_owned() };
+        let what = EventKind::PolicyRejected {
+            findings: vec![finding()],
+            rendered: "error\n --> x\n".to_owned(),
+        };
         assert_eq!(
             event(&Event { at: noon(), what }),
             "12:00:00 the policy is rejected, the previous policy stays active\n         \

@@ -1,23 +1,23 @@
-//! What happens, as one JSON object per line.
+//! Events and summaries as one JSON object per line.
 
 use jiff::Zoned;
 use serde_json::{Value, json};
 
-use super::events::{Event, What};
-use super::facts::{Facts, Ground, shares};
+use super::events::{Event, EventKind};
+use super::facts::{DemoSetup, Facts, shares};
 use super::hints::hints;
 
-/// What runs, and where.
-pub(super) fn begin(ground: &Ground, now: &Zoned) -> String {
+/// The introduction: what runs, and where.
+pub(super) fn begin(setup: &DemoSetup, now: &Zoned) -> String {
     let commands: Vec<_> =
-        hints(&ground.policy_folder).into_iter().map(|hint| hint.command).collect();
+        hints(&setup.policy_folder).into_iter().map(|hint| hint.command).collect();
     line(
         now,
         "started",
         json!({
-            "policy_folder": ground.policy_folder,
-            "admin": format!("http://{}", ground.admin),
-            "envoy": ground.envoy.to_string(),
+            "policy_folder": setup.policy_folder,
+            "admin": format!("http://{}", setup.admin),
+            "envoy": setup.envoy.to_string(),
             "commands": commands,
         }),
     )
@@ -26,24 +26,32 @@ pub(super) fn begin(ground: &Ground, now: &Zoned) -> String {
 /// One event.
 pub(super) fn event(event: &Event) -> String {
     let (name, facts) = match &event.what {
-        What::Outcome { habit, before, after } => (
+        EventKind::Outcome { call, before, after } => (
             "outcome",
             json!({
-                "from": habit.from,
-                "to": habit.to,
-                "request": habit.request,
+                "from": call.from,
+                "to": call.to,
+                "request": call.request,
                 "before": before.map(|before| before.to_string()),
                 "after": after.to_string(),
             }),
         ),
-        What::InForce { revision } => ("policy_in_force", json!({ "revision": revision })),
-        What::Refused { findings, drawn } => {
-            ("policy_refused", json!({ "findings": findings, "drawn": drawn }))
+        EventKind::PolicyActive { revision } => {
+            ("policy_in_force", json!({ "revision": revision }))
         }
-        What::Unreadable { problem } => ("policy_unreadable", json!({ "problem": problem })),
-        What::Mended { revision } => ("policy_mended", json!({ "revision": revision })),
-        What::Silent { seconds } => ("control_plane_silent", json!({ "seconds": seconds })),
-        What::Answers => ("control_plane_answers", json!({})),
+        EventKind::PolicyRejected { findings, rendered } => {
+            ("policy_refused", json!({ "findings": findings, "drawn": rendered }))
+        }
+        EventKind::PolicyUnreadable { problem } => {
+            ("policy_unreadable", json!({ "problem": problem }))
+        }
+        EventKind::PolicyRestored { revision } => {
+            ("policy_mended", json!({ "revision": revision }))
+        }
+        EventKind::ControlPlaneSilent { seconds } => {
+            ("control_plane_silent", json!({ "seconds": seconds }))
+        }
+        EventKind::ControlPlaneAnswers => ("control_plane_answers", json!({})),
     };
     line(&event.at, name, facts)
 }
@@ -53,11 +61,11 @@ pub(super) fn summary(facts: &Facts, now: &Zoned) -> String {
     let rows: Vec<Value> = facts
         .rows
         .iter()
-        .map(|(habit, count)| {
+        .map(|(call, count)| {
             json!({
-                "from": habit.from,
-                "to": habit.to,
-                "request": habit.request,
+                "from": call.from,
+                "to": call.to,
+                "request": call.request,
                 "now": count.last.map(|last| last.to_string()),
                 "per_second": count.per_second,
                 "ok": count.ok,
@@ -88,13 +96,13 @@ fn line(at: &Zoned, event: &str, mut facts: Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::events::Watch;
-    use super::super::samples::{facts, ground, noon};
+    use super::super::samples::{facts, noon, setup};
     use super::*;
 
     #[test]
     fn every_line_is_one_json_object_with_a_timestamp() {
         let events = Watch::default().observe(&facts(), &noon());
-        let mut lines = vec![begin(&ground(), &noon()), summary(&facts(), &noon())];
+        let mut lines = vec![begin(&setup(), &noon()), summary(&facts(), &noon())];
         lines.extend(events.iter().map(event));
         assert_eq!(lines.len(), 9);
         for line in &lines {

@@ -1,10 +1,10 @@
-//! A line of a picture: pieces of text with colours, cut to the width of the terminal.
+//! A line of a picture: colored text, truncated to the width of the terminal.
 
 use std::fmt::Write as _;
 
-/// A colour, by what it means.
+/// A color, by its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Colour {
+pub(super) enum Color {
     Plain,
     Strong,
     Faint,
@@ -13,8 +13,8 @@ pub(super) enum Colour {
     Bad,
 }
 
-impl Colour {
-    /// How a terminal is told.
+impl Color {
+    /// The escape sequence.
     fn code(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -29,39 +29,39 @@ impl Colour {
 
 /// One line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Line(Vec<(Colour, String)>);
+pub(super) struct Line(Vec<(Color, String)>);
 
 impl Line {
-    /// A line without any colour.
+    /// A line without any color.
     pub(super) fn plain(text: impl Into<String>) -> Self {
-        Self::of(Colour::Plain, text)
+        Self::of(Color::Plain, text)
     }
 
-    pub(super) fn of(colour: Colour, text: impl Into<String>) -> Self {
-        Self::default().and(colour, text)
+    pub(super) fn of(color: Color, text: impl Into<String>) -> Self {
+        Self::default().and(color, text)
     }
 
     #[must_use]
-    pub(super) fn and(mut self, colour: Colour, text: impl Into<String>) -> Self {
-        // A control character would spoil the picture.
+    pub(super) fn and(mut self, color: Color, text: impl Into<String>) -> Self {
+        // Control characters would break the picture.
         let text: String = text.into().chars().filter(|c| !c.is_control()).collect();
-        self.0.push((colour, text));
+        self.0.push((color, text));
         self
     }
 
-    /// The line in at most `columns` columns. All characters that are used here are one column wide.
-    pub(super) fn drawn(&self, columns: usize, is_coloured: bool) -> String {
-        let mut drawn = String::new();
-        let mut room = columns;
-        for (colour, text) in &self.0 {
-            let text: String = text.chars().take(room).collect();
-            room -= text.chars().count();
-            let code = if is_coloured { colour.code() } else { "" };
+    /// The line in at most `columns` columns. All characters used here are one column wide.
+    pub(super) fn rendered(&self, columns: usize, is_colored: bool) -> String {
+        let mut rendered = String::new();
+        let mut left = columns;
+        for (color, text) in &self.0 {
+            let text: String = text.chars().take(left).collect();
+            left -= text.chars().count();
+            let code = if is_colored { color.code() } else { "" };
             let end = if code.is_empty() { "" } else { "\x1b[0m" };
             // Writing to a string does not fail.
-            let _ = write!(drawn, "{code}{text}{end}");
+            let _ = write!(rendered, "{code}{text}{end}");
         }
-        drawn
+        rendered
     }
 }
 
@@ -71,9 +71,9 @@ mod tests {
 
     #[test]
     fn truncated_line_resets_its_color() {
-        let line = Line::plain("now ").and(Colour::Good, "200→").and(Colour::Plain, "\u{1b}[2J");
-        assert_eq!(line.drawn(80, false), "now 200→[2J");
-        assert_eq!(line.drawn(6, false), "now 20");
-        assert_eq!(line.drawn(6, true), "now \x1b[32m20\x1b[0m");
+        let line = Line::plain("now ").and(Color::Good, "200→").and(Color::Plain, "\u{1b}[2J");
+        assert_eq!(line.rendered(80, false), "now 200→[2J");
+        assert_eq!(line.rendered(6, false), "now 20");
+        assert_eq!(line.rendered(6, true), "now \x1b[32m20\x1b[0m");
     }
 }

@@ -1,4 +1,4 @@
-//! Facts for the tests of those who show them.
+//! Sample facts for the tests of this module.
 
 use std::path::PathBuf;
 
@@ -6,35 +6,35 @@ use jiff::Zoned;
 use jiff::civil::date;
 use jiff::tz::TimeZone;
 
-use super::facts::{Facts, Ground, Habit};
+use super::facts::{DemoSetup, Facts, RepeatedCall};
 use crate::control_plane::{FindingView, PolicyView};
-use crate::program::EnvoyVersion;
+use crate::program::DemoEnvoyVersion;
 use crate::tally::{Count, Outcome};
 
 pub(super) fn noon() -> Zoned {
     date(2026, 11, 21).at(12, 0, 0, 0).to_zoned(TimeZone::UTC).unwrap()
 }
 
-pub(super) fn ground() -> Ground {
-    Ground {
+pub(super) fn setup() -> DemoSetup {
+    DemoSetup {
         policy_folder: PathBuf::from("/tmp/ironmesh-demo-abcdef/policy"),
         admin: "127.42.0.1:15014".parse().unwrap(),
-        envoy: EnvoyVersion { major: 1, minor: 40, patch: 0 },
+        envoy: DemoEnvoyVersion { major: 1, minor: 40, patch: 0 },
     }
 }
 
 pub(super) fn facts() -> Facts {
-    let habit = |from, to, request| Habit { from, to, request };
+    let call = |from, to, request| RepeatedCall { from, to, request };
     let count = |ok, denied, last| Count { ok, denied, failed: 0, per_second: 5, last: Some(last) };
     Facts {
-        // As many as in truth: the least size of a picture depends on it.
+        // As many rows as in the demo: the least size of a picture depends on their number.
         rows: vec![
-            (habit("bookbuyer", "bookstore", "GET /books/N"), count(500, 0, Outcome::Status(200))),
-            (habit("bookthief", "bookstore", "GET /"), count(50, 0, Outcome::Status(200))),
-            (habit("bookthief", "bookstore", "GET /books/1"), count(0, 50, Outcome::Status(403))),
-            (habit("bookthief", "bookwarehouse", "TCP connect"), count(0, 9, Outcome::Refused)),
-            (habit("bookstore-v1", "bookwarehouse", "TCP sale"), count(450, 0, Outcome::Recorded)),
-            (habit("bookstore-v2", "bookwarehouse", "TCP sale"), count(50, 0, Outcome::Recorded)),
+            (call("bookbuyer", "bookstore", "GET /books/N"), count(500, 0, Outcome::Status(200))),
+            (call("bookthief", "bookstore", "GET /"), count(50, 0, Outcome::Status(200))),
+            (call("bookthief", "bookstore", "GET /books/1"), count(0, 50, Outcome::Status(403))),
+            (call("bookthief", "bookwarehouse", "TCP connect"), count(0, 9, Outcome::Refused)),
+            (call("bookstore-v1", "bookwarehouse", "TCP sale"), count(450, 0, Outcome::Recorded)),
+            (call("bookstore-v2", "bookwarehouse", "TCP sale"), count(50, 0, Outcome::Recorded)),
         ],
         second: Some(0.1),
         policy: PolicyView { revision: Some("4b4a36bdada3".to_owned()), ..PolicyView::default() },

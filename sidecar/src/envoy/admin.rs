@@ -1,5 +1,5 @@
-//! Envoy's admin interface, which changes and shows everything: only Envoy's own user reaches it. What
-//! others on the machine may read of it, a listener of its own tells.
+//! Envoy's admin interface, which can change and show everything, so only Envoy's own user reaches it. A separate listener
+//! offers the parts that other local users may read.
 
 use std::path::{Path, PathBuf};
 
@@ -14,40 +14,40 @@ const SOCKET: &str = "admin.sock";
 /// The mode of the socket: 0600. (Envoy reads it as a decimal number.)
 const MODE: u32 = 0o600;
 
-/// The bytes of the path of a socket on Linux, at most, less the one that ends it.
-const LONGEST: usize = 107;
+/// The longest path of a Unix socket on Linux in bytes, without its terminating zero.
+const MAX_PATH_BYTES: usize = 107;
 
 /// The cluster of the admin interface.
 const CLUSTER: &str = "ironmesh-admin";
 
-/// What others may read.
+/// The paths that other local users may read.
 const READABLE: [&str; 2] = ["/stats/prometheus", "/ready"];
 
-/// How Envoy's admin interface is reached.
+/// The access to Envoy's admin interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admin {
-    /// By a socket in the folder of the bootstrap, which only Envoy's user may open.
+    /// A socket in the folder of the bootstrap, which only Envoy's user may open.
     Socket,
-    /// By port 15000 at the address for its own machine: every user of the machine may change the proxy.
+    /// Port 15000 at the local address: every user of the machine may change the proxy.
     Tcp,
 }
 
-/// The path of the admin socket is longer than Linux takes.
+/// The path of Envoy's admin socket is longer than Linux allows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the path of Envoy's admin socket would have {length} bytes, and Linux takes {LONGEST}: `{path}`; choose \
-     a shorter folder, or `--admin-tcp`"
+    "the path of Envoy's admin socket would have {length} bytes, and Linux allows {MAX_PATH_BYTES}: `{path}`; \
+     choose a shorter folder, or `--admin-tcp`"
 )]
-pub struct SocketPathTooLong {
+pub struct AdminSocketPathTooLong {
     path: PathBuf,
     length: usize,
 }
 
-/// Whether Envoy can make its admin socket in `folder`.
-pub fn check_socket_path(folder: &Path) -> Result<(), SocketPathTooLong> {
+/// Fails if the path of Envoy's admin socket in `folder` is too long.
+pub fn check_admin_socket_path(folder: &Path) -> Result<(), AdminSocketPathTooLong> {
     let path = folder.join(SOCKET);
     let length = path.as_os_str().len();
-    if length > LONGEST { Err(SocketPathTooLong { path, length }) } else { Ok(()) }
+    if length > MAX_PATH_BYTES { Err(AdminSocketPathTooLong { path, length }) } else { Ok(()) }
 }
 
 impl Bootstrap<'_> {
@@ -60,7 +60,7 @@ impl Bootstrap<'_> {
 
     pub(super) fn admin_cluster(&self) -> Value {
         let mut address = self.admin_address();
-        // The mode is for whoever makes the socket.
+        // Only the process that creates the socket sets its mode.
         if let Some(pipe) = address.get_mut("pipe").and_then(Value::as_object_mut) {
             pipe.remove("mode");
         }
@@ -75,8 +75,7 @@ impl Bootstrap<'_> {
         })
     }
 
-    /// The listener that leads to what others may read, and to nothing else: it compares whole paths, and
-    /// passes no other method than GET.
+    /// The listener for the readable paths, and for nothing else: it matches whole paths and only the method GET.
     pub(super) fn metrics_listener(&self) -> Value {
         let routes = READABLE.map(|path| {
             json!({
@@ -124,8 +123,8 @@ mod tests {
     fn socket_path_has_at_most_107_bytes() {
         // `/` and `/admin.sock` are 12 bytes.
         let folder = |length: usize| PathBuf::from(format!("/{}", "x".repeat(length - 12)));
-        assert_eq!(check_socket_path(&folder(107)), Ok(()));
-        let error = check_socket_path(&folder(108)).unwrap_err().to_string();
+        assert_eq!(check_admin_socket_path(&folder(107)), Ok(()));
+        let error = check_admin_socket_path(&folder(108)).unwrap_err().to_string();
         assert!(error.contains("108 bytes") && error.contains("--admin-tcp"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! The test binaries: how they are built, and how one is run.
+//! Building and running of the test binaries.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ pub(super) fn build() -> anyhow::Result<Vec<Binary>> {
     Ok(binaries)
 }
 
-/// Runs the examples in doc comments. Says whether they passed.
+/// Runs the examples in doc comments. Returns whether they passed.
 pub(super) fn run_doctests(filters: &[String]) -> anyhow::Result<bool> {
     if !filters.is_empty() {
         return Ok(true);
@@ -58,11 +58,11 @@ pub(super) fn run_doctests(filters: &[String]) -> anyhow::Result<bool> {
 }
 
 impl Binary {
-    /// Runs its tests in so many threads.
+    /// Runs its tests with this number of threads.
     pub(super) fn run(&self, threads: usize, filters: &[String]) -> anyhow::Result<Outcome> {
         let begin = Instant::now();
         let mut command = Command::new(&self.program);
-        // How long each test takes is said in JSON alone, which a stable libtest gives with this variable.
+        // Only the JSON output has the time of each test. Stable libtest supports it with this variable.
         command
             .args(["-Zunstable-options", "--format=json", "--report-time"])
             .arg(format!("--test-threads={threads}"))
@@ -85,7 +85,7 @@ impl Binary {
         });
         let mut outcome = Outcome::new(&self.name);
         for line in BufReader::new(stdout.context("no output")?).split(b'\n') {
-            outcome.hear(&String::from_utf8_lossy(&line?));
+            outcome.add_line(&String::from_utf8_lossy(&line?));
         }
         let status = child.wait()?;
         let stderr = stderr.join().map_err(|_| anyhow::anyhow!("reading stderr panicked"))??;

@@ -1,4 +1,4 @@
-//! What a test binary says of its tests: libtest's events, a line of JSON each.
+//! The output of a test binary: libtest's events, one JSON line each.
 
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -30,15 +30,15 @@ pub(super) struct Test {
     output: String,
 }
 
-/// What became of a suite.
+/// The outcome of a suite.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) name: String,
     pub(super) tests: Vec<Test>,
-    /// Why the suite failed though none of its tests did.
+    /// The reason why the suite failed, if none of its tests did.
     pub(super) fault: Option<String>,
     ignored: usize,
-    /// What it wrote besides events.
+    /// Its output besides events.
     stray: String,
     took: Duration,
 }
@@ -55,8 +55,8 @@ impl Outcome {
         }
     }
 
-    /// Takes a line of output.
-    pub(super) fn hear(&mut self, line: &str) {
+    /// Adds a line of output.
+    pub(super) fn add_line(&mut self, line: &str) {
         let Ok(event) = serde_json::from_str(line) else {
             self.stray.push_str(line);
             self.stray.push('\n');
@@ -75,7 +75,7 @@ impl Outcome {
         }
     }
 
-    /// Takes note that the process has ended, and what it wrote to stderr.
+    /// Records the end of the process, and its stderr.
     pub(super) fn end(&mut self, status: ExitStatus, took: Duration, stderr: &str) {
         self.took = took;
         if !status.success() && self.tests.iter().all(|test| !test.has_failed) {
@@ -92,7 +92,7 @@ impl Outcome {
         self.tests.iter().filter(|test| !test.has_failed).count()
     }
 
-    /// The tests that failed; 1 for a suite that broke off.
+    /// The number of failed tests; 1 more for a suite that aborted.
     pub(super) fn failed(&self) -> usize {
         self.tests.len() - self.passed() + usize::from(self.fault.is_some())
     }
@@ -108,7 +108,7 @@ impl Outcome {
         }
         let (passed, failed, ignored) = (self.passed(), self.failed(), self.ignored);
         let took = self.took.as_secs_f64();
-        // In one piece: other suites print, too.
+        // One call, since other suites print at the same time.
         println!(
             "{text}{:32} {passed:5} passed {failed:3} failed {ignored:3} ignored {took:6.1} s",
             self.name
@@ -125,10 +125,10 @@ mod tests {
     #[test]
     fn aborted_suite_is_a_failure() {
         let mut outcome = Outcome::new("it");
-        outcome.hear(r#"{ "type": "suite", "event": "started", "test_count": 2 }"#);
-        outcome.hear(r#"{ "type": "test", "event": "started", "name": "a" }"#);
-        outcome.hear(r#"{ "type": "test", "name": "a", "event": "ok", "exec_time": 0.25 }"#);
-        outcome.hear("not an event");
+        outcome.add_line(r#"{ "type": "suite", "event": "started", "test_count": 2 }"#);
+        outcome.add_line(r#"{ "type": "test", "event": "started", "name": "a" }"#);
+        outcome.add_line(r#"{ "type": "test", "name": "a", "event": "ok", "exec_time": 0.25 }"#);
+        outcome.add_line("not an event");
         outcome.end(ExitStatus::from_raw(6), Duration::ZERO, "aborted");
         assert_eq!((outcome.passed(), outcome.failed()), (1, 1));
         assert!(outcome.stray.contains("not an event") && outcome.stray.contains("aborted"));
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn failed_test_keeps_its_output() {
         let mut outcome = Outcome::new("it");
-        outcome.hear(
+        outcome.add_line(
             r#"{ "type": "test", "name": "b", "event": "failed", "exec_time": 1.5, "stdout": "why" }"#,
         );
         outcome.end(ExitStatus::from_raw(256), Duration::ZERO, "");

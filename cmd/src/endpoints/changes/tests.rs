@@ -42,7 +42,7 @@ fn stale_providers_and_held_removals_report_begin_and_end() {
         begun[..2],
         [
             "consul is stale since 2026-01-01T00:00:00Z: no agent answers",
-            "shop/till consul has lost 3 of 4 at 2026-01-01T00:00:00Z; no more are taken out of use until \
+            "shop/till consul lost 3 of 4 endpoints at 2026-01-01T00:00:00Z; the removal is held back until \
              2026-01-01T00:01:00Z"
         ]
     );
@@ -50,5 +50,5 @@ fn stale_providers_and_held_removals_report_begin_and_end() {
         list.providers[0].stale = None;
         list.services[0].sources[0].held = None;
     });
-    assert_eq!(ended, ["consul answers", "shop/till consul is believed"]);
+    assert_eq!(ended, ["consul answers", "shop/till consul holds no removal back"]);
 }

@@ -26,7 +26,7 @@ fn row(address: &str, provider: Provider, status: &str) -> EndpointRow {
     }
 }
 
-/// A list with something of everything.
+/// A list with an example of each field and state.
 pub(in crate::endpoints) fn list() -> EndpointList {
     let stale = StaleView { since: then(), reason: "no agent answers".to_owned() };
     let until = Some("2026-01-01T00:01:00Z".parse().unwrap());
@@ -105,17 +105,17 @@ fn table_shows_problems_first_and_fits_column_widths() {
 consul is stale since 2026-01-01T00:00:00Z: no agent answers
 
 shop/till
-  consul has lost 3 of 4 at 2026-01-01T00:00:00Z; no more are taken out of use until 2026-01-01T00:01:00Z
-    if that is so: `ironmesh endpoints accept shop/till`
+  consul lost 3 of 4 endpoints at 2026-01-01T00:00:00Z; the removal is held back until 2026-01-01T00:01:00Z
+    to accept the removal: `ironmesh endpoints accept shop/till`
   consul: `node/till-9` cannot be used: `till.example` is no IP address
-  ADDRESS         PROVIDER  HEALTH    LOCALITY  WEIGHT  AGE  STANDING
+  ADDRESS         PROVIDER  HEALTH    LOCALITY  WEIGHT  AGE  STATUS
   10.0.0.5:8080   consul    healthy   eu/a      2       2h   participant at 10.0.0.5:15003
-  [fd00::6]:8080  consul    flapping  -         1       -    not taken: its proxy has not taken port 80 yet
+  [fd00::6]:8080  consul    flapping  -         1       -    not ACKed: its proxy has not taken port 80 yet
   10.0.0.7        static    healthy   -         1       -    no proxy
   proxy 6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f at 10.0.0.9:15003 has no endpoint
-  of 10.0.0.7, consul says something else than static, which is taken
+  10.0.0.7: static and consul contradict each other; static is used
 
-default/vault, drained: no endpoint of it is called
+default/vault, drained: its endpoints get no traffic
   no endpoints
 ";
     assert_eq!(text(&list(), now), expected);
@@ -125,8 +125,8 @@ default/vault, drained: no endpoint of it is called
 #[test]
 fn held_removal_without_deadline_names_its_condition() {
     let held = HeldView { since: then(), until: None, before: 2, left: 0 };
-    let words = "has lost 2 of 2 at 2026-01-01T00:00:00Z; no more are taken out of use until it vouches for that";
-    assert_eq!(doubt(&held), words);
+    let text = "lost 2 of 2 endpoints at 2026-01-01T00:00:00Z; the removal is held back until an authoritative answer confirms it";
+    assert_eq!(held_removal(&held), text);
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! The mesh that a policy is compiled for when only Envoy is to see it: one proxy to a service, and one
-//! throw-away certificate for all.
+//! The synthetic mesh of a validation with Envoy: one proxy per service, and one temporary certificate for all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,27 +18,27 @@ use ironmesh_xds_compile::rendering::PlaceholderSecrets;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-/// The first of the local ports that upstreams have. Those below are Envoy's and ours.
+/// The first local port of upstreams. Lower ports are those of Envoy and Ironmesh.
 const FIRST_LOCAL_PORT: u16 = 20_000;
 
-/// The mesh of `specification` with these settings, its proxies, and what stands in for the certificates in it.
+/// The mesh of `specification` with these settings, its proxies, and the certificate for all of them.
 pub(super) fn of(
     settings: &Settings,
     specification: &Arc<MeshSpecification>,
 ) -> anyhow::Result<(Snapshot, Vec<Proxy>, PlaceholderSecrets)> {
     let services = specification.services.values().zip(1..);
     let records: Vec<JoinRecord> =
-        services.map(|(service, number)| joined(service, number)).collect();
+        services.map(|(service, number)| enrolled(service, number)).collect();
     let by_id = |record: &JoinRecord| (record.id, Arc::new(record.clone()));
     let by_id: Records = records.iter().map(by_id).collect();
     let Settings { domain, trust_domain, mode, egress, .. } = settings.clone();
-    let placeholders = placeholders(&trust_domain)?;
+    let temporary = temporary_certificate(&trust_domain)?;
     let accounts = Snapshot::accounts_served(specification, &by_id);
     let certificates = accounts.iter().map(|account| {
-        // Only their names go into what is compiled.
+        // Compiled resources contain only the names of certificates.
         let certificate = ServiceCertificate {
             account: account.clone(),
-            chain: placeholders.chain.clone(),
+            chain: temporary.chain.clone(),
             key: Secret::new(String::new()),
             serial: "00".to_owned(),
             not_before: Timestamp::UNIX_EPOCH,
@@ -57,13 +56,13 @@ pub(super) fn of(
         specification: Arc::clone(specification),
         records: by_id,
         revoked: Records::new(),
-        trust_bundle: Arc::new(ironmesh_catalog::TrustBundle { roots: placeholders.roots.clone() }),
+        trust_bundle: Arc::new(ironmesh_catalog::TrustBundle { roots: temporary.roots.clone() }),
     };
     let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
     let mut callers = callers(&snapshot);
     let proxies = records.into_iter().map(|record| {
         let service = record.services.first().and_then(|name| specification.services.get(name));
-        // What one proxy of an account calls, the others would call alike.
+        // One proxy per account gets the upstreams: those of further proxies would be the same.
         let called = service.and_then(|service| callers.remove(&service.account));
         let upstreams = upstreams(specification, &called.unwrap_or_default());
         let access_log_dir = Some(LogFolder::assumed());
@@ -71,13 +70,13 @@ pub(super) fn of(
         Proxy { record, statement }
     });
     let proxies = proxies.collect();
-    Ok((snapshot, proxies, placeholders))
+    Ok((snapshot, proxies, temporary))
 }
 
-/// A proxy that joined as the service, and has all of its ports in force.
-fn joined(service: &Service, number: u32) -> JoinRecord {
+/// The record of a proxy that serves the service, and has ACKed all its ports.
+fn enrolled(service: &Service, number: u32) -> JoinRecord {
     let ports = service.ports.iter().map(|port| (service.name.clone(), port.number));
-    // A loopback address of its own, so that its listeners are in nobody's way.
+    // Each proxy has its own loopback address, so that listeners do not conflict.
     let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 1, 0, 0)).wrapping_add(number));
     JoinRecord {
         participation: Participation(ports.collect()),
@@ -91,17 +90,17 @@ fn joined(service: &Service, number: u32) -> JoinRecord {
     }
 }
 
-/// The services that each account may call, and those in front of them.
+/// The services that each account may call, including services whose splits lead there.
 fn callers(snapshot: &Snapshot) -> BTreeMap<ServiceAccount, BTreeSet<ServiceName>> {
     let specification = &snapshot.specification;
     let mut services: BTreeMap<&ServiceAccount, Vec<&ServiceName>> = BTreeMap::new();
     for service in specification.services.values() {
         services.entry(&service.account).or_default().push(&service.name);
     }
-    let mut fronts: BTreeMap<&ServiceName, Vec<&ServiceName>> = BTreeMap::new();
+    let mut split_services: BTreeMap<&ServiceName, Vec<&ServiceName>> = BTreeMap::new();
     for split in specification.traffic_splits.values() {
         for backend in &split.backends {
-            fronts.entry(&backend.service).or_default().push(&split.service);
+            split_services.entry(&backend.service).or_default().push(&split.service);
         }
     }
     let mut callers: BTreeMap<ServiceAccount, BTreeSet<ServiceName>> = BTreeMap::new();
@@ -111,7 +110,7 @@ fn callers(snapshot: &Snapshot) -> BTreeMap<ServiceAccount, BTreeSet<ServiceName
         let mut called = BTreeSet::new();
         while let Some(service) = open.pop() {
             if called.insert(service.clone()) {
-                open.extend(fronts.get(service).into_iter().flatten());
+                open.extend(split_services.get(service).into_iter().flatten());
             }
         }
         for source in &grant.sources {
@@ -121,7 +120,7 @@ fn callers(snapshot: &Snapshot) -> BTreeMap<ServiceAccount, BTreeSet<ServiceName
     callers
 }
 
-/// An upstream for each port of the services, as long as there are local ports.
+/// An upstream for each port of the services, until local ports run out.
 fn upstreams(specification: &MeshSpecification, services: &BTreeSet<ServiceName>) -> Vec<Upstream> {
     let services = services.iter().filter_map(|name| specification.services.get(name));
     let ports = services.flat_map(|service| service.service_ports());
@@ -133,10 +132,10 @@ fn upstreams(specification: &MeshSpecification, services: &BTreeSet<ServiceName>
     ports.zip(FIRST_LOCAL_PORT..).map(upstream).collect()
 }
 
-/// A certificate of an authority that lives no longer than this.
-fn placeholders(trust_domain: &TrustDomain) -> anyhow::Result<PlaceholderSecrets> {
+/// A certificate of an authority that is discarded at once.
+fn temporary_certificate(trust_domain: &TrustDomain) -> anyhow::Result<PlaceholderSecrets> {
     let now = Timestamp::now();
-    let authority = Authority::open(&ForgetfulStore, trust_domain, now)?;
+    let authority = Authority::open(&DiscardingStore, trust_domain, now)?;
     let account = ServiceAccount::new(
         ironmesh_catalog::Name::default_namespace(),
         ironmesh_catalog::Name::default_namespace(),
@@ -147,10 +146,10 @@ fn placeholders(trust_domain: &TrustDomain) -> anyhow::Result<PlaceholderSecrets
     Ok(PlaceholderSecrets { roots, chain: certificate.chain, key: certificate.key })
 }
 
-/// A store for an authority whose certificates nobody keeps.
-struct ForgetfulStore;
+/// A certificate store that keeps nothing.
+struct DiscardingStore;
 
-impl CertificateStore for ForgetfulStore {
+impl CertificateStore for DiscardingStore {
     fn authority(&self) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(None)
     }

@@ -1,5 +1,5 @@
-//! With a real Envoy. What the loader accepts Envoy should accept, so what it refuses is put in behind the
-//! loader's back.
+//! Tests with a real Envoy. Envoy should accept each policy that the loader accepts, so the tests put invalid values in
+//! after loading.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use ironmesh_config_settings::load_settings;
 
 use super::*;
 
-/// The Envoy of the tests. If it is missing, a person is told, and CI fails.
+/// The Envoy of the tests. If it is missing, the test is skipped with a message, and CI fails.
 fn envoy() -> Option<std::path::PathBuf> {
     let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/envoy");
     let path = std::env::var_os("ENVOY_BIN").map_or(fetched, Into::into);
@@ -73,17 +73,17 @@ async fn envoy_rejection_is_a_finding_at_file_and_line() {
     let checked = check(&program, &settings(), &specification).await.unwrap();
     assert!(checked.findings.is_empty(), "{:#?}", checked.findings);
     // Inbound and outbound of each, and more: the whole of it was looked at.
-    assert!(checked.asked > 4 * 30, "only {} listeners and clusters", checked.asked);
+    assert!(checked.resources > 4 * 30, "only {} listeners and clusters", checked.resources);
 
     let broken = break_groups(&specification, &["g7", "g21"]);
     let checked = check(&program, &settings(), &broken).await.unwrap();
-    let told: Vec<String> = checked.findings.iter().map(ToString::to_string).collect();
-    assert_eq!(told.len(), 2, "{told:#?}");
+    let messages: Vec<String> = checked.findings.iter().map(ToString::to_string).collect();
+    assert_eq!(messages.len(), 2, "{messages:#?}");
     for (finding, group) in checked.findings.iter().zip(["g21", "g7"]) {
         let key = (ironmesh_catalog::Name::default_namespace(), group.parse().unwrap());
         let expected = &broken.http_route_groups.get(&key).unwrap().matches[0].spot;
-        assert_eq!(finding.spot.as_ref(), Some(expected), "{told:#?}");
-        assert!(finding.message.contains("missing )"), "{told:#?}");
+        assert_eq!(finding.spot.as_ref(), Some(expected), "{messages:#?}");
+        assert!(finding.message.contains("missing )"), "{messages:#?}");
         assert_eq!(finding.label, format!("match `m` of route group `default/{group}`"));
     }
 }
@@ -95,9 +95,9 @@ async fn envoy_check_uses_the_mode_of_the_settings() {
     let specification = load_documents([Document::new("policy.toml", policy())]).specification;
     let broken = break_groups(&specification.unwrap(), &["g7"]);
     let permissive = load_settings("mode = \"permissive\"", "ironmesh.toml").unwrap();
-    assert_eq!(check(&program, &permissive, &broken).await.unwrap().refused, 0);
+    assert_eq!(check(&program, &permissive, &broken).await.unwrap().rejected, 0);
     let audit = load_settings("mode = \"audit\"", "ironmesh.toml").unwrap();
-    assert_eq!(check(&program, &audit, &broken).await.unwrap().refused, 1);
+    assert_eq!(check(&program, &audit, &broken).await.unwrap().rejected, 1);
 }
 
 #[tokio::test]
@@ -107,10 +107,10 @@ async fn envoy_check_limits_the_number_of_findings() {
     let groups = ["g0", "g1", "g3", "g4", "g6", "g7", "g9"];
     let broken = break_groups(&specification.unwrap(), &groups);
     let checked = check(&program, &settings(), &broken).await.unwrap();
-    assert_eq!((checked.refused, checked.findings.len()), (MOST_TOLD, MOST_TOLD));
+    assert_eq!((checked.rejected, checked.findings.len()), (MAX_REPORTED, MAX_REPORTED));
 }
 
-/// What a caller may ask of an external service is in its own routes, and in nobody else's.
+/// The rules for an external service are only in the caller's own routes.
 #[tokio::test]
 async fn external_service_routes_of_each_caller_are_checked() {
     let Some(program) = envoy() else { return };
@@ -129,12 +129,12 @@ async fn external_service_routes_of_each_caller_are_checked() {
     }
     let loaded = load_documents([Document::new("policy.toml", policy)]);
     let specification = loaded.specification.unwrap_or_else(|| panic!("{:#?}", loaded.findings));
-    assert_eq!(check(&program, &settings(), &specification).await.unwrap().refused, 0);
+    assert_eq!(check(&program, &settings(), &specification).await.unwrap().rejected, 0);
     for caller in ["one", "two"] {
         let broken = break_groups(&specification, &[caller]);
         let checked = check(&program, &settings(), &broken).await.unwrap();
         // By `Host`, and as a declared upstream.
-        assert_eq!(checked.refused, 2, "{caller}: {checked:#?}");
+        assert_eq!(checked.rejected, 2, "{caller}: {checked:#?}");
         let label = format!("match `m` of route group `default/{caller}`");
         assert!(checked.findings.iter().all(|finding| finding.label == label), "{checked:#?}");
     }
@@ -143,12 +143,12 @@ async fn external_service_routes_of_each_caller_are_checked() {
 #[tokio::test]
 async fn program_that_is_not_envoy_is_an_error_and_not_a_finding() {
     let specification = load_documents([]).specification.unwrap();
-    for (program, said) in [
-        ("/bin/false", "said: exit status: 1"),
-        ("/bin/true", "said: exit status: 0"),
+    for (program, message) in [
+        ("/bin/false", "validate`: exit status: 1"),
+        ("/bin/true", "validate`: exit status: 0"),
         ("/nowhere", "cannot run"),
     ] {
         let error = check(Path::new(program), &settings(), &specification).await.unwrap_err();
-        assert!(format!("{error:#}").contains(said), "{program}: {error:#}");
+        assert!(format!("{error:#}").contains(message), "{program}: {error:#}");
     }
 }

@@ -1,4 +1,4 @@
-//! `envoy --mode validate`: Envoy reads a bootstrap, and runs nothing.
+//! The child process `envoy --mode validate`, which reads a bootstrap and runs nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -9,26 +9,26 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// How long Envoy may read one bootstrap. It takes some 10 s for 10,000 clusters.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The most time for one validation. Envoy needs about 10 s for 10,000 clusters.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How much of what Envoy says is told, in characters.
-const MOST_WORDS: usize = 500;
+/// The longest quoted error of Envoy, in characters.
+const MAX_ERROR_CHARS: usize = 500;
 
-/// An Envoy that can be asked.
+/// An Envoy binary, with a folder for its input.
 #[derive(Debug)]
 pub(super) struct Envoy {
     program: PathBuf,
-    /// For its eyes only: there are keys in what it reads, although throw-away ones.
+    /// Readable by this user only: the bootstrap contains keys, if only temporary ones.
     folder: TempDir,
 }
 
-/// What Envoy says of a bootstrap.
+/// Envoy's answer to a bootstrap.
 #[derive(Debug)]
 pub(super) enum Verdict {
     Accepted,
-    /// It refuses it, in these words.
-    Refused(String),
+    /// Envoy rejects the bootstrap with this error.
+    Rejected(String),
 }
 
 impl Envoy {
@@ -37,7 +37,7 @@ impl Envoy {
         Ok(Self { program: program.to_owned(), folder })
     }
 
-    /// Lets Envoy read a bootstrap.
+    /// Validates a bootstrap.
     pub(super) async fn validate(&self, bootstrap: &Value) -> anyhow::Result<Verdict> {
         let file = self.folder.path().join("envoy.json");
         fs_err::write(&file, bootstrap.to_string())?;
@@ -45,28 +45,35 @@ impl Envoy {
         let mut command = Command::new(&self.program);
         command.args(["--mode", "validate", "-l", "error", "-c"]).arg(&file).kill_on_drop(true);
         command.stdin(Stdio::null());
-        let output = tokio::time::timeout(PATIENCE, command.output()).await;
+        let output = tokio::time::timeout(TIMEOUT, command.output()).await;
         let output = output.with_context(|| {
-            format!("`{program} --mode validate` did not end within {} s", PATIENCE.as_secs())
+            format!("`{program} --mode validate` did not end within {} s", TIMEOUT.as_secs())
         })?;
         let output = output.with_context(|| format!("cannot run `{program}`"))?;
         let (stdout, stderr) = (&output.stdout, &output.stderr);
-        let said = [stdout, stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat();
+        let printed =
+            [stdout, stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat();
         let file = file.display().to_string();
-        if output.status.success() && said.contains(&format!("configuration '{file}' OK")) {
+        if output.status.success() && printed.contains(&format!("configuration '{file}' OK")) {
             return Ok(Verdict::Accepted);
         }
-        // Whatever else it says, it is no Envoy, or one that cannot run.
-        match words(&said, &file) {
-            Some(words) => Ok(Verdict::Refused(words)),
-            None => bail!("`{program} --mode validate` said: {}: {}", output.status, said.trim()),
+        // Any other output means that this is no Envoy, or that it cannot run.
+        match configuration_error(&printed, &file) {
+            Some(error) => Ok(Verdict::Rejected(error)),
+            None => {
+                bail!(
+                    "unexpected output of `{program} --mode validate`: {}: {}",
+                    output.status,
+                    printed.trim()
+                )
+            }
         }
     }
 }
 
-/// What Envoy says of the configuration in `file`, without what stands before it in the log.
-fn words(said: &str, file: &str) -> Option<String> {
-    let (_, words) = said.split_once(&format!("error initializing configuration '{file}': "))?;
-    let words: Vec<&str> = words.split_whitespace().collect();
-    Some(words.join(" ").chars().take(MOST_WORDS).collect())
+/// Envoy's error about the configuration in `file`, without the prefix of the log line.
+fn configuration_error(printed: &str, file: &str) -> Option<String> {
+    let (_, error) = printed.split_once(&format!("error initializing configuration '{file}': "))?;
+    let words: Vec<&str> = error.split_whitespace().collect();
+    Some(words.join(" ").chars().take(MAX_ERROR_CHARS).collect())
 }

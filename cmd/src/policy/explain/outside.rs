@@ -1,4 +1,4 @@
-//! Verdicts on calls that leave the mesh, or come from outside of it, in words.
+//! Verdicts on egress and ingress calls as text for people. Pure.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -8,81 +8,91 @@ use ironmesh_analysis::verdict::{
     Answer, InwardVerdict, Lacking, Mismatch, OutwardVerdict, RuleInward, WayInward, WayOut,
 };
 
-use super::words::{list, mismatch};
+use super::text::{list, mismatch};
 
-/// A verdict on a call that leaves the mesh; with what was assumed, where it is of policy alone.
-pub(super) fn outward(verdict: &OutwardVerdict, assumed: Option<&str>) -> String {
+/// A verdict on a call that leaves the mesh, with the assumptions of an evaluation without a control plane.
+pub(super) fn outward(verdict: &OutwardVerdict, assumptions: Option<&str>) -> String {
     let OutwardVerdict { caller, to, request, answer, .. } = verdict;
     let what = match request {
         Some(request) => format!("{} `{}` of", request.method, request.path),
         None => "call".to_owned(),
     };
-    let mut text =
-        headline(&caller.to_string(), &format!("{what} {to}, outside of the mesh"), answer);
-    let mut line = |words: String| {
+    let mut text = headline(&caller.to_string(), &format!("{what} {to}, outside the mesh"), answer);
+    let mut line = |line: String| {
         // (Writing to a string does not fail.)
-        let _ = writeln!(text, "  {words}");
+        let _ = writeln!(text, "  {line}");
     };
-    common(&mut line, assumed, verdict.compared_path.as_deref());
+    common(&mut line, assumptions, verdict.compared_path.as_deref());
     if !verdict.caller_runs {
-        line(format!("no service runs as {caller}: no proxy calls as it"));
+        line(format!("no service runs as {caller}, so no proxy calls as this account"));
     }
-    if let Some(why) = &verdict.never {
-        line(format!("nobody is let there, whatever policy says: {why}"));
+    if let Some(reason) = &verdict.never {
+        line(format!("denied to all callers, regardless of policy: {reason}"));
     }
     if let Some(host) = &verdict.known_as {
-        line(format!("policy speaks of it as {host}"));
+        line(format!("policy names it {host}"));
     }
     if verdict.passes_through {
-        line("egress is `passthrough` for the caller, so egresses are not looked at".to_owned());
+        line(
+            "egress is `passthrough` for the caller, so egress objects are not evaluated"
+                .to_owned(),
+        );
     } else if verdict.ways.is_empty() {
-        line(format!("no egress with {caller} among its sources is about {to}"));
+        line(format!("no egress with the source {caller} has {to} as a destination"));
     }
     for way in &verdict.ways {
-        for words in way_out(verdict, way) {
-            line(words);
+        for text in egress_lines(verdict, way) {
+            line(text);
         }
     }
     if *answer == Answer::Allowed {
         line(
-            "enforced by the caller's proxy alone: an application that goes past it is not held up"
+            "enforced by the caller's proxy alone: an application that bypasses it is not stopped"
                 .to_owned(),
         );
     } else if !matches!(answer, Answer::Rejected(_)) {
-        line("the caller gets 403 or 404 from its own sidecar; at a declared upstream without any egress nobody listens".to_owned());
+        line("the caller gets 403 or 404 from its own sidecar; a declared upstream without any egress has no listener".to_owned());
     }
     text
 }
 
-fn way_out(verdict: &OutwardVerdict, way: &WayOut) -> Vec<String> {
+/// The lines about one egress: whether it allows the call, and if not, why.
+fn egress_lines(verdict: &OutwardVerdict, way: &WayOut) -> Vec<String> {
     let WayOut { egress, protocol, rule, way: allowed, addresses, mismatches } = way;
     let by = match rule {
-        Some(rule) => format!("{rule}, which {egress} names"),
+        Some(rule) => format!("{rule} of {egress}"),
         None => egress.to_string(),
     };
-    let is_of_bytes = protocol != "http";
-    let mut lines = if is_of_bytes && verdict.request.is_some() {
+    let is_tcp = protocol != "http";
+    let mut lines = if is_tcp && verdict.request.is_some() {
         vec![
-            format!("not by {by}: it allows connections of {protocol}, by CONNECT or a declared upstream"),
-            "  on which no request is told from another: leave the method, the path and headers out".to_owned(),
+            format!(
+                "not by {by}: it allows connections of {protocol}, by CONNECT or a declared upstream"
+            ),
+            "  in which requests are not visible: leave out the method, the path and headers"
+                .to_owned(),
         ]
-    } else if mismatches.is_empty() && is_of_bytes {
+    } else if mismatches.is_empty() && is_tcp {
         vec![format!("allowed by {by}: {allowed} of {protocol}, by CONNECT or a declared upstream")]
     } else if mismatches.is_empty() {
         vec![format!("allowed by {by}: {allowed} in plain HTTP")]
     } else {
         let mut lines = vec![format!("not by {by}")];
-        lines.extend(told(mismatches, verdict.request.as_ref(), verdict.compared_path.as_deref()));
+        lines.extend(mismatch_lines(
+            mismatches,
+            verdict.request.as_ref(),
+            verdict.compared_path.as_deref(),
+        ));
         lines
     };
     if !addresses.is_empty() {
-        lines.push(format!("  while the host is at one of: {}", list(addresses)));
+        lines.push(format!("  while the host has one of these addresses: {}", list(addresses)));
     }
     lines
 }
 
-/// A verdict on a call from outside of the mesh; with what was assumed, where it is of policy alone.
-pub(super) fn inward(verdict: &InwardVerdict, assumed: Option<&str>) -> String {
+/// A verdict on a call from outside the mesh, with the assumptions of an evaluation without a control plane.
+pub(super) fn inward(verdict: &InwardVerdict, assumptions: Option<&str>) -> String {
     let InwardVerdict { asked, protocol, request, answer, .. } = verdict;
     let what = match request {
         Some(request) => format!("{} `{}` of", request.method, request.path),
@@ -90,46 +100,51 @@ pub(super) fn inward(verdict: &InwardVerdict, assumed: Option<&str>) -> String {
     };
     let to = format!("{what} {} (port {}, {protocol})", asked.service, asked.port);
     let mut text = headline(&caller(verdict), &to, answer);
-    let mut line = |words: String| {
-        let _ = writeln!(text, "  {words}");
+    let mut line = |line: String| {
+        let _ = writeln!(text, "  {line}");
     };
-    common(&mut line, assumed, verdict.compared_path.as_deref());
+    common(&mut line, assumptions, verdict.compared_path.as_deref());
     if verdict.ways.is_empty() {
-        line(format!("no ingress backend is about port {} of {}", asked.port, asked.service));
+        line(format!("no ingress backend has port {} of {}", asked.port, asked.service));
     }
     for way in &verdict.ways {
-        for words in way_in(verdict, way) {
-            line(words);
+        for text in ingress_lines(verdict, way) {
+            line(text);
         }
     }
     text
 }
 
+/// The caller from outside, by its certificate names and its address.
 fn caller(verdict: &InwardVerdict) -> String {
     let names = verdict.names.iter().map(|name| format!("`{name}`"));
     let who = if verdict.names.is_empty() {
-        "who shows no certificate".to_owned()
+        "a caller without a certificate".to_owned()
     } else {
-        format!("who shows a certificate of {}", list(names))
+        format!("a caller with a certificate of {}", list(names))
     };
     match verdict.address.map(|address: IpAddr| address.to_canonical()) {
-        Some(address) => format!("{who} and connects from {address}"),
+        Some(address) => format!("{who} from {address}"),
         None => who,
     }
 }
 
-fn way_in(verdict: &InwardVerdict, way: &WayInward) -> Vec<String> {
+/// The lines about one ingress backend: whether it allows the call, and if not, what the caller lacks.
+fn ingress_lines(verdict: &InwardVerdict, way: &WayInward) -> Vec<String> {
     let WayInward { policy, entry, lets_in, lacking, rules } = way;
     let mut lines = vec![match lets_in {
         true => format!("allowed by {policy}: {entry}"),
         false => format!("not by {policy}: {entry}"),
     }];
     lines.extend(lacking.iter().map(|one| match one {
-        Lacking::Name(names) => format!("  its certificate is of none of: {}", list(names)),
+        Lacking::Name(names) => format!("  its certificate has none of the names: {}", list(names)),
         Lacking::Address(ranges) if verdict.address.is_none() => {
-            format!("  from where it connects is not said; it must be from: {}", list(ranges))
+            format!(
+                "  its address is not given (`--from-outside`); it must be in: {}",
+                list(ranges)
+            )
         }
-        Lacking::Address(ranges) => format!("  it connects from none of: {}", list(ranges)),
+        Lacking::Address(ranges) => format!("  its address is in none of: {}", list(ranges)),
     }));
     for RuleInward { rule, way, mismatches } in rules {
         if mismatches.is_empty() {
@@ -137,17 +152,18 @@ fn way_in(verdict: &InwardVerdict, way: &WayInward) -> Vec<String> {
         } else if !lets_in {
             lines.push(format!("  not {rule}:"));
             let request = verdict.request.as_ref();
-            let told = told(mismatches, request, verdict.compared_path.as_deref());
-            lines.extend(told.into_iter().map(|words| format!("  {words}")));
+            let reasons = mismatch_lines(mismatches, request, verdict.compared_path.as_deref());
+            lines.extend(reasons.into_iter().map(|reason| format!("  {reason}")));
         }
     }
     lines
 }
 
+/// The first line: the answer.
 fn headline(who: &str, what: &str, answer: &Answer) -> String {
     match answer {
         Answer::Allowed | Answer::InPart => format!("allowed: {who} may {what}\n"),
-        // (HTTP routes, which redirect, are about calls of the mesh alone.)
+        // (HTTP routes, which can redirect, apply only to calls within the mesh.)
         Answer::Denied | Answer::Nowhere | Answer::Redirected(_) => {
             format!("denied: {who} may not {what}\n")
         }
@@ -155,15 +171,21 @@ fn headline(who: &str, what: &str, answer: &Answer) -> String {
     }
 }
 
-fn common(line: &mut impl FnMut(String), assumed: Option<&str>, compared_path: Option<&str>) {
-    if let Some(assumed) = assumed {
-        line(assumed.to_owned());
+/// The lines that verdicts in both directions begin with.
+fn common(line: &mut impl FnMut(String), assumptions: Option<&str>, compared_path: Option<&str>) {
+    if let Some(assumptions) = assumptions {
+        line(assumptions.to_owned());
     }
     if let Some(path) = compared_path {
         line(format!("the path is compared as `{path}`"));
     }
 }
 
-fn told(mismatches: &[Mismatch], request: Option<&Request>, path: Option<&str>) -> Vec<String> {
+/// A line for each mismatch.
+fn mismatch_lines(
+    mismatches: &[Mismatch],
+    request: Option<&Request>,
+    path: Option<&str>,
+) -> Vec<String> {
     mismatches.iter().map(|one| mismatch(one, request, path)).collect()
 }

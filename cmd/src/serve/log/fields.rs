@@ -1,8 +1,8 @@
-//! How fields are written to the log.
+//! The text format of log fields.
 //!
-//! Fields quote what other parties wrote: NACK messages, node ids, names in Consul. No such text commands a
-//! terminal or forges a line: control characters are escaped, and what follows the first line of a message
-//! is indented.
+//! Fields quote text of other parties: NACK messages, node ids, names in Consul. Such text must not control a
+//! terminal or forge a line. The format escapes control characters, and indents all lines of a message after its
+//! first.
 
 use std::fmt;
 
@@ -56,12 +56,12 @@ mod tests {
         let log = log.fmt_fields(escaped_fields()).with_writer(move || writer.clone());
         let hostile = "a\u{1b}[2J\r\nERROR forged\u{202e}\u{9b}";
         tracing::subscriber::with_default(log.finish(), || {
-            tracing::warn!(name = %hostile, reason = hostile, "drawn:\n{hostile}");
+            tracing::warn!(name = %hostile, reason = hostile, "rendered:\n{hostile}");
         });
         let text = String::from_utf8(written.0.lock().clone()).unwrap();
         assert!(!text.contains(['\u{1b}', '\r', '\u{202e}', '\u{9b}']), "{text:?}");
         let lines: Vec<_> = text.lines().collect();
-        assert!(lines[0].trim_start().starts_with("WARN drawn:"), "{text}");
+        assert!(lines[0].trim_start().starts_with("WARN rendered:"), "{text}");
         assert!(lines[1..].iter().all(|line| line.starts_with("  ")), "{text}");
         assert!(text.contains("name=a\\u001b[2J\\u000d\\u000aERROR forged\\u202e"), "{text}");
         assert!(text.contains("reason="), "{text}");

@@ -1,4 +1,4 @@
-//! What a look at Azure has found, told for people and for machines. Pure. (docs/reference/json.md)
+//! The report of `ironmesh provider azure test`, as text and as JSON (docs/reference/json.md). Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -9,22 +9,23 @@ use ironmesh_providers::Problem;
 use ironmesh_providers::azure::{Call, Survey};
 use serde::Serialize;
 
-/// What a look has found.
+/// The result of one survey of Azure.
 #[derive(Debug, Serialize)]
-pub(super) struct Told {
-    /// Whether all was answered.
+pub(super) struct AzureTestReport {
+    /// Whether Azure answered every query.
     #[serde(rename = "good")]
     pub(super) is_good: bool,
-    /// Why nobody can be asked; none where somebody could.
+    /// Why no query could be sent; `None` if Azure was reachable.
     stale: Option<String>,
-    calls: Vec<ToldCall>,
-    services: Vec<ToldService>,
-    /// The rights that are missing, each once.
+    calls: Vec<CallResult>,
+    services: Vec<ServiceResult>,
+    /// The missing rights, each once.
     missing_rights: BTreeSet<MissingRight>,
 }
 
+/// One call of the Azure API.
 #[derive(Debug, Serialize)]
-struct ToldCall {
+struct CallResult {
     method: &'static str,
     url: String,
     status: Option<u16>,
@@ -32,57 +33,61 @@ struct ToldCall {
     milliseconds: u128,
 }
 
+/// The result for one service.
 #[derive(Debug, Serialize)]
-struct ToldService {
+struct ServiceResult {
     service: ServiceName,
-    /// What is asked, in words.
-    asks: Vec<String>,
-    /// Why there is no answer; none where there is.
+    /// The queries, in words.
+    #[serde(rename = "asks")]
+    queries: Vec<String>,
+    /// Why there is no answer; `None` if there is one.
     trouble: Option<String>,
     endpoints: Vec<Endpoint>,
-    problems: Vec<ToldProblem>,
+    problems: Vec<UnusableInstance>,
 }
 
+/// An instance that cannot be used.
 #[derive(Debug, Serialize)]
-struct ToldProblem {
+struct UnusableInstance {
     instance: String,
     reason: String,
 }
 
+/// An action that the control plane's role in Azure lacks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 struct MissingRight {
     action: String,
     scope: String,
 }
 
-impl Told {
-    pub(super) fn new(asked: &BTreeMap<ServiceName, Vec<AzureQuery>>, found: &Survey) -> Self {
+impl AzureTestReport {
+    pub(super) fn new(queries: &BTreeMap<ServiceName, Vec<AzureQuery>>, found: &Survey) -> Self {
         let sightings = &found.sightings;
         let service = |(name, queries): (&ServiceName, &Vec<AzureQuery>)| {
             let sighting = sightings.services.get(name);
             let of_sighting = sighting.and_then(|one| one.stale.as_ref());
             let stale = of_sighting.or_else(|| sightings.troubles.get(name));
-            let unanswered = || sighting.is_none().then(|| "there was no answer".to_owned());
-            let problem = |Problem { instance, reason }: &Problem| ToldProblem {
+            let unanswered = || sighting.is_none().then(|| "no answer".to_owned());
+            let problem = |Problem { instance, reason }: &Problem| UnusableInstance {
                 instance: instance.clone(),
                 reason: reason.clone(),
             };
             let problems = sighting.iter().flat_map(|one| one.problems.iter());
-            ToldService {
+            ServiceResult {
                 service: name.clone(),
-                asks: queries.iter().map(ToString::to_string).collect(),
+                queries: queries.iter().map(ToString::to_string).collect(),
                 trouble: stale.map(|stale| stale.reason.clone()).or_else(unanswered),
                 endpoints: sighting.map(|one| one.endpoints.to_vec()).unwrap_or_default(),
                 problems: problems.map(problem).collect(),
             }
         };
-        let services: Vec<_> = asked.iter().map(service).collect();
+        let services: Vec<_> = queries.iter().map(service).collect();
         let missing = found.calls.iter().filter_map(|call| call.missing.as_ref());
         let stale = sightings.stale.as_ref().map(|stale| stale.reason.clone());
         Self {
             is_good: stale.is_none() && services.iter().all(|one| one.trouble.is_none()),
             stale,
-            calls: found.calls.iter().map(ToldCall::new).collect(),
+            calls: found.calls.iter().map(CallResult::new).collect(),
             services,
             missing_rights: missing
                 .map(|right| MissingRight {
@@ -93,36 +98,36 @@ impl Told {
         }
     }
 
-    /// For people.
+    /// The report for people.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         // (Writing to a string does not fail.)
         for call in &self.calls {
             let status = call.status.map_or_else(|| "---".to_owned(), |status| status.to_string());
-            let ToldCall { method, url, answer, milliseconds, .. } = call;
+            let CallResult { method, url, answer, milliseconds, .. } = call;
             let _ = writeln!(text, "{status} {method} {url}\n      {answer} ({milliseconds} ms)");
         }
         for service in &self.services {
-            let _ = writeln!(text, "\n{}, {}", service.service, service.asks.join("; and "));
+            let _ = writeln!(text, "\n{}, {}", service.service, service.queries.join("; and "));
             if let Some(trouble) = &service.trouble {
                 let _ = writeln!(text, "  no answer: {trouble}");
             } else if service.endpoints.is_empty() {
                 let _ = writeln!(text, "  no endpoints");
             }
             for endpoint in &service.endpoints {
-                let _ = writeln!(text, "  {}", in_words(endpoint));
+                let _ = writeln!(text, "  {}", endpoint_text(endpoint));
             }
-            for ToldProblem { instance, reason } in &service.problems {
+            for UnusableInstance { instance, reason } in &service.problems {
                 let _ = writeln!(text, "  `{instance}` cannot be used: {reason}");
             }
         }
         if let Some(stale) = &self.stale {
-            let _ = writeln!(text, "\nAzure cannot be asked: {stale}");
+            let _ = writeln!(text, "\nAzure cannot be queried: {stale}");
         }
         if !self.missing_rights.is_empty() {
             let _ = writeln!(
                 text,
-                "\nmissing: give a role with these actions to whom Azure knows us as"
+                "\nmissing rights: assign a role with these actions to the control plane's identity in Azure"
             );
         }
         for MissingRight { action, scope } in &self.missing_rights {
@@ -131,12 +136,12 @@ impl Told {
         let endpoints: usize = self.services.iter().map(|one| one.endpoints.len()).sum();
         let calls = self.calls.len();
         let _ = writeln!(text, "\ncalls {calls}, endpoints {endpoints}");
-        // What others say moves nobody's cursor.
+        // Text of other parties must not control the terminal.
         text.replace(|c: char| c.is_control() && c != '\n', " ")
     }
 }
 
-impl ToldCall {
+impl CallResult {
     fn new(call: &Call) -> Self {
         Self {
             method: call.method,
@@ -148,8 +153,8 @@ impl ToldCall {
     }
 }
 
-/// An endpoint in a line.
-fn in_words(endpoint: &Endpoint) -> String {
+/// An endpoint as one line.
+fn endpoint_text(endpoint: &Endpoint) -> String {
     let Endpoint { address, port, machine, labels, health, locality, instance, .. } = endpoint;
     let port = port.map(|port| format!(" port {port}")).unwrap_or_default();
     let health = ReportedHealth::of(*health, endpoint.probed);

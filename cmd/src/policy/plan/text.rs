@@ -1,4 +1,4 @@
-//! Plans in words.
+//! Plans as text for people. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,16 +11,16 @@ use ironmesh_analysis::routing::Branch;
 use ironmesh_catalog::ServicePort;
 use ironmesh_catalog::text::escape_output;
 
-/// How many proxies of a group are named.
+/// The most proxies that are named of one group.
 const NAMED: usize = 3;
 
-/// A plan as text; with what was assumed, where it is of policy alone.
-pub(super) fn plan(plan: &Plan, assumed: Option<&str>, color: bool) -> String {
+/// A plan as text, with the assumptions of a plan without a control plane.
+pub(super) fn plan(plan: &Plan, assumptions: Option<&str>, color: bool) -> String {
     let mut text = String::new();
     let what = if plan.is_empty() { "no changes: " } else { "" };
     let _ = writeln!(text, "{what}{} → {}", plan.from, plan.to);
-    if let Some(assumed) = assumed {
-        let _ = writeln!(text, "{assumed}");
+    if let Some(assumptions) = assumptions {
+        let _ = writeln!(text, "{assumptions}");
     }
     if plan.is_empty() {
         return text;
@@ -32,14 +32,14 @@ pub(super) fn plan(plan: &Plan, assumed: Option<&str>, color: bool) -> String {
     treatments(&mut text, plan);
     telemetries(&mut text, plan);
     exits(&mut text, &plan.difference.exits);
-    findings(&mut text, "found wrong from then on", '+', &plan.findings_new);
-    findings(&mut text, "found wrong no more", '-', &plan.findings_gone);
-    findings(&mut text, "found wrong of others or more or fewer", '~', &plan.findings_changed);
+    findings(&mut text, "new findings", '+', &plan.findings_new);
+    findings(&mut text, "resolved findings", '-', &plan.findings_gone);
+    findings(&mut text, "changed findings", '~', &plan.findings_changed);
     proxies(&mut text, plan);
     if color { colored(&escape_output(&text)) } else { escape_output(&text).into_owned() }
 }
 
-/// The text with its added and removed lines in the colours that people know.
+/// The text with added lines in green, removed lines in red and changed lines in yellow.
 fn colored(text: &str) -> String {
     let line = |line: &str| match line.trim_start().chars().next() {
         Some('+') => format!("\x1b[32m{line}\x1b[0m\n"),
@@ -50,7 +50,7 @@ fn colored(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// How much is removed, by kind; and that a large removal from the policy folder is held back.
+/// The number of removed objects by kind, and the note that a large removal from a policy folder is held back.
 fn removals(text: &mut String, plan: &Plan) {
     let removals = &plan.removals;
     if removals.removed.is_empty() {
@@ -59,12 +59,13 @@ fn removals(text: &mut String, plan: &Plan) {
     let _ = writeln!(text, "removes {removals}");
     if removals.are_large() {
         text.push_str(
-            "  a policy folder that changes like this is held back for `removal_hold`; `ironmesh policy accept` \
-             activates it at once\n",
+            "  a policy folder with this change is held back for `removal_hold`; `ironmesh policy accept` activates it \
+             at once\n",
         );
     }
 }
 
+/// Added, removed and changed services.
 fn services(text: &mut String, plan: &Plan) {
     if plan.difference.services.is_empty() {
         return;
@@ -78,7 +79,7 @@ fn services(text: &mut String, plan: &Plan) {
     }
 }
 
-/// Who gains and loses what, by service port.
+/// Gained and lost access, by service port.
 fn access(text: &mut String, changes: &[AccessChange]) {
     let mut by_port: BTreeMap<&ServicePort, Vec<&AccessChange>> = BTreeMap::new();
     for change in changes {
@@ -105,7 +106,7 @@ fn access(text: &mut String, changes: &[AccessChange]) {
     }
 }
 
-/// Who may call what outside of the mesh.
+/// Gained and lost egress.
 fn exits(text: &mut String, changes: &[ExitChange]) {
     if !changes.is_empty() {
         text.push_str("\negress\n");
@@ -123,6 +124,7 @@ fn exits(text: &mut String, changes: &[ExitChange]) {
     }
 }
 
+/// Changed destinations of service ports.
 fn splits(text: &mut String, plan: &Plan) {
     if plan.difference.splits.is_empty() {
         return;
@@ -137,6 +139,7 @@ fn splits(text: &mut String, plan: &Plan) {
     }
 }
 
+/// Changed telemetry objects.
 fn telemetries(text: &mut String, plan: &Plan) {
     if plan.difference.telemetries.is_empty() {
         return;
@@ -150,11 +153,12 @@ fn telemetries(text: &mut String, plan: &Plan) {
     }
 }
 
+/// Changed traffic settings: HTTP routes, retries, upstream settings and ingress backends.
 fn treatments(text: &mut String, plan: &Plan) {
     if plan.difference.treatments.is_empty() {
         return;
     }
-    text.push_str("\ntreatment of calls\n");
+    text.push_str("\ntraffic settings\n");
     for TreatmentChange { by, change, details } in &plan.difference.treatments {
         let _ = writeln!(text, "  {} {by}", change.sign());
         for detail in details {
@@ -163,11 +167,11 @@ fn treatments(text: &mut String, plan: &Plan) {
     }
 }
 
-/// Where calls go, with the conditions in short. The first line begins with `sign`.
+/// The branches of a split, with their conditions. The first line begins with `sign`.
 fn branches(text: &mut String, sign: &str, branches: &[Branch]) {
     let mut sign = sign.to_owned();
     if branches.is_empty() {
-        let _ = writeln!(text, "      {sign}there is no such port");
+        let _ = writeln!(text, "      {sign}no such port");
     }
     for branch in branches {
         let conditions: Vec<_> = branch.conditions.iter().map(|one| one.way.to_string()).collect();
@@ -181,6 +185,7 @@ fn branches(text: &mut String, sign: &str, branches: &[Branch]) {
     }
 }
 
+/// A list of findings under a title, each with `sign`.
 fn findings(text: &mut String, title: &str, sign: char, findings: &[FindingView]) {
     if findings.is_empty() {
         return;
@@ -196,18 +201,20 @@ fn findings(text: &mut String, title: &str, sign: char, findings: &[FindingView]
     }
 }
 
+/// The affected proxies, with their changed resources.
 fn proxies(text: &mut String, plan: &Plan) {
     let affected: usize = plan.proxies.iter().map(|group| group.proxies.len()).sum();
     let all = affected + plan.unaffected;
-    let _ = writeln!(text, "\nproxies: {affected} of {all} are sent something");
+    let _ = writeln!(text, "\nproxies: {affected} of {all} will be updated");
     for group in &plan.proxies {
         self::group(text, group);
     }
     if affected > 0 && plan.proxies.iter().all(|group| group.drains.is_empty()) {
-        text.push_str("  no connection ends: no filter chain of a listener changes\n");
+        text.push_str("  no connections end: no filter chain of a listener changes\n");
     }
 }
 
+/// The changes of proxies that get the same resources.
 fn group(text: &mut String, group: &ProxyGroup) {
     let names: Vec<_> = group
         .proxies
@@ -244,9 +251,10 @@ fn group(text: &mut String, group: &ProxyGroup) {
     }
 }
 
+/// A changed field of a resource.
 fn field(text: &mut String, field: &FieldChange) {
     let FieldChange { at, before, after } = field;
-    let at = if at.is_empty() { "all of it" } else { at };
+    let at = if at.is_empty() { "the whole resource" } else { at };
     let _ = writeln!(text, "        {at}");
     for (sign, value) in [('-', before), ('+', after)] {
         let Some(value) = value else { continue };

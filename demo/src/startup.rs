@@ -1,4 +1,4 @@
-//! How the mesh comes up, until everything in it is as it will stay.
+//! The start of the mesh, until all proxies are configured.
 
 use tokio::time::Instant;
 
@@ -9,22 +9,25 @@ use crate::sidecars::{BUYER, FIRST, SECOND, SIDECARS, STORE_PORT, Sidecar, THIEF
 use crate::stage::Stage;
 use crate::waiting::{ensure, eventually, milliseconds};
 
-/// What it took.
+/// The measurements of the start.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Risen {
+pub(crate) struct Startup {
     /// Milliseconds from the start of the control plane to the buyer's first answer.
     pub(crate) first_answer: u64,
 }
 
-/// Starts everything, telling what is being done. Afterwards both versions of the store serve, the
-/// stores know the warehouse, and the thief knows the store.
-pub(crate) async fn rise(stage: &mut Stage, tell: impl Fn(&str)) -> Result<Risen, Problem> {
+/// Starts the mesh and reports progress. Afterwards both versions of the store answer, the stores reach the
+/// warehouse, and the thief reaches the store's front page.
+pub(crate) async fn start_mesh(
+    stage: &mut Stage,
+    print_progress: impl Fn(&str),
+) -> Result<Startup, Problem> {
     let begin = Instant::now();
-    tell("starting the control plane");
+    print_progress("starting the control plane");
     start_control_plane(stage).await?;
-    tell("letting five proxies join, and starting their Envoys");
+    print_progress("enrolling five proxies and starting their Envoys");
     stage.start_sidecars().await?;
-    tell("waiting for the first answer to the buyer");
+    print_progress("waiting for the first answer to the buyer");
     let buyer = BUYER.socket(&stage.network, STORE_PORT);
     eventually(stage, "the buyer's first answer", async || {
         let answer = get_once(buyer, "/books/1").await?;
@@ -34,7 +37,7 @@ pub(crate) async fn rise(stage: &mut Stage, tell: impl Fn(&str)) -> Result<Risen
     let first_answer = milliseconds(begin);
 
     for sidecar in &SIDECARS {
-        in_force(stage, sidecar).await?;
+        await_sidecar(stage, sidecar).await?;
     }
     let mut unseen = vec![FIRST.name, SECOND.name];
     eventually(stage, "answers of both versions", async || {
@@ -44,7 +47,7 @@ pub(crate) async fn rise(stage: &mut Stage, tell: impl Fn(&str)) -> Result<Risen
     })
     .await?;
     let thief = THIEF.socket(&stage.network, STORE_PORT);
-    eventually(stage, "the thief to see the front page", async || {
+    eventually(stage, "an answer of the store to the thief", async || {
         let answer = get_once(thief, "/").await?;
         ensure(answer.status == 200, || format!("{} {}", answer.status, answer.text().trim()))
     })
@@ -54,10 +57,10 @@ pub(crate) async fn rise(stage: &mut Stage, tell: impl Fn(&str)) -> Result<Risen
         ensure(!opened.contains(&0), || format!("connections of the two: {opened:?}"))
     })
     .await?;
-    Ok(Risen { first_answer })
+    Ok(Startup { first_answer })
 }
 
-/// Starts the control plane, and waits until it serves.
+/// Starts the control plane, and waits until it is ready.
 async fn start_control_plane(stage: &mut Stage) -> Result<(), Problem> {
     stage.start_control_plane()?;
     let admin = stage.admin();
@@ -68,19 +71,19 @@ async fn start_control_plane(stage: &mut Stage) -> Result<(), Problem> {
     .await
 }
 
-/// Waits until a sidecar is ready, connected, and has in force what it serves.
-pub(crate) async fn in_force(stage: &Stage, sidecar: &Sidecar) -> Result<(), Problem> {
+/// Waits until a sidecar is ready, connected, and has ACKed the port that it serves.
+pub(crate) async fn await_sidecar(stage: &Stage, sidecar: &Sidecar) -> Result<(), Problem> {
     let network = &stage.network;
     let address = network.host(sidecar.host);
     eventually(stage, &format!("the sidecar {}", sidecar.name), async || {
         sidecar.ready(network).await?;
         let all = proxies(stage.admin()).await?;
         let found = all.iter().find(|proxy| proxy.mesh_address.ip() == address);
-        let is_right = found.is_some_and(|proxy| {
+        let is_ready = found.is_some_and(|proxy| {
             let serves = |port| proxy.participation.iter().any(|(_, found)| *found == port);
             proxy.streams > 0 && sidecar.serves.is_none_or(serves)
         });
-        ensure(is_right, || format!("{found:?}"))
+        ensure(is_ready, || format!("{found:?}"))
     })
     .await
 }

@@ -1,4 +1,4 @@
-//! Verdicts in words: the answer first, then the way that the call goes.
+//! Verdicts on calls within the mesh as text for people: the answer first, then each destination. Pure.
 
 use std::fmt::Write as _;
 
@@ -12,32 +12,32 @@ use ironmesh_catalog::reserved_headers::CLIENT_CERTIFICATE;
 use ironmesh_catalog::telemetries::Told;
 use ironmesh_catalog::{Health, MeshEndpoint, Name, Resolution, Said, Transport};
 
-/// How many endpoints are told of each destination.
+/// The most endpoints that are listed for one destination.
 const ENDPOINTS: usize = 5;
 
-/// A verdict as text; with what was assumed, where it is of policy alone.
-pub(super) fn verdict(verdict: &Verdict, assumed: Option<&str>) -> String {
+/// A verdict as text, with the assumptions of an evaluation without a control plane.
+pub(super) fn verdict(verdict: &Verdict, assumptions: Option<&str>) -> String {
     let mut text = headline(verdict);
-    let mut line = |words: String| {
+    let mut line = |line: String| {
         // (Writing to a string does not fail.)
-        let _ = writeln!(text, "  {words}");
+        let _ = writeln!(text, "  {line}");
     };
-    if let Some(assumed) = assumed {
-        line(assumed.to_owned());
+    if let Some(assumptions) = assumptions {
+        line(assumptions.to_owned());
     }
     if let Some(path) = &verdict.compared_path {
         line(format!("the path is compared as `{path}`"));
     }
     if verdict.only_at_upstream {
-        line("its host is none of the service's: by `Host` that is 404, and this is about a declared upstream".to_owned());
+        line("the service does not have this host: a call by `Host` gets 404, so this verdict assumes a declared upstream".to_owned());
     }
     if let Some(host) = &verdict.compared_host {
         line(compared_host(verdict, host));
     }
     if !verdict.caller_runs {
-        line(format!("no service runs as {}: no proxy calls as it", verdict.caller));
+        line(format!("no service runs as {}, so no proxy calls as this account", verdict.caller));
     }
-    // Of the service itself it is told below.
+    // If the service itself is a destination, its own lines say so.
     let is_split = verdict.destinations.iter().all(|one| one.port != verdict.asked);
     if let Some(namespace) = verdict.private_to.as_ref().filter(|_| is_split) {
         line(private(namespace));
@@ -45,29 +45,31 @@ pub(super) fn verdict(verdict: &Verdict, assumed: Option<&str>) -> String {
     if !verdict.splits.is_empty() {
         line(format!("the calls are split by {}", list(&verdict.splits)));
     }
-    for words in branches(verdict) {
-        line(words);
+    for text in branches(verdict) {
+        line(text);
     }
     if !verdict.left_out.is_empty() {
         let left_out = list(&verdict.left_out);
-        line(format!("private to their namespace, so nothing of these calls goes to: {left_out}"));
+        line(format!(
+            "backends without these calls, since they are private to their namespace: {left_out}"
+        ));
     }
-    for words in treatments(verdict) {
-        line(words);
+    for text in treatments(verdict) {
+        line(text);
     }
     for one in &verdict.destinations {
         text.push_str(&destination(verdict, one, &share(verdict, one)));
     }
     if !verdict.telemetry.is_empty() {
-        text.push_str("\ntold by the sidecars of\n");
+        text.push_str("\ntelemetry of the sidecars of\n");
     }
     for Told { service, what, by } in &verdict.telemetry {
-        let _ = writeln!(text, "  {service}: {what}, as {by} says");
+        let _ = writeln!(text, "  {service}: {what}, by {by}");
     }
     text
 }
 
-/// What a rule about the host compares, and what else it may be.
+/// The host that rules compare, by `Host` and at a declared upstream.
 fn compared_host(verdict: &Verdict, compared: &ComparedHost) -> String {
     let ComparedHost { host, at_upstream } = compared;
     let headers = verdict.request.iter().flat_map(|request| &request.headers);
@@ -87,30 +89,30 @@ fn compared_host(verdict: &Verdict, compared: &ComparedHost) -> String {
         }
         None if is_written => format!("the host is compared as `{host}`"),
         None => format!(
-            "the host is compared as `{host}`, which is taken where none is given; by `Host` it is as the caller writes it"
+            "the host is compared as `{host}`, the default without a host header; by `Host` it is what the caller sends"
         ),
     }
 }
 
-/// Where calls go: of a request the condition that it meets, else all branches.
+/// The split branches: for one request the condition that it meets, otherwise all branches.
 fn branches(verdict: &Verdict) -> Vec<String> {
     let is_one = verdict.request.is_some();
-    let words = |branch: &Branch| {
+    let line = |branch: &Branch| {
         let conditions = branch.conditions.iter();
         let conditions: Vec<_> =
             conditions.map(|condition| format!("{} ({})", condition.way, condition.by)).collect();
         match (conditions.join(" and "), is_one) {
             (conditions, true) if conditions.is_empty() => None,
-            (conditions, true) => Some(format!("and this one is {conditions}")),
+            (conditions, true) => Some(format!("this request matches {conditions}")),
             (conditions, false) if conditions.is_empty() => Some(format!("  otherwise: {branch}")),
             (conditions, false) => Some(format!("  {conditions}: {branch}")),
         }
     };
-    let is_told = is_one || verdict.branches.len() > 1;
-    verdict.branches.iter().filter(|_| is_told).filter_map(words).collect()
+    let is_shown = is_one || verdict.branches.len() > 1;
+    verdict.branches.iter().filter(|_| is_shown).filter_map(line).collect()
 }
 
-/// How calls are treated on their way: of a request what is said of it, else all that is said.
+/// The traffic settings on the path: for one request the settings that apply to it, otherwise all.
 fn treatments(verdict: &Verdict) -> Vec<String> {
     let mut lines = Vec::new();
     for Treated { condition, settings } in &verdict.treatments {
@@ -121,7 +123,7 @@ fn treatments(verdict: &Verdict) -> Vec<String> {
         }
         let indent = if lines.is_empty() { "" } else { "  " };
         if settings.is_empty() {
-            lines.push(format!("{indent}nothing is said of them"));
+            lines.push(format!("{indent}no settings"));
         }
         lines.extend(
             settings
@@ -129,16 +131,17 @@ fn treatments(verdict: &Verdict) -> Vec<String> {
                 .map(|Said { key, value, by }| format!("{indent}{key}: {value}, by {by}")),
         );
     }
-    let said = verdict.treatments.iter().flat_map(|treated| &treated.settings);
-    let mut changes = said.filter(|said| ["request_headers", "rewrite"].contains(&&*said.key));
-    let is_judged_behind = verdict.destinations.iter().any(|one| one.outside.is_none());
-    if verdict.request.is_none() && is_judged_behind && changes.next().is_some() {
-        lines.push("the rules below are about requests as they arrive, behind these changes; ask about one to follow it".to_owned());
+    let settings = verdict.treatments.iter().flat_map(|treated| &treated.settings);
+    let mut changes =
+        settings.filter(|setting| ["request_headers", "rewrite"].contains(&&*setting.key));
+    let is_authorized_after = verdict.destinations.iter().any(|one| one.outside.is_none());
+    if verdict.request.is_none() && is_authorized_after && changes.next().is_some() {
+        lines.push("the rules below apply to requests after these changes; add `--path` to follow one request".to_owned());
     }
     lines
 }
 
-/// What a destination has of the calls, where they go along one branch.
+/// The share of a destination, if there is one branch.
 fn share(verdict: &Verdict, one: &Destination) -> String {
     let [branch] = &verdict.branches[..] else { return String::new() };
     let share = branch.shares.iter().find(|share| share.service == one.port.service);
@@ -151,12 +154,14 @@ fn share(verdict: &Verdict, one: &Destination) -> String {
     }
 }
 
+/// The line about a private service.
 fn private(namespace: &Name) -> String {
     format!(
-        "the service is private: accounts of namespace {namespace} alone may know of it, whatever targets say"
+        "the service is private: only accounts of namespace {namespace} may call it, whatever traffic targets allow"
     )
 }
 
+/// The first line: the answer.
 fn headline(verdict: &Verdict) -> String {
     let Verdict { caller, asked, protocol, is_http, .. } = verdict;
     let what = match &verdict.request {
@@ -167,88 +172,90 @@ fn headline(verdict: &Verdict) -> String {
     let to = format!("{what} {} (port {}, {protocol})", asked.service, asked.port);
     let some = verdict.request.is_none() && *is_http;
     match &verdict.answer {
-        Answer::Allowed if some => format!("allowed: {caller} may {to}, in these ways\n"),
+        Answer::Allowed if some => format!("allowed: {caller} may {to}, as listed\n"),
         Answer::Allowed => format!("allowed: {caller} may {to}\n"),
-        Answer::InPart => format!("allowed in part: {caller} may {to}, but not wherever it goes\n"),
+        Answer::InPart => {
+            format!("allowed in part: {caller} may {to}, but not at every destination\n")
+        }
         Answer::Denied => format!("denied: {caller} may not {to}\n"),
         Answer::Nowhere => {
-            let gets = if *is_http { "503" } else { "nobody listens" };
+            let gets = if *is_http { "503" } else { "no listener" };
             format!(
-                "denied: nobody answers who may {to}: no backend of the split has a weight and the port and is for the caller: {gets}\n"
+                "denied: {caller} may not {to}: no backend of the split has a weight, has the port and is visible to the caller: {gets}\n"
             )
         }
         Answer::Rejected(reason) => format!("denied: {caller} may not {to}: {reason}: 400\n"),
         Answer::Redirected(redirect) => {
-            format!(
-                "redirected: who as {caller} would {to} is answered by its own sidecar: {redirect}\n"
-            )
+            format!("redirected: {caller} would {to}, but its own sidecar answers: {redirect}\n")
         }
     }
 }
 
+/// The block of lines about one destination.
 fn destination(verdict: &Verdict, one: &Destination, share: &str) -> String {
     let (port, account, mode) = (&one.port, &one.account, &one.mode);
-    let mut what = one.part_of.as_ref().map_or_else(String::new, |of| format!(", a part of {of}"));
+    let mut what =
+        one.part_of.as_ref().map_or_else(String::new, |of| format!(", a subset of {of}"));
     if one.outside.is_some() {
-        what.push_str(", outside of the mesh");
+        what.push_str(", outside the mesh");
     }
     let mut text = format!("\n{share}{}{what}, as account {account}, {mode}:\n", port.service);
-    let mut line = |words: String| {
-        let _ = writeln!(text, "  {words}");
+    let mut line = |line: String| {
+        let _ = writeln!(text, "  {line}");
     };
     let Judgement { allowed, rejected, by, strict_denies, private_to, missing, further } =
         &one.judgement;
     for Permit { target, rule, way } in by {
         line(format!("allowed by {rule}: {way}"));
-        line(format!("  which {target} names"));
+        line(format!("  of {target}"));
     }
     if *strict_denies {
         line(format!("allowed: the service is in {mode}; strict would deny it:"));
     } else if *allowed && by.is_empty() {
-        line(format!("allowed: the service is {mode}, so traffic targets are not looked at"));
+        line(format!("allowed: the service is {mode}, so traffic targets are not evaluated"));
     }
     if *rejected {
-        line("not allowed: its path has an escaped slash, and the service does not say `escaped_slashes = \"keep\"`".to_owned());
+        line("not allowed: its path has an escaped slash, and the service does not set `escaped_slashes = \"keep\"`".to_owned());
     } else if !allowed || *strict_denies {
         if let Some(namespace) = private_to {
             line(private(namespace));
         } else if missing.is_empty() {
-            line(format!("no traffic target is about account {account}"));
+            line(format!("no traffic target has account {account} as its destination"));
         }
         for miss in missing {
-            for words in missed(verdict, miss) {
-                line(words);
+            for text in miss_lines(verdict, miss) {
+                line(text);
             }
         }
         if *further > 0 {
-            line(format!("{further} further rules do not let it through either"));
+            line(format!("{further} further rules do not allow it either"));
         }
     }
     line(format!("the caller gets {}", gets(verdict, one)));
     for Said { key, value, by } in &one.settings {
         line(format!("{key} is {value}, by {by}"));
     }
-    for words in endpoints(one) {
-        line(words);
+    for text in endpoints(one) {
+        line(text);
     }
     text
 }
 
-/// Why a rule does not let the call through.
-fn missed(verdict: &Verdict, miss: &Miss) -> Vec<String> {
+/// The lines about a rule that does not allow the call, with the reasons.
+fn miss_lines(verdict: &Verdict, miss: &Miss) -> Vec<String> {
     let mut lines = Vec::new();
     let Some(rule) = &miss.rule else {
-        lines.push(format!("{} has no rule about port {}", miss.target, verdict.asked.port));
+        lines.push(format!("{} has no rule for port {}", miss.target, verdict.asked.port));
         if let Some(callers) = &miss.other_callers {
             lines.push(format!("  and names other callers: {}", list(callers)));
         }
         return lines;
     };
     if miss.other_callers.is_none() && miss.mismatches.is_empty() {
-        lines.push(format!("otherwise {rule} would allow it, which {} names", miss.target));
+        lines.push(format!("otherwise {rule} of {} would allow it", miss.target));
         return lines;
     }
-    lines.push(format!("not by {rule}, which {} names", miss.target));
+    lines.push(format!("not by {rule} of {}", miss.target));
     if let Some(callers) = &miss.other_callers {
         let callers = list(callers);
         lines.push(format!("  {} is not among the callers: {callers}", verdict.caller));
@@ -258,7 +265,7 @@ fn missed(verdict: &Verdict, miss: &Miss) -> Vec<String> {
     lines
 }
 
-/// What of a match does not hold of the request, whose path is compared as `path` where that is another.
+/// The line about a mismatch. `path` is the path that rules compare, if it differs from the request's path.
 pub(super) fn mismatch(one: &Mismatch, request: Option<&Request>, path: Option<&str>) -> String {
     let (method, path) = match request {
         Some(request) => {
@@ -272,7 +279,7 @@ pub(super) fn mismatch(one: &Mismatch, request: Option<&Request>, path: Option<&
             let upper = method.to_ascii_uppercase();
             let is_lower = upper != method && allowed.iter().any(|allowed| **allowed == *upper);
             let hint = if is_lower {
-                format!("; {upper} is another one, since methods are compared as they are written")
+                format!("; methods are case-sensitive: use {upper}")
             } else {
                 String::new()
             };
@@ -288,11 +295,11 @@ pub(super) fn mismatch(one: &Mismatch, request: Option<&Request>, path: Option<&
         }
         Mismatch::Header { name, expression, .. } if **name == *CLIENT_CERTIFICATE => {
             format!(
-                "  the header {name} is not known here, since the server's sidecar sets it, whatever the caller sends; whether it matches `{expression}` shows there alone"
+                "  the server's sidecar sets the header {name}, whatever the caller sends; so it is not known here whether it matches `{expression}`"
             )
         }
         Mismatch::Header { name, expression, values } if values.is_empty() => {
-            format!("  the header {name} is missing, which must match `{expression}`")
+            format!("  the header {name} is missing; it must match `{expression}`")
         }
         Mismatch::Header { name, expression, values } => {
             let values = list(values.iter().map(|value| format!("`{value}`")));
@@ -303,11 +310,13 @@ pub(super) fn mismatch(one: &Mismatch, request: Option<&Request>, path: Option<&
     }
 }
 
+/// The items separated by commas, or `none`.
 pub(super) fn list<T: ToString>(all: impl IntoIterator<Item = T>) -> String {
-    let words: Vec<_> = all.into_iter().map(|one| one.to_string()).collect();
-    if words.is_empty() { "nobody".to_owned() } else { words.join(", ") }
+    let items: Vec<_> = all.into_iter().map(|one| one.to_string()).collect();
+    if items.is_empty() { "none".to_owned() } else { items.join(", ") }
 }
 
+/// The response that the caller gets from a destination.
 fn gets(verdict: &Verdict, one: &Destination) -> &'static str {
     let is_tcp = !verdict.is_http;
     match one.gets {
@@ -318,42 +327,44 @@ fn gets(verdict: &Verdict, one: &Destination) -> &'static str {
         Gets::ForbiddenByItsOwn => "403 from its own sidecar",
         Gets::Unknown if is_tcp => "no connection: its own sidecar listens on no port for it",
         Gets::Unknown => {
-            "404 by `Host`, or 403 at a declared upstream: its own sidecar is told of no such service"
+            "404 by `Host`, or 403 at a declared upstream: its own sidecar does not have this service"
         }
         Gets::Handshake => "no handshake: the connection ends, and the application sees nothing",
         Gets::NoEndpoint if is_tcp => {
-            "a connection that ends at once: there is no endpoint that takes any"
+            "a connection that ends at once: no endpoint accepts connections"
         }
-        Gets::NoEndpoint => "503: there is no endpoint that takes requests",
+        Gets::NoEndpoint => "503: no endpoint accepts requests",
     }
 }
 
+/// The endpoints of a destination, and how access to them is enforced.
 fn endpoints(one: &Destination) -> Vec<String> {
     let mut lines = match (&one.endpoints, &one.outside) {
         (Some(endpoints), _) => addresses(endpoints),
-        (None, None) => vec!["endpoints are not known from policy alone".to_owned()],
-        (None, Some(outside)) => vec![looked_up(outside)],
+        (None, None) => vec!["endpoints are unknown without a control plane".to_owned()],
+        (None, Some(outside)) => vec![resolution(outside)],
     };
     lines.extend(one.findings.iter().cloned());
     lines.extend(match one.enforcement {
-        Enforcement::AtTheProxies => Some("enforced by the sidecars; whether the application's own port can be reached around them is not known"),
-        Enforcement::NotInPlaintext => Some("can be bypassed: no sidecar stands in front of the endpoints in plaintext"),
-        Enforcement::ByTheCaller => Some("enforced by the caller's proxy alone: an application that goes past it is not held up"),
+        Enforcement::AtTheProxies => Some("enforced by the sidecars; Ironmesh cannot know whether the application's own port is reachable without them"),
+        Enforcement::NotInPlaintext => Some("can be bypassed: the plaintext endpoints have no sidecar"),
+        Enforcement::ByTheCaller => Some("enforced by the caller's proxy alone: an application that bypasses it is not stopped"),
         Enforcement::Unknown => None,
     }.map(str::to_owned));
     lines
 }
 
-/// Where the caller's proxy finds an external service.
-fn looked_up(outside: &Outside) -> String {
+/// How the caller's proxy resolves an external service.
+fn resolution(outside: &Outside) -> String {
     let hostname = outside.hostname.as_deref().unwrap_or("its name");
     if outside.resolution == Resolution::Passthrough.to_string() {
-        format!("endpoints are where the request's host says, below {hostname}")
+        format!("endpoints follow the host of each request, below {hostname}")
     } else {
         format!("endpoints are looked up by DNS, as {hostname}")
     }
 }
 
+/// A line for each endpoint, up to a limit.
 fn addresses(endpoints: &[MeshEndpoint]) -> Vec<String> {
     let mut lines: Vec<_> = endpoints
         .iter()
@@ -365,12 +376,13 @@ fn addresses(endpoints: &[MeshEndpoint]) -> Vec<String> {
                 Transport::Plaintext => "in plaintext",
             };
             let health = match health {
-                Health::Healthy => "taken for healthy",
-                Health::Draining => "draining: it gets nothing new",
-                Health::Unhealthy => "unhealthy: it gets nothing",
+                Health::Healthy => "assumed healthy",
+                Health::Draining => "draining: no new requests",
+                Health::Unhealthy => "unhealthy: no requests",
             };
-            let place = if locality.is_empty() { String::new() } else { format!(" in {locality}") };
-            format!("endpoint {address}{place} with weight {weight}, {transport}, {health}")
+            let locality =
+                if locality.is_empty() { String::new() } else { format!(" in {locality}") };
+            format!("endpoint {address}{locality} with weight {weight}, {transport}, {health}")
         })
         .collect();
     if endpoints.len() > ENDPOINTS {

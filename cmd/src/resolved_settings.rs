@@ -1,4 +1,4 @@
-//! Where things are: the settings, and the folders that they name or leave to their defaults.
+//! The settings of a command, with all defaults and relative paths resolved.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -11,31 +11,33 @@ use ironmesh_config_settings::{
 };
 use ironmesh_control_plane::Options;
 
-use crate::cli::{AskedProvider, ConfigArgument};
-use crate::exit::Found;
+use crate::cli::{ConfigArgument, RemoteProvider};
+use crate::exit::InvalidInput;
 
-/// The settings file that is read where none is named.
+/// The default settings file.
 const SETTINGS: &str = "/etc/ironmesh/ironmesh.toml";
 
-/// The policy folder where none is named.
+/// The default policy folder.
 const POLICY: &str = "/etc/ironmesh/policy";
 
-/// The settings, with all that they leave open filled in.
+/// The settings, with defaults filled in and paths made absolute.
 #[derive(Debug)]
-pub(crate) struct Places {
-    /// The settings. (Of Consul and Azure, paths are below their file already.)
+pub(crate) struct ResolvedSettings {
+    /// The settings. Paths of `consul` and `azure` are already relative to the settings file.
     pub(crate) settings: Settings,
     /// The settings file.
     pub(crate) file: PathBuf,
-    /// Whether it is there. Only the one that is not named may be missing.
+    /// Whether the settings file exists. Only the default file may be missing.
     pub(crate) is_read: bool,
+    /// The state folder.
     pub(crate) state: PathBuf,
     pub(crate) policy: PolicyPlace,
     pub(crate) key_encryption_key: PathBuf,
 }
 
-impl Places {
-    pub(crate) fn find(config: &ConfigArgument) -> anyhow::Result<Self> {
+impl ResolvedSettings {
+    /// Reads and checks the settings file, and resolves defaults.
+    pub(crate) fn load(config: &ConfigArgument) -> anyhow::Result<Self> {
         let path = config.config.as_deref().unwrap_or_else(|| Path::new(SETTINGS));
         let (text, is_read) = match fs_err::read_to_string(path) {
             Ok(text) => (text, true),
@@ -47,9 +49,12 @@ impl Places {
         let name = path.display().to_string();
         let settings = load_settings(&text, &name).map_err(|findings| {
             let document = Document::new(name.as_str(), text.as_str());
-            Found(format!("the settings are refused\n{}", render(&findings, &[document], false)))
+            InvalidInput(format!(
+                "the settings are rejected\n{}",
+                render(&findings, &[document], false)
+            ))
         })?;
-        // What a file names is relative to that file.
+        // Paths in the settings file are relative to that file.
         let folder = std::path::absolute(path)?.parent().map(Path::to_owned).unwrap_or_default();
         let named = |path: &Option<PathBuf>| path.as_ref().map(|path| folder.join(path));
         let state = named(&settings.state).map_or_else(default_state, Ok)?;
@@ -57,7 +62,7 @@ impl Places {
             policy: match &settings.policy {
                 None => PolicyPlace::Folder(POLICY.into()),
                 Some(PolicyPlace::Folder(path)) => PolicyPlace::Folder(folder.join(path)),
-                Some(PolicyPlace::Etcd(etcd)) => PolicyPlace::Etcd(below(&folder, etcd)),
+                Some(PolicyPlace::Etcd(etcd)) => PolicyPlace::Etcd(etcd_below(&folder, etcd)),
             },
             key_encryption_key: named(&settings.key_encryption_key)
                 .unwrap_or_else(|| state.join("kek")),
@@ -72,8 +77,8 @@ impl Places {
         })
     }
 
-    /// What the control plane runs with.
-    pub(crate) fn options(self, without: &[AskedProvider]) -> Options {
+    /// The options of a control plane with these settings.
+    pub(crate) fn options(self, without: &[RemoteProvider]) -> Options {
         Options {
             admin_socket: self.admin_socket(),
             settings: self.settings,
@@ -84,14 +89,14 @@ impl Places {
         }
     }
 
-    /// The socket through which a running control plane is administered.
+    /// The path of the admin socket.
     pub(crate) fn admin_socket(&self) -> PathBuf {
         self.state.join("admin.sock")
     }
 }
 
-/// The same settings, with files that are below `folder`.
-fn below(folder: &Path, etcd: &EtcdSettings) -> EtcdSettings {
+/// The same settings, with paths relative to `folder` resolved.
+fn etcd_below(folder: &Path, etcd: &EtcdSettings) -> EtcdSettings {
     let join = |path: &PathBuf| folder.join(path);
     EtcdSettings {
         ca: etcd.ca.as_ref().map(join),
@@ -101,7 +106,7 @@ fn below(folder: &Path, etcd: &EtcdSettings) -> EtcdSettings {
     }
 }
 
-/// The same settings, with files that are below `folder`.
+/// The same settings, with paths relative to `folder` resolved.
 fn consul_below(folder: &Path, consul: &ConsulSettings) -> ConsulSettings {
     let join = |path: &PathBuf| folder.join(path);
     ConsulSettings {
@@ -112,7 +117,7 @@ fn consul_below(folder: &Path, consul: &ConsulSettings) -> ConsulSettings {
     }
 }
 
-/// The same settings, with files that are below `folder`.
+/// The same settings, with paths relative to `folder` resolved.
 fn azure_below(folder: &Path, azure: &AzureSettings) -> AzureSettings {
     let mut azure = azure.clone();
     let file = match &mut azure.credential {
@@ -130,7 +135,7 @@ fn azure_below(folder: &Path, azure: &AzureSettings) -> AzureSettings {
     azure
 }
 
-/// `/var/lib/ironmesh` for root, otherwise below the user's own state folder.
+/// The default state folder: `/var/lib/ironmesh` for root, otherwise below the user's state folder.
 fn default_state() -> anyhow::Result<PathBuf> {
     let set =
         |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

@@ -1,4 +1,4 @@
-//! The control plane that is measured: a real `ironmesh serve`, with a policy that can be changed.
+//! The measured control plane: a real `ironmesh serve` with a policy that the generator changes.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -13,23 +13,23 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::identity::{Identity, folders};
-use crate::shape::{GROUP, JOINED, Shape};
+use crate::shape::{GROUP, GROWING, Shape};
 
-/// A control plane in a folder of its own. It ends when this is dropped.
+/// A control plane in its own folder. Dropping it ends the control plane.
 #[derive(Debug)]
-pub(crate) struct Subject {
+pub(crate) struct MeasuredControlPlane {
     program: PathBuf,
     host: Ipv4Addr,
     child: Option<Child>,
-    /// How often the service that all may call has changed, and the private one.
+    /// The number of changes of the public service, and of the private one.
     changes: (usize, usize),
-    /// How many files were swapped in.
+    /// The number of swapped files.
     swaps: usize,
     folder: TempDir,
 }
 
-impl Subject {
-    /// Writes settings and the policy of a fleet, and starts it.
+impl MeasuredControlPlane {
+    /// Writes settings and the policy of a fleet, and starts the control plane.
     pub(crate) async fn start(program: &Path, shape: Shape) -> anyhow::Result<Self> {
         let mut subject = Self::prepare(program)?;
         shape.write_policy(&subject.folder.path().join("policy"))?;
@@ -38,7 +38,7 @@ impl Subject {
         Ok(subject)
     }
 
-    /// Writes settings. There is no policy yet, and it does not run.
+    /// Writes settings, without a policy, and does not start the control plane yet.
     pub(crate) fn prepare(program: &Path) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("ironmesh-bench-").tempdir()?;
         let host = free_host()?;
@@ -58,13 +58,13 @@ impl Subject {
         )
     }
 
-    /// Writes more settings, in the place of what was written so before. They hold from the next start on.
+    /// Replaces the additional settings. They apply from the next start.
     pub(crate) fn configure(&self, more: &str) -> anyhow::Result<()> {
         fs_err::write(self.folder.path().join("ironmesh.toml"), self.settings() + more)?;
         Ok(())
     }
 
-    /// Starts it, and waits until it is ready.
+    /// Starts the control plane, and waits until it is ready.
     pub(crate) async fn run(&mut self) -> anyhow::Result<()> {
         let log = fs_err::OpenOptions::new()
             .create(true)
@@ -99,7 +99,7 @@ impl Subject {
         }
     }
 
-    /// SIGKILL.
+    /// Kills the control plane with SIGKILL.
     pub(crate) async fn kill(&mut self) -> anyhow::Result<()> {
         if let Some(mut child) = self.child.take() {
             child.kill().await?;
@@ -107,12 +107,12 @@ impl Subject {
         Ok(())
     }
 
-    /// Lets the proxies join as an operator would: a call of `proxy bootstrap` for each group.
-    pub(crate) async fn join(&self, shape: Shape) -> anyhow::Result<Vec<Identity>> {
+    /// Enrolls the proxies as an operator does, with one `proxy bootstrap` per group.
+    pub(crate) async fn enroll(&self, shape: Shape) -> anyhow::Result<Vec<Identity>> {
         let mut identities = Vec::new();
         for group in 0..shape.groups() {
-            let joined = self.join_group(group, &shape.services_of(group)).await?;
-            for (mut identity, proxy) in joined.into_iter().zip(group * GROUP..) {
+            let enrolled = self.enroll_group(group, &shape.services_of(group)).await?;
+            for (mut identity, proxy) in enrolled.into_iter().zip(group * GROUP..) {
                 identity.statement = shape.statement(proxy);
                 identities.push(identity);
             }
@@ -120,17 +120,17 @@ impl Subject {
         Ok(identities)
     }
 
-    /// Lets one more group join, which serves a service that another serves already.
-    pub(crate) async fn join_more(&self, shape: Shape) -> anyhow::Result<Vec<Identity>> {
-        let mut joined = self.join_group(shape.groups(), &[JOINED.0.to_owned()]).await?;
-        for (identity, proxy) in joined.iter_mut().zip(shape.proxies..) {
+    /// Enrolls one more group, for a service that an earlier group serves already.
+    pub(crate) async fn enroll_more(&self, shape: Shape) -> anyhow::Result<Vec<Identity>> {
+        let mut enrolled = self.enroll_group(shape.groups(), &[GROWING.0.to_owned()]).await?;
+        for (identity, proxy) in enrolled.iter_mut().zip(shape.proxies..) {
             identity.statement = shape.statement(proxy);
         }
-        Ok(joined)
+        Ok(enrolled)
     }
 
-    /// Lets a group join that serves these services.
-    pub(crate) async fn join_group(
+    /// Enrolls a group that serves these services.
+    pub(crate) async fn enroll_group(
         &self,
         group: usize,
         services: &[String],
@@ -152,7 +152,7 @@ impl Subject {
         Ok(identities)
     }
 
-    /// Lets proxies join as these arguments say, whose files are written to `out`.
+    /// Runs `proxy bootstrap` with these arguments, and writes the files to `out`.
     pub(crate) async fn bootstrap(&self, arguments: &[&str], out: &Path) -> anyhow::Result<()> {
         let mut command = self.command(&["proxy", "bootstrap"]);
         command.args(arguments).arg("--out").arg(out);
@@ -166,17 +166,17 @@ impl Subject {
         Ok(())
     }
 
-    /// The roots of its mesh, and a folder with a proxy's files.
+    /// The folder of the first proxy, which also has the roots of the mesh.
     pub(crate) fn first_proxy(&self) -> PathBuf {
         self.folder.path().join("proxies/0000/0001")
     }
 
-    /// A folder for what belongs to this run.
+    /// The folder of this run.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// An address beside its own.
+    /// The loopback address at this distance from its own.
     pub(crate) fn beside(&self, number: u8) -> Ipv4Addr {
         let [a, b, c, d] = self.host.octets();
         Ipv4Addr::new(a, b, c, d + number)
@@ -190,13 +190,13 @@ impl Subject {
         self.child.as_ref().and_then(Child::id).context("the control plane is not running")
     }
 
-    /// Changes one endpoint of the service that all may call. Returns the moment before.
+    /// Changes one endpoint of the public service. Returns the time before.
     pub(crate) fn change(&mut self) -> anyhow::Result<Instant> {
         self.changes.0 += 1;
         self.write_change()
     }
 
-    /// Changes one endpoint of the service that few may call. Returns the moment before.
+    /// Changes one endpoint of the private service. Returns the time before.
     pub(crate) fn change_private(&mut self) -> anyhow::Result<Instant> {
         self.changes.1 += 1;
         self.write_change()
@@ -207,8 +207,8 @@ impl Subject {
         self.swap("changing.toml", &Shape::changing(all, few))
     }
 
-    /// Writes a file where it is not read, and puts a link to it in the place of the last of that
-    /// name: that is a swap, which is taken at once. Returns the moment before.
+    /// Writes a file outside the policy, and atomically replaces the link of this name with a link to it. The control plane
+    /// applies such a swap at once. Returns the time before.
     pub(crate) fn swap(&mut self, name: &str, text: &str) -> anyhow::Result<Instant> {
         self.swaps += 1;
         let path = self.folder.path();
@@ -221,7 +221,7 @@ impl Subject {
         Ok(before)
     }
 
-    /// A number of `/metrics`, summed over its labels.
+    /// The value of a metric at `/metrics`, summed over its labels.
     pub(crate) async fn metric(&self, name: &str) -> anyhow::Result<u64> {
         let text = self.get("/metrics").await?;
         let lines = text.lines().filter(|line| line.starts_with(name));
@@ -255,8 +255,8 @@ impl Subject {
     }
 }
 
-impl Drop for Subject {
-    /// The folder goes when nobody writes to it any more.
+impl Drop for MeasuredControlPlane {
+    /// Ends the process before the folder is removed, so that the process does not write to it.
     fn drop(&mut self) {
         let Some(child) = &mut self.child else { return };
         drop(child.start_kill());
@@ -267,7 +267,7 @@ impl Drop for Subject {
     }
 }
 
-/// A loopback address of which nobody has our ports.
+/// A loopback address with free ports for a control plane.
 pub(crate) fn free_host() -> anyhow::Result<Ipv4Addr> {
     for _ in 0..100 {
         let [a, b, ..] = *uuid::Uuid::new_v4().as_bytes();
@@ -282,5 +282,5 @@ pub(crate) fn free_host() -> anyhow::Result<Ipv4Addr> {
 pub(crate) const XDS: u16 = 15128;
 const ADMIN: u16 = 15014;
 const START_DEADLINE: Duration = Duration::from_secs(60);
-/// The folder of the files that links in the policy folder lead to. It is hidden, and so read by those links alone.
+/// The folder of the link targets. It is hidden, so the control plane reads its files only by the links.
 const SWAPPED: &str = ".swapped";
