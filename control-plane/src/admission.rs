@@ -38,8 +38,8 @@ impl ProxyAdmission {
 }
 
 impl Admission for ProxyAdmission {
-    fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, Refusal> {
-        let reject = |reason: String| Err(Refusal(reason));
+    fn admit(&self, peer: &Peer, node: &Node) -> Result<ClientKey, StreamRejection> {
+        let reject = |reason: String| Err(StreamRejection(reason));
         let identity = match proxy_identity(&peer.certificate) {
             Ok(identity) => identity,
             Err(error) => return reject(chain(&error)),

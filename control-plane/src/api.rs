@@ -16,9 +16,10 @@ use ironmesh_admin::{
     Revoked, RollbackRequest, RolledBack,
 };
 use ironmesh_analysis::verdict::{
-    InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict, Sight, inward, outward, verdict,
+    InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict, Question, Sight, Verdict,
+    inward, outward, verdict,
 };
-use ironmesh_catalog::{Finding, Mesh, PolicyRecord, Question, ServiceName, Verdict};
+use ironmesh_catalog::{Finding, Mesh, PolicyRecord, ServiceName};
 use ironmesh_cert::Authority;
 use ironmesh_store::Store;
 use ironmesh_xds_server::{ConnectionRejection, Hub};

@@ -190,8 +190,7 @@ impl Audit {
     /// The caller and the port of a call, if they are an account of the mesh and a port that the proxy serves.
     fn pair(&self, record: &JoinRecord, cluster: &str, peer: &[String]) -> Option<CallPair> {
         // (Connections that a rate limit service counts pass an internal listener.)
-        let port = cluster.strip_suffix("|local").or_else(|| cluster.strip_suffix("|counted"))?;
-        let port: ServicePort = port.parse().ok()?;
+        let port = names::port_of_own_cluster(cluster)?;
         if !record.services.contains(&port.service) {
             tracing::debug!(proxy = %record.id, %port, "ignoring reported calls of a service that the proxy does not serve");
             return None;

@@ -99,10 +99,10 @@ impl Collector for Sources {
         }
         let counts = self.hub.counters();
         let turned =
-            ConnectionRejection::ALL.map(|why| (why.word(), counts.connections_turned_away(why)));
+            ConnectionRejection::ALL.map(|why| (why.word(), counts.connections_rejected(why)));
         let help = "Connections rejected, by reason";
         by_reason(&mut encoder, "xds_connections_refused", help, &turned)?;
-        let closed = Closed::ALL.map(|why| (why.word(), counts.streams_closed(why)));
+        let closed = CloseReason::ALL.map(|why| (why.word(), counts.streams_closed(why)));
         let help = "Streams closed by the control plane, by reason";
         by_reason(&mut encoder, "xds_streams_closed", help, &closed)?;
         endpoints(&mut encoder, &self.feeds.endpoints.borrow())?;

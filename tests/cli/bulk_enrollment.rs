@@ -101,7 +101,11 @@ async fn bulk_enrollment_failure_keeps_and_counts_enrolled_proxies() {
     let run = bootstrap(&server, "223.255.254.12", "501");
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stderr.contains("500 of 501 proxies are enrolled"), "{}", run.stderr);
-    assert!(run.stderr.contains("callers cannot connect to a proxy at 224.0.0.0"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("callers cannot connect to a proxy at 224.0.0.0"),
+        "{}",
+        run.stderr
+    );
     let names = files(&server.place.path().join("proxies"));
     assert_eq!((names.len(), &*names[499]), (500, "0500"));
     assert_eq!(joined(&server).len(), 500);

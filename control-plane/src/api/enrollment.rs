@@ -9,7 +9,7 @@ use ironmesh_admin::{
     ApiError, BootstrapRequest, BootstrapResponse, EnrolledProxy, MAX_ENROLLMENTS, MAX_KNOWN_AS,
 };
 use ironmesh_catalog::text::chain;
-use ironmesh_catalog::{Finding, JoinRecord, Participation, Proxy, ProxyId};
+use ironmesh_catalog::{Finding, JoinRecord, ProxyId, reserved_ports};
 use ironmesh_cert::PROXY_LIFETIME;
 use ironmesh_config_language::closest;
 use jiff::Timestamp;

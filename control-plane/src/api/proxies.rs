@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    ApiError, ApplicationView, EndpointView, FindingView, MAX_REASON, NackView, NackedVersion,
-    NodeView, OriginView, ProxyConfig, ProxyDetail, ProxyView, ResourceView, RevokeRequest,
-    Revoked,
+    ApiError, ApplicationView, EndpointView, FindingView, JoinRecordView, MAX_REASON, NackView,
+    NackedVersion, NodeView, OriginView, ProxyConfig, ProxyDetail, ProxyView, ResourceView,
+    RevokeRequest, Revoked,
 };
 use ironmesh_catalog::{CertificateState, JoinRecord, ProxyId, Revocation, ServicePort};
 use ironmesh_xds_compile::origin::Origin;
@@ -257,9 +257,9 @@ fn resource_view(status: ResourceStatus) -> ResourceView {
         name: status.name.to_string(),
         state: status.state().word().to_owned(),
         version: status.wanted.as_ref().map(|wanted| wanted.version().to_string()),
-        acked: status.taken.map(|version| version.to_string()),
+        acked: status.acked.map(|version| version.to_string()),
         nacked: status
-            .refused
+            .nack
             .map(|nack| NackedVersion { version: nack.version.to_string(), message: nack.message }),
         content: status.wanted.map(|wanted| wanted.to_json()),
     }

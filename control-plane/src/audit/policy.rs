@@ -60,7 +60,7 @@ impl AuditPolicy {
     }
 
     /// The traffic that strict mode would allow; `None` where the port is not in audit mode.
-    pub(super) fn allowed_traffic(&self, pair: &CallPair) -> Option<BTreeSet<Way>> {
+    pub(super) fn allowed_traffic(&self, pair: &CallPair) -> Option<BTreeSet<AllowedTraffic>> {
         let (service, port) = self.audited(pair)?;
         Some(self.grants.allowed_traffic(&self.specification, &pair.0, service, port))
     }
@@ -69,6 +69,6 @@ impl AuditPolicy {
     /// allow different traffic. (A port outside of audit mode reports nothing.)
     pub(super) fn may_deny_differently(&self, pair: &CallPair, next: &Self) -> bool {
         self.allowed_traffic(pair)
-            .is_some_and(|ways| next.allowed_traffic(pair).as_ref() != Some(&ways))
+            .is_some_and(|traffic| next.allowed_traffic(pair).as_ref() != Some(&traffic))
     }
 }

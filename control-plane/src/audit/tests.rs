@@ -38,22 +38,13 @@ impl Harness {
     fn open(mode: Mode) -> Self {
         let (snapshots, receiver) = watch::channel(None);
         let audit = Audit::new(TrustDomain::new(Domain::default()), receiver);
-        let record = JoinRecord {
-            id: ProxyId(Uuid::nil()),
-            services: vec!["store".parse().unwrap()],
-            mesh_address: SocketAddr::from(([10, 0, 0, 1], 15003)),
-            addresses: Vec::new(),
-            machine: None,
-            joined_at: Timestamp::UNIX_EPOCH,
-            certificate_expires_at: Timestamp::MAX,
-            claimed_at: None,
-            labels: Labels::default(),
-            locality: Locality::default(),
-            participation: Participation::default(),
-            revoked: None,
-            vacant: Participation::default(),
-            suspect_since: None,
-        };
+        let record = JoinRecord::new(
+            ProxyId(Uuid::nil()),
+            vec!["store".parse().unwrap()],
+            SocketAddr::from(([10, 0, 0, 1], 15003)),
+            Timestamp::UNIX_EPOCH,
+            Timestamp::MAX,
+        );
         let harness = Self { audit, snapshots, record };
         harness.set(mode, "");
         harness

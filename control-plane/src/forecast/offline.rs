@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use ironmesh_catalog::{
-    Inputs, JoinRecord, LogFolder, Mesh, MeshSpecification, Participation, Proxy,
-    ProxyId, ProxyStatement, Records, Service, Snapshot, TcpAccesses, TrustBundle, reserved_ports,
+    Inputs, JoinRecord, LogFolder, Mesh, MeshSpecification, Participation, Proxy, ProxyId,
+    ProxyStatement, Records, Service, Snapshot, TcpAccesses, TrustBundle, reserved_ports,
 };
 use ironmesh_config_settings::Settings;
 use ironmesh_providers::{GuardedEndpoints, discover};

@@ -163,7 +163,7 @@ fn finding(
 
 impl Reconciler {
     /// Examines the identities whose streams have changed, and those whose overlap has lasted too long.
-    pub(super) fn check_duplicates(&mut self, news: &[(ClientKey, ClientNews)], wall: Timestamp) {
+    pub(super) fn check_duplicates(&mut self, news: &[(ClientKey, ClientChange)], wall: Timestamp) {
         let now = Instant::now();
         let changed = news.iter().filter_map(|(client, _)| client.parse::<ProxyId>().ok());
         let concerned: Vec<_> = changed.chain(self.duplicates.due(now)).collect();

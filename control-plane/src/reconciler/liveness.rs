@@ -146,7 +146,7 @@ impl ProxyLiveness {
 
 impl Reconciler {
     /// Updates which proxies are connected; a proxy that reconnects is no longer unreachable.
-    pub(super) fn update_presence(&mut self, news: &[(ClientKey, ClientNews)], now: Timestamp) {
+    pub(super) fn update_presence(&mut self, news: &[(ClientKey, ClientChange)], now: Timestamp) {
         let mut back = Vec::new();
         for (client, news) in news {
             let Ok(id) = client.parse::<ProxyId>() else { continue };

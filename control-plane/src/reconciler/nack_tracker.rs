@@ -215,7 +215,7 @@ impl NackTracker {
         }
         let local = known.iter().filter(|(_, tracked)| is_local(&tracked.message));
         let local = local.map(|(name, tracked)| (name.clone(), tracked.ideal)).collect();
-        self.retries.follow(client, news.beginnings, local, Instant::now());
+        self.retries.follow(client, news.process_starts, local, Instant::now());
         if known.is_empty() {
             self.by_client.remove(client);
         }

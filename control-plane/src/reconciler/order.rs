@@ -203,7 +203,7 @@ impl Order {
         port: ServicePort,
         context: RolloutContext<'_>,
     ) -> Option<Wait> {
-        if context.hub.anyone_names(ResourceType::Cluster, &port.to_string(), client) {
+        if context.hub.other_client_may_have(ResourceType::Cluster, &port.to_string(), client) {
             return Some(Wait::Unused(port));
         }
         let waits = self.waits.get(client)?;
@@ -288,9 +288,7 @@ fn ports_without_backend(
     let is_in_both = |name: &Arc<str>| {
         [wanted, before].iter().all(|set| set.contains(ResourceType::Cluster, name))
     };
-    let ports = names
-        .filter(is_in_both)
-        .filter_map(|name| name.strip_suffix("|local")?.parse::<ServicePort>().ok());
+    let ports = names.filter(is_in_both).filter_map(|name| names::port_of_local_cluster(&name));
     let local = &context.snapshot.local_endpoints;
     ports.filter(|port| !local.contains_key(&(id, port.clone()))).collect()
 }

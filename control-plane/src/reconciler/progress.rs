@@ -33,7 +33,7 @@ impl Reconciler {
         let mut without_listener = Vec::new();
         self.pending_progress.retain(|client| {
             let Some(config) = clients.config(client) else { return false };
-            let serves_nothing = config.compiled.takes_part_with.is_empty();
+            let serves_nothing = config.compiled.participation_resources.is_empty();
             let is_acked = !serves_nothing && context.is_acked(client, config);
             let nacked = (!is_acked).then(|| context.nacked_listener(client, config)).flatten();
             let acked_ports = match &nacked {
@@ -73,7 +73,7 @@ impl<'a> ProgressContext<'a> {
     /// Whether a client has ACKed everything that makes it a participant.
     fn is_acked(self, client: &ClientKey, config: &ClientConfig) -> bool {
         let needed =
-            config.compiled.takes_part_with.iter().map(|(resource_type, name, version)| {
+            config.compiled.participation_resources.iter().map(|(resource_type, name, version)| {
                 let config = self.order.published_version(client, *resource_type, name, *version);
                 (*resource_type, &**name, config)
             });
@@ -83,7 +83,7 @@ impl<'a> ProgressContext<'a> {
     /// Why a client has no inbound listener, in its own words: it NACKed the only one that its present process was
     /// sent. A client that NACKs an update keeps its earlier listener.
     fn nacked_listener(self, client: &ClientKey, config: &ClientConfig) -> Option<String> {
-        let mut needed = config.compiled.takes_part_with.iter();
+        let mut needed = config.compiled.participation_resources.iter();
         let (of, name, _) = needed.find(|(of, ..)| *of == ResourceType::Listener)?;
         self.hub.lacks(client, *of, name)
     }
@@ -130,7 +130,7 @@ impl<'a> ProgressContext<'a> {
         config: &ClientConfig,
         port: &ServicePort,
     ) -> bool {
-        let name = local_cluster_name(port);
+        let name = local_cluster(port);
         let clusters = config.compiled.resources.of(ResourceType::Cluster);
         clusters.get(&*name).is_some_and(|cluster| {
             let version = cluster.version();

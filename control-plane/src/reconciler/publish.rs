@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ironmesh_catalog::{Finding, Proxy, ProxyId};
-use ironmesh_xds_server::{ClientKey, ClientNews};
+use ironmesh_xds_server::{ClientChange, ClientKey};
 use tokio::time::Instant;
 
 use super::Reconciler;
@@ -58,10 +58,10 @@ impl Reconciler {
     }
 
     /// Updates the NACK tracker from these clients' answers; returns the clients whose NACKs changed.
-    pub(super) fn track_nacks(&mut self, news: &[(ClientKey, ClientNews)]) -> Vec<ClientKey> {
+    pub(super) fn track_nacks(&mut self, news: &[(ClientKey, ClientChange)]) -> Vec<ClientKey> {
         let Some(snapshot) = self.snapshot_builder.snapshot() else { return Vec::new() };
         let (clients, nack_tracker, hub) = (&self.clients, &mut self.nack_tracker, &self.hub);
-        let mut is_news = |client: &ClientKey, news: &ClientNews| {
+        let mut is_news = |client: &ClientKey, news: &ClientChange| {
             let has = |t, name: &str, version| hub.has_all(client, [(t, name, version)]);
             let config = clients.config(client);
             config.is_some_and(|config| nack_tracker.track(client, news, has, config, snapshot))

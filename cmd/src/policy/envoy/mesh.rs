@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    CertificateStore, Inputs, JoinRecord, Labels, Locality, LogFolder, Mesh, MeshSpecification,
-    Participation, Proxy, ProxyId, ProxyStatement, Records, Secret, Service, ServiceAccount,
-    ServiceCertificate, ServiceName, Snapshot, StoreError, TcpAccesses, TrustDomain, Upstream,
-    reserved_ports,
+    CertificateStore, Inputs, JoinRecord, LogFolder, Mesh, MeshSpecification, Participation, Proxy,
+    ProxyId, ProxyStatement, Records, Secret, Service, ServiceAccount, ServiceCertificate,
+    ServiceName, Snapshot, StoreError, TcpAccesses, TrustDomain, Upstream, reserved_ports,
 };
 use ironmesh_cert::Authority;
 use ironmesh_config_settings::Settings;

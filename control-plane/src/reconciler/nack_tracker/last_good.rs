@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ironmesh_catalog::ServiceAccount;
-use ironmesh_xds_compile::names::authorized_port;
 use ironmesh_xds_compile::fallback::carries_authorization;
+use ironmesh_xds_compile::names::authorized_port;
 use ironmesh_xds_wire::{Resource, ResourceType};
 
 use super::Name;
@@ -54,7 +54,7 @@ impl LastGood {
             let is_to_have =
                 |config: &ClientConfig| config.compiled.resources.contains(name.0, &name.1);
             is_nacked(name)
-                || match (account, authorized(&name.1)) {
+                || match (account, authorized_port(&name.1)) {
                     (Some(account), _) => clients.of_account(account).any(is_to_have),
                     (None, Some(port)) => clients.of_service(&port.service).any(is_to_have),
                     (None, None) => false,
@@ -66,11 +66,6 @@ impl LastGood {
     pub(super) fn len(&self) -> usize {
         self.by_name.len()
     }
-}
-
-/// The port that a resource of this name authorizes.
-fn authorized(name: &str) -> Option<ServicePort> {
-    name.strip_prefix("inbound|").or_else(|| name.strip_prefix("authz:"))?.parse().ok()
 }
 
 fn key(account: Option<&ServiceAccount>, resource: &Resource) -> Key {

@@ -75,7 +75,7 @@ pub(super) fn keep_serving_ports(
 /// cluster, and limits nothing by one.
 fn keep_telemetry_clusters(kept: &KeptListener, set: &mut ResourceSet, before: &ResourceSet) {
     let counted = kept.ports.iter().filter_map(|port| {
-        set.of(ResourceType::Listener).get(format!("counted|{port}").as_str()).cloned()
+        set.of(ResourceType::Listener).get(names::counted_listener(port).as_str()).cloned()
     });
     let listeners: Vec<_> = counted.chain([Arc::clone(&kept.listener)]).collect();
     for (name, resource) in before.of(ResourceType::Cluster) {

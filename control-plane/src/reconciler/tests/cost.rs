@@ -27,7 +27,7 @@ fn proxy_without_service_ports_is_decided_at_once() {
     let mut store = harness.proxy(2, &["store"]);
     harness.pass();
     assert_eq!(harness.reconciler.pending_progress.len(), 1, "it has taken nothing yet");
-    store.take_all();
+    store.ack_all();
     harness.pass();
     assert!(harness.reconciler.pending_progress.is_empty());
 }
@@ -37,7 +37,7 @@ fn participants_of_one_pass_are_stored_in_one_write() {
     let mut harness = Harness::open(POLICY);
     let mut stores: Vec<_> = (1..=20).map(|number| harness.proxy(number, &["store"])).collect();
     harness.pass();
-    stores.iter_mut().for_each(SimulatedClient::take_all);
+    stores.iter_mut().for_each(SimulatedClient::ack_all);
     let changes = harness.register.generation().borrow().changes;
     harness.pass();
     assert_eq!(harness.register.generation().borrow().changes, changes + 1);
@@ -57,7 +57,7 @@ fn ack_encodes_nothing_and_changed_node_metadata_does() {
     };
     let first = encoded(&mut harness);
     for resource_type in ResourceType::ALL {
-        store.take(resource_type);
+        store.ack(resource_type);
         assert_eq!(encoded(&mut harness), first, "it took {resource_type}");
     }
     let same = harness.connect(&record);
@@ -112,7 +112,7 @@ fn endpoint_change_encodes_one_resource_and_visits_only_callers() {
         let (mut harness, clients) = market(buyers);
         let mut second = harness.proxy(2, &["store"]);
         harness.pass();
-        second.take_all();
+        second.ack_all();
         // That it takes part is written down, and at the next pass callers are told its address.
         harness.pass();
         let encoded = harness.reconciler.snapshot_builder.compiler().unwrap().encoded();
@@ -193,7 +193,7 @@ fn nacking_proxies_are_not_revisited_for_acks_of_others() {
     harness.pass();
     assert_eq!(harness.reconciler.published_to.len(), 30);
     for of in [ResourceType::Listener, ResourceType::Route] {
-        bystander.take(of);
+        bystander.ack(of);
         harness.pass();
         assert_eq!(harness.reconciler.published_to.len(), 0, "the other took a {of}");
     }
@@ -201,7 +201,7 @@ fn nacking_proxies_are_not_revisited_for_acks_of_others() {
     let newcomer = harness.proxy(50, &["buyer"]);
     harness.pass();
     assert!(!newcomer.set().contains(ResourceType::Route, "outbound-http"));
-    buyers[0].take_all();
+    buyers[0].ack_all();
     harness.pass();
     assert!(newcomer.set().contains(ResourceType::Route, "outbound-http"));
 }

@@ -286,7 +286,7 @@ async fn endpoint_is_called_after_its_proxy_acks_the_local_cluster() {
     harness.settle(&mut []);
     // Nor is its application called in plaintext, as it takes part.
     assert_eq!(harness.called(), 1);
-    server.take(Cluster);
+    server.ack(Cluster);
     harness.settle(&mut []);
     assert_eq!((harness.called(), vacant(&harness)), (2, false));
     // One that has moved is where it is led to: there is nobody to wait for.
@@ -302,13 +302,13 @@ async fn endpoint_is_called_after_its_proxy_acks_the_local_cluster() {
     assert_eq!(harness.called(), 2);
     provider.report_all(vec![other.clone()]);
     harness.settle(&mut []);
-    server.take(Cluster);
+    server.ack(Cluster);
     harness.settle(&mut []);
     assert!(vacant(&harness));
     provider.report_all(vec![behind(9002), other]);
     harness.settle(&mut []);
     assert_eq!(harness.called(), 1);
-    server.take(Cluster);
+    server.ack(Cluster);
     harness.settle(&mut []);
     assert_eq!((harness.called(), vacant(&harness)), (2, false));
 }
@@ -357,7 +357,7 @@ async fn callers_keep_old_endpoints_until_the_new_server_acks() {
     harness.pass();
     assert_eq!(harness.called(), 0);
     assert!(has_endpoints(&one));
-    other.take_all();
+    other.ack_all();
     harness.settle(&mut [&mut one]);
     assert_eq!(harness.called(), 1);
     assert!(has_endpoints(&one));

@@ -77,7 +77,7 @@ fn version_is_not_withheld_while_one_proxy_has_not_answered() {
     harness.settle(&mut clients.iter_mut().collect::<Vec<_>>());
     harness.set_policy(&policy(8081));
     for client in &clients[..7] {
-        client.refuse(Route, "outbound-http", "no such thing");
+        client.nack(Route, "outbound-http", "no such thing");
         harness.pass();
         let newcomer = harness.proxy(20, &["x"]);
         harness.pass();
@@ -85,12 +85,12 @@ fn version_is_not_withheld_while_one_proxy_has_not_answered() {
         drop(newcomer);
         harness.pass();
     }
-    clients[7].refuse(Route, "outbound-http", "no such thing");
+    clients[7].nack(Route, "outbound-http", "no such thing");
     harness.pass();
     let newcomer = harness.proxy(21, &["x"]);
     harness.pass();
     assert_eq!(withheld(&harness), 1, "every proxy NACKs it that was sent it");
-    clients[7].take_all();
+    clients[7].ack_all();
     harness.pass();
     assert_eq!(withheld(&harness), 0, "an ACK lifts it");
     assert!(newcomer.set().contains(Route, "outbound-http"));
@@ -111,7 +111,7 @@ fn version_is_withheld_from_fewer_proxies_than_nack_it() {
     assert!(one_more.set().contains(Route, "outbound-http"), "it is sent the version");
     harness.pass();
     assert_eq!(withheld(&harness), 0, "and so are the others, while it has still to answer");
-    one_more.take_all();
+    one_more.ack_all();
     for number in 14..20 {
         clients.push(harness.proxy(number, &["x"]));
         harness.pass();
@@ -127,7 +127,7 @@ fn new_proxy_never_gets_the_last_good_table_of_another_account() {
     harness.settle(&mut [&mut x]);
     // Of this account the last good table is known, and none of the other, which comes now.
     harness.set_policy(&policy(8081));
-    x.take_all();
+    x.ack_all();
     let ys: Vec<_> = (2..5).map(|number| harness.proxy(number, &["y"])).collect();
     harness.pass();
     for y in &ys {
@@ -178,8 +178,8 @@ fn unused_resources_of_the_nack_tracker_are_forgotten() {
     let narrower =
         policy(8081).replace("[{ name = \"all\" }]", "[{ name = \"all\", path_regex = \"/a\" }]");
     harness.set_policy(&narrower);
-    x.take_all();
-    one.refuse(Route, "inbound|default/one|80", "no such thing");
+    x.ack_all();
+    one.nack(Route, "inbound|default/one|80", "no such thing");
     harness.tick(harness.now);
     let refusing = harness.reconciler.nack_tracker.remembered();
     assert_eq!(
@@ -203,7 +203,7 @@ fn unused_resources_of_the_nack_tracker_are_forgotten() {
     assert_eq!(harness.hub.status().len(), 3, "it is connected");
     drop(stranger);
     harness.tick(harness.now);
-    let known: Vec<_> = harness.hub.away();
+    let known: Vec<_> = harness.hub.disconnected_clients();
     assert_eq!(known.len(), 2, "{known:?}");
 }
 
@@ -218,7 +218,7 @@ fn clusters_of_a_nacked_table_are_kept_until_policy_changes() {
     let gone = "default/one|8080";
     assert!(!x.set().contains(Cluster, gone));
     // The refusal comes within the moment for which nothing goes.
-    x.refuse(Route, "outbound-http", "no such thing");
+    x.nack(Route, "outbound-http", "no such thing");
     harness.pass();
     for _ in 0..2 {
         let set = x.set();
@@ -276,7 +276,7 @@ async fn restarted_proxy_nacking_its_listener_is_withdrawn_until_retry() {
     let record = harness.register.records().values().next().unwrap().clone();
     let mut one = harness.connect(&record);
     harness.pass();
-    one.refuse(Listener, "inbound", CANNOT_BIND);
+    one.nack(Listener, "inbound", CANNOT_BIND);
     harness.pass();
     harness.pass();
     assert_eq!(harness.hosts_of_one(), 0);
@@ -295,7 +295,7 @@ async fn restarted_proxy_nacking_its_listener_is_withdrawn_until_retry() {
         assert!(harness.reconciler.deadline() <= tokio::time::Instant::now());
         harness.pass();
         assert_eq!(one.take_retried(), [(Listener, Arc::from("inbound"))]);
-        one.refuse(Listener, "inbound", CANNOT_BIND);
+        one.nack(Listener, "inbound", CANNOT_BIND);
         harness.pass();
     }
     harness.settle(&mut [&mut one]);
@@ -312,7 +312,7 @@ async fn running_proxy_nacking_a_listener_update_stays_a_participant() {
     harness.settle(&mut [&mut one]);
     harness.set_policy(&policy(8081));
     for words in [CANNOT_BIND, "no such filter"] {
-        one.refuse(Listener, "inbound", words);
+        one.nack(Listener, "inbound", words);
         harness.pass();
         harness.pass();
         assert_eq!((harness.hosts_of_one(), harness.findings_of(731)), (1, Vec::new()), "{words}");

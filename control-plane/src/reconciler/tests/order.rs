@@ -69,11 +69,11 @@ async fn circular_rollout_wait_completes_without_a_timeout() {
     assert_eq!(served(&server), ["default/shop|80", "default/stall|80"]);
     assert!(server.set().contains(Cluster, "default/stall|80|local"));
     assert!(calls(&buyer, "default/stall|80") && !calls(&buyer, "default/shop|80"));
-    server.take_all();
+    server.ack_all();
     harness.pass();
     harness.pass();
     assert!(calls(&buyer, "default/shop|80") && !calls(&buyer, "default/stall|80"));
-    buyer.take_all();
+    buyer.ack_all();
     harness.pass();
     // The last requests are on their way.
     assert_eq!(served(&server), ["default/shop|80", "default/stall|80"]);
@@ -92,7 +92,7 @@ async fn silent_caller_delays_removal_15_seconds_and_is_logged_once() {
     let mut buyer = harness.proxy(2, &["buyer"]);
     harness.settle(&mut [&mut server, &mut buyer]);
     harness.set_policy(&policy(&["shop"]));
-    server.take_all();
+    server.ack_all();
     advance(Duration::from_secs(14)).await;
     harness.pass();
     assert_eq!(served(&server), ["default/shop|80", "default/stall|80"]);
@@ -124,7 +124,7 @@ async fn silent_server_delays_callers_15_seconds_and_is_logged_once() {
     assert!(!calls(&buyer, "default/shop|80"), "nobody serves it");
     for _ in 0..10 {
         advance(Duration::from_secs(14)).await;
-        buyer.take_all();
+        buyer.ack_all();
         harness.pass();
         assert!(calls(&buyer, "default/shop|80"));
     }
@@ -146,7 +146,7 @@ async fn waiting_callers_are_revisited_only_after_the_server_acks() {
         assert_eq!(harness.reconciler.published_to.len(), 1, "it has come itself");
     }
     assert!(buyers.iter().all(|buyer| !calls(buyer, "default/shop|80")), "nobody serves it");
-    server.take_all();
+    server.ack_all();
     harness.pass();
     harness.pass();
     assert!(buyers.iter().all(|buyer| calls(buyer, "default/shop|80")));
@@ -262,7 +262,7 @@ async fn rollout_is_an_outage_only_after_callers_stop_waiting() {
     assert!(harness.reconciler.deadline() <= tokio::time::Instant::now());
     harness.pass();
     assert!(calls(&buyer, "default/shop|80") && has_outage(&harness));
-    server.take_all();
+    server.ack_all();
     harness.pass();
     harness.pass();
     assert!(!has_outage(&harness));

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{
     Discovered, Domain, Endpoint, EndpointSource, External, Hostname, HttpMatch, HttpRouteGroup,
-    Inputs, JoinRecord, Labels, Mesh, MeshSpecification, Method, Name, Namespace, Participation,
-    PathRegex, PolicyRevision, Port, Provider, Proxy, ProxyId, ProxyStatement, Records, Resolution,
-    RouteRule, Secret, Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot,
-    SplitBackend, SplitMatch, Subject, TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget,
-    TrustBundle, TrustDomain, Upstream, Visibility,
+    Inputs, JoinRecord, Mesh, MeshSpecification, Method, Name, Namespace, Participation, PathRegex,
+    PolicyRevision, Port, Provider, Proxy, ProxyId, ProxyStatement, Records, Resolution, RouteRule,
+    Secret, Service, ServiceAccount, ServiceCertificate, ServiceName, Snapshot, SplitBackend,
+    SplitMatch, Subject, TcpAccesses, TcpRoute, TrafficSplit, TrafficTarget, TrustBundle,
+    TrustDomain, Upstream, Visibility,
 };
 use jiff::Timestamp;
 use uuid::Uuid;
