@@ -3,33 +3,35 @@
 use std::time::Duration;
 
 use ironmesh_providers::azure::AzureOptions;
-use ironmesh_tests::azure::{FakeAzure, Fault, Kind, Machine, ScaleSet};
+use ironmesh_tests::azure::{AzureFault, FakeAzure, Machine, RequestKind, ScaleSet};
 use ironmesh_tests::eventually;
 
-use crate::watching::{Watching, options, scale_set, shop};
+use crate::watch::{ProviderWatch, options, scale_set, shop};
 
 /// What Azure publishes: reads of one who asks in a subscription within an hour, as it was counted first…
-const READS: usize = 12_000;
+const READS_PER_HOUR: usize = 12_000;
 /// …and of the network provider within 5 minutes.
-const OF_NETWORK: usize = 10_000;
+const NETWORK_READS_PER_5_MINUTES: usize = 10_000;
 
 #[tokio::test]
 async fn thousand_vms_need_at_most_ten_azure_calls() {
     for is_flexible in [false, true] {
         let azure = FakeAzure::start().await;
-        azure.change(|world| {
+        azure.change(|vms| {
             let set = ScaleSet { is_flexible, ..ScaleSet::default() };
-            world.scale_sets.insert("web".to_owned(), set);
+            vms.scale_sets.insert("web".to_owned(), set);
             for n in 0..1000 {
                 let address = format!("10.0.{}.{}", n / 250, n % 250 + 1);
-                world.machines.push(Machine::of("web", &format!("m{n}"), &address));
+                vms.machines.push(Machine::of("web", &format!("m{n}"), &address));
             }
         });
         // Once, and no more.
         let once = AzureOptions { interval: Duration::from_secs(3600), ..options(&azure) };
-        let web = Watching::web(once);
-        web.has("all", "web", |found| found.endpoints.len() == 1000 && found.is_authoritative)
-            .await;
+        let web = ProviderWatch::web(once);
+        web.wait_until("all", "web", |found| {
+            found.endpoints.len() == 1000 && found.is_authoritative
+        })
+        .await;
         assert!(azure.calls() <= 10, "{} calls", azure.calls());
     }
 }
@@ -38,13 +40,13 @@ async fn thousand_vms_need_at_most_ten_azure_calls() {
 async fn twenty_scale_sets_use_under_a_tenth_of_azure_rate_limits() {
     let azure = FakeAzure::start().await;
     let names: Vec<_> = (0..20).map(|n| format!("set{n}")).collect();
-    azure.change(|world| {
+    azure.change(|vms| {
         for (n, name) in names.iter().enumerate() {
             let is_flexible = n % 4 == 0;
-            world.scale_sets.insert(name.clone(), ScaleSet { is_flexible, ..ScaleSet::default() });
+            vms.scale_sets.insert(name.clone(), ScaleSet { is_flexible, ..ScaleSet::default() });
             for m in 1..=10 {
                 let id = if is_flexible { format!("{name}_{m}") } else { m.to_string() };
-                world.machines.push(Machine::of(name, &id, &format!("10.0.{n}.{m}")));
+                vms.machines.push(Machine::of(name, &id, &format!("10.0.{n}.{m}")));
             }
         }
     });
@@ -55,26 +57,26 @@ async fn twenty_scale_sets_use_under_a_tenth_of_azure_rate_limits() {
     };
     let may_be = usize::try_from(paced.reads_per_hour).unwrap();
     let services = names.iter().map(|name| (name.as_str(), vec![scale_set(name)]));
-    let watching = Watching::services(paced, services);
+    let watch = ProviderWatch::services(paced, services);
     for name in &names {
-        watching.has("all", name, |found| found.endpoints.len() == 10).await;
+        watch.wait_until("all", name, |found| found.endpoints.len() == 10).await;
     }
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     let before = azure.calls();
     let hour = Duration::from_secs(3600);
     // Time passes as fast as nobody has anything to do.
-    tokio::time::sleep_until(begun + hour).await;
+    tokio::time::sleep_until(started_at + hour).await;
     let calls = azure.calls() - before;
     println!("{calls} calls within an hour");
-    assert!(calls * 10 < READS, "{calls} calls");
+    assert!(calls * 10 < READS_PER_HOUR, "{calls} calls");
     assert!(calls <= may_be, "{calls} calls");
     assert!(calls > 200, "{calls} calls: it is asked at all");
-    let of_network = azure.asked_at().into_iter().filter(|(kind, at)| {
-        let is_late = *at > begun + hour - Duration::from_secs(300);
-        is_late && matches!(kind, Kind::UniformInterfaces | Kind::Interfaces)
+    let of_network = azure.request_times().into_iter().filter(|(kind, at)| {
+        let is_late = *at > started_at + hour - Duration::from_secs(300);
+        is_late && matches!(kind, RequestKind::UniformInterfaces | RequestKind::Interfaces)
     });
-    assert!(of_network.count() * 10 < OF_NETWORK);
-    let found = watching.of("set0").unwrap();
+    assert!(of_network.count() * 10 < NETWORK_READS_PER_5_MINUTES);
+    let found = watch.of("set0").unwrap();
     assert!(found.is_authoritative && found.stale.is_none(), "{found:?}");
 }
 
@@ -83,10 +85,10 @@ async fn two_hundred_scale_sets_stay_within_reads_per_hour_from_start() {
     const SETS: u8 = 200;
     let azure = FakeAzure::start().await;
     let names: Vec<_> = (0..SETS).map(|n| format!("set{n}")).collect();
-    azure.change(|world| {
+    azure.change(|vms| {
         for (n, name) in names.iter().enumerate() {
-            world.scale_sets.insert(name.clone(), ScaleSet::default());
-            world.machines.push(Machine::of(name, "1", &format!("10.0.{n}.1")));
+            vms.scale_sets.insert(name.clone(), ScaleSet::default());
+            vms.machines.push(Machine::of(name, "1", &format!("10.0.{n}.1")));
         }
     });
     let paced = AzureOptions {
@@ -95,59 +97,60 @@ async fn two_hundred_scale_sets_stay_within_reads_per_hour_from_start() {
         ..options(&azure)
     };
     let may_be = usize::try_from(paced.reads_per_hour).unwrap();
-    let begun = tokio::time::Instant::now();
+    let started_at = tokio::time::Instant::now();
     let services = names.iter().map(|name| (name.as_str(), vec![scale_set(name)]));
-    let watching = Watching::services(paced, services);
+    let watch = ProviderWatch::services(paced, services);
     for name in &names {
-        watching.has("all", name, |found| found.endpoints.len() == 1).await;
+        watch.wait_until("all", name, |found| found.endpoints.len() == 1).await;
     }
     let hour = Duration::from_secs(3600);
-    tokio::time::sleep_until(begun + hour * 3 / 2).await;
+    tokio::time::sleep_until(started_at + hour * 3 / 2).await;
     // A third of them changes.
-    azure.change(|world| {
+    azure.change(|vms| {
         for name in names.iter().step_by(3) {
-            world.machines.push(Machine::of(name, "2", &format!("10.1.{}.1", &name[3..])));
+            vms.machines.push(Machine::of(name, "2", &format!("10.1.{}.1", &name[3..])));
         }
     });
-    tokio::time::sleep_until(begun + hour * 3).await;
+    tokio::time::sleep_until(started_at + hour * 3).await;
     for name in names.iter().step_by(3) {
-        watching.has("the new one", name, |found| found.endpoints.len() == 2).await;
+        watch.wait_until("the new one", name, |found| found.endpoints.len() == 2).await;
     }
-    let of_tokens = [Kind::Login, Kind::Metadata];
-    let mut asked = azure.asked_at();
-    asked.retain(|(kind, _)| !of_tokens.contains(kind));
-    let most = |time: Duration, is_it: &dyn Fn(Kind) -> bool| {
+    let of_tokens = [RequestKind::Login, RequestKind::Metadata];
+    let mut requests = azure.request_times();
+    requests.retain(|(kind, _)| !of_tokens.contains(kind));
+    let most = |time: Duration, matches: &dyn Fn(RequestKind) -> bool| {
         let times: Vec<_> =
-            asked.iter().filter(|(kind, _)| is_it(*kind)).map(|(_, at)| *at).collect();
+            requests.iter().filter(|(kind, _)| matches(*kind)).map(|(_, at)| *at).collect();
         let within = |(n, from): (usize, &tokio::time::Instant)| {
             times.partition_point(|at| *at < *from + time) - n
         };
         times.iter().enumerate().map(within).max().unwrap_or(0)
     };
-    let of_network = |kind| matches!(kind, Kind::UniformInterfaces | Kind::Interfaces);
+    let of_network =
+        |kind| matches!(kind, RequestKind::UniformInterfaces | RequestKind::Interfaces);
     let within_an_hour = most(hour, &|_| true);
-    println!("{within_an_hour} calls within an hour, {} in all", asked.len());
+    println!("{within_an_hour} calls within an hour, {} in all", requests.len());
     assert!(within_an_hour <= may_be, "{within_an_hour} calls");
-    assert!(within_an_hour * 10 < READS, "{within_an_hour} calls");
-    assert!(most(Duration::from_secs(300), &of_network) * 10 < OF_NETWORK);
-    assert!(asked.len() > 2 * may_be, "{} calls: what may be asked is asked", asked.len());
+    assert!(within_an_hour * 10 < READS_PER_HOUR, "{within_an_hour} calls");
+    assert!(most(Duration::from_secs(300), &of_network) * 10 < NETWORK_READS_PER_5_MINUTES);
+    assert!(requests.len() > 2 * may_be, "{} calls: what may be asked is asked", requests.len());
 }
 
 #[tokio::test]
 async fn low_remaining_azure_quota_lengthens_poll_interval() {
     let azure = shop().await;
     let often = AzureOptions { interval: Duration::from_millis(300), ..options(&azure) };
-    let web = Watching::web(often);
-    web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
-    azure.be(Kind::ScaleSets, Fault::LittleLeft);
-    let count = azure.count(Kind::ScaleSets);
-    eventually("some rounds", async || match azure.count(Kind::ScaleSets) - count {
+    let web = ProviderWatch::web(often);
+    web.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
+    azure.set_fault(RequestKind::ScaleSets, AzureFault::LowQuota);
+    let count = azure.count(RequestKind::ScaleSets);
+    eventually("some rounds", async || match azure.count(RequestKind::ScaleSets) - count {
         0..4 => Err("not yet"),
         _ => Ok(()),
     })
     .await;
-    let mut asked = azure.asked_at();
-    asked.retain(|(kind, _)| *kind == Kind::ScaleSets);
-    let [.., before, last] = asked.as_slice() else { unreachable!("{asked:?}") };
+    let mut requests = azure.request_times();
+    requests.retain(|(kind, _)| *kind == RequestKind::ScaleSets);
+    let [.., before, last] = requests.as_slice() else { unreachable!("{requests:?}") };
     assert!(last.1 - before.1 >= Duration::from_millis(1200), "{:?}", last.1 - before.1);
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use fs_err as fs;
 use ironmesh_providers::azure::{AzureCredential, AzureOptions};
-use ironmesh_tests::azure::{FakeAzure, Fault, Kind, Machine};
+use ironmesh_tests::azure::{AzureFault, FakeAzure, Machine, RequestKind};
 use ironmesh_tests::eventually;
 use jiff::{Timestamp, ToSpan as _};
 
-use crate::watching::{Watching, options, scale_set, shop};
+use crate::watch::{ProviderWatch, options, scale_set, shop};
 
 const TENANT: &str = "72f988bf-86f1-41af-91ab-2d7cd011db47";
 const APPLICATION: &str = "11111111-2222-3333-4444-555555555555";
@@ -34,24 +34,24 @@ async fn client_secret_is_reread_from_its_private_file() {
     let azure = shop().await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("secret");
-    let web = Watching::web(by_secret(&azure, &file));
-    web.is_stale("cannot be read").await;
+    let web = ProviderWatch::web(by_secret(&azure, &file));
+    web.wait_until_stale("cannot be read").await;
     write(&file, "s3cret\n", 0o644);
-    web.is_stale("(mode 0644)").await;
-    assert_eq!(azure.count(Kind::Login), 0, "it is sent nowhere");
+    web.wait_until_stale("(mode 0644)").await;
+    assert_eq!(azure.count(RequestKind::Login), 0, "it is sent nowhere");
     write(&file, "wrong\n", 0o600);
-    let reason = web.is_stale("has not expired").await;
+    let reason = web.wait_until_stale("has not expired").await;
     assert!(!reason.contains("wrong"), "{reason}");
     write(&file, "s3cret\n", 0o600);
-    web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    web.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
     // Another one, of which the file is told after a while.
     azure.set_secret("another");
     azure.revoke_tokens();
-    web.is_stale("invalid_client").await;
+    web.wait_until_stale("invalid_client").await;
     assert_eq!(web.of("web").unwrap().endpoints.len(), 2);
     write(&file, "another", 0o600);
-    azure.change(|world| world.machines.push(Machine::of("web", "2", "10.0.0.3")));
-    web.finds("web", &["10.0.0.1", "10.0.0.2", "10.0.0.3"]).await;
+    azure.change(|vms| vms.machines.push(Machine::of("web", "2", "10.0.0.3")));
+    web.wait_for("web", &["10.0.0.1", "10.0.0.2", "10.0.0.3"]).await;
 }
 
 #[tokio::test]
@@ -62,65 +62,68 @@ async fn workload_identity_token_is_reread_from_its_file() {
     write(&token_file, "first", 0o600);
     azure.set_secret("first");
     // Half of what is left of it is renewed at once.
-    azure.token_life(Duration::from_secs(31));
+    azure.set_token_lifetime(Duration::from_secs(31));
     let credential = AzureCredential::WorkloadIdentity {
         tenant: TENANT.to_owned(),
         client_id: APPLICATION.to_owned(),
         token_file: token_file.clone(),
     };
-    let web = Watching::web(AzureOptions { credential, ..options(&azure) });
-    web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    let web = ProviderWatch::web(AzureOptions { credential, ..options(&azure) });
+    web.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
     write(&token_file, "second", 0o600);
     azure.set_secret("second");
     azure.revoke_tokens();
-    azure.change(|world| world.machines.remove(0));
-    web.finds("web", &["10.0.0.2"]).await;
-    assert!(azure.count(Kind::Login) >= 2);
+    azure.change(|vms| vms.machines.remove(0));
+    web.wait_for("web", &["10.0.0.2"]).await;
+    assert!(azure.count(RequestKind::Login) >= 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn access_token_is_used_until_expiry_if_renewal_fails() {
     let azure = shop().await;
-    azure.token_life(Duration::from_secs(20));
-    let web = Watching::web(AzureOptions { interval: Duration::from_secs(2), ..options(&azure) });
+    azure.set_token_lifetime(Duration::from_secs(20));
+    let web =
+        ProviderWatch::web(AzureOptions { interval: Duration::from_secs(2), ..options(&azure) });
     // With a token that is about to end nobody begins.
-    web.is_stale("has ended already").await;
-    azure.token_life(Duration::from_secs(200));
-    web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
-    let begun = tokio::time::Instant::now();
-    let count = azure.count(Kind::Metadata);
-    azure.be(Kind::Metadata, Fault::Status(400, "invalid_request"));
+    web.wait_until_stale("has ended already").await;
+    azure.set_token_lifetime(Duration::from_secs(200));
+    web.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
+    let started_at = tokio::time::Instant::now();
+    let count = azure.count(RequestKind::Metadata);
+    azure.set_fault(RequestKind::Metadata, AzureFault::Status(400, "invalid_request"));
     // At half of its life another one is asked for, and is not to be had.
-    tokio::time::sleep_until(begun + Duration::from_secs(120)).await;
-    assert!(azure.count(Kind::Metadata) > count);
-    azure.change(|world| world.machines.remove(0));
-    web.finds("web", &["10.0.0.2"]).await;
-    tokio::time::sleep_until(begun + Duration::from_secs(180)).await;
-    web.is_stale("no token for Azure").await;
+    tokio::time::sleep_until(started_at + Duration::from_secs(120)).await;
+    assert!(azure.count(RequestKind::Metadata) > count);
+    azure.change(|vms| vms.machines.remove(0));
+    web.wait_for("web", &["10.0.0.2"]).await;
+    tokio::time::sleep_until(started_at + Duration::from_secs(180)).await;
+    web.wait_until_stale("no token for Azure").await;
     assert_eq!(web.of("web").unwrap().endpoints.len(), 1);
-    azure.be(Kind::Metadata, None);
-    azure.change(|world| world.machines.push(Machine::of("web", "2", "10.0.0.3")));
-    web.finds("web", &["10.0.0.2", "10.0.0.3"]).await;
+    azure.set_fault(RequestKind::Metadata, None);
+    azure.change(|vms| vms.machines.push(Machine::of("web", "2", "10.0.0.3")));
+    web.wait_for("web", &["10.0.0.2", "10.0.0.3"]).await;
 }
 
 #[tokio::test]
 async fn login_endpoint_outage_keeps_known_endpoints() {
-    for fault in
-        [Fault::Cut, Fault::Status(503, "ServiceUnavailable"), Fault::Body("<html>".to_owned())]
-    {
+    for fault in [
+        AzureFault::Disconnect,
+        AzureFault::Status(503, "ServiceUnavailable"),
+        AzureFault::Body("<html>".to_owned()),
+    ] {
         let azure = shop().await;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("secret");
         write(&file, "s3cret", 0o600);
-        let web = Watching::web(by_secret(&azure, &file));
-        web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
-        azure.be(Kind::Login, fault);
+        let web = ProviderWatch::web(by_secret(&azure, &file));
+        web.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
+        azure.set_fault(RequestKind::Login, fault);
         azure.revoke_tokens();
-        web.is_stale("no token for Azure").await;
+        web.wait_until_stale("no token for Azure").await;
         assert_eq!(web.of("web").unwrap().endpoints.len(), 2);
-        azure.be(Kind::Login, None);
-        azure.change(|world| world.machines.remove(0));
-        web.finds("web", &["10.0.0.2"]).await;
+        azure.set_fault(RequestKind::Login, None);
+        azure.change(|vms| vms.machines.remove(0));
+        web.wait_for("web", &["10.0.0.2"]).await;
         assert!(web.now().stale.is_none());
     }
 }
@@ -128,29 +131,29 @@ async fn login_endpoint_outage_keeps_known_endpoints() {
 #[tokio::test]
 async fn metadata_service_410_is_retried_until_it_recovers() {
     let azure = shop().await;
-    azure.be(Kind::Metadata, Fault::Passing(410, 5));
-    let web = Watching::web(options(&azure));
-    web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
-    assert_eq!(azure.count(Kind::Metadata), 6);
-    let mut asked = azure.asked_at();
-    asked.retain(|(kind, _)| *kind == Kind::Metadata);
+    azure.set_fault(RequestKind::Metadata, AzureFault::Transient(410, 5));
+    let web = ProviderWatch::web(options(&azure));
+    web.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
+    assert_eq!(azure.count(RequestKind::Metadata), 6);
+    let mut requests = azure.request_times();
+    requests.retain(|(kind, _)| *kind == RequestKind::Metadata);
     // Ten times the shortest wait, which is a second where it is real.
-    assert!(asked[5].1 - asked[0].1 >= options(&azure).retry * 50);
+    assert!(requests[5].1 - requests[0].1 >= options(&azure).retry * 50);
 }
 
 #[tokio::test]
 async fn metadata_service_errors_are_retried_or_reported() {
     for status in [404, 429, 500] {
         let azure = shop().await;
-        azure.be(Kind::Metadata, Fault::Passing(status, 3));
-        let web = Watching::web(options(&azure));
-        web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
-        assert_eq!(azure.count(Kind::Metadata), 4);
+        azure.set_fault(RequestKind::Metadata, AzureFault::Transient(status, 3));
+        let web = ProviderWatch::web(options(&azure));
+        web.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
+        assert_eq!(azure.count(RequestKind::Metadata), 4);
     }
     let azure = shop().await;
-    azure.be(Kind::Metadata, Fault::Status(400, "invalid_request"));
-    let web = Watching::web(options(&azure));
-    let reason = web.is_stale("see that it has a managed identity").await;
+    azure.set_fault(RequestKind::Metadata, AzureFault::Status(400, "invalid_request"));
+    let web = ProviderWatch::web(options(&azure));
+    let reason = web.wait_until_stale("see that it has a managed identity").await;
     assert!(reason.contains("invalid_request"), "{reason}");
 }
 
@@ -160,21 +163,22 @@ async fn clock_skew_of_an_hour_does_not_affect_tokens() {
     let behind: fn() -> Timestamp = || Timestamp::now() - 1.hour();
     for clock in [ahead, behind] {
         let azure = shop().await;
-        let web = Watching::with_clock(options(&azure), [("web", vec![scale_set("web")])], clock);
-        web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
-        azure.change(|world| world.machines.remove(0));
-        web.finds("web", &["10.0.0.2"]).await;
-        assert_eq!(azure.count(Kind::Metadata), 1, "the token lives as long as ever");
+        let web =
+            ProviderWatch::with_clock(options(&azure), [("web", vec![scale_set("web")])], clock);
+        web.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
+        azure.change(|vms| vms.machines.remove(0));
+        web.wait_for("web", &["10.0.0.2"]).await;
+        assert_eq!(azure.count(RequestKind::Metadata), 1, "the token lives as long as ever");
     }
 }
 
 #[tokio::test]
 async fn azure_outage_marks_services_stale_and_keeps_endpoints() {
     let azure = shop().await;
-    let web = Watching::web(options(&azure));
-    web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    let web = ProviderWatch::web(options(&azure));
+    web.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
     drop(azure);
-    web.is_stale("127.").await;
+    web.wait_until_stale("127.").await;
     let found = web.of("web").unwrap();
     assert_eq!(found.endpoints.len(), 2);
     eventually("the service to be stale", async || match &web.of("web").unwrap().stale {

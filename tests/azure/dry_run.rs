@@ -5,9 +5,9 @@ use ironmesh_providers::azure::{AzureOptions, Survey, survey};
 use ironmesh_tests::azure::FakeAzure;
 use jiff::Timestamp;
 
-use crate::watching::{options, scale_set, shop, tagged};
+use crate::watch::{options, scale_set, shop, tagged};
 
-async fn look(options: AzureOptions, services: &[(&str, AzureQuery)]) -> Survey {
+async fn run_survey(options: AzureOptions, services: &[(&str, AzureQuery)]) -> Survey {
     let services =
         services.iter().map(|(name, asks)| (name.parse().unwrap(), vec![asks.clone()])).collect();
     survey(options, services, Timestamp::now).await.unwrap()
@@ -16,7 +16,7 @@ async fn look(options: AzureOptions, services: &[(&str, AzureQuery)]) -> Survey 
 #[tokio::test]
 async fn dry_run_lists_each_call_and_its_endpoints() {
     let azure = shop().await;
-    let found = look(options(&azure), &[("web", scale_set("web"))]).await;
+    let found = run_survey(options(&azure), &[("web", scale_set("web"))]).await;
     let calls: Vec<_> = found.calls.iter().map(|call| (call.method, call.status)).collect();
     assert_eq!(calls, [("GET", Some(200)); 4], "{:#?}", found.calls);
     assert!(found.calls[0].url.contains("/metadata/identity/oauth2/token"));
@@ -35,7 +35,7 @@ async fn dry_run_names_the_missing_permission() {
     let azure = shop().await;
     azure.deny("Microsoft.Network/networkInterfaces/read");
     let db = tagged(AzureMachines::VirtualMachines, "app", "db");
-    let found = look(options(&azure), &[("web", scale_set("web")), ("db", db)]).await;
+    let found = run_survey(options(&azure), &[("web", scale_set("web")), ("db", db)]).await;
     let missing: Vec<_> = found.calls.iter().filter_map(|call| call.missing.as_ref()).collect();
     let [missing] = missing.as_slice() else { panic!("{missing:?}") };
     assert_eq!(missing.action, "Microsoft.Network/networkInterfaces/read");
@@ -50,7 +50,7 @@ async fn dry_run_reports_unreachable_azure() {
     let azure = FakeAzure::start().await;
     let alone = options(&azure);
     drop(azure);
-    let found = look(alone, &[("web", scale_set("web"))]).await;
+    let found = run_survey(alone, &[("web", scale_set("web"))]).await;
     assert_eq!(found.calls.len(), 1, "{:?}", found.calls);
     assert_eq!(found.calls[0].status, None);
     assert!(found.sightings.stale.unwrap().reason.contains("no token for Azure"));

@@ -2,25 +2,25 @@
 
 use ironmesh_providers::EndpointsProvider as _;
 use ironmesh_providers::azure::Azure;
-use ironmesh_tests::azure::{Kind, Machine, ScaleSet};
+use ironmesh_tests::azure::{Machine, RequestKind, ScaleSet};
 use ironmesh_tests::eventually;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use crate::watching::{Watching, at, options, scale_set, shop, specification};
+use crate::watch::{ProviderWatch, at, options, scale_set, shop, specification};
 
 #[tokio::test]
 async fn follower_uses_leader_state_without_polling_azure() {
     let azure = shop().await;
-    let turn = watch::Sender::new(false);
-    let follower = Azure::start(options(&azure), Timestamp::now, turn.subscribe()).unwrap();
+    let leadership = watch::Sender::new(false);
+    let follower = Azure::start(options(&azure), Timestamp::now, leadership.subscribe()).unwrap();
     follower.follow(&specification([("web", vec![scale_set("web")])]));
-    let told = follower.sightings();
+    let reported = follower.sightings();
     let count = |wanted: usize| {
-        let mut told = told.clone();
+        let mut reported = reported.clone();
         async move {
             eventually(&format!("{wanted} endpoints"), async || {
-                let now = told.borrow_and_update().clone();
+                let now = reported.borrow_and_update().clone();
                 let found = now.services.values().next().map_or(0, |one| one.endpoints.len());
                 if found == wanted && now.is_complete { Ok(now) } else { Err(format!("{now:?}")) }
             })
@@ -28,23 +28,23 @@ async fn follower_uses_leader_state_without_polling_azure() {
         }
     };
     // Another one's turn.
-    let poller = Watching::web(options(&azure));
-    poller.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
-    assert!(told.borrow().services.is_empty());
+    let poller = ProviderWatch::web(options(&azure));
+    poller.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
+    assert!(reported.borrow().services.is_empty());
     follower.take(poller.provider.told().borrow().clone());
     count(2).await;
     drop(poller);
-    let asked = azure.calls();
-    azure.change(|world| world.machines.push(Machine::of("web", "2", "10.0.0.3")));
+    let requests = azure.calls();
+    azure.change(|vms| vms.machines.push(Machine::of("web", "2", "10.0.0.3")));
     // Our turn: what was taken stays until we know more.
-    turn.send_replace(true);
+    leadership.send_replace(true);
     count(3).await;
-    assert!(azure.calls() > asked);
+    assert!(azure.calls() > requests);
     // And no more: what we know stays, and nobody is asked.
-    turn.send_replace(false);
+    leadership.send_replace(false);
     let known = count(3).await;
     follower.take(follower.told().borrow().clone());
-    azure.change(|world| world.machines.remove(0));
+    azure.change(|vms| vms.machines.remove(0));
     let after = eventually("nothing under way", async || {
         let (before, ()) = (azure.calls(), tokio::task::yield_now().await);
         if azure.calls() == before { Ok(before) } else { Err("asking") }
@@ -53,24 +53,24 @@ async fn follower_uses_leader_state_without_polling_azure() {
     follower
         .follow(&specification([("web", vec![scale_set("web")]), ("two", vec![scale_set("web")])]));
     eventually("what is new not to be known", async || {
-        if told.borrow().is_complete { Err("complete") } else { Ok(()) }
+        if reported.borrow().is_complete { Err("complete") } else { Ok(()) }
     })
     .await;
     assert!(azure.calls() <= after + 6, "{} {after}", azure.calls());
-    assert_eq!(told.borrow().services, known.services);
+    assert_eq!(reported.borrow().services, known.services);
 }
 
 #[tokio::test]
 async fn follower_ignores_leader_state_of_a_different_query() {
     let azure = shop().await;
-    azure.change(|world| {
-        world.scale_sets.insert("next".to_owned(), ScaleSet::default());
-        world.machines.push(Machine::of("next", "0", "10.1.0.1"));
+    azure.change(|vms| {
+        vms.scale_sets.insert("next".to_owned(), ScaleSet::default());
+        vms.machines.push(Machine::of("next", "0", "10.1.0.1"));
     });
     let of = |set: &str| specification([("web", vec![scale_set(set)])]);
-    let turn = watch::Sender::new(false);
-    let follower = Azure::start(options(&azure), Timestamp::now, turn.subscribe()).unwrap();
-    let poller = Watching::web(options(&azure));
+    let leadership = watch::Sender::new(false);
+    let follower = Azure::start(options(&azure), Timestamp::now, leadership.subscribe()).unwrap();
+    let poller = ProviderWatch::web(options(&azure));
     let mut sightings = follower.sightings();
     // Takes what the other one tells until it is so, and returns where the service is.
     let mut becomes = async |what: &str, is_complete: bool, endpoints: &[&str]| {
@@ -79,9 +79,9 @@ async fn follower_ignores_leader_state_of_a_different_query() {
             let now = sightings.borrow_and_update().clone();
             let found = now.services.values().next().map(|found| at(found)).unwrap_or_default();
             // Of another scale set than the one that is asked for there is nobody, not for a moment.
-            let is_it = found == endpoints.iter().map(ToString::to_string).collect();
-            assert!(is_it || found.is_empty() || endpoints.is_empty(), "{now:?}");
-            if is_it && now.is_complete == is_complete { Ok(()) } else { Err(format!("{now:?}")) }
+            let matches = found == endpoints.iter().map(ToString::to_string).collect();
+            assert!(matches || found.is_empty() || endpoints.is_empty(), "{now:?}");
+            if matches && now.is_complete == is_complete { Ok(()) } else { Err(format!("{now:?}")) }
         })
         .await;
     };
@@ -97,10 +97,10 @@ async fn follower_ignores_leader_state_of_a_different_query() {
     assert!(!follower.asks_otherwise());
     // And once more, to the one who asks first.
     poller.provider.follow(&of("web"));
-    poller.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    poller.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
     becomes("nothing known again", false, &[]).await;
     assert!(follower.asks_otherwise());
     follower.follow(&of("web"));
     becomes("all again", true, &["10.0.0.1", "10.0.0.2"]).await;
-    assert_eq!(azure.count(Kind::Metadata), 1, "one has asked");
+    assert_eq!(azure.count(RequestKind::Metadata), 1, "one has asked");
 }

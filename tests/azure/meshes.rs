@@ -3,84 +3,99 @@
 
 use std::net::{Ipv6Addr, SocketAddr};
 
-use ironmesh_tests::azure::{FakeAzure, Fault, Interface, Kind, Machine};
+use ironmesh_tests::azure::{AzureFault, FakeAzure, Interface, Machine, RequestKind};
 use ironmesh_tests::{App, Load, Mesh, Programs, ProxyOptions, eventually, get_once};
 
-use crate::shop::{Shop, settings};
+use crate::mesh::{AzureMesh, settings};
 
 const READ: &str = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn azure_faults_fail_no_call_to_vms() {
-    let Some(shop) = Shop::open().await else { return };
-    shop.survives("401: the token is none any more", async |shop| {
-        let before = shop.azure.count(Kind::Metadata);
-        shop.azure.revoke_tokens();
-        eventually("another token", async || match shop.azure.count(Kind::Metadata) {
-            count if count > before => Ok(()),
-            count => Err(count),
-        })
-        .await;
-    })
-    .await;
-    shop.survives("403: a role that lacks something", async |shop| {
-        shop.azure.deny(READ);
-        shop.tells("IM0501", READ).await;
-        let test = shop.mesh.run(&["provider", "azure", "test"]).await;
-        let words = String::from_utf8_lossy(&test.stdout).into_owned();
-        assert_eq!(test.status.code(), Some(1), "{words}");
-        assert!(words.contains(&format!("{READ} at ")), "{words}");
-        shop.azure.deny_nothing();
-    })
-    .await;
-    shop.survives("nobody gives out tokens", async |shop| {
-        shop.azure.be(Kind::Metadata, Fault::Status(500, "Down"));
-        shop.azure.revoke_tokens();
-        shop.tells("IM0501", "no token for Azure").await;
-        shop.azure.be(Kind::Metadata, None);
-    })
-    .await;
-    for (what, fault, words) in [
-        ("a clock that is an hour behind", Fault::Later(61), "minutes behind of Azure's"),
-        ("a clock that is an hour ahead", Fault::Later(-61), "minutes ahead of Azure's"),
-        ("429: asked too often", Fault::Throttled(1), "429 Too Many Requests"),
-        ("JSON that is none", Fault::Body("{".to_owned()), "the answer cannot be read"),
-        ("a fault of Azure's", Fault::Status(500, "InternalServerError"), "500 Internal Server"),
-        ("a next page elsewhere", Fault::ForeignNext, "the token stays here"),
-    ] {
-        shop.survives(what, async |shop| {
-            shop.azure.be(Kind::UniformMachines, fault);
-            shop.tells("IM0501", words).await;
-            shop.azure.be(Kind::UniformMachines, None);
-        })
-        .await;
-    }
-    shop.survives("429: a storm of everything that is asked", async |shop| {
-        let all = [Kind::ScaleSets, Kind::UniformMachines, Kind::UniformInterfaces, Kind::States];
-        for kind in all {
-            shop.azure.be(kind, Fault::Throttled(1));
-        }
-        let asked = shop.azure.count(Kind::ScaleSets);
-        eventually("the list of scale sets to be refused", async || {
-            match shop.azure.count(Kind::ScaleSets) {
-                count if count > asked => Ok(()),
+    let Some(setup) = AzureMesh::open().await else { return };
+    setup
+        .assert_tolerated("401: the token is none any more", async |setup| {
+            let before = setup.azure.count(RequestKind::Metadata);
+            setup.azure.revoke_tokens();
+            eventually("another token", async || match setup.azure.count(RequestKind::Metadata) {
+                count if count > before => Ok(()),
                 count => Err(count),
+            })
+            .await;
+        })
+        .await;
+    setup
+        .assert_tolerated("403: a role that lacks something", async |setup| {
+            setup.azure.deny(READ);
+            setup.wait_for_finding("IM0501", READ).await;
+            let test = setup.mesh.run(&["provider", "azure", "test"]).await;
+            let words = String::from_utf8_lossy(&test.stdout).into_owned();
+            assert_eq!(test.status.code(), Some(1), "{words}");
+            assert!(words.contains(&format!("{READ} at ")), "{words}");
+            setup.azure.deny_nothing();
+        })
+        .await;
+    setup
+        .assert_tolerated("nobody gives out tokens", async |setup| {
+            setup.azure.set_fault(RequestKind::Metadata, AzureFault::Status(500, "Down"));
+            setup.azure.revoke_tokens();
+            setup.wait_for_finding("IM0501", "no token for Azure").await;
+            setup.azure.set_fault(RequestKind::Metadata, None);
+        })
+        .await;
+    for (what, fault, words) in [
+        ("a clock that is an hour behind", AzureFault::ClockAhead(61), "minutes behind of Azure's"),
+        ("a clock that is an hour ahead", AzureFault::ClockAhead(-61), "minutes ahead of Azure's"),
+        ("429: asked too often", AzureFault::Throttled(1), "429 Too Many Requests"),
+        ("JSON that is none", AzureFault::Body("{".to_owned()), "the answer cannot be read"),
+        (
+            "a fault of Azure's",
+            AzureFault::Status(500, "InternalServerError"),
+            "500 Internal Server",
+        ),
+        ("a next page elsewhere", AzureFault::NextPageAtForeignHost, "the token stays here"),
+    ] {
+        setup
+            .assert_tolerated(what, async |setup| {
+                setup.azure.set_fault(RequestKind::UniformMachines, fault);
+                setup.wait_for_finding("IM0501", words).await;
+                setup.azure.set_fault(RequestKind::UniformMachines, None);
+            })
+            .await;
+    }
+    setup
+        .assert_tolerated("429: a storm of everything that is asked", async |setup| {
+            let all = [
+                RequestKind::ScaleSets,
+                RequestKind::UniformMachines,
+                RequestKind::UniformInterfaces,
+                RequestKind::States,
+            ];
+            for kind in all {
+                setup.azure.set_fault(kind, AzureFault::Throttled(1));
+            }
+            let requests = setup.azure.count(RequestKind::ScaleSets);
+            eventually("the list of scale sets to be refused", async || {
+                match setup.azure.count(RequestKind::ScaleSets) {
+                    count if count > requests => Ok(()),
+                    count => Err(count),
+                }
+            })
+            .await;
+            setup.wait_for_finding("IM0501", "429 Too Many Requests").await;
+            for kind in all {
+                setup.azure.set_fault(kind, None);
             }
         })
         .await;
-        shop.tells("IM0501", "429 Too Many Requests").await;
-        for kind in all {
-            shop.azure.be(kind, None);
-        }
-    })
-    .await;
-    shop.survives("an empty list", async |shop| {
-        shop.azure.be(Kind::UniformMachines, Fault::Empty);
-        // The scale set says that it has three: so it is not the scale set that is empty.
-        shop.tells("IM0", "web").await;
-        shop.azure.be(Kind::UniformMachines, None);
-    })
-    .await;
+    setup
+        .assert_tolerated("an empty list", async |setup| {
+            setup.azure.set_fault(RequestKind::UniformMachines, AzureFault::Empty);
+            // The scale set says that it has three: so it is not the scale set that is empty.
+            setup.wait_for_finding("IM0", "web").await;
+            setup.azure.set_fault(RequestKind::UniformMachines, None);
+        })
+        .await;
     let at = |address: Option<&str>| {
         let addresses = vec![address.map(str::to_owned)];
         vec![Interface { primary: Some(true), addresses, ..Interface::default() }]
@@ -94,70 +109,76 @@ async fn azure_faults_fail_no_call_to_vms() {
         ),
         ("an instance with IPv6 alone", at(Some("fd00::1")), "set `address_family = \"ipv6\"`"),
     ] {
-        shop.survives(what, async |shop| {
-            let before = shop.azure.change(|world| {
-                // One that comes makes that interfaces are asked for.
-                let comes = Machine::of("web", "9", "10.0.0.9");
-                world.machines.push(Machine { interfaces: Vec::new(), ..comes });
-                std::mem::replace(&mut world.machine("0").interfaces, interfaces)
-            });
-            shop.tells("IM05", words).await;
-            shop.azure.change(|world| {
-                world.machine("0").interfaces = before;
-                world.machines.retain(|machine| machine.name != "9");
-            });
+        setup
+            .assert_tolerated(what, async |setup| {
+                let before = setup.azure.change(|vms| {
+                    // One that comes makes that interfaces are asked for.
+                    let comes = Machine::of("web", "9", "10.0.0.9");
+                    vms.machines.push(Machine { interfaces: Vec::new(), ..comes });
+                    std::mem::replace(&mut vms.machine("0").interfaces, interfaces)
+                });
+                setup.wait_for_finding("IM05", words).await;
+                setup.azure.change(|vms| {
+                    vms.machine("0").interfaces = before;
+                    vms.machines.retain(|machine| machine.name != "9");
+                });
+            })
+            .await;
+    }
+    setup
+        .assert_tolerated("a connection that breaks", async |setup| {
+            setup.azure.set_fault(RequestKind::UniformMachines, AzureFault::Disconnect);
+            setup.wait_for_finding("IM0501", "").await;
+            setup.azure.set_fault(RequestKind::UniformMachines, None);
         })
         .await;
-    }
-    shop.survives("a connection that breaks", async |shop| {
-        shop.azure.be(Kind::UniformMachines, Fault::Cut);
-        shop.tells("IM0501", "").await;
-        shop.azure.be(Kind::UniformMachines, None);
-    })
-    .await;
-    shop.survives("a scale set that is gone", async |shop| {
-        let set = shop.azure.change(|world| world.scale_sets.remove("web"));
-        shop.tells("IM05", "web").await;
-        shop.azure.change(|world| world.scale_sets.insert("web".to_owned(), set.unwrap()));
-    })
-    .await;
-    shop.close().await;
+    setup
+        .assert_tolerated("a scale set that is gone", async |setup| {
+            let set = setup.azure.change(|vms| vms.scale_sets.remove("web"));
+            setup.wait_for_finding("IM05", "web").await;
+            setup.azure.change(|vms| vms.scale_sets.insert("web".to_owned(), set.unwrap()));
+        })
+        .await;
+    setup.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn token_faults_and_restarts_fail_no_call_to_ipv6_vms() {
-    let Some(mut shop) = Shop::open_with_ipv6_by_secret().await else { return };
-    shop.survives("a secret that others may read", async |shop| {
-        shop.set_mode_of_secret(0o644);
-        shop.azure.revoke_tokens();
-        shop.tells("IM0501", "(mode 0644)").await;
-        shop.set_mode_of_secret(0o600);
-    })
-    .await;
-    shop.survives("nobody gives out tokens to applications", async |shop| {
-        shop.azure.be(Kind::Login, Fault::Cut);
-        shop.azure.revoke_tokens();
-        shop.tells("IM0501", "no token for Azure").await;
-        shop.azure.be(Kind::Login, None);
-    })
-    .await;
-    // The control plane begins anew while nothing is answered, with what it knew last.
-    for (kind, fault) in [
-        (Kind::UniformMachines, Fault::Status(500, "InternalServerError")),
-        (Kind::ScaleSets, Fault::Body("{".to_owned())),
-        (Kind::Login, Fault::Status(503, "ServiceUnavailable")),
-    ] {
-        shop.azure.be(kind, fault.clone());
-        shop.azure.revoke_tokens();
-        shop.tells("IM0501", "").await;
-        shop.mesh.restart_control_plane().await;
-        shop.survives(&format!("a restart while {kind:?} is {fault:?}"), async |shop| {
-            shop.tells("IM0501", "").await;
-            shop.azure.be(kind, None);
+    let Some(mut setup) = AzureMesh::open_with_ipv6_by_secret().await else { return };
+    setup
+        .assert_tolerated("a secret that others may read", async |setup| {
+            setup.set_mode_of_secret(0o644);
+            setup.azure.revoke_tokens();
+            setup.wait_for_finding("IM0501", "(mode 0644)").await;
+            setup.set_mode_of_secret(0o600);
         })
         .await;
+    setup
+        .assert_tolerated("nobody gives out tokens to applications", async |setup| {
+            setup.azure.set_fault(RequestKind::Login, AzureFault::Disconnect);
+            setup.azure.revoke_tokens();
+            setup.wait_for_finding("IM0501", "no token for Azure").await;
+            setup.azure.set_fault(RequestKind::Login, None);
+        })
+        .await;
+    // The control plane begins anew while nothing is answered, with what it knew last.
+    for (kind, fault) in [
+        (RequestKind::UniformMachines, AzureFault::Status(500, "InternalServerError")),
+        (RequestKind::ScaleSets, AzureFault::Body("{".to_owned())),
+        (RequestKind::Login, AzureFault::Status(503, "ServiceUnavailable")),
+    ] {
+        setup.azure.set_fault(kind, fault.clone());
+        setup.azure.revoke_tokens();
+        setup.wait_for_finding("IM0501", "").await;
+        setup.mesh.restart_control_plane().await;
+        setup
+            .assert_tolerated(&format!("a restart while {kind:?} is {fault:?}"), async |setup| {
+                setup.wait_for_finding("IM0501", "").await;
+                setup.azure.set_fault(kind, None);
+            })
+            .await;
     }
-    shop.close().await;
+    setup.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -169,9 +190,9 @@ async fn azure_faults_fail_no_plaintext_call_to_an_ipv6_vm() {
     }
     let azure = FakeAzure::start().await;
     let app = App::http1("six", SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 0)).await;
-    azure.change(|world| {
+    azure.change(|vms| {
         let tags = [("app".to_owned(), "six".to_owned())].into();
-        world.machines.push(Machine { tags, ..Machine::at("six", "::1") });
+        vms.machines.push(Machine { tags, ..Machine::at("six", "::1") });
     });
     let policy = format!(
         "[[service]]\nname = \"buyer\"\n\n[[service]]\nname = \"six\"\nmode = \"permissive\"\n\
@@ -190,20 +211,20 @@ async fn azure_faults_fail_no_plaintext_call_to_an_ipv6_vm() {
     .await;
     let load = Load::start(buyer.socket(15080), "six", "/");
     for (kind, fault) in [
-        (Kind::Machines, Fault::Status(500, "InternalServerError")),
-        (Kind::States, Fault::Empty),
-        (Kind::Interfaces, Fault::Body("null".to_owned())),
+        (RequestKind::Machines, AzureFault::Status(500, "InternalServerError")),
+        (RequestKind::States, AzureFault::Empty),
+        (RequestKind::Interfaces, AzureFault::Body("null".to_owned())),
     ] {
-        let (asked, before) = (azure.count(kind), load.requests());
-        azure.be(kind, fault);
+        let (requests, before) = (azure.count(kind), load.requests());
+        azure.set_fault(kind, fault);
         // Who comes makes that interfaces are asked for.
-        azure.change(|world| world.machines.push(Machine::at(&format!("{kind:?}"), "10.0.0.9")));
+        azure.change(|vms| vms.machines.push(Machine::at(&format!("{kind:?}"), "10.0.0.9")));
         eventually("the fault to be met, and load after it", async || {
-            let (asked, load) = (azure.count(kind) - asked, load.requests() - before);
-            if asked > 1 && load > 300 { Ok(()) } else { Err(format!("{asked} {load}")) }
+            let (requests, load) = (azure.count(kind) - requests, load.requests() - before);
+            if requests > 1 && load > 300 { Ok(()) } else { Err(format!("{requests} {load}")) }
         })
         .await;
-        azure.be(kind, None);
+        azure.set_fault(kind, None);
     }
     load.finish().await.assert_undisturbed();
     assert_eq!(buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await, 0);

@@ -5,10 +5,10 @@ use ironmesh_tests::tls::plain_http_client;
 use reqwest::RequestBuilder;
 use serde_json::Value;
 
-use crate::watching::shop;
+use crate::watch::shop;
 
 /// The status of an answer, and the code that says why.
-async fn refused(request: RequestBuilder) -> (u16, String) {
+async fn error_of(request: RequestBuilder) -> (u16, String) {
     let answer = request.send().await.unwrap();
     let status = answer.status().as_u16();
     let body: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
@@ -72,7 +72,7 @@ async fn fake_azure_rejects_requests_that_azure_rejects() {
         (metadata("api-version=1").header("metadata", "true"), 400, "invalid_request"),
     ] {
         let what = format!("{request:?}");
-        let (is, why) = refused(request).await;
+        let (is, why) = error_of(request).await;
         assert_eq!((is, &*why), (status, code), "{what}");
     }
 }

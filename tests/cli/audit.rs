@@ -1,6 +1,6 @@
 //! What a proxy may tell of, in audit, without an Envoy.
 
-use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{eventually, get_once};
 use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
 use ironmesh_xds_wire::pb::envoy::data::accesslog::v3::tls_properties::CertificateProperties;
@@ -66,7 +66,7 @@ fn call(cluster: &str, uri: &str, path: &str) -> HttpAccessLogEntry {
 }
 
 /// The message by which a proxy tells of calls.
-fn message(proxy: &Imposter, calls: Vec<HttpAccessLogEntry>) -> StreamAccessLogsMessage {
+fn message(proxy: &ProxyClient, calls: Vec<HttpAccessLogEntry>) -> StreamAccessLogsMessage {
     let node = Node { id: proxy.node_id.clone(), ..Node::default() };
     StreamAccessLogsMessage {
         identifier: Some(Identifier { node: Some(node), log_name: String::new() }),
@@ -78,7 +78,7 @@ fn message(proxy: &Imposter, calls: Vec<HttpAccessLogEntry>) -> StreamAccessLogs
 #[tokio::test(flavor = "multi_thread")]
 async fn audit_counts_only_own_services_and_mesh_callers() {
     let Some(server) = Server::open("mode = \"audit\"") else { return };
-    server.place.write("policy/services.toml", POLICY);
+    server.workspace.write("policy/services.toml", POLICY);
     let _child = server.start().await;
     server.ready().await;
     let admin = server.loopback.socket(1, 15014);
@@ -91,7 +91,7 @@ async fn audit_counts_only_own_services_and_mesh_callers() {
     let run = server.run(&[&["proxy", "bootstrap"], &services[..], &rest].concat());
     assert_eq!(run.code, 0, "{run:?}");
     let xds = server.loopback.socket(1, 15128);
-    let proxy = Imposter::connect(&server.place.path().join("proxy"), xds).await.unwrap();
+    let proxy = ProxyClient::connect(&server.workspace.path().join("proxy"), xds).await.unwrap();
     let caller = "spiffe://mesh.internal/ns/office/sa/clerk";
     let calls = vec![
         call("default/store|80|local", caller, "/of-another"),
@@ -118,18 +118,18 @@ async fn audit_counts_only_own_services_and_mesh_callers() {
 
     let run = server.run(&["status", "--output", "json"]);
     assert_eq!(run.code, 1, "{run:?}");
-    let told: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(told["audit"], view);
-    let wrong = told["wrong"].as_array().unwrap();
+    let reported: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(reported["audit"], view);
+    let wrong = reported["wrong"].as_array().unwrap();
     // It has no stream of xDS, so no endpoint of its services takes calls.
     let wrong: Vec<_> = wrong.iter().map(|one| one.as_str().unwrap()).collect();
     let (outages, others): (Vec<_>, Vec<_>) =
         wrong.into_iter().partition(|one| one.starts_with("error[IM0732]"));
-    assert!(!outages.is_empty(), "{told:#}");
-    let [away, denied] = others[..] else { panic!("{told:#}") };
-    assert!(away.starts_with("1 proxy is away\n") && away.contains("proxy revoke"), "{told:#}");
-    assert!(away.contains(" at 127.1.0.1:15003: receives no calls"), "{told:#}");
-    assert!(denied.contains("`office/clerk`"), "{told:#}");
+    assert!(!outages.is_empty(), "{reported:#}");
+    let [away, denied] = others[..] else { panic!("{reported:#}") };
+    assert!(away.starts_with("1 proxy is away\n") && away.contains("proxy revoke"), "{reported:#}");
+    assert!(away.contains(" at 127.1.0.1:15003: receives no calls"), "{reported:#}");
+    assert!(denied.contains("`office/clerk`"), "{reported:#}");
 }
 
 /// So many accounts and so many ports of one service that there is no room for all of their pairs.
@@ -138,7 +138,7 @@ const PORTS: usize = 100;
 
 /// What a proxy tells in its nth message: calls of all accounts that there are, on one port after the other,
 /// and of as many that there are not.
-fn untrue(proxy: &Imposter, nth: usize) -> StreamAccessLogsMessage {
+fn false_calls(proxy: &ProxyClient, nth: usize) -> StreamAccessLogsMessage {
     let cluster = format!("default/till|{}|local", 1000 + nth % PORTS);
     let names = (0..ACCOUNTS).flat_map(|n| [format!("caller-{n}"), format!("nobody-{nth}-{n}")]);
     let uris = names.map(|name| format!("spiffe://mesh.internal/ns/default/sa/{name}"));
@@ -155,7 +155,7 @@ async fn endless_false_access_logs_hide_no_denials_of_others() {
     let store = "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n";
     let callers: Vec<_> =
         (0..ACCOUNTS).map(|n| format!("[[service]]\nname = \"caller-{n}\"\n")).collect();
-    server.place.write("policy/services.toml", &(till + store + &callers.concat()));
+    server.workspace.write("policy/services.toml", &(till + store + &callers.concat()));
     let _child = server.start().await;
     server.ready().await;
     let xds = server.loopback.socket(1, 15128);
@@ -163,11 +163,11 @@ async fn endless_false_access_logs_hide_no_denials_of_others() {
         let service = ["--service", service, "--address", address, "--out", service];
         let run = server.run(&[&["proxy", "bootstrap"], &service[..]].concat());
         assert_eq!(run.code, 0, "{run:?}");
-        Imposter::connect(&server.place.path().join(service[1]), xds).await.unwrap()
+        ProxyClient::connect(&server.workspace.path().join(service[1]), xds).await.unwrap()
     };
     let (hostile, honest) = (join("till", "127.1.0.1").await, join("store", "127.1.0.2").await);
     let mut client = AccessLogServiceClient::new(hostile.channel().clone());
-    let endless = tokio_stream::iter((0..).map(move |nth| untrue(&hostile, nth)));
+    let endless = tokio_stream::iter((0..).map(move |nth| false_calls(&hostile, nth)));
     let telling = tokio::spawn(async move { client.stream_access_logs(endless).await });
 
     let admin = server.loopback.socket(1, 15014);

@@ -6,7 +6,7 @@ use ironmesh_tests::FakeAzure;
 use ironmesh_tests::azure::{GROUP, Machine, SUBSCRIPTION, ScaleSet};
 use serde_json::Value;
 
-use crate::command::{Place, Run};
+use crate::command::{Run, Workspace};
 
 const POLICY: &str = r#"
 [[service]]
@@ -27,13 +27,13 @@ endpoints = { static = [{ address = "10.0.0.9" }] }
 
 const TEST: [&str; 6] = ["provider", "azure", "test", "--config", "ironmesh.toml", "--policy"];
 
-fn test(place: &Place, arguments: &[&str]) -> Run {
-    place.run(&[&TEST[..], &["policy"], arguments].concat())
+fn test(workspace: &Workspace, arguments: &[&str]) -> Run {
+    workspace.run(&[&TEST[..], &["policy"], arguments].concat())
 }
 
 /// A folder whose settings name this Azure.
-fn place(azure: &FakeAzure) -> Option<Place> {
-    let place = Place::open()?;
+fn workspace(azure: &FakeAzure) -> Option<Workspace> {
+    let workspace = Workspace::open()?;
     let settings = format!(
         "[azure]\nsubscription = \"{SUBSCRIPTION}\"\nresource_group = \"{GROUP}\"\n\
          cloud = {{ resource_manager = \"{}\", login = \"{}\", metadata = \"{}\" }}\n",
@@ -41,25 +41,24 @@ fn place(azure: &FakeAzure) -> Option<Place> {
         azure.login(),
         azure.metadata()
     );
-    place.write("ironmesh.toml", &settings);
-    place.write("policy/web.toml", POLICY);
-    azure.change(|world| {
-        world.scale_sets.insert("web".to_owned(), ScaleSet::default());
-        world
-            .machines
+    workspace.write("ironmesh.toml", &settings);
+    workspace.write("policy/web.toml", POLICY);
+    azure.change(|vms| {
+        vms.scale_sets.insert("web".to_owned(), ScaleSet::default());
+        vms.machines
             .extend([Machine::of("web", "0", "10.0.0.4"), Machine::of("web", "1", "10.0.0.5")]);
         let mut ledger = Machine::at("ledger-1", "10.0.0.6");
         ledger.tags.insert("service".to_owned(), "ledger".to_owned());
-        world.machines.push(ledger);
+        vms.machines.push(ledger);
     });
-    Some(place)
+    Some(workspace)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn azure_test_prints_each_call_and_the_endpoints() {
     let azure = FakeAzure::start().await;
-    let Some(place) = place(&azure) else { return };
-    let run = test(&place, &[]);
+    let Some(workspace) = workspace(&azure) else { return };
+    let run = test(&workspace, &[]);
     assert_eq!(run.code, 0, "{run:?}");
     assert_eq!(run.stderr, "");
     for expected in [
@@ -75,18 +74,22 @@ async fn azure_test_prints_each_call_and_the_endpoints() {
     }
     assert!(!run.stdout.contains("ey."), "a token is told: {}", run.stdout);
 
-    let run = test(&place, &["--service", "default/web", "--output", "json"]);
+    let run = test(&workspace, &["--service", "default/web", "--output", "json"]);
     assert_eq!(run.code, 0, "{run:?}");
-    let told: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!(told["good"], true);
-    assert_eq!(told["services"].as_array().unwrap().len(), 1);
-    assert_eq!(told["services"][0]["endpoints"].as_array().unwrap().len(), 2);
-    let vm_id = azure.change(|world| world.machine("0").vm_id.to_string());
-    assert_eq!(told["services"][0]["endpoints"][0]["machine"], vm_id);
+    let reported: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(reported["good"], true);
+    assert_eq!(reported["services"].as_array().unwrap().len(), 1);
+    assert_eq!(reported["services"][0]["endpoints"].as_array().unwrap().len(), 2);
+    let vm_id = azure.change(|vms| vms.machine("0").vm_id.to_string());
+    assert_eq!(reported["services"][0]["endpoints"][0]["machine"], vm_id);
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/json.md");
     let page = fs_err::read_to_string(page).unwrap();
-    let objects =
-        [&told, &told["calls"][0], &told["services"][0], &told["services"][0]["endpoints"][0]];
+    let objects = [
+        &reported,
+        &reported["calls"][0],
+        &reported["services"][0],
+        &reported["services"][0]["endpoints"][0],
+    ];
     for key in objects.into_iter().flat_map(|object| object.as_object().unwrap().keys()) {
         // (A key of a proxy is none of Azure's; it is null.)
         assert!(page.contains(&format!("`{key}`")), "`{key}` is not in docs/reference/json.md");
@@ -96,47 +99,47 @@ async fn azure_test_prints_each_call_and_the_endpoints() {
 #[tokio::test(flavor = "multi_thread")]
 async fn azure_test_names_the_action_that_the_role_lacks() {
     let azure = FakeAzure::start().await;
-    let Some(place) = place(&azure) else { return };
+    let Some(workspace) = workspace(&azure) else { return };
     let lacks = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read";
     azure.deny(lacks);
-    let run = test(&place, &[]);
+    let run = test(&workspace, &[]);
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stdout.contains("403 GET"), "{}", run.stdout);
     assert!(run.stdout.contains(&format!("\n  {lacks} at /subscriptions/")), "{}", run.stdout);
     // What may be read is found all the same.
     assert!(run.stdout.contains("  10.0.0.6, unknown"), "{}", run.stdout);
-    let run = test(&place, &["--output", "json"]);
-    let told: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!((run.code, &told["good"]), (1, &Value::Bool(false)));
-    assert_eq!(told["missing_rights"][0]["action"], lacks, "{told:#}");
+    let run = test(&workspace, &["--output", "json"]);
+    let reported: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((run.code, &reported["good"]), (1, &Value::Bool(false)));
+    assert_eq!(reported["missing_rights"][0]["action"], lacks, "{reported:#}");
 }
 
 #[test]
 fn azure_test_rejects_invalid_input_before_any_call() {
-    let Some(place) = Place::open() else { return };
-    place.write("ironmesh.toml", "");
-    place.write("policy/web.toml", POLICY);
+    let Some(workspace) = Workspace::open() else { return };
+    workspace.write("ironmesh.toml", "");
+    workspace.write("policy/web.toml", POLICY);
     for (arguments, expected) in [
         (["--service", "default/listed"], "the service `default/listed` does not use Azure"),
         (["--service", "default/wep"], "policy defines no service `default/wep`"),
     ] {
-        let run = test(&place, &arguments);
+        let run = test(&workspace, &arguments);
         assert_eq!(run.code, 2, "{run:?}");
         assert!(run.stderr.contains(expected), "{run:?}");
     }
-    place.write("policy/web.toml", "[[service]]\nname = \"buyer\"\n");
-    let run = test(&place, &[]);
+    workspace.write("policy/web.toml", "[[service]]\nname = \"buyer\"\n");
+    let run = test(&workspace, &[]);
     assert_eq!(run.code, 2, "{run:?}");
     assert!(run.stderr.contains("no service of the policy uses Azure"), "{run:?}");
-    place.write(
+    workspace.write(
         "policy/web.toml",
         &POLICY.replace("name = \"web\", port = 8080", "name = \"a' or 1\""),
     );
-    let run = test(&place, &[]);
+    let run = test(&workspace, &[]);
     assert_eq!(run.code, 3, "{run:?}");
     assert!(run.stdout.contains("IM0105"), "{run:?}");
-    place.write("ironmesh.toml", "azure.client_secret.secret = \"hunter2\"\n");
-    let run = test(&place, &[]);
+    workspace.write("ironmesh.toml", "azure.client_secret.secret = \"hunter2\"\n");
+    let run = test(&workspace, &[]);
     assert_eq!(run.code, 3, "{run:?}");
     assert!(run.stderr.contains("the settings hold a secret"), "{run:?}");
     assert!(!format!("{run:?}").contains("hunter2"), "{run:?}");

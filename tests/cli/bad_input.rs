@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use fs_err as fs;
 use ironmesh_tests::eventually;
 
-use crate::command::Place;
+use crate::command::Workspace;
 use crate::server::Server;
 
 const GOOD: &str = "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n";
@@ -25,46 +25,53 @@ fn services(bytes: usize) -> String {
 }
 
 /// What it is, how it is put into a policy folder, and what is told of it.
-type Bad = (&'static str, fn(&Place), &'static str);
+type BadPolicy = (&'static str, fn(&Workspace), &'static str);
 
-const BAD: [Bad; 11] = [
-    ("10 MB of good policy", |place| place.write("policy/x.toml", &services(10_000_000)), "IM0107"),
-    ("words", |place| place.write("policy/x.toml", &"word\n".repeat(100_000)), "IM0114"),
-    ("deep arrays", |place| place.write("policy/x.toml", &nested("[")), "IM0101"),
-    ("deep tables", |place| place.write("policy/x.toml", &nested("{ a = ")), "IM0101"),
-    ("a deep key", |place| place.write("policy/x.toml", &nested("a.")), "IM0101"),
+const BAD: [BadPolicy; 11] = [
+    (
+        "10 MB of good policy",
+        |workspace| workspace.write("policy/x.toml", &services(10_000_000)),
+        "IM0107",
+    ),
+    ("words", |workspace| workspace.write("policy/x.toml", &"word\n".repeat(100_000)), "IM0114"),
+    ("deep arrays", |workspace| workspace.write("policy/x.toml", &nested("[")), "IM0101"),
+    ("deep tables", |workspace| workspace.write("policy/x.toml", &nested("{ a = ")), "IM0101"),
+    ("a deep key", |workspace| workspace.write("policy/x.toml", &nested("a.")), "IM0101"),
     (
         "bytes that are no text",
-        |place| {
-            fs::write(place.path().join("policy/x.toml"), b"[[service]]\nname = \"\xff\xfe\"\n")
-                .unwrap();
+        |workspace| {
+            fs::write(
+                workspace.path().join("policy/x.toml"),
+                b"[[service]]\nname = \"\xff\xfe\"\n",
+            )
+            .unwrap();
         },
         "IM0107",
     ),
     (
         "an expression that Envoy refuses",
-        |place| place.write("policy/x.toml", &group("/(?:[^/]{1,99}/){1,99}")),
+        |workspace| workspace.write("policy/x.toml", &group("/(?:[^/]{1,99}/){1,99}")),
         "IM0302",
     ),
     (
         "a name that is no part of a SPIFFE ID",
-        |place| {
-            place.write(
+        |workspace| {
+            workspace.write(
                 "policy/x.toml",
                 "[[service]]\nname = \"a/sa/../b\"\nservice_account = \"ü%2f\"\n",
             );
         },
         "IM0106",
     ),
-    ("a name of another file", |place| place.write("policy/x.toml", GOOD), "IM0202"),
+    ("a name of another file", |workspace| workspace.write("policy/x.toml", GOOD), "IM0202"),
     (
         "splits in a circle",
-        |place| place.write("policy/x.toml", &(split("a", "b") + &split("b", "a"))),
+        |workspace| workspace.write("policy/x.toml", &(split("a", "b") + &split("b", "a"))),
         "IM0303",
     ),
     (
         "a device",
-        |place| symlink("/dev/zero", place.path().join("policy/x.toml")).unwrap(),
+        |workspace| symlink("/dev/zero", workspace.path().join("policy/x.toml")).unwrap(),
         "IM0119",
     ),
 ];
@@ -89,8 +96,8 @@ fn split(service: &str, backend: &str) -> String {
 #[tokio::test]
 async fn invalid_policy_is_reported_and_the_last_good_stays_active() {
     let Some(server) = Server::open("") else { return };
-    let place = &server.place;
-    place.write("policy/good.toml", GOOD);
+    let workspace = &server.workspace;
+    workspace.write("policy/good.toml", GOOD);
     let mut serve = server.start().await;
     server.ready().await;
     let policy = async || {
@@ -100,8 +107,8 @@ async fn invalid_policy_is_reported_and_the_last_good_stays_active() {
     };
     let good = policy().await;
     for (what, put, code) in BAD {
-        put(place);
-        let check = place.run(&["policy", "check", "policy"]);
+        put(workspace);
+        let check = workspace.run(&["policy", "check", "policy"]);
         assert_eq!(check.code, 3, "{what}: {check:?}");
         assert!(check.stdout.contains(code), "{what}: no {code} in\n{}", check.stdout);
         eventually(what, async || {
@@ -117,7 +124,7 @@ async fn invalid_policy_is_reported_and_the_last_good_stays_active() {
         })
         .await;
         assert!(!policy().await["stale_since"].is_null(), "{what}");
-        fs::remove_file(place.path().join("policy/x.toml")).unwrap();
+        fs::remove_file(workspace.path().join("policy/x.toml")).unwrap();
         eventually("the good policy", async || {
             let now = policy().await;
             // (Since when it is in force, it says anew.)
@@ -128,7 +135,7 @@ async fn invalid_policy_is_reported_and_the_last_good_stays_active() {
         .await;
     }
     serve.assert_running();
-    place.write("policy/x.toml", "[[service]]\nname = \"other\"\n");
+    workspace.write("policy/x.toml", "[[service]]\nname = \"other\"\n");
     eventually("the next good policy", async || {
         let now = policy().await;
         if now["revision"] == good["revision"] { Err(format!("{now:#}")) } else { Ok(()) }
@@ -139,13 +146,13 @@ async fn invalid_policy_is_reported_and_the_last_good_stays_active() {
 
 #[test]
 fn hundred_thousand_policy_files_are_one_finding() {
-    let Some(place) = Place::open() else { return };
-    let folder = place.path().join("policy");
+    let Some(workspace) = Workspace::open() else { return };
+    let folder = workspace.path().join("policy");
     fs::create_dir(&folder).unwrap();
     for number in 0..=100_000 {
         fs::File::create(folder.join(format!("{number}.toml"))).unwrap();
     }
-    let run = place.run(&["policy", "check", "policy"]);
+    let run = workspace.run(&["policy", "check", "policy"]);
     assert_eq!(run.code, 3, "{run:?}");
     assert!(
         run.stdout.starts_with(
@@ -159,6 +166,6 @@ fn hundred_thousand_policy_files_are_one_finding() {
         let name = |end| folder.join(format!("{number}.{end}"));
         fs::rename(name("toml"), name("txt")).unwrap();
     }
-    let run = place.run(&["policy", "check", "policy"]);
+    let run = workspace.run(&["policy", "check", "policy"]);
     assert!(run.stdout.contains("more than 100000 files"), "{run:?}");
 }

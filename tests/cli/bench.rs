@@ -72,8 +72,8 @@ fn consul_endpoints_reach_simulated_and_real_envoys() {
     let rows = rows(&mut command);
     assert_eq!(ours(&rows, "endpoints of Consul that each of them received"), "20.0");
     for change in ["a check passes", "a check fails"] {
-        let is_it = |row: &&Value| row.get("work").unwrap().as_str().unwrap().starts_with(change);
-        let row = rows.iter().find(is_it).unwrap();
+        let matches = |row: &&Value| row.get("work").unwrap().as_str().unwrap().starts_with(change);
+        let row = rows.iter().find(matches).unwrap();
         assert!(row.get("floor").unwrap().as_f64().unwrap() > 0.0, "{row}");
     }
 }

@@ -19,15 +19,15 @@ name = "buyer"
 "#;
 
 /// A running control plane with two services, and no proxy yet.
-struct Running {
+struct BootstrapServer {
     server: Server,
     _child: Child,
 }
 
-impl Running {
+impl BootstrapServer {
     async fn open() -> Option<Self> {
         let server = Server::open("")?;
-        server.place.write("policy/services.toml", POLICY);
+        server.workspace.write("policy/services.toml", POLICY);
         let child = server.start().await;
         server.ready().await;
         Some(Self { server, _child: child })
@@ -41,30 +41,30 @@ impl Running {
         self.server.run(&arguments)
     }
 
-    fn joined(&self) -> Vec<Value> {
+    fn enrolled(&self) -> Vec<Value> {
         let run = self.server.run(&["proxy", "list", "--output", "json"]);
         assert_eq!(run.code, 0, "{run:?}");
         serde_json::from_str(&run.stdout).unwrap()
     }
 
     /// The run was refused with these words, and nobody has joined.
-    fn assert_refused(&self, run: &Run, words: &[&str]) {
+    fn assert_rejected(&self, run: &Run, words: &[&str]) {
         assert_eq!(run.code, 1, "{run:?}");
         for part in words {
             assert!(run.stderr.contains(part), "no {part:?} in {}", run.stderr);
         }
         assert_eq!(run.stdout, "");
-        assert_eq!(self.joined(), Vec::<Value>::new());
+        assert_eq!(self.enrolled(), Vec::<Value>::new());
     }
 }
 
 #[tokio::test]
 async fn output_folder_is_private_and_holds_the_envoy_files() {
-    let Some(running) = Running::open().await else { return };
+    let Some(running) = BootstrapServer::open().await else { return };
     // The folder above is made as well.
     let run = running.bootstrap(&["store", "default/buyer"], "proxies/one");
     assert_eq!(run.code, 0, "{run:?}");
-    let out = running.server.place.path().join("proxies/one");
+    let out = running.server.workspace.path().join("proxies/one");
     // The printed command would run Envoy as whoever runs this.
     let advice = format!(
         "note: running as root: start Envoy as an unprivileged user that can read {0}, for example `chown -R envoy: {0}`",
@@ -85,13 +85,13 @@ async fn output_folder_is_private_and_holds_the_envoy_files() {
             "sds-roots.yaml"
         ]
     );
-    assert_eq!(files(&running.server.place.path().join("proxies")), ["one"]);
+    assert_eq!(files(&running.server.workspace.path().join("proxies")), ["one"]);
     let command = format!("envoy -c {}", out.join("envoy.yaml").display());
     assert!(run.stdout.contains(&command), "{}", run.stdout);
 
-    let joined = running.joined();
-    assert_eq!(joined.len(), 1, "{joined:?}");
-    let proxy = &joined[0];
+    let enrolled = running.enrolled();
+    assert_eq!(enrolled.len(), 1, "{enrolled:?}");
+    let proxy = &enrolled[0];
     assert_eq!(proxy["services"], serde_json::json!(["default/store", "default/buyer"]));
     assert_eq!(proxy["mesh_address"], "127.0.0.1:15003");
     let text = fs::read_to_string(out.join("envoy.yaml")).unwrap();
@@ -102,27 +102,27 @@ async fn output_folder_is_private_and_holds_the_envoy_files() {
 
 #[tokio::test]
 async fn existing_output_folder_is_rejected_and_unchanged() {
-    let Some(running) = Running::open().await else { return };
-    running.server.place.write("proxy/notes.txt", "mine");
+    let Some(running) = BootstrapServer::open().await else { return };
+    running.server.workspace.write("proxy/notes.txt", "mine");
     let run = running.bootstrap(&["store"], "proxy");
-    running.assert_refused(&run, &["proxy` exists already", "choose a new folder"]);
-    let folder = running.server.place.path().join("proxy");
+    running.assert_rejected(&run, &["proxy` exists already", "choose a new folder"]);
+    let folder = running.server.workspace.path().join("proxy");
     assert_eq!(files(&folder), ["notes.txt"]);
-    running.server.place.write("file", "mine");
+    running.server.workspace.write("file", "mine");
     let run = running.bootstrap(&["store"], "file");
-    running.assert_refused(&run, &["file` exists already"]);
+    running.assert_rejected(&run, &["file` exists already"]);
 }
 
 #[tokio::test]
 async fn undefined_service_is_rejected_with_the_defined_ones() {
-    let Some(running) = Running::open().await else { return };
+    let Some(running) = BootstrapServer::open().await else { return };
     let known = "it defines: default/buyer, default/store";
     let run = running.bootstrap(&["store", "stroe"], "proxy");
-    running.assert_refused(
+    running.assert_rejected(
         &run,
         &["policy defines no service `default/stroe`; did you mean `default/store`?"],
     );
-    let out = running.server.place.path().join("proxy");
+    let out = running.server.workspace.path().join("proxy");
     assert!(!out.exists());
     // An upstream is a reference like any other.
     let run = running.server.run(&[
@@ -137,23 +137,23 @@ async fn undefined_service_is_rejected_with_the_defined_ones() {
         "--out",
         "proxy",
     ]);
-    running.assert_refused(&run, &["policy defines no service `elsewhere/store`", known]);
+    running.assert_rejected(&run, &["policy defines no service `elsewhere/store`", known]);
     assert!(!out.exists());
-    assert_eq!(files(running.server.place.path()).len(), 4, "something is left");
+    assert_eq!(files(running.server.workspace.path()).len(), 4, "something is left");
 }
 
 #[tokio::test]
 async fn duplicate_service_is_rejected() {
-    let Some(running) = Running::open().await else { return };
+    let Some(running) = BootstrapServer::open().await else { return };
     // Two ways to write it.
     let run = running.bootstrap(&["store", "buyer", "default/store"], "proxy");
-    running.assert_refused(&run, &["the service `default/store` is named twice"]);
-    assert!(!running.server.place.path().join("proxy").exists());
+    running.assert_rejected(&run, &["the service `default/store` is named twice"]);
+    assert!(!running.server.workspace.path().join("proxy").exists());
 }
 
 #[tokio::test]
 async fn undialable_mesh_address_is_rejected() {
-    let Some(running) = Running::open().await else { return };
+    let Some(running) = BootstrapServer::open().await else { return };
     for address in ["0.0.0.0", "::", "224.0.0.1"] {
         let run = running.server.run(&[
             "proxy",
@@ -165,67 +165,68 @@ async fn undialable_mesh_address_is_rejected() {
             "--out",
             "proxy",
         ]);
-        running.assert_refused(&run, &[&format!("callers cannot connect to a proxy at {address}")]);
-        assert!(!running.server.place.path().join("proxy").exists());
+        running
+            .assert_rejected(&run, &[&format!("callers cannot connect to a proxy at {address}")]);
+        assert!(!running.server.workspace.path().join("proxy").exists());
     }
 }
 
 #[tokio::test]
 async fn unwritable_output_folder_leaves_no_join_record() {
-    let Some(running) = Running::open().await else { return };
+    let Some(running) = BootstrapServer::open().await else { return };
     // Not even root makes a folder in /proc.
     for (out, named) in
         [("/proc/ironmesh-test/proxy", "/proc/ironmesh-test"), ("/proc/ironmesh-test", "/proc/")]
     {
         let run = running.bootstrap(&["store"], out);
-        running.assert_refused(&run, &[named]);
+        running.assert_rejected(&run, &[named]);
     }
 }
 
 #[tokio::test]
 async fn file_or_link_at_output_path_prevents_enrollment() {
-    let Some(running) = Running::open().await else { return };
-    let place = &running.server.place;
-    place.write("file", "");
+    let Some(running) = BootstrapServer::open().await else { return };
+    let workspace = &running.server.workspace;
+    workspace.write("file", "");
     // A link to nowhere is something that is there, too.
-    std::os::unix::fs::symlink("nowhere", place.path().join("link")).unwrap();
-    let before = files(place.path());
+    std::os::unix::fs::symlink("nowhere", workspace.path().join("link")).unwrap();
+    let before = files(workspace.path());
     for out in ["link", "file/proxy"] {
         let run = running.bootstrap(&["store"], out);
-        running.assert_refused(&run, &[out]);
-        assert_eq!(files(place.path()), before, "something is left");
+        running.assert_rejected(&run, &[out]);
+        assert_eq!(files(workspace.path()), before, "something is left");
     }
 }
 
 #[tokio::test]
 async fn known_as_addresses_are_stored_with_the_proxy() {
-    let Some(running) = Running::open().await else { return };
+    let Some(running) = BootstrapServer::open().await else { return };
     let bootstrap = |out: &str, more: &[&str]| {
         let known = ["proxy", "bootstrap", "--service", "store", "--address", "127.0.0.1"];
         running.server.run(&[&known, &["--out", out][..], more].concat())
     };
     let nobody = bootstrap("nobody", &["--known-as", "0.0.0.0"]);
-    running.assert_refused(&nobody, &["a provider cannot know a machine by 0.0.0.0"]);
+    running.assert_rejected(&nobody, &["a provider cannot know a machine by 0.0.0.0"]);
     let many: Vec<_> =
         (0..17).flat_map(|n| ["--known-as".to_owned(), format!("10.0.0.{n}")]).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
-    running.assert_refused(&bootstrap("many", &many), &["known by at most 16 addresses"]);
+    running.assert_rejected(&bootstrap("many", &many), &["known by at most 16 addresses"]);
     let several = bootstrap("several", &["--known-as", "10.0.0.1", "--count", "2"]);
     assert_eq!(several.code, 2, "{several:?}");
     assert!(several.stderr.contains("--count"), "{several:?}");
 
     let run = bootstrap("one", &["--known-as", "192.168.7.7", "--known-as", "fd00::7"]);
     assert_eq!(run.code, 0, "{run:?}");
-    let joined = running.joined();
-    assert_eq!(joined[0]["addresses"], serde_json::json!(["192.168.7.7", "fd00::7"]));
-    let id = joined[0]["id"].as_str().unwrap();
+    let enrolled = running.enrolled();
+    assert_eq!(enrolled[0]["addresses"], serde_json::json!(["192.168.7.7", "fd00::7"]));
+    let id = enrolled[0]["id"].as_str().unwrap();
     let shown = running.server.run(&["proxy", "show", id]);
     assert!(shown.stdout.contains("known as      192.168.7.7, fd00::7\n"), "{}", shown.stdout);
 }
 
 #[tokio::test]
 async fn duplicate_upstream_port_is_rejected_before_issuing() {
-    let Some(running) = Running::open().await else { return };
+    let Some(running) = BootstrapServer::open().await else { return };
     for (one, other, words) in [
         (
             "store=14001",
@@ -243,7 +244,7 @@ async fn duplicate_upstream_port_is_rejected_before_issuing() {
         let run = running.server.run(&arguments);
         assert_eq!((run.code, &*run.stdout), (2, ""), "{run:?}");
         assert!(run.stderr.contains(words), "no {words:?} in {}", run.stderr);
-        assert!(!running.server.place.path().join("proxy").exists());
-        assert_eq!(running.joined(), Vec::<Value>::new());
+        assert!(!running.server.workspace.path().join("proxy").exists());
+        assert_eq!(running.enrolled(), Vec::<Value>::new());
     }
 }

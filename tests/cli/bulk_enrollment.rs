@@ -19,7 +19,7 @@ fn bootstrap(server: &Server, address: &str, count: &str) -> Run {
     )
 }
 
-fn joined(server: &Server) -> Vec<Value> {
+fn enrolled(server: &Server) -> Vec<Value> {
     let run = server.run(&["proxy", "list", "--output", "json"]);
     assert_eq!(run.code, 0, "{run:?}");
     serde_json::from_str(&run.stdout).unwrap()
@@ -29,32 +29,32 @@ fn joined(server: &Server) -> Vec<Value> {
 #[tokio::test]
 async fn bulk_enrollment_gives_each_proxy_its_own_identity() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/services.toml", POLICY);
+    server.workspace.write("policy/services.toml", POLICY);
     let _child = server.start().await;
     server.ready().await;
     let run = bootstrap(&server, "127.64.255.250", "510");
     assert_eq!(run.code, 0, "{run:?}");
-    let told: Value = serde_json::from_str(&run.stdout).unwrap();
-    let told = told["proxies"].as_array().unwrap();
-    assert_eq!(told.len(), 510);
-    let out = server.place.path().join("proxies");
+    let reported: Value = serde_json::from_str(&run.stdout).unwrap();
+    let reported = reported["proxies"].as_array().unwrap();
+    assert_eq!(reported.len(), 510);
+    let out = server.workspace.path().join("proxies");
     let names = files(&out);
     assert_eq!((names.len(), &*names[0], &*names[509]), (510, "0001", "0510"));
 
-    let joined = joined(&server);
+    let enrolled = enrolled(&server);
     let addresses = |of: &[Value], key: &str| -> BTreeSet<String> {
         of.iter().map(|proxy| proxy[key].as_str().unwrap().to_owned()).collect()
     };
-    let mesh_addresses = addresses(&joined, "mesh_address");
+    let mesh_addresses = addresses(&enrolled, "mesh_address");
     assert_eq!(mesh_addresses.len(), 510);
     assert!(mesh_addresses.contains("127.64.255.250:15003"), "the first");
     assert!(mesh_addresses.contains("127.65.1.247:15003"), "the last");
-    assert_eq!(addresses(&joined, "id"), addresses(told, "id"));
+    assert_eq!(addresses(&enrolled, "id"), addresses(reported, "id"));
     // What a single one has, each has; and its files name its own folder.
     let (mut ids, mut keys) = (BTreeSet::new(), BTreeSet::new());
-    for (name, told) in names.iter().zip(told) {
+    for (name, reported) in names.iter().zip(reported) {
         let folder = out.join(name);
-        assert_eq!(told["folder"].as_str(), folder.to_str());
+        assert_eq!(reported["folder"].as_str(), folder.to_str());
         assert_eq!(files(&folder).len(), 6);
         let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode();
         assert_eq!(mode(&folder) & 0o777, 0o700);
@@ -62,8 +62,8 @@ async fn bulk_enrollment_gives_each_proxy_its_own_identity() {
         let text = fs::read_to_string(folder.join("envoy.yaml")).unwrap();
         assert!(text.contains(folder.join("sds-roots.yaml").to_str().unwrap()), "{text}");
         let bootstrap: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(bootstrap["node"]["id"], told["id"]);
-        ids.insert(told["id"].as_str().unwrap().to_owned());
+        assert_eq!(bootstrap["node"]["id"], reported["id"]);
+        ids.insert(reported["id"].as_str().unwrap().to_owned());
         keys.insert(fs::read_to_string(folder.join("proxy.key")).unwrap());
     }
     assert_eq!((ids.len(), keys.len()), (510, 510));
@@ -72,10 +72,10 @@ async fn bulk_enrollment_gives_each_proxy_its_own_identity() {
 #[tokio::test]
 async fn bulk_enrollment_rejects_invalid_ranges_before_writing() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/services.toml", POLICY);
+    server.workspace.write("policy/services.toml", POLICY);
     let _child = server.start().await;
     server.ready().await;
-    let before = files(server.place.path());
+    let before = files(server.workspace.path());
     for (address, count, code, words) in [
         ("127.64.0.1", "0", 2, "1..=20000"),
         ("127.64.0.1", "20001", 2, "1..=20000"),
@@ -86,15 +86,15 @@ async fn bulk_enrollment_rejects_invalid_ranges_before_writing() {
         let run = bootstrap(&server, address, count);
         assert_eq!(run.code, code, "{run:?}");
         assert!(run.stderr.contains(words), "{}", run.stderr);
-        assert_eq!(files(server.place.path()), before);
+        assert_eq!(files(server.workspace.path()), before);
     }
-    assert_eq!(joined(&server), Vec::<Value>::new());
+    assert_eq!(enrolled(&server), Vec::<Value>::new());
 }
 
 #[tokio::test]
 async fn bulk_enrollment_failure_keeps_and_counts_enrolled_proxies() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/services.toml", POLICY);
+    server.workspace.write("policy/services.toml", POLICY);
     let _child = server.start().await;
     server.ready().await;
     // The second request has the address that nobody can dial.
@@ -106,7 +106,7 @@ async fn bulk_enrollment_failure_keeps_and_counts_enrolled_proxies() {
         "{}",
         run.stderr
     );
-    let names = files(&server.place.path().join("proxies"));
+    let names = files(&server.workspace.path().join("proxies"));
     assert_eq!((names.len(), &*names[499]), (500, "0500"));
-    assert_eq!(joined(&server).len(), 500);
+    assert_eq!(enrolled(&server).len(), 500);
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use ironmesh_tests::programs::require_envoy;
 use serde_json::json;
 
-use crate::command::Place;
+use crate::command::Workspace;
 
 const GOOD: &str = r#"
 [[service]]
@@ -28,9 +28,9 @@ protcol = "http"
 
 #[test]
 fn valid_policy_is_summarized_and_exits_0() {
-    let Some(place) = Place::open() else { return };
-    place.write("policy/a.toml", GOOD);
-    let run = place.run(&["policy", "check", "policy"]);
+    let Some(workspace) = Workspace::open() else { return };
+    workspace.write("policy/a.toml", GOOD);
+    let run = workspace.run(&["policy", "check", "policy"]);
     assert_eq!(run.code, 0, "{run:?}");
     assert!(run.stdout.contains("1 service, 0 traffic targets"), "{run:?}");
     assert!(run.stdout.ends_with("\nno findings in 1 file\n"), "{run:?}");
@@ -39,35 +39,35 @@ fn valid_policy_is_summarized_and_exits_0() {
 
 #[test]
 fn empty_folder_is_an_error_unless_it_holds_a_comment() {
-    let Some(place) = Place::open() else { return };
-    fs_err::create_dir(place.path().join("policy")).unwrap();
-    let run = place.run(&["policy", "check", "policy"]);
+    let Some(workspace) = Workspace::open() else { return };
+    fs_err::create_dir(workspace.path().join("policy")).unwrap();
+    let run = workspace.run(&["policy", "check", "policy"]);
     assert_eq!(run.code, 3, "{run:?}");
     assert!(
         run.stdout.contains("error[IM0115]: the policy folder holds no policy file"),
         "{run:?}"
     );
-    place.write("policy/shop.tml", GOOD);
+    workspace.write("policy/shop.tml", GOOD);
     for command in [&["check"][..], &["plan", "--offline", "policy"]] {
-        let run = place.run(&[&["policy"], command, &["policy"]].concat());
+        let run = workspace.run(&[&["policy"], command, &["policy"]].concat());
         assert_eq!(run.code, 3, "{run:?}");
         for part in ["error[IM0115]", "warning[IM0116]: 1 file is not read as policy: `shop.tml`"] {
             assert!(run.stdout.contains(part), "no {part:?} in {run:?}");
         }
     }
-    place.write("policy/none.toml", "# Nothing is allowed yet.\n");
-    let run = place.run(&["policy", "check", "policy"]);
+    workspace.write("policy/none.toml", "# Nothing is allowed yet.\n");
+    let run = workspace.run(&["policy", "check", "policy"]);
     assert_eq!(run.code, 0, "{run:?}");
     assert!(run.stdout.contains("warning[IM0116]") && !run.stdout.contains("IM0115"), "{run:?}");
 }
 
 #[test]
 fn all_errors_of_all_files_are_annotated_and_exit_3() {
-    let Some(place) = Place::open() else { return };
-    place.write("policy/a.toml", GOOD);
-    place.write("policy/split.toml", BAD_SPLIT);
-    place.write("policy/team/key.toml", BAD_KEY);
-    let run = place.run(&["policy", "check", "policy"]);
+    let Some(workspace) = Workspace::open() else { return };
+    workspace.write("policy/a.toml", GOOD);
+    workspace.write("policy/split.toml", BAD_SPLIT);
+    workspace.write("policy/team/key.toml", BAD_KEY);
+    let run = workspace.run(&["policy", "check", "policy"]);
     assert_eq!(run.code, 3, "{run:?}");
     for part in [
         "error[IM0201]",
@@ -89,11 +89,11 @@ fn all_errors_of_all_files_are_annotated_and_exit_3() {
 /// The whole of it, as docs/reference/findings.md tells: keys may come, and none may go.
 #[test]
 fn findings_json_has_all_documented_keys() {
-    let Some(place) = Place::open() else { return };
-    place.write("policy/a.toml", GOOD);
-    place.write("policy/b.toml", GOOD);
-    place.write("policy/split.toml", "[[service]]\nname = \"\"\"a\nb\"\"\"\n");
-    let run = place.run(&["policy", "check", "policy", "--output", "json"]);
+    let Some(workspace) = Workspace::open() else { return };
+    workspace.write("policy/a.toml", GOOD);
+    workspace.write("policy/b.toml", GOOD);
+    workspace.write("policy/split.toml", "[[service]]\nname = \"\"\"a\nb\"\"\"\n");
+    let run = workspace.run(&["policy", "check", "policy", "--output", "json"]);
     assert_eq!(run.code, 3, "{run:?}");
     let mut json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
     let revision = json["revision"].take();
@@ -130,17 +130,17 @@ fn findings_json_has_all_documented_keys() {
 
 #[test]
 fn missing_policy_folder_is_named_and_exits_1() {
-    let Some(place) = Place::open() else { return };
-    let run = place.run(&["policy", "check", "nowhere"]);
+    let Some(workspace) = Workspace::open() else { return };
+    let run = workspace.run(&["policy", "check", "nowhere"]);
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stderr.contains("`nowhere`"), "{}", run.stderr);
 }
 
 #[test]
 fn invalid_command_line_exits_2() {
-    let Some(place) = Place::open() else { return };
-    assert_eq!(place.run(&["policy", "chekc", "policy"]).code, 2);
-    let run = place.run(&[
+    let Some(workspace) = Workspace::open() else { return };
+    assert_eq!(workspace.run(&["policy", "chekc", "policy"]).code, 2);
+    let run = workspace.run(&[
         "proxy",
         "bootstrap",
         "--service",
@@ -155,8 +155,8 @@ fn invalid_command_line_exits_2() {
 
 #[test]
 fn printed_json_schema_equals_the_published_one() {
-    let Some(place) = Place::open() else { return };
-    let run = place.run(&["policy", "schema"]);
+    let Some(workspace) = Workspace::open() else { return };
+    let run = workspace.run(&["policy", "schema"]);
     assert_eq!((run.code, &*run.stderr), (0, ""), "{run:?}");
     let published =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/policy.schema.json");
@@ -165,15 +165,16 @@ fn printed_json_schema_equals_the_published_one() {
 
 #[test]
 fn check_with_envoy_validates_the_compiled_policy() {
-    let Some(place) = Place::open() else { return };
+    let Some(workspace) = Workspace::open() else { return };
     let Some(envoy) = require_envoy() else { return };
     let bookstore = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/bookstore/policy");
     let (envoy, bookstore) = (envoy.to_str().unwrap(), bookstore.to_str().unwrap());
-    let run = place.run(&["policy", "check", bookstore, "--envoy", envoy]);
+    let run = workspace.run(&["policy", "check", bookstore, "--envoy", envoy]);
     assert_eq!((run.code, &*run.stderr), (0, ""), "{run:?}");
-    let said = "\nEnvoy accepts the compiled resources: 16 listeners and clusters of 6 sidecars\n";
-    assert!(run.stdout.contains(said), "{}", run.stdout);
+    let reported_text =
+        "\nEnvoy accepts the compiled resources: 16 listeners and clusters of 6 sidecars\n";
+    assert!(run.stdout.contains(reported_text), "{}", run.stdout);
     // What is no Envoy can say nothing about policy.
-    let run = place.run(&["policy", "check", bookstore, "--envoy", "/bin/true"]);
+    let run = workspace.run(&["policy", "check", bookstore, "--envoy", "/bin/true"]);
     assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
 }

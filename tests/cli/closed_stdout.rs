@@ -3,7 +3,7 @@
 use std::io::pipe;
 use std::process::{Command, Output, Stdio};
 
-use crate::command::Place;
+use crate::command::Workspace;
 
 const GOOD: &str = "[[service]]\nname = \"a\"\nports = [{ port = 80, protocol = \"http\" }]\n";
 
@@ -27,12 +27,12 @@ const COMMANDS: &[(&[&str], i32)] = &[
     (&["policy", "explain", "--offline", "good", "--from", "default/a", "--to", "default/a"], 1),
 ];
 
-fn place() -> Option<Place> {
-    let place = Place::open()?;
-    place.write("good/a.toml", GOOD);
-    place.write("smi.yaml", SMI);
-    place.write("bad/a.toml", "[[service]]\nname = 1\n");
-    Some(place)
+fn workspace() -> Option<Workspace> {
+    let workspace = Workspace::open()?;
+    workspace.write("good/a.toml", GOOD);
+    workspace.write("smi.yaml", SMI);
+    workspace.write("bad/a.toml", "[[service]]\nname = 1\n");
+    Some(workspace)
 }
 
 fn run(command: &mut Command, stdout: impl Into<Stdio>) -> (Option<i32>, String) {
@@ -42,27 +42,27 @@ fn run(command: &mut Command, stdout: impl Into<Stdio>) -> (Option<i32>, String)
 
 #[test]
 fn closed_stdout_does_not_change_the_exit_code() {
-    let Some(place) = place() else { return };
+    let Some(workspace) = workspace() else { return };
     for (arguments, code) in COMMANDS {
         let (reader, stdout) = pipe().unwrap();
         drop(reader);
-        let unread = run(&mut place.command(arguments), stdout);
-        assert_eq!(unread, run(&mut place.command(arguments), Stdio::null()), "{arguments:?}");
+        let unread = run(&mut workspace.command(arguments), stdout);
+        assert_eq!(unread, run(&mut workspace.command(arguments), Stdio::null()), "{arguments:?}");
         assert_eq!(unread.0, Some(*code), "{arguments:?}");
     }
 }
 
 #[test]
 fn unwritable_stdout_fails_the_command() {
-    let Some(place) = place() else { return };
+    let Some(workspace) = workspace() else { return };
     for (arguments, _) in COMMANDS.iter().filter(|(arguments, _)| !arguments[0].starts_with('-')) {
         let full = fs_err::File::create("/dev/full").unwrap();
-        let (code, told) = run(&mut place.command(arguments), full.into_parts().0);
+        let (code, reported) = run(&mut workspace.command(arguments), full.into_parts().0);
         // (1 would say that a call is denied.)
         let failed = if arguments.starts_with(&["policy", "explain"]) { 2 } else { 1 };
-        assert_eq!(code, Some(failed), "{arguments:?}: {told}");
-        let told = told.lines().last().unwrap_or_default();
+        assert_eq!(code, Some(failed), "{arguments:?}: {reported}");
+        let reported = reported.lines().last().unwrap_or_default();
         let expected = "ironmesh: cannot write to stdout: No space left on device (os error 28)";
-        assert_eq!(told, expected, "{arguments:?}");
+        assert_eq!(reported, expected, "{arguments:?}");
     }
 }

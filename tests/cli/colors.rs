@@ -10,7 +10,7 @@ use rustix::io::{Errno, ioctl_fionbio, read};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::command::Place;
+use crate::command::Workspace;
 use crate::server::Server;
 
 /// The environments, and whether output has colors in each.
@@ -23,13 +23,13 @@ const ENVIRONMENTS: [(&[(&str, &str)], bool); 5] = [
 ];
 
 /// A program on a terminal of its own. It is ended when this is dropped.
-struct OnTerminal {
+struct TerminalProgram {
     master: OwnedFd,
     process: Child,
     text: String,
 }
 
-impl OnTerminal {
+impl TerminalProgram {
     fn start(mut command: Command, environment: &[(&str, &str)]) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC);
         let master = master.unwrap();
@@ -67,7 +67,7 @@ impl OnTerminal {
     }
 }
 
-impl Drop for OnTerminal {
+impl Drop for TerminalProgram {
     fn drop(&mut self) {
         let pid = Pid::from_child(&self.process);
         // It may have ended by itself.
@@ -91,11 +91,11 @@ spec:
 
 #[tokio::test]
 async fn policy_commands_honor_no_color_and_dumb_terminals() {
-    let Some(place) = Place::open() else { return };
-    place.write("bad.toml", BAD);
-    place.write("old.toml", "[[service]]\nname = \"till\"\n");
-    place.write("new.toml", GOOD);
-    place.write("routes.yaml", YAML);
+    let Some(workspace) = Workspace::open() else { return };
+    workspace.write("bad.toml", BAD);
+    workspace.write("old.toml", "[[service]]\nname = \"till\"\n");
+    workspace.write("new.toml", GOOD);
+    workspace.write("routes.yaml", YAML);
     for arguments in [
         &["policy", "check", "bad.toml"][..],
         &["policy", "plan", "new.toml", "--offline", "old.toml"],
@@ -103,8 +103,8 @@ async fn policy_commands_honor_no_color_and_dumb_terminals() {
     ] {
         for (environment, has_colors) in ENVIRONMENTS {
             // (`import` writes over nothing.)
-            drop(fs::remove_file(place.path().join("out.toml")));
-            let mut terminal = OnTerminal::start(place.command(arguments), environment);
+            drop(fs::remove_file(workspace.path().join("out.toml")));
+            let mut terminal = TerminalProgram::start(workspace.command(arguments), environment);
             let status = eventually("the end", async || {
                 let text = terminal.text().to_owned();
                 terminal.process.try_wait().unwrap().ok_or(text)
@@ -122,14 +122,14 @@ async fn log_and_watched_endpoints_honor_no_color_and_dumb_terminals() {
     for (environment, has_colors) in ENVIRONMENTS {
         let Some(server) = Server::open("") else { return };
         let endpoints = "endpoints = { static = [{ address = \"10.0.0.5\", port = 8080 }] }\n";
-        server.place.write("policy/a.toml", &format!("{GOOD}{endpoints}"));
-        let serve = server.place.command(&["serve", "--config", "ironmesh.toml"]);
-        let mut log = OnTerminal::start(serve, environment);
+        server.workspace.write("policy/a.toml", &format!("{GOOD}{endpoints}"));
+        let serve = server.workspace.command(&["serve", "--config", "ironmesh.toml"]);
+        let mut log = TerminalProgram::start(serve, environment);
         let text = log.shows("xDS is served").await;
         assert_eq!(text.contains("\u{1b}["), has_colors, "{environment:?}: {text:?}");
 
         let watch = ["endpoints", "--watch", "--config", "ironmesh.toml"];
-        let mut watched = OnTerminal::start(server.place.command(&watch), environment);
+        let mut watched = TerminalProgram::start(server.workspace.command(&watch), environment);
         let text = watched.shows("default/store").await;
         // A picture needs a terminal that moves its cursor, and no colors.
         let is_dumb = environment.contains(&("TERM", "dumb"));

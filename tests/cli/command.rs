@@ -15,12 +15,12 @@ pub(crate) struct Run {
 
 /// A folder for one test, and the program.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Workspace {
     program: std::path::PathBuf,
     pub(crate) folder: tempfile::TempDir,
 }
 
-impl Place {
+impl Workspace {
     /// `None` where the program is missing and the test is to be skipped.
     pub(crate) fn open() -> Option<Self> {
         let folder = tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap();

@@ -34,7 +34,7 @@ endpoints = { static = [{ address = "10.0.0.8" }] }
 /// A control plane with this policy, and a proxy that joined as the till and has never connected.
 async fn open() -> Option<(Server, Child)> {
     let server = Server::open("")?;
-    server.place.write("policy/services.toml", POLICY);
+    server.workspace.write("policy/services.toml", POLICY);
     let child = server.start().await;
     server.ready().await;
     let join = ["proxy", "bootstrap", "--service", "shop/till", "--address", "10.0.0.9"];
@@ -50,7 +50,7 @@ fn json(server: &Server, arguments: &[&str]) -> Value {
 }
 
 /// Waits until the proxy that joined is one of the endpoints, and returns them.
-async fn with_the_proxy(server: &Server) -> Value {
+async fn endpoints_with_proxy(server: &Server) -> Value {
     eventually("the endpoint of the proxy", async || {
         let list = json(server, &["endpoints"]);
         let rows = list["services"][1]["endpoints"].as_array().unwrap();
@@ -62,7 +62,7 @@ async fn with_the_proxy(server: &Server) -> Value {
 #[tokio::test]
 async fn endpoints_are_listed_with_status_as_text_and_json() {
     let Some((server, _child)) = open().await else { return };
-    let list = with_the_proxy(&server).await;
+    let list = endpoints_with_proxy(&server).await;
     let names: Vec<_> =
         list["services"].as_array().unwrap().iter().map(|s| &s["service"]).collect();
     assert_eq!(names, ["default/open", "shop/till", "shop/vault"]);
@@ -145,10 +145,10 @@ fn endpoints_without_control_plane_exits_4() {
 #[tokio::test]
 async fn endpoints_watch_follows_changes_across_a_restart() {
     let Some((server, mut child)) = open().await else { return };
-    with_the_proxy(&server).await;
-    let log = server.place.path().join("watch.log");
+    endpoints_with_proxy(&server).await;
+    let log = server.workspace.path().join("watch.log");
     let arguments = ["endpoints", "shop/till", "--watch", "--config", "ironmesh.toml"];
-    let command = server.place.command(&arguments);
+    let command = server.workspace.command(&arguments);
     let mut watcher = Child::start("ironmesh endpoints", &mut Command::from(command), &log);
     let mut sees = async |what: &str| {
         eventually("a line of it", async || {
@@ -159,19 +159,19 @@ async fn endpoints_watch_follows_changes_across_a_restart() {
         .await;
     };
     sees("Z shop/till 10.0.0.6:81 new: static, unknown, no locality, weight 3, no proxy: ").await;
-    server.place.write("policy/services.toml", &POLICY.replace("weight = 3", "weight = 4"));
+    server.workspace.write("policy/services.toml", &POLICY.replace("weight = 3", "weight = 4"));
     sees("Z shop/till 10.0.0.6:81 weight 3 → weight 4\n").await;
     assert!(child.terminate().await.success());
     sees("; retrying\n").await;
     let _child = server.start().await;
     server.ready().await;
-    server.place.write("policy/services.toml", &POLICY.replace("10.0.0.6", "10.0.0.4"));
+    server.workspace.write("policy/services.toml", &POLICY.replace("10.0.0.6", "10.0.0.4"));
     sees("Z shop/till 10.0.0.6:81 gone\n").await;
 
     // Its first words are what nobody reads.
     let (reader, stdout) = std::io::pipe().unwrap();
     drop(reader);
-    let mut command = Command::from(server.place.command(&arguments));
+    let mut command = Command::from(server.workspace.command(&arguments));
     let mut unread = command.stdout(stdout).kill_on_drop(true).spawn().unwrap();
     let status = eventually("its end", async || unread.try_wait().unwrap().ok_or("it goes on"));
     assert!(status.await.success());

@@ -1,6 +1,6 @@
 //! `ironmesh policy explain` of calls that leave the mesh, and of those that come from outside of it.
 
-use crate::command::{Place, Run};
+use crate::command::{Run, Workspace};
 
 const POLICY: &str = r#"
 [[service]]
@@ -49,17 +49,17 @@ sources = [
 matches = [{ kind = "HTTPRouteGroup", name = "books" }]
 "#;
 
-fn explain(place: &Place, arguments: &[&str]) -> Run {
-    place.write("policy/a.toml", POLICY);
+fn explain(workspace: &Workspace, arguments: &[&str]) -> Run {
+    workspace.write("policy/a.toml", POLICY);
     let all = [&["policy", "explain", "--offline", "policy"], arguments].concat();
-    place.run(&all)
+    workspace.run(&all)
 }
 
 #[test]
 fn explain_egress_call_names_its_egress_object() {
-    let Some(place) = Place::open() else { return };
+    let Some(workspace) = Workspace::open() else { return };
     let to = ["--from", "till", "--to-host", "api.example.com:80", "--path", "/x/../books/1"];
-    let run = explain(&place, &to);
+    let run = explain(&workspace, &to);
     assert_eq!(run.code, 0, "{run:?}");
     assert_eq!(
         run.stdout,
@@ -73,14 +73,14 @@ allowed: default/till may GET `/x/../books/1` of api.example.com:80, outside the
 "
     );
     let denied = [&to[..4], &["--path", "/admin"]].concat();
-    let run = explain(&place, &denied);
+    let run = explain(&workspace, &denied);
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stdout.contains("the path `/admin` does not match `/books/.*`"), "{run:?}");
 }
 
 #[test]
 fn explain_distinguishes_egress_connections_from_requests() {
-    let Some(place) = Place::open() else { return };
+    let Some(workspace) = Workspace::open() else { return };
     for (to, code, words) in [
         ("api.example.com:443", 0, "connections of https, by CONNECT or a declared upstream"),
         ("10.9.1.2:5432", 0, "allowed by egress `default/ledger`"),
@@ -97,25 +97,25 @@ fn explain_distinguishes_egress_connections_from_requests() {
         ),
         ("api.example.com:15003", 1, "the port 15003 is the mesh's own"),
     ] {
-        let run = explain(&place, &["--from", "till", "--to-host", to]);
+        let run = explain(&workspace, &["--from", "till", "--to-host", to]);
         assert_eq!(run.code, code, "{to}: {run:?}");
         assert!(run.stdout.contains(words), "{to}: {run:?}");
     }
     let over_tls = ["--from", "till", "--to-host", "api.example.com:443", "--path", "/books/1"];
-    let run = explain(&place, &over_tls);
+    let run = explain(&workspace, &over_tls);
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stdout.contains("in which requests are not visible"), "{run:?}");
 }
 
 #[test]
 fn explain_external_caller_names_unmet_conditions() {
-    let Some(place) = Place::open() else { return };
+    let Some(workspace) = Workspace::open() else { return };
     let shop = ["--to", "store", "--port", "80", "--path", "/books/1"];
-    let asked = |who: &[&str]| {
+    let requested = |who: &[&str]| {
         let who = who.iter().flat_map(|one| ["--from-outside", one]);
-        explain(&place, &shop.into_iter().chain(who).collect::<Vec<_>>())
+        explain(&workspace, &shop.into_iter().chain(who).collect::<Vec<_>>())
     };
-    let run = asked(&["gateway.example.com", "10.1.2.3"]);
+    let run = requested(&["gateway.example.com", "10.1.2.3"]);
     assert_eq!(run.code, 0, "{run:?}");
     assert_eq!(
         run.stdout,
@@ -134,19 +134,19 @@ allowed: a caller with a certificate of `gateway.example.com` from 10.1.2.3 may 
         ),
         (&["gateway.example.com", "10.2.2.3"], "its address is in none of: 10.1.0.0/16"),
     ] {
-        let run = asked(who);
+        let run = requested(who);
         assert_eq!(run.code, 1, "{run:?}");
         assert!(run.stdout.contains(words), "{run:?}");
     }
     let other_port =
-        explain(&place, &["--from-outside", "10.1.2.3", "--to", "store", "--port", "8081"]);
+        explain(&workspace, &["--from-outside", "10.1.2.3", "--to", "store", "--port", "8081"]);
     assert_eq!(other_port.code, 1, "{other_port:?}");
     assert!(other_port.stdout.contains("no ingress backend has port 8081"), "{other_port:?}");
 }
 
 #[test]
 fn explain_rejects_invalid_questions_with_advice() {
-    let Some(place) = Place::open() else { return };
+    let Some(workspace) = Workspace::open() else { return };
     for (arguments, words) in [
         (
             &["--from", "till", "--to-host", "store.default:80"][..],
@@ -182,7 +182,7 @@ fn explain_rejects_invalid_questions_with_advice() {
             "leave the header host out",
         ),
     ] {
-        let run = explain(&place, arguments);
+        let run = explain(&workspace, arguments);
         assert_eq!(run.code, 2, "{arguments:?}: {run:?}");
         assert!(run.stderr.contains(words), "{arguments:?}: {run:?}");
     }

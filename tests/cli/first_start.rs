@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::command::{Place, succeeds};
+use crate::command::{Workspace, succeeds};
 use crate::server::{Server, files, readyz_by_socket};
 
 const POLICY: &str =
@@ -25,7 +25,7 @@ const OWN_NETWORK: [&str; 6] =
 
 #[tokio::test]
 async fn serve_without_settings_uses_the_defaults() {
-    let Some(place) = Place::open() else { return };
+    let Some(workspace) = Workspace::open() else { return };
     if Path::new("/etc/ironmesh/ironmesh.toml").exists() {
         eprintln!("SKIPPED: this machine has a settings file of its own");
         return;
@@ -35,16 +35,17 @@ async fn serve_without_settings_uses_the_defaults() {
         eprintln!("SKIPPED: no network of its own can be made here (unshare, ip)");
         return;
     }
-    place.write("rules/store.toml", POLICY);
-    let rules = place.path().join("rules");
-    let serve = place.command(&["serve", "--policy", rules.to_str().unwrap()]);
+    workspace.write("rules/store.toml", POLICY);
+    let rules = workspace.path().join("rules");
+    let serve = workspace.command(&["serve", "--policy", rules.to_str().unwrap()]);
     let mut command = tokio::process::Command::new("unshare");
     command.args(OWN_NETWORK).arg(serve.get_program()).args(serve.get_args());
-    command.current_dir(place.path()).env("XDG_STATE_HOME", place.path().join("home"));
+    command.current_dir(workspace.path()).env("XDG_STATE_HOME", workspace.path().join("home"));
     command.env_remove("RUST_LOG").env_remove("IRONMESH_CONFIG");
-    let mut child = Child::start("ironmesh serve", &mut command, &place.path().join("serve.log"));
+    let mut child =
+        Child::start("ironmesh serve", &mut command, &workspace.path().join("serve.log"));
 
-    let state = place.path().join("home/ironmesh");
+    let state = workspace.path().join("home/ironmesh");
     let readiness = eventually("readiness", async || {
         child.assert_running();
         // A socket in the file system is reached from any network.
@@ -70,9 +71,9 @@ async fn serve_without_settings_uses_the_defaults() {
     }
 
     // The other commands find it without settings, too.
-    let run = place.run(&["proxy", "list"]);
+    let run = workspace.run(&["proxy", "list"]);
     assert_eq!(run.code, 0, "{run:?}");
-    let run = place.run(&[
+    let run = workspace.run(&[
         "proxy",
         "bootstrap",
         "--service",
@@ -89,7 +90,7 @@ async fn serve_without_settings_uses_the_defaults() {
 #[tokio::test]
 async fn first_start_with_broken_policy_waits_for_a_valid_one() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/store.toml", "[[service]]\nname = \"store\"\nprots = []\n");
+    server.workspace.write("policy/store.toml", "[[service]]\nname = \"store\"\nprots = []\n");
     let mut child = server.start().await;
 
     let answer = server.readyz().await;
@@ -99,7 +100,7 @@ async fn first_start_with_broken_policy_waits_for_a_valid_one() {
     let waiting_for = readiness["waiting_for"].as_array().unwrap();
     assert_eq!(waiting_for.len(), 1, "{readiness:#}");
     assert!(waiting_for[0].as_str().unwrap().contains("a policy without errors"), "{readiness:#}");
-    assert!(waiting_for[0].as_str().unwrap().contains(server.place.path().to_str().unwrap()));
+    assert!(waiting_for[0].as_str().unwrap().contains(server.workspace.path().to_str().unwrap()));
     assert_eq!(readiness["policy"]["revision"], Value::Null);
     let finding = &readiness["policy"]["findings"][0];
     assert_eq!(
@@ -110,7 +111,7 @@ async fn first_start_with_broken_policy_waits_for_a_valid_one() {
 
     // A client comes, and nobody answers it; what is done meanwhile takes longer than an answer.
     let client = tokio::spawn(greet(server.loopback.socket(1, 15128)));
-    let out = server.place.path().join("proxy");
+    let out = server.workspace.path().join("proxy");
     let arguments =
         ["proxy", "bootstrap", "--service", "store", "--address", "127.0.0.1", "--out", "proxy"];
     let run = server.run(&arguments);
@@ -121,7 +122,7 @@ async fn first_start_with_broken_policy_waits_for_a_valid_one() {
     assert_eq!((run.code, run.stdout.trim()), (0, "[]"), "{run:?}");
     assert!(!client.is_finished(), "xDS was answered: {:?}", client.await);
 
-    server.place.write("policy/store.toml", POLICY);
+    server.workspace.write("policy/store.toml", POLICY);
     server.ready().await;
     let readiness = server.readyz().await.json();
     assert_eq!(readiness["waiting_for"], Value::Array(vec![]));

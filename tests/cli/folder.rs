@@ -10,11 +10,11 @@ use crate::server::{Server, readyz_by_socket};
 #[tokio::test(flavor = "multi_thread")]
 async fn link_out_of_the_policy_folder_reveals_nothing() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", "[[service]]\nname = \"store\"\n");
+    server.workspace.write("policy/a.toml", "[[service]]\nname = \"store\"\n");
     let _child = server.start().await;
     server.ready().await;
     let key = fs::read_to_string(server.state().join("kek")).unwrap();
-    let (policy, key) = (server.place.path().join("policy"), key.trim());
+    let (policy, key) = (server.workspace.path().join("policy"), key.trim());
     symlink("../state/kek", policy.join("key.toml")).unwrap();
     let answer = eventually("the finding", async || {
         let answer = server.readyz().await;
@@ -25,7 +25,7 @@ async fn link_out_of_the_policy_folder_reveals_nothing() {
     let check = server.run(&["policy", "check", "policy"]);
     assert_eq!(check.code, 3, "{check:?}");
     assert!(check.stdout.contains("`key.toml` is a symbolic link that leads out of"), "{check:?}");
-    let log = fs::read_to_string(server.place.path().join("serve.log")).unwrap();
+    let log = fs::read_to_string(server.workspace.path().join("serve.log")).unwrap();
     assert!(log.contains("IM0119"), "{log}");
     for text in [&answer, &by_socket, &check.stdout, &log] {
         assert!(!text.contains(&key[..16]), "{text}");
@@ -36,7 +36,7 @@ async fn link_out_of_the_policy_folder_reveals_nothing() {
 async fn policy_source_lines_appear_only_on_the_admin_socket() {
     let Some(server) = Server::open("") else { return };
     server
-        .place
+        .workspace
         .write("policy/a.toml", "[[service]]\nname = \"store\"\nprots = [] # do not tell\n");
     let _child = server.start().await;
     let answer = server.readyz().await;
@@ -49,7 +49,7 @@ async fn policy_source_lines_appear_only_on_the_admin_socket() {
     let annotated = by_socket["policy"]["annotated"].as_str().unwrap();
     assert!(annotated.contains("3 | prots = [] # do not tell"), "{annotated}");
     // Log collectors read the log.
-    let log = fs::read_to_string(server.place.path().join("serve.log")).unwrap();
+    let log = fs::read_to_string(server.workspace.path().join("serve.log")).unwrap();
     assert!(!log.contains("do not tell"), "{log}");
     let line =
         log.lines().find(|line| line.contains("code=IM0102")).unwrap_or_else(|| panic!("{log}"));

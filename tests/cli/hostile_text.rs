@@ -2,11 +2,11 @@
 
 use fs_err as fs;
 use ironmesh_tests::eventually;
-use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::xds::ProxyClient;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
 use ironmesh_xds_wire::pb::google::protobuf::{Struct, Value, value::Kind};
 
-use crate::command::Place;
+use crate::command::Workspace;
 use crate::server::Server;
 
 /// A file name that clears the screen, forges a line of the log and turns the reading direction.
@@ -23,10 +23,10 @@ fn assert_harmless(text: &str) {
 
 #[test]
 fn hostile_file_name_is_escaped_in_policy_check_output() {
-    let Some(place) = Place::open() else { return };
-    place.write(FILE, POLICY);
+    let Some(workspace) = Workspace::open() else { return };
+    workspace.write(FILE, POLICY);
     for output in ["text", "json"] {
-        let run = place.run(&["--output", output, "policy", "check", "policy"]);
+        let run = workspace.run(&["--output", output, "policy", "check", "policy"]);
         assert_eq!(run.code, 3, "{run:?}");
         let text = run.stdout.clone() + &run.stderr;
         assert!(text.contains("\\u001b[2J"), "{text:?}");
@@ -37,10 +37,10 @@ fn hostile_file_name_is_escaped_in_policy_check_output() {
 #[tokio::test]
 async fn hostile_file_name_is_escaped_in_the_log() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/good.toml", "[[service]]\nname = \"store\"\n");
+    server.workspace.write("policy/good.toml", "[[service]]\nname = \"store\"\n");
     let _running = server.start().await;
-    server.place.write(FILE, POLICY);
-    let log = server.place.path().join("serve.log");
+    server.workspace.write(FILE, POLICY);
+    let log = server.workspace.path().join("serve.log");
     eventually("the finding in the log", async || {
         let text = fs::read_to_string(&log).unwrap();
         if text.contains("IM0102") && text.contains("forged") { Ok(()) } else { Err(text) }
@@ -65,7 +65,7 @@ fn node(id: &str, words: &str) -> Node {
 async fn hostile_proxy_text_is_escaped_in_log_and_output() {
     const WORDS: &str = "no\u{1b}[2J\nERROR forged \u{202e}\u{9b}2J";
     let Some(server) = Server::open("") else { return };
-    server.place.write(
+    server.workspace.write(
         "policy/good.toml",
         "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n",
     );
@@ -74,12 +74,12 @@ async fn hostile_proxy_text_is_escaped_in_log_and_output() {
     let join = ["proxy", "bootstrap", "--service", "store", "--address", "127.1.0.1"];
     let run = server.run(&[&join[..], &["--out", "proxy"]].concat());
     assert_eq!(run.code, 0, "{run:?}");
-    let folder = server.place.path().join("proxy");
-    let proxy = Imposter::connect(&folder, server.loopback.socket(1, 15128)).await.unwrap();
+    let folder = server.workspace.path().join("proxy");
+    let proxy = ProxyClient::connect(&folder, server.loopback.socket(1, 15128)).await.unwrap();
 
     // An id that is not its own is rejected, in words that show it.
     let foreign = format!("sidecar~{WORDS}~x~y");
-    let rejected = proxy.ask(node(&foreign, WORDS), "roots").await.unwrap_err();
+    let rejected = proxy.request_secret(node(&foreign, WORDS), "roots").await.unwrap_err();
     assert!(!rejected.message().contains('\u{1b}'), "{rejected:?}");
     let _stream = proxy.nack(node(&proxy.node_id, WORDS), WORDS).await.unwrap();
     let shown = eventually("the NACK to be shown", async || {
@@ -92,7 +92,7 @@ async fn hostile_proxy_text_is_escaped_in_log_and_output() {
         let run = server.run(arguments);
         assert_harmless(&(run.stdout + &run.stderr));
     }
-    let log = fs::read_to_string(server.place.path().join("serve.log")).unwrap();
+    let log = fs::read_to_string(server.workspace.path().join("serve.log")).unwrap();
     assert!(log.contains("forged"), "{log}");
     assert_harmless(&log);
 }

@@ -15,7 +15,7 @@ const SERVICE: &str = "[[service]]\nname = \"store\"\n";
 #[tokio::test(flavor = "multi_thread")]
 async fn every_command_exits_4_if_the_control_plane_is_stopped() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", SERVICE);
+    server.workspace.write("policy/a.toml", SERVICE);
     let child = server.start().await;
     server.ready().await;
     child.signal(Signal::STOP);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::command::Place;
+use crate::command::Workspace;
 
 const BEFORE: &str = r#"
 [[service]]
@@ -86,8 +86,8 @@ fn keys(value: &Value, into: &mut BTreeSet<String>) {
 
 #[test]
 fn json_keys_of_verdict_and_plan_match_the_docs() {
-    let Some(place) = Place::open() else { return };
-    place.write("before/a.toml", BEFORE);
+    let Some(workspace) = Workspace::open() else { return };
+    workspace.write("before/a.toml", BEFORE);
     let after = BEFORE
         .replace("x-tier = \"gold\"", "x-tier = \"lead\"")
         .replace("5s", "6s")
@@ -97,10 +97,10 @@ fn json_keys_of_verdict_and_plan_match_the_docs() {
     let after = format!(
         "{after}\n[[service]]\nname = \"store-v2\"\nports = [{{ name = \"web\", port = 80, protocol = \"http\" }}]\n"
     );
-    place.write("after/a.toml", &after);
+    workspace.write("after/a.toml", &after);
     let mut found = BTreeSet::new();
     let mut ask = |arguments: &[&str]| {
-        let run = place.run(&[arguments, &["--output", "json"]].concat());
+        let run = workspace.run(&[arguments, &["--output", "json"]].concat());
         let printed = serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("{run:?}"));
         keys(&printed, &mut found);
     };

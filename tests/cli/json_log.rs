@@ -16,12 +16,13 @@ fn lines(text: &str) -> Vec<Value> {
 #[tokio::test]
 async fn log_of_serve_is_json_lines_with_control_characters_escaped() {
     let Some(server) = Server::open("") else { return };
-    server.place.write(
+    server.workspace.write(
         "policy/a.toml",
         "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n",
     );
-    let command = server.place.command(&["serve", "--config", "ironmesh.toml", "--output", "json"]);
-    let log = server.place.path().join("serve.log");
+    let command =
+        server.workspace.command(&["serve", "--config", "ironmesh.toml", "--output", "json"]);
+    let log = server.workspace.path().join("serve.log");
     let mut child = Child::start("ironmesh serve", &mut Command::from(command), &log);
     let text = || fs::read_to_string(&log).unwrap();
     let logged = async |words: &str| {
@@ -33,7 +34,7 @@ async fn log_of_serve_is_json_lines_with_control_characters_escaped() {
     };
     logged("xDS is served").await;
     server
-        .place
+        .workspace
         .write("policy/b\u{1b}[2J\u{9b}\u{202e}.toml", "[[service]]\nname = \"a\"\nx = 1\n");
     logged("IM0102").await;
     assert!(child.terminate().await.success());
@@ -61,6 +62,6 @@ fn failure_of_serve_is_the_last_line_of_its_json_log() {
     assert_eq!(last["level"], "ERROR", "{last}");
     assert!(last["fields"]["reason"].as_str().unwrap().contains("policy"), "{last}");
     // Without policy in the folder the text form says the same.
-    let run = server.refused();
+    let run = server.run_failing();
     assert!(run.stderr.contains(last["fields"]["reason"].as_str().unwrap()), "{run:?}");
 }

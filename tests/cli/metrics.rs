@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use ironmesh_tests::eventually::patience;
-use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{eventually, get_once};
 use ironmesh_xds_server::{CloseReason, ConnectionRejection};
 use ironmesh_xds_wire::ResourceType;
@@ -73,7 +73,7 @@ async fn samples(admin: SocketAddr) -> BTreeMap<String, u64> {
 }
 
 /// Waits until a sample has come to `wanted`.
-async fn comes_to(admin: SocketAddr, sample: &str, wanted: u64) {
+async fn wait_for_sample(admin: SocketAddr, sample: &str, wanted: u64) {
     eventually(&format!("{sample} {wanted}"), async || {
         let samples = samples(admin).await;
         if samples.get(sample) == Some(&wanted) { Ok(()) } else { Err(format!("{samples:#?}")) }
@@ -84,7 +84,7 @@ async fn comes_to(admin: SocketAddr, sample: &str, wanted: u64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_metric_family_has_help_type_and_all_labels() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/services.toml", POLICY);
+    server.workspace.write("policy/services.toml", POLICY);
     let _child = server.start().await;
     server.ready().await;
     let admin = server.loopback.socket(1, 15014);
@@ -124,7 +124,7 @@ async fn every_metric_family_has_help_type_and_all_labels() {
 #[tokio::test(flavor = "multi_thread")]
 async fn events_update_their_own_metrics() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/services.toml", POLICY);
+    server.workspace.write("policy/services.toml", POLICY);
     let _child = server.start().await;
     server.ready().await;
     let (admin, xds) = (server.loopback.socket(1, 15014), server.loopback.socket(1, 15128));
@@ -134,7 +134,7 @@ async fn events_update_their_own_metrics() {
     for (name, value) in gauges {
         assert_eq!(now(name).await, value, "{name}");
     }
-    comes_to(admin, "ironmesh_mesh_findings", 1).await;
+    wait_for_sample(admin, "ironmesh_mesh_findings", 1).await;
 
     let run = server.run(&[
         "proxy",
@@ -153,14 +153,15 @@ async fn events_update_their_own_metrics() {
     let mut garbage = TcpStream::connect(xds).await.unwrap();
     garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let _ = timeout(patience(), garbage.read_to_end(&mut Vec::new())).await.expect("an end");
-    comes_to(admin, "ironmesh_xds_connections_refused_total{reason=\"bad_handshake\"}", 1).await;
+    wait_for_sample(admin, "ironmesh_xds_connections_refused_total{reason=\"bad_handshake\"}", 1)
+        .await;
 
     // A stream of one who claims to be another.
-    let one = Imposter::connect(&server.place.path().join("one"), xds).await.unwrap();
+    let one = ProxyClient::connect(&server.workspace.path().join("one"), xds).await.unwrap();
     let other = Node { id: uuid::Uuid::nil().to_string(), ..Node::default() };
-    let refused = one.ask(other, "roots").await.unwrap_err();
-    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
-    comes_to(admin, "ironmesh_xds_streams_closed_total{reason=\"refused\"}", 1).await;
+    let rejected = one.request_secret(other, "roots").await.unwrap_err();
+    assert_eq!(rejected.code(), Code::PermissionDenied, "{rejected}");
+    wait_for_sample(admin, "ironmesh_xds_streams_closed_total{reason=\"refused\"}", 1).await;
     assert_eq!(now("ironmesh_xds_streams").await, 0);
 
     // A stream that takes clusters and refuses a secret.
@@ -187,10 +188,10 @@ async fn events_update_their_own_metrics() {
         }
     };
     let push = next().await.unwrap().unwrap();
-    comes_to(admin, "ironmesh_xds_pushes_total{type=\"cluster\"}", 1).await;
+    wait_for_sample(admin, "ironmesh_xds_pushes_total{type=\"cluster\"}", 1).await;
     assert_eq!(now("ironmesh_xds_acks_total{type=\"cluster\"}").await, 0);
     requests.send(answer(push.nonce, push.type_url, None)).await.unwrap();
-    comes_to(admin, "ironmesh_xds_acks_total{type=\"cluster\"}", 1).await;
+    wait_for_sample(admin, "ironmesh_xds_acks_total{type=\"cluster\"}", 1).await;
     assert_eq!(now("ironmesh_proxies_connected").await, 1);
     assert_eq!(now("ironmesh_xds_streams").await, 1);
     assert!(now("ironmesh_xds_sets_total").await > 0);
@@ -199,12 +200,12 @@ async fn events_update_their_own_metrics() {
     let push = next().await.unwrap().unwrap();
     assert_eq!(now("ironmesh_xds_nacks_total{type=\"secret\"}").await, 0);
     requests.send(answer(push.nonce, push.type_url, Some("no"))).await.unwrap();
-    comes_to(admin, "ironmesh_xds_nacks_total{type=\"secret\"}", 1).await;
-    comes_to(admin, "ironmesh_resources_refused", 1).await;
+    wait_for_sample(admin, "ironmesh_xds_nacks_total{type=\"secret\"}", 1).await;
+    wait_for_sample(admin, "ironmesh_resources_refused", 1).await;
 
     // Policy that is refused.
-    server.place.write("policy/more.toml", "[[serivce]]\n");
-    comes_to(admin, "ironmesh_policy_stale", 1).await;
+    server.workspace.write("policy/more.toml", "[[serivce]]\n");
+    wait_for_sample(admin, "ironmesh_policy_stale", 1).await;
 
     // A stream that is cut.
     let run = server.run(&["proxy", "revoke", &one.node_id]);
@@ -216,8 +217,8 @@ async fn events_update_their_own_metrics() {
         }
     };
     assert_eq!(end.code(), Code::PermissionDenied, "{end}");
-    comes_to(admin, "ironmesh_xds_streams_closed_total{reason=\"disconnected\"}", 1).await;
-    comes_to(admin, "ironmesh_xds_streams", 0).await;
-    comes_to(admin, "ironmesh_resources_refused", 0).await;
+    wait_for_sample(admin, "ironmesh_xds_streams_closed_total{reason=\"disconnected\"}", 1).await;
+    wait_for_sample(admin, "ironmesh_xds_streams", 0).await;
+    wait_for_sample(admin, "ironmesh_resources_refused", 0).await;
     assert_eq!(now("ironmesh_proxies_joined").await, 0);
 }

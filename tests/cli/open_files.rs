@@ -2,7 +2,7 @@
 
 use ironmesh_tests::eventually;
 use ironmesh_tests::process::Child;
-use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::xds::ProxyClient;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
 use tokio::net::TcpStream;
 use tokio::process::Command;
@@ -14,12 +14,12 @@ const POLICY: &str =
 
 /// Starts `serve` with these limits of open files, and waits until it is ready.
 async fn serve(server: &Server, soft: u64, hard: u64) -> Child {
-    server.place.write("policy/services.toml", POLICY);
-    let serve = server.place.command(&["serve", "--config", "ironmesh.toml"]);
+    server.workspace.write("policy/services.toml", POLICY);
+    let serve = server.workspace.command(&["serve", "--config", "ironmesh.toml"]);
     let mut command = Command::new("sh");
     let script = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$@\"");
     command.args(["-c", &script, "sh"]).arg(serve.get_program()).args(serve.get_args());
-    command.current_dir(server.place.path());
+    command.current_dir(server.workspace.path());
     for (name, value) in serve.get_envs() {
         match value {
             Some(value) => command.env(name, value),
@@ -38,11 +38,11 @@ async fn serve(server: &Server, soft: u64, hard: u64) -> Child {
 }
 
 fn log(server: &Server) -> std::path::PathBuf {
-    server.place.path().join("serve.log")
+    server.workspace.path().join("serve.log")
 }
 
 /// How often these words are in the log.
-fn said(server: &Server, words: &str) -> usize {
+fn count_in_log(server: &Server, words: &str) -> usize {
     fs_err::read_to_string(log(server)).unwrap().matches(words).count()
 }
 
@@ -54,7 +54,7 @@ async fn open_files_limit_is_raised_and_reported_if_too_low() {
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     assert_eq!(line.split_whitespace().skip(3).take(2).collect::<Vec<_>>(), ["1000", "1000"]);
     for part in ["limit=1000", "connections=744", "most=20000", "LimitNOFILE="] {
-        assert_eq!(said(&server, part), 1, "{part}: {}", child.log_tail());
+        assert_eq!(count_in_log(&server, part), 1, "{part}: {}", child.log_tail());
     }
     assert!(child.terminate().await.success());
 }
@@ -64,18 +64,18 @@ async fn open_files_limit_is_raised_and_reported_if_too_low() {
 async fn exhausted_file_descriptors_delay_only_new_streams() {
     let Some(server) = Server::open("") else { return };
     let mut child = serve(&server, 100, 100).await;
-    let out = server.place.path().join("proxy");
+    let out = server.workspace.path().join("proxy");
     let arguments = ["proxy", "bootstrap", "--service", "store", "--address", "127.0.0.1"];
     let run = server.run(&[&arguments[..], &["--out", out.to_str().unwrap()]].concat());
     assert_eq!(run.code, 0, "{run:?}");
     let xds = server.loopback.socket(1, 15128);
-    let old = Imposter::connect(&out, xds).await.unwrap();
+    let old = ProxyClient::connect(&out, xds).await.unwrap();
     old.service_certificate("default/store").await.unwrap();
 
     let mut crowd = Vec::new();
     eventually("no file to be left", async || {
         crowd.push(TcpStream::connect(xds).await.unwrap());
-        match said(&server, "cannot accept xDS connections") {
+        match count_in_log(&server, "cannot accept xDS connections") {
             0 => Err(format!("{} connections are there", crowd.len())),
             _ => Ok(()),
         }
@@ -85,14 +85,19 @@ async fn exhausted_file_descriptors_delay_only_new_streams() {
     for _ in 0..10 {
         old.service_certificate("default/store").await.unwrap();
     }
-    assert_eq!(said(&server, "cannot accept xDS connections"), 1, "{}", child.log_tail());
+    assert_eq!(count_in_log(&server, "cannot accept xDS connections"), 1, "{}", child.log_tail());
     drop(crowd);
     let node = Node { id: old.node_id.clone(), ..Node::default() };
     eventually("another connection", async || {
-        let new = Imposter::connect(&out, xds).await?;
-        anyhow::Ok(new.ask(node.clone(), "service-cert:default/store").await?)
+        let new = ProxyClient::connect(&out, xds).await?;
+        anyhow::Ok(new.request_secret(node.clone(), "service-cert:default/store").await?)
     })
     .await;
-    assert_eq!(said(&server, "xDS connections are accepted again"), 1, "{}", child.log_tail());
+    assert_eq!(
+        count_in_log(&server, "xDS connections are accepted again"),
+        1,
+        "{}",
+        child.log_tail()
+    );
     assert!(child.terminate().await.success());
 }

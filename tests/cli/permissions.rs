@@ -30,14 +30,14 @@ impl Drop for Locked {
 fn state_folder_without_write_permission_is_named() {
     for exists in [false, true] {
         let Some(server) = Server::open("") else { return };
-        server.place.write("policy/a.toml", "# No service yet.\n");
+        server.workspace.write("policy/a.toml", "# No service yet.\n");
         let locked = if exists {
             fs::create_dir(server.state()).unwrap();
             Locked::new(&server.state(), 0o500)
         } else {
-            Locked::new(server.place.path(), 0o500)
+            Locked::new(server.workspace.path(), 0o500)
         };
-        let run = server.place.run_unprivileged(&["serve", "--config", "ironmesh.toml"]);
+        let run = server.workspace.run_unprivileged(&["serve", "--config", "ironmesh.toml"]);
         let Some(run) = run else { return };
         assert_eq!(run.code, 1, "{run:?}");
         for part in [server.state().to_str().unwrap(), "Permission denied"] {
@@ -52,14 +52,14 @@ fn state_folder_without_write_permission_is_named() {
 #[test]
 fn unreadable_policy_folder_is_named_and_creates_no_state() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", "# No service yet.\n");
-    let policy = server.place.path().join("policy");
+    server.workspace.write("policy/a.toml", "# No service yet.\n");
+    let policy = server.workspace.path().join("policy");
     let _locked = Locked::new(&policy, 0o000);
     for arguments in [
         &["serve", "--config", "ironmesh.toml"][..],
         &["policy", "check", policy.to_str().unwrap()],
     ] {
-        let Some(run) = server.place.run_unprivileged(arguments) else { return };
+        let Some(run) = server.workspace.run_unprivileged(arguments) else { return };
         assert_eq!(run.code, 1, "{run:?}");
         for part in [policy.to_str().unwrap(), "may not be read", "Permission denied"] {
             assert!(run.stderr.contains(part), "no {part:?} in {}", run.stderr);
@@ -71,10 +71,12 @@ fn unreadable_policy_folder_is_named_and_creates_no_state() {
 #[test]
 fn unreadable_policy_file_is_a_finding() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", "# No service yet.\n");
-    server.place.write("policy/b.toml", "");
-    let _locked = Locked::new(&server.place.path().join("policy/b.toml"), 0o000);
-    let Some(run) = server.place.run_unprivileged(&["policy", "check", "policy"]) else { return };
+    server.workspace.write("policy/a.toml", "# No service yet.\n");
+    server.workspace.write("policy/b.toml", "");
+    let _locked = Locked::new(&server.workspace.path().join("policy/b.toml"), 0o000);
+    let Some(run) = server.workspace.run_unprivileged(&["policy", "check", "policy"]) else {
+        return;
+    };
     assert_eq!(run.code, 3, "{run:?}");
     for part in ["error[IM0107]", "`b.toml` cannot be read: this user may not read it"] {
         assert!(run.stdout.contains(part), "no {part:?} in {}", run.stdout);

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use ironmesh_tests::programs::require_envoy;
 
-use crate::command::{Place, Run};
+use crate::command::{Run, Workspace};
 
 const BEFORE: &str = r#"
 [[service]]
@@ -54,31 +54,31 @@ service = "store"
 backends = [{ service = "store", weight = 9 }, { service = "store-v2", weight = 1 }]
 "#;
 
-fn plan(place: &Place, after: &str, arguments: &[&str]) -> Run {
-    place.write("before/a.toml", BEFORE);
-    place.write("after/a.toml", after);
+fn plan(workspace: &Workspace, after: &str, arguments: &[&str]) -> Run {
+    workspace.write("before/a.toml", BEFORE);
+    workspace.write("after/a.toml", after);
     let all = [&["policy", "plan", "after", "--offline", "before"], arguments].concat();
-    place.run(&all)
+    workspace.run(&all)
 }
 
 #[test]
 fn plan_of_reformatted_policy_has_no_changes() {
-    let Some(place) = Place::open() else { return };
+    let Some(workspace) = Workspace::open() else { return };
     let after = format!("# a comment\n\n{BEFORE}");
-    let run = plan(&place, &after, &["--detailed-exitcode"]);
+    let run = plan(&workspace, &after, &["--detailed-exitcode"]);
     assert_eq!(run.code, 0, "{run:?}");
     assert!(run.stdout.starts_with("no changes: "), "{}", run.stdout);
 }
 
 #[test]
 fn plan_lists_access_changes_and_exits_5_on_request() {
-    let Some(place) = Place::open() else { return };
+    let Some(workspace) = Workspace::open() else { return };
     let after = BEFORE
         .replace(r#"sources = [{ name = "buyer" }]"#, r#"sources = [{ name = "thief" }]"#)
         .replace(r#"[{ name = "store" }, { name = "store-v2" }]"#, r#"[{ name = "store" }]"#)
         .replace("weight = 9", "weight = 1");
-    assert_eq!(plan(&place, &after, &[]).code, 0, "changes are no failure");
-    let run = plan(&place, &after, &["--detailed-exitcode"]);
+    assert_eq!(plan(&workspace, &after, &[]).code, 0, "changes are no failure");
+    let run = plan(&workspace, &after, &["--detailed-exitcode"]);
     assert_eq!((run.code, run.stderr.as_str()), (5, ""), "{run:?}");
     let (revisions, rest) = run.stdout.split_once('\n').unwrap();
     assert!(revisions.contains(" → "), "{revisions}");
@@ -127,7 +127,7 @@ proxies: 5 of 5 will be updated
 
 #[test]
 fn plan_shows_splits_by_effective_shares() {
-    let Some(place) = Place::open() else { return };
+    let Some(workspace) = Workspace::open() else { return };
     let after =
         BEFORE.replace("sources = [{ name = \"buyer\" }]", "sources = [{ name = \"thief\" }]");
     let after = format!(
@@ -161,12 +161,13 @@ ports = [{{ name = "web", port = 80, protocol = "http" }}]
         "[[service]]\nsubsets = [{ name = 'store-new', labels = { v = 'n' } }]",
         1,
     );
-    let run = plan(&place, &after, &[]);
+    let run = plan(&workspace, &after, &[]);
     assert_eq!(run.code, 0, "{run:?}");
     let (words, found) = run.stdout.split_once("\nnew findings").unwrap();
-    for place in ["store-v3`: its share of the calls is refused (a.toml:51:", "refused (a.toml:57:"]
+    for workspace in
+        ["store-v3`: its share of the calls is refused (a.toml:51:", "refused (a.toml:57:"]
     {
-        assert!(found.contains(place), "no {place} in {found}");
+        assert!(found.contains(workspace), "no {workspace} in {found}");
     }
     let (_, words) = words.split_once('\n').unwrap();
     assert_eq!(
@@ -210,24 +211,24 @@ splits
 
 #[test]
 fn plan_annotates_rejected_policy_and_exits_3() {
-    let Some(place) = Place::open() else { return };
-    let run = plan(&place, &BEFORE.replace("weight = 9", "wight = 9"), &[]);
+    let Some(workspace) = Workspace::open() else { return };
+    let run = plan(&workspace, &BEFORE.replace("weight = 9", "wight = 9"), &[]);
     assert_eq!(run.code, 3, "{run:?}");
     assert!(format!("{}{}", run.stdout, run.stderr).contains("did you mean `weight`?"), "{run:?}");
     assert!(run.stdout.starts_with("`after` is rejected:\n"), "{}", run.stdout);
-    place.write("broken/a.toml", "[[service]]\nnam = 1\n");
-    let run = place.run(&["policy", "plan", "before", "--offline", "broken"]);
+    workspace.write("broken/a.toml", "[[service]]\nnam = 1\n");
+    let run = workspace.run(&["policy", "plan", "before", "--offline", "broken"]);
     assert_eq!(run.code, 3, "{run:?}");
     assert!(run.stdout.starts_with("`broken` is rejected:\n"), "{}", run.stdout);
-    let run = place.run(&["policy", "plan", "before"]);
+    let run = workspace.run(&["policy", "plan", "before"]);
     assert_eq!(run.code, 4, "no control plane runs: {run:?}");
 }
 
 #[test]
 fn plan_resources_shows_field_changes_without_keys() {
-    let Some(place) = Place::open() else { return };
+    let Some(workspace) = Workspace::open() else { return };
     let after = BEFORE.replace(r#"methods = ["GET"]"#, r#"methods = ["PUT"]"#);
-    let run = plan(&place, &after, &["--resources", "--output", "json"]);
+    let run = plan(&workspace, &after, &["--resources", "--output", "json"]);
     assert_eq!(run.code, 0, "{run:?}");
     let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
     let [group] = &json["proxies"].as_array().unwrap()[..] else { panic!("{json:#}") };
@@ -237,13 +238,13 @@ fn plan_resources_shows_field_changes_without_keys() {
     assert_eq!((&field["before"], &field["after"]), (&"GET".into(), &"PUT".into()), "{field:#}");
     assert_eq!(json["unaffected"], 4);
     let added = format!("{BEFORE}\n[[service]]\nname = 'new'\n");
-    let run = plan(&place, &added, &["--resources"]);
+    let run = plan(&workspace, &added, &["--resources"]);
     assert!(run.stdout.contains("\"[redacted]\""), "{}", run.stdout);
 }
 
 #[test]
 fn plan_of_thousand_services_finds_affected_proxies() {
-    let Some(place) = Place::open() else { return };
+    let Some(workspace) = Workspace::open() else { return };
     let mut policy = String::new();
     for n in 0..1000 {
         writeln!(
@@ -262,48 +263,49 @@ fn plan_of_thousand_services_finds_affected_proxies() {
         let rules = rules.join(", ");
         writeln!(policy, "[[traffic_target]]\nname = 't{n}'\ndestination = {{ name = 's{n}' }}\nsources = [{{ name = 's{source}' }}]\nrules = [{rules}]").unwrap();
     }
-    place.write("large/a.toml", &policy);
+    workspace.write("large/a.toml", &policy);
     let other = policy.replace(
         "name = 't7'\ndestination = { name = 's7' }\nsources = [{ name = 's8' }]",
         "name = 't7'\ndestination = { name = 's7' }\nsources = [{ name = 's9' }]",
     );
     assert_ne!(policy, other);
-    place.write("other/a.toml", &other);
-    let run = place.run(&["policy", "plan", "other", "--offline", "large"]);
+    workspace.write("other/a.toml", &other);
+    let run = workspace.run(&["policy", "plan", "other", "--offline", "large"]);
     assert_eq!(run.code, 0, "{run:?}");
     assert!(run.stdout.contains("proxies: 3 of 1000 will be updated"), "{}", run.stdout);
 }
 
 #[test]
 fn plan_with_envoy_validates_the_policy_first() {
-    let Some(place) = Place::open() else { return };
+    let Some(workspace) = Workspace::open() else { return };
     let Some(envoy) = require_envoy() else { return };
-    let run = plan(&place, BEFORE, &["--envoy", envoy.to_str().unwrap()]);
+    let run = plan(&workspace, BEFORE, &["--envoy", envoy.to_str().unwrap()]);
     assert_eq!((run.code, &*run.stderr), (0, ""), "{run:?}");
     assert!(run.stdout.contains("no changes: "), "{}", run.stdout);
     // What the loader accepts Envoy accepts, so this one says no by itself.
     let script = "#!/bin/sh\necho \"error initializing configuration '$6': it is not to my taste\"\nexit 1\n";
-    place.write("refuses", script);
-    let program = place.path().join("refuses");
+    workspace.write("refuses", script);
+    let program = workspace.path().join("refuses");
     fs_err::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let run = plan(&place, BEFORE, &["--envoy", program.to_str().unwrap()]);
+    let run = plan(&workspace, BEFORE, &["--envoy", program.to_str().unwrap()]);
     assert_eq!(run.code, 3, "{run:?}");
     assert!(run.stdout.contains("error[IM0310]: Envoy rejects"), "{}", run.stdout);
     assert!(run.stdout.contains("it is not to my taste"), "{}", run.stdout);
     assert!(run.stderr.contains("`after` is rejected: "), "{}", run.stderr);
-    let run = plan(&place, BEFORE, &["--envoy", "/bin/true"]);
+    let run = plan(&workspace, BEFORE, &["--envoy", "/bin/true"]);
     assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
 }
 
 #[test]
 fn plan_shows_audit_access_and_merges_extended_findings() {
-    let Some(place) = Place::open() else { return };
+    let Some(workspace) = Workspace::open() else { return };
     // Nobody may call `store-v2`, nor then the third.
     let third = "[[service]]\nname = 'third'\nports = [{ port = 80, protocol = 'http' }]\n";
     let audited = BEFORE.replacen("[[service]]", "[[service]]\nmode = \"audit\"", 1);
-    place.write("one/a.toml", &format!("{BEFORE}\n{}", third.replace("third", "second")));
-    place.write("two/a.toml", &format!("{audited}\n{third}{}", third.replace("third", "second")));
-    let run = place.run(&["policy", "plan", "two", "--offline", "one"]);
+    workspace.write("one/a.toml", &format!("{BEFORE}\n{}", third.replace("third", "second")));
+    workspace
+        .write("two/a.toml", &format!("{audited}\n{third}{}", third.replace("third", "second")));
+    let run = workspace.run(&["policy", "plan", "two", "--offline", "one"]);
     assert_eq!(run.code, 0, "{run:?}");
     for words in [
         "every account of the mesh gains every request: audit mode\n",

@@ -1,6 +1,6 @@
 //! `ironmesh policy explain`, of policy alone.
 
-use crate::command::{Place, Run};
+use crate::command::{Run, Workspace};
 use crate::server::Server;
 
 const POLICY: &str = r#"
@@ -54,16 +54,17 @@ sources = [{ name = "store-v1" }]
 rules = [{ kind = "TCPRoute", name = "sql" }]
 "#;
 
-fn explain(place: &Place, arguments: &[&str]) -> Run {
-    place.write("policy/a.toml", POLICY);
+fn explain(workspace: &Workspace, arguments: &[&str]) -> Run {
+    workspace.write("policy/a.toml", POLICY);
     let all = [&["policy", "explain", "--offline", "policy"], arguments].concat();
-    place.run(&all)
+    workspace.run(&all)
 }
 
 #[test]
 fn explain_of_allowed_request_names_its_rule_and_exits_0() {
-    let Some(place) = Place::open() else { return };
-    let run = explain(&place, &["--from", "buyer", "--to", "store-v1", "--path", "/x/../books/1"]);
+    let Some(workspace) = Workspace::open() else { return };
+    let run =
+        explain(&workspace, &["--from", "buyer", "--to", "store-v1", "--path", "/x/../books/1"]);
     assert_eq!(run.code, 0, "{run:?}");
     assert_eq!(
         run.stdout,
@@ -84,9 +85,9 @@ default/store-v1, as account default/store-v1, strict:
 
 #[test]
 fn explain_of_denied_request_names_the_cause_and_exits_1() {
-    let Some(place) = Place::open() else { return };
+    let Some(workspace) = Workspace::open() else { return };
     let ways = ["--from", "buyer", "--to", "store-v1", "--path", "/shelf", "--method", "PUT"];
-    let run = explain(&place, &ways);
+    let run = explain(&workspace, &ways);
     assert_eq!((run.code, run.stderr.as_str()), (1, ""), "{run:?}");
     assert_eq!(
         run.stdout,
@@ -102,7 +103,7 @@ default/store-v1, as account default/store-v1, strict:
   endpoints are unknown without a control plane
 "
     );
-    let run = explain(&place, &["--from", "thief", "--to", "store-v1", "--path", "/books/1"]);
+    let run = explain(&workspace, &["--from", "thief", "--to", "store-v1", "--path", "/books/1"]);
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stdout.contains("default/thief is not among the callers: default/buyer"));
     assert!(run.stdout.contains("404 by `Host`"), "{}", run.stdout);
@@ -110,8 +111,8 @@ default/store-v1, as account default/store-v1, strict:
 
 #[test]
 fn explain_evaluates_every_backend_of_a_split() {
-    let Some(place) = Place::open() else { return };
-    let run = explain(&place, &["--from", "buyer", "--to", "store", "--path", "/books/1"]);
+    let Some(workspace) = Workspace::open() else { return };
+    let run = explain(&workspace, &["--from", "buyer", "--to", "store", "--path", "/books/1"]);
     assert_eq!(run.code, 1, "not all of it is allowed: {run:?}");
     for part in [
         "allowed in part: default/buyer may GET",
@@ -164,15 +165,15 @@ sources = [{ name = "buyer" }]
 rules = [{ kind = "HTTPRouteGroup", name = "store" }]
 "#;
 
-fn explain_more(place: &Place, arguments: &[&str]) -> Run {
-    place.write("policy/more.toml", MORE);
-    explain(place, arguments)
+fn explain_more(workspace: &Workspace, arguments: &[&str]) -> Run {
+    workspace.write("policy/more.toml", MORE);
+    explain(workspace, arguments)
 }
 
 #[test]
 fn explain_resolves_conditional_and_nested_splits() {
-    let Some(place) = Place::open() else { return };
-    let run = explain_more(&place, &["--from", "buyer", "--to", "books", "--path", "/books/1"]);
+    let Some(workspace) = Workspace::open() else { return };
+    let run = explain_more(&workspace, &["--from", "buyer", "--to", "books", "--path", "/books/1"]);
     assert_eq!(run.code, 1, "{run:?}");
     assert_eq!(
         run.stdout,
@@ -188,7 +189,7 @@ all to default/store-v2, as account default/store-v2, strict:
   endpoints are unknown without a control plane
 "
     );
-    let run = explain_more(&place, &["--from", "buyer", "--to", "books"]);
+    let run = explain_more(&workspace, &["--from", "buyer", "--to", "books"]);
     assert_eq!(run.code, 1, "{run:?}");
     for part in [
         "allowed in part: default/buyer may call",
@@ -202,8 +203,8 @@ all to default/store-v2, as account default/store-v2, strict:
 
 #[test]
 fn explain_identifies_private_and_external_services() {
-    let Some(place) = Place::open() else { return };
-    let run = explain_more(&place, &["--from", "office/auditor", "--to", "safe-new"]);
+    let Some(workspace) = Workspace::open() else { return };
+    let run = explain_more(&workspace, &["--from", "office/auditor", "--to", "safe-new"]);
     assert_eq!(run.code, 1, "{run:?}");
     assert_eq!(
         run.stdout,
@@ -217,9 +218,9 @@ default/safe-new, a subset of default/safe, as account default/safe, permissive:
   endpoints are unknown without a control plane
 "
     );
-    let run = explain_more(&place, &["--from", "thief", "--to", "safe-new"]);
+    let run = explain_more(&workspace, &["--from", "thief", "--to", "safe-new"]);
     assert_eq!(run.code, 0, "{run:?}");
-    let run = explain_more(&place, &["--from", "buyer", "--to", "pay", "--path", "/shelf"]);
+    let run = explain_more(&workspace, &["--from", "buyer", "--to", "pay", "--path", "/shelf"]);
     assert_eq!(run.code, 1, "{run:?}");
     assert_eq!(
         run.stdout,
@@ -239,46 +240,46 @@ default/pay, outside the mesh, as account default/pay, strict:
 
 #[test]
 fn explain_without_request_lists_allowed_traffic() {
-    let Some(place) = Place::open() else { return };
-    let run = explain(&place, &["--from", "buyer", "--to", "store-v1"]);
+    let Some(workspace) = Workspace::open() else { return };
+    let run = explain(&workspace, &["--from", "buyer", "--to", "store-v1"]);
     assert_eq!(run.code, 0, "{run:?}");
     assert!(run.stdout.contains(", as listed"), "{}", run.stdout);
-    let run = explain(&place, &["--from", "store-v1", "--to", "ledger"]);
+    let run = explain(&workspace, &["--from", "store-v1", "--to", "ledger"]);
     assert_eq!(run.code, 0, "{run:?}");
     assert!(run.stdout.contains("TCP route `default/sql` (a.toml:37:8): connections"));
-    let run = explain(&place, &["--from", "buyer", "--to", "ledger"]);
+    let run = explain(&workspace, &["--from", "buyer", "--to", "ledger"]);
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stdout.contains("no connection: its own sidecar listens on no port for it"));
-    let run = explain(&place, &["--from", "buyer", "--to", "ledger", "--path", "/"]);
+    let run = explain(&workspace, &["--from", "buyer", "--to", "ledger", "--path", "/"]);
     assert_eq!(run.code, 2, "{run:?}");
 }
 
 #[test]
 fn explain_of_unknown_name_exits_2_with_a_suggestion() {
-    let Some(place) = Place::open() else { return };
-    let run = explain(&place, &["--from", "byer", "--to", "store-v1"]);
+    let Some(workspace) = Workspace::open() else { return };
+    let run = explain(&workspace, &["--from", "byer", "--to", "store-v1"]);
     assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
     assert!(run.stderr.contains("did you mean `default/buyer`?"), "{}", run.stderr);
-    let run = explain(&place, &["--from", "buyer", "--to", "stor"]);
+    let run = explain(&workspace, &["--from", "buyer", "--to", "stor"]);
     assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
     assert!(run.stderr.contains("did you mean `default/store`?"), "{}", run.stderr);
-    let run = explain(&place, &["--from", "buyer", "--to", "store", "--port", "81"]);
+    let run = explain(&workspace, &["--from", "buyer", "--to", "store", "--port", "81"]);
     assert_eq!(run.code, 2, "{run:?}");
     assert!(run.stderr.contains("has no port 81; it has: 80"), "{}", run.stderr);
-    let run = place.run(&["policy", "explain", "--from", "buyer", "--to", "store"]);
+    let run = workspace.run(&["policy", "explain", "--from", "buyer", "--to", "store"]);
     assert_eq!(run.code, 4, "no control plane runs: {run:?}");
 }
 
 #[test]
 fn explain_prints_the_verdict_as_json() {
-    let Some(place) = Place::open() else { return };
+    let Some(workspace) = Workspace::open() else { return };
     let arguments = ["--from", "buyer", "--to", "store-v1", "--path", "/a%2fb", "--output", "json"];
-    let run = explain(&place, &arguments);
+    let run = explain(&workspace, &arguments);
     assert_eq!(run.code, 1, "{run:?}");
     let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(json["answer"], "rejected", "{json:#}");
     assert!(json["reason"].as_str().unwrap().contains("%2f"), "{json:#}");
-    let run = explain(&place, &["--from", "buyer", "--to", "store-v1", "--output", "json"]);
+    let run = explain(&workspace, &["--from", "buyer", "--to", "store-v1", "--output", "json"]);
     let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(json["answer"], "allowed");
     let permit = &json["destinations"][0]["judgement"]["by"][0];
@@ -307,20 +308,20 @@ rules = [{ kind = "HTTPRouteGroup", name = "hosts" }]
 
 #[test]
 fn explain_rejects_a_host_of_a_different_service() {
-    let Some(place) = Place::open() else { return };
-    place.write("policy/b.toml", BY_HOST);
+    let Some(workspace) = Workspace::open() else { return };
+    workspace.write("policy/b.toml", BY_HOST);
     let to = ["--from", "thief", "--to", "store-v2"];
-    let run = explain(&place, &[&to[..], &["--header", "host=other.example"]].concat());
+    let run = explain(&workspace, &[&to[..], &["--header", "host=other.example"]].concat());
     assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
     for host in ["store-v2, ", "store-v2.default.mesh.internal:80", "declared upstream"] {
         assert!(run.stderr.contains(host), "no {host} in {}", run.stderr);
     }
     // What differs at a declared upstream is told.
-    let run = explain(&place, &[&to[..], &["--header", "host=store-v2"]].concat());
+    let run = explain(&workspace, &[&to[..], &["--header", "host=store-v2"]].concat());
     assert_eq!(run.code, 0, "{run:?}");
     let words = "  the host is compared as `store-v2`, by `Host`; at a declared upstream it is `store-v2.default.mesh.internal:80`: denied\n";
     assert!(run.stdout.contains(words), "{}", run.stdout);
-    let run = explain(&place, &[&to[..], &["--path", "/"]].concat());
+    let run = explain(&workspace, &[&to[..], &["--path", "/"]].concat());
     assert_eq!(run.code, 1, "{run:?}");
     let words = "  the host is compared as `store-v2.default.mesh.internal:80`, the default without a host header; by `Host` it is what the caller sends\n";
     assert!(run.stdout.contains(words), "{}", run.stdout);
@@ -328,12 +329,12 @@ fn explain_rejects_a_host_of_a_different_service() {
 
 #[test]
 fn explain_failures_do_not_exit_as_denials() {
-    let Some(place) = Place::open() else { return };
-    place.write("policy/a.toml", POLICY);
-    place.write("bad.toml", "mode = 1\n");
-    place.write("broken/a.toml", "[[service]]\nnam = 1\n");
+    let Some(workspace) = Workspace::open() else { return };
+    workspace.write("policy/a.toml", POLICY);
+    workspace.write("bad.toml", "mode = 1\n");
+    workspace.write("broken/a.toml", "[[service]]\nnam = 1\n");
     let about = ["policy", "explain", "--from", "thief", "--to", "store-v1", "--path", "/books/1"];
-    let explain = |more: &[&str]| place.run(&[&about[..], more].concat());
+    let explain = |more: &[&str]| workspace.run(&[&about[..], more].concat());
     assert_eq!(explain(&["--offline", "policy"]).code, 1, "this is a denial");
     for (code, words, more) in [
         (2, "`polcy`", ["--offline", "polcy"].as_slice()),
@@ -351,8 +352,8 @@ fn explain_failures_do_not_exit_as_denials() {
 
 #[test]
 fn explain_exits_4_if_control_plane_does_not_answer() {
-    let Some(place) = Place::open() else { return };
-    let state = place.path().join("home/ironmesh");
+    let Some(workspace) = Workspace::open() else { return };
+    let state = workspace.path().join("home/ironmesh");
     fs_err::create_dir_all(&state).unwrap();
     let listener = std::os::unix::net::UnixListener::bind(state.join("admin.sock")).unwrap();
     let answers: [&[u8]; 3] = [
@@ -367,13 +368,13 @@ fn explain_exits_4_if_control_plane_does_not_answer() {
         use std::io::{Read as _, Write as _};
         for answer in answers {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut asked = [0; 1 << 12];
-            let _ = stream.read(&mut asked).unwrap();
+            let mut requested = [0; 1 << 12];
+            let _ = stream.read(&mut requested).unwrap();
             stream.write_all(answer).unwrap();
         }
     });
     for words in ["did not answer", "no policy, as yet"] {
-        let run = place.run(&["policy", "explain", "--from", "thief", "--to", "store"]);
+        let run = workspace.run(&["policy", "explain", "--from", "thief", "--to", "store"]);
         assert_eq!(run.code, 4, "{run:?}");
         assert!(run.stderr.contains(words), "no {words} in {run:?}");
     }
@@ -383,7 +384,7 @@ fn explain_exits_4_if_control_plane_does_not_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn explain_sends_large_requests_to_the_control_plane() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", "[[service]]\nnam = 'x'\n");
+    server.workspace.write("policy/a.toml", "[[service]]\nnam = 'x'\n");
     let mut child = server.start().await;
     let tier = format!("x-tier={}", "\"".repeat(600));
     let question = |headers: usize| {
@@ -394,7 +395,7 @@ async fn explain_sends_large_requests_to_the_control_plane() {
     let run = question(1);
     assert_eq!(run.code, 4, "there is no policy yet: {run:?}");
     assert!(run.stderr.contains("no policy is active yet"), "{}", run.stderr);
-    server.place.write("policy/a.toml", POLICY);
+    server.workspace.write("policy/a.toml", POLICY);
     server.ready().await;
     assert_eq!(question(100).code, 0, "60 KB, and thrice that in a query");
     let run = question(101);
@@ -405,13 +406,13 @@ async fn explain_sends_large_requests_to_the_control_plane() {
 
 #[test]
 fn explain_offline_names_the_defaults_from_settings() {
-    let Some(place) = Place::open() else { return };
-    place.write(
+    let Some(workspace) = Workspace::open() else { return };
+    workspace.write(
         "mesh.toml",
         "mode = \"audit\"\ndomain = \"a.example\"\ntrust_domain = \"b.example\"\n",
     );
     let about = ["--from", "thief", "--to", "store-v1", "--config", "mesh.toml"];
-    let run = explain(&place, &about);
+    let run = explain(&workspace, &about);
     assert_eq!(run.code, 0, "{run:?}");
     let assumed = "  evaluated without a control plane: mode audit, domain a.example, trust domain b.example, from `mesh.toml`";
     assert_eq!(run.stdout.lines().nth(1), Some(assumed), "{}", run.stdout);
@@ -419,9 +420,9 @@ fn explain_offline_names_the_defaults_from_settings() {
 
 #[test]
 fn explain_hints_at_common_input_mistakes() {
-    let Some(place) = Place::open() else { return };
+    let Some(workspace) = Workspace::open() else { return };
     let about = ["--from", "buyer", "--to", "store-v1", "--path", "/books/1"];
-    let with = |more: &[&str]| explain(&place, &[&about[..], more].concat());
+    let with = |more: &[&str]| explain(&workspace, &[&about[..], more].concat());
     let run = with(&["--method", "get"]);
     assert_eq!(run.code, 1, "{run:?}");
     let words = "the method get is none of: GET; methods are case-sensitive: use GET";
@@ -438,8 +439,8 @@ fn explain_hints_at_common_input_mistakes() {
     }
     let certificate = r#"path_regex = "/books/.*"
 headers = { x-forwarded-client-cert = "By=.*" }"#;
-    place.write("other/a.toml", &POLICY.replace(r#"path_regex = "/books/.*""#, certificate));
-    let run = place.run(&[&["policy", "explain", "--offline", "other"], &about[..]].concat());
+    workspace.write("other/a.toml", &POLICY.replace(r#"path_regex = "/books/.*""#, certificate));
+    let run = workspace.run(&[&["policy", "explain", "--offline", "other"], &about[..]].concat());
     assert_eq!(run.code, 1, "{run:?}");
     let words = "the server's sidecar sets the header x-forwarded-client-cert";
     assert!(run.stdout.contains(words), "{}", run.stdout);

@@ -2,7 +2,7 @@
 
 use ironmesh_tests::get_once;
 use ironmesh_tests::process::Child;
-use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::xds::ProxyClient;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
 use ironmesh_xds_wire::pb::envoy::service::status::v3::ClientStatusRequest;
 use ironmesh_xds_wire::pb::envoy::service::status::v3::client_status_discovery_service_client::ClientStatusDiscoveryServiceClient;
@@ -20,7 +20,7 @@ ports = [{ port = 80, protocol = "http" }]
 /// A control plane with so many proxies, and their UUIDs.
 async fn open(count: u32) -> Option<(Server, Child, Vec<String>)> {
     let server = Server::open("")?;
-    server.place.write("policy/services.toml", POLICY);
+    server.workspace.write("policy/services.toml", POLICY);
     let child = server.start().await;
     server.ready().await;
     let count = count.to_string();
@@ -37,8 +37,8 @@ async fn open(count: u32) -> Option<(Server, Child, Vec<String>)> {
         "proxies",
     ]);
     assert_eq!(run.code, 0, "{run:?}");
-    let joined = list(&server);
-    let ids = joined.iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect();
+    let enrolled = list(&server);
+    let ids = enrolled.iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect();
     Some((server, child, ids))
 }
 
@@ -82,13 +82,13 @@ async fn config_option_works_before_and_after_the_uuid() {
         ["proxy", "show", "--config", "ironmesh.toml", id],
         ["proxy", "show", id, "--config", "ironmesh.toml"],
     ] {
-        let run = server.place.run(&arguments);
+        let run = server.workspace.run(&arguments);
         assert_eq!(run.code, 0, "{run:?}");
         assert!(run.stdout.starts_with(&format!("proxy         {id}\n")), "{run:?}");
     }
     // The UUID is not swallowed: the file is what is missing.
     for arguments in [&["proxy", "show", "--config", id][..], &["proxy", "show", id, "--config"]] {
-        let run = server.place.run(arguments);
+        let run = server.workspace.run(arguments);
         assert_eq!((run.code, &*run.stdout), (2, ""), "{run:?}");
     }
 }
@@ -119,18 +119,19 @@ async fn revocation_is_shown_and_survives_a_restart() {
     let Some((server, mut child, ids)) = open(2).await else { return };
     let (id, other) = (&ids[0], &ids[1]);
     let folder = |id: &str| {
-        let places = ["0001", "0002"].map(|name| server.place.path().join("proxies").join(name));
-        let is_its = |place: &std::path::PathBuf| {
-            fs_err::read_to_string(place.join("envoy.yaml")).unwrap().contains(id)
+        let places =
+            ["0001", "0002"].map(|name| server.workspace.path().join("proxies").join(name));
+        let is_its = |workspace: &std::path::PathBuf| {
+            fs_err::read_to_string(workspace.join("envoy.yaml")).unwrap().contains(id)
         };
         places.into_iter().find(is_its).unwrap()
     };
     let run = server.run(&["proxy", "revoke", id, "--reason", " stolen "]);
     assert_eq!(run.code, 0, "{run:?}");
-    let told = run.stdout.trim_end().to_owned();
-    assert!(told.starts_with(&format!("proxy {id} was revoked on 2")), "{told}");
-    assert!(told.ends_with("Z: stolen"), "{told}");
-    let words = told.strip_prefix(&format!("proxy {id} was ")).unwrap();
+    let reported = run.stdout.trim_end().to_owned();
+    assert!(reported.starts_with(&format!("proxy {id} was revoked on 2")), "{reported}");
+    assert!(reported.ends_with("Z: stolen"), "{reported}");
+    let words = reported.strip_prefix(&format!("proxy {id} was ")).unwrap();
 
     for restarts in 0..2 {
         if restarts > 0 {
@@ -158,19 +159,19 @@ async fn revocation_is_shown_and_survives_a_restart() {
 
         let xds = server.loopback.socket(1, 15128);
         for (who, is_refused) in [(id, true), (other, false)] {
-            let proxy = Imposter::connect(&folder(who), xds).await.unwrap();
+            let proxy = ProxyClient::connect(&folder(who), xds).await.unwrap();
             let node = Node { id: who.clone(), ..Node::default() };
             let question = ClientStatusRequest { node: Some(node.clone()), ..Default::default() };
             let mut client = ClientStatusDiscoveryServiceClient::new(proxy.channel().clone());
             let status = client.fetch_client_status(question).await;
-            let refused = status.map(drop).err().map(|refused| refused.message().to_owned());
-            assert_eq!(refused.as_ref(), is_refused.then_some(&told));
-            match proxy.ask(node, "roots").await {
+            let rejected = status.map(drop).err().map(|rejected| rejected.message().to_owned());
+            assert_eq!(rejected.as_ref(), is_refused.then_some(&reported));
+            match proxy.request_secret(node, "roots").await {
                 Ok(_) => assert!(!is_refused, "it was let in"),
-                Err(refused) => {
-                    assert!(is_refused, "{refused}");
-                    assert_eq!(refused.code(), Code::PermissionDenied);
-                    assert_eq!(refused.message(), told);
+                Err(rejected) => {
+                    assert!(is_refused, "{rejected}");
+                    assert_eq!(rejected.code(), Code::PermissionDenied);
+                    assert_eq!(rejected.message(), reported);
                 }
             }
         }
@@ -242,15 +243,15 @@ async fn retries_of_a_revoked_proxy_write_one_log_line() {
     let Some((server, _child, ids)) = open(1).await else { return };
     let run = server.run(&["proxy", "revoke", &ids[0]]);
     assert_eq!(run.code, 0, "{run:?}");
-    let folder = server.place.path().join("proxies/0001");
+    let folder = server.workspace.path().join("proxies/0001");
     let node = Node { id: ids[0].clone(), ..Node::default() };
     for _ in 0..50 {
         // (The control plane closes the connection of a rejected stream.)
-        let proxy = Imposter::connect(&folder, server.loopback.socket(1, 15128)).await.unwrap();
-        let rejected = proxy.ask(node.clone(), "roots").await.unwrap_err();
+        let proxy = ProxyClient::connect(&folder, server.loopback.socket(1, 15128)).await.unwrap();
+        let rejected = proxy.request_secret(node.clone(), "roots").await.unwrap_err();
         assert_eq!(rejected.code(), Code::PermissionDenied);
     }
-    let log = fs_err::read_to_string(server.place.path().join("serve.log")).unwrap();
+    let log = fs_err::read_to_string(server.workspace.path().join("serve.log")).unwrap();
     let lines: Vec<_> = log.lines().filter(|line| line.contains("revoked")).collect();
     let of_streams = lines.iter().filter(|line| line.contains("stream"));
     assert_eq!(of_streams.count(), 1, "{lines:#?}");

@@ -20,9 +20,9 @@ async fn policy_until(server: &Server, what: &str, is: impl Fn(&Value) -> bool) 
 }
 
 /// Writes the one document, and waits until it is in force. Returns its revision.
-async fn put(server: &Server, name: &str) -> String {
+async fn publish(server: &Server, name: &str) -> String {
     let before = server.readyz().await.json()["policy"]["revision"].clone();
-    server.place.write("policy/a.toml", &service(name));
+    server.workspace.write("policy/a.toml", &service(name));
     let policy = policy_until(server, name, |policy| {
         policy["revision"] != before && policy["stale_since"].is_null()
     })
@@ -46,12 +46,12 @@ fn revisions(server: &Server) -> (Vec<String>, Option<String>) {
 #[tokio::test]
 async fn rollback_survives_a_restart_until_the_folder_changes() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", &service("zero"));
+    server.workspace.write("policy/a.toml", &service("zero"));
     let mut child = server.start().await;
     server.ready().await;
-    let first = put(&server, "one").await;
-    keep(&server, &first);
-    let second = put(&server, "two").await;
+    let first = publish(&server, "one").await;
+    keep_revision(&server, &first);
+    let second = publish(&server, "two").await;
     assert_eq!(revisions(&server).0[..2], [second.clone(), first.clone()]);
 
     let run = server.run(&["policy", "rollback", &first[..8], "--message", "two is slow"]);
@@ -83,18 +83,18 @@ async fn rollback_survives_a_restart_until_the_folder_changes() {
     assert!(is_pinned(&policy), "{policy:#}");
 
     // What does not pass ends nothing, and neither does what was there when it was rolled back.
-    server.place.write("policy/a.toml", "[[");
+    server.workspace.write("policy/a.toml", "[[");
     policy_until(&server, "a finding", |policy| policy["findings"][0]["code"] == "IM0101").await;
-    server.place.write("policy/a.toml", &service("two"));
+    server.workspace.write("policy/a.toml", &service("two"));
     policy_until(&server, "the rollback again", is_pinned).await;
-    let third = put(&server, "three").await;
+    let third = publish(&server, "three").await;
     let policy = server.readyz().await.json()["policy"].clone();
     assert_eq!(
         (&policy["rolled_back"], &policy["drawn"]),
         (&Value::Null, &"".into()),
         "{policy:#}"
     );
-    let log = fs::read_to_string(server.place.path().join("serve.log")).unwrap();
+    let log = fs::read_to_string(server.workspace.path().join("serve.log")).unwrap();
     assert!(log.contains("the policy folder has changed: the rollback is over"), "{log}");
     assert!(child.terminate().await.success());
     let mut child = server.start().await;
@@ -105,7 +105,7 @@ async fn rollback_survives_a_restart_until_the_folder_changes() {
 
 /// Has a revision that is in force kept now. What is so for less than a second is not, unless somebody
 /// asks for it: to roll back to what is in force changes nothing.
-fn keep(server: &Server, revision: &str) {
+fn keep_revision(server: &Server, revision: &str) {
     let run = server.run(&["policy", "rollback", revision]);
     assert_eq!(run.code, 0, "{run:?}");
 }
@@ -113,12 +113,12 @@ fn keep(server: &Server, revision: &str) {
 #[tokio::test]
 async fn rollback_to_the_folder_revision_ends_the_rollback() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", &service("one"));
+    server.workspace.write("policy/a.toml", &service("one"));
     let mut child = server.start().await;
     server.ready().await;
     let first = server.readyz().await.json()["policy"]["revision"].as_str().unwrap().to_owned();
-    keep(&server, &first);
-    let second = put(&server, "two").await;
+    keep_revision(&server, &first);
+    let second = publish(&server, "two").await;
     let run = server.run(&["policy", "rollback", &second]);
     let expected =
         format!("revision {second} is already active; it is the content of the policy folder\n");
@@ -137,7 +137,7 @@ async fn rollback_to_the_folder_revision_ends_the_rollback() {
     assert_eq!(policy["revision"], *second);
     assert!(policy["rolled_back"].is_null() && policy["stale_since"].is_null(), "{policy:#}");
     // From here on the folder is followed again.
-    put(&server, "three").await;
+    publish(&server, "three").await;
 
     let run = server.run(&["policy", "rollback", "nonsense"]);
     assert_eq!(run.code, 1, "{run:?}");
@@ -157,13 +157,13 @@ async fn git_commit_of_the_policy_folder_is_shown() {
     let Some(server) = Server::open("") else { return };
     let git = |arguments: &[&str]| {
         let mut git = std::process::Command::new("git");
-        git.current_dir(server.place.path().join("policy"));
+        git.current_dir(server.workspace.path().join("policy"));
         git.args(["-c", "user.name=x", "-c", "user.email=x@x"]).args(arguments);
         let output = git.output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     };
-    server.place.write("policy/a.toml", &service("one"));
+    server.workspace.write("policy/a.toml", &service("one"));
     git(&["init", "--quiet"]);
     git(&["add", "."]);
     git(&["commit", "--quiet", "--message", "1"]);
@@ -173,7 +173,7 @@ async fn git_commit_of_the_policy_folder_is_shown() {
         policy_until(&server, expected, |policy| policy["in_force"]["commit"] == expected).await;
     };
     shows(&commit).await;
-    put(&server, "two").await;
+    publish(&server, "two").await;
     shows(&format!("{commit}+dirty")).await;
     let run = server.run(&["policy", "revisions"]);
     assert!(run.stdout.contains(&format!("{commit}+dirty")), "{run:?}");

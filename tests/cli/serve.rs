@@ -8,7 +8,7 @@ use crate::server::{Server, files};
 #[test]
 fn missing_policy_folder_is_named_and_creates_no_state() {
     let Some(server) = Server::open("") else { return };
-    let run = server.refused();
+    let run = server.run_failing();
     assert!(run.stderr.contains("there is no policy folder at"), "{}", run.stderr);
     assert_eq!(files(&server.state()), Vec::<String>::new());
 }
@@ -19,11 +19,11 @@ fn port_in_use_is_named_with_its_setting_and_creates_no_state() {
         [(15128, "for xDS", "`listen.xds`"), (15014, "for the admin API", "`listen.admin`")]
     {
         let Some(server) = Server::open("") else { return };
-        server.place.write("policy/a.toml", "# No service yet.\n");
-        let taken = server.loopback.socket(1, port);
-        let _listener = TcpListener::bind(taken).unwrap();
-        let run = server.refused();
-        for part in [&format!("cannot listen on {taken} {what}"), setting, "in use"] {
+        server.workspace.write("policy/a.toml", "# No service yet.\n");
+        let occupied = server.loopback.socket(1, port);
+        let _listener = TcpListener::bind(occupied).unwrap();
+        let run = server.run_failing();
+        for part in [&format!("cannot listen on {occupied} {what}"), setting, "in use"] {
             assert!(run.stderr.contains(part), "no {part:?} in {}", run.stderr);
         }
         assert_eq!(files(&server.state()), Vec::<String>::new());
@@ -33,10 +33,10 @@ fn port_in_use_is_named_with_its_setting_and_creates_no_state() {
 #[test]
 fn file_in_place_of_state_folder_is_named() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", "# No service yet.\n");
+    server.workspace.write("policy/a.toml", "# No service yet.\n");
     // Root may write to any folder, but nobody may make one below a file.
-    server.place.write("state", "this is a file");
-    let run = server.refused();
+    server.workspace.write("state", "this is a file");
+    let run = server.run_failing();
     assert!(run.stderr.contains("state"), "{}", run.stderr);
     assert_eq!(fs_err::read_to_string(server.state()).unwrap(), "this is a file");
 }
@@ -44,20 +44,20 @@ fn file_in_place_of_state_folder_is_named() {
 #[tokio::test]
 async fn wrong_key_encryption_key_is_rejected_and_not_replaced() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", "# No service yet.\n");
+    server.workspace.write("policy/a.toml", "# No service yet.\n");
     server.serve_once().await;
     let kek = server.state().join("kek");
     let right = fs_err::read_to_string(&kek).unwrap();
     let first = if right.starts_with('0') { '1' } else { '0' };
     fs_err::write(&kek, format!("{first}{}", &right[1..])).unwrap();
-    let run = server.refused();
+    let run = server.run_failing();
     assert!(run.stderr.contains("kek"), "{}", run.stderr);
     fs_err::remove_file(&kek).unwrap();
-    let run = server.refused();
+    let run = server.run_failing();
     assert!(run.stderr.contains("kek"), "{}", run.stderr);
     assert!(!kek.exists(), "a new key was made, which opens nothing");
 
-    server.place.write("state/kek", &right);
+    server.workspace.write("state/kek", &right);
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     fs_err::set_permissions(&kek, permissions).unwrap();
     server.serve_once().await;
@@ -76,18 +76,20 @@ fn unknown_setting_is_annotated_with_a_suggestion() {
 #[tokio::test]
 async fn trust_domain_change_after_first_start_is_rejected() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", "# No service yet.\n");
+    server.workspace.write("policy/a.toml", "# No service yet.\n");
     server.serve_once().await;
-    let settings = fs_err::read_to_string(server.place.path().join("ironmesh.toml")).unwrap();
-    server.place.write("ironmesh.toml", &format!("trust_domain = \"other.example\"\n{settings}"));
-    let run = server.refused();
+    let settings = fs_err::read_to_string(server.workspace.path().join("ironmesh.toml")).unwrap();
+    server
+        .workspace
+        .write("ironmesh.toml", &format!("trust_domain = \"other.example\"\n{settings}"));
+    let run = server.run_failing();
     assert!(run.stderr.contains("fixed at the first start"), "{}", run.stderr);
 }
 
 #[test]
 fn bootstrap_without_control_plane_exits_4() {
     let Some(server) = Server::open("") else { return };
-    let out = server.place.path().join("proxy");
+    let out = server.workspace.path().join("proxy");
     let run = server.run(&[
         "proxy",
         "bootstrap",

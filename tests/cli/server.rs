@@ -8,38 +8,38 @@ use ironmesh_tests::{Http1Connection, Loopback, Response, eventually, get_once};
 use tokio::net::UnixStream;
 use tokio::process::Command;
 
-use crate::command::{Place, Run};
+use crate::command::{Run, Workspace};
 
 /// A place whose control plane has addresses of its own.
 #[derive(Debug)]
 pub(crate) struct Server {
-    pub(crate) place: Place,
+    pub(crate) workspace: Workspace,
     pub(crate) loopback: Loopback,
 }
 
 impl Server {
     /// One with the settings `more`, and no policy folder yet. `None` where the program is missing.
     pub(crate) fn open(more: &str) -> Option<Self> {
-        let server = Self { place: Place::open()?, loopback: Loopback::claim() };
+        let server = Self { workspace: Workspace::open()?, loopback: Loopback::claim() };
         let (xds, admin) = (server.loopback.socket(1, 15128), server.loopback.socket(1, 15014));
         let settings = format!(
             "{more}\nstate = \"state\"\npolicy = \"policy\"\n[listen]\nxds = \"{xds}\"\nadmin = \"{admin}\"\n"
         );
-        server.place.write("ironmesh.toml", &settings);
+        server.workspace.write("ironmesh.toml", &settings);
         Some(server)
     }
 
     pub(crate) fn state(&self) -> PathBuf {
-        self.place.path().join("state")
+        self.workspace.path().join("state")
     }
 
     /// Runs `ironmesh` with this server's settings to its end.
     pub(crate) fn run(&self, arguments: &[&str]) -> Run {
-        self.place.run(&[arguments, &["--config", "ironmesh.toml"]].concat())
+        self.workspace.run(&[arguments, &["--config", "ironmesh.toml"]].concat())
     }
 
     /// Runs `serve`, which is to fail by itself.
-    pub(crate) fn refused(&self) -> Run {
+    pub(crate) fn run_failing(&self) -> Run {
         let run = self.run(&["serve"]);
         assert_eq!(run.code, 1, "{run:?}");
         run
@@ -47,8 +47,8 @@ impl Server {
 
     /// Starts `serve`, and waits until it answers, ready or not.
     pub(crate) async fn start(&self) -> Child {
-        let command = self.place.command(&["serve", "--config", "ironmesh.toml"]);
-        let log = self.place.path().join("serve.log");
+        let command = self.workspace.command(&["serve", "--config", "ironmesh.toml"]);
+        let log = self.workspace.path().join("serve.log");
         let mut child = Child::start("ironmesh serve", &mut Command::from(command), &log);
         eventually("the admin API", async || {
             child.assert_running();

@@ -14,7 +14,7 @@ const POLICY: &str =
     "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n";
 
 fn log(server: &Server) -> String {
-    fs::read_to_string(server.place.path().join("serve.log")).unwrap()
+    fs::read_to_string(server.workspace.path().join("serve.log")).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -24,8 +24,8 @@ async fn serve_without_writable_log_follows_policy_and_stops_cleanly() {
     let full = fs::File::create("/dev/full").unwrap().into_parts().0;
     for (what, stderr) in [("/dev/full", Stdio::from(full)), ("a pipe", Stdio::from(closed_pipe))] {
         let Some(server) = Server::open("") else { return };
-        server.place.write("policy/a.toml", POLICY);
-        let command = server.place.command(&["serve", "--config", "ironmesh.toml"]);
+        server.workspace.write("policy/a.toml", POLICY);
+        let command = server.workspace.command(&["serve", "--config", "ironmesh.toml"]);
         let mut command = Command::from(command);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).kill_on_drop(true);
         let mut serve = command.spawn().unwrap();
@@ -37,7 +37,7 @@ async fn serve_without_writable_log_follows_policy_and_stops_cleanly() {
         };
         let first = eventually("readiness", revision).await;
         // It logs that, too.
-        server.place.write("policy/a.toml", &POLICY.replace("store", "till"));
+        server.workspace.write("policy/a.toml", &POLICY.replace("store", "till"));
         eventually("the next revision", async || {
             let next = revision().await?;
             anyhow::ensure!(next != first, "{what}: {next}");
@@ -55,7 +55,7 @@ async fn serve_without_writable_log_follows_policy_and_stops_cleanly() {
 #[tokio::test]
 async fn unhandled_signals_are_logged_and_ignored() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", POLICY);
+    server.workspace.write("policy/a.toml", POLICY);
     let mut child = server.start().await;
     server.ready().await;
     for (signal, name) in
@@ -78,7 +78,7 @@ async fn unhandled_signals_are_logged_and_ignored() {
 #[tokio::test]
 async fn sigquit_stops_serve_cleanly() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", POLICY);
+    server.workspace.write("policy/a.toml", POLICY);
     let mut child = server.start().await;
     server.ready().await;
     child.signal(Signal::QUIT);
@@ -93,7 +93,7 @@ async fn sigquit_stops_serve_cleanly() {
 async fn clean_stop_logs_no_error_also_before_readiness() {
     for policy in [POLICY, "[[service]]\nname = 1\n"] {
         let Some(server) = Server::open("") else { return };
-        server.place.write("policy/a.toml", policy);
+        server.workspace.write("policy/a.toml", policy);
         for _ in 0..6 {
             let mut child = server.start().await;
             if policy == POLICY {

@@ -1,14 +1,14 @@
 //! A state folder whose path is too long for the admin socket in it.
 
-use crate::command::Place;
+use crate::command::Workspace;
 
 #[test]
 fn overlong_socket_path_is_reported_with_length_and_limit() {
-    let Some(place) = Place::open() else { return };
+    let Some(workspace) = Workspace::open() else { return };
     let name = "s".repeat(120);
-    place.write("ironmesh.toml", &format!("state = \"{name}\"\npolicy = \"policy\"\n"));
-    place.write("policy/a.toml", "[[service]]\nname = \"store\"\n");
-    let socket = place.path().join(&name).join("admin.sock");
+    workspace.write("ironmesh.toml", &format!("state = \"{name}\"\npolicy = \"policy\"\n"));
+    workspace.write("policy/a.toml", "[[service]]\nname = \"store\"\n");
+    let socket = workspace.path().join(&name).join("admin.sock");
     for command in [
         &["serve"][..],
         &["status"],
@@ -16,7 +16,7 @@ fn overlong_socket_path_is_reported_with_length_and_limit() {
         &["endpoints"],
         &["proxy", "bootstrap", "--service", "store", "--address", "127.0.0.1", "--out", "proxy"],
     ] {
-        let run = place.run(&[command, &["--config", "ironmesh.toml"]].concat());
+        let run = workspace.run(&[command, &["--config", "ironmesh.toml"]].concat());
         assert_eq!((run.code, &*run.stdout), (1, ""), "{command:?} {run:?}");
         for part in [
             format!(
@@ -29,6 +29,6 @@ fn overlong_socket_path_is_reported_with_length_and_limit() {
             assert!(run.stderr.contains(&part), "{command:?}: no {part:?} in {}", run.stderr);
         }
     }
-    assert!(!place.path().join(&name).exists(), "a start that fails leaves no state");
-    assert!(!place.path().join("proxy").exists());
+    assert!(!workspace.path().join(&name).exists(), "a start that fails leaves no state");
+    assert!(!workspace.path().join("proxy").exists());
 }

@@ -16,7 +16,7 @@ const POLICY: &str =
 /// A server that is ready, with its process.
 async fn ready() -> Option<(Server, Child)> {
     let server = Server::open("")?;
-    server.place.write("policy/a.toml", POLICY);
+    server.workspace.write("policy/a.toml", POLICY);
     let child = server.start().await;
     server.ready().await;
     Some((server, child))
@@ -92,14 +92,14 @@ async fn removed_state_folder_and_new_authority_are_reported() {
 
     let mut child = server.start().await;
     server.ready().await;
-    let log = fs::read_to_string(server.place.path().join("serve.log")).unwrap();
+    let log = fs::read_to_string(server.workspace.path().join("serve.log")).unwrap();
     assert!(log.contains("a new certification authority was created"), "{log}");
     // Nothing can be known before a proxy connects.
     status(&server, 0, "").await;
     // A proxy of the old authority does not trust the new one, and connects again and again.
     for _ in 0..2 {
-        let refusal = greet(server.loopback.socket(1, 15128)).await;
-        assert!(refusal.contains("UnknownIssuer"), "{refusal}");
+        let rejection = greet(server.loopback.socket(1, 15128)).await;
+        assert!(rejection.contains("UnknownIssuer"), "{rejection}");
     }
     let run = status(&server, 1, "wrong: error[IM0704]: clients reject").await;
     assert!(run.stdout.contains("restore it with its key-encryption key"), "{run:?}");

@@ -8,12 +8,12 @@ use crate::command::Run;
 use crate::server::Server;
 
 const SERVICE: &str = "[[service]]\nname = \"store\"\n";
-const OTHER: &str = "[[service]]\nname = \"till\"\n";
+const OTHER_SERVICE: &str = "[[service]]\nname = \"till\"\n";
 
 /// Asks for the status until it is so.
-async fn status_where(server: &Server, what: &str, is_so: impl Fn(&Run) -> bool) -> Run {
+async fn status_where(server: &Server, what: &str, condition: impl Fn(&Run) -> bool) -> Run {
     eventually(what, async || match server.run(&["status"]) {
-        run if is_so(&run) => Ok(run),
+        run if condition(&run) => Ok(run),
         run => Err(format!("{run:?}")),
     })
     .await
@@ -29,15 +29,15 @@ async fn revision(server: &Server) -> String {
 async fn status_lists_errors_first() {
     let Some(server) = Server::open("") else { return };
     assert_eq!(server.run(&["status"]).code, 4, "nothing runs");
-    server.place.write("policy/services.toml", "[[service]]\nname = \"Store\"\n");
+    server.workspace.write("policy/services.toml", "[[service]]\nname = \"Store\"\n");
     let _child = server.start().await;
     let run = server.run(&["status"]);
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stdout.starts_with("wrong: the control plane is not ready"), "{run:?}");
 
-    server.place.write("policy/services.toml", SERVICE);
+    server.workspace.write("policy/services.toml", SERVICE);
     server.ready().await;
-    server.place.write("policy/services.toml", "[[service]]\nname = \"Store\"\n");
+    server.workspace.write("policy/services.toml", "[[service]]\nname = \"Store\"\n");
     eventually("a policy that is refused", async || match server.run(&["status"]) {
         run if run.stdout.contains("is rejected since") && run.code == 1 => Ok(()),
         run => Err(format!("{run:?}")),
@@ -48,27 +48,28 @@ async fn status_lists_errors_first() {
 #[tokio::test(flavor = "multi_thread")]
 async fn status_names_the_check_command_for_a_rejected_policy() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", SERVICE);
+    server.workspace.write("policy/a.toml", SERVICE);
     let _child = server.start().await;
     server.ready().await;
-    server.place.write("policy/a.toml", "[[service]]\nname = \"Store\"\n");
+    server.workspace.write("policy/a.toml", "[[service]]\nname = \"Store\"\n");
     let run = status_where(&server, "the refusal", |run| run.code == 1).await;
-    let folder = server.place.path().join("policy");
+    let folder = server.workspace.path().join("policy");
     let folder = folder.display();
     assert!(run.stdout.starts_with(&format!("wrong: the policy in `{folder}` is rejected since ")));
     let advice =
         format!("       `ironmesh policy check {folder}` shows each error with file and line\n");
     assert!(run.stdout.contains(&advice), "{run:?}");
-    assert_eq!(server.place.run(&["policy", "check", &folder.to_string()]).code, 3);
+    assert_eq!(server.workspace.run(&["policy", "check", &folder.to_string()]).code, 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn status_reports_why_the_policy_source_is_unreadable() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", SERVICE);
+    server.workspace.write("policy/a.toml", SERVICE);
     let _child = server.start().await;
     server.ready().await;
-    let (policy, away) = (server.place.path().join("policy"), server.place.path().join("away"));
+    let (policy, away) =
+        (server.workspace.path().join("policy"), server.workspace.path().join("away"));
     fs::rename(&policy, &away).unwrap();
     let run = status_where(&server, "that it is away", |run| run.code == 1).await;
     let begin = format!("wrong: the policy in `{}` cannot be read since ", policy.display());
@@ -85,13 +86,13 @@ async fn status_reports_why_the_policy_source_is_unreadable() {
 #[tokio::test(flavor = "multi_thread")]
 async fn status_notes_a_rollback_without_an_error() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", SERVICE);
+    server.workspace.write("policy/a.toml", SERVICE);
     let _child = server.start().await;
     server.ready().await;
     let first = revision(&server).await;
     // What is in force for less than a second is kept when it is asked for.
     assert_eq!(server.run(&["policy", "rollback", &first]).code, 0);
-    server.place.write("policy/a.toml", OTHER);
+    server.workspace.write("policy/a.toml", OTHER_SERVICE);
     let second = eventually("the second", async || match revision(&server).await {
         same if same == first => Err(same),
         other => Ok(other),
@@ -102,7 +103,7 @@ async fn status_notes_a_rollback_without_an_error() {
 
     let run = server.run(&["status"]);
     assert_eq!(run.code, 0, "{run:?}");
-    let policy = server.place.path().join("policy");
+    let policy = server.workspace.path().join("policy");
     let policy = policy.display();
     let words = [
         "note: ".to_owned(),
@@ -116,19 +117,21 @@ async fn status_notes_a_rollback_without_an_error() {
     }
     assert!(!run.stdout.contains("wrong") && !run.stdout.contains("policy check"), "{run:?}");
     let run = server.run(&["status", "--output", "json"]);
-    let told: Value = serde_json::from_str(&run.stdout).unwrap();
-    assert_eq!((told["wrong"].as_array(), run.code), (Some(&vec![]), 0));
-    assert_eq!(told["notes"].as_array().unwrap().len(), 1, "{told:#}");
+    let reported: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((reported["wrong"].as_array(), run.code), (Some(&vec![]), 0));
+    assert_eq!(reported["notes"].as_array().unwrap().len(), 1, "{reported:#}");
 
     // That it cannot be read either is wrong.
-    fs::rename(server.place.path().join("policy"), server.place.path().join("away")).unwrap();
+    fs::rename(server.workspace.path().join("policy"), server.workspace.path().join("away"))
+        .unwrap();
     let run = status_where(&server, "that it is away", |run| run.code == 1).await;
     assert!(
         run.stdout.contains("wrong: the policy in") && run.stdout.contains("note: "),
         "{run:?}"
     );
     assert!(run.stdout.contains("cannot be read: "), "{run:?}");
-    fs::rename(server.place.path().join("away"), server.place.path().join("policy")).unwrap();
+    fs::rename(server.workspace.path().join("away"), server.workspace.path().join("policy"))
+        .unwrap();
     status_where(&server, "that it is back", |run| run.code == 0).await;
     assert_eq!(server.run(&["policy", "rollback", &second]).code, 0);
     let run = server.run(&["status"]);
@@ -136,7 +139,7 @@ async fn status_notes_a_rollback_without_an_error() {
 }
 
 /// Six services.
-fn six() -> String {
+fn six_services() -> String {
     let numbers = ["0", "1", "2", "3", "4", "5"];
     numbers.map(|number| ["[[service]]\nname = \"s", number, "\"\n"].concat()).concat()
 }
@@ -144,12 +147,12 @@ fn six() -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn held_back_removal_is_shown_until_accepted() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", &six());
-    server.place.write("policy/b.toml", SERVICE);
+    server.workspace.write("policy/a.toml", &six_services());
+    server.workspace.write("policy/b.toml", SERVICE);
     let _child = server.start().await;
     server.ready().await;
     let before = revision(&server).await;
-    fs::remove_file(server.place.path().join("policy/a.toml")).unwrap();
+    fs::remove_file(server.workspace.path().join("policy/a.toml")).unwrap();
     let run = status_where(&server, "the hold", |run| run.code == 1).await;
     for part in [
         "wrong: warning[IM0118]: the removal of 6 of 7 objects: 6 service is held back until ",
@@ -174,7 +177,7 @@ async fn held_back_removal_is_shown_until_accepted() {
     assert!(run.stderr.contains("no removal from the policy folder is held back"), "{run:?}");
 
     // A rollback is deliberate: it states what it removes, and is not held back.
-    server.place.write("policy/a.toml", &six());
+    server.workspace.write("policy/a.toml", &six_services());
     eventually("the services", async || match revision(&server).await {
         same if same == before => Ok(()),
         other => Err(other),
@@ -193,11 +196,11 @@ async fn held_back_removal_is_shown_until_accepted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn emptied_folder_keeps_the_last_good_policy_over_a_restart() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/a.toml", SERVICE);
+    server.workspace.write("policy/a.toml", SERVICE);
     let mut child = server.start().await;
     server.ready().await;
     let before = revision(&server).await;
-    fs::remove_file(server.place.path().join("policy/a.toml")).unwrap();
+    fs::remove_file(server.workspace.path().join("policy/a.toml")).unwrap();
     let is_empty = |run: &Run| run.code == 1 && run.stdout.contains("error[IM0115]");
     status_where(&server, "the emptied folder", is_empty).await;
     assert_eq!(revision(&server).await, before);
@@ -206,6 +209,6 @@ async fn emptied_folder_keeps_the_last_good_policy_over_a_restart() {
     server.ready().await;
     assert_eq!(revision(&server).await, before);
     assert!(is_empty(&server.run(&["status"])));
-    server.place.write("policy/none.toml", "# Nothing is allowed.\n");
+    server.workspace.write("policy/none.toml", "# Nothing is allowed.\n");
     status_where(&server, "an intended empty policy", |run| run.code == 0).await;
 }

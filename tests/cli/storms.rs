@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use fs_err as fs;
 use ironmesh_tests::eventually;
-use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::xds::ProxyClient;
 use tokio::task::{JoinSet, LocalSet};
 
 use crate::server::{Server, files};
@@ -20,14 +20,14 @@ const COUNT: &str = "50";
 /// goes with it at once, however it is connected.)
 async fn storm(server: &Server) {
     let xds = server.loopback.socket(1, 15128);
-    let out = server.place.path().join("proxies");
+    let out = server.workspace.path().join("proxies");
     let storm = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let proxies = files(&out).into_iter().map(|name| out.join(name));
         LocalSet::new().block_on(&runtime, async {
             let mut come = JoinSet::new();
             for proxy in proxies {
-                come.spawn_local(comes(proxy, xds));
+                come.spawn_local(connect(proxy, xds));
             }
             come.join_all().await.len()
         })
@@ -36,10 +36,10 @@ async fn storm(server: &Server) {
     assert_eq!(count.to_string(), COUNT);
 }
 
-async fn comes(folder: PathBuf, xds: SocketAddr) -> Imposter {
+async fn connect(folder: PathBuf, xds: SocketAddr) -> ProxyClient {
     // (Its connections of before may not have ended yet, as the server sees it.)
     eventually("to be let in", async || {
-        let proxy = Imposter::connect(&folder, xds).await?;
+        let proxy = ProxyClient::connect(&folder, xds).await?;
         proxy.service_certificate("default/store").await?;
         anyhow::Ok(proxy)
     })
@@ -47,7 +47,7 @@ async fn comes(folder: PathBuf, xds: SocketAddr) -> Imposter {
 }
 
 /// What a process holds in memory, in KiB.
-fn held(process: u32) -> u64 {
+fn memory_kib(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
@@ -57,7 +57,7 @@ fn held(process: u32) -> u64 {
 #[tokio::test]
 async fn memory_does_not_grow_with_reconnect_storms() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/services.toml", POLICY);
+    server.workspace.write("policy/services.toml", POLICY);
     let mut child = server.start().await;
     server.ready().await;
     let join = ["proxy", "bootstrap", "--service", "store", "--address", "127.64.255.1"];
@@ -66,11 +66,11 @@ async fn memory_does_not_grow_with_reconnect_storms() {
     for _ in 0..10 {
         storm(&server).await;
     }
-    let few = held(child.id().unwrap());
+    let few = memory_kib(child.id().unwrap());
     for _ in 0..20 {
         storm(&server).await;
     }
-    let many = held(child.id().unwrap());
+    let many = memory_kib(child.id().unwrap());
     // A thousand connections have come and gone. (It grows a little at first, with where allocations
     // happen to lie, and then no more: after 50 storms it is what it is after 100.)
     assert!(many <= few + few / 4, "{few} KiB after 10 storms, {many} KiB after 30");

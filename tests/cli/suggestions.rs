@@ -1,14 +1,14 @@
 //! What is suggested for a command that does not exist.
 
-use crate::command::Place;
+use crate::command::Workspace;
 
 #[test]
 fn hidden_commands_are_not_suggested() {
-    let Some(place) = Place::open() else { return };
+    let Some(workspace) = Workspace::open() else { return };
     for (given, suggested) in
         [("ca", None), ("demo-chil", Some("'demo'")), ("polcy", Some("'policy'"))]
     {
-        let run = place.run(&[given]);
+        let run = workspace.run(&[given]);
         assert_eq!((run.code, &*run.stdout), (2, ""), "{run:?}");
         assert!(run.stderr.contains(&format!("unrecognized subcommand '{given}'")), "{run:?}");
         let hidden = ["demo-child", "demo-caretaker"].map(|name| format!("'{name}'"));

@@ -46,15 +46,15 @@ async fn open_at(server: &Server, port: &str) {
 #[tokio::test]
 async fn valid_yaml_edit_is_applied_and_invalid_one_is_rejected() {
     let Some(server) = Server::open("") else { return };
-    server.place.write("policy/rest.toml", REST);
-    server.place.write("policy/smi.yaml", &yaml("80"));
+    server.workspace.write("policy/rest.toml", REST);
+    server.workspace.write("policy/smi.yaml", &yaml("80"));
     let mut child = server.start().await;
     server.ready().await;
     let first =
         policy_until(&server, "no findings", |policy| policy["findings"][0].is_null()).await;
     open_at(&server, "80").await;
 
-    server.place.write("policy/smi.yaml", &yaml("81"));
+    server.workspace.write("policy/smi.yaml", &yaml("81"));
     let second =
         policy_until(&server, "the edit", |policy| policy["revision"] != first["revision"]).await;
     open_at(&server, "81").await;
@@ -65,7 +65,7 @@ async fn valid_yaml_edit_is_applied_and_invalid_one_is_rejected() {
         (yaml("many"), "`port` must be", 8),
         (yaml("82").replace("kind: TCPRoute", "kind: UDPRoute"), "UDPRoute", 20),
     ] {
-        server.place.write("policy/smi.yaml", &text);
+        server.workspace.write("policy/smi.yaml", &text);
         let policy = policy_until(&server, &format!("line {line}"), |policy| {
             policy["findings"][0]["line"] == line
         })
@@ -78,11 +78,11 @@ async fn valid_yaml_edit_is_applied_and_invalid_one_is_rejected() {
         open_at(&server, "81").await;
     }
 
-    server.place.write("policy/smi.yaml", &yaml("82"));
+    server.workspace.write("policy/smi.yaml", &yaml("82"));
     policy_until(&server, "the mended file", |policy| policy["stale_since"].is_null()).await;
     open_at(&server, "82").await;
     // What the file said goes with it.
-    fs::remove_file(server.place.path().join("policy/smi.yaml")).unwrap();
+    fs::remove_file(server.workspace.path().join("policy/smi.yaml")).unwrap();
     open_at(&server, "none").await;
     assert!(child.terminate().await.success());
 }

@@ -4,8 +4,8 @@ use ironmesh_catalog::{ConsulQuery, ServiceName};
 use ironmesh_tests::{Consul, eventually};
 
 use crate::answers::options;
-use crate::liar::{Fault, Liar};
-use crate::watching::{Watching, query};
+use crate::faulty_agent::{AgentFault, FaultyAgent};
+use crate::watch::{ProviderWatch, query};
 use ironmesh_providers::consul::ConsulOptions;
 
 #[tokio::test]
@@ -14,10 +14,10 @@ async fn empty_restarted_agent_is_not_authoritative_until_repopulated() {
     for (id, address) in [("a", "10.0.0.1"), ("b", "10.0.0.2"), ("c", "10.0.0.3")] {
         consul.register("web", id, address).await;
     }
-    let web = Watching::web(options(&[consul.url(0)]));
-    web.finds("web", &["10.0.0.1", "10.0.0.2", "10.0.0.3"]).await;
+    let web = ProviderWatch::web(options(&[consul.url(0)]));
+    web.wait_for("web", &["10.0.0.1", "10.0.0.2", "10.0.0.3"]).await;
     consul.kill(0).await;
-    let reason = web.is_stale("no Consul agent can be used").await;
+    let reason = web.wait_until_stale("no Consul agent can be used").await;
     assert!(reason.contains(&consul.url(0)), "{reason}");
     assert_eq!(web.of("web").unwrap().endpoints.len(), 3);
 
@@ -31,33 +31,35 @@ async fn empty_restarted_agent_is_not_authoritative_until_repopulated() {
     for (id, address) in [("a", "10.0.0.1"), ("b", "10.0.0.2"), ("d", "10.0.0.4")] {
         consul.register("web", id, address).await;
     }
-    web.finds("web", &["10.0.0.1", "10.0.0.2", "10.0.0.4"]).await;
+    web.wait_for("web", &["10.0.0.1", "10.0.0.2", "10.0.0.4"]).await;
     // Now it knows as much as before, and a scale to zero is one.
     for id in ["a", "b", "d"] {
         consul.deregister(id).await;
     }
-    web.finds("web", &[]).await;
+    web.wait_for("web", &[]).await;
 }
 
 #[tokio::test]
 async fn silent_agent_is_replaced_by_the_next_one() {
     let Some(consul) = Consul::dev().await else { return };
     consul.register("web", "a", "10.0.0.1").await;
-    let own = consul.address_of_its_own();
-    let [one, other] =
-        [Liar::before(consul.url(0), own).await, Liar::before(consul.url(0), own).await];
-    let web = Watching::web(options(&[one.url(), other.url()]));
-    web.finds("web", &["10.0.0.1"]).await;
-    assert_eq!(other.asked(), 0);
-    for fault in [Fault::Silence, Fault::Refusal] {
-        one.be(fault);
+    let own = consul.spare_address();
+    let [one, other] = [
+        FaultyAgent::start(consul.url(0), own).await,
+        FaultyAgent::start(consul.url(0), own).await,
+    ];
+    let web = ProviderWatch::web(options(&[one.url(), other.url()]));
+    web.wait_for("web", &["10.0.0.1"]).await;
+    assert_eq!(other.requests(), 0);
+    for fault in [AgentFault::Silence, AgentFault::Closed] {
+        one.set_fault(fault);
         consul.register("web", "b", "10.0.0.2").await;
-        web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
-        one.be(Fault::None);
-        other.be(Fault::Refusal);
+        web.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
+        one.set_fault(AgentFault::None);
+        other.set_fault(AgentFault::Closed);
         consul.deregister("b").await;
-        web.finds("web", &["10.0.0.1"]).await;
-        other.be(Fault::None);
+        web.wait_for("web", &["10.0.0.1"]).await;
+        other.set_fault(AgentFault::None);
     }
 }
 
@@ -65,25 +67,27 @@ async fn silent_agent_is_replaced_by_the_next_one() {
 async fn failure_of_single_queries_does_not_switch_agents() {
     let Some(consul) = Consul::dev().await else { return };
     consul.register("other", "a", "10.0.0.1").await;
-    let own = consul.address_of_its_own();
-    let [one, other] =
-        [Liar::before(consul.url(0), own).await, Liar::before(consul.url(0), own).await];
+    let own = consul.spare_address();
+    let [one, other] = [
+        FaultyAgent::start(consul.url(0), own).await,
+        FaultyAgent::start(consul.url(0), own).await,
+    ];
     let bad = ConsulQuery { filter: Some("nonsense ==".into()), ..query("bad") };
     let services =
         [("other", Some(query("other"))), ("web", Some(query("web"))), ("bad", Some(bad))];
-    one.be(Fault::Answer { status: 500, index: 1, body: "rpc error".to_owned() });
-    let watching = Watching::services(options(&[one.url(), other.url()]), services);
-    watching.finds("other", &["10.0.0.1"]).await;
+    one.set_fault(AgentFault::Answer { status: 500, index: 1, body: "rpc error".to_owned() });
+    let watch = ProviderWatch::services(options(&[one.url(), other.url()]), services);
+    watch.wait_for("other", &["10.0.0.1"]).await;
     // Each of the two is refused much more often than an agent would be left for.
-    eventually("refusals", async || match one.asked() {
-        asked if asked > 30 => Ok(()),
-        asked => Err(asked),
+    eventually("refusals", async || match one.requests() {
+        requests if requests > 30 => Ok(()),
+        requests => Err(requests),
     })
     .await;
-    assert_eq!(other.asked(), 0);
+    assert_eq!(other.requests(), 0);
     for name in ["web", "bad"] {
         let name: ServiceName = name.parse().unwrap();
-        assert!(watching.now().troubles.contains_key(&name));
+        assert!(watch.now().troubles.contains_key(&name));
     }
 }
 
@@ -93,13 +97,13 @@ async fn services_beyond_max_connections_share_connections() {
     let names: Vec<String> = (0..12).map(|n| format!("s{n}")).collect();
     let services = names.iter().map(|name| (name.as_str(), Some(query(name))));
     let few = ConsulOptions { max_connections: 3, ..options(&[consul.url(0)]) };
-    let watching = Watching::services(few, services);
+    let watch = ProviderWatch::services(few, services);
     for name in &names {
-        watching.finds(name, &[]).await;
+        watch.wait_for(name, &[]).await;
     }
     for (n, name) in names.iter().enumerate() {
         consul.register(name, name, &format!("10.0.0.{n}")).await;
-        watching.finds(name, &[&format!("10.0.0.{n}")]).await;
+        watch.wait_for(name, &[&format!("10.0.0.{n}")]).await;
     }
     let connections = consul.connections(0);
     assert!((2..=4).contains(&connections), "{connections}");
@@ -108,17 +112,17 @@ async fn services_beyond_max_connections_share_connections() {
 #[tokio::test]
 async fn provider_subscribers_never_see_older_state() {
     let Some(consul) = Consul::dev().await else { return };
-    let web = Watching::web(options(&[consul.url(0)]));
+    let web = ProviderWatch::web(options(&[consul.url(0)]));
     // Attached before there was anything: nothing is known, which is not that there is nothing.
     let mut early = web.sightings.clone();
-    web.finds("web", &[]).await;
+    web.wait_for("web", &[]).await;
     // An addition that a removal has cancelled is not told on its own.
     for round in 0..20 {
         consul.register("web", "a", "10.0.0.1").await;
         consul.deregister("a").await;
         let name = format!("10.0.1.{round}");
         consul.register("web", "b", &name).await;
-        web.finds("web", &[&name]).await;
+        web.wait_for("web", &[&name]).await;
         let seen = early.borrow_and_update().clone();
         assert_eq!(seen, web.now());
     }

@@ -8,8 +8,8 @@ use ironmesh_providers::consul::ConsulOptions;
 use ironmesh_tests::{Consul, eventually};
 use serde_json::{Value, json};
 
-use crate::liar::{Fault, Liar};
-use crate::watching::{Watching, query, specification};
+use crate::faulty_agent::{AgentFault, FaultyAgent};
+use crate::watch::{ProviderWatch, query, specification};
 
 pub(crate) fn options(agents: &[String]) -> ConsulOptions {
     ConsulOptions { agents: agents.to_vec(), ..ConsulOptions::default() }
@@ -18,9 +18,9 @@ pub(crate) fn options(agents: &[String]) -> ConsulOptions {
 #[tokio::test]
 async fn endpoint_carries_consul_labels_locality_weight_and_health() {
     let Some(consul) = Consul::dev().await else { return };
-    let web = Watching::web(options(&[consul.url(0)]));
+    let web = ProviderWatch::web(options(&[consul.url(0)]));
     assert_eq!(web.provider.provider(), Provider::Consul);
-    web.finds("web", &[]).await;
+    web.wait_for("web", &[]).await;
     let instance = |check: &str, status: &str| {
         json!({
             "Node": "n1", "Address": "10.0.0.1", "NodeMeta": { "zone": "eu-1" },
@@ -33,7 +33,7 @@ async fn endpoint_carries_consul_labels_locality_weight_and_health() {
         })
     };
     consul.register_as(instance("works", "passing")).await;
-    let found = web.finds("web", &["10.0.0.1"]).await;
+    let found = web.wait_for("web", &["10.0.0.1"]).await;
     let endpoint = &found.endpoints[0];
     assert_eq!(endpoint.instance.as_deref(), Some("n1/web-1"));
     assert_eq!((endpoint.port, endpoint.weight, endpoint.health), (Some(80), 8, Health::Healthy));
@@ -69,7 +69,7 @@ async fn services_with_equal_queries_share_endpoints_and_filters_apply() {
             json!({ "Node": format!("node-{id}"), "Address": "10.255.0.1", "Service": service });
         consul.register_as(node).await;
     }
-    let liar = Liar::before(consul.url(0), consul.address_of_its_own()).await;
+    let agent = FaultyAgent::start(consul.url(0), consul.spare_address()).await;
     let all = query("a web/ö");
     let second = ConsulQuery {
         filter: Some(r#"Service.Tags contains `v2 "&+`"#.into()),
@@ -78,22 +78,22 @@ async fn services_with_equal_queries_share_endpoints_and_filters_apply() {
     };
     let services =
         [("all", Some(all.clone())), ("same", Some(all)), ("second", Some(second)), ("none", None)];
-    let watching = Watching::services(options(&[liar.url()]), services);
-    let one = watching.finds("all", &["10.0.0.1", "10.0.0.2"]).await;
-    let other = watching.finds("same", &["10.0.0.1", "10.0.0.2"]).await;
+    let watch = ProviderWatch::services(options(&[agent.url()]), services);
+    let one = watch.wait_for("all", &["10.0.0.1", "10.0.0.2"]).await;
+    let other = watch.wait_for("same", &["10.0.0.1", "10.0.0.2"]).await;
     assert!(Arc::ptr_eq(&one.endpoints, &other.endpoints));
-    let second = watching.finds("second", &["192.0.2.1"]).await;
+    let second = watch.wait_for("second", &["192.0.2.1"]).await;
     assert_eq!(second.endpoints[0].port, Some(443));
-    assert!(watching.of("none").is_none(), "nobody asks for it");
+    assert!(watch.of("none").is_none(), "nobody asks for it");
 
     // What was known of a question that stays is the same; what nobody asks any more is forgotten.
-    watching.provider.follow(&specification([("all", Some(query("a web/ö")))]));
-    eventually("the others to be gone", async || match watching.now().services.len() {
+    watch.provider.follow(&specification([("all", Some(query("a web/ö")))]));
+    eventually("the others to be gone", async || match watch.now().services.len() {
         1 => Ok(()),
         count => Err(count),
     })
     .await;
-    assert!(Arc::ptr_eq(&watching.of("all").unwrap().endpoints, &one.endpoints));
+    assert!(Arc::ptr_eq(&watch.of("all").unwrap().endpoints, &one.endpoints));
 }
 
 #[tokio::test]
@@ -102,66 +102,69 @@ async fn invalid_consul_filter_affects_only_its_service() {
     consul.register("web", "a", "10.0.0.1").await;
     let filtered = |filter: &str| ConsulQuery { filter: Some(filter.into()), ..query("web") };
     let services = |filter| [("web", Some(query("web"))), ("bad", Some(filtered(filter)))];
-    let watching = Watching::services(options(&[consul.url(0)]), services("Service.ID == a"));
-    watching.finds("bad", &["10.0.0.1"]).await;
-    watching.provider.follow(&specification(services("nonsense ==")));
-    watching.finds("web", &["10.0.0.1"]).await;
-    eventually("what was asked before to be forgotten", async || match watching.of("bad") {
+    let watch = ProviderWatch::services(options(&[consul.url(0)]), services("Service.ID == a"));
+    watch.wait_for("bad", &["10.0.0.1"]).await;
+    watch.provider.follow(&specification(services("nonsense ==")));
+    watch.wait_for("web", &["10.0.0.1"]).await;
+    eventually("what was asked before to be forgotten", async || match watch.of("bad") {
         None => Ok(()),
         Some(found) => Err(format!("{found:?}")),
     })
     .await;
     consul.register("web", "b", "10.0.0.2").await;
-    watching.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
-    watching.provider.follow(&specification(services("Service.ID == b")));
-    watching.finds("bad", &["10.0.0.2"]).await;
+    watch.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
+    watch.provider.follow(&specification(services("Service.ID == b")));
+    watch.wait_for("bad", &["10.0.0.2"]).await;
 }
 
 /// Something is wrong; then nothing is any more, and an addition and a removal are seen.
-async fn survives(fault: Fault, see: impl AsyncFnOnce(&Watching)) {
+async fn assert_tolerated(fault: AgentFault, see: impl AsyncFnOnce(&ProviderWatch)) {
     let Some(consul) = Consul::dev().await else { return };
     consul.register("web", "a", "10.0.0.1").await;
     consul.register("web", "b", "10.0.0.2").await;
-    let liar = Liar::before(consul.url(0), consul.address_of_its_own()).await;
-    let web = Watching::web(options(&[liar.url()]));
-    web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
-    liar.be(fault);
+    let agent = FaultyAgent::start(consul.url(0), consul.spare_address()).await;
+    let web = ProviderWatch::web(options(&[agent.url()]));
+    web.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
+    agent.set_fault(fault);
     see(&web).await;
-    liar.be(Fault::None);
+    agent.set_fault(AgentFault::None);
     consul.register("web", "c", "10.0.0.3").await;
-    web.finds("web", &["10.0.0.1", "10.0.0.2", "10.0.0.3"]).await;
+    web.wait_for("web", &["10.0.0.1", "10.0.0.2", "10.0.0.3"]).await;
     consul.deregister("a").await;
-    web.finds("web", &["10.0.0.2", "10.0.0.3"]).await;
+    web.wait_for("web", &["10.0.0.2", "10.0.0.3"]).await;
 }
 
 /// The service is stale for this reason, and what is known of it stays.
-async fn answered_with(status: u16, body: &str, reason: &str) {
-    survives(Fault::Answer { status, index: 1_000_000, body: body.to_owned() }, async |web| {
-        let found = web.is_stale_of("web", reason).await;
-        assert_eq!(found.endpoints.len(), 2);
-        assert!(web.now().stale.is_none(), "{:?}", web.now());
-    })
+async fn assert_stale_after(status: u16, body: &str, reason: &str) {
+    assert_tolerated(
+        AgentFault::Answer { status, index: 1_000_000, body: body.to_owned() },
+        async |web| {
+            let found = web.wait_until_service_stale("web", reason).await;
+            assert_eq!(found.endpoints.len(), 2);
+            assert!(web.now().stale.is_none(), "{:?}", web.now());
+        },
+    )
     .await;
 }
 
 #[tokio::test]
 async fn invalid_json_keeps_known_endpoints() {
-    answered_with(200, "[{", "the answer cannot be read").await;
+    assert_stale_after(200, "[{", "the answer cannot be read").await;
 }
 
 #[tokio::test]
 async fn unexpected_json_shape_keeps_known_endpoints() {
-    answered_with(200, r#"{"web": []}"#, "the answer cannot be read").await;
+    assert_stale_after(200, r#"{"web": []}"#, "the answer cannot be read").await;
 }
 
 #[tokio::test]
 async fn http_500_keeps_known_endpoints() {
-    answered_with(500, "rpc error", "rpc error").await;
+    assert_stale_after(500, "rpc error", "rpc error").await;
 }
 
 #[tokio::test]
 async fn http_403_names_the_missing_permission() {
-    answered_with(403, "Permission denied", "the right to read this service").await;
+    assert_stale_after(403, "Permission denied", "the right to read this service").await;
 }
 
 #[tokio::test]
@@ -182,9 +185,9 @@ async fn unusable_entries_keep_the_endpoints_of_their_instances() {
         7
     ]);
     // Not ahead of the real one, which would let a query with it wait.
-    let fault = Fault::Answer { status: 200, index: 3, body: entries.to_string() };
-    survives(fault, async |web| {
-        let found = web.finds("web", &["10.0.0.1", "10.0.0.2", "10.0.0.7"]).await;
+    let fault = AgentFault::Answer { status: 200, index: 3, body: entries.to_string() };
+    assert_tolerated(fault, async |web| {
+        let found = web.wait_for("web", &["10.0.0.1", "10.0.0.2", "10.0.0.7"]).await;
         let of: Vec<_> = found.problems.iter().map(|problem| problem.instance.as_str()).collect();
         for instance in ["node-a/a", "node-b/b", "node-c/c", "node-d/d", "entry 5"] {
             assert!(of.contains(&instance), "{:?}", found.problems);
@@ -195,8 +198,8 @@ async fn unusable_entries_keep_the_endpoints_of_their_instances() {
 
 #[tokio::test]
 async fn empty_response_with_lower_index_is_not_authoritative() {
-    let fault = Fault::Answer { status: 200, index: 3, body: "[]".to_owned() };
-    survives(fault, async |web| {
+    let fault = AgentFault::Answer { status: 200, index: 3, body: "[]".to_owned() };
+    assert_tolerated(fault, async |web| {
         eventually("an empty answer that nobody vouches for", async || match web.of("web") {
             Some(found) if found.endpoints.is_empty() && !found.is_authoritative => Ok(()),
             found => Err(format!("{found:?}")),
@@ -208,29 +211,29 @@ async fn empty_response_with_lower_index_is_not_authoritative() {
 
 #[tokio::test]
 async fn acl_filtered_response_is_not_authoritative() {
-    let filtered = Fault::Headers(vec![("X-Consul-Results-Filtered-By-ACLs", "true")]);
+    let filtered = AgentFault::Headers(vec![("X-Consul-Results-Filtered-By-ACLs", "true")]);
     let Some(consul) = Consul::dev().await else { return };
     consul.register("web", "a", "10.0.0.1").await;
-    let liar = Liar::before(consul.url(0), consul.address_of_its_own()).await;
-    let web = Watching::web(options(&[liar.url()]));
-    web.finds("web", &["10.0.0.1"]).await;
-    liar.be(filtered);
+    let agent = FaultyAgent::start(consul.url(0), consul.spare_address()).await;
+    let web = ProviderWatch::web(options(&[agent.url()]));
+    web.wait_for("web", &["10.0.0.1"]).await;
+    agent.set_fault(filtered);
     consul.register("web", "b", "10.0.0.2").await;
     eventually("two that nobody vouches for", async || match web.of("web") {
         Some(found) if found.endpoints.len() == 2 && !found.is_authoritative => Ok(()),
         found => Err(format!("{found:?}")),
     })
     .await;
-    liar.be(Fault::None);
+    agent.set_fault(AgentFault::None);
     consul.deregister("a").await;
-    web.finds("web", &["10.0.0.2"]).await;
+    web.wait_for("web", &["10.0.0.2"]).await;
 }
 
 #[tokio::test]
 async fn server_without_leader_keeps_known_endpoints_as_stale() {
     let headers = vec![("X-Consul-KnownLeader", "false")];
-    survives(Fault::Headers(headers), async |web| {
-        web.is_stale("knows of no leader").await;
+    assert_tolerated(AgentFault::Headers(headers), async |web| {
+        web.wait_until_stale("knows of no leader").await;
         assert_eq!(web.of("web").unwrap().endpoints.len(), 2);
     })
     .await;
@@ -239,8 +242,8 @@ async fn server_without_leader_keeps_known_endpoints_as_stale() {
 #[tokio::test]
 async fn server_with_old_leader_contact_keeps_known_endpoints_as_stale() {
     let headers = vec![("X-Consul-LastContact", "10001")];
-    survives(Fault::Headers(headers), async |web| {
-        web.is_stale("for more than 10 s").await;
+    assert_tolerated(AgentFault::Headers(headers), async |web| {
+        web.wait_until_stale("for more than 10 s").await;
         assert_eq!(web.of("web").unwrap().endpoints.len(), 2);
     })
     .await;
@@ -248,8 +251,8 @@ async fn server_with_old_leader_contact_keeps_known_endpoints_as_stale() {
 
 #[tokio::test]
 async fn network_partition_keeps_known_endpoints() {
-    survives(Fault::Silence, async |web| {
-        web.is_stale("no answer within").await;
+    assert_tolerated(AgentFault::Silence, async |web| {
+        web.wait_until_stale("no answer within").await;
         assert_eq!(web.of("web").unwrap().endpoints.len(), 2);
     })
     .await;
@@ -257,8 +260,8 @@ async fn network_partition_keeps_known_endpoints() {
 
 #[tokio::test]
 async fn agent_closing_connections_keeps_known_endpoints() {
-    survives(Fault::Refusal, async |web| {
-        web.is_stale("no Consul agent can be used").await;
+    assert_tolerated(AgentFault::Closed, async |web| {
+        web.wait_until_stale("no Consul agent can be used").await;
         assert_eq!(web.of("web").unwrap().endpoints.len(), 2);
     })
     .await;

@@ -31,55 +31,57 @@ async fn consul_registration_adds_endpoints_without_policy_edit() {
     let Some(programs) = Programs::find() else { return };
     let settings = format!("consul = {{ agents = [\"{}\"], join_by_tag = true }}", consul.url(0));
     let mesh = Mesh::start_with(&settings, &programs, &[("policy.toml", POLICY)]).await;
-    let mut store = Store::open(consul, mesh).await;
+    let mut store = ConsulBookstore::open(consul, mesh).await;
     // Two by their address, and one behind another, by the key of its proxy.
-    store.opens(21, "bookstore", &json!({})).await;
-    store.opens(22, "bookstore", &json!({})).await;
-    let third = store.join(23).await;
+    store.open_instance(21, "bookstore", &json!({})).await;
+    store.open_instance(22, "bookstore", &json!({})).await;
+    let third = store.enroll(23).await;
     let behind = json!({ "Address": "192.0.2.3", "Meta": { "ironmesh-proxy": third } });
     store.register(23, "bookstore", &behind).await;
     for host in [21, 22, 23] {
-        store.is(host, "health_flags::healthy").await;
+        store.wait_for_status_of(host, "health_flags::healthy").await;
     }
     let load = Load::start(store.buyer.socket(14001), "bookstore", "/books/1");
     for host in [21, 22, 23] {
-        store.gets_some(host).await;
+        store.wait_for_requests_to(host).await;
     }
 
     // A new one needs no edit, be it of the same service in Consul or of another that says so by a tag.
-    store.opens(24, "bookstore", &json!({})).await;
-    store.opens(25, "kiosk", &json!({ "Tags": ["ironmesh-service=default/bookstore"] })).await;
+    store.open_instance(24, "bookstore", &json!({})).await;
+    store
+        .open_instance(25, "kiosk", &json!({ "Tags": ["ironmesh-service=default/bookstore"] }))
+        .await;
     for host in [24, 25] {
-        store.is(host, "health_flags::healthy").await;
-        store.gets_some(host).await;
+        store.wait_for_status_of(host, "health_flags::healthy").await;
+        store.wait_for_requests_to(host).await;
     }
     // One whose tag names a service that policy does not define joins nothing.
-    store.opens(26, "kiosk", &json!({ "Tags": ["ironmesh-service=default/kiosk"] })).await;
+    store.open_instance(26, "kiosk", &json!({ "Tags": ["ironmesh-service=default/kiosk"] })).await;
 
     // One flaps, a little.
-    let begun = Instant::now();
+    let started_at = Instant::now();
     store.deregister(24).await;
-    store.is_gone(24).await;
-    let gone = begun.elapsed();
+    store.wait_until_gone(24).await;
+    let gone = started_at.elapsed();
     store.register(24, "bookstore", &json!({})).await;
-    store.is(24, "health_flags::healthy").await;
-    let back = begun.elapsed().saturating_sub(gone);
+    store.wait_for_status_of(24, "health_flags::healthy").await;
+    let back = started_at.elapsed().saturating_sub(gone);
     eprintln!("one that goes is gone from Envoy after {gone:?}, and back after {back:?}");
 
     // Maintenance drains: nothing new comes, and nothing that comes is lost.
     store.agent("service/maintenance/22?enable=true").await;
-    store.is(22, "health_flags::/eds_status_draining").await;
-    store.gets_nothing(22, &load).await;
+    store.wait_for_status_of(22, "health_flags::/eds_status_draining").await;
+    store.assert_no_requests(22, &load).await;
     store.agent("service/maintenance/22?enable=false").await;
-    store.is(22, "health_flags::healthy").await;
-    store.gets_some(22).await;
+    store.wait_for_status_of(22, "health_flags::healthy").await;
+    store.wait_for_requests_to(22).await;
 
     // Warning has a weight of its own: a tenth here of what the others have.
-    store.is(21, "weight::10").await;
+    store.wait_for_status_of(21, "weight::10").await;
     store.agent("check/warn/service:21").await;
-    store.is(21, "weight::1").await;
+    store.wait_for_status_of(21, "weight::1").await;
     let before = store.requests();
-    load.pass(1000).await;
+    load.wait_for_requests(1000).await;
     let after = store.requests();
     let of_all: u64 = after.iter().sum::<u64>() - before.iter().sum::<u64>();
     let of_one = after[0] - before[0];
@@ -88,11 +90,11 @@ async fn consul_registration_adds_endpoints_without_policy_edit() {
 
     // Critical gets nothing.
     store.agent("check/fail/service:21").await;
-    store.is(21, "health_flags::/failed_eds_health").await;
-    store.gets_nothing(21, &load).await;
+    store.wait_for_status_of(21, "health_flags::/failed_eds_health").await;
+    store.assert_no_requests(21, &load).await;
     store.agent("check/pass/service:21").await;
-    store.is(21, "health_flags::healthy").await;
-    store.gets_some(21).await;
+    store.wait_for_status_of(21, "health_flags::healthy").await;
+    store.wait_for_requests_to(21).await;
 
     let report = load.finish().await;
     report.assert_undisturbed();
@@ -100,11 +102,11 @@ async fn consul_registration_adds_endpoints_without_policy_edit() {
     eprintln!("{} requests, none failed; upstream_rq_retry: {retries}", report.requests);
     assert_eq!(retries, 0);
     assert_eq!(store.apps[5].requests(), 0);
-    store.buyer.assert_calm().await;
+    store.buyer.assert_no_update_errors().await;
     store.mesh.stop().await;
 }
 
-struct Store {
+struct ConsulBookstore {
     consul: Consul,
     mesh: Mesh,
     buyer: Envoy,
@@ -115,7 +117,7 @@ struct Store {
 
 const FIRST: u8 = 21;
 
-impl Store {
+impl ConsulBookstore {
     async fn open(consul: Consul, mesh: Mesh) -> Self {
         let options =
             ProxyOptions::new("default/bookbuyer", 11).upstream("default/bookstore=14001");
@@ -128,31 +130,31 @@ impl Store {
     }
 
     /// A proxy joins in front of the application there; returns its id.
-    async fn join(&mut self, host: u8) -> String {
+    async fn enroll(&mut self, host: u8) -> String {
         let proxy = ProxyOptions::new("default/bookstore", host);
         self.sidecars.push(self.mesh.envoy(&proxy).await);
         let address = self.mesh.loopback().host(host).to_string();
         let proxies = self.mesh.proxies().await;
-        let is_it = |proxy: &&Value| proxy.to_string().contains(&format!("\"{address}"));
-        let found = proxies.as_array().unwrap().iter().find(is_it).unwrap();
+        let matches = |proxy: &&Value| proxy.to_string().contains(&format!("\"{address}"));
+        let found = proxies.as_array().unwrap().iter().find(matches).unwrap();
         found["id"].as_str().unwrap().to_owned()
     }
 
     /// A proxy joins, and its application registers, as its machine's agent is told it.
-    async fn opens(&mut self, host: u8, service: &str, besides: &Value) {
-        self.join(host).await;
+    async fn open_instance(&mut self, host: u8, service: &str, besides: &Value) {
+        self.enroll(host).await;
         self.register(host, service, besides).await;
     }
 
     async fn register(&self, host: u8, service: &str, besides: &Value) {
-        let mut said = json!({
+        let mut reported_text = json!({
             "ID": host.to_string(), "Name": service, "Port": 8080,
             "Address": self.mesh.loopback().host(host),
             "Weights": { "Passing": 10, "Warning": 1 },
             "Check": { "TTL": "10m", "Status": "passing" },
         });
-        said.as_object_mut().unwrap().extend(besides.as_object().unwrap().clone());
-        self.consul.put("agent/service/register", said).await;
+        reported_text.as_object_mut().unwrap().extend(besides.as_object().unwrap().clone());
+        self.consul.put("agent/service/register", reported_text).await;
     }
 
     async fn deregister(&self, host: u8) {
@@ -165,7 +167,7 @@ impl Store {
     }
 
     /// Waits until the buyer's Envoy says this of the instance there.
-    async fn is(&self, host: u8, words: &str) {
+    async fn wait_for_status_of(&self, host: u8, words: &str) {
         let line = format!("{}{words}", self.line(host));
         eventually(&line, async || {
             let text = self.buyer.admin_get("/clusters").await.text();
@@ -175,7 +177,7 @@ impl Store {
     }
 
     /// Waits until the buyer's Envoy knows nothing of it.
-    async fn is_gone(&self, host: u8) {
+    async fn wait_until_gone(&self, host: u8) {
         let line = self.line(host);
         eventually(&format!("the end of {line}"), async || {
             let text = self.buyer.admin_get("/clusters").await.text();
@@ -198,7 +200,7 @@ impl Store {
     }
 
     /// Waits until the application there has seen more requests.
-    async fn gets_some(&self, host: u8) {
+    async fn wait_for_requests_to(&self, host: u8) {
         let before = self.app(host).requests();
         eventually(&format!("requests to {host}"), async || {
             match self.app(host).requests() - before {
@@ -210,11 +212,11 @@ impl Store {
     }
 
     /// The application there sees none of many requests.
-    async fn gets_nothing(&self, host: u8, load: &Load) {
+    async fn assert_no_requests(&self, host: u8, load: &Load) {
         // Those that were on their way.
-        load.pass(20).await;
+        load.wait_for_requests(20).await;
         let before = self.app(host).requests();
-        load.pass(300).await;
+        load.wait_for_requests(300).await;
         assert_eq!(self.app(host).requests(), before);
     }
 }

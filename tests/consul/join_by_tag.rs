@@ -7,12 +7,12 @@ use ironmesh_catalog::Service;
 use ironmesh_catalog::service::{External, Resolution};
 use ironmesh_providers::EndpointsProvider as _;
 use ironmesh_providers::consul::ConsulOptions;
-use ironmesh_tests::consul::READS_ALL;
+use ironmesh_tests::consul::READ_ALL_RULES;
 use ironmesh_tests::{Consul, eventually};
 use serde_json::json;
 
 use crate::answers::options;
-use crate::watching::{Watching, query, specification};
+use crate::watch::{ProviderWatch, query, specification};
 
 async fn register(consul: &Consul, service: &str, id: &str, address: &str, tags: &[&str]) {
     consul
@@ -35,23 +35,23 @@ async fn tagged_instance_becomes_an_endpoint_of_its_defined_service() {
     register(&consul, "third", "joins", "10.0.0.6", &["ironmesh-service=joined"]).await;
     let by_tag = ConsulOptions { join_by_tag: true, ..options(&[consul.url(0)]) };
     let services = [("shop", Some(query("shop"))), ("joined", None), ("alone", None)];
-    let watching = Watching::services(by_tag, services);
-    let found = watching.finds("shop", &["10.0.0.1", "10.0.0.2", "10.0.0.3"]).await;
+    let watch = ProviderWatch::services(by_tag, services);
+    let found = watch.wait_for("shop", &["10.0.0.1", "10.0.0.2", "10.0.0.3"]).await;
     assert_eq!(*found.problems, [], "who is found by both is no problem");
     assert_eq!(found.endpoints[2].labels.to_string(), "v2=true");
-    watching.finds("joined", &["10.0.0.6"]).await;
-    watching.finds("alone", &[]).await;
-    assert_eq!(watching.now().services.len(), 3, "a tag makes no service");
+    watch.wait_for("joined", &["10.0.0.6"]).await;
+    watch.wait_for("alone", &[]).await;
+    assert_eq!(watch.now().services.len(), 3, "a tag makes no service");
 
     // No edit anywhere: a new instance joins, and one leaves.
     register(&consul, "fourth", "new", "10.0.0.7", &[shop]).await;
-    watching.finds("shop", &["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.7"]).await;
+    watch.wait_for("shop", &["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.7"]).await;
     consul.deregister("tagged").await;
-    watching.finds("shop", &["10.0.0.1", "10.0.0.2", "10.0.0.7"]).await;
+    watch.wait_for("shop", &["10.0.0.1", "10.0.0.2", "10.0.0.7"]).await;
     consul.deregister("joins").await;
-    watching.finds("joined", &[]).await;
-    watching.provider.follow(&specification([("shop", None)]));
-    watching.finds("shop", &["10.0.0.2", "10.0.0.7"]).await;
+    watch.wait_for("joined", &[]).await;
+    watch.provider.follow(&specification([("shop", None)]));
+    watch.wait_for("shop", &["10.0.0.2", "10.0.0.7"]).await;
 
     // What is outside of the mesh is nobody's to join.
     let mut policy = Arc::unwrap_or_clone(specification([("shop", None)]));
@@ -60,8 +60,8 @@ async fn tagged_instance_becomes_an_endpoint_of_its_defined_service() {
         let service = Service { external, ..Service::clone(service) };
         policy.services.insert(service.name.clone(), Arc::new(service));
     }
-    watching.provider.follow(&Arc::new(policy));
-    eventually("nothing of Consul", async || match watching.of("shop") {
+    watch.provider.follow(&Arc::new(policy));
+    eventually("nothing of Consul", async || match watch.of("shop") {
         None => Ok(()),
         Some(found) => Err(format!("{found:?}")),
     })
@@ -74,15 +74,15 @@ async fn service_tags_are_ignored_without_join_by_tag() {
     register(&consul, "shop", "own", "10.0.0.1", &[]).await;
     register(&consul, "other", "tagged", "10.0.0.3", &["ironmesh-service=default/shop"]).await;
     let services = [("shop", Some(query("shop"))), ("joined", None)];
-    let watching = Watching::services(options(&[consul.url(0)]), services);
-    watching.finds("shop", &["10.0.0.1"]).await;
-    assert!(watching.of("joined").is_none());
+    let watch = ProviderWatch::services(options(&[consul.url(0)]), services);
+    watch.wait_for("shop", &["10.0.0.1"]).await;
+    assert!(watch.of("joined").is_none());
 }
 
 /// Waits until nobody vouches for what is known of a service, and it is at these addresses.
-async fn is_unconfirmed(watching: &Watching, service: &str, addresses: &[&str]) {
+async fn wait_until_unconfirmed(watch: &ProviderWatch, service: &str, addresses: &[&str]) {
     eventually(&format!("{service} unconfirmed"), async || {
-        let found = watching.of(service).ok_or_else(|| format!("{:?}", watching.now()))?;
+        let found = watch.of(service).ok_or_else(|| format!("{:?}", watch.now()))?;
         let at: Vec<_> = found.endpoints.iter().map(|found| found.address.to_string()).collect();
         if at == addresses && !found.is_authoritative { Ok(()) } else { Err(format!("{found:?}")) }
     })
@@ -95,22 +95,22 @@ async fn empty_restarted_agent_is_not_authoritative_for_tags() {
     let shop = "ironmesh-service=default/shop";
     register(&consul, "other", "tagged", "10.0.0.1", &[shop]).await;
     let by_tag = ConsulOptions { join_by_tag: true, ..options(&[consul.url(0)]) };
-    let watching = Watching::services(by_tag, [("shop", None), ("late", None)]);
-    watching.finds("shop", &["10.0.0.1"]).await;
-    watching.finds("late", &[]).await;
+    let watch = ProviderWatch::services(by_tag, [("shop", None), ("late", None)]);
+    watch.wait_for("shop", &["10.0.0.1"]).await;
+    watch.wait_for("late", &[]).await;
     consul.kill(0).await;
-    watching.is_stale("no Consul agent can be used").await;
+    watch.wait_until_stale("no Consul agent can be used").await;
     consul.start(0);
     consul.ready().await;
-    is_unconfirmed(&watching, "shop", &[]).await;
+    wait_until_unconfirmed(&watch, "shop", &[]).await;
     // Something happens, and the tags are told again: still by somebody who has forgotten.
     register(&consul, "third", "stray", "10.0.0.5", &[]).await;
-    watching.provider.follow(&specification([("shop", None), ("later", None)]));
-    is_unconfirmed(&watching, "shop", &[]).await;
-    is_unconfirmed(&watching, "later", &[]).await;
+    watch.provider.follow(&specification([("shop", None), ("later", None)]));
+    wait_until_unconfirmed(&watch, "shop", &[]).await;
+    wait_until_unconfirmed(&watch, "later", &[]).await;
     register(&consul, "other", "tagged", "10.0.0.1", &[shop]).await;
-    watching.finds("shop", &["10.0.0.1"]).await;
-    watching.finds("later", &[]).await;
+    watch.wait_for("shop", &["10.0.0.1"]).await;
+    watch.wait_for("later", &[]).await;
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn restricted_token_is_not_authoritative_for_tags() {
     consul.register("web", "a", "10.0.0.2").await;
     let rules = r#"service "web" { policy = "read" } node_prefix "" { policy = "read" }"#;
     let [narrow, good] =
-        [consul.token("narrow", rules).await, consul.token("good", READS_ALL).await];
+        [consul.token("narrow", rules).await, consul.token("good", READ_ALL_RULES).await];
     let file = consul.file("token");
     fs::write(&file, &narrow.secret).unwrap();
     let by_tag = ConsulOptions {
@@ -128,10 +128,10 @@ async fn restricted_token_is_not_authoritative_for_tags() {
         token_file: Some(file.clone()),
         ..options(&[consul.url(0)])
     };
-    let watching = Watching::services(by_tag, [("shop", None), ("web", Some(query("web")))]);
-    is_unconfirmed(&watching, "shop", &[]).await;
-    is_unconfirmed(&watching, "web", &["10.0.0.2"]).await;
+    let watch = ProviderWatch::services(by_tag, [("shop", None), ("web", Some(query("web")))]);
+    wait_until_unconfirmed(&watch, "shop", &[]).await;
+    wait_until_unconfirmed(&watch, "web", &["10.0.0.2"]).await;
     fs::write(&file, &good.secret).unwrap();
-    watching.finds("shop", &["10.0.0.1"]).await;
-    watching.finds("web", &["10.0.0.2"]).await;
+    watch.wait_for("shop", &["10.0.0.1"]).await;
+    watch.wait_for("web", &["10.0.0.2"]).await;
 }

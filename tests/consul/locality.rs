@@ -37,14 +37,14 @@ failover = [{ from = "eu", to = ["us", "ap"] }]
 const MACHINES: [(u8, &str, &str); 4] =
     [(21, "eu", "1"), (22, "eu", "2"), (23, "us", "1"), (24, "ap", "1")];
 
-struct World {
+struct LocalityMesh {
     consul: Consul,
     mesh: Mesh,
 }
 
-impl World {
+impl LocalityMesh {
     /// Registers the machine with this state of its check.
-    async fn is(&self, host: u8, check: &str, status: &str) {
+    async fn register(&self, host: u8, check: &str, status: &str) {
         let (_, region, zone) = MACHINES.into_iter().find(|(one, ..)| *one == host).unwrap();
         let (node, id) = (format!("node-{host}"), format!("web-{host}"));
         let registration = json!({
@@ -58,7 +58,7 @@ impl World {
 }
 
 /// Waits until only this machine answers.
-async fn answers(buyer: &Envoy, host: u8) {
+async fn wait_for_answers(buyer: &Envoy, host: u8) {
     let name = host.to_string();
     eventually(&format!("{host} alone to answer"), async || {
         let mut connection = Http1Connection::connect(buyer.socket(14001)).await?;
@@ -82,42 +82,42 @@ async fn local_endpoints_are_preferred_and_failover_fails_no_request() {
         consul.url(0)
     );
     let mesh = Mesh::prepare(&settings, &programs, &[("policy.toml", POLICY)]);
-    let mut world = World { consul, mesh };
+    let mut setup = LocalityMesh { consul, mesh };
     for (host, ..) in MACHINES {
-        world.is(host, "works", "passing").await;
+        setup.register(host, "works", "passing").await;
     }
-    world.mesh.restart_control_plane().await;
+    setup.mesh.restart_control_plane().await;
     let (mut apps, mut servers) = (Vec::new(), Vec::new());
     for (host, ..) in MACHINES {
-        let address = world.mesh.loopback().socket(host, 8080);
+        let address = setup.mesh.loopback().socket(host, 8080);
         apps.push(App::http1(&host.to_string(), address).await);
-        servers.push(world.mesh.envoy(&ProxyOptions::new("default/web", host)).await);
+        servers.push(setup.mesh.envoy(&ProxyOptions::new("default/web", host)).await);
     }
-    let buyer = |host, place: &str| {
-        ProxyOptions::new("default/buyer", host).upstream("default/web=14001").locality(place)
+    let buyer = |host, locality: &str| {
+        ProxyOptions::new("default/buyer", host).upstream("default/web=14001").locality(locality)
     };
-    let european = world.mesh.envoy(&buyer(11, "eu/1")).await;
-    let american = world.mesh.envoy(&buyer(12, "us/7")).await;
-    answers(&european, 21).await;
-    answers(&american, 23).await;
+    let european = setup.mesh.envoy(&buyer(11, "eu/1")).await;
+    let american = setup.mesh.envoy(&buyer(12, "us/7")).await;
+    wait_for_answers(&european, 21).await;
+    wait_for_answers(&american, 23).await;
 
     let loads = [&european, &american].map(|buyer| Load::start(buyer.socket(14001), "web", "/"));
     // The zone is gone, the region, and then one place after the other.
     for (gone, next) in [(21, 22), (22, 23), (23, 24)] {
-        world.is(gone, "works", "critical").await;
-        answers(&european, next).await;
+        setup.register(gone, "works", "critical").await;
+        wait_for_answers(&european, next).await;
     }
     // Of the others each is as far.
-    answers(&american, 24).await;
+    wait_for_answers(&american, 24).await;
     // The nearest that is back is called again.
-    world.is(22, "works", "passing").await;
-    answers(&european, 22).await;
-    world.is(23, "works", "passing").await;
-    answers(&american, 23).await;
-    world.is(21, "works", "passing").await;
-    answers(&european, 21).await;
+    setup.register(22, "works", "passing").await;
+    wait_for_answers(&european, 22).await;
+    setup.register(23, "works", "passing").await;
+    wait_for_answers(&american, 23).await;
+    setup.register(21, "works", "passing").await;
+    wait_for_answers(&european, 21).await;
     // What drains is left alone as well.
-    world.is(23, "_service_maintenance:web-23", "critical").await;
+    setup.register(23, "_service_maintenance:web-23", "critical").await;
     eventually("the American to go elsewhere", async || {
         let mut connection = Http1Connection::connect(american.socket(14001)).await?;
         for _ in 0..30 {
@@ -127,12 +127,12 @@ async fn local_endpoints_are_preferred_and_failover_fails_no_request() {
         Ok(())
     })
     .await;
-    answers(&european, 21).await;
+    wait_for_answers(&european, 21).await;
     for load in loads {
         load.finish().await.assert_undisturbed();
     }
     for one in [&european, &american] {
-        one.assert_calm().await;
+        one.assert_no_update_errors().await;
         assert_eq!(one.sum(r"^cluster\.default/web\|80\.upstream_rq_retry$").await, 0);
     }
 }

@@ -42,7 +42,7 @@ async fn register(consul: &Consul, service: &str, address: String, port: u16, ta
     consul.register_as(instance).await;
 }
 
-async fn has_finding(mesh: &Mesh, code: &str) {
+async fn wait_for_finding(mesh: &Mesh, code: &str) {
     eventually(code, async || {
         let findings = mesh.readyz().await["findings"].to_string();
         if findings.contains(code) { Ok(()) } else { Err(findings) }
@@ -50,7 +50,7 @@ async fn has_finding(mesh: &Mesh, code: &str) {
     .await;
 }
 
-async fn is_answered(caller: &Envoy, status: u16) {
+async fn wait_for_status(caller: &Envoy, status: u16) {
     eventually(&format!("the answer {status}"), async || {
         let connection = Http1Connection::connect(caller.socket(8000)).await;
         let mut connection = connection.map_err(|error| error.to_string())?;
@@ -77,17 +77,17 @@ async fn registrant_gains_neither_a_grant_nor_a_port() {
         |service: &str, host| ProxyOptions::new(service, host).upstream("default/till=8000");
     let reports = mesh.envoy(&calls("default/reports", 12)).await;
     let customer = mesh.envoy(&calls("default/customer", 13)).await;
-    is_answered(&customer, 200).await;
-    is_answered(&reports, 403).await;
+    wait_for_status(&customer, 200).await;
+    wait_for_status(&reports, 403).await;
 
     register(&consul, "reports", at(12), 9000, &["role=batch"]).await;
-    has_finding(&mesh, "IM0509").await;
-    is_answered(&reports, 403).await;
+    wait_for_finding(&mesh, "IM0509").await;
+    wait_for_status(&reports, 403).await;
 
     register(&consul, "till", at(21), 8500, &[]).await;
-    has_finding(&mesh, "IM0510").await;
-    is_answered(&customer, 503).await;
+    wait_for_finding(&mesh, "IM0510").await;
+    wait_for_status(&customer, 503).await;
     register(&consul, "till", at(21), 8080, &[]).await;
-    is_answered(&customer, 200).await;
-    is_answered(&reports, 403).await;
+    wait_for_status(&customer, 200).await;
+    wait_for_status(&reports, 403).await;
 }

@@ -1,6 +1,6 @@
 //! How a control plane starts while Consul is away.
 
-use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{App, Consul, Envoy, Mesh, Programs, ProxyOptions, eventually, get_once};
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ async fn prepare() -> Option<(Consul, Mesh, Programs)> {
 }
 
 /// Waits until calls of a service are answered with this status.
-async fn answers(buyer: &Envoy, service: &str, status: u16) {
+async fn wait_for_status(buyer: &Envoy, service: &str, status: u16) {
     eventually(&format!("{status} of {service}"), async || {
         let answer = get_once(buyer.socket(15080), "/", &[("host", service)]).await?;
         anyhow::ensure!(answer.status == status, "{}: {}", answer.status, answer.text());
@@ -57,8 +57,8 @@ async fn start_without_consul_or_saved_state_waits_and_reports_why() {
         let answer =
             get_once(mesh.admin(), "/readyz", &[]).await.map_err(|error| error.to_string())?;
         let waiting_for = answer.json()["waiting_for"].to_string();
-        let is_it = answer.status == 503 && waiting_for.contains("no Consul agent can be used");
-        if is_it { Ok(waiting_for) } else { Err(answer.text()) }
+        let matches = answer.status == 503 && waiting_for.contains("no Consul agent can be used");
+        if matches { Ok(waiting_for) } else { Err(answer.text()) }
     })
     .await;
     for part in ["the endpoints of default/web from consul", &consul.url(0), "--without consul"] {
@@ -67,13 +67,16 @@ async fn start_without_consul_or_saved_state_waits_and_reports_why() {
     let log = mesh.log();
     assert!(log.contains("Consul is not believed: no Consul agent can be used"), "{log}");
     let status = mesh.run(&["status"]).await;
-    let told = String::from_utf8(status.stdout).unwrap();
-    assert!(told.contains("is not ready: it waits for the endpoints of default/web"), "{told}");
-    assert_eq!(status.status.code(), Some(1), "{told}");
+    let reported = String::from_utf8(status.stdout).unwrap();
+    assert!(
+        reported.contains("is not ready: it waits for the endpoints of default/web"),
+        "{reported}"
+    );
+    assert_eq!(status.status.code(), Some(1), "{reported}");
     // Who joins meanwhile waits until it is true what would be told.
     let folder = mesh.bootstrap(&ProxyOptions::new("default/buyer", 11)).await;
     let address = mesh.xds();
-    let client = tokio::spawn(async move { Imposter::connect(&folder, address).await });
+    let client = tokio::spawn(async move { ProxyClient::connect(&folder, address).await });
     let list = mesh.run(&["proxy", "list"]).await;
     assert!(list.status.success(), "{list:?}");
     assert!(!client.is_finished(), "xDS was answered: {:?}", client.await);
@@ -94,16 +97,16 @@ async fn without_consul_option_serves_other_services_at_once() {
     mesh.launch_control_plane(&["--without", "consul"]);
     mesh.ready().await;
     let _app = App::http1("web", mesh.loopback().socket(21, 8080)).await;
-    let server = ProxyOptions::new("default/web", 21).also("default/own");
+    let server = ProxyOptions::new("default/web", 21).with_service("default/own");
     let _server = mesh.envoy(&server).await;
     let buyer = mesh.envoy(&ProxyOptions::new("default/buyer", 11)).await;
-    answers(&buyer, "own", 200).await;
-    answers(&buyer, "web", 503).await;
+    wait_for_status(&buyer, "own", 200).await;
+    wait_for_status(&buyer, "web", 503).await;
     consul.start(0);
     consul.ready().await;
     consul.register("web", "a", &mesh.loopback().host(21).to_string()).await;
-    answers(&buyer, "web", 200).await;
-    buyer.assert_calm().await;
+    wait_for_status(&buyer, "web", 200).await;
+    buyer.assert_no_update_errors().await;
     mesh.stop().await;
 }
 
@@ -115,7 +118,7 @@ async fn cold_start_without_consul_serves_the_last_known_state() {
     let _app = App::http1("web", mesh.loopback().socket(21, 8080)).await;
     let server = mesh.envoy(&ProxyOptions::new("default/web", 21)).await;
     let buyer = mesh.envoy(&ProxyOptions::new("default/buyer", 11)).await;
-    answers(&buyer, "web", 200).await;
+    wait_for_status(&buyer, "web", 200).await;
     // All goes down: nobody remembers anything but the disk.
     consul.kill(0).await;
     mesh.kill_control_plane().await;
@@ -129,10 +132,10 @@ async fn cold_start_without_consul_serves_the_last_known_state() {
         Envoy::start(&programs.envoy, service, &folder, address, 30).await
     };
     let (server, buyer) = (again("web", 21).await, again("buyer", 11).await);
-    answers(&buyer, "web", 200).await;
+    wait_for_status(&buyer, "web", 200).await;
     let findings = mesh.readyz().await["findings"].clone();
-    let is_it = |finding: &Value| finding["code"] == json!("IM0501");
-    assert!(findings.as_array().unwrap().iter().any(is_it), "{findings:#}");
+    let matches = |finding: &Value| finding["code"] == json!("IM0501");
+    assert!(findings.as_array().unwrap().iter().any(matches), "{findings:#}");
 
     // What is true by now arrives when Consul is back.
     consul.start(0);
@@ -147,8 +150,8 @@ async fn cold_start_without_consul_serves_the_last_known_state() {
     })
     .await;
     assert!(buyer.admin_get("/clusters").await.text().contains(&line));
-    answers(&buyer, "web", 200).await;
-    buyer.assert_calm().await;
-    server.assert_calm().await;
+    wait_for_status(&buyer, "web", 200).await;
+    buyer.assert_no_update_errors().await;
+    server.assert_no_update_errors().await;
     mesh.stop().await;
 }

@@ -4,19 +4,19 @@
 use fs_err as fs;
 use ironmesh_catalog::ConsulQuery;
 use ironmesh_providers::consul::ConsulOptions;
-use ironmesh_tests::consul::READS_ALL;
+use ironmesh_tests::consul::READ_ALL_RULES;
 use ironmesh_tests::{Consul, eventually};
 
 use crate::answers::options;
-use crate::watching::{Watching, query};
+use crate::watch::{ProviderWatch, query};
 
 #[tokio::test]
 async fn missing_token_reports_the_required_permissions() {
     let Some(consul) = Consul::dev_with_tokens().await else { return };
     consul.register("web", "a", "10.0.0.1").await;
-    let web = Watching::web(options(&[consul.url(0)]));
-    let reason = web.is_stale("none is set; name a file as `token_file`").await;
-    assert!(reason.contains(READS_ALL), "{reason}");
+    let web = ProviderWatch::web(options(&[consul.url(0)]));
+    let reason = web.wait_until_stale("none is set; name a file as `token_file`").await;
+    assert!(reason.contains(READ_ALL_RULES), "{reason}");
     assert!(web.of("web").is_none());
 }
 
@@ -28,8 +28,8 @@ async fn token_file_is_reloaded_and_weak_tokens_are_reported() {
     let file = consul.file("token");
     let with_file = ConsulOptions { token_file: Some(file.clone()), ..options(&[consul.url(0)]) };
     let services = [("web", Some(query("web"))), ("db", Some(query("db")))];
-    let watching = Watching::services(with_file, services);
-    watching.is_stale("token file").await;
+    let watch = ProviderWatch::services(with_file, services);
+    watch.wait_until_stale("token file").await;
 
     let unknown = "7a1f9f8e-5d55-4d0a-8f0e-0d5b4f0f4d10";
     let node = r#"node_prefix "" { policy = "read" }"#;
@@ -39,65 +39,65 @@ async fn token_file_is_reloaded_and_weak_tokens_are_reported() {
         consul.token("services", service).await,
         consul.token("nodes", node).await,
         consul.token("narrow", &reads_web).await,
-        consul.token("good", READS_ALL).await,
+        consul.token("good", READ_ALL_RULES).await,
     ];
     fs::write(&file, unknown).unwrap();
-    watching.is_stale("does not know the token").await;
+    watch.wait_until_stale("does not know the token").await;
     fs::write(&file, &services_only.secret).unwrap();
-    watching.is_stale("may read no node").await;
+    watch.wait_until_stale("may read no node").await;
     fs::write(&file, &nodes_only.secret).unwrap();
-    watching.is_stale("may read no service").await;
-    assert!(watching.now().services.is_empty());
+    watch.wait_until_stale("may read no service").await;
+    assert!(watch.now().services.is_empty());
 
     // It reads `web` and not `db`, of which it cannot be known whether there is any.
     fs::write(&file, format!("{}\n", narrow.secret)).unwrap();
-    watching.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
-    eventually("nothing of `db` to rely on", async || match watching.of("db") {
+    watch.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
+    eventually("nothing of `db` to rely on", async || match watch.of("db") {
         Some(found) if found.endpoints.is_empty() && !found.is_authoritative => Ok(()),
         found => Err(format!("{found:?}")),
     })
     .await;
     fs::write(&file, &good.secret).unwrap();
-    watching.finds("db", &[]).await;
+    watch.wait_for("db", &[]).await;
 
     // From good to weak: what was known stays, whatever Consul answers.
     fs::write(&file, &services_only.secret).unwrap();
-    watching.is_stale("may read no node").await;
-    assert_eq!(watching.of("web").unwrap().endpoints.len(), 2);
+    watch.wait_until_stale("may read no node").await;
+    assert_eq!(watch.of("web").unwrap().endpoints.len(), 2);
     fs::write(&file, &good.secret).unwrap();
-    watching.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    watch.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
 
     consul.revoke(&good).await;
-    watching.is_stale("does not know the token").await;
-    assert_eq!(watching.of("web").unwrap().endpoints.len(), 2);
-    let another = consul.token("another", READS_ALL).await;
+    watch.wait_until_stale("does not know the token").await;
+    assert_eq!(watch.of("web").unwrap().endpoints.len(), 2);
+    let another = consul.token("another", READ_ALL_RULES).await;
     fs::write(&file, &another.secret).unwrap();
     consul.deregister("a").await;
-    watching.finds("web", &["10.0.0.2"]).await;
+    watch.wait_for("web", &["10.0.0.2"]).await;
     consul.register("web", "c", "10.0.0.3").await;
-    watching.finds("web", &["10.0.0.2", "10.0.0.3"]).await;
+    watch.wait_for("web", &["10.0.0.2", "10.0.0.3"]).await;
 }
 
 #[tokio::test]
 async fn token_losing_permissions_keeps_known_endpoints() {
     let Some(consul) = Consul::dev_with_tokens().await else { return };
     consul.register("web", "a", "10.0.0.1").await;
-    let token = consul.token("mesh", READS_ALL).await;
+    let token = consul.token("mesh", READ_ALL_RULES).await;
     let file = consul.file("token");
     fs::write(&file, &token.secret).unwrap();
     let with_file = ConsulOptions { token_file: Some(file), ..options(&[consul.url(0)]) };
-    let web = Watching::web(with_file);
-    web.finds("web", &["10.0.0.1"]).await;
+    let web = ProviderWatch::web(with_file);
+    web.wait_for("web", &["10.0.0.1"]).await;
     consul.change_policy("mesh", r#"service_prefix "" { policy = "read" }"#).await;
     // Something happens to the service, so that its query returns: with nothing.
     consul.register("web", "b", "10.0.0.2").await;
-    web.is_stale("may read no node").await;
+    web.wait_until_stale("may read no node").await;
     assert_eq!(web.of("web").unwrap().endpoints.len(), 1);
-    consul.change_policy("mesh", READS_ALL).await;
-    web.finds("web", &["10.0.0.1", "10.0.0.2"]).await;
+    consul.change_policy("mesh", READ_ALL_RULES).await;
+    web.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
     consul.deregister("a").await;
     consul.deregister("b").await;
-    web.finds("web", &[]).await;
+    web.wait_for("web", &[]).await;
 }
 
 #[tokio::test]
@@ -105,10 +105,10 @@ async fn agent_rejecting_the_token_is_replaced_by_the_next_one() {
     let Some(strict) = Consul::dev_with_tokens().await else { return };
     let Some(open) = Consul::dev().await else { return };
     open.register("web", "a", "10.0.0.1").await;
-    let web = Watching::web(options(&[strict.url(0), open.url(0)]));
-    web.finds("web", &["10.0.0.1"]).await;
+    let web = ProviderWatch::web(options(&[strict.url(0), open.url(0)]));
+    web.wait_for("web", &["10.0.0.1"]).await;
     drop(open);
-    let reason = web.is_stale("no Consul agent can be used").await;
+    let reason = web.wait_until_stale("no Consul agent can be used").await;
     assert!(reason.contains("name a file as `token_file`"), "{reason}");
     assert_eq!(web.of("web").unwrap().endpoints.len(), 1);
 }
@@ -118,19 +118,17 @@ async fn empty_response_of_unchecked_datacenter_is_not_authoritative() {
     let Some(consul) = Consul::dev().await else { return };
     let elsewhere = ConsulQuery { datacenter: Some("dc1".into()), ..query("web") };
     let services = || [("here", Some(query("web"))), ("elsewhere", Some(elsewhere.clone()))];
-    let watching = Watching::services(options(&[consul.url(0)]), services());
-    watching.finds("here", &[]).await;
-    eventually("an empty answer that nobody vouches for", async || {
-        match watching.of("elsewhere") {
-            Some(found) if found.endpoints.is_empty() && !found.is_authoritative => Ok(()),
-            found => Err(format!("{found:?}")),
-        }
+    let watch = ProviderWatch::services(options(&[consul.url(0)]), services());
+    watch.wait_for("here", &[]).await;
+    eventually("an empty answer that nobody vouches for", async || match watch.of("elsewhere") {
+        Some(found) if found.endpoints.is_empty() && !found.is_authoritative => Ok(()),
+        found => Err(format!("{found:?}")),
     })
     .await;
     consul.register("web", "a", "10.0.0.1").await;
-    watching.finds("elsewhere", &["10.0.0.1"]).await;
+    watch.wait_for("elsewhere", &["10.0.0.1"]).await;
     consul.deregister("a").await;
     // The settings name it, so there the token is tried.
     let named = ConsulOptions { datacenter: Some("dc1".into()), ..options(&[consul.url(0)]) };
-    Watching::services(named, services()).finds("elsewhere", &[]).await;
+    ProviderWatch::services(named, services()).wait_for("elsewhere", &[]).await;
 }

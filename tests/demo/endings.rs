@@ -11,18 +11,18 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::time::timeout;
 
 use crate::live::Demo;
-use crate::place::Place;
+use crate::workspace::Workspace;
 
 const JSON: [&str; 2] = ["--output", "json"];
 /// The suite may itself be run by `nohup`, and what is ignored is inherited.
-const HEARS_HANG_UP: [&str; 2] = ["env", "--default-signal=HUP"];
+const WITHOUT_IGNORED_SIGHUP: [&str; 2] = ["env", "--default-signal=HUP"];
 
 /// A demo in the midst of its start: the first Envoy is there.
-async fn rising(place: &Place) -> Demo {
-    let mut demo = place.start(&JSON);
+async fn starting_demo(workspace: &Workspace) -> Demo {
+    let mut demo = workspace.start(&JSON);
     eventually("the first Envoy", async || {
         demo.child.assert_running();
-        let traces = place.traces();
+        let traces = workspace.processes();
         let is_there = traces.iter().any(|trace| trace.command.contains("envoy.yaml"));
         if is_there { Ok(()) } else { Err(format!("{traces:?}")) }
     })
@@ -32,84 +32,84 @@ async fn rising(place: &Place) -> Demo {
 
 #[tokio::test]
 async fn sigkill_while_running_leaves_nothing_behind() {
-    let Some(place) = Place::open().await else { return };
-    let mut demo = place.start(&JSON);
+    let Some(workspace) = Workspace::open().await else { return };
+    let mut demo = workspace.start(&JSON);
     demo.started().await;
     // Itself, the caretaker, the control plane and five Envoys: they would be seen.
-    assert_eq!(place.traces().len(), 8, "{:?}", place.traces());
+    assert_eq!(workspace.processes().len(), 8, "{:?}", workspace.processes());
     demo.child.kill_hard().await;
-    place.nothing_left().await;
+    workspace.wait_until_nothing_left().await;
 }
 
 #[tokio::test]
 async fn sigkill_during_startup_leaves_nothing_behind() {
-    let Some(place) = Place::open().await else { return };
-    let mut demo = rising(&place).await;
+    let Some(workspace) = Workspace::open().await else { return };
+    let mut demo = starting_demo(&workspace).await;
     demo.child.kill_hard().await;
-    place.nothing_left().await;
+    workspace.wait_until_nothing_left().await;
 }
 
 #[tokio::test]
 async fn sigterm_during_startup_ends_the_demo() {
-    let Some(place) = Place::open().await else { return };
-    let mut demo = rising(&place).await;
-    demo.ends_upon(Signal::TERM).await;
-    place.assert_nothing_left();
+    let Some(workspace) = Workspace::open().await else { return };
+    let mut demo = starting_demo(&workspace).await;
+    demo.stop_with(Signal::TERM).await;
+    workspace.assert_nothing_left();
 }
 
 #[tokio::test]
 async fn sigterm_ends_the_demo() {
-    let Some(place) = Place::open().await else { return };
-    let mut demo = place.start(&JSON);
+    let Some(workspace) = Workspace::open().await else { return };
+    let mut demo = workspace.start(&JSON);
     demo.started().await;
-    demo.ends_upon(Signal::TERM).await;
-    place.assert_nothing_left();
+    demo.stop_with(Signal::TERM).await;
+    workspace.assert_nothing_left();
 }
 
 #[tokio::test]
 async fn second_sigint_kills_remaining_processes() {
-    let Some(place) = Place::open().await else { return };
-    let mut demo = place.start(&JSON);
+    let Some(workspace) = Workspace::open().await else { return };
+    let mut demo = workspace.start(&JSON);
     demo.started().await;
-    let envoy = place.trace(&["/proxies/bookbuyer/envoy.yaml"]).unwrap();
+    let envoy = workspace.process(&["/proxies/bookbuyer/envoy.yaml"]).unwrap();
     // It hears nothing but SIGKILL from now on.
     kill_process(Pid::from_raw(envoy.id).unwrap(), Signal::STOP).unwrap();
     demo.child.signal(Signal::INT);
-    eventually("the others to end", async || place.trace(&["envoy.yaml"]).map(drop)).await;
-    demo.ends_upon(Signal::INT).await;
+    eventually("the others to end", async || workspace.process(&["envoy.yaml"]).map(drop)).await;
+    demo.stop_with(Signal::INT).await;
     let words = "ironmesh demo: second signal: killing the remaining programs\n";
     assert!(demo.text().contains(words), "{}", demo.text());
-    place.assert_nothing_left();
+    workspace.assert_nothing_left();
 }
 
 #[tokio::test]
 async fn sighup_ends_the_demo() {
-    let Some(place) = Place::open().await else { return };
-    let mut demo = place.start_through(&HEARS_HANG_UP, &JSON);
+    let Some(workspace) = Workspace::open().await else { return };
+    let mut demo = workspace.start_through(&WITHOUT_IGNORED_SIGHUP, &JSON);
     demo.started().await;
-    demo.ends_upon(Signal::HUP).await;
-    place.assert_nothing_left();
+    demo.stop_with(Signal::HUP).await;
+    workspace.assert_nothing_left();
 }
 
 #[tokio::test]
 async fn demo_under_nohup_survives_sighup() {
-    let Some(place) = Place::open().await else { return };
-    let mut demo = place.start_through(&["nohup"], &JSON);
+    let Some(workspace) = Workspace::open().await else { return };
+    let mut demo = workspace.start_through(&["nohup"], &JSON);
     let started = demo.started().await;
     let in_force = |text: &str| text.matches(r#""event":"policy_in_force""#).count();
     let before = in_force(&demo.text());
     demo.child.signal(Signal::HUP);
     // It lives, and goes on with its work.
     fs::remove_file(started.policy_folder.join("thieves.toml")).unwrap();
-    demo.said("another policy", |text| (in_force(text) > before).then_some(())).await;
-    demo.ends_upon(Signal::TERM).await;
-    place.assert_nothing_left();
+    demo.wait_for("another policy", |text| (in_force(text) > before).then_some(())).await;
+    demo.stop_with(Signal::TERM).await;
+    workspace.assert_nothing_left();
 }
 
 #[tokio::test]
 async fn closed_stdout_ends_the_demo_without_an_error() {
-    let Some(place) = Place::open().await else { return };
-    let mut command = place.command(&["demo"]);
+    let Some(workspace) = Workspace::open().await else { return };
+    let mut command = workspace.command(&["demo"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut process = command.spawn().unwrap();
     let mut stdout = BufReader::new(process.stdout.take().unwrap());
@@ -118,19 +118,19 @@ async fn closed_stdout_ends_the_demo_without_an_error() {
     assert!(line.starts_with("the bookstore runs: "), "{line}");
     drop(stdout);
     let status = timeout(patience(), process.wait()).await.unwrap().unwrap();
-    let mut told = String::new();
-    process.stderr.take().unwrap().read_to_string(&mut told).await.unwrap();
-    assert!(status.success(), "{status}\n{told}");
-    assert!(told.lines().all(|line| line.starts_with("ironmesh demo: ")), "{told}");
-    place.assert_nothing_left();
+    let mut reported = String::new();
+    process.stderr.take().unwrap().read_to_string(&mut reported).await.unwrap();
+    assert!(status.success(), "{status}\n{reported}");
+    assert!(reported.lines().all(|line| line.starts_with("ironmesh demo: ")), "{reported}");
+    workspace.assert_nothing_left();
 }
 
 #[tokio::test]
 async fn envoy_failure_ends_the_demo_and_keeps_the_logs() {
-    let Some(place) = Place::open().await else { return };
-    let mut demo = place.start(&JSON);
+    let Some(workspace) = Workspace::open().await else { return };
+    let mut demo = workspace.start(&JSON);
     let started = demo.started().await;
-    let envoy = place.trace(&["/proxies/bookbuyer/envoy.yaml"]).unwrap();
+    let envoy = workspace.process(&["/proxies/bookbuyer/envoy.yaml"]).unwrap();
     kill_process(Pid::from_raw(envoy.id).unwrap(), Signal::KILL).unwrap();
     let status = demo.child.wait().await;
     let text = demo.text();
@@ -145,7 +145,7 @@ async fn envoy_failure_ends_the_demo_and_keeps_the_logs() {
     for log in ["control-plane.log", "envoy-bookbuyer.log"] {
         assert!(!fs::read(kept.join(log)).unwrap().is_empty(), "{log}");
     }
-    assert_eq!(place.traces(), []);
+    assert_eq!(workspace.processes(), []);
     fs::remove_dir_all(kept).unwrap();
-    place.assert_nothing_left();
+    workspace.assert_nothing_left();
 }

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::place::Place;
+use crate::workspace::Workspace;
 
 /// A running demo.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Demo {
     }
 
     /// Waits until it has said something, which `find` finds in its whole text.
-    pub(crate) async fn said<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
+    pub(crate) async fn wait_for<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
         eventually(what, async || {
             // Whoever has ended may have said it before.
             let is_over = self.child.id().is_none();
@@ -52,15 +52,15 @@ impl Demo {
     }
 
     /// Waits for words in its text.
-    pub(crate) async fn told(&mut self, words: &str) {
-        self.said(&format!("`{words}`"), |text| text.contains(words).then_some(())).await;
+    pub(crate) async fn wait_for_text(&mut self, words: &str) {
+        self.wait_for(&format!("`{words}`"), |text| text.contains(words).then_some(())).await;
     }
 
     /// Waits for an event of a demo with `--output json`.
     async fn event(&mut self, name: &str) -> Value {
         let words = format!(r#""event":"{name}""#);
         let found = |text: &str| text.lines().find(|line| line.contains(&words)).map(str::to_owned);
-        let line = self.said(name, found).await;
+        let line = self.wait_for(name, found).await;
         serde_json::from_str(&line).unwrap()
     }
 
@@ -68,7 +68,7 @@ impl Demo {
     pub(crate) async fn started(&mut self) -> Started {
         let is_event = |line: &&str, name: &str| line.contains(&format!(r#""event":"{name}""#));
         let event = self
-            .said("the start, and an outcome", |text| {
+            .wait_for("the start, and an outcome", |text| {
                 text.lines().find(|line| is_event(line, "outcome"))?;
                 text.lines().find(|line| is_event(line, "started")).map(str::to_owned)
             })
@@ -82,7 +82,7 @@ impl Demo {
     }
 
     /// A signal for it alone, upon which it is to end well.
-    pub(crate) async fn ends_upon(&mut self, signal: Signal) {
+    pub(crate) async fn stop_with(&mut self, signal: Signal) {
         self.child.signal(signal);
         let status = self.child.wait().await;
         assert!(status.success(), "{status}\n{}", self.text());
@@ -126,12 +126,12 @@ fn summaries_after(text: &str, words: &str) -> Option<[Summary; 2]> {
 
 /// The hints, as they are told.
 fn hints(text: &str) -> Vec<String> {
-    let told = text.lines().skip_while(|line| !line.starts_with("try it,")).skip(1);
-    told.take_while(|line| line.starts_with("  ")).map(|line| line.trim().to_owned()).collect()
+    let reported = text.lines().skip_while(|line| !line.starts_with("try it,")).skip(1);
+    reported.take_while(|line| line.starts_with("  ")).map(|line| line.trim().to_owned()).collect()
 }
 
 /// Does what one of the hints says, as it stands there.
-async fn try_it(hints: &[String], purpose: &str) {
+async fn follow_hint(hints: &[String], purpose: &str) {
     let (enter, edits) = hints.split_first().unwrap();
     let edit = edits.iter().find(|edit| edit.ends_with(&format!("# {purpose}")));
     let edit = edit.unwrap_or_else(|| panic!("no hint is to {purpose}: {hints:?}"));
@@ -141,7 +141,7 @@ async fn try_it(hints: &[String], purpose: &str) {
 }
 
 /// `file:line:` of the first line with `words`.
-fn place_of(file: &Path, words: &str) -> String {
+fn position_of(file: &Path, words: &str) -> String {
     let text = fs::read_to_string(file).unwrap();
     let line = text.lines().position(|line| line.contains(words)).unwrap() + 1;
     format!("{}:{line}:", file.file_name().unwrap().to_str().unwrap())
@@ -151,42 +151,43 @@ const JSON: [&str; 2] = ["--output", "json"];
 
 #[tokio::test]
 async fn live_demo_reports_hint_effects_as_lines_until_ctrl_c() {
-    let Some(place) = Place::open().await else { return };
-    let mut demo = place.start(&[]);
+    let Some(workspace) = Workspace::open().await else { return };
+    let mut demo = workspace.start(&[]);
     let folder = demo
-        .said("the policy folder", |text| {
+        .wait_for("the policy folder", |text| {
             let line = text.lines().find_map(|line| line.strip_prefix("policy folder: "))?;
             Some(PathBuf::from(line))
         })
         .await;
-    assert!(folder.starts_with(place.temporary()), "{}", folder.display());
-    demo.told("bookbuyer → bookstore GET /books/N: 200\n").await;
-    demo.told("bookthief → bookstore GET /books/1: 403\n").await;
-    demo.told("bookthief → bookwarehouse TCP connect: refused\n").await;
+    assert!(folder.starts_with(workspace.temporary()), "{}", folder.display());
+    demo.wait_for_text("bookbuyer → bookstore GET /books/N: 200\n").await;
+    demo.wait_for_text("bookthief → bookstore GET /books/1: 403\n").await;
+    demo.wait_for_text("bookthief → bookwarehouse TCP connect: refused\n").await;
     let hints = hints(&demo.text());
 
-    try_it(&hints, "half to each").await;
-    try_it(&hints, "allow the thief").await;
-    demo.told("bookthief → bookstore GET /books/1: 403 → 200\n").await;
-    try_it(&hints, "deny the thief again").await;
-    demo.told("bookthief → bookstore GET /books/1: 200 → 403\n").await;
+    follow_hint(&hints, "half to each").await;
+    follow_hint(&hints, "allow the thief").await;
+    demo.wait_for_text("bookthief → bookstore GET /books/1: 403 → 200\n").await;
+    follow_hint(&hints, "deny the thief again").await;
+    demo.wait_for_text("bookthief → bookstore GET /books/1: 200 → 403\n").await;
 
-    try_it(&hints, "make a mistake").await;
-    let refused = "the policy is rejected, the previous policy stays active\n";
-    demo.told(refused).await;
-    demo.told("error[IM0201]").await;
-    let wrong = place_of(&folder.join("buyers.toml"), "sources = [{ name = \"bookbyer\" }]");
-    demo.told(&wrong).await;
-    let [first, second] = demo.said("two summaries", |text| summaries_after(text, refused)).await;
+    follow_hint(&hints, "make a mistake").await;
+    let rejected = "the policy is rejected, the previous policy stays active\n";
+    demo.wait_for_text(rejected).await;
+    demo.wait_for_text("error[IM0201]").await;
+    let wrong = position_of(&folder.join("buyers.toml"), "sources = [{ name = \"bookbyer\" }]");
+    demo.wait_for_text(&wrong).await;
+    let [first, second] =
+        demo.wait_for("two summaries", |text| summaries_after(text, rejected)).await;
     assert!(second.ok > first.ok && second.denied > first.denied, "{}", demo.text());
     assert_eq!(second.failed, 0, "{}", demo.text());
     // Of 2 s at 20 requests a second; at one in ten it happens once in a hundred thousand times.
     assert!((25..=75).contains(&second.second), "{}", demo.text());
-    try_it(&hints, "fix the mistake").await;
-    demo.told("the policy is valid again: ").await;
+    follow_hint(&hints, "fix the mistake").await;
+    demo.wait_for_text("the policy is valid again: ").await;
 
-    demo.ends_upon(Signal::INT).await;
-    place.assert_nothing_left();
+    demo.stop_with(Signal::INT).await;
+    workspace.assert_nothing_left();
     let text = demo.text();
     assert!(!text.contains('\x1b'), "{text:?}");
     let shown = folder.parent().unwrap().display().to_string();
@@ -196,8 +197,8 @@ async fn live_demo_reports_hint_effects_as_lines_until_ctrl_c() {
 
 #[tokio::test]
 async fn missing_policy_folder_and_its_return_are_reported() {
-    let Some(place) = Place::open().await else { return };
-    let mut demo = place.start(&JSON);
+    let Some(workspace) = Workspace::open().await else { return };
+    let mut demo = workspace.start(&JSON);
     let folder = demo.started().await.policy_folder;
     let aside = folder.with_extension("aside");
     fs::rename(&folder, &aside).unwrap();
@@ -205,22 +206,22 @@ async fn missing_policy_folder_and_its_return_are_reported() {
     assert!(problem.as_str().unwrap().contains("there is no policy folder at"), "{problem}");
     fs::rename(&aside, &folder).unwrap();
     demo.event("policy_mended").await;
-    demo.ends_upon(Signal::INT).await;
-    place.assert_nothing_left();
+    demo.stop_with(Signal::INT).await;
+    workspace.assert_nothing_left();
 }
 
 #[tokio::test]
 async fn silent_control_plane_and_its_return_are_reported() {
-    let Some(place) = Place::open().await else { return };
-    let mut demo = place.start(&JSON);
+    let Some(workspace) = Workspace::open().await else { return };
+    let mut demo = workspace.start(&JSON);
     demo.started().await;
-    let control_plane = place.trace(&["serve", "ironmesh.toml"]).unwrap();
+    let control_plane = workspace.process(&["serve", "ironmesh.toml"]).unwrap();
     let signal = |signal| kill_process(Pid::from_raw(control_plane.id).unwrap(), signal).unwrap();
     signal(Signal::STOP);
     let seconds = demo.event("control_plane_silent").await["seconds"].as_u64().unwrap();
     signal(Signal::CONT);
     assert!(seconds >= 2, "{seconds}");
     demo.event("control_plane_answers").await;
-    demo.ends_upon(Signal::INT).await;
-    place.assert_nothing_left();
+    demo.stop_with(Signal::INT).await;
+    workspace.assert_nothing_left();
 }

@@ -1,7 +1,7 @@
 //! `ironmesh demo` as people run it: what it shows, what ends it, and that nothing of it is left.
 //!
 //! The tests know it as a user does: by its command line, its output, its files and `/proc`. A demo
-//! has five Envoys, so one test runs at a time; [`place::Place`] sees to that.
+//! has five Envoys, so one test runs at a time; [`workspace::Workspace`] sees to that.
 
 #![expect(
     clippy::unwrap_used,
@@ -15,8 +15,8 @@ mod endings;
 mod live;
 mod neighbours;
 mod parts;
-mod place;
 mod preconditions;
 mod screen;
 mod story;
 mod terminal;
+mod workspace;

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use rustix::process::Signal;
 
-use crate::place::Place;
+use crate::workspace::Workspace;
 
 /// The address at which a demo holds its network, and one at which its thief will look for the
 /// warehouse.
@@ -12,7 +12,7 @@ const CLAIM: (u8, u16) = (254, 61000);
 const NEEDED: (u8, u16) = (12, 14002);
 
 /// Listens at a needed address in the first network that is free, the next that a demo would take.
-fn stranger() -> (TcpListener, String) {
+fn occupy_next_network() -> (TcpListener, String) {
     let listen = |number: u8, (host, port): (u8, u16)| {
         TcpListener::bind(SocketAddr::from(([127, 42, number, host], port))).ok()
     };
@@ -26,21 +26,21 @@ fn stranger() -> (TcpListener, String) {
 
 #[tokio::test]
 async fn concurrent_demos_avoid_networks_in_use() {
-    let Some(place) = Place::open().await else { return };
-    let mut first = place.start(&["--output", "json"]);
+    let Some(workspace) = Workspace::open().await else { return };
+    let mut first = workspace.start(&["--output", "json"]);
     let one = first.started().await;
-    let (_stranger, taken) = stranger();
-    let mut second = place.start(&["--output", "json"]);
+    let (_stranger, occupied) = occupy_next_network();
+    let mut second = workspace.start(&["--output", "json"]);
     let other = second.started().await;
     assert_ne!(one.network, other.network);
-    assert_ne!(other.network, taken);
+    assert_ne!(other.network, occupied);
     assert_ne!(one.policy_folder, other.policy_folder);
 
     // The end of one is nothing to the other.
-    first.ends_upon(Signal::TERM).await;
+    first.stop_with(Signal::TERM).await;
     assert!(!one.policy_folder.exists() && other.policy_folder.exists());
-    assert_eq!(place.traces().len(), 8, "{:?}", place.traces());
+    assert_eq!(workspace.processes().len(), 8, "{:?}", workspace.processes());
     second.child.assert_running();
-    second.ends_upon(Signal::INT).await;
-    place.assert_nothing_left();
+    second.stop_with(Signal::INT).await;
+    workspace.assert_nothing_left();
 }

@@ -10,57 +10,57 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::place::{Place, finish};
+use crate::workspace::{Workspace, finish};
 
 #[tokio::test]
 async fn demo_child_replaces_itself_with_the_program() {
-    let Some(place) = Place::without_envoy().await else { return };
+    let Some(workspace) = Workspace::without_envoy().await else { return };
     let parent = std::process::id().to_string();
     let tied = ["demo-child", "--parent", &parent, "--", "sh", "-c", "echo $PPID; exit 7"];
-    let run = finish(&mut place.command(&tied)).await;
+    let run = finish(&mut workspace.command(&tied)).await;
     assert_eq!((run.code, run.stdout.trim()), (7, parent.as_str()), "{run:?}");
 }
 
 #[tokio::test]
 async fn demo_child_does_not_start_without_its_parent() {
-    let Some(place) = Place::without_envoy().await else { return };
+    let Some(workspace) = Workspace::without_envoy().await else { return };
     // The system gives no such id.
     let gone = i32::MAX.to_string();
     let tied = ["demo-child", "--parent", &gone, "--", "echo", "here"];
-    let run = finish(&mut place.command(&tied)).await;
+    let run = finish(&mut workspace.command(&tied)).await;
     assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{run:?}");
     assert!(run.stderr.contains("the parent is gone already"), "{}", run.stderr);
 }
 
 #[tokio::test]
 async fn demo_child_names_a_missing_program() {
-    let Some(place) = Place::without_envoy().await else { return };
+    let Some(workspace) = Workspace::without_envoy().await else { return };
     let parent = std::process::id().to_string();
     let tied = ["demo-child", "--parent", &parent, "--", "nowhere/x"];
-    let run = finish(&mut place.command(&tied)).await;
+    let run = finish(&mut workspace.command(&tied)).await;
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stderr.contains("cannot run `nowhere/x`"), "{}", run.stderr);
 }
 
 /// A caretaker, and what it said first.
-async fn caretaker(place: &Place, parent: &Path) -> (Child, String) {
-    let mut command = place.command(&["demo-caretaker", parent.to_str().unwrap()]);
+async fn caretaker(workspace: &Workspace, parent: &Path) -> (Child, String) {
+    let mut command = workspace.command(&["demo-caretaker", parent.to_str().unwrap()]);
     let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut said = String::new();
+    let mut reported_text = String::new();
     let mut stdout = BufReader::new(process.stdout.take().unwrap());
-    timeout(patience(), stdout.read_line(&mut said)).await.unwrap().unwrap();
-    (process, said.trim_end().to_owned())
+    timeout(patience(), stdout.read_line(&mut reported_text)).await.unwrap().unwrap();
+    (process, reported_text.trim_end().to_owned())
 }
 
 /// Its folder, with something in it, after the word `told` and the end of its pipe.
-async fn dismissed_with(place: &Place, told: &[u8]) -> PathBuf {
-    let (mut process, said) = caretaker(place, &place.temporary()).await;
-    let folder = PathBuf::from(said.strip_prefix("made ").unwrap());
-    assert!(folder.starts_with(place.temporary()));
+async fn end_caretaker(workspace: &Workspace, reported: &[u8]) -> PathBuf {
+    let (mut process, reported_text) = caretaker(workspace, &workspace.temporary()).await;
+    let folder = PathBuf::from(reported_text.strip_prefix("made ").unwrap());
+    assert!(folder.starts_with(workspace.temporary()));
     fs::create_dir_all(folder.join("state/deep")).unwrap();
     fs::write(folder.join("state/deep/file"), "text").unwrap();
     let mut stdin = process.stdin.take().unwrap();
-    stdin.write_all(told).await.unwrap();
+    stdin.write_all(reported).await.unwrap();
     drop(stdin);
     assert!(timeout(patience(), process.wait()).await.unwrap().unwrap().success());
     folder
@@ -68,13 +68,13 @@ async fn dismissed_with(place: &Place, told: &[u8]) -> PathBuf {
 
 #[tokio::test]
 async fn caretaker_removes_its_folder_unless_instructed_to_keep_it() {
-    let Some(place) = Place::without_envoy().await else { return };
-    let removed = dismissed_with(&place, b"").await;
+    let Some(workspace) = Workspace::without_envoy().await else { return };
+    let removed = end_caretaker(&workspace, b"").await;
     assert!(!removed.exists());
-    let kept = dismissed_with(&place, b"keep\n").await;
+    let kept = end_caretaker(&workspace, b"keep\n").await;
     assert_eq!(fs::read_to_string(kept.join("state/deep/file")).unwrap(), "text");
     fs::remove_dir_all(kept).unwrap();
-    place.assert_nothing_left();
+    workspace.assert_nothing_left();
 }
 
 /// A program without the death signal that names this folder, or none.
@@ -89,50 +89,53 @@ fn stray(named: Option<&Path>) -> Child {
 
 #[tokio::test]
 async fn caretaker_kills_only_remaining_demo_processes() {
-    let Some(place) = Place::without_envoy().await else { return };
+    let Some(workspace) = Workspace::without_envoy().await else { return };
     // The kernel ends none of these.
     for word in ["", "keep\n"] {
-        let (mut process, said) = caretaker(&place, &place.temporary()).await;
-        let folder = PathBuf::from(said.strip_prefix("made ").unwrap());
+        let (mut process, reported_text) = caretaker(&workspace, &workspace.temporary()).await;
+        let folder = PathBuf::from(reported_text.strip_prefix("made ").unwrap());
         let mut left = stray(Some(&folder));
         // As if the id of a child had been given to somebody else; and one who was not told of.
-        let (mut stranger, mut untold) = (stray(None), stray(Some(&folder)));
+        let (mut stranger, mut unlisted) = (stray(None), stray(Some(&folder)));
         let (one, other) = (left.id().unwrap(), stranger.id().unwrap());
-        let told = format!("child {one}\nchild {other}\nchild {}\nchild x\n{word}", i32::MAX);
+        let reported = format!("child {one}\nchild {other}\nchild {}\nchild x\n{word}", i32::MAX);
         let mut stdin = process.stdin.take().unwrap();
-        stdin.write_all(told.as_bytes()).await.unwrap();
+        stdin.write_all(reported.as_bytes()).await.unwrap();
         drop(stdin);
         assert!(timeout(patience(), process.wait()).await.unwrap().unwrap().success());
         let status = timeout(patience(), left.wait()).await.unwrap().unwrap();
         assert_eq!(status.signal(), Some(9), "{status}");
-        for other in [stranger.try_wait(), untold.try_wait()] {
+        for other in [stranger.try_wait(), unlisted.try_wait()] {
             assert_eq!(other.unwrap(), None);
         }
-        untold.kill().await.unwrap();
+        unlisted.kill().await.unwrap();
         assert_eq!(folder.exists(), !word.is_empty());
         if folder.exists() {
             fs::remove_dir_all(folder).unwrap();
         }
     }
-    place.assert_nothing_left();
+    workspace.assert_nothing_left();
 }
 
 #[tokio::test]
 async fn caretaker_folder_is_private() {
     use std::os::unix::fs::PermissionsExt as _;
 
-    let Some(place) = Place::without_envoy().await else { return };
-    let (mut process, said) = caretaker(&place, &place.temporary()).await;
-    let folder = said.strip_prefix("made ").unwrap();
+    let Some(workspace) = Workspace::without_envoy().await else { return };
+    let (mut process, reported_text) = caretaker(&workspace, &workspace.temporary()).await;
+    let folder = reported_text.strip_prefix("made ").unwrap();
     assert_eq!(fs::metadata(folder).unwrap().permissions().mode() & 0o777, 0o700);
     drop(process.stdin.take());
     process.wait().await.unwrap();
-    place.assert_nothing_left();
+    workspace.assert_nothing_left();
 }
 
 #[tokio::test]
 async fn caretaker_reports_why_it_cannot_create_its_folder() {
-    let Some(place) = Place::without_envoy().await else { return };
-    let (_process, said) = caretaker(&place, &place.path().join("nowhere")).await;
-    assert!(said.starts_with("failed ") && said.contains("nowhere"), "{said}");
+    let Some(workspace) = Workspace::without_envoy().await else { return };
+    let (_process, reported_text) = caretaker(&workspace, &workspace.path().join("nowhere")).await;
+    assert!(
+        reported_text.starts_with("failed ") && reported_text.contains("nowhere"),
+        "{reported_text}"
+    );
 }

@@ -7,23 +7,23 @@ use fs_err as fs;
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::place::{Place, Run, finish};
+use crate::workspace::{Run, Workspace, finish};
 
 /// Writes what stands for an Envoy.
-fn stand_in(place: &Place, name: &str, mode: u32, script: &str) -> PathBuf {
-    let path = place.path().join(name);
+fn fake_envoy(workspace: &Workspace, name: &str, mode: u32, script: &str) -> PathBuf {
+    let path = workspace.path().join(name);
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
     path
 }
 
 /// A script that answers as an Envoy of this version does.
-fn answers(version: &str) -> String {
+fn version_script(version: &str) -> String {
     format!("echo \"$0  version: 0/{version}/Clean/RELEASE/BoringSSL\"")
 }
 
 /// Whoever reads the document of the check is told as much as whoever reads stderr.
-fn assert_is_told(run: &Run) {
+fn assert_document_matches_stderr(run: &Run) {
     let document: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(document["passed"], false, "{document:#}");
     let problem = document["problem"].as_str().unwrap();
@@ -41,10 +41,10 @@ fn named(path: &Path) -> impl Fn(&mut Command) {
 }
 
 /// The demo is refused with these words, and nothing of it is left.
-async fn assert_refused(place: &Place, change: impl Fn(&mut Command), words: &[&str]) {
+async fn assert_rejected(workspace: &Workspace, change: impl Fn(&mut Command), words: &[&str]) {
     let json = ["demo", "--check", "--output", "json"];
     for arguments in [&["demo"][..], &["demo", "--check"], &json] {
-        let mut command = place.command(arguments);
+        let mut command = workspace.command(arguments);
         change(&mut command);
         let run = finish(&mut command).await;
         assert_eq!(run.code, 1, "{run:?}");
@@ -52,65 +52,67 @@ async fn assert_refused(place: &Place, change: impl Fn(&mut Command), words: &[&
             assert!(run.stderr.contains(part), "no {part:?} in {}", run.stderr);
         }
         if arguments == json {
-            assert_is_told(&run);
+            assert_document_matches_stderr(&run);
         } else {
             assert_eq!(run.stdout, "");
         }
         // The caretaker may be about to go.
-        place.nothing_left().await;
+        workspace.wait_until_nothing_left().await;
     }
 }
 
 #[tokio::test]
 async fn missing_envoy_is_reported_with_advice() {
-    let Some(place) = Place::without_envoy().await else { return };
+    let Some(workspace) = Workspace::without_envoy().await else { return };
     let words = ["no Envoy found", "`make demo`", "ENVOY_BIN", "PATH"];
     let change = |command: &mut Command| {
         command.env_remove("ENVOY_BIN").env("PATH", "");
     };
-    assert_refused(&place, change, &words).await;
+    assert_rejected(&workspace, change, &words).await;
 }
 
 #[tokio::test]
 async fn invalid_envoy_binary_is_named() {
-    let Some(place) = Place::without_envoy().await else { return };
-    let file = stand_in(&place, "file", 0o644, "");
-    for path in [file, place.path().join("nowhere"), place.temporary()] {
+    let Some(workspace) = Workspace::without_envoy().await else { return };
+    let file = fake_envoy(&workspace, "file", 0o644, "");
+    for path in [file, workspace.path().join("nowhere"), workspace.temporary()] {
         let shown = path.display().to_string();
         let words = ["ENVOY_BIN is not an executable file", &shown];
-        assert_refused(&place, named(&path), &words).await;
+        assert_rejected(&workspace, named(&path), &words).await;
     }
-    let other = stand_in(&place, "other", 0o755, "echo something else");
+    let other = fake_envoy(&workspace, "other", 0o755, "echo something else");
     let shown = format!("`{} --version`", other.display());
-    assert_refused(&place, named(&other), &[&shown, "`something else`", "set ENVOY_BIN"]).await;
+    assert_rejected(&workspace, named(&other), &[&shown, "`something else`", "set ENVOY_BIN"])
+        .await;
 }
 
 #[tokio::test]
 async fn outdated_envoy_is_rejected_with_the_minimum_version() {
-    let Some(place) = Place::without_envoy().await else { return };
-    let old = stand_in(&place, "old", 0o755, &answers("1.30.0"));
+    let Some(workspace) = Workspace::without_envoy().await else { return };
+    let old = fake_envoy(&workspace, "old", 0o755, &version_script("1.30.0"));
     let shown = old.display().to_string();
     let words = ["too old: its version is 1.30.0", "1.39.0 or later", "upgrade it", &shown];
-    assert_refused(&place, named(&old), &words).await;
+    assert_rejected(&workspace, named(&old), &words).await;
 }
 
 #[tokio::test]
 async fn unusable_temporary_folder_is_reported() {
-    let Some(place) = Place::without_envoy().await else { return };
-    let envoy = stand_in(&place, "envoy", 0o755, &answers("1.40.0"));
+    let Some(workspace) = Workspace::without_envoy().await else { return };
+    let envoy = fake_envoy(&workspace, "envoy", 0o755, &version_script("1.40.0"));
     let within = |temporary: PathBuf| {
         let envoy = envoy.clone();
         move |command: &mut Command| {
             command.env("ENVOY_BIN", &envoy).env("TMPDIR", &temporary);
         }
     };
-    let nowhere = place.temporary().join("nowhere");
+    let nowhere = workspace.temporary().join("nowhere");
     let shown = nowhere.display().to_string();
-    assert_refused(&place, within(nowhere), &[&shown, "set TMPDIR"]).await;
+    assert_rejected(&workspace, within(nowhere), &[&shown, "set TMPDIR"]).await;
     // Such folders are made by systems, and a socket's path has its bounds.
-    let long = place.path().join("long".repeat(30));
+    let long = workspace.path().join("long".repeat(30));
     fs::create_dir(&long).unwrap();
-    assert_refused(&place, within(long.clone()), &["too long for a socket", "set TMPDIR"]).await;
+    assert_rejected(&workspace, within(long.clone()), &["too long for a socket", "set TMPDIR"])
+        .await;
     ironmesh_tests::eventually("the long folder to be empty", async || {
         match fs::read_dir(&long).unwrap().count() {
             0 => Ok(()),

@@ -1,7 +1,7 @@
 //! A demo on a terminal: a picture where there is room for it, lines where there is not.
 
-use crate::place::Place;
 use crate::terminal::{Terminal, end_of};
+use crate::workspace::Workspace;
 
 /// The rows, with what comes of each while nobody has edited anything.
 const ROWS: [(&str, &str); 6] = [
@@ -53,12 +53,12 @@ fn is_whole(picture: &[String]) -> bool {
 
 #[tokio::test]
 async fn terminal_size_selects_picture_or_line_output() {
-    let Some(place) = Place::open().await else { return };
-    let (mut terminal, mut process) = Terminal::open(&place, 100, 40);
+    let Some(workspace) = Workspace::open().await else { return };
+    let (mut terminal, mut process) = Terminal::open(&workspace, 100, 40);
     let whole = |text: &str| picture(text).filter(|picture| is_whole(picture));
     let seen = terminal.shows("the whole picture", whole).await;
     assert!(seen.len() < 40 && seen.iter().all(|line| line.chars().count() <= 100), "{seen:#?}");
-    let folder = format!("edit it in {}", place.temporary().display());
+    let folder = format!("edit it in {}", workspace.temporary().display());
     for part in [&folder, "sed -i", "OK  DENIED  FAILED"] {
         assert!(seen.iter().any(|line| line.contains(part)), "no {part:?} in {seen:#?}");
     }
@@ -80,7 +80,7 @@ async fn terminal_size_selects_picture_or_line_output() {
     let status = terminal.end_of(&mut process).await;
     let text = terminal.text();
     assert!(status.success(), "{status}\n{text}");
-    place.assert_nothing_left();
+    workspace.assert_nothing_left();
     // The last picture stays whole, and what is said comes below it.
     let (_, last) = text.rsplit_once("^C").unwrap();
     assert!(last.trim().starts_with("ironmesh demo: all programs are ended"), "{last:?}");
@@ -90,11 +90,11 @@ async fn terminal_size_selects_picture_or_line_output() {
 
 #[tokio::test]
 async fn closing_the_terminal_ends_the_demo() {
-    let Some(place) = Place::open().await else { return };
-    let (mut terminal, mut process) = Terminal::open(&place, 100, 40);
+    let Some(workspace) = Workspace::open().await else { return };
+    let (mut terminal, mut process) = Terminal::open(&workspace, 100, 40);
     terminal.shows("a picture", picture).await;
     drop(terminal);
     let status = end_of(&mut process).await;
     assert!(status.success(), "{status}");
-    place.assert_nothing_left();
+    workspace.assert_nothing_left();
 }

@@ -3,14 +3,14 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::place::{Place, finish};
+use crate::workspace::{Workspace, finish};
 
 #[tokio::test]
 async fn check_passes_each_step_and_reports_measurements() {
-    let Some(place) = Place::open().await else { return };
-    let run = finish(&mut place.command(&["demo", "--check", "--output", "json"])).await;
+    let Some(workspace) = Workspace::open().await else { return };
+    let run = finish(&mut workspace.command(&["demo", "--check", "--output", "json"])).await;
     assert_eq!(run.code, 0, "{run:?}");
-    place.assert_nothing_left();
+    workspace.assert_nothing_left();
 
     let document: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(document["passed"], true, "{document:#}");
@@ -36,13 +36,13 @@ async fn check_passes_each_step_and_reports_measurements() {
     for none in ["failed", "retried", "tcp_reconnects"] {
         assert_eq!(figures(killed)[none], 0, "{none}: {document:#}");
     }
-    for (figure, least, most) in [
+    for (figure, min, max) in [
         ("requests", 200.0, f64::INFINITY),
         ("tcp_exchanges", 50.0, f64::INFINITY),
         ("policy_ms", 0.0, 2000.0),
         ("endpoint_ms", 0.0, 2000.0),
     ] {
-        assert!((least..=most).contains(&number(killed, figure)), "{figure}: {document:#}");
+        assert!((min..=max).contains(&number(killed, figure)), "{figure}: {document:#}");
     }
     assert_eq!(figures("nothing left")["folder_removed"], true);
     assert!(number("nothing left", "addresses_free") > 20.0, "{document:#}");
@@ -52,16 +52,16 @@ async fn check_passes_each_step_and_reports_measurements() {
 
 #[tokio::test]
 async fn interrupted_check_reports_its_progress() {
-    let Some(place) = Place::open().await else { return };
-    let mut demo = place.start(&["--check", "--output", "json"]);
-    demo.told("ironmesh demo: split 90/10\n").await;
+    let Some(workspace) = Workspace::open().await else { return };
+    let mut demo = workspace.start(&["--check", "--output", "json"]);
+    demo.wait_for_text("ironmesh demo: split 90/10\n").await;
     demo.child.signal(Signal::INT);
     let status = demo.child.wait().await;
     let text = demo.text();
     assert_eq!(status.code(), Some(1), "{text}");
     let problem = "a signal ended the check early";
     assert!(text.ends_with(&format!("ironmesh: {problem}\n")), "{text}");
-    place.assert_nothing_left();
+    workspace.assert_nothing_left();
 
     // The document lies between what is told to people.
     let (begin, end) = (text.find("\n{").unwrap(), text.find("\n}").unwrap());

@@ -13,7 +13,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::process::Child;
 use tokio::time::timeout;
 
-use crate::place::Place;
+use crate::workspace::Workspace;
 
 /// A terminal. It is closed when this is dropped.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     /// A terminal of this size, with `ironmesh demo` on it.
-    pub(crate) fn open(place: &Place, columns: u16, lines: u16) -> (Self, Child) {
+    pub(crate) fn open(workspace: &Workspace, columns: u16, lines: u16) -> (Self, Child) {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC);
         let master = master.unwrap();
         grantpt(&master).unwrap();
@@ -39,7 +39,7 @@ impl Terminal {
         // A session of its own, so that Ctrl-C and the closing of the terminal reach it, even when
         // the suite is run by `nohup`.
         let through = ["setsid", "--ctty", "env", "--default-signal=HUP"];
-        let mut command = place.command_through(&through, &["demo"]);
+        let mut command = workspace.command_through(&through, &["demo"]);
         let slave = || slave.file().try_clone().unwrap();
         command.stdin(slave()).stdout(slave()).stderr(slave());
         let process = command.spawn().unwrap();

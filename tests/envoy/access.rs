@@ -5,47 +5,47 @@ use std::collections::BTreeSet;
 use http::Method;
 use ironmesh_tests::{Http1Connection, eventually, get_once};
 
-use crate::bookstore::{Bookstore, HOST, buyers, expect, split};
+use crate::bookstore::{Bookstore, HOST, buyers, ensure_status, split};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn allowed_request_reaches_the_application() {
     let Some(store) = Bookstore::open().await else { return };
-    let before = store.seen();
+    let before = store.requests_seen();
     let response = store.buy("/books/7?page=2").await.unwrap();
     assert_eq!(response.status, 200);
     assert_eq!(response.json()["path"], "/books/7?page=2");
     assert!(response.header("x-app").is_some_and(|app| app.starts_with("bookstore-v")));
-    assert_eq!(store.seen(), before + 1);
-    store.assert_calm().await;
+    assert_eq!(store.requests_seen(), before + 1);
+    store.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ungranted_path_or_method_is_denied_by_the_server_sidecar() {
     let Some(store) = Bookstore::open().await else { return };
-    let mut connection = Http1Connection::connect(store.local()).await.unwrap();
+    let mut connection = Http1Connection::connect(store.local_address()).await.unwrap();
     for (method, path) in [(Method::GET, "/admin"), (Method::POST, "/books/1")] {
-        let (seen, denied) = (store.seen(), store.denied_by_store().await);
+        let (seen, denied) = (store.requests_seen(), store.denied_by_store().await);
         let response = connection.request(method, path, &[("host", HOST)]).await.unwrap();
         assert_eq!(response.status, 403, "{path}: {}", response.text());
         assert_eq!(response.header("x-app"), None);
-        assert_eq!(store.seen(), seen, "the application saw {path}");
+        assert_eq!(store.requests_seen(), seen, "the application saw {path}");
         assert_eq!(store.denied_by_store().await, denied + 1);
     }
     // The same connection goes on with what is allowed.
     assert_eq!(connection.get("/books/1", HOST).await.unwrap().status, 200);
-    store.assert_calm().await;
+    store.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ungranted_caller_is_denied_by_the_server_sidecar() {
     let Some(store) = Bookstore::open().await else { return };
     let thief = store.thief().await;
-    let (seen, denied) = (store.seen(), store.denied_by_store().await);
+    let (seen, denied) = (store.requests_seen(), store.denied_by_store().await);
     let response = get_once(thief.socket(14001), "/books/1", &[]).await.unwrap();
     assert_eq!(response.status, 403, "{}", response.text());
     assert_eq!(response.header("x-app"), None);
-    assert_eq!((store.seen(), store.denied_by_store().await), (seen, denied + 1));
-    thief.assert_calm().await;
+    assert_eq!((store.requests_seen(), store.denied_by_store().await), (seen, denied + 1));
+    thief.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,21 +60,21 @@ async fn service_is_routed_by_each_of_its_host_names() {
     }
     let response = get_once(by_host, "/admin", &[("host", HOST)]).await.unwrap();
     assert_eq!(response.status, 403, "{}", response.text());
-    store.assert_calm().await;
+    store.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_or_ungranted_host_gets_404() {
     let Some(store) = Bookstore::open().await else { return };
-    let seen = store.seen();
+    let seen = store.requests_seen();
     let not_granted = "bookwarehouse.default.mesh.internal";
     for host in ["nowhere", "nowhere.default.mesh.internal", "example.com", not_granted] {
         let headers = [("host", host)];
         let response = get_once(store.buyer.socket(15080), "/books/1", &headers).await.unwrap();
         assert_eq!(response.status, 404, "{host}: {}", response.text());
     }
-    assert_eq!(store.seen(), seen);
-    store.assert_calm().await;
+    assert_eq!(store.requests_seen(), seen);
+    store.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,10 +91,10 @@ async fn outbound_listener_acts_as_an_http_proxy() {
 #[tokio::test(flavor = "multi_thread")]
 async fn plaintext_to_the_mesh_port_is_rejected() {
     let Some(store) = Bookstore::open().await else { return };
-    let seen = store.seen();
+    let seen = store.requests_seen();
     let answer = get_once(store.v1.socket(15003), "/books/1", &[("host", HOST)]).await;
     assert!(answer.is_err(), "the mesh port answered: {answer:?}");
-    assert_eq!(store.seen(), seen);
+    assert_eq!(store.requests_seen(), seen);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -113,45 +113,49 @@ async fn split_distributes_requests_by_weight() {
     .await;
     let second = store.served_by_v2(1000).await;
     assert!((421..=579).contains(&second), "of 1000 with a weight of 50 %: {second}");
-    store.assert_calm().await;
+    store.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn withdrawn_grant_denies_next_request_on_open_connection() {
     let Some(store) = Bookstore::open().await else { return };
-    let mut connection = Http1Connection::connect(store.local()).await.unwrap();
+    let mut connection = Http1Connection::connect(store.local_address()).await.unwrap();
     assert_eq!(connection.get("/books/1", HOST).await.unwrap().status, 200);
-    let listeners = [lds(&store.v1).await, lds(&store.v2).await];
+    let listeners = [listener_updates(&store.v1).await, listener_updates(&store.v2).await];
 
     // Another grant stays, so that the buyer's own sidecar lets the request out and it is the
     // store's that turns it away.
     store.mesh.write_policy("buyers.toml", &buyers("/magazines/.*"));
     eventually("the store to turn the buyer away", async || {
-        expect(&connection.get("/books/1", HOST).await?, 403)
+        ensure_status(&connection.get("/books/1", HOST).await?, 403)
     })
     .await;
     let denied = store.denied_by_store().await;
     // Each request may go to the other version, which perhaps has not heard of it yet.
     eventually("both versions to have heard of it", async || {
-        let before = store.seen();
+        let before = store.requests_seen();
         for _ in 0..100 {
-            expect(&connection.get("/books/1", HOST).await?, 403)?;
+            ensure_status(&connection.get("/books/1", HOST).await?, 403)?;
         }
-        anyhow::ensure!(store.seen() == before, "the applications still see requests");
+        anyhow::ensure!(store.requests_seen() == before, "the applications still see requests");
         Ok(())
     })
     .await;
     assert!(store.denied_by_store().await >= denied + 100, "denied elsewhere");
     assert_eq!(connection.get("/magazines/1", HOST).await.unwrap().status, 200);
 
-    assert_eq!([lds(&store.v1).await, lds(&store.v2).await], listeners, "a listener was sent");
-    store.assert_calm().await;
+    assert_eq!(
+        [listener_updates(&store.v1).await, listener_updates(&store.v2).await],
+        listeners,
+        "a listener was sent"
+    );
+    store.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn disguised_path_matches_no_grant() {
     let Some(store) = Bookstore::open().await else { return };
-    let seen = store.seen();
+    let seen = store.requests_seen();
     for path in [
         "/books/../admin",
         "/books/%2e%2e/admin",
@@ -162,7 +166,7 @@ async fn disguised_path_matches_no_grant() {
         "/admin?/books/1",
     ] {
         // One connection each: after a malformed path Envoy may close it.
-        let mut connection = Http1Connection::connect(store.local()).await.unwrap();
+        let mut connection = Http1Connection::connect(store.local_address()).await.unwrap();
         match connection.get(path, HOST).await {
             Ok(response) => assert!(
                 [400, 403].contains(&response.status.as_u16()),
@@ -173,7 +177,7 @@ async fn disguised_path_matches_no_grant() {
             Err(error) => panic!("{path}: {error:#}"),
         }
     }
-    assert_eq!(store.seen(), seen, "the application saw one of them");
+    assert_eq!(store.requests_seen(), seen, "the application saw one of them");
     // It is the path that counts in the end, not how it is written.
     assert_eq!(store.buy("//books//1").await.unwrap().status, 200);
     assert_eq!(store.buy("/magazines/../books/1").await.unwrap().status, 200);
@@ -185,24 +189,27 @@ async fn disguised_path_matches_no_grant() {
 #[tokio::test(flavor = "multi_thread")]
 async fn removed_policy_file_denies_its_callers() {
     let Some(store) = Bookstore::open().await else { return };
-    let mut connection = Http1Connection::connect(store.local()).await.unwrap();
+    let mut connection = Http1Connection::connect(store.local_address()).await.unwrap();
     assert_eq!(connection.get("/books/1", HOST).await.unwrap().status, 200);
     store.mesh.remove_policy("buyers.toml");
     eventually("the buyer to be denied", async || {
-        expect(&connection.get("/books/1", HOST).await?, 403)
+        ensure_status(&connection.get("/books/1", HOST).await?, 403)
     })
     .await;
     // By `Host`, forbidden is as good as unknown.
     eventually("the name to be gone", async || {
-        expect(&get_once(store.buyer.socket(15080), "/books/1", &[("host", HOST)]).await?, 404)
+        ensure_status(
+            &get_once(store.buyer.socket(15080), "/books/1", &[("host", HOST)]).await?,
+            404,
+        )
     })
     .await;
     store.mesh.write_policy("buyers.toml", &buyers("/books/.*"));
     eventually("the buyer to be let in again", async || {
-        expect(&connection.get("/books/1", HOST).await?, 200)
+        ensure_status(&connection.get("/books/1", HOST).await?, 200)
     })
     .await;
-    store.assert_calm().await;
+    store.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -223,6 +230,6 @@ async fn sidecars_present_their_service_account_identity() {
 }
 
 /// How many updates of its listeners an Envoy has taken.
-async fn lds(envoy: &ironmesh_tests::Envoy) -> u64 {
+async fn listener_updates(envoy: &ironmesh_tests::Envoy) -> u64 {
     envoy.stat("listener_manager.lds.update_success").await
 }

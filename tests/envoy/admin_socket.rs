@@ -9,7 +9,7 @@ use ironmesh_tests::{Http1Connection, Mesh, Programs, ProxyOptions, Response, ev
 use tokio::net::{TcpStream, UnixStream};
 use tokio::process::Command;
 
-use crate::bookstore::expect;
+use crate::bookstore::ensure_status;
 
 const POLICY: &str =
     "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n";
@@ -26,18 +26,18 @@ fn start(programs: &Programs, folder: &Path, epoch: u32) -> Child {
     Child::start(&format!("envoy of epoch {epoch}"), &mut command, &log)
 }
 
-async fn by_socket(folder: &Path, path: &str) -> anyhow::Result<Response> {
+async fn get_by_socket(folder: &Path, path: &str) -> anyhow::Result<Response> {
     let socket = UnixStream::connect(folder.join("admin.sock")).await?;
     let mut connection = Http1Connection::over(socket).await?;
     connection.request(Method::GET, path, &[("host", "localhost")]).await
 }
 
 /// Waits until the Envoy of `epoch` answers on the socket.
-async fn answers(folder: &Path, epoch: u32) {
+async fn wait_for_epoch(folder: &Path, epoch: u32) {
     eventually(&format!("epoch {epoch} on the socket"), async || {
-        let told = by_socket(folder, "/server_info").await?.json();
-        let is_new = told.pointer("/command_line_options/restart_epoch") == Some(&epoch.into());
-        anyhow::ensure!(is_new && told.get("state") == Some(&"LIVE".into()), "{told:#}");
+        let reported = get_by_socket(folder, "/server_info").await?.json();
+        let is_new = reported.pointer("/command_line_options/restart_epoch") == Some(&epoch.into());
+        anyhow::ensure!(is_new && reported.get("state") == Some(&"LIVE".into()), "{reported:#}");
         Ok(())
     })
     .await;
@@ -51,17 +51,17 @@ async fn admin_socket_outlasts_a_hot_restart_and_others_read_only_metrics() {
     let mesh = Mesh::start(&programs, &[("policy.toml", POLICY)]).await;
     let folder = mesh.bootstrap(&ProxyOptions::new("default/store", 21).admin_socket()).await;
     let mut first = start(&programs, &folder, 0);
-    answers(&folder, 0).await;
-    others_read_only_metrics(&mesh).await;
+    wait_for_epoch(&folder, 0).await;
+    assert_others_read_only_metrics(&mesh).await;
 
     let _second = start(&programs, &folder, 1);
-    answers(&folder, 1).await;
+    wait_for_epoch(&folder, 1).await;
     first.wait().await;
-    answers(&folder, 1).await;
-    others_read_only_metrics(&mesh).await;
+    wait_for_epoch(&folder, 1).await;
+    assert_others_read_only_metrics(&mesh).await;
 }
 
-async fn others_read_only_metrics(mesh: &Mesh) {
+async fn assert_others_read_only_metrics(mesh: &Mesh) {
     let host = |port| mesh.loopback().socket(21, port);
     assert!(TcpStream::connect(host(15000)).await.is_err(), "the admin port is open");
     let ask = async |method: Method, path: &str| {
@@ -70,9 +70,9 @@ async fn others_read_only_metrics(mesh: &Mesh) {
     };
     eventually("the metrics", async || {
         let ready = ask(Method::GET, "/ready").await?;
-        expect(&ready, 200)?;
+        ensure_status(&ready, 200)?;
         let metrics = ask(Method::GET, "/stats/prometheus?usedonly").await?;
-        expect(&metrics, 200)?;
+        ensure_status(&metrics, 200)?;
         anyhow::ensure!(metrics.text().contains("envoy_server_live"), "{}", metrics.text());
         anyhow::Ok(())
     })

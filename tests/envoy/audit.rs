@@ -1,14 +1,14 @@
 //! Audit mode: all of the mesh may call, and who strict would deny is named.
 
 use http::Method;
-use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{
     App, Envoy, Http1Connection, Http2Connection, Ledger, Load, Mesh, Programs, ProxyOptions,
     REQUESTS_PER_FAULT, TcpConnection, eventually, get_once, tls,
 };
 use serde_json::{Value, json};
 
-use crate::bookstore::{endpoint_known, expect};
+use crate::bookstore::{ensure_status, wait_for_endpoint};
 
 const SERVICES: &str = r#"
 [[service]]
@@ -52,7 +52,7 @@ const WEB: u16 = 8000;
 const LEDGER: u16 = 3306;
 
 /// A store, one who may buy there, and one of whom policy says nothing.
-struct Place {
+struct AuditMesh {
     mesh: Mesh,
     _apps: (App, Ledger),
     store: Envoy,
@@ -60,7 +60,7 @@ struct Place {
     visitor: Envoy,
 }
 
-impl Place {
+impl AuditMesh {
     async fn open(word: &str) -> Option<Self> {
         let programs = Programs::find()?;
         let (mode, targets) = (mode(word), targets(&["buyer"]));
@@ -81,13 +81,13 @@ impl Place {
         let buyer = caller("default/buyer", 51).await;
         let visitor = caller("default/visitor", 52).await;
         for envoy in [&buyer, &visitor] {
-            endpoint_known(envoy, "default/store|80").await;
-            endpoint_known(envoy, "default/store|3306").await;
+            wait_for_endpoint(envoy, "default/store|80").await;
+            wait_for_endpoint(envoy, "default/store|3306").await;
         }
         Some(Self { mesh, _apps: apps, store, buyer, visitor })
     }
 
-    async fn denied(&self) -> Vec<Value> {
+    async fn denials(&self) -> Vec<Value> {
         let view = self.mesh.admin_get("/v1/audit").await;
         assert_eq!(view.get("others"), Some(&json!([])), "{view:#}");
         let denied = view.get("denied").and_then(Value::as_array).unwrap().clone();
@@ -97,9 +97,13 @@ impl Place {
     }
 
     /// Waits until what would be denied is as wanted.
-    async fn denied_where(&self, what: &str, is_so: impl Fn(&[Value]) -> bool) -> Vec<Value> {
-        eventually(what, async || match self.denied().await {
-            denied if is_so(&denied) => Ok(denied),
+    async fn wait_for_denials(
+        &self,
+        what: &str,
+        condition: impl Fn(&[Value]) -> bool,
+    ) -> Vec<Value> {
+        eventually(what, async || match self.denials().await {
+            denied if condition(&denied) => Ok(denied),
             denied => Err(format!("{denied:#?}")),
         })
         .await
@@ -118,21 +122,21 @@ async fn ledger(envoy: &Envoy) -> TcpConnection {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn audit_allows_all_calls_and_reports_strict_denials() {
-    let Some(place) = Place::open("audit").await else { return };
-    for envoy in [&place.buyer, &place.visitor] {
+    let Some(setup) = AuditMesh::open("audit").await else { return };
+    for envoy in [&setup.buyer, &setup.visitor] {
         let mut http1 = Http1Connection::connect(envoy.socket(WEB)).await.unwrap();
         let mut http2 = Http2Connection::connect(envoy.socket(WEB)).await.unwrap();
         for n in 0..3 {
             let path = format!("/books/1/pages/{n}?secret=1");
-            expect(&http1.get(&path, "store").await.unwrap(), 200).unwrap();
+            ensure_status(&http1.get(&path, "store").await.unwrap(), 200).unwrap();
             let order = http2.request(Method::POST, "/orders", &[("host", "store")]).await;
-            expect(&order.unwrap(), 200).unwrap();
+            ensure_status(&order.unwrap(), 200).unwrap();
         }
         let mut connection = ledger(envoy).await;
         connection.exchange("one").await.unwrap();
     }
-    let denied = place
-        .denied_where("all that would be denied", |denied| {
+    let denied = setup
+        .wait_for_denials("all that would be denied", |denied| {
             denied.iter().map(|one| one["count"].as_u64().unwrap()).eq([6, 1])
         })
         .await;
@@ -154,93 +158,93 @@ async fn audit_allows_all_calls_and_reports_strict_denials() {
         requests,
         [r#""GET" "/books/1/" "/books/1/pages/2" 3"#, r#""POST" "/orders" "/orders" 3"#]
     );
-    let metrics = get_once(place.mesh.admin(), "/metrics", &[]).await.unwrap().text();
+    let metrics = get_once(setup.mesh.admin(), "/metrics", &[]).await.unwrap().text();
     for (port, count) in [(80, 6), (3306, 1)] {
         let sample = format!(
             "ironmesh_audit_would_deny_total{{caller=\"default/visitor\",service=\"default/store|{port}\"}} {count}\n"
         );
         assert!(metrics.contains(&sample), "no {sample} in\n{metrics}");
     }
-    let status = place.mesh.run(&["status"]).await;
-    let told = String::from_utf8_lossy(&status.stdout).into_owned();
-    assert_eq!(status.status.code(), Some(1), "{told}");
+    let status = setup.mesh.run(&["status"]).await;
+    let reported = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert_eq!(status.status.code(), Some(1), "{reported}");
     for part in [
         "wrong: strict would deny `default/visitor` on `default/store|80`: 6 requests",
         "       POST /orders (3)\n",
         "wrong: strict would deny `default/visitor` on `default/store|3306`: 1 connection,",
         "add a traffic target with the source `default/visitor`",
     ] {
-        assert!(told.contains(part), "no {part:?} in\n{told}");
+        assert!(reported.contains(part), "no {part:?} in\n{reported}");
     }
-    assert!(!told.contains("secret") && !told.contains("buyer"), "{told}");
+    assert!(!reported.contains("secret") && !reported.contains("buyer"), "{reported}");
 
     // It is let in: then nothing is left, though it goes on.
-    let mut kept = Http1Connection::connect(place.visitor.socket(WEB)).await.unwrap();
-    place.mesh.write_policy("targets.toml", &targets(&["buyer", "visitor"]));
+    let mut kept = Http1Connection::connect(setup.visitor.socket(WEB)).await.unwrap();
+    setup.mesh.write_policy("targets.toml", &targets(&["buyer", "visitor"]));
     eventually("nothing to be denied any more", async || {
-        expect(&kept.get("/books/2", "store").await.unwrap(), 200).unwrap();
-        let status = place.mesh.run(&["status", "--output", "json"]).await;
-        let told: Value = serde_json::from_slice(&status.stdout).unwrap();
+        ensure_status(&kept.get("/books/2", "store").await.unwrap(), 200).unwrap();
+        let status = setup.mesh.run(&["status", "--output", "json"]).await;
+        let reported: Value = serde_json::from_slice(&status.stdout).unwrap();
         match status.status.code() {
             Some(0) => Ok(()),
-            code => Err(format!("{code:?}: {told:#}")),
+            code => Err(format!("{code:?}: {reported:#}")),
         }
     })
     .await;
-    for envoy in [&place.store, &place.buyer, &place.visitor] {
-        envoy.assert_calm().await;
+    for envoy in [&setup.store, &setup.buyer, &setup.visitor] {
+        envoy.assert_no_update_errors().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mode_switch_over_audit_to_strict_fails_no_granted_request() {
-    let Some(mut place) = Place::open("permissive").await else { return };
+    let Some(mut setup) = AuditMesh::open("permissive").await else { return };
     // Somebody who dials the store past any sidecar, with a true certificate, on a connection that it keeps.
-    let folder = place.mesh.bootstrap(&ProxyOptions::new("default/visitor", 53)).await;
-    let imposter = Imposter::connect(&folder, place.mesh.xds()).await.unwrap();
-    let (chain, key) = imposter.service_certificate("default/visitor").await.unwrap();
-    let (port, sni) = (place.store.socket(15003), "80.store.default.mesh.internal");
-    let roots = &imposter.roots;
+    let folder = setup.mesh.bootstrap(&ProxyOptions::new("default/visitor", 53)).await;
+    let proxy_client = ProxyClient::connect(&folder, setup.mesh.xds()).await.unwrap();
+    let (chain, key) = proxy_client.service_certificate("default/visitor").await.unwrap();
+    let (port, sni) = (setup.store.socket(15003), "80.store.default.mesh.internal");
+    let roots = &proxy_client.roots;
     let stream = tls::connect_mesh(port, sni, &["ironmesh"], &chain, &key, roots).await.unwrap();
     let mut visitor = Http1Connection::over(stream).await.unwrap();
-    expect(&visitor.get("/books/1", "store").await.unwrap(), 200).unwrap();
-    assert!(place.denied().await.is_empty());
+    ensure_status(&visitor.get("/books/1", "store").await.unwrap(), 200).unwrap();
+    assert!(setup.denials().await.is_empty());
 
-    let load = Load::start(place.buyer.socket(WEB), "store", "/books/1");
-    place.mesh.write_policy("mode.toml", &mode("audit"));
+    let load = Load::start(setup.buyer.socket(WEB), "store", "/books/1");
+    setup.mesh.write_policy("mode.toml", &mode("audit"));
     eventually("the visitor to be named", async || {
-        expect(&visitor.get("/books/1", "store").await?, 200)?;
-        let denied = place.denied().await;
+        ensure_status(&visitor.get("/books/1", "store").await?, 200)?;
+        let denied = setup.denials().await;
         anyhow::ensure!(!denied.is_empty(), "nobody is");
         Ok(())
     })
     .await;
     // A control plane that is away takes nothing but the news; one that comes back has the mode, and hears
     // again.
-    place.mesh.kill_control_plane().await;
+    setup.mesh.kill_control_plane().await;
     for _ in 0..100 {
-        expect(&visitor.get("/books/1", "store").await.unwrap(), 200).unwrap();
+        ensure_status(&visitor.get("/books/1", "store").await.unwrap(), 200).unwrap();
     }
-    load.pass(REQUESTS_PER_FAULT).await;
-    place.mesh.restart_control_plane().await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
+    setup.mesh.restart_control_plane().await;
     eventually("the visitor to be named again", async || {
-        expect(&visitor.get("/books/1", "store").await?, 200)?;
-        let denied = place.denied().await;
+        ensure_status(&visitor.get("/books/1", "store").await?, 200)?;
+        let denied = setup.denials().await;
         anyhow::ensure!(!denied.is_empty(), "nobody is");
         Ok(())
     })
     .await;
 
-    place.mesh.write_policy("mode.toml", &mode("strict"));
+    setup.mesh.write_policy("mode.toml", &mode("strict"));
     eventually("the visitor to be denied", async || {
-        expect(&visitor.get("/books/1", "store").await?, 403)
+        ensure_status(&visitor.get("/books/1", "store").await?, 403)
     })
     .await;
-    place.denied_where("nothing to be told any more", <[_]>::is_empty).await;
+    setup.wait_for_denials("nothing to be told any more", <[_]>::is_empty).await;
     load.finish().await.assert_undisturbed();
-    for envoy in [&place.store, &place.buyer] {
+    for envoy in [&setup.store, &setup.buyer] {
         assert_eq!(envoy.sum("upstream_rq_retry$").await, 0);
-        envoy.assert_calm().await;
+        envoy.assert_no_update_errors().await;
     }
 }
 
@@ -258,7 +262,7 @@ async fn mode_changes_do_not_update_http_listeners() {
     let stats = r"^listener_manager\.(lds\.update_success|listener_modified|listener_added)$";
     let call = async |status: u16| {
         eventually("the call", async || {
-            expect(&get_once(visitor.socket(8000), "/", &[]).await?, status)
+            ensure_status(&get_once(visitor.socket(8000), "/", &[]).await?, status)
         })
         .await;
     };
@@ -277,5 +281,5 @@ async fn mode_changes_do_not_update_http_listeners() {
         call(status).await;
         assert_eq!(store.stats(stats).await, before, "{word}");
     }
-    store.assert_calm().await;
+    store.assert_no_update_errors().await;
 }

@@ -3,7 +3,7 @@
 
 use ironmesh_tests::{App, Envoy, Mesh, Programs, ProxyOptions, eventually, get_once};
 
-use crate::bookstore::{endpoint_known, expect};
+use crate::bookstore::{ensure_status, wait_for_endpoint};
 
 /// Two clients with overlapping grants, where the wider one would hide the narrower if routes decided.
 const POLICY: &str = r#"
@@ -86,7 +86,7 @@ const NONE: (&str, &str) = ("x-nothing", "here");
 const FORGED: (&str, &str) =
     ("x-forwarded-client-cert", "URI=spiffe://mesh.internal/ns/default/sa/anna");
 
-struct Store {
+struct AuthorizationMesh {
     mesh: Mesh,
     anna: Envoy,
     ben: Envoy,
@@ -94,7 +94,7 @@ struct Store {
     _app: App,
 }
 
-impl Store {
+impl AuthorizationMesh {
     async fn open() -> Option<Self> {
         let mesh = Mesh::start(&Programs::find()?, &[("policy.toml", POLICY)]).await;
         let app = App::http1("store", mesh.loopback().socket(21, 8080)).await;
@@ -105,7 +105,7 @@ impl Store {
         let anna = mesh.envoy(&caller("anna", 11)).await;
         let ben = mesh.envoy(&caller("ben", 12)).await;
         for caller in [&anna, &ben] {
-            endpoint_known(caller, "default/store|80").await;
+            wait_for_endpoint(caller, "default/store|80").await;
         }
         Some(Self { mesh, anna, ben, _server: server, _app: app })
     }
@@ -113,7 +113,7 @@ impl Store {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn overlapping_grants_allow_each_caller_only_its_requests() {
-    let Some(store) = Store::open().await else { return };
+    let Some(store) = AuthorizationMesh::open().await else { return };
     for (who, method, path, header, status) in REQUESTS {
         let caller = if who == "anna" { &store.anna } else { &store.ben };
         let mut connection =
@@ -122,21 +122,21 @@ async fn overlapping_grants_allow_each_caller_only_its_requests() {
             .request(method.parse().unwrap(), path, &[("host", "store"), header])
             .await
             .unwrap();
-        let asked = format!("{who}: {method} {path} {header:?}");
-        assert_eq!(answer.status, status, "{asked}: {}", answer.text());
+        let requested = format!("{who}: {method} {path} {header:?}");
+        assert_eq!(answer.status, status, "{requested}: {}", answer.text());
     }
-    store.ben.assert_calm().await;
+    store.ben.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn host_expression_ignores_case_and_port() {
-    let Some(store) = Store::open().await else { return };
+    let Some(store) = AuthorizationMesh::open().await else { return };
     // Through an upstream port the host is the service's, so what the policy asks for is written to
     // be that.
     let policy = POLICY.replace(r"store\\.example", r"STORE\\.default\\.mesh\\.internal");
     store.mesh.write_policy("policy.toml", &policy);
     eventually("the new host to be granted", async || {
-        expect(&get_once(store.ben.socket(8000), "/home", &[]).await?, 200)
+        ensure_status(&get_once(store.ben.socket(8000), "/home", &[]).await?, 200)
     })
     .await;
     let by_host = store.ben.socket(15080);

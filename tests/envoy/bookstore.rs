@@ -128,11 +128,11 @@ impl Bookstore {
         upstreams: &[&str],
         adapt: fn(ProxyOptions) -> ProxyOptions,
     ) -> Option<Self> {
-        Self::open_where("", policy, upstreams, adapt).await
+        Self::open_with_settings("", policy, upstreams, adapt).await
     }
 
     /// The same with these settings of the control plane.
-    pub(crate) async fn open_where(
+    pub(crate) async fn open_with_settings(
         settings: &str,
         policy: &[(&str, &str)],
         upstreams: &[&str],
@@ -157,11 +157,13 @@ impl Bookstore {
         }
         let buyer = mesh.envoy(&adapt(buyer)).await;
         for version in ["v1", "v2"] {
-            endpoint_known(&buyer, &format!("default/bookstore-{version}|{PORT}")).await;
+            wait_for_endpoint(&buyer, &format!("default/bookstore-{version}|{PORT}")).await;
         }
         let store = Self { mesh, buyer, v1, v2, app_v1, app_v2, adapt };
-        eventually("the buyer to be served", async || expect(&store.buy("/books/1").await?, 200))
-            .await;
+        eventually("the buyer to be served", async || {
+            ensure_status(&store.buy("/books/1").await?, 200)
+        })
+        .await;
         Some(store)
     }
 
@@ -170,25 +172,25 @@ impl Bookstore {
         let options = ProxyOptions::new("default/bookthief", 12).upstream(UPSTREAM);
         let thief = self.mesh.envoy(&(self.adapt)(options)).await;
         eventually("the thief to see the front page", async || {
-            expect(&get_once(thief.socket(PORT), "/", &[]).await?, 200)
+            ensure_status(&get_once(thief.socket(PORT), "/", &[]).await?, 200)
         })
         .await;
         thief
     }
 
     /// Where the buyer's application finds the store.
-    pub(crate) fn local(&self) -> SocketAddr {
+    pub(crate) fn local_address(&self) -> SocketAddr {
         self.buyer.socket(PORT)
     }
 
     /// One request by the buyer.
     pub(crate) async fn buy(&self, path: &str) -> anyhow::Result<Response> {
-        get_once(self.local(), path, &[]).await
+        get_once(self.local_address(), path, &[]).await
     }
 
     /// How many of `count` requests by the buyer came to the second version. None may fail.
     pub(crate) async fn served_by_v2(&self, count: u64) -> u64 {
-        let mut connection = Http1Connection::connect(self.local()).await.unwrap();
+        let mut connection = Http1Connection::connect(self.local_address()).await.unwrap();
         let before = (self.app_v1.requests(), self.app_v2.requests());
         let mut second = 0;
         for _ in 0..count {
@@ -202,7 +204,7 @@ impl Bookstore {
     }
 
     /// How many requests both applications have seen.
-    pub(crate) fn seen(&self) -> u64 {
+    pub(crate) fn requests_seen(&self) -> u64 {
         self.app_v1.requests() + self.app_v2.requests()
     }
 
@@ -212,15 +214,15 @@ impl Bookstore {
     }
 
     /// Nothing was refused or waited for in vain, anywhere.
-    pub(crate) async fn assert_calm(&self) {
+    pub(crate) async fn assert_no_update_errors(&self) {
         for envoy in [&self.buyer, &self.v1, &self.v2] {
-            envoy.assert_calm().await;
+            envoy.assert_no_update_errors().await;
         }
     }
 }
 
 /// Waits until `envoy` has an endpoint in `cluster`.
-pub(crate) async fn endpoint_known(envoy: &Envoy, cluster: &str) {
+pub(crate) async fn wait_for_endpoint(envoy: &Envoy, cluster: &str) {
     let stat = format!("cluster.{cluster}.membership_healthy");
     eventually(&format!("an endpoint of {cluster}"), async || {
         let stats = envoy.stats(r"^cluster\..*\.membership_healthy$").await;
@@ -234,7 +236,7 @@ pub(crate) async fn endpoint_known(envoy: &Envoy, cluster: &str) {
 }
 
 /// `Err` with the whole answer, unless it has this status.
-pub(crate) fn expect(response: &Response, status: u16) -> anyhow::Result<()> {
+pub(crate) fn ensure_status(response: &Response, status: u16) -> anyhow::Result<()> {
     anyhow::ensure!(response.status == status, "{}: {}", response.status, response.text());
     Ok(())
 }

@@ -7,12 +7,12 @@ use serde_json::Value;
 use tokio::process::Command;
 
 use crate::bookstore::{Bookstore, HOST};
-use crate::restart::connected;
+use crate::restart::wait_for_streams;
 
 const HOUR: i64 = 3600;
 
 /// Waits until the control plane has reported a jump of its clock to a time of `direction`.
-async fn jump_reported(mesh: &Mesh, direction: &str) {
+async fn wait_for_jump_report(mesh: &Mesh, direction: &str) {
     eventually("the jump to be reported", async || {
         let readiness = mesh.readyz().await;
         let findings = readiness.get("findings").and_then(Value::as_array);
@@ -24,9 +24,9 @@ async fn jump_reported(mesh: &Mesh, direction: &str) {
     .await;
 }
 
-async fn all_connected(store: &Bookstore) {
+async fn wait_until_connected(store: &Bookstore) {
     for envoy in [&store.buyer, &store.v1, &store.v2] {
-        connected(envoy, 1).await;
+        wait_for_streams(envoy, 1).await;
     }
 }
 
@@ -34,67 +34,67 @@ async fn all_connected(store: &Bookstore) {
 async fn clock_behind_and_corrected_loses_no_request() {
     let Some(mut store) = Bookstore::open().await else { return };
     store.mesh.restart_with_own_clock().await;
-    all_connected(&store).await;
-    let load = Load::start(store.local(), HOST, "/books/1");
-    load.pass(REQUESTS_PER_FAULT).await;
+    wait_until_connected(&store).await;
+    let load = Load::start(store.local_address(), HOST, "/books/1");
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
 
     store.mesh.set_clock(-HOUR);
-    jump_reported(&store.mesh, "back by 1h").await;
-    load.pass(REQUESTS_PER_FAULT).await;
+    wait_for_jump_report(&store.mesh, "back by 1h").await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
     // What the store keeps was issued in the future.
     store.mesh.restart_control_plane().await;
-    all_connected(&store).await;
-    load.pass(REQUESTS_PER_FAULT).await;
+    wait_until_connected(&store).await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
 
     store.mesh.set_clock(0);
-    jump_reported(&store.mesh, "ahead by 1h").await;
-    load.pass(REQUESTS_PER_FAULT).await;
+    wait_for_jump_report(&store.mesh, "ahead by 1h").await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
     store.mesh.restart_control_plane().await;
-    all_connected(&store).await;
-    load.pass(REQUESTS_PER_FAULT).await;
+    wait_until_connected(&store).await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
 
     let report = load.finish().await;
     report.assert_undisturbed();
     eprintln!("{} requests, none failed", report.requests);
-    store.assert_calm().await;
+    store.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clock_days_ahead_and_corrected_loses_no_request() {
     let Some(mut store) = Bookstore::open().await else { return };
     store.mesh.restart_with_own_clock().await;
-    all_connected(&store).await;
-    let load = Load::start(store.local(), HOST, "/books/1");
-    load.pass(REQUESTS_PER_FAULT).await;
+    wait_until_connected(&store).await;
+    let load = Load::start(store.local_address(), HOST, "/books/1");
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
     let serials = store.v1.serials().await;
 
     store.mesh.set_clock(72 * HOUR);
-    jump_reported(&store.mesh, "ahead by 72h").await;
+    wait_for_jump_report(&store.mesh, "ahead by 72h").await;
     // By that clock all certificates have expired.
     eventually("new certificates", async || match store.v1.serials().await {
         now if now != serials => Ok(()),
         now => Err(format!("{now:?}")),
     })
     .await;
-    load.pass(REQUESTS_PER_FAULT).await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
     store.mesh.restart_control_plane().await;
-    all_connected(&store).await;
+    wait_until_connected(&store).await;
     // Its own clock is right: it accepts the control plane and what that issues all the same.
     let thief = store.mesh.envoy(&ProxyOptions::new("default/bookthief", 12)).await;
-    load.pass(REQUESTS_PER_FAULT).await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
 
     store.mesh.set_clock(0);
-    jump_reported(&store.mesh, "back by 72h").await;
-    load.pass(REQUESTS_PER_FAULT).await;
+    wait_for_jump_report(&store.mesh, "back by 72h").await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
     store.mesh.restart_control_plane().await;
-    all_connected(&store).await;
-    connected(&thief, 1).await;
-    load.pass(REQUESTS_PER_FAULT).await;
+    wait_until_connected(&store).await;
+    wait_for_streams(&thief, 1).await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
 
     let report = load.finish().await;
     report.assert_undisturbed();
     eprintln!("{} requests, none failed", report.requests);
-    store.assert_calm().await;
+    store.assert_no_update_errors().await;
 }
 
 /// Starts an Envoy whose clock is `skew` seconds ahead, waits until that is reported with its address, and returns
@@ -114,11 +114,11 @@ async fn reported_skew(skew: i64) -> Option<String> {
         let readiness = mesh.readyz().await;
         let findings = readiness.pointer("/findings").and_then(Value::as_array);
         // All of a test's programs connect from this address.
-        let is_it = |one: &Value| {
+        let matches = |one: &Value| {
             let text = one.to_string();
             text.contains("IM0715") && text.contains("127.0.0.1")
         };
-        let is_reported = findings.is_some_and(|findings| findings.iter().any(is_it));
+        let is_reported = findings.is_some_and(|findings| findings.iter().any(matches));
         if is_reported { Ok(readiness) } else { Err(readiness.to_string()) }
     })
     .await;

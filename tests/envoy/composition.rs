@@ -14,14 +14,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{Method, StatusCode};
 use ironmesh_tests::{
-    App, Beside, Envoy, Http1Connection, Load, Mesh, Programs, ProxyOptions, eventually, get_once,
-    request_name,
+    App, Envoy, Http1Connection, Load, LongConnections, Mesh, Programs, ProxyOptions, eventually,
+    get_once, request_name,
 };
 use model::Setting::{self, Abort, Redirect, Retries};
-use model::{ALL, LEVELS, Level, Outcome, Times, WISH, model, of_load, pairs, rule, times};
+use model::{
+    ALL, CALLER_RETRIES, LEVELS, Level, Outcome, Times, load_status, model, pairs, rule, times,
+};
 use serde_json::Value;
 
-use crate::bookstore::expect;
+use crate::bookstore::ensure_status;
 
 /// The services, by namespace. What is near to a call is said once and for all: of `store`, `whole` and `asked`
 /// by routes, of `again` and `asked` by a retry, and of one service and one namespace for each setting by these
@@ -34,7 +36,7 @@ fn services() -> BTreeMap<String, Vec<String>> {
             "default".to_owned(),
             [names(&["store", "next", "bare", "again"]), shadows.into()].concat(),
         ),
-        ("plain".to_owned(), names(&["whole", "again", "asked"])),
+        ("plain".to_owned(), names(&["whole", "again", "both"])),
     ]);
     for setting in ALL {
         let name = setting.name();
@@ -45,8 +47,8 @@ fn services() -> BTreeMap<String, Vec<String>> {
 }
 
 /// The services and who may call them.
-fn places() -> String {
-    let mut policy = format!("[[service]]\nname = \"buyer\"\n{}", Beside::POLICY);
+fn service_policy() -> String {
+    let mut policy = format!("[[service]]\nname = \"buyer\"\n{}", LongConnections::POLICY);
     for (namespace, services) in services() {
         let mut object = |text: &str| {
             let (kind, rest) = text.split_once('\n').unwrap();
@@ -83,18 +85,18 @@ fn group(namespace: &str, name: &str, path: &str) -> String {
 }
 
 /// An HTTP route that says these settings of the requests of a group to a service.
-fn of_some(namespace: &str, service: &str, group: &str, said: &[Setting]) -> String {
+fn group_route(namespace: &str, service: &str, group: &str, settings: &[Setting]) -> String {
     let about = format!(
         "service = \"{service}\"\nmatches = [{{ kind = \"HTTPRouteGroup\", name = \"{group}\" }}]"
     );
-    rule(namespace, &format!("{service}-{group}"), &about, Level::Route, said)
+    rule(namespace, &format!("{service}-{group}"), &about, Level::Route, settings)
 }
 
 /// What is said of routes, services and namespaces, whatever is said of what is farther.
-fn near() -> String {
+fn near_policy() -> String {
     let mut policy = format!(
         "[[retry]]\nname = \"again\"\nsource = {{ name = \"buyer\" }}\ndestinations = [{{ name = \"again\" }}, \
-         {{ name = \"again\", namespace = \"plain\" }}, {{ name = \"asked\", namespace = \"plain\" }}]\n\
+         {{ name = \"again\", namespace = \"plain\" }}, {{ name = \"both\", namespace = \"plain\" }}]\n\
          retry_policy = {{ retry_on = \"503\", num_retries = {}, retry_backoff_base_interval = \"1ms\" }}\n",
         Level::Retry.retries()
     );
@@ -103,8 +105,8 @@ fn near() -> String {
         for namespace in ["default", "plain"] {
             policy += &group(namespace, &name, &setting.path());
         }
-        for (namespace, service) in [("default", "store"), ("plain", "whole"), ("plain", "asked")] {
-            policy += &of_some(namespace, service, &name, &[setting]);
+        for (namespace, service) in [("default", "store"), ("plain", "whole"), ("plain", "both")] {
+            policy += &group_route(namespace, service, &name, &[setting]);
         }
         let about = format!("service = \"s-{name}\"");
         policy += &rule("default", &format!("s-{name}"), &about, Level::Service, &[setting]);
@@ -113,7 +115,7 @@ fn near() -> String {
     policy
 }
 
-struct Market {
+struct CompositionMesh {
     mesh: Mesh,
     buyer: Envoy,
     server: Envoy,
@@ -121,16 +123,16 @@ struct Market {
     next: App,
     /// Who gets copies, by service.
     shadows: BTreeMap<String, App>,
-    beside: Beside,
+    long_connections: LongConnections,
     /// How often something was tried again before, and of the requests with names since.
-    tried_before: u64,
-    again: AtomicU64,
-    held: Mutex<Held>,
+    retries_before: u64,
+    named_retries: AtomicU64,
+    checked: Mutex<Checked>,
 }
 
 /// What has come to what the model says.
 #[derive(Default)]
-struct Held {
+struct Checked {
     /// By host and path, of what is in force.
     times: Vec<(String, String, Times)>,
     /// How many requests were delayed, as outcomes are to be, and as the buyer's sidecar has counted before.
@@ -143,17 +145,18 @@ struct Held {
 /// Of the listener by which is asked, and not of that of the load.
 const DELAYS: &str = r"^http\.outbound\.fault\.delays_injected$";
 
-impl Market {
+impl CompositionMesh {
     async fn open() -> Option<Self> {
         let programs = Programs::find()?;
-        let mesh = Mesh::start(&programs, &[("services.toml", &places())]).await;
+        let mesh = Mesh::start(&programs, &[("services.toml", &service_policy())]).await;
         let app = async |name: &str, port| App::http1(name, mesh.loopback().socket(21, port)).await;
         let (store, next) = (app("store", 8080).await, app("next", 8081).await);
         let mut shadows = BTreeMap::new();
         for (port, level) in (8082..).zip(LEVELS) {
             shadows.insert(level.shadow(), app(&level.shadow(), port).await);
         }
-        let beside = Beside::start(|port| mesh.loopback().socket(21, port)).await;
+        let long_connections =
+            LongConnections::start(|port| mesh.loopback().socket(21, port)).await;
         let names = services().into_iter().flat_map(|(namespace, services)| {
             services.into_iter().map(move |service| (namespace.clone(), service))
         });
@@ -162,22 +165,22 @@ impl Market {
             names.iter().fold(ProxyOptions::new("default/store", 21), |server, name| {
                 match format!("{}/{}", name.0, name.1) {
                     first if first == "default/store" => server,
-                    other => server.also(&other),
+                    other => server.with_service(&other),
                 }
             });
-        let server = mesh.envoy(&Beside::served_by(server)).await;
+        let server = mesh.envoy(&LongConnections::with_services(server)).await;
         let buyer = ProxyOptions::new("default/buyer", 11).upstream("default/store=14001");
-        let buyer = mesh.envoy(&Beside::called_by(buyer)).await;
+        let buyer = mesh.envoy(&LongConnections::with_upstreams(buyer)).await;
         for (namespace, service) in &names {
             let host = format!("{service}.{namespace}:14001");
             eventually(&format!("{host} to answer"), async || {
-                expect(&get_once(buyer.socket(15080), "/", &[("host", &host)]).await?, 200)
+                ensure_status(&get_once(buyer.socket(15080), "/", &[("host", &host)]).await?, 200)
             })
             .await;
         }
-        beside.wait_for(&buyer).await;
-        mesh.write_policy("near.toml", &near());
-        let tried_before = tried_again(&buyer).await;
+        long_connections.wait_for(&buyer).await;
+        mesh.write_policy("near.toml", &near_policy());
+        let retries_before = retries_of(&buyer).await;
         Some(Self {
             mesh,
             buyer,
@@ -185,43 +188,44 @@ impl Market {
             store,
             next,
             shadows,
-            beside,
-            tried_before,
-            again: AtomicU64::new(0),
-            held: Mutex::default(),
+            long_connections,
+            retries_before,
+            named_retries: AtomicU64::new(0),
+            checked: Mutex::default(),
         })
     }
 
     /// Which shadow has got how many copies of a request.
     fn copies(&self, name: &str) -> BTreeMap<String, u64> {
-        let copies = self.shadows.iter().map(|(shadow, app)| (shadow.clone(), app.asked(name)));
+        let copies =
+            self.shadows.iter().map(|(shadow, app)| (shadow.clone(), app.requests_named(name)));
         copies.filter(|(_, count)| *count > 0).collect()
     }
 
     /// What becomes of a request that every application refuses and whose caller would like it to be tried again,
     /// and the name of the request.
-    async fn ask(&self, host: &str, path: &str) -> anyhow::Result<(String, Outcome)> {
+    async fn request_secret(&self, host: &str, path: &str) -> anyhow::Result<(String, Outcome)> {
         let name = request_name();
         let mut connection = Http1Connection::connect(self.buyer.socket(15080)).await?;
-        let wish = WISH.to_string();
+        let caller_retries = CALLER_RETRIES.to_string();
         let headers = [
             ("host", host),
-            ("x-ask", &name),
+            ("x-request-name", &name),
             ("x-answer", "503"),
             ("x-envoy-retry-on", "5xx"),
-            ("x-envoy-max-retries", &wish),
+            ("x-envoy-max-retries", &caller_retries),
         ];
         let response = connection.request(Method::GET, path, &headers).await?;
         let app = response.header("x-app").map(str::to_owned);
         let seen = app.is_some().then(|| response.json());
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        let tries = self.store.asked(&name) + self.next.asked(&name);
-        self.again.fetch_add(tries.saturating_sub(1), Ordering::Relaxed);
+        let tries = self.store.requests_named(&name) + self.next.requests_named(&name);
+        self.named_retries.fetch_add(tries.saturating_sub(1), Ordering::Relaxed);
         let outcome = Outcome {
             status: response.status.as_u16(),
             path: seen.as_ref().and_then(|seen| text(&seen["path"])),
-            said: seen.as_ref().and_then(|seen| text(seen.pointer("/headers/x-said")?)),
-            told: response.header("x-told").map(str::to_owned),
+            request_header: seen.as_ref().and_then(|seen| text(seen.pointer("/headers/x-said")?)),
+            response_header: response.header("x-told").map(str::to_owned),
             location: response.header("location").map(str::to_owned),
             app,
             tries,
@@ -231,37 +235,46 @@ impl Market {
     }
 
     /// Waits until such a request comes to what the model says, and returns how many were made.
-    async fn comes_to(&self, host: &str, path: &str, expected: &Outcome, what: &str) -> u64 {
-        let mut asked = Vec::new();
+    async fn wait_for_outcome(
+        &self,
+        host: &str,
+        path: &str,
+        expected: &Outcome,
+        what: &str,
+    ) -> u64 {
+        let mut requests = Vec::new();
         let name = eventually(what, async || {
             // Nobody waits for a copy: that of one of before may have come meanwhile.
-            asked.push(self.ask(&format!("{host}:14001"), path).await?);
-            let found = asked.iter_mut().find_map(|(name, outcome)| {
+            requests.push(self.request_secret(&format!("{host}:14001"), path).await?);
+            let found = requests.iter_mut().find_map(|(name, outcome)| {
                 outcome.copies = self.copies(name);
                 (outcome == expected).then(|| name.clone())
             });
             found.ok_or_else(|| {
-                anyhow::anyhow!("{:?} in place of {expected:?}", asked.last().map(|(_, one)| one))
+                anyhow::anyhow!(
+                    "{:?} in place of {expected:?}",
+                    requests.last().map(|(_, one)| one)
+                )
             })
         })
         .await;
-        let mut held = self.held.lock().unwrap();
-        held.copies.push((name, what.to_owned(), expected.copies.clone()));
-        u64::try_from(asked.len()).unwrap()
+        let mut checked = self.checked.lock().unwrap();
+        checked.copies.push((name, what.to_owned(), expected.copies.clone()));
+        u64::try_from(requests.len()).unwrap()
     }
 
     /// The same of what these levels say.
-    async fn holds(&self, host: &str, path: &str, said: &[(Level, Setting)]) {
-        let (what, times) = (format!("{host}{path}: {said:?}"), times(said));
-        let asked = self.comes_to(host, path, &model(path, said), &what).await;
-        let mut held = self.held.lock().unwrap();
-        held.delayed += if times.delay.is_some() { asked } else { 0 };
-        held.times.push((host.to_owned(), path.to_owned(), times));
+    async fn check(&self, host: &str, path: &str, settings: &[(Level, Setting)]) {
+        let (what, times) = (format!("{host}{path}: {settings:?}"), times(settings));
+        let requests = self.wait_for_outcome(host, path, &model(path, settings), &what).await;
+        let mut checked = self.checked.lock().unwrap();
+        checked.delayed += if times.delay.is_some() { requests } else { 0 };
+        checked.times.push((host.to_owned(), path.to_owned(), times));
     }
 
     /// Waits until the buyer's Envoy has the times of all requests that were looked at since this was done last.
-    async fn has_their_times(&self) {
-        let expected = std::mem::take(&mut self.held.lock().unwrap().times);
+    async fn wait_for_times(&self) {
+        let expected = std::mem::take(&mut self.checked.lock().unwrap().times);
         eventually("the times", async || {
             let dump = self.buyer.admin_get("/config_dump?resource=dynamic_route_configs").await;
             let dump = dump.json();
@@ -278,41 +291,41 @@ impl Market {
     }
 
     /// Waits until what was written last is in force: this host shows it, by outcomes or by times.
-    async fn changes(&self, host: &str, said: &[(Level, Setting)]) {
-        self.holds(host, "/none", said).await;
-        self.has_their_times().await;
+    async fn wait_for_change(&self, host: &str, settings: &[(Level, Setting)]) {
+        self.check(host, "/none", settings).await;
+        self.wait_for_times().await;
         let delayed_before = self.buyer.sum(DELAYS).await;
-        let mut held = self.held.lock().unwrap();
-        (held.delayed, held.delayed_before) = (0, delayed_before);
+        let mut checked = self.checked.lock().unwrap();
+        (checked.delayed, checked.delayed_before) = (0, delayed_before);
     }
 
     /// Whether what was looked at since then has its times, and has been delayed where it was to be and nowhere
     /// else.
-    async fn all_have_their_times(&self) {
-        self.has_their_times().await;
+    async fn check_times(&self) {
+        self.wait_for_times().await;
         let delayed = self.buyer.sum(DELAYS).await;
-        let held = self.held.lock().unwrap();
-        assert_eq!(delayed - held.delayed_before, held.delayed);
+        let checked = self.checked.lock().unwrap();
+        assert_eq!(delayed - checked.delayed_before, checked.delayed);
     }
 
     /// How many requests of the load have come to applications that answer it.
-    fn unnamed(&self) -> u64 {
-        self.store.unnamed() + self.next.unnamed()
+    fn unnamed_requests(&self) -> u64 {
+        self.store.unnamed_requests() + self.next.unnamed_requests()
     }
 
     /// Load that all settings of the mesh and of the namespace are about as well.
     async fn load(&self) -> Load {
         let load = Load::start(self.buyer.socket(14001), "store", "/load");
-        self.beside.join(load, &self.buyer).await
+        self.long_connections.join(load, &self.buyer).await
     }
 
     /// Each request of the load was answered once, as one of its settings says, and came once to the application
     /// if it was not answered before. Nothing was tried again but what was meant to be, and no copy came late.
     #[expect(clippy::print_stderr, reason = "the figures belong to the test's report")]
-    async fn assert_nothing_broke(&self, load: Load, before: u64) {
+    async fn assert_no_failures(&self, load: Load, before: u64) {
         let report = load.finish().await;
-        let retries = tried_again(&self.buyer).await - self.tried_before;
-        let meant = self.again.load(Ordering::Relaxed);
+        let retries = retries_of(&self.buyer).await - self.retries_before;
+        let expected = self.named_retries.load(Ordering::Relaxed);
         eprintln!(
             "{} requests in {:?}: {:?}; {} messages, {} lines; retries: {retries}, of the load {}",
             report.requests,
@@ -320,17 +333,17 @@ impl Market {
             report.by_status,
             report.stream_messages,
             report.connection_lines,
-            retries.wrapping_sub(meant)
+            retries.wrapping_sub(expected)
         );
         report.assert_answered_with(&[
             StatusCode::OK,
-            of_load(Level::Mesh, Redirect),
-            of_load(Level::Mesh, Abort),
-            of_load(Level::Namespace, Abort),
+            load_status(Level::Mesh, Redirect),
+            load_status(Level::Mesh, Abort),
+            load_status(Level::Namespace, Abort),
         ]);
-        self.beside.assert_went_on(&report);
-        assert_eq!(retries, meant);
-        assert_eq!(self.unnamed() - before, report.answers(StatusCode::OK));
+        self.long_connections.assert_uninterrupted(&report);
+        assert_eq!(retries, expected);
+        assert_eq!(self.unnamed_requests() - before, report.answers(StatusCode::OK));
         eventually("all copies to be answered", async || {
             let active =
                 r"^cluster\.default/shadow-[a-z]+\|14001\.upstream_rq_(?:pending_)?active$";
@@ -340,17 +353,17 @@ impl Market {
             }
         })
         .await;
-        for (name, what, expected) in &self.held.lock().unwrap().copies {
+        for (name, what, expected) in &self.checked.lock().unwrap().copies {
             assert_eq!(self.copies(name), *expected, "{what}");
         }
         for envoy in [&self.server, &self.buyer] {
-            envoy.assert_calm().await;
+            envoy.assert_no_update_errors().await;
         }
     }
 }
 
 /// How often an Envoy has tried something again.
-async fn tried_again(envoy: &Envoy) -> u64 {
+async fn retries_of(envoy: &Envoy) -> u64 {
     envoy.sum(r"^cluster\..*\.upstream_rq_retry$").await
 }
 
@@ -379,85 +392,87 @@ fn times_in(dump: &Value, host: &str, path: &str) -> Option<Times> {
 #[ignore = "long: make test-long-composition"]
 async fn every_pair_of_http_settings_matches_the_reference() {
     use Level::{Mesh, Namespace, Retry, Route, Service};
-    let Some(market) = Market::open().await else { return };
-    let before = market.unnamed();
-    let load = market.load().await;
+    let Some(setup) = CompositionMesh::open().await else { return };
+    let before = setup.unnamed_requests();
+    let load = setup.load().await;
     for far in ALL {
         let of_mesh = rule("default", "mesh", "scope = \"mesh\"", Mesh, &[far]);
-        market.mesh.write_policy("far.toml", &of_mesh);
-        market.changes("bare", &[(Mesh, far)]).await;
-        load.sees(of_load(Mesh, far)).await;
-        market.holds("again", "/none", &[(Retry, Retries), (Mesh, far)]).await;
+        setup.mesh.write_policy("far.toml", &of_mesh);
+        setup.wait_for_change("bare", &[(Mesh, far)]).await;
+        load.wait_for_status(load_status(Mesh, far)).await;
+        setup.check("again", "/none", &[(Retry, Retries), (Mesh, far)]).await;
         for near in ALL {
             let (name, path) = (near.name(), near.path());
-            market.holds("store", &path, &[(Route, near), (Mesh, far)]).await;
-            market.holds(&format!("s-{name}"), "/none", &[(Service, near), (Mesh, far)]).await;
+            setup.check("store", &path, &[(Route, near), (Mesh, far)]).await;
+            setup.check(&format!("s-{name}"), "/none", &[(Service, near), (Mesh, far)]).await;
             let of_namespace = [(Namespace, near), (Mesh, far)];
-            market.holds(&format!("store.n-{name}"), "/none", &of_namespace).await;
+            setup.check(&format!("store.n-{name}"), "/none", &of_namespace).await;
             let three = [(Route, near), (Retry, Retries), (Mesh, far)];
-            market.holds("asked.plain", &path, &three).await;
+            setup.check("both.plain", &path, &three).await;
         }
-        market.all_have_their_times().await;
+        setup.check_times().await;
         // The same nearer: of the namespace, and, elsewhere, of the service.
         let mut policy = rule("default", "here", "", Namespace, &[far]);
         for service in ["whole", "again"] {
             let about = format!("service = \"{service}\"");
             policy += &rule("plain", service, &about, Service, &[far]);
         }
-        market.mesh.write_policy("far.toml", &policy);
-        market.changes("bare", &[(Namespace, far)]).await;
-        load.sees(of_load(Namespace, far)).await;
-        market.holds("again", "/none", &[(Retry, Retries), (Namespace, far)]).await;
-        market.holds("whole.plain", "/none", &[(Service, far)]).await;
-        market.holds("again.plain", "/none", &[(Retry, Retries), (Service, far)]).await;
+        setup.mesh.write_policy("far.toml", &policy);
+        setup.wait_for_change("bare", &[(Namespace, far)]).await;
+        load.wait_for_status(load_status(Namespace, far)).await;
+        setup.check("again", "/none", &[(Retry, Retries), (Namespace, far)]).await;
+        setup.check("whole.plain", "/none", &[(Service, far)]).await;
+        setup.check("again.plain", "/none", &[(Retry, Retries), (Service, far)]).await;
         for near in ALL {
             let (name, path) = (near.name(), near.path());
-            market.holds("store", &path, &[(Route, near), (Namespace, far)]).await;
-            market.holds(&format!("s-{name}"), "/none", &[(Service, near), (Namespace, far)]).await;
-            market.holds("whole.plain", &path, &[(Route, near), (Service, far)]).await;
+            setup.check("store", &path, &[(Route, near), (Namespace, far)]).await;
+            setup.check(&format!("s-{name}"), "/none", &[(Service, near), (Namespace, far)]).await;
+            setup.check("whole.plain", &path, &[(Route, near), (Service, far)]).await;
         }
-        market.all_have_their_times().await;
+        setup.check_times().await;
     }
     // And nothing of it is left.
-    market.mesh.write_policy("far.toml", "");
-    market.changes("bare", &[]).await;
-    market.holds("whole.plain", "/none", &[]).await;
-    market.all_have_their_times().await;
-    load.sees(StatusCode::OK).await;
-    market.assert_nothing_broke(load, before).await;
+    setup.mesh.write_policy("far.toml", "");
+    setup.wait_for_change("bare", &[]).await;
+    setup.check("whole.plain", "/none", &[]).await;
+    setup.check_times().await;
+    load.wait_for_status(StatusCode::OK).await;
+    setup.assert_no_failures(load, before).await;
 }
 
 /// A split decides where a request goes, and HTTP routes how.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_http_setting_applies_to_a_canary() {
-    let Some(market) = Market::open().await else { return };
-    let before = market.unnamed();
-    let load = market.load().await;
+    let Some(setup) = CompositionMesh::open().await else { return };
+    let before = setup.unnamed_requests();
+    let load = setup.load().await;
     let split = "[[traffic_split]]\nname = \"canary\"\nservice = \"store\"\n\
                  backends = [{ service = \"next\", weight = 1 }]\n";
-    market.mesh.write_policy("far.toml", split);
+    setup.mesh.write_policy("far.toml", split);
     eventually("the canary", async || {
-        let (_, asked) = market.ask("store:14001", "/none").await?;
-        anyhow::ensure!(asked.app.as_deref() == Some("next"), "{asked:?}");
+        let (_, requests) = setup.request_secret("store:14001", "/none").await?;
+        anyhow::ensure!(requests.app.as_deref() == Some("next"), "{requests:?}");
         anyhow::Ok(())
     })
     .await;
     for near in ALL {
         let mut expected = model(&near.path(), &[(Level::Route, near)]);
         expected.app = expected.app.map(|_| "next".to_owned());
-        market.comes_to("store", &near.path(), &expected, &format!("{near:?}, and a split")).await;
+        setup
+            .wait_for_outcome("store", &near.path(), &expected, &format!("{near:?}, and a split"))
+            .await;
     }
-    market.mesh.write_policy("far.toml", "");
-    market.holds("store", "/none", &[]).await;
-    market.assert_nothing_broke(load, before).await;
+    setup.mesh.write_policy("far.toml", "");
+    setup.check("store", "/none", &[]).await;
+    setup.assert_no_failures(load, before).await;
 }
 
 /// What one object says of several settings holds of each, whatever is farther.
 #[tokio::test(flavor = "multi_thread")]
 async fn http_settings_of_one_object_match_the_reference() {
-    let Some(market) = Market::open().await else { return };
-    let before = market.unnamed();
-    let load = market.load().await;
+    let Some(setup) = CompositionMesh::open().await else { return };
+    let before = setup.unnamed_requests();
+    let load = setup.load().await;
     let both = pairs().map(|pair| {
         let name = pair.map(Setting::name).join("-");
         (name.clone(), format!("/{name}"), pair)
@@ -466,28 +481,28 @@ async fn http_settings_of_one_object_match_the_reference() {
     let mut policy = String::new();
     for (name, path, pair) in &both {
         policy += &group("default", name, path);
-        policy += &of_some("default", "store", name, pair);
+        policy += &group_route("default", "store", name, pair);
     }
-    market.mesh.write_policy("both.toml", &policy);
+    setup.mesh.write_policy("both.toml", &policy);
     let near = |pair: [Setting; 2]| pair.map(|one| (Level::Route, one));
     for (_, path, pair) in &both {
-        market.holds("store", path, &near(*pair)).await;
+        setup.check("store", path, &near(*pair)).await;
     }
-    market.has_their_times().await;
+    setup.wait_for_times().await;
     for (number, far) in ALL.into_iter().enumerate() {
         let of_mesh = rule("default", "mesh", "scope = \"mesh\"", Level::Mesh, &[far]);
-        market.mesh.write_policy("far.toml", &of_mesh);
-        market.changes("bare", &[(Level::Mesh, far)]).await;
-        load.sees(of_load(Level::Mesh, far)).await;
+        setup.mesh.write_policy("far.toml", &of_mesh);
+        setup.wait_for_change("bare", &[(Level::Mesh, far)]).await;
+        load.wait_for_status(load_status(Level::Mesh, far)).await;
         // (All of them beside all others would take too long.)
         for (_, path, pair) in both.iter().skip(number % 4).step_by(4) {
-            let said = [&near(*pair)[..], &[(Level::Mesh, far)]].concat();
-            market.holds("store", path, &said).await;
+            let settings = [&near(*pair)[..], &[(Level::Mesh, far)]].concat();
+            setup.check("store", path, &settings).await;
         }
-        market.all_have_their_times().await;
+        setup.check_times().await;
     }
-    market.mesh.write_policy("far.toml", "");
-    market.mesh.write_policy("both.toml", "");
-    market.changes("bare", &[]).await;
-    market.assert_nothing_broke(load, before).await;
+    setup.mesh.write_policy("far.toml", "");
+    setup.mesh.write_policy("both.toml", "");
+    setup.wait_for_change("bare", &[]).await;
+    setup.assert_no_failures(load, before).await;
 }

@@ -4,18 +4,18 @@
 use ironmesh_tests::{Load, REQUESTS_PER_FAULT, eventually};
 
 use crate::bookstore::{Bookstore, HOST};
-use crate::restart::held;
+use crate::restart::envoy_states;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn max_connection_age_of_xds_fails_no_request() {
     let settings = "xds = { max_connection_age = \"2s\" }";
-    let Some(store) = Bookstore::open_where(settings, &[], &[], |proxy| proxy).await else {
+    let Some(store) = Bookstore::open_with_settings(settings, &[], &[], |proxy| proxy).await else {
         return;
     };
     let envoys = [&store.buyer, &store.v1, &store.v2];
-    let load = Load::start(store.local(), HOST, "/books/1");
-    load.pass(REQUESTS_PER_FAULT).await;
-    let before = held(&envoys).await;
+    let load = Load::start(store.local_address(), HOST, "/books/1");
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
+    let before = envoy_states(&envoys).await;
     let connections = r"^cluster\.ironmesh-control-plane\.upstream_cx_total$";
     let mut first = Vec::new();
     for envoy in envoys {
@@ -28,9 +28,9 @@ async fn max_connection_age_of_xds_fails_no_request() {
         })
         .await;
     }
-    load.pass(REQUESTS_PER_FAULT).await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
     let report = load.finish().await;
     report.assert_undisturbed();
     assert_eq!(store.buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await, 0);
-    assert_eq!(held(&envoys).await, before, "nothing that Envoys have is sent again");
+    assert_eq!(envoy_states(&envoys).await, before, "nothing that Envoys have is sent again");
 }

@@ -4,7 +4,7 @@ use ironmesh_tests::{
     App, Envoy, Ledger, Load, LoadReport, Mesh, Programs, ProxyOptions, TcpConnection, eventually,
 };
 
-use crate::shop::services;
+use crate::split_mesh::services;
 
 /// Requests that the load must make after the fault before it is judged.
 const REQUESTS: u64 = 2_000;
@@ -13,7 +13,7 @@ const REQUESTS: u64 = 2_000;
 const STEP: u64 = 100;
 
 /// Two stores, each behind its own Envoy, and a buyer.
-struct Stores {
+struct TwoStoreMesh {
     _mesh: Mesh,
     buyer: Envoy,
     servers: Vec<Envoy>,
@@ -21,7 +21,7 @@ struct Stores {
     _ledgers: Vec<Ledger>,
 }
 
-impl Stores {
+impl TwoStoreMesh {
     async fn open() -> Option<Self> {
         let programs = Programs::find()?;
         let services = services(&["store"]);
@@ -89,7 +89,7 @@ fn assert_at_most_one_percent_failed(report: &LoadReport) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_peer_fails_at_most_one_percent_of_requests() {
-    let Some(mut stores) = Stores::open().await else { return };
+    let Some(mut stores) = TwoStoreMesh::open().await else { return };
     let load = stores.load().await;
     stores.servers.remove(0).kill().await;
     let report = stores.outcome(load).await;
@@ -100,12 +100,12 @@ async fn killed_peer_fails_at_most_one_percent_of_requests() {
         let mut connection = TcpConnection::connect(stores.buyer.socket(3306)).await.unwrap();
         assert_eq!(connection.line().await.unwrap(), "two");
     }
-    stores.buyer.assert_calm().await;
+    stores.buyer.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn frozen_peer_fails_at_most_one_percent_of_requests() {
-    let Some(stores) = Stores::open().await else { return };
+    let Some(stores) = TwoStoreMesh::open().await else { return };
     let load = stores.load().await;
     let [frozen, _] = &stores.servers[..] else { panic!("{}", stores.servers.len()) };
     frozen.freeze();
@@ -114,5 +114,5 @@ async fn frozen_peer_fails_at_most_one_percent_of_requests() {
     let timeouts = r"^cluster\.default/store\|14001\.http2\.keepalive_timeout$";
     assert!(stores.buyer.sum(timeouts).await > 0, "no keepalive noticed it");
     frozen.thaw();
-    stores.buyer.assert_calm().await;
+    stores.buyer.assert_no_update_errors().await;
 }

@@ -11,13 +11,13 @@ use ironmesh_tests::{
 use tokio::net::TcpStream;
 
 use self::outside::{TlsServer, connect};
-use crate::shop::Shop;
+use crate::split_mesh::SplitMesh;
 
 /// The hosts outside, by number in the test's network.
 const HTTPBIN: u8 = 31;
-const OTHER: u8 = 32;
+const OTHER_HOST: u8 = 32;
 
-const SERVICES_OF_THE_HALL: &str = r#"
+const SERVICES: &str = r#"
 [[service]]
 name = "till"
 
@@ -36,7 +36,7 @@ ports = [{ port = 8080, protocol = "http" }]
 "#;
 
 /// A mesh with two callers, and what is outside of it.
-struct Hall {
+struct EgressMesh {
     mesh: Mesh,
     till: Envoy,
     clerk: Envoy,
@@ -45,16 +45,16 @@ struct Hall {
     _outside: (Vec<App>, Vec<Ledger>),
 }
 
-impl Hall {
+impl EgressMesh {
     async fn open() -> Option<Self> {
         let programs = Programs::find()?;
-        let mesh = Mesh::start(&programs, &[("services.toml", SERVICES_OF_THE_HALL)]).await;
+        let mesh = Mesh::start(&programs, &[("services.toml", SERVICES)]).await;
         let names = NameServer::start(mesh.loopback().socket(2, 5353)).await;
         for (name, host) in [
             ("httpbin.example", HTTPBIN),
             ("a.wild.example", HTTPBIN),
-            ("payments.example", OTHER),
-            ("ledger.default", OTHER),
+            ("payments.example", OTHER_HOST),
+            ("ledger.default", OTHER_HOST),
         ] {
             names.set(name, mesh.loopback().host(host));
         }
@@ -62,11 +62,11 @@ impl Hall {
         let at = |host, port| mesh.loopback().socket(host, port);
         let apps = vec![
             App::http1("httpbin", at(HTTPBIN, 8080)).await,
-            App::http1("other", at(OTHER, 8080)).await,
+            App::http1("other", at(OTHER_HOST, 8080)).await,
         ];
         let ledgers = vec![
             Ledger::start("httpbin", at(HTTPBIN, 5432)).await,
-            Ledger::start("other", at(OTHER, 5432)).await,
+            Ledger::start("other", at(OTHER_HOST, 5432)).await,
             Ledger::start("mine", at(HTTPBIN, 15003)).await,
         ];
         let tls = TlsServer::start(&["httpbin.example"], at(HTTPBIN, 8443)).await;
@@ -84,7 +84,7 @@ impl Hall {
     }
 
     /// Waits until CONNECT to `authority` is answered so.
-    async fn until_connect(&self, from: &Envoy, authority: &str, wanted: u16) {
+    async fn wait_for_connect(&self, from: &Envoy, authority: &str, wanted: u16) {
         eventually(&format!("{wanted} to CONNECT {authority}"), async || {
             match connect(from.socket(15080), authority).await?.0 {
                 status if status == wanted => anyhow::Ok(()),
@@ -96,16 +96,16 @@ impl Hall {
 }
 
 /// The status of a request by `Host`, and who answered it.
-async fn ask(from: &Envoy, host: &str, path: &str) -> anyhow::Result<(u16, String)> {
+async fn request(from: &Envoy, host: &str, path: &str) -> anyhow::Result<(u16, String)> {
     let mut connection = Http1Connection::connect(from.socket(15080)).await?;
     let answer = connection.request(Method::GET, path, &[("host", host)]).await?;
     let app = answer.header("x-app").unwrap_or_default().to_owned();
     Ok((answer.status.as_u16(), app))
 }
 
-async fn until(from: &Envoy, host: &str, path: &str, wanted: u16) {
+async fn wait_for_status(from: &Envoy, host: &str, path: &str, wanted: u16) {
     eventually(&format!("{wanted} of {host}{path}"), async || {
-        match ask(from, host, path).await? {
+        match request(from, host, path).await? {
             (status, _) if status == wanted => anyhow::Ok(()),
             other => anyhow::bail!("{other:?}"),
         }
@@ -135,90 +135,91 @@ const MATCHES: &str = r#"matches = [{ kind = "HTTPRouteGroup", name = "status" }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn egress_allows_only_its_sources_hosts_and_requests() {
-    let Some(hall) = Hall::open().await else { return };
+    let Some(setup) = EgressMesh::open().await else { return };
     let host = "httpbin.example:8080";
     let by_host = "hosts = [\"httpbin.example\"]";
     // Without policy nothing goes out, and CONNECT is refused with words.
-    assert_eq!(ask(&hall.till, host, "/get").await.unwrap().0, 404);
+    assert_eq!(request(&setup.till, host, "/get").await.unwrap().0, 404);
     let (status, _, words) =
-        connect(hall.till.socket(15080), "httpbin.example:8443").await.unwrap();
+        connect(setup.till.socket(15080), "httpbin.example:8443").await.unwrap();
     assert_eq!(status, 403);
     assert!(words.contains("no egress lets spiffe://mesh.internal/ns/default/sa/till"), "{words}");
 
     // HTTP by `Host`.
-    hall.mesh.write_policy("egress.toml", &egress("e", by_host, &[(8080, "http")], ""));
-    until(&hall.till, host, "/get", 200).await;
-    assert_eq!(ask(&hall.till, host, "/get").await.unwrap(), (200, "httpbin".to_owned()));
-    assert_eq!(ask(&hall.clerk, host, "/get").await.unwrap().0, 404);
-    assert_eq!(ask(&hall.till, "httpbin.example:8081", "/get").await.unwrap().0, 404);
-    assert_eq!(ask(&hall.till, "other.example:8080", "/get").await.unwrap().0, 404);
-    let connected = connect(hall.till.socket(15080), host).await.unwrap().0;
+    setup.mesh.write_policy("egress.toml", &egress("e", by_host, &[(8080, "http")], ""));
+    wait_for_status(&setup.till, host, "/get", 200).await;
+    assert_eq!(request(&setup.till, host, "/get").await.unwrap(), (200, "httpbin".to_owned()));
+    assert_eq!(request(&setup.clerk, host, "/get").await.unwrap().0, 404);
+    assert_eq!(request(&setup.till, "httpbin.example:8081", "/get").await.unwrap().0, 404);
+    assert_eq!(request(&setup.till, "other.example:8080", "/get").await.unwrap().0, 404);
+    let connected = connect(setup.till.socket(15080), host).await.unwrap().0;
     assert_eq!(connected, 403, "requests are not connections");
 
     // Of some requests; and the next one on an open connection is judged by what is said now.
-    let mut kept = Http1Connection::connect(hall.till.socket(15080)).await.unwrap();
+    let mut kept = Http1Connection::connect(setup.till.socket(15080)).await.unwrap();
     assert_eq!(kept.get("/get", host).await.unwrap().status, 200);
     let some = STATUS.to_owned() + &egress("e", by_host, &[(8080, "http")], MATCHES);
-    hall.mesh.write_policy("egress.toml", &some);
-    until(&hall.till, host, "/get", 403).await;
-    let refused = kept.get("/get", host).await.unwrap();
-    assert_eq!(refused.status, 403);
-    assert!(refused.text().contains("no egress allows it"), "{}", refused.text());
+    setup.mesh.write_policy("egress.toml", &some);
+    wait_for_status(&setup.till, host, "/get", 403).await;
+    let rejected = kept.get("/get", host).await.unwrap();
+    assert_eq!(rejected.status, 403);
+    assert!(rejected.text().contains("no egress allows it"), "{}", rejected.text());
     assert_eq!(kept.get("/status/200", host).await.unwrap().status, 200);
-    assert_eq!(ask(&hall.till, host, "/status/../get").await.unwrap().0, 403);
-    assert_eq!(ask(&hall.till, host, "/status%2f..").await.unwrap().0, 400);
+    assert_eq!(request(&setup.till, host, "/status/../get").await.unwrap().0, 403);
+    assert_eq!(request(&setup.till, host, "/status%2f..").await.unwrap().0, 400);
 
     // TLS by CONNECT, to that host and port alone.
     let both = [(8080, "http"), (8443, "https")];
-    hall.mesh
+    setup
+        .mesh
         .write_policy("egress.toml", &(STATUS.to_owned() + &egress("e", by_host, &both, MATCHES)));
-    hall.until_connect(&hall.till, "httpbin.example:8443", 200).await;
-    let (_, stream, _) = connect(hall.till.socket(15080), "httpbin.example:8443").await.unwrap();
-    assert_eq!(hall.tls.greets(stream, "httpbin.example").await.unwrap(), "hello");
+    setup.wait_for_connect(&setup.till, "httpbin.example:8443", 200).await;
+    let (_, stream, _) = connect(setup.till.socket(15080), "httpbin.example:8443").await.unwrap();
+    assert_eq!(setup.tls.greeting(stream, "httpbin.example").await.unwrap(), "hello");
     for (from, authority) in [
-        (&hall.clerk, "httpbin.example:8443"),
-        (&hall.till, "httpbin.example:5432"),
-        (&hall.till, "other.example:8443"),
-        (&hall.till, &*hall.address(HTTPBIN, 8443)),
+        (&setup.clerk, "httpbin.example:8443"),
+        (&setup.till, "httpbin.example:5432"),
+        (&setup.till, "other.example:8443"),
+        (&setup.till, &*setup.address(HTTPBIN, 8443)),
     ] {
         assert_eq!(connect(from.socket(15080), authority).await.unwrap().0, 403, "{authority}");
     }
-    assert_eq!(ask(&hall.till, "httpbin.example:8443", "/").await.unwrap().0, 403);
+    assert_eq!(request(&setup.till, "httpbin.example:8443", "/").await.unwrap().0, 403);
 
     // All hosts below a name.
     let wild = egress("e", "hosts = [\"*.wild.example\"]", &[(8080, "http")], "");
-    hall.mesh.write_policy("egress.toml", &wild);
-    until(&hall.till, "a.wild.example:8080", "/get", 200).await;
-    assert_eq!(ask(&hall.till, "wild.example:8080", "/get").await.unwrap().0, 404);
+    setup.mesh.write_policy("egress.toml", &wild);
+    wait_for_status(&setup.till, "a.wild.example:8080", "/get", 200).await;
+    assert_eq!(request(&setup.till, "wild.example:8080", "/get").await.unwrap().0, 404);
 
     // When it is taken out, nothing goes out any more.
-    hall.mesh.remove_policy("egress.toml");
-    until(&hall.till, "a.wild.example:8080", "/get", 404).await;
+    setup.mesh.remove_policy("egress.toml");
+    wait_for_status(&setup.till, "a.wild.example:8080", "/get", 404).await;
     for _ in 0..5 {
-        assert_eq!(ask(&hall.till, "a.wild.example:8080", "/get").await.unwrap().0, 404);
-        assert_eq!(connect(hall.till.socket(15080), "httpbin.example:8443").await.unwrap().0, 403);
+        assert_eq!(request(&setup.till, "a.wild.example:8080", "/get").await.unwrap().0, 404);
+        assert_eq!(connect(setup.till.socket(15080), "httpbin.example:8443").await.unwrap().0, 403);
     }
-    hall.till.assert_calm().await;
-    hall.clerk.assert_calm().await;
+    setup.till.assert_no_update_errors().await;
+    setup.clerk.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn egress_allows_only_its_ranges_and_no_forbidden_address() {
-    let Some(hall) = Hall::open().await else { return };
-    let (inside, outside) = (hall.address(HTTPBIN, 5432), hall.address(OTHER, 5432));
-    let range = |host| format!("ip_addresses = [\"{}/32\"]", hall.mesh.loopback().host(host));
-    hall.mesh.write_policy("egress.toml", &egress("db", &range(HTTPBIN), &[(5432, "tcp")], ""));
-    hall.until_connect(&hall.till, &inside, 200).await;
+    let Some(setup) = EgressMesh::open().await else { return };
+    let (inside, outside) = (setup.address(HTTPBIN, 5432), setup.address(OTHER_HOST, 5432));
+    let range = |host| format!("ip_addresses = [\"{}/32\"]", setup.mesh.loopback().host(host));
+    setup.mesh.write_policy("egress.toml", &egress("db", &range(HTTPBIN), &[(5432, "tcp")], ""));
+    setup.wait_for_connect(&setup.till, &inside, 200).await;
     // The server speaks first.
-    let (_, stream, _) = connect(hall.till.socket(15080), &inside).await.unwrap();
+    let (_, stream, _) = connect(setup.till.socket(15080), &inside).await.unwrap();
     let mut connection = TcpConnection::over(stream);
     assert_eq!(connection.line().await.unwrap(), "httpbin");
     connection.exchange("a line").await.unwrap();
     for (from, authority) in [
-        (&hall.till, &*outside),
-        (&hall.till, &*hall.address(HTTPBIN, 8080)),
-        (&hall.till, "httpbin.example:5432"),
-        (&hall.clerk, &*inside),
+        (&setup.till, &*outside),
+        (&setup.till, &*setup.address(HTTPBIN, 8080)),
+        (&setup.till, "httpbin.example:5432"),
+        (&setup.clerk, &*inside),
     ] {
         assert_eq!(connect(from.socket(15080), authority).await.unwrap().0, 403, "{authority}");
     }
@@ -226,51 +227,52 @@ async fn egress_allows_only_its_ranges_and_no_forbidden_address() {
     // A host that must be within addresses, and is not there any more.
     let narrow = format!("hosts = [\"httpbin.example\"]\n{}", range(HTTPBIN));
     let ports = [(5432, "tcp"), (8080, "http")];
-    hall.mesh.write_policy("egress.toml", &egress("db", &narrow, &ports, ""));
-    hall.until_connect(&hall.till, "httpbin.example:5432", 200).await;
-    until(&hall.till, "httpbin.example:8080", "/", 200).await;
-    assert_eq!(connect(hall.till.socket(15080), &inside).await.unwrap().0, 403);
-    hall.names.set("httpbin.example", hall.mesh.loopback().host(OTHER));
-    until(&hall.till, "httpbin.example:8080", "/", 403).await;
-    hall.until_connect(&hall.till, "httpbin.example:5432", 403).await;
+    setup.mesh.write_policy("egress.toml", &egress("db", &narrow, &ports, ""));
+    setup.wait_for_connect(&setup.till, "httpbin.example:5432", 200).await;
+    wait_for_status(&setup.till, "httpbin.example:8080", "/", 200).await;
+    assert_eq!(connect(setup.till.socket(15080), &inside).await.unwrap().0, 403);
+    setup.names.set("httpbin.example", setup.mesh.loopback().host(OTHER_HOST));
+    wait_for_status(&setup.till, "httpbin.example:8080", "/", 403).await;
+    setup.wait_for_connect(&setup.till, "httpbin.example:5432", 403).await;
 
     // Names that lead to where none may go, and the mesh's own ports.
     let names = "hosts = [\"metadata.example\", \"a.wild.example\"]";
-    hall.mesh
+    setup
+        .mesh
         .write_policy("egress.toml", &egress("db", names, &[(8080, "http"), (5432, "tcp")], ""));
-    until(&hall.till, "a.wild.example:8080", "/", 200).await;
-    assert_eq!(ask(&hall.till, "metadata.example:8080", "/").await.unwrap().0, 403);
-    assert_eq!(connect(hall.till.socket(15080), "metadata.example:5432").await.unwrap().0, 403);
-    hall.till.assert_calm().await;
+    wait_for_status(&setup.till, "a.wild.example:8080", "/", 200).await;
+    assert_eq!(request(&setup.till, "metadata.example:8080", "/").await.unwrap().0, 403);
+    assert_eq!(connect(setup.till.socket(15080), "metadata.example:5432").await.unwrap().0, 403);
+    setup.till.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn passthrough_allows_all_but_mesh_names_and_forbidden_hosts() {
-    let Some(hall) = Hall::open().await else { return };
+    let Some(setup) = EgressMesh::open().await else { return };
     let host = "httpbin.example:8080";
-    assert_eq!(ask(&hall.till, host, "/").await.unwrap().0, 404);
+    assert_eq!(request(&setup.till, host, "/").await.unwrap().0, 404);
     // Load to where an egress leads, with all else closed, open, and closed again.
     let wild = egress("wild", "hosts = [\"a.wild.example\"]", &[(8080, "http")], "");
-    hall.mesh.write_policy("egress.toml", &wild);
-    until(&hall.till, "a.wild.example:8080", "/", 200).await;
-    let load = Load::start(hall.till.socket(15080), "a.wild.example:8080", "/");
-    load.sees(StatusCode::OK).await;
+    setup.mesh.write_policy("egress.toml", &wild);
+    wait_for_status(&setup.till, "a.wild.example:8080", "/", 200).await;
+    let load = Load::start(setup.till.socket(15080), "a.wild.example:8080", "/");
+    load.wait_for_status(StatusCode::OK).await;
     let on = "[[namespace]]\nname = \"default\"\negress = \"passthrough\"\n";
-    hall.mesh.write_policy("namespace.toml", on);
-    until(&hall.till, host, "/", 200).await;
+    setup.mesh.write_policy("namespace.toml", on);
+    wait_for_status(&setup.till, host, "/", 200).await;
     let (status, stream, _) =
-        connect(hall.till.socket(15080), "httpbin.example:8443").await.unwrap();
+        connect(setup.till.socket(15080), "httpbin.example:8443").await.unwrap();
     assert_eq!(status, 200);
-    assert_eq!(hall.tls.greets(stream, "httpbin.example").await.unwrap(), "hello");
+    assert_eq!(setup.tls.greeting(stream, "httpbin.example").await.unwrap(), "hello");
     let (_, stream, _) =
-        connect(hall.till.socket(15080), &hall.address(OTHER, 5432)).await.unwrap();
+        connect(setup.till.socket(15080), &setup.address(OTHER_HOST, 5432)).await.unwrap();
     assert_eq!(TcpConnection::over(stream).line().await.unwrap(), "other");
     // Names that are the mesh's, a service outside that is not for the till, and what is never called.
     for host in
         ["ledger:8080", "ledger.default:8080", "nobody.mesh.internal:80", "payments.example:8080"]
     {
-        assert_eq!(ask(&hall.till, host, "/").await.unwrap().0, 404, "{host}");
-        assert_eq!(connect(hall.till.socket(15080), host).await.unwrap().0, 403, "{host}");
+        assert_eq!(request(&setup.till, host, "/").await.unwrap().0, 404, "{host}");
+        assert_eq!(connect(setup.till.socket(15080), host).await.unwrap().0, 403, "{host}");
     }
     let never = [
         "metadata.example:80",
@@ -280,48 +282,51 @@ async fn passthrough_allows_all_but_mesh_names_and_forbidden_hosts() {
         "[::ffff:169.254.169.254]:80",
         "[fe80::1]:80",
     ];
-    let mine = hall.address(HTTPBIN, 15003);
+    let mine = setup.address(HTTPBIN, 15003);
     for authority in never.into_iter().chain([&*mine]) {
         assert_eq!(
-            connect(hall.till.socket(15080), authority).await.unwrap().0,
+            connect(setup.till.socket(15080), authority).await.unwrap().0,
             403,
             "{authority}"
         );
     }
-    hall.mesh.remove_policy("namespace.toml");
-    until(&hall.till, host, "/", 404).await;
-    hall.until_connect(&hall.till, "httpbin.example:8443", 403).await;
-    load.sees(StatusCode::OK).await;
+    setup.mesh.remove_policy("namespace.toml");
+    wait_for_status(&setup.till, host, "/", 404).await;
+    setup.wait_for_connect(&setup.till, "httpbin.example:8443", 403).await;
+    load.wait_for_status(StatusCode::OK).await;
     load.finish().await.assert_undisturbed();
-    hall.till.assert_calm().await;
+    setup.till.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn external_upstream_listens_only_while_an_egress_allows_it() {
-    let Some(hall) = Hall::open().await else { return };
-    let at = |host, port| hall.address(host, port);
+    let Some(setup) = EgressMesh::open().await else { return };
+    let at = |host, port| setup.address(host, port);
     let buyer = ProxyOptions::new("default/till", 13)
-        .name_server(hall.mesh.loopback().socket(2, 5353))
+        .name_server(setup.mesh.loopback().socket(2, 5353))
         .upstream("httpbin.example:8080=18080")
         .upstream("httpbin.example:8443=18443")
         .upstream("httpbin.example:5432=15432")
         .upstream(&format!("{}=15433", at(HTTPBIN, 5432)))
-        .upstream(&format!("{}=15434", at(OTHER, 5432)));
-    let till = hall.mesh.envoy(&buyer).await;
+        .upstream(&format!("{}=15434", at(OTHER_HOST, 5432)));
+    let till = setup.mesh.envoy(&buyer).await;
     // Nothing lets it: nobody listens, and a finding says so.
     assert!(TcpConnection::connect(till.socket(18443)).await.is_err());
     eventually("the finding", async || {
-        let told = hall.mesh.proxies().await.to_string();
-        anyhow::ensure!(told.contains("no egress allows `default/till` to call it"), "{told}");
+        let reported = setup.mesh.proxies().await.to_string();
+        anyhow::ensure!(
+            reported.contains("no egress allows `default/till` to call it"),
+            "{reported}"
+        );
         anyhow::Ok(())
     })
     .await;
 
     let ports = [(8080, "http"), (8443, "https"), (5432, "tcp")];
     let by_host = egress("host", "hosts = [\"httpbin.example\"]", &ports, MATCHES);
-    let range = format!("ip_addresses = [\"{}/32\"]", hall.mesh.loopback().host(HTTPBIN));
+    let range = format!("ip_addresses = [\"{}/32\"]", setup.mesh.loopback().host(HTTPBIN));
     let by_address = egress("address", &range, &[(5432, "tcp")], "");
-    hall.mesh.write_policy("egress.toml", &format!("{STATUS}{by_host}{by_address}"));
+    setup.mesh.write_policy("egress.toml", &format!("{STATUS}{by_host}{by_address}"));
     // Requests go to the host, whatever they name, and are judged.
     let status = async |path: &str| {
         let mut connection = Http1Connection::connect(till.socket(18080)).await?;
@@ -338,12 +343,12 @@ async fn external_upstream_listens_only_while_an_egress_allows_it() {
     // Of TLS only what asks for the host passes.
     eventually("TLS by the local port", async || {
         let stream = TcpStream::connect(till.socket(18443)).await?;
-        anyhow::ensure!(hall.tls.greets(stream, "httpbin.example").await? == "hello");
+        anyhow::ensure!(setup.tls.greeting(stream, "httpbin.example").await? == "hello");
         anyhow::Ok(())
     })
     .await;
     let other = TcpStream::connect(till.socket(18443)).await.unwrap();
-    assert!(hall.tls.greets(other, "other.example").await.is_err());
+    assert!(setup.tls.greeting(other, "other.example").await.is_err());
     let plain = Http1Connection::connect(till.socket(18443)).await.unwrap().get("/", "x").await;
     assert!(plain.is_err(), "{plain:?}");
     // Bytes, by name and by address; to no other address.
@@ -357,7 +362,7 @@ async fn external_upstream_listens_only_while_an_egress_allows_it() {
     }
     assert!(TcpConnection::connect(till.socket(15434)).await.is_err());
     // And nobody is led elsewhere by a name.
-    hall.names.set("httpbin.example", "169.254.169.254".parse().unwrap());
+    setup.names.set("httpbin.example", "169.254.169.254".parse().unwrap());
     eventually("the host to be elsewhere", async || {
         let answer = status("/status/200").await?;
         anyhow::ensure!(answer.status == 403, "{}", answer.status);
@@ -367,7 +372,7 @@ async fn external_upstream_listens_only_while_an_egress_allows_it() {
     })
     .await;
 
-    hall.mesh.remove_policy("egress.toml");
+    setup.mesh.remove_policy("egress.toml");
     eventually("nobody to listen", async || {
         for port in [18080, 18443, 15432, 15433] {
             anyhow::ensure!(TcpStream::connect(till.socket(port)).await.is_err(), "{port}");
@@ -375,13 +380,13 @@ async fn external_upstream_listens_only_while_an_egress_allows_it() {
         anyhow::Ok(())
     })
     .await;
-    till.assert_calm().await;
+    till.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn egress_changes_fail_no_running_traffic() {
-    let Some(shop) = Shop::open("").await else { return };
-    let loopback = shop.mesh.loopback();
+    let Some(setup) = SplitMesh::open("").await else { return };
+    let loopback = setup.mesh.loopback();
     let _app = App::http1("outside", loopback.socket(HTTPBIN, 8080)).await;
     let names = NameServer::start(loopback.socket(2, 5353)).await;
     names.set("outside.example", loopback.host(HTTPBIN));
@@ -391,16 +396,16 @@ async fn egress_changes_fail_no_running_traffic() {
         egress(name, &hosts, &ports, matches).replace("\"till\"", "\"buyer\"")
     };
     let kept = STATUS.to_owned() + &of("kept", "outside.example", "");
-    shop.mesh.write_policy("egress.toml", &kept);
+    setup.mesh.write_policy("egress.toml", &kept);
     let host = "outside.example:8080";
-    until(&shop.buyer, host, "/", 200).await;
+    wait_for_status(&setup.buyer, host, "/", 200).await;
 
-    let load = shop.load().await;
+    let load = setup.load().await;
     let _ledger = Ledger::start("outside", loopback.socket(HTTPBIN, 5432)).await;
-    let line = shop.buyer.socket(15432);
+    let line = setup.buyer.socket(15432);
     let mut outward = None;
     eventually("a connection to the outside", async || {
-        let started = Load::start(shop.buyer.socket(15080), host, "/");
+        let started = Load::start(setup.buyer.socket(15080), host, "/");
         outward = Some(started.with_connection(line).await?);
         anyhow::Ok(())
     })
@@ -408,13 +413,13 @@ async fn egress_changes_fail_no_running_traffic() {
     let outward = outward.unwrap();
     // And a connection with TLS from end to end, by CONNECT.
     let tls = TlsServer::start(&["outside.example"], loopback.socket(HTTPBIN, 8443)).await;
-    let (_, stream, _) = connect(shop.buyer.socket(15080), "outside.example:8443").await.unwrap();
+    let (_, stream, _) = connect(setup.buyer.socket(15080), "outside.example:8443").await.unwrap();
     let mut held = tls.connection(stream, "outside.example").await.unwrap();
     assert_eq!(held.line().await.unwrap(), "hello");
     let counters = r"^(listener|cluster)_manager\.(listener|cluster)_(added|modified|removed|in_place_updated)$";
-    let before = shop.buyer.sum(counters).await;
+    let before = setup.buyer.sum(counters).await;
     let reloads = r"^http\.outbound\.rds\..*\.config_reload$";
-    let reloads_before = shop.buyer.sum(reloads).await;
+    let reloads_before = setup.buyer.sum(reloads).await;
     for round in 0..24 {
         let other = match round % 4 {
             0 => String::new(),
@@ -422,15 +427,15 @@ async fn egress_changes_fail_no_running_traffic() {
             2 => of("other", "other.example", MATCHES),
             _ => of("other", "*.other.example", MATCHES),
         };
-        shop.mesh.write_policy("egress.toml", &format!("{kept}{other}"));
-        outward.pass(100).await;
+        setup.mesh.write_policy("egress.toml", &format!("{kept}{other}"));
+        outward.wait_for_requests(100).await;
         held.exchange("still there?").await.unwrap();
     }
-    let reloads = shop.buyer.sum(reloads).await - reloads_before;
+    let reloads = setup.buyer.sum(reloads).await - reloads_before;
     assert!(reloads > 10, "the routes have changed {reloads} times only");
-    assert_eq!(shop.buyer.sum(counters).await, before, "a listener or a cluster was touched");
+    assert_eq!(setup.buyer.sum(counters).await, before, "a listener or a cluster was touched");
     let report = outward.finish().await;
     report.assert_undisturbed();
     assert!(report.connection_lines > 0, "{report:?}");
-    shop.assert_nothing_broke(load).await;
+    setup.assert_no_failures(load).await;
 }

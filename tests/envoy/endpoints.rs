@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use ironmesh_tests::{App, Mesh, Programs, ProxyOptions, eventually, get_once};
 
-use crate::bookstore::{Bookstore, expect};
+use crate::bookstore::{Bookstore, ensure_status};
 
 fn policy(till: &str, empty: &str) -> String {
     format!(
@@ -50,9 +50,9 @@ async fn static_endpoint_is_reached_through_its_proxy_on_its_own_port() {
     let customer = mesh.envoy(&ProxyOptions::new("default/customer", 51)).await;
     let by_host = customer.socket(15080);
     let ask = || get_once(by_host, "/", &[("host", "till")]);
-    eventually("the till to answer", async || expect(&ask().await?, 200)).await;
+    eventually("the till to answer", async || ensure_status(&ask().await?, 200)).await;
     for _ in 0..20 {
-        expect(&ask().await.unwrap(), 200).unwrap();
+        ensure_status(&ask().await.unwrap(), 200).unwrap();
     }
     assert_eq!(app.requests(), 21);
     // The endpoint without a proxy is left out, and the log says so.
@@ -63,24 +63,24 @@ async fn static_endpoint_is_reached_through_its_proxy_on_its_own_port() {
         log.contains(&format!("endpoint {empty} of service `default/till` gets no traffic")),
         "{log}"
     );
-    customer.assert_calm().await;
+    customer.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nack_is_kept_with_envoys_message_and_others_are_served() {
     let Some(store) = Bookstore::open().await else { return };
-    a_port_in_use_is_refused(&store, |options| options).await;
+    assert_port_in_use_is_nacked(&store, |options| options).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sotw_nack_is_kept_with_envoys_message_and_others_are_served() {
     let Some(store) = Bookstore::open_sotw().await else { return };
-    a_port_in_use_is_refused(&store, ProxyOptions::sotw).await;
+    assert_port_in_use_is_nacked(&store, ProxyOptions::sotw).await;
 }
 
-async fn a_port_in_use_is_refused(store: &Bookstore, adapt: fn(ProxyOptions) -> ProxyOptions) {
-    let taken = store.mesh.loopback().socket(12, 14009);
-    let listener = TcpListener::bind(taken).unwrap();
+async fn assert_port_in_use_is_nacked(store: &Bookstore, adapt: fn(ProxyOptions) -> ProxyOptions) {
+    let occupied = store.mesh.loopback().socket(12, 14009);
+    let listener = TcpListener::bind(occupied).unwrap();
     let options = ProxyOptions::new("default/bookthief", 12)
         .upstream("default/bookstore=14009")
         .upstream("default/bookstore=14001");
@@ -100,15 +100,15 @@ async fn a_port_in_use_is_refused(store: &Bookstore, adapt: fn(ProxyOptions) -> 
     assert!(log.contains("Address already in use"), "{log}");
     // What came in the same push is in force.
     eventually("the other upstream", async || {
-        expect(&get_once(thief.socket(14001), "/", &[]).await?, 200)
+        ensure_status(&get_once(thief.socket(14001), "/", &[]).await?, 200)
     })
     .await;
     // When the port is free, the same version is sent again (docs/decisions/0052).
     drop(listener);
     eventually("the upstream whose port was in use", async || {
-        expect(&get_once(thief.socket(14009), "/", &[]).await?, 200)
+        ensure_status(&get_once(thief.socket(14009), "/", &[]).await?, 200)
     })
     .await;
     // Nobody else is concerned.
-    store.assert_calm().await;
+    store.assert_no_update_errors().await;
 }

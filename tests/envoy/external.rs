@@ -7,7 +7,7 @@ use ironmesh_tests::{
     eventually,
 };
 
-use crate::bookstore::expect;
+use crate::bookstore::ensure_status;
 
 fn policy(mesh: &Mesh) -> String {
     let listed = mesh.loopback().host(LISTED);
@@ -85,14 +85,18 @@ const LISTED: u8 = 32;
 const MIRROR: u8 = 33;
 
 /// What is answered, and what the application was asked for.
-async fn ask(from: &Envoy, port: u16, call: (Method, &str, &str)) -> anyhow::Result<(u16, String)> {
+async fn request(
+    from: &Envoy,
+    port: u16,
+    call: (Method, &str, &str),
+) -> anyhow::Result<(u16, String)> {
     let (method, host, path) = call;
     let mut connection = Http1Connection::connect(from.socket(port)).await?;
     let answer = connection.request(method, path, &[("host", host), ("x-till", "7")]).await?;
     let host = match answer.status.as_u16() {
         200 => {
-            let asked = answer.json();
-            let host = asked.pointer("/headers/host").and_then(serde_json::Value::as_str);
+            let requested = answer.json();
+            let host = requested.pointer("/headers/host").and_then(serde_json::Value::as_str);
             host.unwrap_or_default().to_owned()
         }
         _ => String::new(),
@@ -133,8 +137,8 @@ async fn external_services_accept_only_granted_calls() {
         [(15080, "api.payments.example"), (15080, "payments"), (15080, "payments:80"), (8000, "x")]
     {
         eventually(&format!("the answer of {host}"), async || {
-            match ask(&till, port, (Method::POST, host, "/charges")).await {
-                Ok((200, asked)) if asked == "api.payments.example" => Ok(()),
+            match request(&till, port, (Method::POST, host, "/charges")).await {
+                Ok((200, requested)) if requested == "api.payments.example" => Ok(()),
                 other => Err(format!("{other:?}")),
             }
         })
@@ -142,7 +146,7 @@ async fn external_services_accept_only_granted_calls() {
     }
     // What no target allows is refused by the caller's own proxy.
     let before = apps.0.requests();
-    let status = async |from: &Envoy, call| ask(from, 15080, call).await.unwrap().0;
+    let status = async |from: &Envoy, call| request(from, 15080, call).await.unwrap().0;
     assert_eq!(status(&till, (Method::GET, "payments", "/charges/7")).await, 200);
     assert_eq!(status(&till, (Method::GET, "payments", "/charges")).await, 403);
     assert_eq!(status(&till, (Method::POST, "payments", "/charges/7")).await, 403);
@@ -158,11 +162,11 @@ async fn external_services_accept_only_granted_calls() {
     assert_eq!(status(&till, (Method::GET, "mainframe", "/")).await, 404);
     let north = "north.mirrors.example:8080";
     for port in [15080, 8001] {
-        let answer = ask(&clerk, port, (Method::GET, north, "/")).await.unwrap();
+        let answer = request(&clerk, port, (Method::GET, north, "/")).await.unwrap();
         assert_eq!(answer, (200, north.to_owned()), "{port}");
     }
     let outside = (Method::GET, "other.example:8080", "/");
-    assert_eq!(ask(&clerk, 8001, outside.clone()).await.unwrap().0, 404);
+    assert_eq!(request(&clerk, 8001, outside.clone()).await.unwrap().0, 404);
     assert_eq!(status(&clerk, outside).await, 404);
     assert_eq!(status(&clerk, (Method::GET, "unknown.mirrors.example:8080", "/")).await, 503);
     assert_eq!(status(&till, (Method::GET, north, "/")).await, 404);
@@ -172,13 +176,13 @@ async fn external_services_accept_only_granted_calls() {
     eventually("the payments to have moved", async || {
         let mut connection = Http1Connection::connect(till.socket(8000)).await?;
         let answer = connection.request(Method::POST, "/charges", &[("host", "x")]).await?;
-        expect(&answer, 200)?;
+        ensure_status(&answer, 200)?;
         anyhow::ensure!(answer.header("x-app") == Some("mirror"));
         anyhow::Ok(())
     })
     .await;
-    till.assert_calm().await;
-    clerk.assert_calm().await;
+    till.assert_no_update_errors().await;
+    clerk.assert_no_update_errors().await;
 
     // No proxy joins as one.
     let output = mesh
@@ -234,7 +238,8 @@ async fn dns_answers_with_forbidden_addresses_are_never_dialed() {
         .name_server(mesh.loopback().socket(2, 5353))
         .upstream("default/payments:8080=8000");
     let till = mesh.envoy(&till).await;
-    let status = async |port, host| ask(&till, port, (Method::GET, host, "/")).await.map(|it| it.0);
+    let status =
+        async |port, host| request(&till, port, (Method::GET, host, "/")).await.map(|it| it.0);
     let until = async |wanted: &[u16]| {
         eventually(&format!("{wanted:?}"), async || {
             let mut seen = std::collections::BTreeSet::new();
@@ -267,5 +272,5 @@ async fn dns_answers_with_forbidden_addresses_are_never_dialed() {
     names.set(host, mesh.loopback().host(PAYMENTS));
     until(&[200]).await;
     assert!(app.requests() > 0);
-    till.assert_calm().await;
+    till.assert_no_update_errors().await;
 }

@@ -6,18 +6,18 @@ use ironmesh_tests::{
     App, Envoy, Ledger, Load, Mesh, Programs, ProxyOptions, eventually, get_once,
 };
 
-use crate::bookstore::expect;
+use crate::bookstore::ensure_status;
 
 /// What policy says of the store's versions: which there are, and how calls are divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Moment {
+struct SplitState {
     /// The weight of each version; one that is not there is not even a service.
     weights: [Option<u32>; 3],
     /// Whether the buyer has a further service to call, on a listener of its own.
     has_stall: bool,
 }
 
-impl Moment {
+impl SplitState {
     /// One file, so that every moment comes into force as a whole.
     fn policy(self) -> String {
         let mut policy = String::from(
@@ -82,10 +82,11 @@ name = "all"
     }
 }
 
-const ALL: Moment = Moment { weights: [Some(1), Some(1), Some(1)], has_stall: true };
+const ALL_VERSIONS: SplitState =
+    SplitState { weights: [Some(1), Some(1), Some(1)], has_stall: true };
 
 /// A store of three versions, and what else the load needs.
-struct Fair {
+struct FlipMesh {
     mesh: Mesh,
     buyer: Envoy,
     stores: Vec<Envoy>,
@@ -93,17 +94,18 @@ struct Fair {
     _apps: (Vec<App>, Ledger),
 }
 
-impl Fair {
+impl FlipMesh {
     async fn open(adapt: fn(ProxyOptions) -> ProxyOptions) -> Option<Self> {
         let programs = Programs::find()?;
-        let mesh = Mesh::start(&programs, &[("policy.toml", &ALL.policy())]).await;
+        let mesh = Mesh::start(&programs, &[("policy.toml", &ALL_VERSIONS.policy())]).await;
         let socket = |host, port| mesh.loopback().socket(host, port);
         let (mut apps, mut stores) = (Vec::new(), Vec::new());
         for (version, host) in (1..=3).zip(21..) {
             apps.push(App::http1(&format!("v{version}"), socket(host, 8080)).await);
             let options = ProxyOptions::new(&format!("default/store-v{version}"), host);
             // One of them serves the stall too, whose listener comes and goes with it.
-            let options = if version == 1 { options.also("default/stall") } else { options };
+            let options =
+                if version == 1 { options.with_service("default/stall") } else { options };
             stores.push(mesh.envoy(&adapt(options)).await);
         }
         apps.push(App::http2("calls", socket(31, 8082)).await);
@@ -118,9 +120,9 @@ impl Fair {
             .upstream("default/ledger=3306")
             .upstream("default/stall=8000");
         let buyer = mesh.envoy(&adapt(buyer)).await;
-        let fair = Self { mesh, buyer, stores, others, _apps: (apps, ledger) };
-        fair.wait_for(ALL).await;
-        Some(fair)
+        let setup = Self { mesh, buyer, stores, others, _apps: (apps, ledger) };
+        setup.wait_for(ALL_VERSIONS).await;
+        Some(setup)
     }
 
     async fn load(&self) -> Load {
@@ -136,8 +138,8 @@ impl Fair {
     }
 
     /// Waits until exactly the versions with a weight answer.
-    async fn wait_for(&self, moment: Moment) {
-        let weights = (1..).zip(moment.weights);
+    async fn wait_for(&self, state: SplitState) {
+        let weights = (1..).zip(state.weights);
         let wanted: Vec<_> = weights
             .filter(|(_, weight)| weight.is_some_and(|weight| weight > 0))
             .map(|(version, _)| format!("v{version}"))
@@ -146,7 +148,7 @@ impl Fair {
             let mut seen = Vec::new();
             for _ in 0..20 {
                 let response = get_once(self.buyer.socket(14001), "/", &[]).await?;
-                expect(&response, 200)?;
+                ensure_status(&response, 200)?;
                 seen.extend(response.header("x-app").map(str::to_owned));
             }
             seen.sort();
@@ -159,9 +161,9 @@ impl Fair {
 
     /// No Envoy has waited in vain, refused something or looked for a cluster that it had not. To be
     /// asked often: what a listener or a cluster has counted goes with it.
-    async fn assert_calm(&self) {
+    async fn assert_no_update_errors(&self) {
         for envoy in self.stores.iter().chain(&self.others).chain([&self.buyer]) {
-            envoy.assert_calm().await;
+            envoy.assert_no_update_errors().await;
             let missed = envoy.stats(r"^http\..*\.no_cluster$").await;
             assert!(missed.values().all(|count| *count == 0) && !missed.is_empty(), "{missed:?}");
         }
@@ -169,7 +171,7 @@ impl Fair {
 
     #[expect(clippy::print_stderr, reason = "the figures belong to the test's report")]
     /// No request failed, none had to be tried again, and nothing is still to come.
-    async fn assert_nothing_broke(&self, load: Load) {
+    async fn assert_no_failures(&self, load: Load) {
         let report = load.finish().await;
         let retries = self.buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await;
         eprintln!(
@@ -186,22 +188,22 @@ impl Fair {
                 assert_eq!(envoy.stat(gauge).await, 0, "{gauge}");
             }
         }
-        self.assert_calm().await;
+        self.assert_no_update_errors().await;
     }
 
     /// Turns policy around so often, at random, and waits for the last.
     async fn flip(&self, load: &Load, count: u32, mut random: Random) {
-        let mut last = ALL;
+        let mut last = ALL_VERSIONS;
         for _ in 0..count {
             let weights = [(); 3].map(|()| match random.below(4) {
                 0 => None,
                 1 => Some(0),
                 weight => Some(u32::try_from(weight).unwrap()),
             });
-            last = Moment { weights, has_stall: random.below(2) == 0 };
+            last = SplitState { weights, has_stall: random.below(2) == 0 };
             if weights.iter().flatten().sum::<u32>() == 0 {
                 // Without any weight nobody could be called.
-                last.weights = ALL.weights;
+                last.weights = ALL_VERSIONS.weights;
             }
             let before = load.requests();
             self.mesh.write_policy("policy.toml", &last.policy());
@@ -212,7 +214,7 @@ impl Fair {
                 count => Err(count),
             })
             .await;
-            self.assert_calm().await;
+            self.assert_no_update_errors().await;
         }
         self.wait_for(last).await;
     }
@@ -220,32 +222,32 @@ impl Fair {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn atomic_version_switch_fails_no_request() {
-    let Some(fair) = Fair::open(|options| options).await else { return };
-    let load = fair.load().await;
+    let Some(setup) = FlipMesh::open(|options| options).await else { return };
+    let load = setup.load().await;
     for version in [0, 1, 2, 1, 0, 2] {
         // The others are no services any more; their proxies had better be the last to know.
-        let mut moment = Moment { weights: [None; 3], has_stall: version % 2 == 0 };
-        moment.weights[version] = Some(1);
-        fair.mesh.write_policy("policy.toml", &moment.policy());
-        fair.wait_for(moment).await;
+        let mut state = SplitState { weights: [None; 3], has_stall: version % 2 == 0 };
+        state.weights[version] = Some(1);
+        setup.mesh.write_policy("policy.toml", &state.policy());
+        setup.wait_for(state).await;
     }
-    fair.assert_nothing_broke(load).await;
+    setup.assert_no_failures(load).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hundred_random_policy_flips_fail_no_request() {
-    let Some(fair) = Fair::open(|options| options).await else { return };
-    let load = fair.load().await;
-    fair.flip(&load, 100, Random::seeded(0x5eed)).await;
-    fair.assert_nothing_broke(load).await;
+    let Some(setup) = FlipMesh::open(|options| options).await else { return };
+    let load = setup.load().await;
+    setup.flip(&load, 100, Random::seeded(0x5eed)).await;
+    setup.assert_no_failures(load).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sotw_hundred_random_policy_flips_fail_no_request() {
-    let Some(fair) = Fair::open(ProxyOptions::sotw).await else { return };
-    let load = fair.load().await;
-    fair.flip(&load, 100, Random::seeded(0x5071)).await;
-    fair.assert_nothing_broke(load).await;
+    let Some(setup) = FlipMesh::open(ProxyOptions::sotw).await else { return };
+    let load = setup.load().await;
+    setup.flip(&load, 100, Random::seeded(0x5071)).await;
+    setup.assert_no_failures(load).await;
 }
 
 /// A small generator of numbers, the same ones each time. `FLIPS_SEED` gives others.

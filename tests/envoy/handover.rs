@@ -4,19 +4,19 @@ use ironmesh_tests::{
     App, Load, Mesh, Programs, ProxyOptions, REQUESTS_PER_FAULT, eventually, get_once,
 };
 
-use crate::bookstore::{endpoint_known, expect};
+use crate::bookstore::{ensure_status, wait_for_endpoint};
 
 /// A store whose calls go to these services behind it.
-fn policy(behind: &[&str]) -> String {
+fn policy(backends: &[&str]) -> String {
     let service = |name: &&str| {
         format!(
             "[[service]]\nname = \"{name}\"\nservice_account = \"store\"\n\
              ports = [{{ name = \"web\", port = 14001, protocol = \"http\", target_port = 8080 }}]\n"
         )
     };
-    let services: String = behind.iter().map(service).collect();
+    let services: String = backends.iter().map(service).collect();
     let backend = |name: &&str| format!("{{ service = \"{name}\", weight = 1 }}");
-    let backends: Vec<_> = behind.iter().map(backend).collect();
+    let backends: Vec<_> = backends.iter().map(backend).collect();
     let backends = backends.join(", ");
     format!(
         r#"{services}
@@ -52,18 +52,18 @@ async fn proxy_switching_its_service_fails_no_request() {
     let Some(programs) = Programs::find() else { return };
     let mesh = Mesh::start(&programs, &[("policy.toml", &policy(&["stall", "shop"]))]).await;
     let _app = App::http1("app", mesh.loopback().socket(21, 8080)).await;
-    let server = ProxyOptions::new("default/stall", 21).also("default/shop");
+    let server = ProxyOptions::new("default/stall", 21).with_service("default/shop");
     let server = mesh.envoy(&server).await;
     let buyer = ProxyOptions::new("default/buyer", 11).upstream("default/store=14001");
     let buyer = mesh.envoy(&buyer).await;
     eventually("the buyer to be served", async || {
-        expect(&get_once(buyer.socket(14001), "/", &[]).await?, 200)
+        ensure_status(&get_once(buyer.socket(14001), "/", &[]).await?, 200)
     })
     .await;
     let load = Load::start(buyer.socket(14001), "store", "/");
     for (from, to) in [("stall", "shop"), ("shop", "stall"), ("stall", "shop")] {
         mesh.write_policy("policy.toml", &policy(&[to]));
-        endpoint_known(&buyer, &format!("default/{to}|14001")).await;
+        wait_for_endpoint(&buyer, &format!("default/{to}|14001")).await;
         let gone = format!(r"^cluster\.default/{from}\|14001.*\.membership_healthy$");
         for envoy in [&buyer, &server] {
             eventually(&format!("{from} to be gone"), async || {
@@ -72,13 +72,13 @@ async fn proxy_switching_its_service_fails_no_request() {
             })
             .await;
         }
-        load.pass(REQUESTS_PER_FAULT).await;
+        load.wait_for_requests(REQUESTS_PER_FAULT).await;
     }
     let report = load.finish().await;
     assert_eq!(report.failed, 0, "{:#?}", report.failures);
     // What ends by patience alone is told in these words.
     assert!(!mesh.log().contains("all the same"), "{}", mesh.log());
     for envoy in [&buyer, &server] {
-        envoy.assert_calm().await;
+        envoy.assert_no_update_errors().await;
     }
 }

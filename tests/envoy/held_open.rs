@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use ironmesh_tests::eventually::patience;
-use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{
     App, Http2Connection, Ledger, Mesh, Programs, ProxyOptions, TcpConnection, client, eventually,
     get_once, tls,
@@ -12,7 +12,7 @@ use ironmesh_tests::{
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 
-use crate::bookstore::expect;
+use crate::bookstore::ensure_status;
 
 /// Two services that differ in their bound alone, and a ledger with one.
 const SERVICES: &str = r#"
@@ -75,7 +75,8 @@ async fn stream_survives_withdrawal_unless_its_duration_is_bounded() {
     ];
     let _ledger = Ledger::start("ledger", mesh.loopback().socket(21, 8090)).await;
     let server = ProxyOptions::new("default/bounded", 21);
-    let server = mesh.envoy(&server.also("default/unbounded").also("default/ledger")).await;
+    let server =
+        mesh.envoy(&server.with_service("default/unbounded").with_service("default/ledger")).await;
     let buyer = ProxyOptions::new("default/buyer", 11)
         .upstream("default/bounded=8001")
         .upstream("default/unbounded=8002")
@@ -83,7 +84,7 @@ async fn stream_survives_withdrawal_unless_its_duration_is_bounded() {
     let buyer = mesh.envoy(&buyer).await;
     for port in [8001, 8002] {
         eventually(&format!("an answer at {port}"), async || {
-            expect(&get_once(buyer.socket(port), "/", &[]).await?, 200)
+            ensure_status(&get_once(buyer.socket(port), "/", &[]).await?, 200)
         })
         .await;
     }
@@ -97,7 +98,7 @@ async fn stream_survives_withdrawal_unless_its_duration_is_bounded() {
     let (_bounded, mut stream) = open(8001, "bounded").await;
     mesh.remove_policy("grants.toml");
     eventually("the withdrawal", async || {
-        expect(&get_once(buyer.socket(8002), "/", &[]).await?, 403)
+        ensure_status(&get_once(buyer.socket(8002), "/", &[]).await?, 403)
     })
     .await;
     // A withdrawal does not end what is open; the bound does.
@@ -118,8 +119,8 @@ async fn stream_survives_withdrawal_unless_its_duration_is_bounded() {
         connection.exchange("still there").await.err().ok_or("it is open")
     })
     .await;
-    server.assert_calm().await;
-    buyer.assert_calm().await;
+    server.assert_no_update_errors().await;
+    buyer.assert_no_update_errors().await;
 }
 
 const INGRESS: &str = r#"
@@ -134,7 +135,7 @@ sources = [{ kind = "IPRange", name = "127.0.0.0/8" }]
 "#;
 
 /// What the server answers to a request of which only a part is sent, until it closes the connection.
-async fn answer_to_a_part(
+async fn response_to_partial_request(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
 ) -> anyhow::Result<String> {
     stream.write_all(b"GET / HTTP/1.1\r\nhost: store\r\n").await?;
@@ -153,17 +154,18 @@ async fn half_sent_request_is_closed_at_mesh_port_and_ingress() {
     let server = mesh.envoy(&ProxyOptions::new("default/store", 21)).await;
     let ingress: SocketAddr = server.socket(8443);
     eventually("an answer of the ingress", async || {
-        expect(&get_once(ingress, "/", &[]).await?, 200)
+        ensure_status(&get_once(ingress, "/", &[]).await?, 200)
     })
     .await;
     let folder = mesh.bootstrap(&ProxyOptions::new("default/store", 22)).await;
-    let peer = Imposter::connect(&folder, mesh.xds()).await.unwrap();
+    let peer = ProxyClient::connect(&folder, mesh.xds()).await.unwrap();
     let (chain, key) = peer.service_certificate("default/store").await.unwrap();
     let (port, sni) = (server.socket(15003), "80.store.default.mesh.internal");
     let inside =
         tls::connect_mesh(port, sni, &["ironmesh"], &chain, &key, &peer.roots).await.unwrap();
     let outside = client::dial_from(mesh.loopback().host(31), ingress).await.unwrap();
-    let (inside, outside) = tokio::join!(answer_to_a_part(inside), answer_to_a_part(outside));
+    let (inside, outside) =
+        tokio::join!(response_to_partial_request(inside), response_to_partial_request(outside));
     for answer in [inside.unwrap(), outside.unwrap()] {
         assert!(answer.starts_with("HTTP/1.1 408 "), "{answer:?}");
     }

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{Method, StatusCode};
 use ironmesh_tests::{
-    App, Beside, Envoy, Http1Connection, Load, Mesh, Programs, ProxyOptions, Response, eventually,
-    get_once, request_name,
+    App, Envoy, Http1Connection, Load, LongConnections, Mesh, Programs, ProxyOptions, Response,
+    eventually, get_once, request_name,
 };
 
-use crate::bookstore::expect;
+use crate::bookstore::ensure_status;
 
 /// A store that `buyer` may ask for `/new/…`, and as `gold` for anything; and a shadow of it.
 const SERVICES: &str = r#"
@@ -50,20 +50,20 @@ sources = [{ name = "buyer" }]
 rules = [{ kind = "HTTPRouteGroup", name = "store", matches = ["all"] }]
 "#;
 
-struct Stall {
+struct MessageMesh {
     mesh: Mesh,
     buyer: Envoy,
     server: Envoy,
     store: App,
     shadow: App,
-    beside: Beside,
+    long_connections: LongConnections,
     /// How often the store was asked before there was load, and tried again.
-    before: u64,
+    before_load: u64,
     tried_before: u64,
     /// How often those who have names were tried again since.
-    again: AtomicU64,
+    named_retries: AtomicU64,
     /// How many calls of the shadow have not come to it, before it was there.
-    lost: u64,
+    lost_copies: u64,
 }
 
 /// Copies that have gone, and that wait for a connection.
@@ -71,52 +71,64 @@ const COPIES: &str = "cluster.default/shadow|14001.upstream_rq_total";
 const COPIES_AND_WAITING: &str =
     r"^cluster\.default/shadow\|14001\.upstream_rq_(?:total|pending_active)$";
 
-impl Stall {
+impl MessageMesh {
     /// Nothing is said of its calls.
     async fn open() -> Option<Self> {
         let programs = Programs::find()?;
         let policy = [
             ("services.toml", SERVICES),
             ("targets.toml", SHADOWED),
-            ("beside.toml", Beside::POLICY),
+            ("beside.toml", LongConnections::POLICY),
         ];
         let mesh = Mesh::start(&programs, &policy).await;
         let store = App::http1("store", mesh.loopback().socket(21, 8080)).await;
         let shadow = App::http1("shadow", mesh.loopback().socket(21, 8081)).await;
-        let beside = Beside::start(|port| mesh.loopback().socket(21, port)).await;
-        let server = ProxyOptions::new("default/store", 21).also("default/shadow");
-        let server = mesh.envoy(&Beside::served_by(server)).await;
+        let long_connections =
+            LongConnections::start(|port| mesh.loopback().socket(21, port)).await;
+        let server = ProxyOptions::new("default/store", 21).with_service("default/shadow");
+        let server = mesh.envoy(&LongConnections::with_services(server)).await;
         let buyer = ProxyOptions::new("default/buyer", 11)
             .upstream("default/store=14001")
             .upstream("default/shadow=14002");
-        let buyer = mesh.envoy(&Beside::called_by(buyer)).await;
+        let buyer = mesh.envoy(&LongConnections::with_upstreams(buyer)).await;
         for (port, path) in [(14001, "/new"), (14002, "/")] {
             eventually("both to answer", async || {
-                expect(&get_once(buyer.socket(port), path, &[]).await?, 200)
+                ensure_status(&get_once(buyer.socket(port), path, &[]).await?, 200)
             })
             .await;
         }
-        beside.wait_for(&buyer).await;
-        let before = store.unnamed();
-        let tried_before = tried_again(&buyer).await;
-        let lost = buyer.stat(COPIES).await - shadow.requests();
-        let again = AtomicU64::default();
-        Some(Self { mesh, buyer, server, store, shadow, beside, before, tried_before, again, lost })
+        long_connections.wait_for(&buyer).await;
+        let before_load = store.unnamed_requests();
+        let tried_before = retries_of(&buyer).await;
+        let lost_copies = buyer.stat(COPIES).await - shadow.requests();
+        let named_retries = AtomicU64::default();
+        Some(Self {
+            mesh,
+            buyer,
+            server,
+            store,
+            shadow,
+            long_connections,
+            before_load,
+            tried_before,
+            named_retries,
+            lost_copies,
+        })
     }
 
     /// Load on the store, by the declared upstream, with a stream and a connection beside it.
     async fn load(&self, path: &str) -> Load {
         let load = Load::start(self.buyer.socket(14001), "store", path);
-        self.beside.join(load, &self.buyer).await
+        self.long_connections.join(load, &self.buyer).await
     }
 
     /// Every request of the load had one of these answers, none twice, and what the store has answered came to it
     /// once. Nothing was tried again but what was meant to be.
     #[expect(clippy::print_stderr, reason = "the figures belong to the test's report")]
-    async fn assert_nothing_broke(&self, load: Load, statuses: &[StatusCode]) {
+    async fn assert_no_failures(&self, load: Load, statuses: &[StatusCode]) {
         let report = load.finish().await;
-        let retries = tried_again(&self.buyer).await - self.tried_before;
-        let meant = self.again.load(Ordering::Relaxed);
+        let retries = retries_of(&self.buyer).await - self.tried_before;
+        let meant = self.named_retries.load(Ordering::Relaxed);
         eprintln!(
             "{} requests in {:?}: {:?}; {} messages, {} lines; retries: {retries}, of the load {}",
             report.requests,
@@ -127,27 +139,29 @@ impl Stall {
             retries.wrapping_sub(meant)
         );
         report.assert_answered_with(statuses);
-        self.beside.assert_went_on(&report);
+        self.long_connections.assert_uninterrupted(&report);
         assert_eq!(retries, meant);
         assert_eq!(
-            self.store.unnamed() - self.before,
+            self.store.unnamed_requests() - self.before_load,
             report.answers(StatusCode::OK),
             "tried again"
         );
         for envoy in [&self.buyer, &self.server] {
-            envoy.assert_calm().await;
+            envoy.assert_no_update_errors().await;
         }
     }
 
     /// Waits until all copies have come to the shadow that the buyer's sidecar has made by now. It makes them
     /// before there is an answer.
-    async fn settled(&self) {
+    async fn wait_for_copies(&self) {
         // (One that slips by from those that wait to those that have gone may be counted twice; the least that is
         // read counts none twice that need not come.)
         let mut made = u64::MAX;
         eventually("all copies to have arrived", async || {
-            let (arrived, stats) =
-                (self.shadow.requests() + self.lost, self.buyer.stats(COPIES_AND_WAITING).await);
+            let (arrived, stats) = (
+                self.shadow.requests() + self.lost_copies,
+                self.buyer.stats(COPIES_AND_WAITING).await,
+            );
             made = made.min(stats.values().sum());
             if arrived >= made { Ok(()) } else { Err(format!("{arrived} of {made}")) }
         })
@@ -157,22 +171,24 @@ impl Stall {
     /// How many copies there are of so many requests with this name. These are waited for.
     async fn copies(&self, name: &str, count: u32, expected: u64) -> u64 {
         for _ in 0..count {
-            expect(&self.get("/old/1", &[("x-ask", name)]).await, 200).unwrap();
+            ensure_status(&self.get("/old/1", &[("x-request-name", name)]).await, 200).unwrap();
         }
-        assert_eq!(self.store.asked(name), u64::from(count));
-        self.settled().await;
+        assert_eq!(self.store.requests_named(name), u64::from(count));
+        self.wait_for_copies().await;
         // What has come instead may be a copy of load.
-        eventually("these copies to have arrived", async || match self.shadow.asked(name) {
-            count if count >= expected => Ok(count),
-            count => Err(count),
+        eventually("these copies to have arrived", async || {
+            match self.shadow.requests_named(name) {
+                count if count >= expected => Ok(count),
+                count => Err(count),
+            }
         })
         .await
     }
 
     /// A request by the declared upstream. It has a name, so that it is told from load.
     async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Response {
-        let named = headers.iter().any(|(name, _)| *name == "x-ask");
-        let name: &[_] = if named { &[] } else { &[("x-ask", "one")] };
+        let named = headers.iter().any(|(name, _)| *name == "x-request-name");
+        let name: &[_] = if named { &[] } else { &[("x-request-name", "one")] };
         let headers = [headers, name].concat();
         get_once(self.buyer.socket(14001), path, &headers).await.unwrap()
     }
@@ -180,7 +196,7 @@ impl Stall {
     /// A request by `Host`.
     async fn get_by_host(&self, path: &str) -> Response {
         let mut connection = Http1Connection::connect(self.buyer.socket(15080)).await.unwrap();
-        let headers = [("host", "store:14001"), ("x-ask", "one")];
+        let headers = [("host", "store:14001"), ("x-request-name", "one")];
         connection.request(Method::GET, path, &headers).await.unwrap()
     }
 
@@ -196,7 +212,7 @@ impl Stall {
 }
 
 /// How often an Envoy has tried something again.
-async fn tried_again(envoy: &Envoy) -> u64 {
+async fn retries_of(envoy: &Envoy) -> u64 {
     envoy.sum(r"^cluster\..*\.upstream_rq_retry$").await
 }
 
@@ -213,9 +229,9 @@ async fn header_rules_set_add_and_remove_as_configured() {
          response_headers = { set = { x-served = '%HOSTNAME%' }, add = { x-app = \"mesh\" }, \
          remove = [\"content-type\"] }",
     );
-    let Some(stall) = Stall::open().await else { return };
-    let load = stall.load("/new/1").await;
-    stall.write(&routes);
+    let Some(setup) = MessageMesh::open().await else { return };
+    let load = setup.load("/new/1").await;
+    setup.write(&routes);
     let sent = [
         ("x-tier", "iron"),
         ("x-also", "caller"),
@@ -225,8 +241,8 @@ async fn header_rules_set_add_and_remove_as_configured() {
     ];
     // The server lets it in by the header that arrives.
     let answer = eventually("the headers to be changed", async || {
-        let answer = stall.get("/old", &sent).await;
-        expect(&answer, 200)?;
+        let answer = setup.get("/old", &sent).await;
+        ensure_status(&answer, 200)?;
         anyhow::Ok(answer)
     })
     .await;
@@ -240,26 +256,29 @@ async fn header_rules_set_add_and_remove_as_configured() {
     assert_eq!(answer.header("content-type"), None);
     let apps: Vec<_> = answer.headers.get_all("x-app").iter().collect();
     assert_eq!(apps, ["store", "mesh"]);
-    assert!(stall.explain("/old").await.starts_with("allowed: "));
+    assert!(setup.explain("/old").await.starts_with("allowed: "));
     // Answers of the sidecars themselves are answers.
-    let by_host = stall.get_by_host("/old").await;
+    let by_host = setup.get_by_host("/old").await;
     assert_eq!((by_host.status.as_u16(), by_host.header("x-served")), (200, Some("%HOSTNAME%")));
-    stall.write("");
+    setup.write("");
     eventually("the server to refuse what is not changed", async || {
-        expect(&stall.get("/old", &sent).await, 403)
+        ensure_status(&setup.get("/old", &sent).await, 403)
     })
     .await;
-    assert!(stall.explain("/old").await.starts_with("denied: "));
-    stall.assert_nothing_broke(load, &[StatusCode::OK]).await;
+    assert!(setup.explain("/old").await.starts_with("denied: "));
+    setup.assert_no_failures(load, &[StatusCode::OK]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn server_authorizes_the_rewritten_path_and_host() {
     let prefix = route("rewrite = { path_prefix = { from = \"/old/\", to = \"/new\" } }");
-    let Some(stall) = Stall::open().await else { return };
-    let load = stall.load("/new/1").await;
-    stall.write(&prefix);
-    eventually("the new path to arrive", async || expect(&stall.get("/old", &[]).await, 200)).await;
+    let Some(setup) = MessageMesh::open().await else { return };
+    let load = setup.load("/new/1").await;
+    setup.write(&prefix);
+    eventually("the new path to arrive", async || {
+        ensure_status(&setup.get("/old", &[]).await, 200)
+    })
+    .await;
     for (path, arrives) in [
         ("/old", Some("/new")),
         ("/old/", Some("/new/")),
@@ -269,49 +288,60 @@ async fn server_authorizes_the_rewritten_path_and_host() {
         ("/older", None),
         ("/x/old", None),
     ] {
-        for answer in [stall.get(path, &[]).await, stall.get_by_host(path).await] {
+        for answer in [setup.get(path, &[]).await, setup.get_by_host(path).await] {
             let status = if arrives.is_some() { 200 } else { 403 };
-            expect(&answer, status).unwrap();
+            ensure_status(&answer, status).unwrap();
             if let Some(arrives) = arrives {
                 assert_eq!(answer.json()["path"], arrives, "{path}");
             }
         }
-        let verdict = stall.explain(path).await;
+        let verdict = setup.explain(path).await;
         let expected = if arrives.is_some() { "allowed: " } else { "denied: " };
         assert!(verdict.starts_with(expected), "{path}: {verdict}");
     }
     // What is allowed is refused where something else arrives.
-    stall.write(&route("rewrite = { path_prefix = { from = \"/new\", to = \"/\" } }"));
-    eventually("another path to arrive", async || expect(&stall.get("/new/1", &[]).await, 403))
-        .await;
-    load.sees(StatusCode::FORBIDDEN).await;
+    setup.write(&route("rewrite = { path_prefix = { from = \"/new\", to = \"/\" } }"));
+    eventually("another path to arrive", async || {
+        ensure_status(&setup.get("/new/1", &[]).await, 403)
+    })
+    .await;
+    load.wait_for_status(StatusCode::FORBIDDEN).await;
     let gold = [("x-tier", "gold")];
     for (path, arrives) in [("/new", "/"), ("/new/", "/"), ("/new/1?x", "/1?x")] {
-        assert_eq!(stall.get(path, &gold).await.json()["path"], arrives, "{path}");
+        assert_eq!(setup.get(path, &gold).await.json()["path"], arrives, "{path}");
     }
-    assert!(stall.explain("/new/1").await.starts_with("denied: "));
+    assert!(setup.explain("/new/1").await.starts_with("denied: "));
     // By an expression, once and at the beginning.
-    stall.write(&route(
+    setup.write(&route(
         "rewrite = { path_regex = \"/(a|b)/v([0-9]+)\", substitution = '/new/\\2/\\1\\\\' }",
     ));
-    eventually("the expression", async || expect(&stall.get("/a/v12/a/v12", &[]).await, 200)).await;
+    eventually("the expression", async || {
+        ensure_status(&setup.get("/a/v12/a/v12", &[]).await, 200)
+    })
+    .await;
     // (A backslash is a slash once it is normalized.)
     for (path, arrives) in [("/a/v12/a/v12?q", "/new/12/a/a/v12?q"), ("/b/v1", "/new/1/b/")] {
-        assert_eq!(stall.get(path, &[]).await.json()["path"], arrives, "{path}");
-        assert!(stall.explain(path).await.starts_with("allowed: "), "{path}");
+        assert_eq!(setup.get(path, &[]).await.json()["path"], arrives, "{path}");
+        assert!(setup.explain(path).await.starts_with("allowed: "), "{path}");
     }
-    expect(&stall.get("/x/a/v1", &[]).await, 403).unwrap();
-    load.sees(StatusCode::OK).await;
+    ensure_status(&setup.get("/x/a/v1", &[]).await, 403).unwrap();
+    load.wait_for_status(StatusCode::OK).await;
     // A host.
-    stall.write(&route("rewrite = { host = \"books.example:80\" }"));
-    eventually("another host to arrive", async || expect(&stall.get("/old", &[]).await, 200)).await;
-    for answer in [stall.get("/old", &[]).await, stall.get_by_host("/old").await] {
+    setup.write(&route("rewrite = { host = \"books.example:80\" }"));
+    eventually("another host to arrive", async || {
+        ensure_status(&setup.get("/old", &[]).await, 200)
+    })
+    .await;
+    for answer in [setup.get("/old", &[]).await, setup.get_by_host("/old").await] {
         assert_eq!(answer.json()["headers"]["host"], "books.example:80");
     }
-    assert!(stall.explain("/old").await.starts_with("allowed: "));
-    stall.write("");
-    eventually("the old path to arrive", async || expect(&stall.get("/old", &[]).await, 403)).await;
-    stall.assert_nothing_broke(load, &[StatusCode::OK, StatusCode::FORBIDDEN]).await;
+    assert!(setup.explain("/old").await.starts_with("allowed: "));
+    setup.write("");
+    eventually("the old path to arrive", async || {
+        ensure_status(&setup.get("/old", &[]).await, 403)
+    })
+    .await;
+    setup.assert_no_failures(load, &[StatusCode::OK, StatusCode::FORBIDDEN]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -323,13 +353,13 @@ async fn redirected_request_reaches_no_application() {
             "{of_search}response_headers = {{ set = {{ x-moved = \"yes\" }} }}\nredirect = {redirect}\n"
         )
     };
-    let Some(stall) = Stall::open().await else { return };
-    let load = stall.load("/new/search/a").await;
-    load.sees(StatusCode::OK).await;
+    let Some(setup) = MessageMesh::open().await else { return };
+    let load = setup.load("/new/search/a").await;
+    load.wait_for_status(StatusCode::OK).await;
     let first = redirect("{ status = 301, host = \"books.example\", path = \"/moved\" }");
-    stall.write(&first);
-    load.sees(StatusCode::MOVED_PERMANENTLY).await;
-    let before = stall.store.requests();
+    setup.write(&first);
+    load.wait_for_status(StatusCode::MOVED_PERMANENTLY).await;
+    let before_load = setup.store.requests();
     for (to, status, location) in [
         (
             "{ status = 301, host = \"books.example\", path = \"/moved\" }",
@@ -353,29 +383,29 @@ async fn redirected_request_reaches_no_application() {
             "http://b.example:81/s%20/a?q=1",
         ),
     ] {
-        stall.write(&redirect(to));
+        setup.write(&redirect(to));
         eventually(to, async || {
-            let answer = stall.get("/new/search/a?q=1", &[("host", "store:14001")]).await;
-            let told = (answer.status.as_u16(), answer.header("location").map(str::to_owned));
-            if told == (status, Some(location.to_owned())) {
+            let answer = setup.get("/new/search/a?q=1", &[("host", "store:14001")]).await;
+            let reported = (answer.status.as_u16(), answer.header("location").map(str::to_owned));
+            if reported == (status, Some(location.to_owned())) {
                 Ok(())
             } else {
-                Err(format!("{told:?}"))
+                Err(format!("{reported:?}"))
             }
         })
         .await;
-        let answer = stall.get_by_host("/new/search/a").await;
+        let answer = setup.get_by_host("/new/search/a").await;
         assert_eq!((answer.status.as_u16(), answer.header("x-moved")), (status, Some("yes")));
-        let verdict = stall.explain("/new/search/a").await;
+        let verdict = setup.explain("/new/search/a").await;
         assert!(verdict.starts_with("redirected: "), "{verdict}");
-        load.sees(StatusCode::from_u16(status).unwrap()).await;
+        load.wait_for_status(StatusCode::from_u16(status).unwrap()).await;
     }
-    assert_eq!(stall.store.requests(), before);
-    expect(&stall.get("/new/1", &[]).await, 200).unwrap();
-    stall.write("");
-    load.sees(StatusCode::OK).await;
+    assert_eq!(setup.store.requests(), before_load);
+    ensure_status(&setup.get("/new/1", &[]).await, 200).unwrap();
+    setup.write("");
+    load.wait_for_status(StatusCode::OK).await;
     let statuses = [200, 301, 302, 303, 307, 308].map(|one| StatusCode::from_u16(one).unwrap());
-    stall.assert_nothing_broke(load, &statuses).await;
+    setup.assert_no_failures(load, &statuses).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -386,9 +416,9 @@ async fn mirrored_requests_reach_only_granted_services() {
              rewrite = {{ path_prefix = {{ from = \"/old\", to = \"/new\" }} }}"
         ))
     };
-    let Some(stall) = Stall::open().await else { return };
-    let load = stall.load("/new/1").await;
-    let clusters = || async { stall.buyer.config_dump().await.to_string() };
+    let Some(setup) = MessageMesh::open().await else { return };
+    let load = setup.load("/new/1").await;
+    let clusters = || async { setup.buyer.config_dump().await.to_string() };
     let mirrors = "\"request_mirror_policies\"";
     let wait_for = async |text: &str, is_there: bool| {
         eventually(&format!("{text} to be there: {is_there}"), async || {
@@ -397,29 +427,29 @@ async fn mirrored_requests_reach_only_granted_services() {
         })
         .await;
     };
-    stall.write(&mirror("100"));
+    setup.write(&mirror("100"));
     wait_for(mirrors, true).await;
     // It is the store's answer that the caller has.
-    let answer = stall.get("/old/1", &[]).await;
+    let answer = setup.get("/old/1", &[]).await;
     assert_eq!((answer.status.as_u16(), answer.header("x-app")), (200, Some("store")));
-    assert_eq!(stall.copies("first", 5, 5).await, 5);
+    assert_eq!(setup.copies("first", 5, 5).await, 5);
     // Nobody waits for a shadow.
-    let held = stall.shadow.hold().await;
-    assert_eq!(stall.copies("held", 5, 5).await, 5);
+    let held = setup.shadow.hold().await;
+    assert_eq!(setup.copies("held", 5, 5).await, 5);
     drop(held);
     // Some of them: neither all nor none.
-    stall.write(&mirror("50.0"));
+    setup.write(&mirror("50.0"));
     wait_for("\"numerator\":500000", true).await;
-    let copies = stall.copies("some", 100, 0).await;
+    let copies = setup.copies("some", 100, 0).await;
     assert!((5..=95).contains(&copies), "{copies} of 100");
     // None once nobody says so, though the shadow may be called.
-    stall.write(&mirror("100").replace("mirror =", "# mirror ="));
+    setup.write(&mirror("100").replace("mirror =", "# mirror ="));
     wait_for(mirrors, false).await;
-    assert_eq!(stall.copies("none", 20, 0).await, 0);
+    assert_eq!(setup.copies("none", 20, 0).await, 0);
     // Who may call it no more sends it none: the copies end with the cluster, and nothing dangles.
-    stall.write(&mirror("100"));
+    setup.write(&mirror("100"));
     wait_for(mirrors, true).await;
-    stall.mesh.remove_policy("targets.toml");
+    setup.mesh.remove_policy("targets.toml");
     eventually("no more copies", async || {
         let dump = clusters().await;
         let left = [mirrors, "\"default/shadow|14001\""].map(|text| dump.contains(text));
@@ -427,29 +457,33 @@ async fn mirrored_requests_reach_only_granted_services() {
     })
     .await;
     for _ in 0..5 {
-        expect(&stall.get("/old/1", &[("x-ask", "withdrawn")]).await, 200).unwrap();
+        ensure_status(&setup.get("/old/1", &[("x-request-name", "withdrawn")]).await, 200).unwrap();
     }
-    let told = stall.explain("/old/1").await;
-    assert!(told.contains("but not of this caller: it may not call default/shadow"), "{told}");
+    let reported = setup.explain("/old/1").await;
+    assert!(
+        reported.contains("but not of this caller: it may not call default/shadow"),
+        "{reported}"
+    );
     // And again.
-    stall.mesh.write_policy("targets.toml", SHADOWED);
+    setup.mesh.write_policy("targets.toml", SHADOWED);
     eventually("copies again", async || {
-        expect(&stall.get("/old/1", &[("x-ask", "again")]).await, 200)?;
-        anyhow::ensure!(stall.shadow.asked("again") > 0, "none");
+        ensure_status(&setup.get("/old/1", &[("x-request-name", "again")]).await, 200)?;
+        anyhow::ensure!(setup.shadow.requests_named("again") > 0, "none");
         anyhow::Ok(())
     })
     .await;
-    stall.assert_nothing_broke(load, &[StatusCode::OK]).await;
+    setup.assert_no_failures(load, &[StatusCode::OK]).await;
     // None is made any more, and once all are answered it is seen if one was late for which one of load was taken.
     eventually("all copies to be answered", async || {
         let active = r"^cluster\.default/shadow\|14001\.upstream_rq_(?:pending_)?active$";
-        match stall.buyer.sum(active).await {
+        match setup.buyer.sum(active).await {
             0 => Ok(()),
             active => Err(active),
         }
     })
     .await;
-    let copies = ["first", "held", "none", "withdrawn"].map(|name| stall.shadow.asked(name));
+    let copies =
+        ["first", "held", "none", "withdrawn"].map(|name| setup.shadow.requests_named(name));
     assert_eq!(copies, [5, 5, 0, 0]);
 }
 
@@ -462,9 +496,9 @@ async fn caller_overrides_timeout_and_retries_only_if_allowed() {
         )
     };
     let may = of_search("allow_override_headers = true");
-    let Some(stall) = Stall::open().await else { return };
-    let load = stall.load("/new/1").await;
-    stall.write(&(route("retries = { num_retries = 0 }") + &may));
+    let Some(setup) = MessageMesh::open().await else { return };
+    let load = setup.load("/new/1").await;
+    setup.write(&(route("retries = { num_retries = 0 }") + &may));
     let words = [
         ("x-envoy-max-retries", "3"),
         ("x-envoy-retry-on", "retriable-status-codes"),
@@ -478,12 +512,12 @@ async fn caller_overrides_timeout_and_retries_only_if_allowed() {
     ];
     let tries = async |path: &str, words: &[(&str, &str)]| {
         let name = request_name();
-        let headers = [words, &[("x-ask", &name)]].concat();
-        let answer = get_once(stall.buyer.socket(14001), path, &headers).await.unwrap();
+        let headers = [words, &[("x-request-name", &name)]].concat();
+        let answer = get_once(setup.buyer.socket(14001), path, &headers).await.unwrap();
         let text = answer.text();
         assert!(!text.contains("x-ironmesh-") && !text.contains("\"x-envoy-"), "{text}");
-        let tries = stall.store.asked(&name);
-        stall.again.fetch_add(tries - 1, Ordering::Relaxed);
+        let tries = setup.store.requests_named(&name);
+        setup.named_retries.fetch_add(tries - 1, Ordering::Relaxed);
         (tries, answer.status.as_u16())
     };
     eventually("him to be heard", async || match tries("/new/search", &words).await {
@@ -497,10 +531,10 @@ async fn caller_overrides_timeout_and_retries_only_if_allowed() {
     let short = [("x-envoy-upstream-rq-timeout-ms", "50"), ("x-answer", "never")];
     assert_eq!(tries("/new/search", &short).await, (1, 504));
     // Nothing on the way holds him to that elsewhere.
-    stall.write(&(route("timeout = \"1s\"\nretries = { num_retries = 0 }") + &may));
+    setup.write(&(route("timeout = \"1s\"\nretries = { num_retries = 0 }") + &may));
     // (A request that no sidecar ends in time would be waited for much longer.)
     eventually("the store's own time", async || {
-        let dump = stall.buyer.config_dump().await.to_string();
+        let dump = setup.buyer.config_dump().await.to_string();
         if dump.contains("\"timeout\":\"1s\"") { Ok(()) } else { Err("not yet") }
     })
     .await;
@@ -520,17 +554,17 @@ async fn caller_overrides_timeout_and_retries_only_if_allowed() {
     ];
     assert_eq!(tries("/new/search", &each).await, (3, 504));
     // Withdrawn, without a connection that ends.
-    let mut connection = Http1Connection::connect(stall.buyer.socket(14001)).await.unwrap();
+    let mut connection = Http1Connection::connect(setup.buyer.socket(14001)).await.unwrap();
     let mut ask = async || {
         let name = request_name();
-        let headers = [&[("host", "store"), ("x-ask", &*name)], &words[..]].concat();
+        let headers = [&[("host", "store"), ("x-request-name", &*name)], &words[..]].concat();
         connection.request(Method::GET, "/new/search", &headers).await.unwrap();
-        let tries = stall.store.asked(&name);
-        stall.again.fetch_add(tries - 1, Ordering::Relaxed);
+        let tries = setup.store.requests_named(&name);
+        setup.named_retries.fetch_add(tries - 1, Ordering::Relaxed);
         tries
     };
     assert_eq!(ask().await, 4);
-    stall.write(
+    setup.write(
         &(route("retries = { num_retries = 0 }") + &of_search("allow_override_headers = false")),
     );
     eventually("what he says to be nothing", async || match ask().await {
@@ -539,5 +573,5 @@ async fn caller_overrides_timeout_and_retries_only_if_allowed() {
     })
     .await;
     assert!(!connection.is_closed());
-    stall.assert_nothing_broke(load, &[StatusCode::OK]).await;
+    setup.assert_no_failures(load, &[StatusCode::OK]).await;
 }

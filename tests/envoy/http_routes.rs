@@ -1,14 +1,14 @@
 //! How calls are treated on their way: timeouts and retries, by the nearest object that says them.
 
 use http::{Method, StatusCode};
-use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{
     App, Envoy, Http1Connection, Load, Mesh, Programs, ProxyOptions, Response, eventually,
     request_name, tls,
 };
 
-use crate::bookstore::expect;
-use crate::shop::Shop;
+use crate::bookstore::ensure_status;
+use crate::split_mesh::SplitMesh;
 
 const SERVICES: &str = r#"
 [[service]]
@@ -37,7 +37,7 @@ rules = [{ kind = "HTTPRouteGroup", name = "store", matches = ["all"] }]
 "#;
 
 /// A store, and two who call it.
-struct Market {
+struct HttpRouteMesh {
     mesh: Mesh,
     buyer: Envoy,
     auditor: Envoy,
@@ -45,7 +45,7 @@ struct Market {
     app: App,
 }
 
-impl Market {
+impl HttpRouteMesh {
     async fn open(treatments: &str) -> Option<Self> {
         let programs = Programs::find()?;
         let policy = [("services.toml", SERVICES), ("treatments.toml", treatments)];
@@ -57,12 +57,14 @@ impl Market {
         };
         let buyer = mesh.envoy(&caller("buyer", 11)).await;
         let auditor = mesh.envoy(&caller("auditor", 12)).await;
-        let market = Self { mesh, buyer, auditor, server, app };
-        for envoy in [&market.buyer, &market.auditor] {
-            eventually("the store to answer", async || expect(&ask(envoy, "/", "200").await?, 200))
-                .await;
+        let setup = Self { mesh, buyer, auditor, server, app };
+        for envoy in [&setup.buyer, &setup.auditor] {
+            eventually("the store to answer", async || {
+                ensure_status(&request(envoy, "/", "200").await?, 200)
+            })
+            .await;
         }
-        Some(market)
+        Some(setup)
     }
 
     /// How often such a request comes to the application, and with which status it ends.
@@ -75,9 +77,9 @@ impl Market {
     async fn call(&self, envoy: &Envoy, path: &str, headers: &[(&str, &str)]) -> (u64, Response) {
         let name = request_name();
         let mut connection = Http1Connection::connect(envoy.socket(14001)).await.unwrap();
-        let headers = [&[("host", "store"), ("x-ask", &name)], headers].concat();
+        let headers = [&[("host", "store"), ("x-request-name", &name)], headers].concat();
         let response = connection.request(Method::GET, path, &headers).await.unwrap();
-        (self.app.asked(&name), response)
+        (self.app.requests_named(&name), response)
     }
 
     /// Load of the buyer.
@@ -87,17 +89,21 @@ impl Market {
 
     /// Every request of the load had one of these answers, and what the store has answered came to it once.
     #[expect(clippy::print_stderr, reason = "the figures belong to the test's report")]
-    async fn assert_nothing_broke(&self, load: Load, before: u64, statuses: &[StatusCode]) {
+    async fn assert_no_failures(&self, load: Load, before: u64, statuses: &[StatusCode]) {
         let report = load.finish().await;
         eprintln!("{} requests in {:?}: {:?}", report.requests, report.duration, report.by_status);
         report.assert_answered_with(statuses);
-        assert_eq!(self.app.unnamed() - before, report.answers(StatusCode::OK), "tried again");
-        self.assert_calm().await;
+        assert_eq!(
+            self.app.unnamed_requests() - before,
+            report.answers(StatusCode::OK),
+            "tried again"
+        );
+        self.assert_no_update_errors().await;
     }
 
-    async fn assert_calm(&self) {
+    async fn assert_no_update_errors(&self) {
         for envoy in [&self.buyer, &self.auditor, &self.server] {
-            envoy.assert_calm().await;
+            envoy.assert_no_update_errors().await;
         }
     }
 }
@@ -113,7 +119,7 @@ async fn wait_for(envoy: &Envoy, text: &str, is_there: bool) {
 }
 
 /// A request to the store that is to be answered so.
-async fn ask(envoy: &Envoy, path: &str, answer: &str) -> anyhow::Result<Response> {
+async fn request(envoy: &Envoy, path: &str, answer: &str) -> anyhow::Result<Response> {
     let mut connection = Http1Connection::connect(envoy.socket(14001)).await?;
     connection.request(Method::GET, path, &[("host", "store"), ("x-answer", answer)]).await
 }
@@ -128,11 +134,11 @@ source = { kind = "ServiceAccount", name = "buyer" }
 destinations = [{ kind = "Service", name = "store" }]
 retry_policy = { retry_on = "5xx", num_retries = 5, per_try_timeout = "3s", retry_backoff_base_interval = "1ms" }
 "#;
-    let Some(market) = Market::open("").await else { return };
-    let before = market.app.unnamed();
-    let load = market.load("/");
-    market.mesh.write_policy("treatments.toml", retry);
-    wait_for(&market.buyer, "\"num_retries\":5", true).await;
+    let Some(setup) = HttpRouteMesh::open("").await else { return };
+    let before = setup.app.unnamed_requests();
+    let load = setup.load("/");
+    setup.mesh.write_policy("treatments.toml", retry);
+    wait_for(&setup.buyer, "\"num_retries\":5", true).await;
     let counters = async || {
         let of = |name: &str| format!(r"^cluster\.default/store\|14001\.{name}$");
         let mut counts = Vec::new();
@@ -141,23 +147,23 @@ retry_policy = { retry_on = "5xx", num_retries = 5, per_try_timeout = "3s", retr
             "upstream_rq_retry_limit_exceeded",
             "upstream_rq_retry_backoff_exponential",
         ] {
-            counts.push(market.buyer.sum(&of(name)).await);
+            counts.push(setup.buyer.sum(&of(name)).await);
         }
         counts
     };
     assert_eq!(counters().await, [0, 0, 0]);
-    assert_eq!(market.tries(&market.buyer, "/", "503").await, (6, 503));
+    assert_eq!(setup.tries(&setup.buyer, "/", "503").await, (6, 503));
     assert_eq!(counters().await, [5, 1, 5]);
     // What it does not say, and what others call, is not tried again.
-    assert_eq!(market.tries(&market.buyer, "/", "429").await, (1, 429));
-    assert_eq!(market.tries(&market.auditor, "/", "503").await, (1, 503));
-    market.mesh.write_policy("treatments.toml", "");
-    eventually("no more retries", async || match market.tries(&market.buyer, "/", "503").await {
+    assert_eq!(setup.tries(&setup.buyer, "/", "429").await, (1, 429));
+    assert_eq!(setup.tries(&setup.auditor, "/", "503").await, (1, 503));
+    setup.mesh.write_policy("treatments.toml", "");
+    eventually("no more retries", async || match setup.tries(&setup.buyer, "/", "503").await {
         (1, 503) => Ok(()),
         other => Err(format!("{other:?}")),
     })
     .await;
-    market.assert_nothing_broke(load, before, &[StatusCode::OK]).await;
+    setup.assert_no_failures(load, before, &[StatusCode::OK]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,9 +180,9 @@ async fn most_specific_http_route_setting_wins() {
             "retries = {{ retry_on = [\"503\"], num_retries = {count}, backoff_base_interval = \"1ms\" }}\n"
         )
     };
-    let Some(market) = Market::open("").await else { return };
-    let before = market.app.unnamed();
-    let load = market.load("/search");
+    let Some(setup) = HttpRouteMesh::open("").await else { return };
+    let before = setup.app.unnamed_requests();
+    let load = setup.load("/search");
     // Each is nearer than the one before it, and all of them stay.
     let mut policy = String::new();
     let retry = format!(
@@ -198,39 +204,39 @@ async fn most_specific_http_route_setting_wins() {
     ];
     for (object, expected) in nearer {
         policy.push_str(&object);
-        market.mesh.write_policy("treatments.toml", &policy);
+        setup.mesh.write_policy("treatments.toml", &policy);
         eventually(&format!("{expected:?} tries"), async || {
-            let of_buyer = market.tries(&market.buyer, "/", "503").await;
-            let search = market.tries(&market.buyer, "/search", "503").await;
-            let of_auditor = market.tries(&market.auditor, "/search", "503").await;
+            let of_buyer = setup.tries(&setup.buyer, "/", "503").await;
+            let search = setup.tries(&setup.buyer, "/search", "503").await;
+            let of_auditor = setup.tries(&setup.auditor, "/search", "503").await;
             let seen = [of_buyer, search, of_auditor].map(|(tries, _)| tries);
             if seen == expected { Ok(()) } else { Err(format!("{seen:?}")) }
         })
         .await;
     }
-    market.mesh.write_policy("treatments.toml", "");
-    eventually("no more retries", async || match market.tries(&market.buyer, "/", "503").await {
+    setup.mesh.write_policy("treatments.toml", "");
+    eventually("no more retries", async || match setup.tries(&setup.buyer, "/", "503").await {
         (1, 503) => Ok(()),
         other => Err(format!("{other:?}")),
     })
     .await;
-    market.assert_nothing_broke(load, before, &[StatusCode::OK]).await;
+    setup.assert_no_failures(load, before, &[StatusCode::OK]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn request_and_per_try_timeouts_are_enforced() {
     let of_service = "[[http_route]]\nname = \"store\"\nservice = \"store\"\ntimeout = \"50ms\"\n";
-    let Some(market) = Market::open(of_service).await else { return };
-    wait_for(&market.buyer, "\"timeout\":\"0.050s\"", true).await;
-    assert_eq!(market.tries(&market.buyer, "/", "never").await, (1, 504));
+    let Some(setup) = HttpRouteMesh::open(of_service).await else { return };
+    wait_for(&setup.buyer, "\"timeout\":\"0.050s\"", true).await;
+    assert_eq!(setup.tries(&setup.buyer, "/", "never").await, (1, 504));
     // By retries it is no longer.
     let retried = format!(
         "{of_service}retries = {{ retry_on = [\"gateway-error\"], num_retries = 2, per_try_timeout = \"5ms\", backoff_base_interval = \"1ms\" }}\n"
     )
     .replace("50ms", "20s");
-    market.mesh.write_policy("treatments.toml", &retried);
-    wait_for(&market.buyer, "\"per_try_timeout\":\"0.005s\"", true).await;
-    eventually("three tries", async || match market.tries(&market.buyer, "/", "never").await {
+    setup.mesh.write_policy("treatments.toml", &retried);
+    wait_for(&setup.buyer, "\"per_try_timeout\":\"0.005s\"", true).await;
+    eventually("three tries", async || match setup.tries(&setup.buyer, "/", "never").await {
         (3, 504) => Ok(()),
         other => Err(format!("{other:?}")),
     })
@@ -239,39 +245,39 @@ async fn request_and_per_try_timeouts_are_enforced() {
     let retried = retried.replace("per_try_timeout = \"5ms\"", "per_try_timeout = \"5s\"");
     let sources = "sources = [{ name = \"auditor\" }]\n";
     let limited = retried.replace("\ntimeout = ", &format!("\n{sources}timeout = "));
-    market.mesh.write_policy("treatments.toml", &limited);
+    setup.mesh.write_policy("treatments.toml", &limited);
     eventually("the buyer to be none of them", async || {
         match (
-            market.tries(&market.buyer, "/", "504").await,
-            market.tries(&market.auditor, "/", "504").await,
+            setup.tries(&setup.buyer, "/", "504").await,
+            setup.tries(&setup.auditor, "/", "504").await,
         ) {
             ((1, 504), (3, 504)) => Ok(()),
             other => Err(format!("{other:?}")),
         }
     })
     .await;
-    market.assert_calm().await;
+    setup.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn http_route_changes_under_load_fail_no_request() {
-    let Some(shop) = Shop::open("").await else { return };
-    let load = shop.load().await;
-    let mut connection = shop.connection().await;
-    let mut ask = async |answer: &str| {
+    let Some(setup) = SplitMesh::open("").await else { return };
+    let load = setup.load().await;
+    let mut connection = setup.connection().await;
+    let mut request = async |answer: &str| {
         let headers = [("host", "store"), ("x-answer", answer)];
         connection.request(Method::GET, "/", &headers).await
     };
     for _ in 0..2 {
         let route = "[[http_route]]\nname = \"store\"\nservice = \"store\"\ntimeout = \"2s\"\n";
-        shop.mesh.write_policy("treatments.toml", route);
+        setup.mesh.write_policy("treatments.toml", route);
         let time = "\"timeout\":\"2s\"";
-        wait_for(&shop.buyer, time, true).await;
+        wait_for(&setup.buyer, time, true).await;
         // On the connection that there was before. (The load itself has so long as well.)
-        expect(&ask("never").await.unwrap(), 504).unwrap();
-        shop.mesh.remove_policy("treatments.toml");
-        wait_for(&shop.buyer, time, false).await;
-        expect(&ask("200").await.unwrap(), 200).unwrap();
+        ensure_status(&request("never").await.unwrap(), 504).unwrap();
+        setup.mesh.remove_policy("treatments.toml");
+        wait_for(&setup.buyer, time, false).await;
+        ensure_status(&request("200").await.unwrap(), 200).unwrap();
     }
     // Of all calls, and so of the service of the stream as well; each takes the place of the one before.
     for (key, text) in [
@@ -288,15 +294,15 @@ async fn http_route_changes_under_load_fail_no_request() {
         ("allow_override_headers = true", "\"ironmesh.overrides.put-back\":"),
     ] {
         let route = format!("[[http_route]]\nname = \"all\"\nscope = \"mesh\"\n{key}\n");
-        shop.mesh.write_policy("treatments.toml", &route);
-        wait_for(&shop.buyer, text, true).await;
-        expect(&ask("200").await.unwrap(), 200).unwrap();
+        setup.mesh.write_policy("treatments.toml", &route);
+        wait_for(&setup.buyer, text, true).await;
+        ensure_status(&request("200").await.unwrap(), 200).unwrap();
     }
-    assert!(shop.app("v3").requests() > 0, "nothing was copied");
-    shop.mesh.remove_policy("treatments.toml");
-    wait_for(&shop.buyer, "\"ironmesh.overrides.put-back\":", false).await;
-    expect(&ask("200").await.unwrap(), 200).unwrap();
-    shop.assert_nothing_broke(load).await;
+    assert!(setup.app("v3").requests() > 0, "nothing was copied");
+    setup.mesh.remove_policy("treatments.toml");
+    wait_for(&setup.buyer, "\"ironmesh.overrides.put-back\":", false).await;
+    ensure_status(&request("200").await.unwrap(), 200).unwrap();
+    setup.assert_no_failures(load).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -312,27 +318,24 @@ async fn fault_injection_affects_only_matching_requests_and_callers() {
         "fault = { abort = { status = 418, percent = 100 } }\n\
          retries = { retry_on = [\"418\"], num_retries = 3 }",
     );
-    let Some(market) = Market::open("").await else { return };
-    let before_load = market.app.unnamed();
-    let load = market.load("/search");
-    load.sees(StatusCode::OK).await;
-    market.mesh.write_policy("treatments.toml", &aborts);
-    load.sees(StatusCode::IM_A_TEAPOT).await;
-    assert_eq!(market.tries(&market.buyer, "/search", "200").await, (0, 418));
-    assert_eq!(market.tries(&market.buyer, "/", "200").await, (1, 200));
-    assert_eq!(market.tries(&market.auditor, "/search", "200").await, (1, 200));
+    let Some(setup) = HttpRouteMesh::open("").await else { return };
+    let before_load = setup.app.unnamed_requests();
+    let load = setup.load("/search");
+    load.wait_for_status(StatusCode::OK).await;
+    setup.mesh.write_policy("treatments.toml", &aborts);
+    load.wait_for_status(StatusCode::IM_A_TEAPOT).await;
+    assert_eq!(setup.tries(&setup.buyer, "/search", "200").await, (0, 418));
+    assert_eq!(setup.tries(&setup.buyer, "/", "200").await, (1, 200));
+    assert_eq!(setup.tries(&setup.auditor, "/search", "200").await, (1, 200));
     // Of those with a header, whatever their path: each learns of it as it understands it.
     let grpc = ("content-type", "application/grpc");
     for (with, of_http, of_grpc) in
         [("status = 417", 417, (200, Some("2"))), ("grpc_status = 7", 200, (200, Some("7")))]
     {
         let marked = fault(&format!("fault = {{ abort = {{ {with}, percent = 100 }} }}"));
-        market
-            .mesh
-            .write_policy("treatments.toml", &marked.replace("[\"search\"]", "[\"marked\"]"));
+        setup.mesh.write_policy("treatments.toml", &marked.replace("[\"search\"]", "[\"marked\"]"));
         eventually(&format!("faults by {with}"), async || {
-            let (tries, response) =
-                market.call(&market.buyer, "/", &[("x-mark", "yes"), grpc]).await;
+            let (tries, response) = setup.call(&setup.buyer, "/", &[("x-mark", "yes"), grpc]).await;
             let seen = (response.status.as_u16(), response.header("grpc-status"));
             anyhow::ensure!((tries, seen) == (0, of_grpc), "{tries}, {response:?}");
             Ok(())
@@ -341,51 +344,51 @@ async fn fault_injection_affects_only_matching_requests_and_callers() {
         for (mark, expected) in [("yes", (0, of_http)), ("yes, no", (1, 200)), ("", (1, 200))] {
             let mark = [("x-mark", mark)];
             let headers = if mark[0].1.is_empty() { &[] } else { &mark[..] };
-            let (tries, response) = market.call(&market.buyer, "/search", headers).await;
+            let (tries, response) = setup.call(&setup.buyer, "/search", headers).await;
             assert_eq!((tries, response.status.as_u16()), expected, "{with}: {headers:?}");
         }
-        let (tries, response) = market.call(&market.auditor, "/", &[("x-mark", "yes")]).await;
+        let (tries, response) = setup.call(&setup.auditor, "/", &[("x-mark", "yes")]).await;
         assert_eq!((tries, response.status.as_u16()), (1, 200), "{with}: of another caller");
     }
     // Of some: neither all nor none.
     let some = fault("fault = { abort = { status = 418, percent = 50.0 } }");
-    market.mesh.write_policy("treatments.toml", &some);
-    wait_for(&market.buyer, "\"numerator\":500000", true).await;
+    setup.mesh.write_policy("treatments.toml", &some);
+    wait_for(&setup.buyer, "\"numerator\":500000", true).await;
     let mut aborted = 0;
     for _ in 0..100 {
-        let (_, status) = market.tries(&market.buyer, "/search", "200").await;
+        let (_, status) = setup.tries(&setup.buyer, "/search", "200").await;
         aborted += u32::from(status == 418);
     }
     assert!((5..=95).contains(&aborted), "{aborted} of 100");
-    load.sees(StatusCode::IM_A_TEAPOT).await;
-    load.sees(StatusCode::OK).await;
-    market.mesh.write_policy("treatments.toml", "");
-    wait_for(&market.buyer, "\"numerator\":500000", false).await;
-    load.sees(StatusCode::OK).await;
+    load.wait_for_status(StatusCode::IM_A_TEAPOT).await;
+    load.wait_for_status(StatusCode::OK).await;
+    setup.mesh.write_policy("treatments.toml", "");
+    wait_for(&setup.buyer, "\"numerator\":500000", false).await;
+    load.wait_for_status(StatusCode::OK).await;
     let statuses = [StatusCode::OK, StatusCode::IM_A_TEAPOT];
-    market.assert_nothing_broke(load, before_load, &statuses).await;
+    setup.assert_no_failures(load, before_load, &statuses).await;
     // Load on the way of which nothing is said: on the other one each request would wait.
-    let before_load = market.app.unnamed();
-    let load = market.load("/");
+    let before_load = setup.app.unnamed_requests();
+    let load = setup.load("/");
     // As a delay: the request comes to the application all the same, and has all of its time then.
     let injected =
-        async |what: &str| market.buyer.sum(&format!(r"^http\..*\.fault\.{what}_injected$")).await;
+        async |what: &str| setup.buyer.sum(&format!(r"^http\..*\.fault\.{what}_injected$")).await;
     let delays =
         fault("fault = { delay = { duration = \"3s\", percent = 100 } }\ntimeout = \"2s\"");
-    market.mesh.write_policy("treatments.toml", &delays);
+    setup.mesh.write_policy("treatments.toml", &delays);
     eventually("delays", async || {
-        assert_eq!(market.tries(&market.buyer, "/search", "200").await, (1, 200));
+        assert_eq!(setup.tries(&setup.buyer, "/search", "200").await, (1, 200));
         let delays = injected("delays").await;
         if delays > 0 { Ok(()) } else { Err(delays) }
     })
     .await;
-    assert_eq!(market.tries(&market.buyer, "/", "200").await, (1, 200));
+    assert_eq!(setup.tries(&setup.buyer, "/", "200").await, (1, 200));
     assert_eq!(injected("delays").await, 1);
-    market.mesh.write_policy("treatments.toml", "");
-    wait_for(&market.buyer, "\"fixed_delay\"", false).await;
-    assert_eq!(market.tries(&market.buyer, "/search", "200").await, (1, 200));
+    setup.mesh.write_policy("treatments.toml", "");
+    wait_for(&setup.buyer, "\"fixed_delay\"", false).await;
+    assert_eq!(setup.tries(&setup.buyer, "/search", "200").await, (1, 200));
     assert_eq!(injected("delays").await, 1);
-    market.assert_nothing_broke(load, before_load, &[StatusCode::OK]).await;
+    setup.assert_no_failures(load, before_load, &[StatusCode::OK]).await;
 }
 
 /// Whatever a caller says to Envoy, on either side: it is given what policy gives it.
@@ -393,7 +396,7 @@ async fn fault_injection_affects_only_matching_requests_and_callers() {
 async fn caller_headers_do_not_control_the_sidecar() {
     let of_service = "[[http_route]]\nname = \"store\"\nservice = \"store\"\n\
                       timeout = \"1m\"\nretries = { num_retries = 0 }\n";
-    let Some(market) = Market::open(of_service).await else { return };
+    let Some(setup) = HttpRouteMesh::open(of_service).await else { return };
     let words = [
         ("x-envoy-max-retries", "3"),
         ("x-envoy-retry-on", "5xx"),
@@ -418,33 +421,33 @@ async fn caller_headers_do_not_control_the_sidecar() {
     // As if it were from inside, which some Envoys believe.
     for from in [&[][..], &[("x-forwarded-for", "127.0.0.1")], &[("x-forwarded-for", "10.0.0.1")]] {
         let headers = [&[("host", "store"), ("x-answer", "503")], &words[..], from].concat();
-        let before = market.app.requests();
-        let mut connection = Http1Connection::connect(market.buyer.socket(14001)).await.unwrap();
+        let before = setup.app.requests();
+        let mut connection = Http1Connection::connect(setup.buyer.socket(14001)).await.unwrap();
         let response = connection.request(Method::GET, "/", &headers).await.unwrap();
-        expect(&response, 503).unwrap();
-        assert_eq!(market.app.requests() - before, 1, "tried again");
+        ensure_status(&response, 503).unwrap();
+        assert_eq!(setup.app.requests() - before, 1, "tried again");
         let arrived = response.json()["headers"].as_object().unwrap().clone();
         let to_envoy: Vec<_> =
             arrived.iter().filter(|(name, _)| name.starts_with("x-envoy-")).collect();
         assert!(to_envoy.is_empty(), "{to_envoy:?}");
         // It is held for as long as policy says, which is longer than a caller may wish for.
         let headers = [&[("host", "store")], &words[..], from].concat();
-        expect(&connection.request(Method::GET, "/", &headers).await.unwrap(), 200).unwrap();
+        ensure_status(&connection.request(Method::GET, "/", &headers).await.unwrap(), 200).unwrap();
     }
-    let named = market.buyer.sum(r"^cluster\..*\.mine\.").await;
+    let named = setup.buyer.sum(r"^cluster\..*\.mine\.").await;
     assert_eq!(named, 0);
     // Not by a peer either, who speaks to the server's sidecar itself.
-    let folder = market.mesh.bootstrap(&ProxyOptions::new("default/buyer", 13)).await;
-    let peer = Imposter::connect(&folder, market.mesh.xds()).await.unwrap();
+    let folder = setup.mesh.bootstrap(&ProxyOptions::new("default/buyer", 13)).await;
+    let peer = ProxyClient::connect(&folder, setup.mesh.xds()).await.unwrap();
     let (chain, key) = peer.service_certificate("default/buyer").await.unwrap();
-    let (port, sni) = (market.server.socket(15003), "14001.store.default.mesh.internal");
+    let (port, sni) = (setup.server.socket(15003), "14001.store.default.mesh.internal");
     let stream = tls::connect_mesh(port, sni, &["ironmesh"], &chain, &key, &peer.roots).await;
     let mut connection = Http1Connection::over(stream.unwrap()).await.unwrap();
     let headers = [&[("host", "store"), ("x-answer", "503")], &words[..]].concat();
-    let before = market.app.requests();
+    let before = setup.app.requests();
     let response = connection.request(Method::GET, "/", &headers).await.unwrap();
-    expect(&response, 503).unwrap();
-    assert_eq!(market.app.requests() - before, 1, "tried again");
+    ensure_status(&response, 503).unwrap();
+    assert_eq!(setup.app.requests() - before, 1, "tried again");
     assert!(!response.text().contains("x-envoy-"), "{}", response.text());
-    market.assert_calm().await;
+    setup.assert_no_update_errors().await;
 }

@@ -1,6 +1,6 @@
 //! Who may do what with which certificate: on the mesh port, and on the control plane's.
 
-use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{Http1Connection, Http2Connection, ProxyOptions, tls};
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{BuildVersion, Node, node};
 use ironmesh_xds_wire::pb::envoy::r#type::v3::SemanticVersion;
@@ -13,10 +13,10 @@ const SNI: &str = "14001.bookstore-v1.default.mesh.internal";
 
 impl Bookstore {
     /// Something that joined as `service` at host `host`, and is no Envoy.
-    async fn imposter(&self, service: &str, host: u8) -> Imposter {
+    async fn proxy_client(&self, service: &str, host: u8) -> ProxyClient {
         let folder = self.mesh.bootstrap(&ProxyOptions::new(service, host)).await;
         let control_plane = self.mesh.xds();
-        Imposter::connect(&folder, control_plane).await.unwrap()
+        ProxyClient::connect(&folder, control_plane).await.unwrap()
     }
 }
 
@@ -25,8 +25,8 @@ async fn mesh_port_authorizes_by_certificate() {
     let Some(store) = Bookstore::open().await else { return };
     let mesh_port = store.v1.socket(15003);
     let (buyer, thief) = (
-        store.imposter("default/bookbuyer", 13).await,
-        store.imposter("default/bookthief", 14).await,
+        store.proxy_client("default/bookbuyer", 13).await,
+        store.proxy_client("default/bookthief", 14).await,
     );
     for (who, account, status) in [
         (&buyer, "default/bookbuyer", 200),
@@ -68,46 +68,47 @@ async fn proxy_and_service_certificates_are_not_interchangeable() {
     assert_eq!(connection.get("/books/1", "bookstore").await.unwrap().status, 403);
 
     let control_plane = store.mesh.xds();
-    let buyer = Imposter::connect(&folder, control_plane).await.unwrap();
+    let buyer = ProxyClient::connect(&folder, control_plane).await.unwrap();
     let (chain, key) = buyer.service_certificate("default/bookbuyer").await.unwrap();
     for (name, content) in [("proxy.crt", chain), ("proxy.key", key)] {
         fs_err::write(folder.join(name), content).unwrap();
     }
-    let workload = Imposter::connect(&folder, control_plane).await.unwrap();
+    let workload = ProxyClient::connect(&folder, control_plane).await.unwrap();
     let node = Node { id: workload.node_id.clone(), ..Node::default() };
-    let refused = workload.ask(node, "roots").await.unwrap_err();
-    assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
+    let rejected = workload.request_secret(node, "roots").await.unwrap_err();
+    assert_eq!(rejected.code(), Code::PermissionDenied, "{rejected}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn control_plane_identifies_proxies_by_certificate_only() {
     let Some(store) = Bookstore::open().await else { return };
-    let thief = store.imposter("default/bookthief", 14).await;
-    let other = store.imposter("default/bookbuyer", 13).await;
+    let thief = store.proxy_client("default/bookthief", 14).await;
+    let other = store.proxy_client("default/bookbuyer", 13).await;
 
     // The secret of another account is not there, for it.
     let node = |id: &str| Node { id: id.to_owned(), ..Node::default() };
-    let answer = thief.ask(node(&thief.node_id), "service-cert:default/bookbuyer").await.unwrap();
+    let answer =
+        thief.request_secret(node(&thief.node_id), "service-cert:default/bookbuyer").await.unwrap();
     assert!(answer.resources.is_empty(), "{answer:?}");
     assert_eq!(answer.removed_resources, ["service-cert:default/bookbuyer"]);
-    let answer = thief.ask(node(&thief.node_id), "*").await.unwrap();
+    let answer = thief.request_secret(node(&thief.node_id), "*").await.unwrap();
     assert!(answer.resources.is_empty(), "{answer:?}");
 
     for (host, id) in [(15, other.node_id.as_str()), (16, "bookbuyer")] {
         // On a connection of its own: after the second refusal on one, that one is closed.
-        let thief = store.imposter("default/bookthief", host).await;
-        let refused = thief.ask(node(id), "roots").await.unwrap_err();
-        assert_eq!(refused.code(), Code::PermissionDenied);
-        assert!(refused.message().contains("contradicts the certificate"), "{refused}");
+        let thief = store.proxy_client("default/bookthief", host).await;
+        let rejected = thief.request_secret(node(id), "roots").await.unwrap_err();
+        assert_eq!(rejected.code(), Code::PermissionDenied);
+        assert!(rejected.message().contains("contradicts the certificate"), "{rejected}");
     }
     let four_parts = format!("sidecar~10.0.0.1~{}~mesh.internal", thief.node_id);
-    assert!(thief.ask(node(&four_parts), "roots").await.is_ok());
+    assert!(thief.request_secret(node(&four_parts), "roots").await.is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn outdated_envoy_is_rejected_with_its_version() {
     let Some(store) = Bookstore::open().await else { return };
-    let thief = store.imposter("default/bookthief", 14).await;
+    let thief = store.proxy_client("default/bookthief", 14).await;
     let envoy = |minor_number| {
         let version = SemanticVersion { major_number: 1, minor_number, patch: 3 };
         let build = BuildVersion { version: Some(version), metadata: None };
@@ -118,10 +119,10 @@ async fn outdated_envoy_is_rejected_with_its_version() {
             ..Node::default()
         }
     };
-    let refused = thief.ask(envoy(30), "roots").await.unwrap_err();
-    assert_eq!(refused.code(), Code::PermissionDenied);
-    assert!(refused.message().contains("too old: it is 1.30.3"), "{refused}");
-    assert!(thief.ask(envoy(39), "roots").await.is_ok());
+    let rejected = thief.request_secret(envoy(30), "roots").await.unwrap_err();
+    assert_eq!(rejected.code(), Code::PermissionDenied);
+    assert!(rejected.message().contains("too old: it is 1.30.3"), "{rejected}");
+    assert!(thief.request_secret(envoy(39), "roots").await.is_ok());
     let log = fs_err::read_to_string(store.mesh.folder().join("control-plane.log")).unwrap();
     assert!(log.contains("too old: it is 1.30.3"), "{log}");
 }

@@ -2,7 +2,7 @@
 
 use ironmesh_tests::{App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, eventually};
 
-use crate::bookstore::{endpoint_known, expect};
+use crate::bookstore::{ensure_status, wait_for_endpoint};
 
 const POLICY: &str = r#"
 [[service]]
@@ -56,7 +56,7 @@ rules = [{ kind = "HTTPRouteGroup", name = "till", matches = ["report"] }]
 const TILL: u16 = 8000;
 
 async fn connected(caller: &Envoy) -> Http1Connection {
-    endpoint_known(caller, "default/till|80").await;
+    wait_for_endpoint(caller, "default/till|80").await;
     Http1Connection::connect(caller.socket(TILL)).await.unwrap()
 }
 
@@ -123,8 +123,8 @@ async fn identity_binding_allows_named_ids_and_only_whole_accounts() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     eventually("the account to be let in again", async || {
         let connection = Http1Connection::connect(reports.socket(TILL)).await;
-        expect(&connection.unwrap().get("/report", "till").await?, 200)
+        ensure_status(&connection.unwrap().get("/report", "till").await?, 200)
     })
     .await;
-    till.assert_calm().await;
+    till.assert_no_update_errors().await;
 }

@@ -7,13 +7,13 @@ mod wsgi;
 use std::net::IpAddr;
 
 use http::Method;
-use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{
     App, Envoy, Http1Connection, Http2Connection, Mesh, Programs, ProxyOptions, Response, client,
     eventually, get_once, tls,
 };
 
-use crate::bookstore::expect;
+use crate::bookstore::ensure_status;
 
 /// By which name callers from outside ask for the store.
 const SNI: &str = "store.example.com";
@@ -35,12 +35,12 @@ name = "store"
 matches = [{ name = "books", path_regex = "/books(/.*)?$", methods = ["GET"] }]
 "#;
 
-struct Store {
+struct IngressMesh {
     mesh: Mesh,
     server: Envoy,
     app: App,
-    edge: Imposter,
-    buyer: Imposter,
+    edge: ProxyClient,
+    buyer: ProxyClient,
 }
 
 /// Who a caller is: from which host of the mesh's addresses, and with whose certificate.
@@ -52,13 +52,13 @@ enum Caller {
     Nameless,
 }
 
-impl Store {
+impl IngressMesh {
     async fn open() -> Option<Self> {
         let mesh = Mesh::start(&Programs::find()?, &[("services.toml", SERVICES)]).await;
         let app = App::http1("store", mesh.loopback().socket(21, 8080)).await;
         let server = mesh.envoy(&ProxyOptions::new("default/store", 21)).await;
-        let edge = join(&mesh, "default/edge", 13).await;
-        let buyer = join(&mesh, "default/buyer", 14).await;
+        let edge = enroll_client(&mesh, "default/edge", 13).await;
+        let buyer = enroll_client(&mesh, "default/buyer", 14).await;
         Some(Self { mesh, server, app, edge, buyer })
     }
 
@@ -74,7 +74,7 @@ impl Store {
     async fn connect(&self, caller: Caller, host: u8) -> anyhow::Result<Http1Connection> {
         let port = if matches!(caller, Caller::Plain) { 14001 } else { 15003 };
         let stream = client::dial_from(self.host(host), self.server.socket(port)).await?;
-        let (imposter, account) = match caller {
+        let (proxy_client, account) = match caller {
             Caller::Plain => return Http1Connection::over(stream).await,
             Caller::Nameless => {
                 let roots = &self.edge.roots;
@@ -84,10 +84,10 @@ impl Store {
             Caller::Edge => (&self.edge, "default/edge"),
             Caller::Buyer => (&self.buyer, "default/buyer"),
         };
-        let (chain, key) = imposter.service_certificate(account).await?;
+        let (chain, key) = proxy_client.service_certificate(account).await?;
         let identity = Some((chain.as_str(), key.as_str()));
         let stream =
-            tls::connect_over(stream, SNI, &["http/1.1"], identity, &imposter.roots).await?;
+            tls::connect_over(stream, SNI, &["http/1.1"], identity, &proxy_client.roots).await?;
         Http1Connection::over(stream).await
     }
 
@@ -99,12 +99,12 @@ impl Store {
 
     async fn wait_for(&self, caller: Caller, host: u8, status: u16) {
         eventually(&format!("{caller:?} from {host} to get {status}"), async || {
-            expect(&self.get(caller, host, "/books/1").await?, status)
+            ensure_status(&self.get(caller, host, "/books/1").await?, status)
         })
         .await;
     }
 
-    async fn wait_until_kept_out(&self, caller: Caller, host: u8) {
+    async fn wait_until_rejected(&self, caller: Caller, host: u8) {
         eventually(&format!("{caller:?} from {host} to be kept out"), async || {
             match self.get(caller, host, "/books/1").await {
                 Err(_) => Ok(()),
@@ -131,9 +131,9 @@ fn over_https(account: &str, more: &str) -> String {
 }
 
 /// Something that joined as `service` at host `host`, and is no Envoy.
-async fn join(mesh: &Mesh, service: &str, host: u8) -> Imposter {
+async fn enroll_client(mesh: &Mesh, service: &str, host: u8) -> ProxyClient {
     let folder = mesh.bootstrap(&ProxyOptions::new(service, host)).await;
-    Imposter::connect(&folder, mesh.xds()).await.unwrap()
+    ProxyClient::connect(&folder, mesh.xds()).await.unwrap()
 }
 
 fn ingress(backend: &str, sources: &str, more: &str) -> String {
@@ -146,7 +146,7 @@ fn ingress(backend: &str, sources: &str, more: &str) -> String {
 // Scenario 15 of OSM's end-to-end tests.
 #[tokio::test(flavor = "multi_thread")]
 async fn ingress_allows_only_callers_named_by_policy() {
-    let Some(store) = Store::open().await else { return };
+    let Some(store) = IngressMesh::open().await else { return };
     let range = format!("{}/32", store.host(31));
     for caller in [Caller::Plain, Caller::Edge, Caller::Buyer, Caller::Nameless] {
         store.get(caller, 31, "/books/1").await.unwrap_err();
@@ -160,9 +160,9 @@ async fn ingress_allows_only_callers_named_by_policy() {
 
     store.write(&over_https("edge", ""));
     store.wait_for(Caller::Edge, 31, 200).await;
-    store.wait_until_kept_out(Caller::Plain, 31).await;
-    let refused = store.get(Caller::Buyer, 31, "/books/1").await.unwrap();
-    assert_eq!(refused.status, 403);
+    store.wait_until_rejected(Caller::Plain, 31).await;
+    let rejected = store.get(Caller::Buyer, 31, "/books/1").await.unwrap();
+    assert_eq!(rejected.status, 403);
     store.get(Caller::Nameless, 31, "/books/1").await.unwrap_err();
 
     // No certificate is asked for, and only where callers are counts.
@@ -175,13 +175,13 @@ async fn ingress_allows_only_callers_named_by_policy() {
     assert_eq!(store.app.requests(), 3);
 
     store.mesh.remove_policy("ingress.toml");
-    store.wait_until_kept_out(Caller::Nameless, 31).await;
-    store.server.assert_calm().await;
+    store.wait_until_rejected(Caller::Nameless, 31).await;
+    store.server.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ingress_matches_limit_external_callers() {
-    let Some(store) = Store::open().await else { return };
+    let Some(store) = IngressMesh::open().await else { return };
     let matches = "matches = [{ kind = \"HTTPRouteGroup\", name = \"store\" }]";
     let range = format!("{}/32", store.host(31));
     let http = over_http(&range, matches).replace("\"store\"\nback", "\"by-http\"\nback");
@@ -212,7 +212,7 @@ async fn ingress_matches_limit_external_callers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn external_caller_cannot_forge_identity_or_control_the_proxy() {
-    let Some(store) = Store::open().await else { return };
+    let Some(store) = IngressMesh::open().await else { return };
     let range = format!("{}/32", store.host(31));
     let http = over_http(&range, "").replace("\"store\"\nback", "\"by-http\"\nback");
     store.write(&format!("{}{http}", over_https("edge", "")));
@@ -279,7 +279,7 @@ async fn external_caller_cannot_forge_identity_or_control_the_proxy() {
 }
 
 /// A second service behind the proxy, and ways in to both that meet there, and meet the mesh's own.
-const MEETING: &str = r#"
+const SHARED_PROXY: &str = r#"
 [[service]]
 name = "stall"
 ports = [
@@ -309,24 +309,24 @@ sources = [{ kind = "AuthenticatedPrincipal", name = "spiffe://mesh.internal/ns/
 #[tokio::test(flavor = "multi_thread")]
 async fn conflicting_ingress_backends_are_reported_without_a_nack() {
     let Some(programs) = Programs::find() else { return };
-    let policy = [("services.toml", SERVICES), ("ingress.toml", MEETING)];
+    let policy = [("services.toml", SERVICES), ("ingress.toml", SHARED_PROXY)];
     let mesh = Mesh::start(&programs, &policy).await;
     let store = App::http1("store", mesh.loopback().socket(21, 8080)).await;
     let stall = App::http1("stall", mesh.loopback().socket(21, 8081)).await;
-    let server = ProxyOptions::new("default/store", 21).also("default/stall");
+    let server = ProxyOptions::new("default/store", 21).with_service("default/stall");
     let server = mesh.envoy(&server).await;
-    let edge = join(&mesh, "default/edge", 13).await;
+    let edge = enroll_client(&mesh, "default/edge", 13).await;
     let (chain, key) = edge.service_certificate("default/edge").await.unwrap();
     let port = server.socket(15003);
     eventually("the first of them to let in", async || {
         let stream = tls::connect_mesh(port, SNI, &[], &chain, &key, &edge.roots).await?;
-        expect(&Http1Connection::over(stream).await?.get("/", SNI).await?, 200)?;
-        expect(&get_once(server.socket(8443), "/", &[]).await?, 200)
+        ensure_status(&Http1Connection::over(stream).await?.get("/", SNI).await?, 200)?;
+        ensure_status(&get_once(server.socket(8443), "/", &[]).await?, 200)
     })
     .await;
     assert_eq!((store.requests() >= 2, stall.requests()), (true, 0));
     let status = mesh.run(&["status"]).await;
-    let told = String::from_utf8_lossy(&status.stdout);
+    let reported = String::from_utf8_lossy(&status.stdout);
     for (way, by) in [
         ("`default/stall|14001` by port 8443", "default/store|14001"),
         ("`default/stall|14002` by port 8081", "the machine"),
@@ -334,7 +334,7 @@ async fn conflicting_ingress_backends_are_reported_without_a_nack() {
         ("`default/stall|14002` by `14001.store.default.mesh.internal`", "the mesh"),
     ] {
         let words = format!("opens no ingress to {way}, which {by} uses there already");
-        assert!(told.contains(&words), "{words}\n{told}");
+        assert!(reported.contains(&words), "{words}\n{reported}");
     }
-    server.assert_calm().await;
+    server.assert_no_update_errors().await;
 }

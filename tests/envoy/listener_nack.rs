@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use ironmesh_tests::{App, Envoy, Load, Mesh, Programs, ProxyOptions, eventually, get_once};
 
-use crate::bookstore::expect;
+use crate::bookstore::ensure_status;
 
 const POLICY: &str = r#"
 [[service]]
@@ -27,15 +27,15 @@ rules = [{ kind = "HTTPRouteGroup", name = "all" }]
 
 #[tokio::test(flavor = "multi_thread")]
 async fn delta_proxy_without_its_mesh_port_is_excluded_until_it_binds() {
-    mesh_port_is_taken_for_a_while(|options| options).await;
+    assert_proxy_recovers_from_port_conflict(|options| options).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sotw_proxy_without_its_mesh_port_is_excluded_until_it_binds() {
-    mesh_port_is_taken_for_a_while(ProxyOptions::sotw).await;
+    assert_proxy_recovers_from_port_conflict(ProxyOptions::sotw).await;
 }
 
-async fn mesh_port_is_taken_for_a_while(adapt: fn(ProxyOptions) -> ProxyOptions) {
+async fn assert_proxy_recovers_from_port_conflict(adapt: fn(ProxyOptions) -> ProxyOptions) {
     let Some(programs) = Programs::find() else { return };
     let mesh = Mesh::start(&programs, &[("policy.toml", POLICY)]).await;
     let first = App::http1("first", mesh.loopback().socket(21, 8080)).await;
@@ -53,7 +53,7 @@ async fn mesh_port_is_taken_for_a_while(adapt: fn(ProxyOptions) -> ProxyOptions)
     })
     .await;
     eventually("the buyer to be served", async || {
-        expect(&get_once(buyer.socket(14001), "/", &[]).await?, 200)
+        ensure_status(&get_once(buyer.socket(14001), "/", &[]).await?, 200)
     })
     .await;
 
@@ -75,7 +75,7 @@ async fn mesh_port_is_taken_for_a_while(adapt: fn(ProxyOptions) -> ProxyOptions)
     {
         assert!(text.contains(part), "{part} in {text}");
     }
-    load.sees(http::StatusCode::OK).await;
+    load.wait_for_status(http::StatusCode::OK).await;
     let report = load.finish().await;
     assert_eq!((report.failed, first.requests()), (0, before), "{:#?}", report.failures);
 
@@ -87,7 +87,7 @@ async fn mesh_port_is_taken_for_a_while(adapt: fn(ProxyOptions) -> ProxyOptions)
     })
     .await;
     eventually("it to be called", async || {
-        expect(&get_once(buyer.socket(14001), "/", &[]).await?, 200)?;
+        ensure_status(&get_once(buyer.socket(14001), "/", &[]).await?, 200)?;
         anyhow::ensure!(first.requests() > before, "{}", first.requests());
         Ok(())
     })

@@ -2,7 +2,7 @@
 
 use ironmesh_tests::eventually;
 
-use crate::bookstore::{Bookstore, expect};
+use crate::bookstore::{Bookstore, ensure_status};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_authority_is_an_error_while_envoys_keep_serving() {
@@ -13,14 +13,14 @@ async fn lost_authority_is_an_error_while_envoys_keep_serving() {
     eventually("the finding", async || {
         let readiness = store.mesh.readyz().await;
         let findings = readiness["findings"].as_array().unwrap();
-        let is_it = |code: &str, severity: &str| {
+        let matches = |code: &str, severity: &str| {
             findings.iter().any(|one| one["code"] == code && one["severity"] == severity)
         };
-        anyhow::ensure!(is_it("IM0704", "error"), "{readiness:#}");
+        anyhow::ensure!(matches("IM0704", "error"), "{readiness:#}");
         Ok(())
     })
     .await;
     let status = store.mesh.run(&["status"]).await;
     assert_eq!(status.status.code(), Some(1), "{status:?}");
-    expect(&store.buy("/books/1").await.unwrap(), 200).unwrap();
+    ensure_status(&store.buy("/books/1").await.unwrap(), 200).unwrap();
 }

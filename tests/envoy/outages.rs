@@ -2,7 +2,7 @@
 
 use ironmesh_tests::{App, Mesh, Programs, ProxyOptions, eventually, get_once};
 
-use crate::bookstore::expect;
+use crate::bookstore::ensure_status;
 
 const POLICY: &str = r#"
 [[service]]
@@ -35,7 +35,7 @@ async fn status_is_an_error_exactly_while_callers_get_503() {
     let buyer = ProxyOptions::new("default/buyer", 11).upstream("default/store=14001");
     let buyer = mesh.envoy(&buyer).await;
     eventually("calls to fail", async || {
-        expect(&get_once(buyer.socket(14001), "/", &[]).await?, 503)
+        ensure_status(&get_once(buyer.socket(14001), "/", &[]).await?, 503)
     })
     .await;
     let text = eventually("the error", async || match status().await {
@@ -57,7 +57,7 @@ async fn status_is_an_error_exactly_while_callers_get_503() {
     let _app = App::http1("store", mesh.loopback().socket(21, 8080)).await;
     let server = mesh.envoy(&ProxyOptions::new("default/store", 21)).await;
     eventually("calls to be answered", async || {
-        expect(&get_once(buyer.socket(14001), "/", &[]).await?, 200)
+        ensure_status(&get_once(buyer.socket(14001), "/", &[]).await?, 200)
     })
     .await;
     eventually("status to be clean", async || match status().await {

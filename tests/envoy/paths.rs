@@ -1,7 +1,7 @@
 //! Paths that are not what they seem: none may reach an application that reads it as something
 //! outside its grant.
 
-use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{
     App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, eventually, get_once, tls,
 };
@@ -9,7 +9,7 @@ use ironmesh_tests::{
 use crate::bookstore::{Bookstore, HOST};
 
 /// What is asked for, and the path at which the application gets it; `None` where it gets nothing.
-const ASKED: [(&str, Option<&str>); 24] = [
+const PATHS: [(&str, Option<&str>); 24] = [
     ("/books/1;edition=2", Some("/books/1;edition=2")),
     ("/books/1;edition=2/pages;from=3;to=4", Some("/books/1;edition=2/pages;from=3;to=4")),
     ("/books/1%3bedition=2", Some("/books/1%3bedition=2")),
@@ -42,9 +42,9 @@ const ASKED: [(&str, Option<&str>); 24] = [
 #[tokio::test(flavor = "multi_thread")]
 async fn disguised_dot_segment_matches_no_grant() {
     let Some(store) = Bookstore::open().await else { return };
-    let mut connection = Http1Connection::connect(store.local()).await.unwrap();
+    let mut connection = Http1Connection::connect(store.local_address()).await.unwrap();
     assert_answers(&store, &mut connection).await;
-    store.assert_calm().await;
+    store.assert_no_update_errors().await;
 }
 
 /// There the path is normalized once and not twice, which leaves other disguises.
@@ -53,7 +53,7 @@ async fn disguised_dot_segment_matches_no_grant_at_the_mesh_port() {
     let Some(store) = Bookstore::open().await else { return };
     let folder = store.mesh.bootstrap(&ProxyOptions::new("default/bookbuyer", 13)).await;
     let control_plane = store.mesh.xds();
-    let buyer = Imposter::connect(&folder, control_plane).await.unwrap();
+    let buyer = ProxyClient::connect(&folder, control_plane).await.unwrap();
     let (chain, key) = buyer.service_certificate("default/bookbuyer").await.unwrap();
     let (sni, alpn) = ("14001.bookstore-v1.default.mesh.internal", ["ironmesh"]);
     let mesh_port = store.v1.socket(15003);
@@ -64,21 +64,21 @@ async fn disguised_dot_segment_matches_no_grant_at_the_mesh_port() {
 
 async fn assert_answers(store: &Bookstore, connection: &mut Http1Connection) {
     let mut wrong = Vec::new();
-    for (path, expected) in ASKED {
-        let before = store.seen();
+    for (path, expected) in PATHS {
+        let before = store.requests_seen();
         let answer = connection.get(path, HOST).await.unwrap();
         let got = (answer.status == 200).then(|| {
-            let told = answer.json();
-            told.pointer("/path").and_then(|path| path.as_str()).unwrap().to_owned()
+            let reported = answer.json();
+            reported.pointer("/path").and_then(|path| path.as_str()).unwrap().to_owned()
         });
         let is_right = match expected {
             Some(_) => got.as_deref() == expected,
-            None => answer.status == 403 && store.seen() == before,
+            None => answer.status == 403 && store.requests_seen() == before,
         };
         if !is_right {
             wrong.push(format!("{path}: {} {got:?}, and not {expected:?}", answer.status));
         }
-        if let Some(read) = got.map(|got| as_a_servlet_container_reads(&got)) {
+        if let Some(read) = got.map(|got| servlet_path(&got)) {
             assert!(read.starts_with("/books/"), "{path} is read as {read}");
         }
     }
@@ -87,7 +87,7 @@ async fn assert_answers(store: &Bookstore, connection: &mut Http1Connection) {
 
 /// Decodes what matters here, takes path parameters off, and only then resolves dots. Containers
 /// differ in the order of the first two; this is the most credulous.
-fn as_a_servlet_container_reads(path: &str) -> String {
+fn servlet_path(path: &str) -> String {
     let path = path.split('?').next().unwrap().to_lowercase();
     let path = path.replace("%2e", ".").replace("%3b", ";").replace("%2f", "/");
     let mut segments = Vec::new();
@@ -140,7 +140,12 @@ rules = [{{ kind = "HTTPRouteGroup", name = "projects" }}]
 }
 
 /// What the buyer gets who asks for `path`: the status, and the path at the application.
-async fn ask(buyer: &Envoy, port: u16, host: &str, path: &str) -> Result<(u16, String), String> {
+async fn request(
+    buyer: &Envoy,
+    port: u16,
+    host: &str,
+    path: &str,
+) -> Result<(u16, String), String> {
     let answer = get_once(buyer.socket(port), path, &[("host", host)]).await;
     let answer = answer.map_err(|error| error.to_string())?;
     let path = match answer.status.as_u16() {
@@ -163,7 +168,7 @@ async fn escaped_slashes_reach_only_services_that_keep_them() {
     let by_host = 15080;
     let answers = async |port, host: &str, path: &str, expected: (u16, &str)| {
         eventually(&format!("{path} of {host} by port {port}"), async || {
-            let got = ask(&buyer, port, host, path).await?;
+            let got = request(&buyer, port, host, path).await?;
             if (got.0, &*got.1) == expected { Ok(()) } else { Err(format!("{got:?}")) }
         })
         .await;
@@ -191,5 +196,5 @@ async fn escaped_slashes_reach_only_services_that_keep_them() {
         answers(port, "projects", "/projects/group%2Fname", (400, "")).await;
         answers(port, "projects", "/projects/name", (200, "/projects/name")).await;
     }
-    buyer.assert_calm().await;
+    buyer.assert_no_update_errors().await;
 }

@@ -7,7 +7,7 @@ use ironmesh_tests::{
     TcpConnection, eventually, get_once, tls,
 };
 
-use crate::bookstore::{endpoint_known, expect};
+use crate::bookstore::{ensure_status, wait_for_endpoint};
 
 /// The file `till.toml`: a till with a proxy at `proxied` and another without at `plain`, and a ledger
 /// without.
@@ -55,14 +55,14 @@ const PERMISSIVE: &str = "mode = \"permissive\"";
 const TILL: u16 = 8000;
 const LEDGER: u16 = 3306;
 
-struct Shop {
+struct PermissiveMesh {
     mesh: Mesh,
     _apps: (App, App, Ledger),
     till: Envoy,
     customer: Envoy,
 }
 
-impl Shop {
+impl PermissiveMesh {
     /// Opens it with these settings, and with this mode of its services.
     async fn open(settings: &str, mode: &str) -> Option<Self> {
         let programs = Programs::find()?;
@@ -94,11 +94,11 @@ impl Shop {
     }
 
     /// Who answers, of ten calls; an error if one is not answered.
-    async fn answered_by(&self) -> anyhow::Result<BTreeSet<String>> {
+    async fn answering_apps(&self) -> anyhow::Result<BTreeSet<String>> {
         let mut apps = BTreeSet::new();
         for _ in 0..10 {
             let response = self.call().await?;
-            expect(&response, 200)?;
+            ensure_status(&response, 200)?;
             apps.insert(response.header("x-app").unwrap_or_default().to_owned());
         }
         Ok(apps)
@@ -106,7 +106,7 @@ impl Shop {
 
     /// Waits until all of these answer, and nobody else.
     async fn wait_for(&self, apps: &[&str]) {
-        eventually("who answers", async || match self.answered_by().await {
+        eventually("who answers", async || match self.answering_apps().await {
             Ok(seen) if seen.iter().eq(apps) => Ok(()),
             other => Err(format!("{other:?}")),
         })
@@ -116,69 +116,69 @@ impl Shop {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn permissive_calls_use_tls_or_plaintext_per_endpoint() {
-    let Some(shop) = Shop::open("", PERMISSIVE).await else { return };
-    shop.wait_for(&["plain", "proxied"]).await;
+    let Some(setup) = PermissiveMesh::open("", PERMISSIVE).await else { return };
+    setup.wait_for(&["plain", "proxied"]).await;
     // By HTTP/1.1 and HTTP/2, though the applications speak HTTP/1.1 alone.
-    let mut http1 = Http1Connection::connect(shop.customer.socket(TILL)).await.unwrap();
-    let mut http2 = Http2Connection::connect(shop.customer.socket(TILL)).await.unwrap();
+    let mut http1 = Http1Connection::connect(setup.customer.socket(TILL)).await.unwrap();
+    let mut http2 = Http2Connection::connect(setup.customer.socket(TILL)).await.unwrap();
     for n in 0..40 {
         let response = if n % 2 == 0 {
             http1.get("/", "till").await.unwrap()
         } else {
             http2.get("/", "till").await.unwrap()
         };
-        expect(&response, 200).unwrap();
+        ensure_status(&response, 200).unwrap();
         // Who is called through a proxy learns who calls; in plaintext nobody could say it.
         let caller = response.json()["headers"]["x-forwarded-client-cert"].clone();
         let is_known = caller.as_str().is_some_and(|text| text.contains("/sa/customer"));
         assert_eq!(is_known, response.header("x-app") == Some("proxied"), "{caller}");
     }
-    let handshakes = shop.customer.stat("cluster.default/till|80.ssl.handshake").await;
+    let handshakes = setup.customer.stat("cluster.default/till|80.ssl.handshake").await;
     assert!(handshakes > 0, "nobody was called by TLS");
     // TCP, to an endpoint without a proxy.
-    let mut connection = TcpConnection::connect(shop.customer.socket(LEDGER)).await.unwrap();
+    let mut connection = TcpConnection::connect(setup.customer.socket(LEDGER)).await.unwrap();
     assert_eq!(connection.line().await.unwrap(), "ledger");
     connection.exchange("one").await.unwrap();
     // What is called in plaintext is told.
-    let plain = shop.mesh.loopback().host(PLAIN);
-    let findings = shop.mesh.readyz().await["findings"].to_string();
+    let plain = setup.mesh.loopback().host(PLAIN);
+    let findings = setup.mesh.readyz().await["findings"].to_string();
     assert!(
         findings.contains(&format!(
             "endpoint {plain} of service `default/till` is called in plaintext"
         )),
         "{findings}"
     );
-    for envoy in [&shop.customer, &shop.till] {
-        envoy.assert_calm().await;
+    for envoy in [&setup.customer, &setup.till] {
+        envoy.assert_no_update_errors().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn mode_switch_between_strict_and_permissive_takes_effect() {
-    let Some(shop) = Shop::open("", "").await else { return };
-    endpoint_known_nowhere(&shop).await;
-    expect(&shop.call().await.unwrap(), 403).unwrap();
-    TcpConnection::connect(shop.customer.socket(LEDGER)).await.unwrap_err();
+    let Some(setup) = PermissiveMesh::open("", "").await else { return };
+    assert_endpoint_unpublished(&setup).await;
+    ensure_status(&setup.call().await.unwrap(), 403).unwrap();
+    TcpConnection::connect(setup.customer.socket(LEDGER)).await.unwrap_err();
 
-    shop.mesh.write_policy("till.toml", &policy(&shop.mesh, PERMISSIVE));
-    shop.wait_for(&["plain", "proxied"]).await;
-    let mut plaintext = TcpConnection::connect(shop.customer.socket(LEDGER)).await.unwrap();
+    setup.mesh.write_policy("till.toml", &policy(&setup.mesh, PERMISSIVE));
+    setup.wait_for(&["plain", "proxied"]).await;
+    let mut plaintext = TcpConnection::connect(setup.customer.socket(LEDGER)).await.unwrap();
     assert_eq!(plaintext.line().await.unwrap(), "ledger");
     // Strict, and the customer may still connect: what is plaintext ends all the same.
-    shop.mesh.write_policy("ledger.toml", LEDGERS);
-    shop.mesh.write_policy("till.toml", &policy(&shop.mesh, "mode = \"strict\""));
+    setup.mesh.write_policy("ledger.toml", LEDGERS);
+    setup.mesh.write_policy("till.toml", &policy(&setup.mesh, "mode = \"strict\""));
     eventually("the plaintext connection to end", async || {
         plaintext.exchange("still there").await.err().ok_or("it is open")
     })
     .await;
-    shop.mesh.remove_policy("ledger.toml");
-    eventually("the calls to be denied", async || expect(&shop.call().await?, 403)).await;
+    setup.mesh.remove_policy("ledger.toml");
+    eventually("the calls to be denied", async || ensure_status(&setup.call().await?, 403)).await;
     eventually("the listener to go", async || {
-        TcpConnection::connect(shop.customer.socket(LEDGER)).await.err().ok_or("it listens")
+        TcpConnection::connect(setup.customer.socket(LEDGER)).await.err().ok_or("it listens")
     })
     .await;
     // Strict, and allowed: the endpoint without a proxy is left out.
-    shop.mesh.write_policy(
+    setup.mesh.write_policy(
         "allowed.toml",
         r#"
 [[http_route_group]]
@@ -192,33 +192,33 @@ sources = [{ name = "customer" }]
 rules = [{ kind = "HTTPRouteGroup", name = "all" }]
 "#,
     );
-    shop.wait_for(&["proxied"]).await;
-    let plain = shop.mesh.loopback().host(PLAIN);
-    let findings = shop.mesh.readyz().await["findings"].to_string();
+    setup.wait_for(&["proxied"]).await;
+    let plain = setup.mesh.loopback().host(PLAIN);
+    let findings = setup.mesh.readyz().await["findings"].to_string();
     let expected = format!("endpoint {plain} of service `default/till` gets no traffic");
     assert!(findings.contains(&expected), "{findings}");
     // And back to permissive: what was allowed stays allowed.
-    shop.mesh.write_policy("till.toml", &policy(&shop.mesh, PERMISSIVE));
-    shop.wait_for(&["plain", "proxied"]).await;
-    shop.customer.assert_calm().await;
-    shop.till.assert_calm().await;
+    setup.mesh.write_policy("till.toml", &policy(&setup.mesh, PERMISSIVE));
+    setup.wait_for(&["plain", "proxied"]).await;
+    setup.customer.assert_no_update_errors().await;
+    setup.till.assert_no_update_errors().await;
 }
 
-async fn endpoint_known_nowhere(shop: &Shop) {
-    let clusters = shop.customer.stats(r"^cluster\.default/.*membership_total$").await;
+async fn assert_endpoint_unpublished(setup: &PermissiveMesh) {
+    let clusters = setup.customer.stats(r"^cluster\.default/.*membership_total$").await;
     assert!(clusters.is_empty(), "it was told of what it may not call: {clusters:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn permissive_mode_rejects_callers_outside_the_mesh() {
-    let Some(shop) = Shop::open("mode = \"permissive\"", "").await else { return };
-    endpoint_known(&shop.customer, "default/till|80").await;
-    shop.wait_for(&["plain", "proxied"]).await;
+    let Some(setup) = PermissiveMesh::open("mode = \"permissive\"", "").await else { return };
+    wait_for_endpoint(&setup.customer, "default/till|80").await;
+    setup.wait_for(&["plain", "proxied"]).await;
     // Plaintext to the mesh port.
-    let mesh_port = shop.till.socket(15003);
+    let mesh_port = setup.till.socket(15003);
     get_once(mesh_port, "/", &[("host", "till")]).await.unwrap_err();
     // A certificate that is of the mesh, and no service's.
-    let folder = shop.mesh.bootstrap(&ProxyOptions::new("default/customer", 52)).await;
+    let folder = setup.mesh.bootstrap(&ProxyOptions::new("default/customer", 52)).await;
     let read = |name: &str| fs_err::read_to_string(folder.join(name)).unwrap();
     let (chain, key, roots) = (read("proxy.crt"), read("proxy.key"), read("ca.crt"));
     let sni = "80.till.default.mesh.internal";

@@ -8,7 +8,7 @@ use ironmesh_tests::{
 };
 use serde_json::Value;
 
-use crate::bookstore::{endpoint_known, expect};
+use crate::bookstore::{ensure_status, wait_for_endpoint};
 
 const POLICY: &str = r#"
 [[service]]
@@ -47,7 +47,7 @@ sources = [{ name = "store" }, { name = "anna" }]
 rules = [{ kind = "TCPRoute", name = "sql" }]
 "#;
 
-struct Shop {
+struct PredictionMesh {
     mesh: Mesh,
     anna: Envoy,
     ben: Envoy,
@@ -55,7 +55,7 @@ struct Shop {
     _app: App,
 }
 
-impl Shop {
+impl PredictionMesh {
     async fn open() -> Option<Self> {
         let mesh = Mesh::start(&Programs::find()?, &[("policy.toml", POLICY)]).await;
         let app = App::http1("store", mesh.loopback().socket(21, 8080)).await;
@@ -68,8 +68,8 @@ impl Shop {
         };
         let anna = mesh.envoy(&caller("anna", 11)).await;
         let ben = mesh.envoy(&caller("ben", 12)).await;
-        endpoint_known(&anna, "default/store|80").await;
-        endpoint_known(&anna, "default/ledger|3306").await;
+        wait_for_endpoint(&anna, "default/store|80").await;
+        wait_for_endpoint(&anna, "default/ledger|3306").await;
         Some(Self { mesh, anna, ben, _servers: [store, ledger], _app: app })
     }
 
@@ -88,8 +88,10 @@ impl Shop {
     }
 
     /// What each proxy is to have: type and name, with the version; when nothing is on its way.
-    async fn taken(&self) -> Result<BTreeMap<String, BTreeMap<(String, String), String>>, String> {
-        let mut taken = BTreeMap::new();
+    async fn acked_versions(
+        &self,
+    ) -> Result<BTreeMap<String, BTreeMap<(String, String), String>>, String> {
+        let mut accepted = BTreeMap::new();
         for proxy in self.mesh.proxies().await.as_array().unwrap() {
             let id = proxy["id"].as_str().unwrap();
             let config = self.mesh.admin_get(&format!("/v1/proxies/{id}/config")).await;
@@ -104,17 +106,17 @@ impl Shop {
                 }
                 of_proxy.insert((text("resource_type"), text("name")), text("version"));
             }
-            taken.insert(id.to_owned(), of_proxy);
+            accepted.insert(id.to_owned(), of_proxy);
         }
-        Ok(taken)
+        Ok(accepted)
     }
 }
 
 /// Which proxy is sent what, and how.
-type Sent = BTreeSet<(String, String, String, String)>;
+type Pushes = BTreeSet<(String, String, String, String)>;
 
-fn foretold(plan: &Value) -> Sent {
-    let mut sent = Sent::new();
+fn planned_pushes(plan: &Value) -> Pushes {
+    let mut sent = Pushes::new();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     for group in plan["proxies"].as_array().unwrap() {
         for proxy in group["proxies"].as_array().unwrap() {
@@ -129,7 +131,7 @@ fn foretold(plan: &Value) -> Sent {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_matches_the_resources_that_proxies_receive() {
-    let Some(shop) = Shop::open().await else { return };
+    let Some(setup) = PredictionMesh::open().await else { return };
     let ben_too = POLICY.replace(
         r#"sources = [{ name = "anna" }]"#,
         r#"sources = [{ name = "anna" }, { name = "ben" }]"#,
@@ -144,7 +146,7 @@ async fn plan_matches_the_resources_that_proxies_receive() {
          backends = [{{ service = 'store', weight = 1 }}, {{ service = 'store-v2', weight = 1 }}]\n"
     );
     // A part of it behind the second version, for some; and a service outside of the mesh.
-    let outside = shop.mesh.loopback().socket(21, 8080);
+    let outside = setup.mesh.loopback().socket(21, 8080);
     let nested = split.replace(
         "[[service]]\nname = \"store\"\n",
         "[[service]]\nname = \"store\"\nsubsets = [{ name = 'store-new', labels = { is = 'new' } }]\n",
@@ -189,16 +191,17 @@ async fn plan_matches_the_resources_that_proxies_receive() {
     ];
     for (step, policy) in steps.into_iter().enumerate() {
         let before =
-            eventually("all to have what they are to have", async || shop.taken().await).await;
-        let plan = shop.plan(policy).await;
+            eventually("all to have what they are to have", async || setup.acked_versions().await)
+                .await;
+        let plan = setup.plan(policy).await;
         assert_ne!(plan["proxies"], Value::Array(Vec::new()), "step {step} changes nothing");
-        shop.mesh.write_policy("policy.toml", policy);
+        setup.mesh.write_policy("policy.toml", policy);
         eventually(&format!("what the plan of step {step} foretells"), async || {
-            if shop.mesh.readyz().await["policy"]["revision"] != plan["to"] {
+            if setup.mesh.readyz().await["policy"]["revision"] != plan["to"] {
                 return Err("another policy is active".to_owned());
             }
-            let after = shop.taken().await?;
-            let mut sent = Sent::new();
+            let after = setup.acked_versions().await?;
+            let mut sent = Pushes::new();
             for (id, now) in &after {
                 let was = &before[id];
                 for key in was.keys().chain(now.keys()) {
@@ -211,40 +214,40 @@ async fn plan_matches_the_resources_that_proxies_receive() {
                     sent.insert((id.clone(), key.0.clone(), key.1.clone(), how.to_owned()));
                 }
             }
-            let foretold = foretold(&plan);
-            let missing: Vec<_> = foretold.difference(&sent).collect();
-            let surplus: Vec<_> = sent.difference(&foretold).collect();
+            let planned = planned_pushes(&plan);
+            let missing: Vec<_> = planned.difference(&sent).collect();
+            let surplus: Vec<_> = sent.difference(&planned).collect();
             if missing.is_empty() && surplus.is_empty() {
                 return Ok(());
             }
             Err(format!("not sent: {missing:#?}; not foretold: {surplus:#?}"))
         })
         .await;
-        let again = shop.plan(policy).await;
+        let again = setup.plan(policy).await;
         assert_eq!(again["proxies"], Value::Array(Vec::new()), "step {step} has more to come");
         assert_eq!(again["access"], Value::Array(Vec::new()));
     }
-    for envoy in [&shop.anna, &shop.ben] {
-        envoy.assert_calm().await;
+    for envoy in [&setup.anna, &setup.ben] {
+        envoy.assert_no_update_errors().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn explain_verdict_matches_envoy_responses() {
-    let Some(shop) = Shop::open().await else { return };
+    let Some(setup) = PredictionMesh::open().await else { return };
     let explain = async |from: &str, path: &str| {
         let arguments = ["policy", "explain", "--from", from, "--to", "store", "--path", path];
-        shop.json(&arguments).await
+        setup.json(&arguments).await
     };
     for (from, caller, path, status) in [
-        ("anna", &shop.anna, "/books/1", 200),
-        ("anna", &shop.anna, "/x/../books", 200),
-        ("anna", &shop.anna, "/shelf", 403),
-        ("anna", &shop.anna, "/books%2f1", 400),
-        ("ben", &shop.ben, "/books/1", 403),
+        ("anna", &setup.anna, "/books/1", 200),
+        ("anna", &setup.anna, "/x/../books", 200),
+        ("anna", &setup.anna, "/shelf", 403),
+        ("anna", &setup.anna, "/books%2f1", 400),
+        ("ben", &setup.ben, "/books/1", 403),
     ] {
         eventually(&format!("{status} for {from} at {path}"), async || {
-            expect(&get_once(caller.socket(8000), path, &[]).await?, status)
+            ensure_status(&get_once(caller.socket(8000), path, &[]).await?, status)
         })
         .await;
         let verdict = explain(from, path).await;
@@ -256,21 +259,21 @@ async fn explain_verdict_matches_envoy_responses() {
         assert_eq!(verdict["answer"], answer, "{from} {path}: {verdict:#}");
         if status != 400 {
             let endpoints = verdict["destinations"][0]["endpoints"].as_array().unwrap();
-            let server = shop.mesh.loopback().socket(21, 15003).to_string();
+            let server = setup.mesh.loopback().socket(21, 15003).to_string();
             assert_eq!(endpoints[0]["address"], server, "{verdict:#}");
         }
     }
     // It may be read by whoever may read.
     let question = r#"{"caller":"default/ben","service":"default/store"}"#;
     let question = question.replace('{', "%7B").replace('}', "%7D").replace('"', "%22");
-    let verdict = shop.mesh.admin_get(&format!("/v1/explain?question={question}")).await;
+    let verdict = setup.mesh.admin_get(&format!("/v1/explain?question={question}")).await;
     assert_eq!(verdict["answer"], "denied", "{verdict:#}");
     // What costs as much as a plan is for the owner of the socket.
-    let mut reader = Http1Connection::connect(shop.mesh.admin()).await.unwrap();
-    let host = shop.mesh.admin().to_string();
-    let refused = reader.request("POST".parse().unwrap(), "/v1/plan", &[("host", &host)]).await;
-    assert_eq!(refused.unwrap().status, 404);
-    let output = shop.mesh.run(&["policy", "explain", "--from", "bem", "--to", "store"]).await;
+    let mut reader = Http1Connection::connect(setup.mesh.admin()).await.unwrap();
+    let host = setup.mesh.admin().to_string();
+    let rejected = reader.request("POST".parse().unwrap(), "/v1/plan", &[("host", &host)]).await;
+    assert_eq!(rejected.unwrap().status, 404);
+    let output = setup.mesh.run(&["policy", "explain", "--from", "bem", "--to", "store"]).await;
     assert_eq!(output.status.code(), Some(2), "a name that nobody has is no denial");
     assert!(String::from_utf8_lossy(&output.stderr).contains("did you mean `default/ben`?"));
 }

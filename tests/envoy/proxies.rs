@@ -8,7 +8,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::bookstore::{Bookstore, endpoint_known, expect};
+use crate::bookstore::{Bookstore, ensure_status, wait_for_endpoint};
 
 const POLICY: &str = r#"
 [[service]]
@@ -45,14 +45,15 @@ async fn one_proxy_serves_two_services_each_under_its_own_identity() {
     let mesh = Mesh::start(&programs, &[("policy.toml", POLICY)]).await;
     let _till = App::http1("till", mesh.loopback().socket(41, 8080)).await;
     let _safe = App::http1("safe", mesh.loopback().socket(41, 8081)).await;
-    let both = mesh.envoy(&ProxyOptions::new("default/till", 41).also("default/safe")).await;
+    let both =
+        mesh.envoy(&ProxyOptions::new("default/till", 41).with_service("default/safe")).await;
     let customer = mesh.envoy(&ProxyOptions::new("default/customer", 51)).await;
     for service in ["till", "safe"] {
-        endpoint_known(&customer, &format!("default/{service}|80")).await;
+        wait_for_endpoint(&customer, &format!("default/{service}|80")).await;
         let answer = eventually(&format!("the {service} to answer"), async || {
             let by_host = customer.socket(15080);
             let answer = get_once(by_host, "/", &[("host", service)]).await?;
-            expect(&answer, 200)?;
+            ensure_status(&answer, 200)?;
             anyhow::Ok(answer)
         })
         .await;
@@ -66,8 +67,8 @@ async fn one_proxy_serves_two_services_each_under_its_own_identity() {
         let id = format!("spiffe://mesh.internal/ns/default/sa/{service}");
         assert!(sans.contains(&id), "{sans:?}");
     }
-    both.assert_calm().await;
-    customer.assert_calm().await;
+    both.assert_no_update_errors().await;
+    customer.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,7 +87,7 @@ async fn proxy_listens_on_bind_and_is_dialed_at_its_mesh_address() {
     let customer = mesh.envoy(&ProxyOptions::new("default/customer", 51)).await;
     eventually("the till to answer", async || {
         let by_host = customer.socket(15080);
-        expect(&get_once(by_host, "/", &[("host", "till")]).await?, 200)
+        ensure_status(&get_once(by_host, "/", &[("host", "till")]).await?, 200)
     })
     .await;
 
@@ -97,7 +98,7 @@ async fn proxy_listens_on_bind_and_is_dialed_at_its_mesh_address() {
     let listeners = till.admin_get("/listeners").await.text();
     assert!(listeners.contains(&format!("inbound::{bound}")), "{listeners}");
     assert!(!listeners.contains(&dialled.ip().to_string()), "{listeners}");
-    till.assert_calm().await;
+    till.assert_no_update_errors().await;
 }
 
 /// Takes connections at one address and carries them to another, until the returned set is dropped.
@@ -138,7 +139,8 @@ async fn forbidden_upstream_is_denied_by_the_caller_sidecar() {
 
     // Granted, the same port leads there.
     store.mesh.write_policy("warehouse.toml", crate::restart::WAREHOUSE);
-    eventually("the grant", async || expect(&get_once(ledger, "/ledger", &[]).await?, 200)).await;
+    eventually("the grant", async || ensure_status(&get_once(ledger, "/ledger", &[]).await?, 200))
+        .await;
     assert_eq!(app.requests(), 1);
-    store.assert_calm().await;
+    store.assert_no_update_errors().await;
 }

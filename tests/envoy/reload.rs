@@ -9,12 +9,12 @@ use ironmesh_tests::{Http1Connection, Mesh, Programs, ProxyOptions, eventually, 
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::bookstore::{Bookstore, HOST, buyers, expect};
+use crate::bookstore::{Bookstore, HOST, buyers, ensure_status};
 
 /// Waits until the buyer is answered with this status.
-async fn answered(store: &Bookstore, status: u16) {
+async fn wait_for_status(store: &Bookstore, status: u16) {
     eventually(&format!("an answer {status}"), async || {
-        expect(&store.buy("/books/1").await?, status)
+        ensure_status(&store.buy("/books/1").await?, status)
     })
     .await;
 }
@@ -41,7 +41,7 @@ async fn swapped_policy_folder_or_symlink_is_applied() {
     // A folder in the place of another: for a moment there is none, which changes nothing.
     fs::rename(&policy, store.mesh.folder().join("first")).unwrap();
     fs::rename(&denying, &policy).unwrap();
-    answered(&store, 403).await;
+    wait_for_status(&store, 403).await;
 
     // A link in the place of the folder, then a link in the place of a link, as deploy tools do it.
     let link = |target: &Path| {
@@ -51,19 +51,19 @@ async fn swapped_policy_folder_or_symlink_is_applied() {
     };
     fs::rename(&policy, &denying).unwrap();
     link(&granting);
-    answered(&store, 200).await;
+    wait_for_status(&store, 200).await;
     link(&denying);
-    answered(&store, 403).await;
+    wait_for_status(&store, 403).await;
     link(&granting);
-    answered(&store, 200).await;
-    store.assert_calm().await;
+    wait_for_status(&store, 200).await;
+    store.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_policy_file_changes_nothing_and_is_reported() {
     let Some(mut store) = Bookstore::open().await else { return };
     let good = store.mesh.readyz().await["policy"]["revision"].clone();
-    let mut connection = Http1Connection::connect(store.local()).await.unwrap();
+    let mut connection = Http1Connection::connect(store.local_address()).await.unwrap();
 
     // A mistake in a new file, beside a good edit that would withdraw the buyer's grant. The mistake
     // comes first: there is no moment at which the edit alone could come into force.
@@ -99,13 +99,15 @@ async fn invalid_policy_file_changes_nothing_and_is_reported() {
 
     // Mended, all of it counts.
     store.mesh.remove_policy("mistake.toml");
-    eventually("the mended policy", async || expect(&connection.get("/books/1", HOST).await?, 403))
-        .await;
+    eventually("the mended policy", async || {
+        ensure_status(&connection.get("/books/1", HOST).await?, 403)
+    })
+    .await;
     let policy = store.mesh.readyz().await["policy"].clone();
     let errors = policy["findings"].as_array().unwrap().iter();
     let errors = errors.filter(|finding| finding["severity"] == "error");
     assert_eq!((errors.count(), &policy["stale_since"]), (0, &Value::Null), "{policy:#}");
-    store.assert_calm().await;
+    store.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -116,7 +118,7 @@ async fn quick_edits_in_place_are_applied_as_one_revision() {
     let mut attempt = 0;
     eventually("five edits within half of what settling takes", async || {
         attempt += 1;
-        let (before, begun) = (in_force(), Instant::now());
+        let (before, started_at) = (in_force(), Instant::now());
         // Each file alone is a change of policy that could be in force.
         for number in 0..4 {
             let text = format!("[[service]]\nname = \"extra-{attempt}-{number}\"\n");
@@ -124,15 +126,15 @@ async fn quick_edits_in_place_are_applied_as_one_revision() {
         }
         let path_regex = if attempt % 2 == 1 { "/magazines/.*" } else { "/books/.*" };
         fs::write(policy.join("buyers.toml"), buyers(path_regex)).unwrap();
-        let took = begun.elapsed();
-        answered(&store, if attempt % 2 == 1 { 403 } else { 200 }).await;
+        let took = started_at.elapsed();
+        wait_for_status(&store, if attempt % 2 == 1 { 403 } else { 200 }).await;
         // On a machine that stalls between two edits, they are two indeed.
         anyhow::ensure!(took < SETTLE / 2, "the edits took {took:?}");
         assert_eq!(in_force() - before, 1, "{}", store.mesh.log());
         anyhow::Ok(())
     })
     .await;
-    store.assert_calm().await;
+    store.assert_no_update_errors().await;
 }
 
 /// How long edits in place settle before they are applied.

@@ -6,13 +6,13 @@ use fs_err as fs;
 use ironmesh_tests::{Envoy, Http1Connection, ProxyOptions, eventually};
 use serde_json::Value;
 
-use crate::bookstore::{Bookstore, HOST, expect};
+use crate::bookstore::{Bookstore, HOST, ensure_status};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replaced_proxy_certificate_is_used_without_a_restart() {
     let Some(mut store) = Bookstore::open().await else { return };
-    let mut connection = Http1Connection::connect(store.local()).await.unwrap();
-    expect(&connection.get("/books/1", HOST).await.unwrap(), 200).unwrap();
+    let mut connection = Http1Connection::connect(store.local_address()).await.unwrap();
+    ensure_status(&connection.get("/books/1", HOST).await.unwrap(), 200).unwrap();
     let ours = store.mesh.folder().join("proxies/default-bookbuyer-11");
     let kept = store.mesh.folder().join("kept");
     fs::create_dir(&kept).unwrap();
@@ -24,7 +24,7 @@ async fn replaced_proxy_certificate_is_used_without_a_restart() {
     // No command renews a proxy certificate yet. What is moved in is the pair of another proxy, which
     // Envoy cannot tell from a renewed one.
     let other = store.mesh.bootstrap(&ProxyOptions::new("default/bookbuyer", 13)).await;
-    move_in(&other, &ours);
+    install_pair(&other, &ours);
     let second =
         eventually("another certificate", async || match proxy_serial(&store.buyer).await {
             now if now != first => Ok(now),
@@ -33,21 +33,21 @@ async fn replaced_proxy_certificate_is_used_without_a_restart() {
         .await;
     // The stream lives on with the certificate with which it began, and so does all traffic.
     assert_eq!(store.buyer.stat(CONNECTED).await, 1);
-    expect(&connection.get("/books/1", HOST).await.unwrap(), 200).unwrap();
+    ensure_status(&connection.get("/books/1", HOST).await.unwrap(), 200).unwrap();
 
     // The next connection is made with what lies there: with this one the control plane refuses it,
     // since the node id is not that of the certificate.
     store.mesh.restart_control_plane().await;
-    let refusal = "the node id contradicts the certificate";
+    let rejection = "the node id contradicts the certificate";
     eventually("a refusal", async || match store.mesh.log() {
-        log if log.contains(refusal) => Ok(()),
+        log if log.contains(rejection) => Ok(()),
         log => Err(log),
     })
     .await;
     assert_eq!(proxy_serial(&store.buyer).await, second);
 
     // With its own pair back it is let in again, as soon as it connects anew.
-    move_in(&kept, &ours);
+    install_pair(&kept, &ours);
     eventually("the first certificate", async || match proxy_serial(&store.buyer).await {
         now if now == first => Ok(()),
         now => Err(now),
@@ -60,13 +60,13 @@ async fn replaced_proxy_certificate_is_used_without_a_restart() {
         }
     })
     .await;
-    expect(&connection.get("/books/1", HOST).await.unwrap(), 200).unwrap();
+    ensure_status(&connection.get("/books/1", HOST).await.unwrap(), 200).unwrap();
     store.buyer.assert_running();
-    store.assert_calm().await;
+    store.assert_no_update_errors().await;
 }
 
 /// Moves the pair in `from` over that in `to`, one file after the other.
-fn move_in(from: &Path, to: &Path) {
+fn install_pair(from: &Path, to: &Path) {
     for file in PAIR {
         // Beside the folder, which Envoy watches.
         let part = to.with_extension("part");

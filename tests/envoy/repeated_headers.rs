@@ -3,7 +3,7 @@
 use http::Method;
 use ironmesh_tests::{App, Http1Connection, Mesh, Programs, ProxyOptions};
 
-use crate::bookstore::endpoint_known;
+use crate::bookstore::wait_for_endpoint;
 
 const POLICY: &str = r#"
 [[service]]
@@ -39,7 +39,7 @@ async fn repeated_header_is_compared_and_delivered_as_one_value() {
     let _server = mesh.envoy(&ProxyOptions::new("default/store", 21)).await;
     let ben = ProxyOptions::new("default/ben", 11).upstream("default/store=8000");
     let ben = mesh.envoy(&ben).await;
-    endpoint_known(&ben, "default/store|80").await;
+    wait_for_endpoint(&ben, "default/store|80").await;
 
     let mut connection = Http1Connection::connect(ben.socket(8000)).await.unwrap();
     // A path, the values of a header that a condition names, and what the application receives; none if denied.
@@ -75,5 +75,5 @@ async fn repeated_header_is_compared_and_delivered_as_one_value() {
         let lines: Vec<_> = lines.filter(|line| line[0] == name).map(|line| &line[1]).collect();
         assert_eq!(lines, [received], "{case}");
     }
-    ben.assert_calm().await;
+    ben.assert_no_update_errors().await;
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ironmesh_tests::{App, Envoy, Ledger, Load, ProxyOptions, REQUESTS_PER_FAULT, eventually};
 
-use crate::bookstore::{Bookstore, HOST, endpoint_known, expect};
+use crate::bookstore::{Bookstore, HOST, ensure_status, wait_for_endpoint};
 
 /// Besides [`crate::bookstore`], a service whose calls are long streams, and one long connection.
 pub(crate) const WAREHOUSE: &str = r#"
@@ -36,31 +36,31 @@ async fn control_plane_restart_affects_neither_traffic_nor_envoys() {
     let _ledger = App::http2("bookwarehouse", store.mesh.loopback().socket(31, 8080)).await;
     let _journal = Ledger::start("journal", store.mesh.loopback().socket(31, 8081)).await;
     let warehouse = store.mesh.envoy(&ProxyOptions::new("default/bookwarehouse", 31)).await;
-    endpoint_known(&store.buyer, "default/bookwarehouse|14002").await;
-    endpoint_known(&store.buyer, "default/bookwarehouse|3306").await;
+    wait_for_endpoint(&store.buyer, "default/bookwarehouse|14002").await;
+    wait_for_endpoint(&store.buyer, "default/bookwarehouse|3306").await;
     let (ledger_address, journal_address) = (store.buyer.socket(14002), store.buyer.socket(3306));
     let mut load = None;
     eventually("the long stream to open", async || {
-        let started = Load::start(store.local(), HOST, "/books/1");
+        let started = Load::start(store.local_address(), HOST, "/books/1");
         let started = started.with_stream(ledger_address, "bookwarehouse").await?;
         load = Some(started.with_connection(journal_address).await?);
         anyhow::Ok(())
     })
     .await;
     let load = load.unwrap();
-    load.pass(REQUESTS_PER_FAULT).await;
-    let before = held(&[&store.buyer, &store.v1, &store.v2, &warehouse]).await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
+    let before = envoy_states(&[&store.buyer, &store.v1, &store.v2, &warehouse]).await;
 
     store.mesh.kill_control_plane().await;
-    load.pass(REQUESTS_PER_FAULT).await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
     for envoy in [&store.buyer, &store.v1, &store.v2, &warehouse] {
-        connected(envoy, 0).await;
+        wait_for_streams(envoy, 0).await;
     }
     store.mesh.restart_control_plane().await;
     for envoy in [&store.buyer, &store.v1, &store.v2, &warehouse] {
-        connected(envoy, 1).await;
+        wait_for_streams(envoy, 1).await;
     }
-    load.pass(REQUESTS_PER_FAULT).await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
 
     let report = load.finish().await;
     report.assert_undisturbed();
@@ -71,20 +71,20 @@ async fn control_plane_restart_affects_neither_traffic_nor_envoys() {
         report.requests, report.stream_messages, report.connection_lines
     );
     assert_eq!(retries, 0);
-    let after = held(&[&store.buyer, &store.v1, &store.v2, &warehouse]).await;
+    let after = envoy_states(&[&store.buyer, &store.v1, &store.v2, &warehouse]).await;
     assert_eq!(after, before, "the restart changed what Envoys hold");
-    expect(&store.buy("/books/1").await.unwrap(), 200).unwrap();
-    store.assert_calm().await;
+    ensure_status(&store.buy("/books/1").await.unwrap(), 200).unwrap();
+    store.assert_no_update_errors().await;
 }
 
 /// What an Envoy holds, and how often it was told something about it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct EnvoyState {
     serials: BTreeSet<String>,
     pub(crate) stats: BTreeMap<String, u64>,
 }
 
-pub(crate) async fn held(envoys: &[&Envoy]) -> Vec<Held> {
+pub(crate) async fn envoy_states(envoys: &[&Envoy]) -> Vec<EnvoyState> {
     let mut held = Vec::new();
     let mut seen = BTreeSet::new();
     for envoy in envoys {
@@ -98,7 +98,7 @@ pub(crate) async fn held(envoys: &[&Envoy]) -> Vec<Held> {
             }
             stats.extend(found);
         }
-        held.push(Held { serials, stats });
+        held.push(EnvoyState { serials, stats });
     }
     // A misspelt filter would find nothing, and so nothing that has changed.
     let unseen: Vec<_> = UPDATES.iter().filter(|filter| !seen.contains(*filter)).collect();
@@ -107,7 +107,7 @@ pub(crate) async fn held(envoys: &[&Envoy]) -> Vec<Held> {
 }
 
 /// Waits until Envoy has as many streams to the control plane.
-pub(crate) async fn connected(envoy: &Envoy, streams: u64) {
+pub(crate) async fn wait_for_streams(envoy: &Envoy, streams: u64) {
     eventually("the state of the connection", async || {
         match envoy.stat("control_plane.connected_state").await {
             now if now == streams => Ok(()),

@@ -5,8 +5,8 @@ use ironmesh_tests::{
 };
 use serde_json::Value;
 
-use crate::bookstore::expect;
-use crate::restart::{connected, held};
+use crate::bookstore::ensure_status;
+use crate::restart::{envoy_states, wait_for_streams};
 
 const POLICY: &str = r#"
 [[service]]
@@ -68,19 +68,19 @@ async fn revoked_proxy_is_disconnected_and_callers_use_the_other() {
     };
     members(2).await;
     eventually("the till to answer", async || {
-        expect(&get_once(customer.socket(14001), "/", &[]).await?, 200)
+        ensure_status(&get_once(customer.socket(14001), "/", &[]).await?, 200)
     })
     .await;
     let load = Load::start(customer.socket(14001), "till", "/");
-    load.pass(REQUESTS_PER_FAULT).await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
     assert!(one_app.requests() > 0 && other_app.requests() > 0);
 
-    let before = held(&[&customer, &other]).await;
+    let before = envoy_states(&[&customer, &other]).await;
     let id = proxy_at(&mesh, &one.address().to_string()).await["id"].as_str().unwrap().to_owned();
-    let told = run(&mesh, &["proxy", "revoke", &id, "--reason", "its disk was sold"]).await;
-    assert!(told.starts_with(&format!("proxy {id} was revoked on ")), "{told}");
+    let reported = run(&mesh, &["proxy", "revoke", &id, "--reason", "its disk was sold"]).await;
+    assert!(reported.starts_with(&format!("proxy {id} was revoked on ")), "{reported}");
     members(1).await;
-    connected(&one, 0).await;
+    wait_for_streams(&one, 0).await;
     let log = mesh.folder().join("proxies/default-till-21/envoy.log");
     let words = format!("proxy {id} was revoked on ");
     eventually("the reason in Envoy's words", async || {
@@ -91,32 +91,32 @@ async fn revoked_proxy_is_disconnected_and_callers_use_the_other() {
     })
     .await;
     let seen = one_app.requests();
-    load.pass(REQUESTS_PER_FAULT).await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
     assert_eq!(one_app.requests(), seen, "it is called still");
 
     // Nobody else was told anything but the endpoints.
-    let mut after = held(&[&customer, &other]).await;
+    let mut after = envoy_states(&[&customer, &other]).await;
     let updates = format!("{CLUSTER}.update_success");
-    let told = [&before, &after].map(|held| held[0].stats[&updates]);
-    assert_eq!(told[1], told[0] + 1, "the endpoints were told once");
-    after[0].stats.insert(updates, told[0]);
+    let reported = [&before, &after].map(|held| held[0].stats[&updates]);
+    assert_eq!(reported[1], reported[0] + 1, "the endpoints were told once");
+    after[0].stats.insert(updates, reported[0]);
     assert_eq!(after, before);
 
     // It is remembered, and refused again and again.
     mesh.restart_control_plane().await;
     for envoy in [&customer, &other] {
-        connected(envoy, 1).await;
+        wait_for_streams(envoy, 1).await;
     }
     eventually("it to be refused", async || {
         let metrics = get_once(mesh.admin(), "/metrics", &[]).await?.text();
-        let refused = "ironmesh_xds_streams_closed_total{reason=\"refused\"} ";
-        let count = metrics.lines().find_map(|line| line.strip_prefix(refused));
+        let rejected = "ironmesh_xds_streams_closed_total{reason=\"refused\"} ";
+        let count = metrics.lines().find_map(|line| line.strip_prefix(rejected));
         anyhow::ensure!(count.is_some_and(|count| count != "0"), "{metrics}");
         Ok(())
     })
     .await;
-    connected(&one, 0).await;
-    load.pass(REQUESTS_PER_FAULT).await;
+    wait_for_streams(&one, 0).await;
+    load.wait_for_requests(REQUESTS_PER_FAULT).await;
     members(1).await;
     let report = load.finish().await;
     report.assert_undisturbed();
@@ -126,13 +126,13 @@ async fn revoked_proxy_is_disconnected_and_callers_use_the_other() {
     let shown = proxy_at(&mesh, &one.address().to_string()).await;
     assert_eq!(shown["state"], "revoked", "{shown:#}");
     assert_eq!(shown["revoked"]["reason"], "its disk was sold", "{shown:#}");
-    let told = run(&mesh, &["proxy", "revoke", &id]).await;
-    assert!(told.contains("was already revoked on "), "{told}");
+    let reported = run(&mesh, &["proxy", "revoke", &id]).await;
+    assert!(reported.contains("was already revoked on "), "{reported}");
     for shown in [&["proxy", "list"][..], &["proxy", "show", &id[..8]]] {
-        let told = run(&mesh, shown).await;
-        assert!(told.contains(": its disk was sold"), "{told}");
+        let reported = run(&mesh, shown).await;
+        assert!(reported.contains(": its disk was sold"), "{reported}");
     }
     for envoy in [&customer, &other] {
-        envoy.assert_calm().await;
+        envoy.assert_no_update_errors().await;
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{
     App, Envoy, Ledger, Load, Mesh, Programs, ProxyOptions, TcpConnection, eventually, get_once,
     tls,
@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::bookstore::{endpoint_known, expect};
+use crate::bookstore::{ensure_status, wait_for_endpoint};
 
 const SUBSETS: &str = r#"
 [[service]]
@@ -45,7 +45,7 @@ rules = [{ kind = "HTTPRouteGroup", name = "all" }]
 "#;
 
 /// Who answers how many of so many calls by this host.
-async fn answers(
+async fn count_answers(
     caller: &Envoy,
     host: &str,
     calls: usize,
@@ -53,7 +53,7 @@ async fn answers(
     let mut apps = BTreeMap::new();
     for _ in 0..calls {
         let response = get_once(caller.socket(15080), "/", &[("host", host)]).await?;
-        expect(&response, 200)?;
+        ensure_status(&response, 200)?;
         *apps.entry(response.header("x-app").unwrap_or_default().to_owned()).or_default() += 1;
     }
     Ok(apps)
@@ -72,18 +72,19 @@ async fn subset_contains_only_endpoints_with_its_labels() {
     let buyer = mesh.envoy(&ProxyOptions::new("default/buyer", 11)).await;
 
     eventually("both of the first version to answer", async || {
-        let apps = answers(&buyer, "store-v1", 20).await.map_err(|error| error.to_string())?;
+        let apps =
+            count_answers(&buyer, "store-v1", 20).await.map_err(|error| error.to_string())?;
         if apps.keys().eq(["v1-a", "v1-b"]) { Ok(()) } else { Err(format!("{apps:?}")) }
     })
     .await;
     eventually("the second version to answer", async || {
-        let apps = answers(&buyer, "store-v2", 5).await.map_err(|error| error.to_string())?;
+        let apps = count_answers(&buyer, "store-v2", 5).await.map_err(|error| error.to_string())?;
         if apps.keys().eq(["v2"]) { Ok(()) } else { Err(format!("{apps:?}")) }
     })
     .await;
     // The whole goes by its split: a quarter to v2. (Fewer than 60 or more than 140 of 400 is one chance in
     // a million.)
-    let apps = answers(&buyer, "store", 400).await.unwrap();
+    let apps = count_answers(&buyer, "store", 400).await.unwrap();
     assert!((60..=140).contains(&apps["v2"]), "{apps:?}");
 
     // The canary goes on by weight: no call of the whole is lost while it does, nor when its weights go.
@@ -97,7 +98,8 @@ async fn subset_contains_only_endpoints_with_its_labels() {
         let weights = whole.replace("75", &v1.to_string()).replace("25", &v2.to_string());
         mesh.write_policy("policy.toml", &SUBSETS.replace(whole, &weights));
         eventually(&format!("{names:?} to answer"), async || {
-            let apps = answers(&buyer, "store", 40).await.map_err(|error| error.to_string())?;
+            let apps =
+                count_answers(&buyer, "store", 40).await.map_err(|error| error.to_string())?;
             if apps.keys().eq(names) { Ok(()) } else { Err(format!("{apps:?}")) }
         })
         .await;
@@ -107,12 +109,13 @@ async fn subset_contains_only_endpoints_with_its_labels() {
     let _app = app("v2-b", 24).await;
     let _four = mesh.envoy(&store(24, "version=v2")).await;
     eventually("the newcomer to answer", async || {
-        let apps = answers(&buyer, "store-v2", 10).await.map_err(|error| error.to_string())?;
+        let apps =
+            count_answers(&buyer, "store-v2", 10).await.map_err(|error| error.to_string())?;
         if apps.keys().eq(["v2", "v2-b"]) { Ok(()) } else { Err(format!("{apps:?}")) }
     })
     .await;
     eventually("the newcomer to have calls of the whole", async || {
-        let apps = answers(&buyer, "store", 20).await.map_err(|error| error.to_string())?;
+        let apps = count_answers(&buyer, "store", 20).await.map_err(|error| error.to_string())?;
         if apps.keys().eq(["v2", "v2-b"]) { Ok(()) } else { Err(format!("{apps:?}")) }
     })
     .await;
@@ -120,7 +123,7 @@ async fn subset_contains_only_endpoints_with_its_labels() {
     let after = split.split_once("[[http_route_group]]").unwrap().1;
     mesh.write_policy("policy.toml", &format!("{before}[[http_route_group]]{after}"));
     eventually("all to answer", async || {
-        let apps = answers(&buyer, "store", 40).await.map_err(|error| error.to_string())?;
+        let apps = count_answers(&buyer, "store", 40).await.map_err(|error| error.to_string())?;
         if apps.keys().eq(["v1-a", "v1-b", "v2", "v2-b"]) {
             Ok(())
         } else {
@@ -144,7 +147,7 @@ async fn subset_contains_only_endpoints_with_its_labels() {
         ])
         .await;
     assert!(!output.status.success());
-    buyer.assert_calm().await;
+    buyer.assert_no_update_errors().await;
 }
 
 const VISIBILITY: &str = r#"
@@ -181,7 +184,7 @@ async fn private_permissive_service_is_limited_to_its_namespace() {
     };
     let till = mesh.envoy(&caller("shop/till", 11)).await;
     let auditor = mesh.envoy(&caller("office/auditor", 12)).await;
-    endpoint_known(&till, "shop/stock|3306").await;
+    wait_for_endpoint(&till, "shop/stock|3306").await;
     let status =
         async |from: &Envoy| get_once(from.socket(8000), "/", &[]).await.unwrap().status.as_u16();
     eventually("the till to be let in", async || match status(&till).await {
@@ -205,19 +208,20 @@ async fn private_permissive_service_is_limited_to_its_namespace() {
 
     // The auditor's certificate does not open the port either, past its sidecar.
     let folder = mesh.bootstrap(&ProxyOptions::new("office/auditor", 13)).await;
-    let imposter = Imposter::connect(&folder, mesh.xds()).await.unwrap();
-    let (chain, key) = imposter.service_certificate("office/auditor").await.unwrap();
-    let refused = stock.sum(r"^listener\..*15003\.ssl\.fail_verify_san$").await;
+    let proxy_client = ProxyClient::connect(&folder, mesh.xds()).await.unwrap();
+    let (chain, key) = proxy_client.service_certificate("office/auditor").await.unwrap();
+    let rejected = stock.sum(r"^listener\..*15003\.ssl\.fail_verify_san$").await;
     let sni = "3306.stock.shop.mesh.internal";
     let port = stock.socket(15003);
-    let stream = tls::connect_mesh(port, sni, &["ironmesh"], &chain, &key, &imposter.roots).await;
+    let stream =
+        tls::connect_mesh(port, sni, &["ironmesh"], &chain, &key, &proxy_client.roots).await;
     let heard = match stream {
         Ok(stream) => TcpConnection::over(stream).line().await.map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
     heard.unwrap_err();
-    assert_eq!(stock.sum(r"^listener\..*15003\.ssl\.fail_verify_san$").await, refused + 1);
-    stock.assert_calm().await;
+    assert_eq!(stock.sum(r"^listener\..*15003\.ssl\.fail_verify_san$").await, rejected + 1);
+    stock.assert_no_update_errors().await;
 }
 
 const PROTOCOLS: &str = r#"
@@ -287,7 +291,7 @@ async fn each_port_carries_its_declared_protocol() {
         .upstream("default/store:443=8443")
         .upstream("default/store:3306=3306");
     let buyer = mesh.envoy(&options).await;
-    endpoint_known(&buyer, "default/store|3306").await;
+    wait_for_endpoint(&buyer, "default/store|3306").await;
 
     // gRPC-Web over HTTP/1.1 is gRPC over HTTP/2 to the application.
     eventually("the web to answer", async || {
@@ -320,5 +324,5 @@ async fn each_port_carries_its_declared_protocol() {
     let mut word = [0; 5];
     stream.read_exact(&mut word).await.unwrap();
     assert_eq!(&word, b"hello");
-    buyer.assert_calm().await;
+    buyer.assert_no_update_errors().await;
 }

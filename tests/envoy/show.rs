@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{Mesh, eventually};
 use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
 use ironmesh_xds_wire::pb::envoy::service::status::v3::client_status_discovery_service_client::ClientStatusDiscoveryServiceClient;
@@ -88,9 +88,9 @@ async fn proxy_show_lists_resources_without_private_keys() {
     let Some(store) = Bookstore::open().await else { return };
     let mesh = &store.mesh;
     let folder = mesh.folder().join("proxies/default-bookstore-v1-21");
-    let imposter = Imposter::connect(&folder, mesh.xds()).await.unwrap();
-    let (chain, key) = imposter.service_certificate("default/bookstore").await.unwrap();
-    let id = imposter.node_id.clone();
+    let proxy_client = ProxyClient::connect(&folder, mesh.xds()).await.unwrap();
+    let (chain, key) = proxy_client.service_certificate("default/bookstore").await.unwrap();
+    let id = proxy_client.node_id.clone();
 
     let dump = eventually("all to be taken", async || {
         let dump = run(mesh, &["proxy", "show", &id, "--resources"]).await;
@@ -118,16 +118,16 @@ async fn proxy_show_lists_resources_without_private_keys() {
         node: Some(Node { id: id.clone(), ..Node::default() }),
         ..ClientStatusRequest::default()
     };
-    let mut client = ClientStatusDiscoveryServiceClient::new(imposter.channel().clone());
-    let told = client.fetch_client_status(request).await.unwrap().into_inner();
-    let [told_of] = &told.config[..] else { panic!("{told:?}") };
+    let mut client = ClientStatusDiscoveryServiceClient::new(proxy_client.channel().clone());
+    let reported = client.fetch_client_status(request).await.unwrap().into_inner();
+    let [told_of] = &reported.config[..] else { panic!("{reported:?}") };
     assert_eq!(told_of.generic_xds_configs.len(), resources.len());
     let is_synced = |status| status == ConfigStatus::Synced;
     assert!(told_of.generic_xds_configs.iter().all(|one| is_synced(one.config_status())));
-    let told = told.encode_to_vec();
+    let reported = reported.encode_to_vec();
     let first_line = chain.lines().nth(1).unwrap();
-    assert!(String::from_utf8_lossy(&told).contains(first_line), "it has its certificate");
-    assert_no_key("CSDS", &told, &key);
+    assert!(String::from_utf8_lossy(&reported).contains(first_line), "it has its certificate");
+    assert_no_key("CSDS", &reported, &key);
 
     // In words.
     let text = String::from_utf8(run(mesh, &["proxy", "show", &id]).await).unwrap();

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use http::Method;
 use ironmesh_tests::{App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, eventually};
 
-use crate::bookstore::expect;
+use crate::bookstore::ensure_status;
 
 const SERVICES: &str = r#"
 [[service]]
@@ -26,7 +26,7 @@ ports = [{ name = "http", port = 9091, protocol = "http" }]
 "#;
 
 /// The applications, each with its sidecar.
-struct Suite {
+struct SmiMesh {
     mesh: Mesh,
     a: Envoy,
     b: Envoy,
@@ -34,7 +34,7 @@ struct Suite {
     _apps: [App; 3],
 }
 
-impl Suite {
+impl SmiMesh {
     async fn open(settings: &str) -> Option<Self> {
         let programs = Programs::find()?;
         let mesh = Mesh::start_with(settings, &programs, &[("services.toml", SERVICES)]).await;
@@ -48,14 +48,14 @@ impl Suite {
     }
 
     /// Waits until this is answered so five times in a row.
-    async fn answers(&self, from: &Envoy, call: (Method, &str, &str), status: u16) {
+    async fn wait_for_status(&self, from: &Envoy, call: (Method, &str, &str), status: u16) {
         let (method, to, path) = call;
         let what = format!("five answers {status} to {method} {path} of {to}");
         eventually(&what, async || {
             for _ in 0..5 {
                 let mut connection = Http1Connection::connect(from.socket(15080)).await?;
                 let answer = connection.request(method.clone(), path, &[("host", to)]).await?;
-                expect(&answer, status)?;
+                ensure_status(&answer, status)?;
             }
             anyhow::Ok(())
         })
@@ -63,12 +63,12 @@ impl Suite {
     }
 
     async fn get(&self, from: &Envoy, to: &str, path: &str, status: u16) {
-        self.answers(from, (Method::GET, to, path), status).await;
+        self.wait_for_status(from, (Method::GET, to, path), status).await;
     }
 
-    async fn assert_calm(&self) {
+    async fn assert_no_update_errors(&self) {
         for envoy in [&self.a, &self.b, &self.c] {
-            envoy.assert_calm().await;
+            envoy.assert_no_update_errors().await;
         }
     }
 }
@@ -82,45 +82,45 @@ fn target(name: &str, to: &str, from: &str, rule: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn smi_conformance_traffic_access() {
-    let Some(suite) = Suite::open("").await else { return };
+    let Some(setup) = SmiMesh::open("").await else { return };
     // Blocked by default: A does not learn of B.
-    suite.get(&suite.a, "app-b", "/echo", 404).await;
+    setup.get(&setup.a, "app-b", "/echo", 404).await;
     // A TCP route without ports and a target let A call B, by HTTP as well; and nobody else.
     let rule = "kind = \"TCPRoute\", name = \"all\"";
     let access = "[[tcp_route]]\nname = \"all\"\n".to_owned();
-    suite.mesh.write_policy("access.toml", &(access + &target("a-b", "app-b", "app-a", rule)));
-    suite.get(&suite.a, "app-b", "/echo", 200).await;
-    suite.get(&suite.c, "app-b", "/echo", 404).await;
-    suite.get(&suite.a, "app-c", "/echo", 404).await;
-    suite.mesh.remove_policy("access.toml");
-    suite.get(&suite.a, "app-b", "/echo", 404).await;
-    suite.assert_calm().await;
+    setup.mesh.write_policy("access.toml", &(access + &target("a-b", "app-b", "app-a", rule)));
+    setup.get(&setup.a, "app-b", "/echo", 200).await;
+    setup.get(&setup.c, "app-b", "/echo", 404).await;
+    setup.get(&setup.a, "app-c", "/echo", 404).await;
+    setup.mesh.remove_policy("access.toml");
+    setup.get(&setup.a, "app-b", "/echo", 404).await;
+    setup.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn smi_conformance_traffic_spec() {
-    let Some(suite) = Suite::open("").await else { return };
+    let Some(setup) = SmiMesh::open("").await else { return };
     let spec = |conditions: &str| {
         let group = format!(
             "[[http_route_group]]\nname = \"routes\"\nmatches = [{{ name = \"one\", {conditions} }}]\n"
         );
         group + &target("b", "app-b", "app-a", "kind = \"HTTPRouteGroup\", name = \"routes\"")
     };
-    suite.mesh.write_policy("spec.toml", &spec("path_regex = \"/metrics\", methods = [\"*\"]"));
-    suite.get(&suite.a, "app-b", "/metrics", 200).await;
-    suite.answers(&suite.a, (Method::POST, "app-b", "/metrics"), 200).await;
-    suite.get(&suite.a, "app-b", "/echo", 403).await;
-    suite.mesh.write_policy("spec.toml", &spec("path_regex = \".*\", methods = [\"GET\"]"));
-    suite.get(&suite.a, "app-b", "/echo", 200).await;
-    suite.get(&suite.a, "app-b", "/metrics", 200).await;
-    suite.answers(&suite.a, (Method::POST, "app-b", "/echo"), 403).await;
-    suite.answers(&suite.a, (Method::POST, "app-b", "/metrics"), 403).await;
-    suite.assert_calm().await;
+    setup.mesh.write_policy("spec.toml", &spec("path_regex = \"/metrics\", methods = [\"*\"]"));
+    setup.get(&setup.a, "app-b", "/metrics", 200).await;
+    setup.wait_for_status(&setup.a, (Method::POST, "app-b", "/metrics"), 200).await;
+    setup.get(&setup.a, "app-b", "/echo", 403).await;
+    setup.mesh.write_policy("spec.toml", &spec("path_regex = \".*\", methods = [\"GET\"]"));
+    setup.get(&setup.a, "app-b", "/echo", 200).await;
+    setup.get(&setup.a, "app-b", "/metrics", 200).await;
+    setup.wait_for_status(&setup.a, (Method::POST, "app-b", "/echo"), 403).await;
+    setup.wait_for_status(&setup.a, (Method::POST, "app-b", "/metrics"), 403).await;
+    setup.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn traffic_targets_are_separate_per_source_and_namespace() {
-    let Some(suite) = Suite::open("").await else { return };
+    let Some(setup) = SmiMesh::open("").await else { return };
     let group = |name: &str, path: &str| {
         format!(
             "[[http_route_group]]\nname = \"{name}\"\nmatches = [{{ name = \"one\", path_regex = \"{path}$\" }}]\n"
@@ -131,95 +131,95 @@ async fn traffic_targets_are_separate_per_source_and_namespace() {
         + &group("right", "/right")
         + &target("a", "app-b", "app-a", &rule("left"))
         + &target("c", "app-b", "app-c", &rule("right"));
-    suite.mesh.write_policy("targets.toml", &policy);
-    suite.get(&suite.a, "app-b", "/left", 200).await;
-    suite.get(&suite.c, "app-b", "/right", 200).await;
-    suite.get(&suite.a, "app-b", "/right", 403).await;
-    suite.get(&suite.c, "app-b", "/left", 403).await;
+    setup.mesh.write_policy("targets.toml", &policy);
+    setup.get(&setup.a, "app-b", "/left", 200).await;
+    setup.get(&setup.c, "app-b", "/right", 200).await;
+    setup.get(&setup.a, "app-b", "/right", 403).await;
+    setup.get(&setup.c, "app-b", "/left", 403).await;
     // A target of another namespace allows nothing here: it is refused as a whole, and what was, stays.
     let elsewhere = policy.replace(
         "[[traffic_target]]\nname = \"c\"\n",
         "[[traffic_target]]\nname = \"c\"\nnamespace = \"other\"\n",
     );
-    suite.mesh.write_policy(
+    setup.mesh.write_policy(
         "targets.toml",
         &elsewhere.replace("app-b\" }", "app-b\", namespace = \"default\" }"),
     );
     eventually("the finding", async || {
-        let readiness = suite.mesh.readyz().await;
+        let readiness = setup.mesh.readyz().await;
         let findings = readiness["policy"]["findings"].to_string();
         if findings.contains("IM0105") { Ok(()) } else { Err(readiness.to_string()) }
     })
     .await;
-    suite.get(&suite.c, "app-b", "/right", 200).await;
-    suite.mesh.remove_policy("targets.toml");
-    suite.get(&suite.a, "app-b", "/left", 404).await;
-    suite.assert_calm().await;
+    setup.get(&setup.c, "app-b", "/right", 200).await;
+    setup.mesh.remove_policy("targets.toml");
+    setup.get(&setup.a, "app-b", "/left", 404).await;
+    setup.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn switch_between_permissive_and_policy_denies_no_request() {
-    let Some(suite) = Suite::open("").await else { return };
+    let Some(setup) = SmiMesh::open("").await else { return };
     let services =
         |mode: &str| SERVICES.replace("name = \"app-b\"\n", &format!("name = \"app-b\"\n{mode}\n"));
     let (strict, permissive) = (services(""), services("mode = \"permissive\""));
-    suite.get(&suite.a, "app-b", "/", 404).await;
+    setup.get(&setup.a, "app-b", "/", 404).await;
     for _ in 0..2 {
-        suite.mesh.write_policy("services.toml", &permissive);
-        suite.get(&suite.a, "app-b", "/", 200).await;
-        suite.mesh.write_policy("services.toml", &strict);
-        suite.get(&suite.a, "app-b", "/", 404).await;
+        setup.mesh.write_policy("services.toml", &permissive);
+        setup.get(&setup.a, "app-b", "/", 200).await;
+        setup.mesh.write_policy("services.toml", &strict);
+        setup.get(&setup.a, "app-b", "/", 404).await;
     }
-    suite.mesh.write_policy("services.toml", &permissive);
-    suite.get(&suite.a, "app-b", "/", 200).await;
+    setup.mesh.write_policy("services.toml", &permissive);
+    setup.get(&setup.a, "app-b", "/", 200).await;
     let rule = "kind = \"TCPRoute\", name = \"all\"";
     let access = "[[tcp_route]]\nname = \"all\"\n".to_owned();
-    suite.mesh.write_policy("access.toml", &(access + &target("a-b", "app-b", "app-a", rule)));
-    suite.get(&suite.a, "app-b", "/", 200).await;
+    setup.mesh.write_policy("access.toml", &(access + &target("a-b", "app-b", "app-a", rule)));
+    setup.get(&setup.a, "app-b", "/", 200).await;
     // Back to strict, with the policy in force: nothing is denied on the way.
-    let revision = suite.mesh.readyz().await["policy"]["revision"].clone();
-    let mut connection = Http1Connection::connect(suite.a.socket(15080)).await.unwrap();
-    suite.mesh.write_policy("services.toml", &strict);
+    let revision = setup.mesh.readyz().await["policy"]["revision"].clone();
+    let mut connection = Http1Connection::connect(setup.a.socket(15080)).await.unwrap();
+    setup.mesh.write_policy("services.toml", &strict);
     eventually("the strict policy", async || {
         let answer = connection.get("/", "app-b").await.unwrap();
-        expect(&answer, 200).unwrap();
-        let now = suite.mesh.readyz().await["policy"]["revision"].clone();
+        ensure_status(&answer, 200).unwrap();
+        let now = setup.mesh.readyz().await["policy"]["revision"].clone();
         if now == revision { Err(now.to_string()) } else { Ok(()) }
     })
     .await;
     eventually("the stranger to be shut out", async || {
         let answer = connection.get("/", "app-b").await.unwrap();
-        expect(&answer, 200).unwrap();
-        let mut stranger = Http1Connection::connect(suite.c.socket(15080)).await?;
-        expect(&stranger.get("/", "app-b").await?, 404)
+        ensure_status(&answer, 200).unwrap();
+        let mut stranger = Http1Connection::connect(setup.c.socket(15080)).await?;
+        ensure_status(&stranger.get("/", "app-b").await?, 404)
     })
     .await;
     for _ in 0..15 {
-        expect(&connection.get("/", "app-b").await.unwrap(), 200).unwrap();
+        ensure_status(&connection.get("/", "app-b").await.unwrap(), 200).unwrap();
     }
-    suite.assert_calm().await;
+    setup.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn split_applies_in_permissive_mode_and_backends_are_reachable() {
-    let Some(suite) = Suite::open("mode = \"permissive\"\n").await else { return };
+    let Some(setup) = SmiMesh::open("mode = \"permissive\"\n").await else { return };
     let split = "[[traffic_split]]\nname = \"b\"\nservice = \"app-b\"\n\
                  backends = [{ service = \"app-b\", weight = 1 }, { service = \"app-c\", weight = 1 }]\n";
-    suite.mesh.write_policy("split.toml", split);
-    let mut connection = Http1Connection::connect(suite.a.socket(15080)).await.unwrap();
+    setup.mesh.write_policy("split.toml", split);
+    let mut connection = Http1Connection::connect(setup.a.socket(15080)).await.unwrap();
     eventually("both to answer", async || {
         let mut apps = BTreeSet::new();
         for _ in 0..40 {
             let answer = connection.get("/", "app-b").await?;
-            expect(&answer, 200)?;
+            ensure_status(&answer, 200)?;
             apps.extend(answer.header("x-app").map(str::to_owned));
         }
         anyhow::ensure!(apps.iter().eq(["b", "c"]), "{apps:?}");
         Ok(())
     })
     .await;
-    suite.get(&suite.a, "app-c", "/", 200).await;
-    suite.assert_calm().await;
+    setup.get(&setup.a, "app-c", "/", 200).await;
+    setup.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -244,9 +244,9 @@ async fn clients_of_several_accounts_and_replicas_reach_one_server() {
     for envoy in &envoys {
         eventually("the server to answer", async || {
             let mut connection = Http1Connection::connect(envoy.socket(15080)).await?;
-            expect(&connection.get("/", "app-b").await?, 200)
+            ensure_status(&connection.get("/", "app-b").await?, 200)
         })
         .await;
     }
-    server.assert_calm().await;
+    server.assert_no_update_errors().await;
 }

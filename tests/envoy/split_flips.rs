@@ -3,7 +3,7 @@
 use ironmesh_tests::{Envoy, eventually};
 
 use crate::flips::Random;
-use crate::shop::{Shop, split};
+use crate::split_mesh::{SplitMesh, split};
 
 const MATCHES: &str = r#"
 [[http_route_group]]
@@ -40,15 +40,15 @@ fn policy(random: &mut Random) -> String {
         let name = format!("n{}", random.below(1_000_000_000));
         policy.push_str(&split(&name, "store", &[one], &to));
     }
-    policy + &of_all_calls()
+    policy + &unconditional_split()
 }
 
-fn of_all_calls() -> String {
+fn unconditional_split() -> String {
     split("store", "store", &[], &BACKENDS.map(|name| (name, 1)))
 }
 
 /// What an Envoy has counted of listeners and clusters that came, changed or went.
-async fn touched(envoy: &Envoy) -> u64 {
+async fn listener_and_cluster_changes(envoy: &Envoy) -> u64 {
     let counters = r"^(listener|cluster)_manager\.(listener|cluster)_(added|modified|removed|in_place_updated)$";
     let counters = envoy.stats(counters).await;
     assert!(counters.len() >= 6, "{counters:?}");
@@ -58,14 +58,17 @@ async fn touched(envoy: &Envoy) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn conditional_split_flips_update_only_routes_without_failures() {
     let mut random = Random::seeded(0x0911);
-    let Some(shop) = Shop::open(&policy(&mut random)).await else { return };
-    let load = shop.load().await;
-    let before = (touched(&shop.buyer).await, touched(&shop.server).await);
+    let Some(setup) = SplitMesh::open(&policy(&mut random)).await else { return };
+    let load = setup.load().await;
+    let before = (
+        listener_and_cluster_changes(&setup.buyer).await,
+        listener_and_cluster_changes(&setup.server).await,
+    );
     let updates = r"^http\.upstream_default_store_14001\.rds\..*\.config_reload$";
-    let reloads = shop.buyer.sum(updates).await;
+    let reloads = setup.buyer.sum(updates).await;
     for _ in 0..60 {
         let begin = load.requests();
-        shop.mesh.write_policy("splits.toml", &policy(&mut random));
+        setup.mesh.write_policy("splits.toml", &policy(&mut random));
         let pause = 20 + 20 * random.below(4);
         eventually("some requests", async || match load.requests() - begin {
             count if count >= pause => Ok(()),
@@ -73,13 +76,20 @@ async fn conditional_split_flips_update_only_routes_without_failures() {
         })
         .await;
     }
-    let last =
-        MATCHES.to_owned() + &split("home", "store", &["home"], &[("v2", 1)]) + &of_all_calls();
-    shop.mesh.write_policy("splits.toml", &last);
-    shop.wait_for(&["v2"]).await;
+    let last = MATCHES.to_owned()
+        + &split("home", "store", &["home"], &[("v2", 1)])
+        + &unconditional_split();
+    setup.mesh.write_policy("splits.toml", &last);
+    setup.wait_for(&["v2"]).await;
     // Edits that follow each other closely come into force together.
-    let reloads = shop.buyer.sum(updates).await - reloads;
+    let reloads = setup.buyer.sum(updates).await - reloads;
     assert!(reloads > 10, "the routes have turned {reloads} times only");
-    assert_eq!((touched(&shop.buyer).await, touched(&shop.server).await), before);
-    shop.assert_nothing_broke(load).await;
+    assert_eq!(
+        (
+            listener_and_cluster_changes(&setup.buyer).await,
+            listener_and_cluster_changes(&setup.server).await
+        ),
+        before
+    );
+    setup.assert_no_failures(load).await;
 }

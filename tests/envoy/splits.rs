@@ -4,8 +4,8 @@ use anyhow::Context as _;
 use http::Method;
 use ironmesh_tests::{Http1Connection, Http2Connection, Response, eventually};
 
-use crate::bookstore::expect;
-use crate::shop::{SERVICES, Shop, services, split};
+use crate::bookstore::ensure_status;
+use crate::split_mesh::{SERVICES, SplitMesh, services, split};
 
 const MATCHES: &str = r#"
 [[http_route_group]]
@@ -28,8 +28,8 @@ struct Buyer {
 }
 
 impl Buyer {
-    async fn of(shop: &Shop) -> Self {
-        let local = shop.buyer.socket(14001);
+    async fn of(setup: &SplitMesh) -> Self {
+        let local = setup.buyer.socket(14001);
         Self {
             http1: Http1Connection::connect(local).await.unwrap(),
             http2: Http2Connection::connect(local).await.unwrap(),
@@ -37,7 +37,7 @@ impl Buyer {
     }
 
     /// Who answers, by both protocols.
-    async fn asks(
+    async fn request(
         &mut self,
         method: &Method,
         path: &str,
@@ -49,16 +49,16 @@ impl Buyer {
         }
         let by1 = self.http1.request(method.clone(), path, &headers).await?;
         let by2 = self.http2.request(method.clone(), path, &headers).await?;
-        expect(&by1, 200)?;
+        ensure_status(&by1, 200)?;
         let name = |response: &Response| response.header("x-app").map(str::to_owned);
         anyhow::ensure!(name(&by1) == name(&by2), "{by1:?} {by2:?}");
         name(&by1).context("no name")
     }
 
     /// Waits until this one answers.
-    async fn waits_for(&mut self, wanted: &str, method: &Method, headers: &[(&str, &str)]) {
+    async fn wait_for(&mut self, wanted: &str, method: &Method, headers: &[(&str, &str)]) {
         eventually(&format!("{wanted} to answer"), async || {
-            let answered = self.asks(method, "/", headers).await?;
+            let answered = self.request(method, "/", headers).await?;
             anyhow::ensure!(answered == wanted, "{answered}");
             Ok(())
         })
@@ -72,8 +72,8 @@ async fn request_uses_the_first_split_with_matching_conditions() {
         + &split("20-second", "store", &["search", "write", "beta"], &[("v2", 1)])
         + &split("10-staff", "store", &["staff"], &[("next", 1)])
         + &split("store", "store", &[], &[("v1", 1)]);
-    let Some(shop) = Shop::open(&splits).await else { return };
-    let mut buyer = Buyer::of(&shop).await;
+    let Some(setup) = SplitMesh::open(&splits).await else { return };
+    let mut buyer = Buyer::of(&setup).await;
     let staff = ("x-staff", "yes");
     // Again and again, so that each is asked after each other one on the same connection.
     for _ in 0..10 {
@@ -97,30 +97,30 @@ async fn request_uses_the_first_split_with_matching_conditions() {
             // Both hold: the names of the splits say which is first.
             (Method::POST, "/search", &[staff], "next"),
         ] {
-            let answered = buyer.asks(&method, path, headers).await.unwrap();
+            let answered = buyer.request(&method, path, headers).await.unwrap();
             assert_eq!(answered, expected, "{method} {path} {headers:?}");
         }
     }
     // By `Host` too.
-    let mut by_host = Http1Connection::connect(shop.buyer.socket(15080)).await.unwrap();
+    let mut by_host = Http1Connection::connect(setup.buyer.socket(15080)).await.unwrap();
     for (headers, expected) in [
         (&[("host", "store:14001")][..], "v1"),
         (&[("host", "store.default.mesh.internal:14001"), staff], "next"),
     ] {
         let response = by_host.request(Method::GET, "/", headers).await.unwrap();
-        expect(&response, 200).unwrap();
+        ensure_status(&response, 200).unwrap();
         assert_eq!(response.header("x-app"), Some(expected));
     }
     // Other names turn it round, on the same connections.
-    shop.mesh.write_policy("splits.toml", &splits.replace("10-staff", "30-staff"));
-    buyer.waits_for("v2", &Method::POST, &[staff]).await;
-    assert_eq!(buyer.asks(&Method::GET, "/", &[staff]).await.unwrap(), "next");
+    setup.mesh.write_policy("splits.toml", &splits.replace("10-staff", "30-staff"));
+    buyer.wait_for("v2", &Method::POST, &[staff]).await;
+    assert_eq!(buyer.request(&Method::GET, "/", &[staff]).await.unwrap(), "next");
     // Without a split of all calls, what runs as the service itself answers the rest.
     let conditional = split("10-staff", "store", &["staff"], &[("next", 1)]);
-    shop.mesh.write_policy("splits.toml", &(MATCHES.to_owned() + &conditional));
-    buyer.waits_for("store", &Method::GET, &[]).await;
-    assert_eq!(buyer.asks(&Method::GET, "/", &[staff]).await.unwrap(), "next");
-    shop.assert_calm().await;
+    setup.mesh.write_policy("splits.toml", &(MATCHES.to_owned() + &conditional));
+    buyer.wait_for("store", &Method::GET, &[]).await;
+    assert_eq!(buyer.request(&Method::GET, "/", &[staff]).await.unwrap(), "next");
+    setup.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -129,8 +129,8 @@ async fn nested_splits_require_all_conditions_and_ignore_the_query() {
         + &split("outer", "store", &["orders"], &[("v1", 1)])
         + &split("inner", "v1", &["year"], &[("v2", 1)])
         + &split("innermost", "v2", &["get"], &[("v3", 1)]);
-    let Some(shop) = Shop::open(&splits).await else { return };
-    let mut buyer = Buyer::of(&shop).await;
+    let Some(setup) = SplitMesh::open(&splits).await else { return };
+    let mut buyer = Buyer::of(&setup).await;
     for (method, path, expected) in [
         (Method::GET, "/", "store"),
         (Method::GET, "/books/2024", "store"),
@@ -145,10 +145,10 @@ async fn nested_splits_require_all_conditions_and_ignore_the_query() {
         (Method::POST, "/orders/2024/", "v1"),
         (Method::GET, "/books?x=/orders/2024", "store"),
     ] {
-        let answered = buyer.asks(&method, path, &[]).await.unwrap();
+        let answered = buyer.request(&method, path, &[]).await.unwrap();
         assert_eq!(answered, expected, "{method} {path}");
     }
-    shop.assert_calm().await;
+    setup.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -159,45 +159,47 @@ async fn weights_multiply_through_nested_splits() {
         + &split("v1", "v1", &[], &[("v1", 2), ("v2", 1)])
         + &split("v2", "v2", &[], &[("v3", 3), ("next", 1)])
         + &split("v2-staff", "v2", &["staff"], &[("v2", 1)]);
-    let Some(shop) = Shop::open(&splits).await else { return };
+    let Some(setup) = SplitMesh::open(&splits).await else { return };
     let shares = [("next", 1.0 / 16.0), ("store", 0.25), ("v1", 0.5), ("v3", 3.0 / 16.0)];
-    shop.answers(4000, &[]).await.assert_about(&shares);
+    setup.answers(4000, &[]).await.assert_about(&shares);
     let of_staff = [("store", 0.25), ("v1", 0.5), ("v2", 0.25)];
-    shop.answers(4000, &[("x-staff", "yes")]).await.assert_about(&of_staff);
+    setup.answers(4000, &[("x-staff", "yes")]).await.assert_about(&of_staff);
     // Of connections nothing is known but where they go to, so conditions are not looked at.
-    eventually("all to greet", async || match shop.greetings(100).await.0.len() {
+    eventually("all to greet", async || match setup.greetings(100).await.0.len() {
         4 => Ok(()),
         count => Err(count),
     })
     .await;
-    shop.greetings(1000).await.assert_about(&shares);
-    shop.assert_calm().await;
+    setup.greetings(1000).await.assert_about(&shares);
+    setup.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn late_backend_gets_its_share_and_no_request_fails() {
     let splits = split("store", "store", &[], &[("v1", 1000), ("next", 500)]);
-    let Some(shop) = Shop::open(&splits).await else { return };
+    let Some(setup) = SplitMesh::open(&splits).await else { return };
     let without: Vec<_> = SERVICES.into_iter().filter(|name| *name != "next").collect();
-    shop.mesh.write_policy("services.toml", &services(&without));
-    shop.wait_for(&["v1"]).await;
-    let load = shop.load().await;
+    setup.mesh.write_policy("services.toml", &services(&without));
+    setup.wait_for(&["v1"]).await;
+    let load = setup.load().await;
     for _ in 0..3 {
         // Nothing but the service itself is added, and taken away again.
-        shop.mesh.write_policy("services.toml", &services(&SERVICES));
-        shop.wait_for(&["next", "v1"]).await;
-        shop.mesh.write_policy("services.toml", &services(&without));
-        shop.wait_for(&["v1"]).await;
+        setup.mesh.write_policy("services.toml", &services(&SERVICES));
+        setup.wait_for(&["next", "v1"]).await;
+        setup.mesh.write_policy("services.toml", &services(&without));
+        setup.wait_for(&["v1"]).await;
     }
-    shop.mesh.write_policy("services.toml", &services(&SERVICES));
-    shop.wait_for(&["next", "v1"]).await;
-    shop.answers(2000, &[]).await.assert_about(&[("next", 1.0 / 3.0), ("v1", 2.0 / 3.0)]);
-    shop.assert_nothing_broke(load).await;
+    setup.mesh.write_policy("services.toml", &services(&SERVICES));
+    setup.wait_for(&["next", "v1"]).await;
+    setup.answers(2000, &[]).await.assert_about(&[("next", 1.0 / 3.0), ("v1", 2.0 / 3.0)]);
+    setup.assert_no_failures(load).await;
     // With nobody left who has a weight, it is said so.
-    shop.mesh.write_policy("splits.toml", &split("store", "store", &[], &[("gone", 1), ("v1", 0)]));
+    setup
+        .mesh
+        .write_policy("splits.toml", &split("store", "store", &[], &[("gone", 1), ("v1", 0)]));
     eventually("503", async || {
-        let response = shop.connection().await.get("/", "store").await?;
-        expect(&response, 503)?;
+        let response = setup.connection().await.get("/", "store").await?;
+        ensure_status(&response, 503)?;
         anyhow::ensure!(response.text().contains("no backend of default/store has a weight"));
         Ok(())
     })

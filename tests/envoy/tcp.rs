@@ -1,12 +1,12 @@
 //! TCP: judged in the handshake, also where the server speaks first, and never after it.
 
-use ironmesh_tests::xds::Imposter;
+use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{Envoy, Ledger, Mesh, Programs, ProxyOptions, TcpConnection, eventually, tls};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::client::TlsStream;
 
-use crate::bookstore::endpoint_known;
+use crate::bookstore::wait_for_endpoint;
 
 const SERVICES: &str = r#"
 [[service]]
@@ -44,14 +44,14 @@ const SNI: &str = "3306.bookwarehouse.default.mesh.internal";
 const DRAIN_SECONDS: u32 = 2;
 
 /// The warehouse, its sidecar, and the store's.
-struct Warehouse {
+struct TcpMesh {
     mesh: Mesh,
     app: Ledger,
     sidecar: Envoy,
     store: Envoy,
 }
 
-impl Warehouse {
+impl TcpMesh {
     /// Opens it; the store alone may connect, and can.
     async fn open() -> Option<Self> {
         let programs = Programs::find()?;
@@ -62,7 +62,7 @@ impl Warehouse {
         let sidecar = mesh.envoy(&options).await;
         let store =
             mesh.envoy(&ProxyOptions::new("default/bookstore", 21).upstream(UPSTREAM)).await;
-        endpoint_known(&store, "default/bookwarehouse|3306").await;
+        wait_for_endpoint(&store, "default/bookwarehouse|3306").await;
         let warehouse = Self { mesh, app, sidecar, store };
         drop(warehouse.connected(&warehouse.store).await);
         Some(warehouse)
@@ -79,38 +79,38 @@ impl Warehouse {
     }
 
     /// Somebody who dials the mesh port past any sidecar, with the true certificate of `account`.
-    async fn stranger(&self, account: &str, host: u8) -> Stranger<'_> {
+    async fn direct_caller(&self, account: &str, host: u8) -> DirectCaller<'_> {
         let folder = self.mesh.bootstrap(&ProxyOptions::new(account, host)).await;
         let control_plane = self.mesh.xds();
-        let imposter = Imposter::connect(&folder, control_plane).await.unwrap();
-        let certificate = imposter.service_certificate(account).await.unwrap();
-        Stranger { warehouse: self, imposter, certificate }
+        let proxy_client = ProxyClient::connect(&folder, control_plane).await.unwrap();
+        let certificate = proxy_client.service_certificate(account).await.unwrap();
+        DirectCaller { warehouse: self, proxy_client, certificate }
     }
 }
 
-struct Stranger<'a> {
-    warehouse: &'a Warehouse,
-    imposter: Imposter,
+struct DirectCaller<'a> {
+    warehouse: &'a TcpMesh,
+    proxy_client: ProxyClient,
     certificate: (String, String),
 }
 
-impl Stranger<'_> {
+impl DirectCaller<'_> {
     /// What the warehouse says to it, unasked.
-    async fn hears(&self) -> anyhow::Result<String> {
-        self.dials().await?.line().await
+    async fn greeting(&self) -> anyhow::Result<String> {
+        self.dial().await?.line().await
     }
 
     /// A connection whose handshake is done, as far as this side knows.
-    async fn dials(&self) -> anyhow::Result<TcpConnection<TlsStream<TcpStream>>> {
+    async fn dial(&self) -> anyhow::Result<TcpConnection<TlsStream<TcpStream>>> {
         let (chain, key) = &self.certificate;
-        let (port, roots) = (self.warehouse.sidecar.socket(15003), &self.imposter.roots);
+        let (port, roots) = (self.warehouse.sidecar.socket(15003), &self.proxy_client.roots);
         let stream = tls::connect_mesh(port, SNI, &["ironmesh"], chain, key, roots).await?;
         Ok(TcpConnection::over(stream))
     }
 }
 
 /// Uses these connections for longer than the drain time.
-async fn stay_open(connections: &mut [&mut TcpConnection]) {
+async fn use_past_drain_time(connections: &mut [&mut TcpConnection]) {
     let begin = Instant::now();
     eventually("the drain time to pass", async || {
         for connection in &mut *connections {
@@ -124,46 +124,46 @@ async fn stay_open(connections: &mut [&mut TcpConnection]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn denied_caller_of_server_first_protocol_receives_no_byte() {
-    let Some(warehouse) = Warehouse::open().await else { return };
-    let store = warehouse.stranger("default/bookstore", 22).await;
-    assert_eq!(store.hears().await.unwrap(), "bookwarehouse", "the way itself is good");
+    let Some(warehouse) = TcpMesh::open().await else { return };
+    let store = warehouse.direct_caller("default/bookstore", 22).await;
+    assert_eq!(store.greeting().await.unwrap(), "bookwarehouse", "the way itself is good");
 
-    let thief = warehouse.stranger("default/bookthief", 12).await;
+    let thief = warehouse.direct_caller("default/bookthief", 12).await;
     let before = warehouse.app.connections();
     let failed = r"^listener\..*15003\.ssl\.fail_verify_san$";
-    let refused = warehouse.sidecar.sum(failed).await;
+    let rejected = warehouse.sidecar.sum(failed).await;
     for _ in 0..5 {
-        thief.hears().await.unwrap_err();
+        thief.greeting().await.unwrap_err();
     }
     assert_eq!(warehouse.app.connections(), before, "the application saw a connection");
-    assert_eq!(warehouse.sidecar.sum(failed).await, refused + 5);
+    assert_eq!(warehouse.sidecar.sum(failed).await, rejected + 5);
     // A certificate of the mesh that is nobody's in policy.
     let folder = warehouse.mesh.bootstrap(&ProxyOptions::new("default/bookstore", 23)).await;
     let read = |name: &str| fs_err::read_to_string(folder.join(name)).unwrap();
-    let proxy = Stranger { certificate: (read("proxy.crt"), read("proxy.key")), ..thief };
-    proxy.hears().await.unwrap_err();
+    let proxy = DirectCaller { certificate: (read("proxy.crt"), read("proxy.key")), ..thief };
+    proxy.greeting().await.unwrap_err();
     assert_eq!(warehouse.app.connections(), before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forbidden_tcp_upstream_has_no_listener() {
-    let Some(warehouse) = Warehouse::open().await else { return };
+    let Some(warehouse) = TcpMesh::open().await else { return };
     let options = ProxyOptions::new("default/bookthief", 12).upstream(UPSTREAM);
     let thief = warehouse.mesh.envoy(&options).await;
-    let refused = TcpConnection::connect(thief.socket(3306)).await.unwrap_err();
-    assert!(format!("{refused:#}").contains("refused"), "{refused:#}");
+    let rejected = TcpConnection::connect(thief.socket(3306)).await.unwrap_err();
+    assert!(format!("{rejected:#}").contains("refused"), "{rejected:#}");
 
     let both = ledger(&["bookstore", "bookthief"]);
     warehouse.mesh.write_policy("ledger.toml", &both);
     let mut connection = warehouse.connected(&thief).await;
     connection.exchange("now it may").await.unwrap();
-    thief.assert_calm().await;
-    warehouse.sidecar.assert_calm().await;
+    thief.assert_no_update_errors().await;
+    warehouse.sidecar.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn added_caller_keeps_tcp_connections_and_withdrawal_ends_them() {
-    let Some(mut warehouse) = Warehouse::open().await else { return };
+    let Some(mut warehouse) = TcpMesh::open().await else { return };
     let options = ProxyOptions::new("default/bookkeeper", 13).upstream(UPSTREAM);
     let keeper = warehouse.mesh.envoy(&options).await;
     let mut old = warehouse.connected(&warehouse.store).await;
@@ -174,17 +174,17 @@ async fn added_caller_keeps_tcp_connections_and_withdrawal_ends_them() {
     let mut kept = warehouse.connected(&keeper).await;
     assert_eq!(warehouse.sidecar.stat(modified).await, before, "the listener was touched");
     // Longer than the drain time, so that a connection that was to be ended has ended.
-    stay_open(&mut [&mut old, &mut kept]).await;
+    use_past_drain_time(&mut [&mut old, &mut kept]).await;
 
     // A withdrawal, and a restart of ours in between: what was let in is ended, and the others can
     // come in again.
-    let keeper_dials = warehouse.stranger("default/bookkeeper", 14).await;
-    assert_eq!(keeper_dials.hears().await.unwrap(), "bookwarehouse");
+    let keeper_dials = warehouse.direct_caller("default/bookkeeper", 14).await;
+    assert_eq!(keeper_dials.greeting().await.unwrap(), "bookwarehouse");
     // No sidecar of his own ends this one: it is the warehouse's that has to.
-    let mut past_sidecars = keeper_dials.dials().await.unwrap();
+    let mut past_sidecars = keeper_dials.dial().await.unwrap();
     assert_eq!(past_sidecars.line().await.unwrap(), "bookwarehouse");
     let certificate = keeper_dials.certificate.clone();
-    let imposter = keeper_dials.imposter;
+    let proxy_client = keeper_dials.proxy_client;
     warehouse.mesh.kill_control_plane().await;
     warehouse.mesh.write_policy("ledger.toml", &ledger(&["bookstore"]));
     old.exchange("while it is away").await.unwrap();
@@ -200,24 +200,24 @@ async fn added_caller_keeps_tcp_connections_and_withdrawal_ends_them() {
         past_sidecars.exchange("still there").await.err().ok_or("it is open")
     })
     .await;
-    let keeper_dials = Stranger { warehouse: &warehouse, imposter, certificate };
-    keeper_dials.hears().await.unwrap_err();
+    let keeper_dials = DirectCaller { warehouse: &warehouse, proxy_client, certificate };
+    keeper_dials.greeting().await.unwrap_err();
     let mut again = warehouse.connected(&warehouse.store).await;
     // The withdrawal is carried out once: another restart ends nothing.
     warehouse.mesh.restart_control_plane().await;
-    stay_open(&mut [&mut again]).await;
-    warehouse.sidecar.assert_calm().await;
-    warehouse.store.assert_calm().await;
+    use_past_drain_time(&mut [&mut again]).await;
+    warehouse.sidecar.assert_no_update_errors().await;
+    warehouse.store.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tcp_port_without_grants_has_no_filter_chain() {
-    let Some(warehouse) = Warehouse::open().await else { return };
-    let store = warehouse.stranger("default/bookstore", 22).await;
+    let Some(warehouse) = TcpMesh::open().await else { return };
+    let store = warehouse.direct_caller("default/bookstore", 22).await;
     let mut old = warehouse.connected(&warehouse.store).await;
     warehouse.mesh.remove_policy("ledger.toml");
     eventually("the handshake to be refused", async || {
-        store.hears().await.err().ok_or("the warehouse still speaks")
+        store.greeting().await.err().ok_or("the warehouse still speaks")
     })
     .await;
     eventually("the end of the connection", async || {
@@ -249,7 +249,7 @@ rules = [{ kind = "TCPRoute", name = "all" }]
 "#;
     let mesh = Mesh::start(&programs, &[("services.toml", SERVICES), ("shelf.toml", policy)]).await;
     let _app = Ledger::start("shelf", mesh.loopback().socket(31, 8080)).await;
-    let both = ProxyOptions::new("default/bookwarehouse", 31).also("default/shelf");
+    let both = ProxyOptions::new("default/bookwarehouse", 31).with_service("default/shelf");
     let both = mesh.envoy(&both).await;
     let store = ProxyOptions::new("default/bookstore", 21).upstream("default/shelf=7000");
     let store = mesh.envoy(&store.upstream(UPSTREAM)).await;
@@ -264,5 +264,5 @@ rules = [{ kind = "TCPRoute", name = "all" }]
         proxies.contains("IM0407")
             && proxies.contains("no traffic target allows `default/bookstore`")
     );
-    both.assert_calm().await;
+    both.assert_no_update_errors().await;
 }

@@ -12,7 +12,7 @@ use ironmesh_tests::{
 };
 use serde_json::{Value, json};
 
-use crate::bookstore::{endpoint_known, expect};
+use crate::bookstore::{ensure_status, wait_for_endpoint};
 
 const SERVICES: &str = r#"
 [[service]]
@@ -55,19 +55,19 @@ const LEDGER: u16 = 3306;
 const JOURNAL: u16 = 3307;
 
 /// A store with an archive behind the same sidecar, and one who calls both.
-struct Place {
+struct TelemetryMesh {
     mesh: Mesh,
     _apps: (App, Ledger, Ledger),
     store: Envoy,
     buyer: Envoy,
 }
 
-impl Place {
+impl TelemetryMesh {
     /// With this file `telemetry.toml`, which knows where a collector is to be.
     async fn open(telemetry: impl Fn(SocketAddr) -> String) -> Option<Self> {
         let programs = Programs::find()?;
         let mesh = Mesh::start(&programs, &[("services.toml", SERVICES)]).await;
-        let collector = collector(&mesh);
+        let collector = collector_address(&mesh);
         mesh.write_policy("telemetry.toml", &telemetry(collector));
         let at = |port| mesh.loopback().socket(31, port);
         let apps = (
@@ -76,7 +76,7 @@ impl Place {
             Ledger::start("archive", at(3307)).await,
         );
         let store = ProxyOptions::new("default/store", 31)
-            .also("default/archive")
+            .with_service("default/archive")
             .access_log_dir(mesh.folder())
             .drain_seconds(2);
         let store = mesh.envoy(&store).await;
@@ -87,7 +87,7 @@ impl Place {
             .drain_seconds(2);
         let buyer = mesh.envoy(&buyer).await;
         for port in ["store|80", "store|3306", "archive|3307"] {
-            endpoint_known(&buyer, &format!("default/{port}")).await;
+            wait_for_endpoint(&buyer, &format!("default/{port}")).await;
         }
         Some(Self { mesh, _apps: apps, store, buyer })
     }
@@ -98,21 +98,21 @@ impl Place {
         eventually("an answer", async || {
             let mut connection = Http1Connection::connect(self.buyer.socket(WEB)).await?;
             let response = connection.request(Method::GET, path, &all).await?;
-            expect(&response, 200)?;
+            ensure_status(&response, 200)?;
             anyhow::Ok(response.json())
         })
         .await
     }
 
-    async fn calm(&self) {
+    async fn assert_no_update_errors(&self) {
         for envoy in [&self.store, &self.buyer] {
-            envoy.assert_calm().await;
+            envoy.assert_no_update_errors().await;
         }
     }
 }
 
 /// Where the collector of a mesh is to be.
-fn collector(mesh: &Mesh) -> SocketAddr {
+fn collector_address(mesh: &Mesh) -> SocketAddr {
     mesh.loopback().socket(61, 4317)
 }
 
@@ -127,7 +127,7 @@ async fn ledger(envoy: &Envoy, port: u16) -> TcpConnection {
 }
 
 /// Telemetry that tells a collector of everything.
-fn everything(name: &str, about: &str, collector: SocketAddr) -> String {
+fn full_telemetry(name: &str, about: &str, collector: SocketAddr) -> String {
     let (host, port) = (collector.ip(), collector.port());
     format!(
         r#"
@@ -148,14 +148,15 @@ sampling_percent = 100
 
 #[tokio::test(flavor = "multi_thread")]
 async fn both_sidecars_deliver_access_logs_and_spans() {
-    let Some(place) = Place::open(|at| everything("all", "scope = \"mesh\"", at)).await else {
+    let Some(setup) = TelemetryMesh::open(|at| full_telemetry("all", "scope = \"mesh\"", at)).await
+    else {
         return;
     };
-    let collector = Collector::start(collector(&place.mesh)).await;
-    let asked = place.call("/books/1?secret=1", &[]).await;
-    let traceparent = asked["headers"]["traceparent"].as_str().unwrap().to_owned();
+    let collector = Collector::start(collector_address(&setup.mesh)).await;
+    let requested = setup.call("/books/1?secret=1", &[]).await;
+    let traceparent = requested["headers"]["traceparent"].as_str().unwrap().to_owned();
     let trace = traceparent.split('-').nth(1).unwrap().to_owned();
-    let mut connection = ledger(&place.buyer, LEDGER).await;
+    let mut connection = ledger(&setup.buyer, LEDGER).await;
     connection.exchange("one").await.unwrap();
     drop(connection);
 
@@ -168,7 +169,7 @@ async fn both_sidecars_deliver_access_logs_and_spans() {
             Err(format!(
                 "{:?} {:#?}",
                 collector.spans(),
-                place.store.stats("telemetr|tracing").await
+                setup.store.stats("telemetr|tracing").await
             ))
         }
     })
@@ -182,9 +183,9 @@ async fn both_sidecars_deliver_access_logs_and_spans() {
 
     let records = eventually("what both say of the request and of the connection", async || {
         let records = collector.records();
-        let told: BTreeSet<_> =
+        let reported: BTreeSet<_> =
             records.iter().map(|one| (one.service.as_str(), one.body["status"] == "200")).collect();
-        if told.len() == 4 { Ok(records) } else { Err(format!("{records:#?}")) }
+        if reported.len() == 4 { Ok(records) } else { Err(format!("{records:#?}")) }
     })
     .await;
     let request =
@@ -195,7 +196,7 @@ async fn both_sidecars_deliver_access_logs_and_spans() {
     let connection = |one: &&ironmesh_tests::collector::Record| one.body["status"] == "0";
     let connections: Vec<_> = records.iter().filter(connection).collect();
     assert!(connections.iter().any(|one| one.body["bytes"] == "4"), "{connections:#?}");
-    place.calm().await;
+    setup.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,13 +205,13 @@ async fn file_access_log_applies_its_filter_and_default_fields() {
     let telemetry = "[[telemetry]]\nname = \"log\"\n[telemetry.access_log]\n\
                      sink = { file = \"store.log\" }\nfilter = { status_at_least = 201 }\n";
     let plain = telemetry.replace("filter =", "# filter =");
-    let Some(place) = Place::open(|_| telemetry.to_owned()).await else { return };
-    let file = place.mesh.folder().join("store.log");
-    place.call("/filtered", &[]).await;
+    let Some(setup) = TelemetryMesh::open(|_| telemetry.to_owned()).await else { return };
+    let file = setup.mesh.folder().join("store.log");
+    setup.call("/filtered", &[]).await;
     // The other file of policy is active when its first call is told of.
-    place.mesh.write_policy("telemetry.toml", &plain);
+    setup.mesh.write_policy("telemetry.toml", &plain);
     let lines = eventually("a line", async || {
-        place.call("/books/1?secret=1", &[("user-agent", "test")]).await;
+        setup.call("/books/1?secret=1", &[("user-agent", "test")]).await;
         let text = fs_err::read_to_string(&file)?;
         anyhow::ensure!(!text.is_empty(), "nothing yet");
         anyhow::Ok(text)
@@ -228,16 +229,16 @@ async fn file_access_log_applies_its_filter_and_default_fields() {
         assert_eq!(line[key], value, "{key} in {line:#}");
     }
     assert!(!lines.contains("filtered") && !lines.contains("secret"), "{lines}");
-    let proxies = place.mesh.proxies().await.to_string();
+    let proxies = setup.mesh.proxies().await.to_string();
     assert_eq!(proxies.matches("IM0664").count(), 1, "{proxies}");
-    place.calm().await;
+    setup.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callers_cannot_increase_trace_sampling() {
-    let nothing = |at| everything("all", "scope = \"mesh\"", at).replace("= 100\n", "= 0\n");
-    let Some(place) = Place::open(nothing).await else { return };
-    let collector = Collector::start(collector(&place.mesh)).await;
+    let nothing = |at| full_telemetry("all", "scope = \"mesh\"", at).replace("= 100\n", "= 0\n");
+    let Some(setup) = TelemetryMesh::open(nothing).await else { return };
+    let collector = Collector::start(collector_address(&setup.mesh)).await;
     let forced = "4bf92f3577b34da6a3ce929d0e0e4736";
     let traceparent = format!("00-{forced}-00f067aa0ba902b7-01");
     // The fourteenth digit of a request's id says `forced` to Envoy.
@@ -250,42 +251,39 @@ async fn callers_cannot_increase_trace_sampling() {
     ];
     let mut traces = BTreeSet::new();
     for claim in claims.iter().map(std::slice::from_ref).chain([&claims[..]]) {
-        let asked = place.call("/", claim).await;
-        let trace = asked["headers"]["traceparent"].as_str().unwrap().split('-').nth(1).unwrap();
+        let requested = setup.call("/", claim).await;
+        let trace =
+            requested["headers"]["traceparent"].as_str().unwrap().split('-').nth(1).unwrap();
         traces.insert(trace.to_owned());
     }
     assert!(traces.contains(forced), "what came is passed on: {traces:?}");
 
-    place.mesh.write_policy(
+    setup.mesh.write_policy(
         "telemetry.toml",
-        &everything("all", "scope = \"mesh\"", collector_of(&place)),
+        &full_telemetry("all", "scope = \"mesh\"", collector_address(&setup.mesh)),
     );
     eventually("a span", async || {
-        place.call("/", &[]).await;
+        setup.call("/", &[]).await;
         if collector.spans().is_empty() { Err("none") } else { Ok(()) }
     })
     .await;
-    let told: Vec<_> =
+    let reported: Vec<_> =
         collector.spans().into_iter().filter(|span| traces.contains(&span.trace)).collect();
-    assert!(told.is_empty(), "{told:#?}");
-    place.calm().await;
-}
-
-fn collector_of(place: &Place) -> SocketAddr {
-    collector(&place.mesh)
+    assert!(reported.is_empty(), "{reported:#?}");
+    setup.assert_no_update_errors().await;
 }
 
 /// What switching telemetry on costs: of the service's own chains, and of nobody else's, connections are
 /// drained. No request is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn enabling_telemetry_drains_only_chains_of_its_service() {
-    let Some(place) = Place::open(|_| String::new()).await else { return };
-    let collector = Collector::start(collector(&place.mesh)).await;
-    let mut journal = ledger(&place.buyer, JOURNAL).await;
-    let mut books = ledger(&place.buyer, LEDGER).await;
-    let load = Load::start(place.buyer.socket(WEB), "store", "/");
-    let at = collector_of(&place);
-    place.mesh.write_policy("telemetry.toml", &everything("store", "service = \"store\"", at));
+    let Some(setup) = TelemetryMesh::open(|_| String::new()).await else { return };
+    let collector = Collector::start(collector_address(&setup.mesh)).await;
+    let mut journal = ledger(&setup.buyer, JOURNAL).await;
+    let mut books = ledger(&setup.buyer, LEDGER).await;
+    let load = Load::start(setup.buyer.socket(WEB), "store", "/");
+    let at = collector_address(&setup.mesh);
+    setup.mesh.write_policy("telemetry.toml", &full_telemetry("store", "service = \"store\"", at));
     eventually("the store to tell", async || {
         let spans = collector.spans();
         if spans.iter().any(|span| span.service == "store.default") {
@@ -301,16 +299,16 @@ async fn enabling_telemetry_drains_only_chains_of_its_service() {
     .await;
     journal.exchange("one").await.unwrap();
     load.finish().await.assert_undisturbed();
-    assert!(place.store.stat("listener_manager.listener_in_place_updated").await > 0);
+    assert!(setup.store.stat("listener_manager.listener_in_place_updated").await > 0);
     assert!(collector.spans().iter().all(|span| span.service == "store.default"));
-    for envoy in [&place.store, &place.buyer] {
+    for envoy in [&setup.store, &setup.buyer] {
         assert_eq!(envoy.sum("upstream_rq_retry$").await, 0);
     }
 
     // That of the buyer drains its own listeners: its applications connect again, and lose nothing.
-    let load = Load::start(place.buyer.socket(WEB), "store", "/");
-    let both = everything("all", "scope = \"mesh\"", at);
-    place.mesh.write_policy("telemetry.toml", &both);
+    let load = Load::start(setup.buyer.socket(WEB), "store", "/");
+    let both = full_telemetry("all", "scope = \"mesh\"", at);
+    setup.mesh.write_policy("telemetry.toml", &both);
     eventually("the buyer to tell", async || {
         let spans = collector.spans();
         if spans.iter().any(|span| span.service == "buyer.default") {
@@ -323,24 +321,25 @@ async fn enabling_telemetry_drains_only_chains_of_its_service() {
     let report = load.finish().await;
     assert_eq!(report.failed, 0, "{:#?}", report.failures);
     assert!(report.reconnects > 0, "nothing was drained");
-    place.calm().await;
+    setup.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unavailable_or_silent_collector_does_not_delay_calls() {
-    let Some(place) = Place::open(|at| everything("all", "scope = \"mesh\"", at)).await else {
+    let Some(setup) = TelemetryMesh::open(|at| full_telemetry("all", "scope = \"mesh\"", at)).await
+    else {
         return;
     };
-    place.call("/", &[]).await;
-    let load = Load::start(place.buyer.socket(WEB), "store", "/");
-    let load = load.with_stream(place.buyer.socket(WEB), "store").await.unwrap();
-    let load = load.with_connection(place.buyer.socket(LEDGER)).await.unwrap();
-    let at = collector_of(&place);
+    setup.call("/", &[]).await;
+    let load = Load::start(setup.buyer.socket(WEB), "store", "/");
+    let load = load.with_stream(setup.buyer.socket(WEB), "store").await.unwrap();
+    let load = load.with_connection(setup.buyer.socket(LEDGER)).await.unwrap();
+    let at = collector_address(&setup.mesh);
     // (Envoy has no colon in the names of its stats.)
     let stat = |name: &str| format!("cluster.telemetry|{}_{}.{name}", at.ip(), at.port());
     // First nobody is there; then one who takes what he is told and says nothing; then nobody again.
     eventually("attempts to tell", async || {
-        let failed = place.store.stat(&stat("upstream_cx_connect_fail")).await;
+        let failed = setup.store.stat(&stat("upstream_cx_connect_fail")).await;
         if failed > 0 { Ok(()) } else { Err(failed) }
     })
     .await;
@@ -350,7 +349,7 @@ async fn unavailable_or_silent_collector_does_not_delay_calls() {
         if calls > 5 { Ok(()) } else { Err(calls) }
     })
     .await;
-    load.pass(1000).await;
+    load.wait_for_requests(1000).await;
     drop(silent);
     // And whoever comes back is told again.
     let collector =
@@ -363,11 +362,11 @@ async fn unavailable_or_silent_collector_does_not_delay_calls() {
     })
     .await;
     load.finish().await.assert_undisturbed();
-    for envoy in [&place.store, &place.buyer] {
+    for envoy in [&setup.store, &setup.buyer] {
         assert_eq!(envoy.sum("default/store.*upstream_rq_retry$").await, 0);
         // What is under way is bounded.
         let under_way = envoy.stat(&stat("upstream_rq_active")).await;
         assert!(under_way <= 64, "{under_way}");
     }
-    place.calm().await;
+    setup.assert_no_update_errors().await;
 }

@@ -13,8 +13,8 @@ use ironmesh_tests::{
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::bookstore::expect;
-use crate::shop::Shop;
+use crate::bookstore::ensure_status;
+use crate::split_mesh::SplitMesh;
 
 /// A setting of the service `store`.
 fn setting(text: &str) -> String {
@@ -22,7 +22,7 @@ fn setting(text: &str) -> String {
 }
 
 /// What is said where nothing nearer says otherwise: of the namespace, and of the mesh.
-const OF_ALL: [&str; 2] = [
+const DEFAULT_SETTINGS: [&str; 2] = [
     "[[upstream_traffic_setting]]\nname = \"namespace\"\nconnection_settings.http.max_requests = 1000\n",
     "[[upstream_traffic_setting]]\nname = \"mesh\"\nscope = \"mesh\"\nconnection_settings.http.max_requests = 1\n",
 ];
@@ -47,22 +47,22 @@ async fn wait_for_limit(buyer: &Envoy, cluster: &str, what: &str, limit: u32) {
 }
 
 /// Asks the store.
-async fn ask(buyer: &Envoy) -> anyhow::Result<Response> {
+async fn request(buyer: &Envoy) -> anyhow::Result<Response> {
     get_once(buyer.socket(14001), "/", &[]).await
 }
 
 fn assert_overloaded(response: &Response) {
-    expect(response, 503).unwrap();
+    ensure_status(response, 503).unwrap();
     assert_eq!(response.header("x-envoy-overloaded"), Some("true"), "{response:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_beyond_max_requests_are_rejected() {
-    let Some(shop) = Shop::open("").await else { return };
-    let (cluster, store) = ("default/store|14001", shop.app("store"));
+    let Some(setup) = SplitMesh::open("").await else { return };
+    let (cluster, store) = ("default/store|14001", setup.app("store"));
     let overflow = r"^cluster\.default/store\|14001\.upstream_rq_(active|pending)_overflow$";
     let of_the_store = setting("connection_settings.http.max_requests = 1");
-    let [of_the_namespace, of_the_mesh] = OF_ALL;
+    let [of_the_namespace, of_the_mesh] = DEFAULT_SETTINGS;
 
     // Of the mesh, of the namespace, of the service: the nearest is heard.
     let levels = [
@@ -71,35 +71,35 @@ async fn requests_beyond_max_requests_are_rejected() {
         (format!("{of_the_namespace}{of_the_mesh}{of_the_store}"), 1),
     ];
     for (policy, limit) in levels {
-        shop.mesh.write_policy("settings.toml", &policy);
-        wait_for_limit(&shop.buyer, cluster, "max_requests", limit).await;
-        let (before, asked) = (shop.buyer.sum(overflow).await, store.requests());
+        setup.mesh.write_policy("settings.toml", &policy);
+        wait_for_limit(&setup.buyer, cluster, "max_requests", limit).await;
+        let (before, requested) = (setup.buyer.sum(overflow).await, store.requests());
         let held = store.hold().await;
-        let socket = shop.buyer.socket(14001);
+        let socket = setup.buyer.socket(14001);
         let first = tokio::spawn(async move { get_once(socket, "/", &[]).await });
         eventually("the first request to be under way", async || {
-            if store.requests() > asked { Ok(()) } else { Err(store.requests()) }
+            if store.requests() > requested { Ok(()) } else { Err(store.requests()) }
         })
         .await;
         if limit == 1 {
-            assert_overloaded(&ask(&shop.buyer).await.unwrap());
-            assert_eq!(shop.buyer.sum(overflow).await, before + 1);
+            assert_overloaded(&request(&setup.buyer).await.unwrap());
+            assert_eq!(setup.buyer.sum(overflow).await, before + 1);
         } else {
             let second = tokio::spawn(async move { get_once(socket, "/", &[]).await });
             eventually("the second request to be under way", async || {
-                if store.requests() > asked + 1 { Ok(()) } else { Err(store.requests()) }
+                if store.requests() > requested + 1 { Ok(()) } else { Err(store.requests()) }
             })
             .await;
             drop(held);
-            expect(&second.await.unwrap().unwrap(), 200).unwrap();
-            expect(&first.await.unwrap().unwrap(), 200).unwrap();
+            ensure_status(&second.await.unwrap().unwrap(), 200).unwrap();
+            ensure_status(&first.await.unwrap().unwrap(), 200).unwrap();
             continue;
         }
         drop(held);
-        expect(&first.await.unwrap().unwrap(), 200).unwrap();
-        expect(&ask(&shop.buyer).await.unwrap(), 200).unwrap();
+        ensure_status(&first.await.unwrap().unwrap(), 200).unwrap();
+        ensure_status(&request(&setup.buyer).await.unwrap(), 200).unwrap();
     }
-    shop.assert_calm().await;
+    setup.assert_no_update_errors().await;
 }
 
 /// A service outside of the mesh, which is spoken to by HTTP/1.1: of each connection there is one request.
@@ -123,8 +123,8 @@ rules = [{{ kind = "HTTPRouteGroup", name = "all" }}]
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_beyond_max_pending_requests_are_rejected() {
-    let Some(shop) = Shop::open("").await else { return };
-    let address = shop.mesh.loopback().socket(31, 8080);
+    let Some(setup) = SplitMesh::open("").await else { return };
+    let address = setup.mesh.loopback().socket(31, 8080);
     let app = App::http1("outside", address).await;
     let cluster = "default/outside|8080";
     let limit = |pending: u32| {
@@ -134,27 +134,27 @@ async fn requests_beyond_max_pending_requests_are_rejected() {
         ));
         outside(address.ip()) + &settings.replace("\"store\"", "\"outside\"")
     };
-    let stat = async |name| shop.buyer.stat(&format!("cluster.{cluster}.{name}")).await;
-    let socket = shop.buyer.socket(15080);
+    let stat = async |name| setup.buyer.stat(&format!("cluster.{cluster}.{name}")).await;
+    let socket = setup.buyer.socket(15080);
     // Whatever another service's limits do: the store's callers lose nothing.
-    let load = shop.load().await;
+    let load = setup.load().await;
     for (pending, overflow) in [(1, 1), (2, 0)] {
-        shop.mesh.write_policy("outside.toml", &limit(pending));
-        wait_for_limit(&shop.buyer, cluster, "max_pending_requests", pending).await;
+        setup.mesh.write_policy("outside.toml", &limit(pending));
+        wait_for_limit(&setup.buyer, cluster, "max_pending_requests", pending).await;
         eventually("an answer from outside", async || {
-            expect(&get_once(socket, "/", &[("host", "outside")]).await?, 200)
+            ensure_status(&get_once(socket, "/", &[("host", "outside")]).await?, 200)
         })
         .await;
         let before = stat("upstream_rq_pending_overflow").await;
         // One is under way, which is none that waits; another waits.
-        let (held, asked) = (app.hold().await, app.requests());
+        let (held, requested) = (app.hold().await, app.requests());
         let mut requests = JoinSet::new();
-        let mut ask = || {
+        let mut request = || {
             requests.spawn(async move { get_once(socket, "/", &[("host", "outside")]).await });
         };
-        ask();
+        request();
         eventually("the first request to be under way", async || {
-            if app.requests() > asked { Ok(()) } else { Err("it is not") }
+            if app.requests() > requested { Ok(()) } else { Err("it is not") }
         })
         .await;
         let waiting = async |count| {
@@ -164,68 +164,68 @@ async fn requests_beyond_max_pending_requests_are_rejected() {
             })
             .await;
         };
-        ask();
+        request();
         waiting(1).await;
         if overflow == 1 {
             assert_overloaded(&get_once(socket, "/", &[("host", "outside")]).await.unwrap());
         } else {
-            ask();
+            request();
             waiting(2).await;
         }
         assert_eq!(stat("upstream_rq_pending_overflow").await, before + overflow);
-        assert_eq!(app.requests(), asked + 1, "there is one connection");
+        assert_eq!(app.requests(), requested + 1, "there is one connection");
         drop(held);
         while let Some(answer) = requests.join_next().await {
-            expect(&answer.unwrap().unwrap(), 200).unwrap();
+            ensure_status(&answer.unwrap().unwrap(), 200).unwrap();
         }
     }
-    shop.mesh.remove_policy("outside.toml");
+    setup.mesh.remove_policy("outside.toml");
     eventually("nobody outside", async || {
-        expect(&get_once(socket, "/", &[("host", "outside")]).await?, 404)
+        ensure_status(&get_once(socket, "/", &[("host", "outside")]).await?, 404)
     })
     .await;
-    shop.assert_nothing_broke(load).await;
+    setup.assert_no_failures(load).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn upstream_setting_changes_disturb_no_call() {
-    let Some(shop) = Shop::open("").await else { return };
-    let load = shop.load().await;
+    let Some(setup) = SplitMesh::open("").await else { return };
+    let load = setup.load().await;
     // Also the services of the stream and of the connection.
     let rest =
         "connection_settings.tcp.max_connections = 1000\noutlier_detection.consecutive_5xx = 5";
     for most in [1000, 2000, 3000] {
         let of_all = "[[upstream_traffic_setting]]\nname = \"all\"\n";
         let http = format!("connection_settings.http.max_requests = {most}\n");
-        shop.mesh.write_policy("settings.toml", &format!("{of_all}{http}{rest}"));
-        wait_for_limit(&shop.buyer, "default/store|14001", "max_requests", most).await;
+        setup.mesh.write_policy("settings.toml", &format!("{of_all}{http}{rest}"));
+        wait_for_limit(&setup.buyer, "default/store|14001", "max_requests", most).await;
     }
-    shop.mesh.write_policy("settings.toml", "");
-    wait_for_limit(&shop.buyer, "default/store|14001", "max_requests", u32::MAX).await;
-    shop.assert_nothing_broke(load).await;
+    setup.mesh.write_policy("settings.toml", "");
+    wait_for_limit(&setup.buyer, "default/store|14001", "max_requests", u32::MAX).await;
+    setup.assert_no_failures(load).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connection_limits_follow_the_upstream_setting() {
-    let Some(shop) = Shop::open("").await else { return };
+    let Some(setup) = SplitMesh::open("").await else { return };
     let tcp = "connection_settings.tcp.max_connections = 1";
     let http = "connection_settings.http.max_requests_per_connection = 2";
-    shop.mesh.write_policy("settings.toml", &setting(&format!("{tcp}\n{http}")));
-    wait_for_limit(&shop.buyer, "default/store|3306", "max_connections", 1).await;
+    setup.mesh.write_policy("settings.toml", &setting(&format!("{tcp}\n{http}")));
+    wait_for_limit(&setup.buyer, "default/store|3306", "max_connections", 1).await;
 
-    let mut first = TcpConnection::connect(shop.buyer.socket(3306)).await.unwrap();
+    let mut first = TcpConnection::connect(setup.buyer.socket(3306)).await.unwrap();
     first.line().await.unwrap();
-    let mut second = TcpConnection::connect(shop.buyer.socket(3306)).await.unwrap();
+    let mut second = TcpConnection::connect(setup.buyer.socket(3306)).await.unwrap();
     second.line().await.unwrap_err();
-    assert_eq!(shop.buyer.stat("cluster.default/store|3306.upstream_cx_overflow").await, 1);
+    assert_eq!(setup.buyer.stat("cluster.default/store|3306.upstream_cx_overflow").await, 1);
 
-    let mut connection = Http1Connection::connect(shop.buyer.socket(14001)).await.unwrap();
+    let mut connection = Http1Connection::connect(setup.buyer.socket(14001)).await.unwrap();
     for _ in 0..5 {
-        expect(&connection.get("/", "store").await.unwrap(), 200).unwrap();
+        ensure_status(&connection.get("/", "store").await.unwrap(), 200).unwrap();
     }
-    let ended = shop.buyer.stat("cluster.default/store|14001.upstream_cx_max_requests").await;
+    let ended = setup.buyer.stat("cluster.default/store|14001.upstream_cx_max_requests").await;
     assert_eq!(ended, 2);
-    shop.assert_calm().await;
+    setup.assert_no_update_errors().await;
 }
 
 /// What the store refuses is tried once more.
@@ -238,7 +238,7 @@ retry_policy = { retry_on = "5xx", num_retries = 1, retry_backoff_base_interval 
 "#;
 
 /// How many calls of the store were tried again, and how many were not for want of room.
-async fn retries_of(buyer: &Envoy) -> [u64; 2] {
+async fn retry_counts(buyer: &Envoy) -> [u64; 2] {
     let stat = async |name| buyer.stat(&format!("cluster.default/store|14001.{name}")).await;
     [stat("upstream_rq_retry").await, stat("upstream_rq_retry_overflow").await]
 }
@@ -246,84 +246,85 @@ async fn retries_of(buyer: &Envoy) -> [u64; 2] {
 /// Asks the store eight times at once, which it refuses once all are there: those that come once more stay until
 /// there are eight of them. Waits until so many are answered; how often it was asked, how many were tried again,
 /// and how many had no room for it.
-async fn refused_at_once(shop: &Shop, answered: u64) -> [u64; 3] {
-    let (name, socket, store) = (request_name(), shop.buyer.socket(14001), shop.app("store"));
-    let before = retries_of(&shop.buyer).await;
+async fn burst_retries(setup: &SplitMesh, answered: u64) -> [u64; 3] {
+    let (name, socket, store) = (request_name(), setup.buyer.socket(14001), setup.app("store"));
+    let before = retry_counts(&setup.buyer).await;
     let mut requests = JoinSet::new();
     for _ in 0..8 {
         let name = name.clone();
         requests.spawn(async move {
-            let headers = [("x-ask", &*name), ("x-answer", "503"), ("x-together", "8")];
+            let headers = [("x-request-name", &*name), ("x-answer", "503"), ("x-batch-size", "8")];
             get_once(socket, "/", &headers).await
         });
     }
     for _ in 0..answered {
-        expect(&requests.join_next().await.unwrap().unwrap().unwrap(), 503).unwrap();
+        ensure_status(&requests.join_next().await.unwrap().unwrap().unwrap(), 503).unwrap();
     }
     // The others are there once more.
-    eventually("those that are tried again", async || match store.asked(&name) {
+    eventually("those that are tried again", async || match store.requests_named(&name) {
         count if count > 8 => Ok(()),
         count => Err(count),
     })
     .await;
-    let after = retries_of(&shop.buyer).await;
-    [store.asked(&name), after[0] - before[0], after[1] - before[1]]
+    let after = retry_counts(&setup.buyer).await;
+    [store.requests_named(&name), after[0] - before[0], after[1] - before[1]]
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn retries_stay_within_max_retries_and_retry_budget() {
-    let Some(shop) = Shop::open("").await else { return };
+    let Some(setup) = SplitMesh::open("").await else { return };
     // Without a setting, up to 20 retries at once are within the budget.
-    shop.mesh.write_policy("retries.toml", RETRIED);
+    setup.mesh.write_policy("retries.toml", RETRIED);
     eventually("retries", async || {
-        let dump = shop.buyer.config_dump().await.to_string();
+        let dump = setup.buyer.config_dump().await.to_string();
         if dump.contains("\"retry_on\":\"5xx\"") { Ok(()) } else { Err("none") }
     })
     .await;
-    assert_eq!(refused_at_once(&shop, 8).await, [16, 8, 0]);
+    assert_eq!(burst_retries(&setup, 8).await, [16, 8, 0]);
     let (cluster, percent) = ("default/store|14001", "retry_budget/budget_percent/value");
     let budget = "retry_budget = { percent = 1, min_concurrency = 1 }";
     for (bound, what, number, answered, expected) in
         [("max_retries = 3", "max_retries", 3, 5, [11, 3, 5]), (budget, percent, 1, 7, [9, 1, 7])]
     {
         let http = format!("connection_settings.http.{bound}");
-        shop.mesh.write_policy("settings.toml", &setting(&http));
-        wait_for_limit(&shop.buyer, cluster, what, number).await;
-        assert_eq!(refused_at_once(&shop, answered).await, expected, "{bound}");
+        setup.mesh.write_policy("settings.toml", &setting(&http));
+        wait_for_limit(&setup.buyer, cluster, what, number).await;
+        assert_eq!(burst_retries(&setup, answered).await, expected, "{bound}");
     }
 
     let retries = "connection_settings.http.max_retries = 0";
-    shop.mesh.write_policy("settings.toml", &setting(retries));
-    wait_for_limit(&shop.buyer, "default/store|14001", "max_retries", 0).await;
-    let before = retries_of(&shop.buyer).await;
-    let Shop { buyer, server, .. } = shop;
+    setup.mesh.write_policy("settings.toml", &setting(retries));
+    wait_for_limit(&setup.buyer, "default/store|14001", "max_retries", 0).await;
+    let before = retry_counts(&setup.buyer).await;
+    let SplitMesh { buyer, server, .. } = setup;
     server.stop().await;
-    expect(&ask(&buyer).await.unwrap(), 503).unwrap();
-    assert_eq!(retries_of(&buyer).await, [before[0], before[1] + 1]);
+    ensure_status(&request(&buyer).await.unwrap(), 503).unwrap();
+    assert_eq!(retry_counts(&buyer).await, [before[0], before[1] + 1]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_upstream_setting_changes_nothing_and_is_reported() {
-    let Some(shop) = Shop::open(&setting("connection_settings.http.max_requests = 7")).await else {
+    let Some(setup) = SplitMesh::open(&setting("connection_settings.http.max_requests = 7")).await
+    else {
         return;
     };
-    wait_for_limit(&shop.buyer, "default/store|14001", "max_requests", 7).await;
+    wait_for_limit(&setup.buyer, "default/store|14001", "max_requests", 7).await;
     let wrong = setting("connection_settings.http = { max_requests = 0, max_retries = -1 }");
-    shop.mesh.write_policy("splits.toml", &wrong);
+    setup.mesh.write_policy("splits.toml", &wrong);
     eventually("the findings", async || {
-        let policy = shop.mesh.readyz().await["policy"].to_string();
-        let log = shop.mesh.log();
+        let policy = setup.mesh.readyz().await["policy"].to_string();
+        let log = setup.mesh.log();
         let is_told = ["`max_requests` must be", "`max_retries` must be"];
         anyhow::ensure!(is_told.iter().all(|text| log.contains(text)), "{policy}");
         Ok(())
     })
     .await;
-    wait_for_limit(&shop.buyer, "default/store|14001", "max_requests", 7).await;
-    let explained = shop
+    wait_for_limit(&setup.buyer, "default/store|14001", "max_requests", 7).await;
+    let explained = setup
         .mesh
         .run(&["policy", "explain", "--from", "buyer", "--to", "store", "--port", "14001"])
         .await;
     let explained = String::from_utf8(explained.stdout).unwrap();
-    let told = "connection_settings.http.max_requests is 7, by upstream traffic setting";
-    assert!(explained.contains(told), "{explained}");
+    let reported = "connection_settings.http.max_requests is 7, by upstream traffic setting";
+    assert!(explained.contains(reported), "{explained}");
 }

@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::bookstore::endpoint_known;
+use crate::bookstore::wait_for_endpoint;
 
 const POLICY: &str = r#"
 [[service]]
@@ -51,7 +51,7 @@ async fn websocket_passes_two_sidecars_if_its_request_is_granted() {
     let chat = mesh.envoy(&ProxyOptions::new("default/chat", 41)).await;
     let options = ProxyOptions::new("default/guest", 51).upstream("default/chat=8000");
     let guest = mesh.envoy(&options).await;
-    endpoint_known(&guest, "default/chat|80").await;
+    wait_for_endpoint(&guest, "default/chat|80").await;
 
     for port in [8000, 15080] {
         let mut socket = eventually("the upgrade", async || {
@@ -75,13 +75,13 @@ async fn websocket_passes_two_sidecars_if_its_request_is_granted() {
         assert!(rest.is_empty());
     }
     // The rest of the chat is forbidden to the guest, by whatever protocol.
-    let refused = upgrade(guest.socket(8000), "/admin").await.unwrap();
-    assert_eq!(refused.err(), Some(StatusCode::FORBIDDEN));
+    let rejected = upgrade(guest.socket(8000), "/admin").await.unwrap();
+    assert_eq!(rejected.err(), Some(StatusCode::FORBIDDEN));
     // Between the proxies it was HTTP/2.
     assert!(guest.stat("cluster.default/chat|80.upstream_cx_http2_total").await > 0);
     assert_eq!(guest.sum(r"^cluster\.default/chat\|80\.upstream_cx_http1_total$").await, 0);
-    chat.assert_calm().await;
-    guest.assert_calm().await;
+    chat.assert_no_update_errors().await;
+    guest.assert_no_update_errors().await;
 }
 
 /// Asks for a WebSocket: the connection, or the status of the refusal.
@@ -128,8 +128,8 @@ async fn echo(address: SocketAddr) -> JoinSet<()> {
 }
 
 async fn accept(request: Request<Incoming>) -> Result<Response<Empty<Bytes>>, Infallible> {
-    let asked = request.headers().get(header::UPGRADE);
-    if !asked.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket")) {
+    let requested = request.headers().get(header::UPGRADE);
+    if !requested.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket")) {
         let mut answer = Response::new(Empty::new());
         *answer.status_mut() = StatusCode::UPGRADE_REQUIRED;
         return Ok(answer);

@@ -4,21 +4,21 @@ use fs_err as fs;
 
 use crate::cluster::Etcd;
 use crate::documents::service;
-use crate::place::Place;
+use crate::workspace::Workspace;
 
 #[tokio::test]
 async fn etcd_access_errors_name_the_fix_without_secrets() {
     let Some(etcd) = Etcd::start_three().await else { return };
-    let Some(place) = Place::open("") else { return };
+    let Some(workspace) = Workspace::open("") else { return };
     etcd.ctl(&["user", "add", "paul:right"]).await;
     etcd.ctl(&["user", "grant-role", "paul", "policy"]).await;
-    place.write("policy/a.toml", &service("a"));
-    place.write("right", "right\n");
-    place.write("wrong", "s3cr3t-and-wrong\n");
+    workspace.write("policy/a.toml", &service("a"));
+    workspace.write("right", "right\n");
+    workspace.write("wrong", "s3cr3t-and-wrong\n");
     let other = Etcd::start_three().await.unwrap();
-    fs::copy(other.file("ca.pem"), place.path().join("other-ca.pem")).unwrap();
-    fs::copy(other.file("mesh.pem"), place.path().join("other.pem")).unwrap();
-    fs::copy(other.file("mesh.key"), place.path().join("other.key")).unwrap();
+    fs::copy(other.file("ca.pem"), workspace.path().join("other-ca.pem")).unwrap();
+    fs::copy(other.file("mesh.pem"), workspace.path().join("other.pem")).unwrap();
+    fs::copy(other.file("mesh.key"), workspace.path().join("other.key")).unwrap();
     let mesh = etcd.settings("mesh");
     let password = |user: &str, file: &str| {
         format!("{}username = \"{user}\"\npassword_file = \"{file}\"\n", etcd.settings("stranger"))
@@ -44,9 +44,9 @@ async fn etcd_access_errors_name_the_fix_without_secrets() {
             "none of the etcd endpoints can be used",
         ),
     ] {
-        place.set(&settings);
+        workspace.set(&settings);
         for arguments in [&["push", "policy"][..], &["revisions"], &["pull", "out"]] {
-            let run = place.policy(arguments).await;
+            let run = workspace.policy(arguments).await;
             assert!(
                 run.code == 1 && run.stderr.contains(expected),
                 "{expected}: {run:?}\n{settings}"
@@ -55,27 +55,27 @@ async fn etcd_access_errors_name_the_fix_without_secrets() {
         }
     }
     // A control plane that is not let in says the same, and goes on when it is.
-    place.set(&password("paul", "wrong"));
-    let mut serve = place.serve().await;
-    let readyz = place
-        .readyz_until("a reason", |readyz| {
+    workspace.set(&password("paul", "wrong"));
+    let mut serve = workspace.serve().await;
+    let readyz = workspace
+        .wait_for_readyz("a reason", |readyz| {
             readyz["waiting_for"][0]
                 .as_str()
                 .is_some_and(|why| why.contains("authentication failed"))
         })
         .await;
     assert_eq!(readyz["ready"], false);
-    place.write("wrong", "right\n");
-    let first = place.push("policy").await;
-    place.in_force(&first).await;
+    workspace.write("wrong", "right\n");
+    let first = workspace.push("policy").await;
+    workspace.wait_until_active(&first).await;
     assert!(serve.terminate().await.success());
-    let log = fs::read_to_string(place.path().join("serve.log")).unwrap();
+    let log = fs::read_to_string(workspace.path().join("serve.log")).unwrap();
     assert!(!log.contains("s3cr3t"), "{log}");
 
     // Before anything is made: a file that is not there.
-    place.set(&password("paul", "missing"));
-    fs::remove_dir_all(place.path().join("state")).unwrap();
-    let output = place.command(&["serve"]).output().await.unwrap();
+    workspace.set(&password("paul", "missing"));
+    fs::remove_dir_all(workspace.path().join("state")).unwrap();
+    let output = workspace.command(&["serve"]).output().await.unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(!place.path().join("state").exists());
+    assert!(!workspace.path().join("state").exists());
 }

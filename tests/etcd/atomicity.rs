@@ -7,7 +7,7 @@ use fs_err as fs;
 
 use crate::cluster::Etcd;
 use crate::documents::write_large;
-use crate::place::Place;
+use crate::workspace::Workspace;
 
 /// etcd takes 128 operations in a transaction.
 const DOCUMENTS: usize = 200;
@@ -28,18 +28,18 @@ fn marks(folder: &Path) -> (BTreeSet<String>, usize) {
 #[tokio::test]
 async fn large_policy_is_never_read_partially_during_replacement() {
     let Some(etcd) = Etcd::start().await else { return };
-    let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
-    write_large(&place, "one", "one", DOCUMENTS);
-    write_large(&place, "two", "two", DOCUMENTS);
-    let revisions = [place.push("one").await, place.push("two").await];
+    let Some(workspace) = Workspace::open(&etcd.settings("mesh")) else { return };
+    write_large(&workspace, "one", "one", DOCUMENTS);
+    write_large(&workspace, "two", "two", DOCUMENTS);
+    let revisions = [workspace.push("one").await, workspace.push("two").await];
     // More than the 1.5 MiB that etcd takes in a transaction, in chunks of half a MiB.
     assert!(etcd.keys("/ironmesh/default/policy/revisions/").await.len() > 2 * 4);
-    let mut serve = place.serve().await;
-    place.in_force(&revisions[1]).await;
+    let mut serve = workspace.serve().await;
+    workspace.wait_until_active(&revisions[1]).await;
 
     let push = async {
         for round in 0..12 {
-            place.push(if round % 2 == 0 { "one" } else { "two" }).await;
+            workspace.push(if round % 2 == 0 { "one" } else { "two" }).await;
         }
     };
     let mut pulls = 0;
@@ -47,12 +47,12 @@ async fn large_policy_is_never_read_partially_during_replacement() {
     let read = async {
         loop {
             let out = format!("out{pulls}");
-            place.policy(&["pull", &out]).await.good();
-            let folder = place.path().join(&out);
+            workspace.policy(&["pull", &out]).await.assert_success();
+            let folder = workspace.path().join(&out);
             let (marks, count) = marks(&folder);
             assert_eq!((marks.len(), count), (1, DOCUMENTS), "{marks:?}");
             fs::remove_dir_all(&folder).unwrap();
-            let readyz = place.readyz().await;
+            let readyz = workspace.readyz().await;
             let policy = &readyz["policy"];
             assert!(revisions.iter().any(|revision| policy["revision"] == *revision), "{readyz:#}");
             assert_eq!(policy["findings"], serde_json::json!([]), "{readyz:#}");
@@ -66,6 +66,6 @@ async fn large_policy_is_never_read_partially_during_replacement() {
         () = read => {}
     }
     assert!(pulls > 1 && !seen.is_empty(), "{pulls} pulls saw {seen:?}");
-    place.in_force(&revisions[1]).await;
+    workspace.wait_until_active(&revisions[1]).await;
     assert!(serve.terminate().await.success());
 }

@@ -21,7 +21,7 @@ pub(crate) struct Etcd {
     folder: TempDir,
     has_tls: bool,
     /// The largest request that it takes, if it is not etcd's own.
-    most: Option<u32>,
+    max_request_bytes: Option<u32>,
 }
 
 /// Who speaks to an etcd with TLS: the name is that of the certificate.
@@ -37,8 +37,8 @@ impl Etcd {
     }
 
     /// The same, which takes no request of more than so many bytes.
-    pub(crate) async fn start_with_most(bytes: u32) -> Option<Self> {
-        let mut etcd = Self { most: Some(bytes), ..Self::new(1, false)? };
+    pub(crate) async fn start_with_request_limit(bytes: u32) -> Option<Self> {
+        let mut etcd = Self { max_request_bytes: Some(bytes), ..Self::new(1, false)? };
         etcd.start_member(0);
         etcd.ready().await;
         Some(etcd)
@@ -77,7 +77,7 @@ impl Etcd {
             loopback: Loopback::claim(),
             folder: tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap(),
             has_tls,
-            most: None,
+            max_request_bytes: None,
         };
         if has_tls {
             etcd.make_certificates();
@@ -99,7 +99,7 @@ impl Etcd {
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         // What is at stake here is no power failure, and the disk is shared with other tests.
         command.args(["--initial-cluster", &all.join(","), "--unsafe-no-fsync"]);
-        if let Some(bytes) = self.most {
+        if let Some(bytes) = self.max_request_bytes {
             command.args(["--max-request-bytes", &bytes.to_string()]);
         }
         if self.has_tls {

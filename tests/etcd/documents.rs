@@ -1,6 +1,6 @@
 //! Policies to push.
 
-use crate::place::Place;
+use crate::workspace::Workspace;
 
 /// A document of one service.
 pub(crate) fn service(name: &str) -> String {
@@ -9,10 +9,10 @@ pub(crate) fn service(name: &str) -> String {
 
 /// Writes a policy of `count` documents to the folder `folder`, all of which have the word `mark`; together
 /// they are larger than what etcd takes in one transaction.
-pub(crate) fn write_large(place: &Place, folder: &str, mark: &str, count: usize) {
+pub(crate) fn write_large(workspace: &Workspace, folder: &str, mark: &str, count: usize) {
     let filler = format!("# {}\n", "x".repeat(100)).repeat(200);
     for number in 0..count {
         let text = format!("# {mark}\n{}{filler}", service(&format!("s{number}")));
-        place.write(&format!("{folder}/part-{}/{number}.toml", number % 7), &text);
+        workspace.write(&format!("{folder}/part-{}/{number}.toml", number % 7), &text);
     }
 }

@@ -2,48 +2,49 @@
 
 use crate::cluster::Etcd;
 use crate::documents::service;
-use crate::place::Place;
+use crate::workspace::Workspace;
 
 #[tokio::test]
 async fn running_control_plane_applies_a_push() {
     let Some(etcd) = Etcd::start().await else { return };
-    let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
-    let mut serve = place.serve().await;
-    let readyz = place.readyz().await;
+    let Some(workspace) = Workspace::open(&etcd.settings("mesh")) else { return };
+    let mut serve = workspace.serve().await;
+    let readyz = workspace.readyz().await;
     assert_eq!(readyz["ready"], false);
     let waiting = readyz["waiting_for"][0].as_str().unwrap();
     assert!(waiting.contains("nothing has been pushed to `/ironmesh/default/policy`"), "{waiting}");
 
-    place.write("policy/a.toml", &service("a"));
-    let first = place.push("policy").await;
-    place.in_force(&first).await;
-    place.write("policy/b.toml", &service("b"));
-    let run = place.policy(&["push", "policy", "--message", "b too", "--expect", &first]).await;
-    let pushed = run.good().stdout;
-    let readyz =
-        place.readyz_until("the second", |readyz| readyz["policy"]["revision"] != first).await;
+    workspace.write("policy/a.toml", &service("a"));
+    let first = workspace.push("policy").await;
+    workspace.wait_until_active(&first).await;
+    workspace.write("policy/b.toml", &service("b"));
+    let run = workspace.policy(&["push", "policy", "--message", "b too", "--expect", &first]).await;
+    let pushed = run.assert_success().stdout;
+    let readyz = workspace
+        .wait_for_readyz("the second", |readyz| readyz["policy"]["revision"] != first)
+        .await;
     let in_force = &readyz["policy"]["in_force"];
     assert!(pushed.contains(in_force["revision"].as_str().unwrap()), "{pushed}");
     assert_eq!(in_force["message"], "b too");
     assert!(in_force["by"].as_str().unwrap().starts_with("anna@"), "{readyz:#}");
 
-    place.policy(&["rollback", &first]).await.good();
-    let readyz = place.in_force(&first).await;
+    workspace.policy(&["rollback", &first]).await.assert_success();
+    let readyz = workspace.wait_until_active(&first).await;
     let message = format!("rollback to {first}");
     assert_eq!(readyz["policy"]["in_force"]["message"], message);
     // What a push of the same would do is there already.
-    place.policy(&["rollback", &first]).await.good();
+    workspace.policy(&["rollback", &first]).await.assert_success();
     assert!(serve.terminate().await.success());
 }
 
 #[tokio::test]
 async fn manual_etcd_edit_is_reported_and_the_last_good_stays_active() {
     let Some(etcd) = Etcd::start().await else { return };
-    let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
-    place.write("policy/a.toml", &service("a"));
-    let good = place.push("policy").await;
-    let mut serve = place.serve().await;
-    place.in_force(&good).await;
+    let Some(workspace) = Workspace::open(&etcd.settings("mesh")) else { return };
+    workspace.write("policy/a.toml", &service("a"));
+    let good = workspace.push("policy").await;
+    let mut serve = workspace.serve().await;
+    workspace.wait_until_active(&good).await;
     let current = "/ironmesh/default/policy/current";
     let manifest = etcd.ctl(&["get", "--print-value-only", current]).await;
     let manifest = manifest.trim();
@@ -57,30 +58,30 @@ async fn manual_etcd_edit_is_reported_and_the_last_good_stays_active() {
         (newer.as_str(), "has format 2, and this version knows 1"),
     ] {
         etcd.ctl(&["put", current, value]).await;
-        found(&place, &good, expected).await;
+        wait_for_finding(&workspace, &good, expected).await;
         // Neither are others led astray.
-        let run = place.policy(&["pull", "out"]).await;
+        let run = workspace.policy(&["pull", "out"]).await;
         assert!(run.code == 1 && run.stderr.contains(expected), "{run:?}");
     }
     etcd.ctl(&["put", &chunk, "something else"]).await;
     etcd.ctl(&["put", current, manifest]).await;
-    found(&place, &good, "do not have the content that was pushed").await;
+    wait_for_finding(&workspace, &good, "do not have the content that was pushed").await;
     // There is no folder that a check could draw.
-    let status = place.status().await;
+    let status = workspace.status().await;
     assert!(status.code == 1 && status.stdout.contains("is rejected since "), "{status:?}");
     assert!(status.stdout.contains("`ironmesh policy push`"), "{status:?}");
     assert!(!status.stdout.contains("policy check"), "{status:?}");
     etcd.ctl(&["del", &chunk]).await;
     etcd.ctl(&["put", current, manifest]).await;
-    found(&place, &good, "lacks the chunk 0").await;
+    wait_for_finding(&workspace, &good, "lacks the chunk 0").await;
     etcd.ctl(&["put", &chunk, content.trim_end_matches('\n')]).await;
     etcd.ctl(&["put", current, manifest]).await;
-    place.in_force(&good).await;
+    workspace.wait_until_active(&good).await;
 
     // What is not there is no policy without services.
     etcd.ctl(&["del", "--prefix", "/ironmesh/"]).await;
-    let readyz = place
-        .readyz_until("that nothing is there", |readyz| {
+    let readyz = workspace
+        .wait_for_readyz("that nothing is there", |readyz| {
             readyz["policy"]["drawn"].as_str().unwrap().contains("nothing has been pushed")
         })
         .await;
@@ -90,16 +91,16 @@ async fn manual_etcd_edit_is_reported_and_the_last_good_stays_active() {
     );
     // A push puts all of it right.
     etcd.ctl(&["put", current, "garbage"]).await;
-    place.write("policy/a.toml", &service("b"));
-    let next = place.push("policy").await;
-    place.in_force(&next).await;
+    workspace.write("policy/a.toml", &service("b"));
+    let next = workspace.push("policy").await;
+    workspace.wait_until_active(&next).await;
     assert!(serve.terminate().await.success());
 }
 
 /// Waits until the finding is told, beside what stays in force.
-async fn found(place: &Place, good: &str, expected: &str) {
-    let readyz = place
-        .readyz_until(expected, |readyz| {
+async fn wait_for_finding(workspace: &Workspace, good: &str, expected: &str) {
+    let readyz = workspace
+        .wait_for_readyz(expected, |readyz| {
             let finding = &readyz["policy"]["findings"][0];
             finding["message"].as_str().is_some_and(|message| message.contains(expected))
         })
@@ -113,39 +114,39 @@ async fn found(place: &Place, good: &str, expected: &str) {
 #[tokio::test]
 async fn start_without_etcd_uses_the_last_good_policy() {
     let Some(mut etcd) = Etcd::start().await else { return };
-    let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
-    place.write("policy/a.toml", &service("a"));
-    let good = place.push("policy").await;
-    let mut serve = place.serve().await;
-    place.in_force(&good).await;
+    let Some(workspace) = Workspace::open(&etcd.settings("mesh")) else { return };
+    workspace.write("policy/a.toml", &service("a"));
+    let good = workspace.push("policy").await;
+    let mut serve = workspace.serve().await;
+    workspace.wait_until_active(&good).await;
     assert!(serve.terminate().await.success());
 
     etcd.kill(0).await;
-    let mut serve = place.serve().await;
-    let readyz = place.readyz_until("readiness", |readyz| readyz["ready"] == true).await;
+    let mut serve = workspace.serve().await;
+    let readyz = workspace.wait_for_readyz("readiness", |readyz| readyz["ready"] == true).await;
     let policy = &readyz["policy"];
     assert_eq!(policy["revision"], good);
     assert!(!policy["stale_since"].is_null(), "{readyz:#}");
     assert!(policy["drawn"].as_str().unwrap().contains("cannot be used"), "{readyz:#}");
     assert!(policy["in_force"]["by"].as_str().unwrap().starts_with("anna@"), "{readyz:#}");
-    let run = place.policy(&["push", "policy"]).await;
+    let run = workspace.policy(&["push", "policy"]).await;
     assert!(run.code == 1 && run.stderr.contains("Connection refused"), "{run:?}");
 
     etcd.start_member(0);
-    place.in_force(&good).await;
-    place.write("policy/a.toml", &service("b"));
-    let next = place.push("policy").await;
-    place.in_force(&next).await;
+    workspace.wait_until_active(&good).await;
+    workspace.write("policy/a.toml", &service("b"));
+    let next = workspace.push("policy").await;
+    workspace.wait_until_active(&next).await;
     assert!(serve.terminate().await.success());
 }
 
 #[tokio::test]
 async fn start_without_etcd_or_saved_policy_waits_and_reports_why() {
     let Some(mut etcd) = Etcd::stopped() else { return };
-    let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
-    let mut serve = place.serve().await;
-    let readyz = place
-        .readyz_until("a reason", |readyz| {
+    let Some(workspace) = Workspace::open(&etcd.settings("mesh")) else { return };
+    let mut serve = workspace.serve().await;
+    let readyz = workspace
+        .wait_for_readyz("a reason", |readyz| {
             readyz["waiting_for"][0].as_str().is_some_and(|why| why.contains("cannot be used"))
         })
         .await;
@@ -158,20 +159,20 @@ async fn start_without_etcd_or_saved_policy_waits_and_reports_why() {
     }
     etcd.start_member(0);
     etcd.ready().await;
-    place.write("policy/a.toml", &service("a"));
-    let first = place.push("policy").await;
-    place.in_force(&first).await;
+    workspace.write("policy/a.toml", &service("a"));
+    let first = workspace.push("policy").await;
+    workspace.wait_until_active(&first).await;
     assert!(serve.terminate().await.success());
 }
 
 #[tokio::test]
 async fn compacted_pushes_are_read_again_after_a_lost_watch() {
     let Some(mut etcd) = Etcd::start().await else { return };
-    let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
-    place.write("policy/a.toml", &service("a"));
-    let first = place.push("policy").await;
-    let mut serve = place.serve().await;
-    place.in_force(&first).await;
+    let Some(workspace) = Workspace::open(&etcd.settings("mesh")) else { return };
+    workspace.write("policy/a.toml", &service("a"));
+    let first = workspace.push("policy").await;
+    let mut serve = workspace.serve().await;
+    workspace.wait_until_active(&first).await;
 
     serve.signal(rustix::process::Signal::STOP);
     // Its watch is lost with the member that it was at.
@@ -179,22 +180,22 @@ async fn compacted_pushes_are_read_again_after_a_lost_watch() {
     etcd.start_member(0);
     etcd.ready().await;
     for name in ["b", "c"] {
-        place.write("policy/a.toml", &service(name));
-        place.push("policy").await;
+        workspace.write("policy/a.toml", &service(name));
+        workspace.push("policy").await;
     }
     let status = etcd.ctl(&["endpoint", "status", "--write-out=json"]).await;
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
     let revision = status[0]["Status"]["header"]["revision"].to_string();
     etcd.ctl(&["compact", &revision]).await;
     serve.signal(rustix::process::Signal::CONT);
-    let list = place.policy(&["revisions", "--output", "json"]).await.good().json();
+    let list = workspace.policy(&["revisions", "--output", "json"]).await.assert_success().json();
     let last = list["revisions"][0]["revision"].as_str().unwrap();
     assert_ne!(last, first);
-    place.in_force(last).await;
+    workspace.wait_until_active(last).await;
     // And it watches on.
-    place.write("policy/a.toml", &service("d"));
-    let next = place.push("policy").await;
-    place.in_force(&next).await;
+    workspace.write("policy/a.toml", &service("d"));
+    let next = workspace.push("policy").await;
+    workspace.wait_until_active(&next).await;
     assert!(serve.terminate().await.success());
 }
 
@@ -210,20 +211,20 @@ async fn revisions(etcd: &Etcd) -> (i64, i64) {
 #[tokio::test]
 async fn push_after_an_etcd_restore_is_applied() {
     let Some(mut etcd) = Etcd::start().await else { return };
-    let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
-    place.write("policy/a.toml", &service("a"));
-    place.push("policy").await;
+    let Some(workspace) = Workspace::open(&etcd.settings("mesh")) else { return };
+    workspace.write("policy/a.toml", &service("a"));
+    workspace.push("policy").await;
     let backup = etcd.file("backup");
     etcd.ctl(&["snapshot", "save", &backup.display().to_string()]).await;
     // So that the revisions of etcd can come to the same again, whatever its start takes.
     for _ in 0..10 {
         etcd.ctl(&["put", "/filler", ""]).await;
     }
-    place.write("policy/a.toml", &service("b"));
-    let lost = place.push("policy").await;
+    workspace.write("policy/a.toml", &service("b"));
+    let lost = workspace.push("policy").await;
     let (written, _) = revisions(&etcd).await;
-    let mut serve = place.serve().await;
-    place.in_force(&lost).await;
+    let mut serve = workspace.serve().await;
+    workspace.wait_until_active(&lost).await;
 
     serve.signal(rustix::process::Signal::STOP);
     etcd.kill(0).await;
@@ -234,10 +235,10 @@ async fn push_after_an_etcd_restore_is_applied() {
     while revisions(&etcd).await.1 < written - 2 {
         etcd.ctl(&["put", "/filler", ""]).await;
     }
-    place.write("policy/a.toml", &service("c"));
-    let next = place.push("policy").await;
+    workspace.write("policy/a.toml", &service("c"));
+    let next = workspace.push("policy").await;
     assert_eq!(revisions(&etcd).await.0, written, "by its revision alone it is what was there");
     serve.signal(rustix::process::Signal::CONT);
-    place.in_force(&next).await;
+    workspace.wait_until_active(&next).await;
     assert!(serve.terminate().await.success());
 }

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use ironmesh_tests::azure::{GROUP, Kind, Machine, SUBSCRIPTION, ScaleSet};
+use ironmesh_tests::azure::{GROUP, Machine, RequestKind, SUBSCRIPTION, ScaleSet};
 use ironmesh_tests::{FakeAzure, eventually};
 use tokio::time::Instant;
 
 use crate::cluster::Etcd;
-use crate::place::Place;
+use crate::workspace::Workspace;
 
 const POLICY: &str = "[[service]]\nname = \"web\"\nports = [{ port = 80, protocol = \"http\" }]\n\
                       endpoints = { azure_scale_set = { name = \"web\" } }\n";
 
 /// Whose turn it is, and below it what that one has told.
-const TURNS: &str = "/ironmesh/default/policy/turns/azure";
+const LEADERSHIP_KEY: &str = "/ironmesh/default/policy/turns/azure";
 
 /// Settings that name this etcd and this Azure.
 fn settings(etcd: &Etcd, azure: &FakeAzure) -> String {
@@ -29,24 +29,24 @@ fn settings(etcd: &Etcd, azure: &FakeAzure) -> String {
 }
 
 /// Two places with these settings. `None` where a program is missing.
-fn two_places(etcd: &Etcd, azure: &FakeAzure) -> Option<[Place; 2]> {
+fn two_workspaces(etcd: &Etcd, azure: &FakeAzure) -> Option<[Workspace; 2]> {
     let settings = settings(etcd, azure);
-    Some([Place::open(&settings)?, Place::open(&settings)?])
+    Some([Workspace::open(&settings)?, Workspace::open(&settings)?])
 }
 
 /// Adds a machine to the scale set.
 fn add(azure: &FakeAzure, number: u8) {
-    azure.change(|world| {
-        world.scale_sets.entry("web".to_owned()).or_insert_with(ScaleSet::default);
+    azure.change(|vms| {
+        vms.scale_sets.entry("web".to_owned()).or_insert_with(ScaleSet::default);
         let address = format!("10.0.0.{number}");
-        world.machines.push(Machine::of("web", &number.to_string(), &address));
+        vms.machines.push(Machine::of("web", &number.to_string(), &address));
     });
 }
 
 /// Waits until a control plane knows so many endpoints.
-async fn knows(place: &Place, count: usize) {
+async fn wait_for_endpoints(workspace: &Workspace, count: usize) {
     eventually(&format!("{count} endpoints"), async || {
-        let endpoints = place.get("/v1/endpoints/default/web").await?;
+        let endpoints = workspace.get("/v1/endpoints/default/web").await?;
         let found = endpoints["services"][0]["endpoints"].as_array().map(Vec::len);
         anyhow::ensure!(found == Some(count), "{endpoints:#}");
         Ok(())
@@ -58,46 +58,46 @@ async fn knows(place: &Place, count: usize) {
 const LEASE: Duration = Duration::from_secs(10);
 
 /// How many have asked: each gets a token of its own.
-fn asking(azure: &FakeAzure) -> usize {
-    azure.count(Kind::Metadata)
+fn tokens_issued(azure: &FakeAzure) -> usize {
+    azure.count(RequestKind::Metadata)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn leader_polls_azure_and_a_follower_replaces_it_on_death() {
     let Some(etcd) = Etcd::start().await else { return };
     let azure = FakeAzure::start().await;
-    let Some([first, second]) = two_places(&etcd, &azure) else { return };
+    let Some([first, second]) = two_workspaces(&etcd, &azure) else { return };
     add(&azure, 1);
     first.write("policy/web.toml", POLICY);
     let revision = first.push("policy").await;
     let mut one = first.serve().await;
-    first.in_force(&revision).await;
-    knows(&first, 1).await;
+    first.wait_until_active(&revision).await;
+    wait_for_endpoints(&first, 1).await;
     let mut other = second.serve().await;
-    second.in_force(&revision).await;
-    knows(&second, 1).await;
+    second.wait_until_active(&revision).await;
+    wait_for_endpoints(&second, 1).await;
     add(&azure, 2);
-    for place in [&first, &second] {
-        knows(place, 2).await;
+    for workspace in [&first, &second] {
+        wait_for_endpoints(workspace, 2).await;
     }
-    assert_eq!(asking(&azure), 1, "one asks for both");
+    assert_eq!(tokens_issued(&azure), 1, "one asks for both");
 
     one.kill_hard().await;
     add(&azure, 3);
-    knows(&second, 3).await;
-    assert_eq!(asking(&azure), 2, "the other goes on");
+    wait_for_endpoints(&second, 3).await;
+    assert_eq!(tokens_issued(&azure), 2, "the other goes on");
     one = first.serve().await;
     add(&azure, 4);
-    for place in [&first, &second] {
-        knows(place, 4).await;
+    for workspace in [&first, &second] {
+        wait_for_endpoints(workspace, 4).await;
     }
-    assert_eq!(asking(&azure), 2, "who comes back follows");
+    assert_eq!(tokens_issued(&azure), 2, "who comes back follows");
 
     // Who ends in good order gives the turn back.
     assert!(other.terminate().await.success());
     add(&azure, 5);
-    knows(&first, 5).await;
-    assert_eq!(asking(&azure), 3);
+    wait_for_endpoints(&first, 5).await;
+    assert_eq!(tokens_issued(&azure), 3);
     assert!(one.terminate().await.success());
 }
 
@@ -105,28 +105,28 @@ async fn leader_polls_azure_and_a_follower_replaces_it_on_death() {
 async fn control_planes_poll_azure_separately_without_etcd() {
     let Some(mut etcd) = Etcd::start().await else { return };
     let azure = FakeAzure::start().await;
-    let Some([first, second]) = two_places(&etcd, &azure) else { return };
+    let Some([first, second]) = two_workspaces(&etcd, &azure) else { return };
     add(&azure, 1);
     first.write("policy/web.toml", POLICY);
     let revision = first.push("policy").await;
     let (mut one, mut other) = (first.serve().await, second.serve().await);
-    for place in [&first, &second] {
-        place.in_force(&revision).await;
-        knows(place, 1).await;
+    for workspace in [&first, &second] {
+        workspace.wait_until_active(&revision).await;
+        wait_for_endpoints(workspace, 1).await;
     }
-    assert_eq!(asking(&azure), 1);
+    assert_eq!(tokens_issued(&azure), 1);
     etcd.kill(0).await;
     add(&azure, 2);
-    for place in [&first, &second] {
-        knows(place, 2).await;
+    for workspace in [&first, &second] {
+        wait_for_endpoints(workspace, 2).await;
     }
-    assert_eq!(asking(&azure), 2);
+    assert_eq!(tokens_issued(&azure), 2);
     // It comes back, and so do turns: who does not have one asks no more.
     etcd.start_member(0);
     etcd.ready().await;
     add(&azure, 3);
-    for place in [&first, &second] {
-        knows(place, 3).await;
+    for workspace in [&first, &second] {
+        wait_for_endpoints(workspace, 3).await;
     }
     for child in [&mut one, &mut other] {
         assert!(child.terminate().await.success());
@@ -137,31 +137,31 @@ async fn control_planes_poll_azure_separately_without_etcd() {
 async fn leader_that_regains_its_lease_publishes_again() {
     let Some(etcd) = Etcd::start().await else { return };
     let azure = FakeAzure::start().await;
-    let Some([first, second]) = two_places(&etcd, &azure) else { return };
+    let Some([first, second]) = two_workspaces(&etcd, &azure) else { return };
     add(&azure, 1);
     first.write("policy/web.toml", POLICY);
     let revision = first.push("policy").await;
     let mut one = first.serve().await;
-    first.in_force(&revision).await;
-    knows(&first, 1).await;
-    let told = async || {
+    first.wait_until_active(&revision).await;
+    wait_for_endpoints(&first, 1).await;
+    let leader_state = async || {
         eventually("the turn, and what is told", async || {
-            let turns = etcd.ctl(&["get", "--prefix", "--keys-only", TURNS]).await;
-            let keys: Vec<_> = turns.split_whitespace().collect();
-            if keys.len() == 2 { Ok(()) } else { Err(turns) }
+            let leaders = etcd.ctl(&["get", "--prefix", "--keys-only", LEADERSHIP_KEY]).await;
+            let keys: Vec<_> = leaders.split_whitespace().collect();
+            if keys.len() == 2 { Ok(()) } else { Err(leaders) }
         })
         .await;
-        etcd.ctl(&["get", "--print-value-only", TURNS]).await
+        etcd.ctl(&["get", "--print-value-only", LEADERSHIP_KEY]).await
     };
     // Its lease ends though it lives, as when it cannot reach etcd for a while: it takes the turn again.
-    let before = told().await;
+    let before = leader_state().await;
     etcd.ctl(&["lease", "revoke", before.trim()]).await;
-    assert_ne!(told().await, before);
+    assert_ne!(leader_state().await, before);
     // A newcomer is told all, though nothing has changed since.
     let mut other = second.serve().await;
-    second.in_force(&revision).await;
-    knows(&second, 1).await;
-    assert_eq!(asking(&azure), 1, "one asks for both");
+    second.wait_until_active(&revision).await;
+    wait_for_endpoints(&second, 1).await;
+    assert_eq!(tokens_issued(&azure), 1, "one asks for both");
     for child in [&mut one, &mut other] {
         assert!(child.terminate().await.success());
     }
@@ -169,27 +169,27 @@ async fn leader_that_regains_its_lease_publishes_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn leader_that_cannot_publish_lets_followers_poll_azure() {
-    let Some(etcd) = Etcd::start_with_most(16 * 1024).await else { return };
+    let Some(etcd) = Etcd::start_with_request_limit(16 * 1024).await else { return };
     let azure = FakeAzure::start().await;
-    let Some([first, second]) = two_places(&etcd, &azure) else { return };
+    let Some([first, second]) = two_workspaces(&etcd, &azure) else { return };
     add(&azure, 1);
     first.write("policy/web.toml", POLICY);
     let revision = first.push("policy").await;
     let mut one = first.serve().await;
-    first.in_force(&revision).await;
-    knows(&first, 1).await;
+    first.wait_until_active(&revision).await;
+    wait_for_endpoints(&first, 1).await;
     let mut other = second.serve().await;
-    second.in_force(&revision).await;
-    knows(&second, 1).await;
-    assert_eq!(asking(&azure), 1, "one asks for both");
+    second.wait_until_active(&revision).await;
+    wait_for_endpoints(&second, 1).await;
+    assert_eq!(tokens_issued(&azure), 1, "one asks for both");
     // It is too much for this etcd.
     for number in 2..=150 {
         add(&azure, number);
     }
-    for place in [&first, &second] {
-        knows(place, 150).await;
+    for workspace in [&first, &second] {
+        wait_for_endpoints(workspace, 150).await;
     }
-    assert_eq!(asking(&azure), 2, "each asks for itself");
+    assert_eq!(tokens_issued(&azure), 2, "each asks for itself");
     for child in [&mut one, &mut other] {
         assert!(child.terminate().await.success());
     }
@@ -197,29 +197,29 @@ async fn leader_that_cannot_publish_lets_followers_poll_azure() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn follower_with_different_settings_polls_azure_itself() {
-    const OTHER: &str = "rgOther";
+    const OTHER_GROUP: &str = "rgOther";
     let Some(etcd) = Etcd::start().await else { return };
     let azure = FakeAzure::start().await;
     add(&azure, 1);
     // A scale set of the same name, in another resource group, which the settings of the second name.
-    azure.change_in(SUBSCRIPTION, OTHER, |world| {
-        world.scale_sets.insert("web".to_owned(), ScaleSet::default());
-        world.machines.extend(["2", "3"].map(|n| Machine::of("web", n, &format!("10.1.0.{n}"))));
+    azure.change_in(SUBSCRIPTION, OTHER_GROUP, |vms| {
+        vms.scale_sets.insert("web".to_owned(), ScaleSet::default());
+        vms.machines.extend(["2", "3"].map(|n| Machine::of("web", n, &format!("10.1.0.{n}"))));
     });
-    let Some([first, second]) = two_places(&etcd, &azure) else { return };
-    second.set(&settings(&etcd, &azure).replace(GROUP, OTHER));
+    let Some([first, second]) = two_workspaces(&etcd, &azure) else { return };
+    second.set(&settings(&etcd, &azure).replace(GROUP, OTHER_GROUP));
     first.write("policy/web.toml", POLICY);
     let revision = first.push("policy").await;
     let mut one = first.serve().await;
-    first.in_force(&revision).await;
-    knows(&first, 1).await;
+    first.wait_until_active(&revision).await;
+    wait_for_endpoints(&first, 1).await;
     let mut other = second.serve().await;
-    second.in_force(&revision).await;
+    second.wait_until_active(&revision).await;
     // It asks for itself, since nobody tells it anything.
-    knows(&second, 2).await;
-    assert_eq!(asking(&azure), 2);
+    wait_for_endpoints(&second, 2).await;
+    assert_eq!(tokens_issued(&azure), 2);
     add(&azure, 4);
-    knows(&first, 2).await;
+    wait_for_endpoints(&first, 2).await;
     let endpoints = second.get("/v1/endpoints/default/web").await.unwrap().to_string();
     assert!(!endpoints.contains("10.0.0."), "{endpoints}");
     for child in [&mut one, &mut other] {
@@ -232,28 +232,28 @@ async fn leader_polls_the_scale_set_of_a_changed_policy() {
     let Some(etcd) = Etcd::start().await else { return };
     let azure = FakeAzure::start().await;
     add(&azure, 1);
-    azure.change(|world| {
-        world.scale_sets.insert("next".to_owned(), ScaleSet::default());
-        world.machines.extend(["2", "3"].map(|n| Machine::of("next", n, &format!("10.1.0.{n}"))));
+    azure.change(|vms| {
+        vms.scale_sets.insert("next".to_owned(), ScaleSet::default());
+        vms.machines.extend(["2", "3"].map(|n| Machine::of("next", n, &format!("10.1.0.{n}"))));
     });
-    let Some([first, second]) = two_places(&etcd, &azure) else { return };
+    let Some([first, second]) = two_workspaces(&etcd, &azure) else { return };
     first.write("policy/web.toml", POLICY);
     let revision = first.push("policy").await;
     let (mut one, mut other) = (first.serve().await, second.serve().await);
-    for place in [&first, &second] {
-        place.in_force(&revision).await;
-        knows(place, 1).await;
+    for workspace in [&first, &second] {
+        workspace.wait_until_active(&revision).await;
+        wait_for_endpoints(workspace, 1).await;
     }
     first.write("policy/web.toml", &POLICY.replace("name = \"web\" } }", "name = \"next\" } }"));
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let revision = first.push("policy").await;
-    for place in [&first, &second] {
-        place.in_force(&revision).await;
-        knows(place, 2).await;
+    for workspace in [&first, &second] {
+        workspace.wait_until_active(&revision).await;
+        wait_for_endpoints(workspace, 2).await;
     }
     // Where policy took longer than the lease to come to both, who follows may have asked for itself meanwhile.
-    if begun.elapsed() < LEASE {
-        assert_eq!(asking(&azure), 1, "one asks for both");
+    if started_at.elapsed() < LEASE {
+        assert_eq!(tokens_issued(&azure), 1, "one asks for both");
     }
     for child in [&mut one, &mut other] {
         assert!(child.terminate().await.success());

@@ -16,7 +16,7 @@ mod documents;
 mod following;
 mod leadership;
 mod members;
-mod place;
 mod pushes;
 mod races;
 mod relay;
+mod workspace;

@@ -8,8 +8,8 @@ use tokio::process::Child;
 
 use crate::cluster::Etcd;
 use crate::documents::{service, write_large};
-use crate::place::Place;
 use crate::relay::Relay;
+use crate::workspace::Workspace;
 
 const CHUNKS: &str = "/ironmesh/default/policy/revisions/";
 const CURRENT: &str = "/ironmesh/default/policy/current";
@@ -20,9 +20,9 @@ fn signal(child: &Child, signal: Signal) {
 }
 
 /// Begins to push a large policy, and stops the process in its midst.
-async fn push_half(etcd: &Etcd, place: &Place) -> Child {
+async fn push_half(etcd: &Etcd, workspace: &Workspace) -> Child {
     let before = etcd.keys(CHUNKS).await.len();
-    let mut command = place.command(&["policy", "push", "large"]);
+    let mut command = workspace.command(&["policy", "push", "large"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     eventually("a first chunk", async || match etcd.keys(CHUNKS).await.len() {
         chunks if chunks > before => Ok(()),
@@ -36,26 +36,27 @@ async fn push_half(etcd: &Etcd, place: &Place) -> Child {
 #[tokio::test]
 async fn concurrent_pushes_have_one_winner_named_to_the_loser() {
     let Some(etcd) = Etcd::start().await else { return };
-    let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
-    place.write("base/a.toml", &service("a"));
-    let mut base = place.push("base").await;
+    let Some(workspace) = Workspace::open(&etcd.settings("mesh")) else { return };
+    workspace.write("base/a.toml", &service("a"));
+    let mut base = workspace.push("base").await;
     for round in 0..5 {
         for side in ["left", "right"] {
-            place.write(&format!("{side}/a.toml"), &service(&format!("{side}{round}")));
+            workspace.write(&format!("{side}/a.toml"), &service(&format!("{side}{round}")));
         }
         let push = async |side: &str| {
-            place.policy(&["push", side, "--expect", &base, "--message", side]).await
+            workspace.policy(&["push", side, "--expect", &base, "--message", side]).await
         };
         let (left, right) = tokio::join!(push("left"), push("right"));
         let (winner, loser, name) =
             if left.code == 0 { (left, right, "left") } else { (right, left, "right") };
         assert_eq!((winner.code, loser.code), (0, 1), "{winner:?} {loser:?}");
-        let list = place.policy(&["revisions", "--output", "json"]).await.good().json();
+        let list =
+            workspace.policy(&["revisions", "--output", "json"]).await.assert_success().json();
         let current = &list["revisions"][0];
         assert_eq!(current["message"], name);
         base = current["revision"].as_str().unwrap().to_owned();
-        let told = format!("has pushed the revision {base} at ");
-        assert!(loser.stderr.contains(&told) && loser.stderr.contains("anna@"), "{loser:?}");
+        let reported = format!("has pushed the revision {base} at ");
+        assert!(loser.stderr.contains(&reported) && loser.stderr.contains("anna@"), "{loser:?}");
         assert!(loser.stderr.contains(&format!("(\"{name}\")")), "{loser:?}");
     }
 }
@@ -63,12 +64,12 @@ async fn concurrent_pushes_have_one_winner_named_to_the_loser() {
 #[tokio::test]
 async fn overtaken_push_names_the_winner_and_leaves_nothing() {
     let Some(etcd) = Etcd::start().await else { return };
-    let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
-    write_large(&place, "large", "large", 1000);
-    place.write("small/a.toml", &service("small"));
-    let slow = push_half(&etcd, &place).await;
+    let Some(workspace) = Workspace::open(&etcd.settings("mesh")) else { return };
+    write_large(&workspace, "large", "large", 1000);
+    workspace.write("small/a.toml", &service("small"));
+    let slow = push_half(&etcd, &workspace).await;
     // While it lasts, another may push, and sweeps nothing that is not over.
-    let small = place.push("small").await;
+    let small = workspace.push("small").await;
     assert!(etcd.keys(CHUNKS).await.len() > 1, "the push that is under way is left alone");
     signal(&slow, Signal::CONT);
     let Output { status, stderr, .. } = slow.wait_with_output().await.unwrap();
@@ -76,7 +77,7 @@ async fn overtaken_push_names_the_winner_and_leaves_nothing() {
     assert_eq!(status.code(), Some(1), "{stderr}");
     assert!(stderr.contains(&format!("has pushed the revision {small}")), "{stderr}");
     assert_eq!(etcd.keys(CHUNKS).await.len(), 1, "of the other nothing is left");
-    place.policy(&["pull", "out"]).await.good();
+    workspace.policy(&["pull", "out"]).await.assert_success();
 }
 
 #[tokio::test]
@@ -84,9 +85,9 @@ async fn push_retry_does_not_conflict_with_its_own_late_commit() {
     let Some(etcd) = Etcd::start().await else { return };
     let relay = Relay::start(etcd.socket(0)).await;
     let settings = format!("[policy.etcd]\nendpoints = [\"{}\"]\n", relay.endpoint());
-    let Some(place) = Place::open(&settings) else { return };
-    place.write("policy/a.toml", &service("a"));
-    let pushing = async { place.policy(&["push", "policy"]).await };
+    let Some(workspace) = Workspace::open(&settings) else { return };
+    workspace.write("policy/a.toml", &service("a"));
+    let pushing = async { workspace.policy(&["push", "policy"]).await };
     let network = async {
         // No answer comes to the first attempt, so there is a second: it has seen that nothing is current.
         eventually("a second attempt", async || match relay.held() {
@@ -103,24 +104,24 @@ async fn push_retry_does_not_conflict_with_its_own_late_commit() {
         relay.release(1);
     };
     let (run, ()) = tokio::join!(pushing, network);
-    assert!(run.good().stdout.starts_with("pushed revision "));
+    assert!(run.assert_success().stdout.starts_with("pushed revision "));
     assert_eq!(etcd.keys(CHUNKS).await.len(), 1, "of the second attempt nothing is left");
-    place.set(&etcd.settings("mesh"));
-    place.policy(&["pull", "out"]).await.good();
+    workspace.set(&etcd.settings("mesh"));
+    workspace.policy(&["pull", "out"]).await.assert_success();
 }
 
 #[tokio::test]
 async fn killed_push_is_removed_when_its_lease_expires() {
     let Some(etcd) = Etcd::start().await else { return };
-    let Some(place) = Place::open(&etcd.settings("mesh")) else { return };
-    place.write("small/a.toml", &service("small"));
-    let small = place.push("small").await;
+    let Some(workspace) = Workspace::open(&etcd.settings("mesh")) else { return };
+    workspace.write("small/a.toml", &service("small"));
+    let small = workspace.push("small").await;
     let kept = etcd.keys("/ironmesh").await;
-    write_large(&place, "large", "large", 1000);
-    let mut killed = push_half(&etcd, &place).await;
+    write_large(&workspace, "large", "large", 1000);
+    let mut killed = push_half(&etcd, &workspace).await;
     killed.kill().await.unwrap();
     assert!(etcd.keys("/ironmesh").await.len() > kept.len());
-    let list = place.policy(&["revisions", "--output", "json"]).await.good().json();
+    let list = workspace.policy(&["revisions", "--output", "json"]).await.assert_success().json();
     assert_eq!(list["revisions"].as_array().unwrap().len(), 1);
     assert_eq!(list["revisions"][0]["revision"], small);
 
@@ -132,9 +133,9 @@ async fn killed_push_is_removed_when_its_lease_expires() {
         keys => Err(format!("{keys:?}")),
     })
     .await;
-    let list = place.policy(&["revisions", "--output", "json"]).await.good().json();
+    let list = workspace.policy(&["revisions", "--output", "json"]).await.assert_success().json();
     assert_eq!(list["revisions"][0]["revision"], small);
     // Who pushes the same again succeeds.
-    place.push("large").await;
+    workspace.push("large").await;
     assert!(etcd.ctl(&["lease", "list"]).await.contains("found 0 leases"), "none is left over");
 }

@@ -16,13 +16,13 @@ const MANIFEST: &[u8] = br#"{"format":"#;
 #[derive(Debug)]
 pub(crate) struct Relay {
     address: SocketAddr,
-    gates: Arc<Gates>,
+    transactions: Arc<HeldTransactions>,
     _task: AbortOnDropHandle<()>,
 }
 
 /// Where transactions wait.
 #[derive(Debug)]
-struct Gates {
+struct HeldTransactions {
     /// How many have come.
     held: AtomicUsize,
     /// For each, in the order of their coming: one permit for itself, and one for what comes behind it on its
@@ -36,8 +36,8 @@ impl Relay {
         let listener = TcpListener::bind((target.ip(), 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let permits = [(); 2].map(|()| Semaphore::new(0));
-        let gates = Arc::new(Gates { held: AtomicUsize::new(0), permits });
-        let of_connections = Arc::clone(&gates);
+        let transactions = Arc::new(HeldTransactions { held: AtomicUsize::new(0), permits });
+        let of_connections = Arc::clone(&transactions);
         let task = tokio::spawn(async move {
             // They last as long as the relay does.
             let mut open = Vec::new();
@@ -45,12 +45,16 @@ impl Relay {
                 let (client, _) = listener.accept().await.unwrap();
                 let (client, to_client) = client.into_split();
                 let (etcd, to_etcd) = TcpStream::connect(target).await.unwrap().into_split();
-                let gates = Arc::clone(&of_connections);
-                open.push(AbortOnDropHandle::new(tokio::spawn(ask(client, to_etcd, gates))));
-                open.push(AbortOnDropHandle::new(tokio::spawn(answer(etcd, to_client))));
+                let transactions = Arc::clone(&of_connections);
+                open.push(AbortOnDropHandle::new(tokio::spawn(forward_requests(
+                    client,
+                    to_etcd,
+                    transactions,
+                ))));
+                open.push(AbortOnDropHandle::new(tokio::spawn(forward_answers(etcd, to_client))));
             }
         });
-        Self { address, gates, _task: AbortOnDropHandle::new(task) }
+        Self { address, transactions, _task: AbortOnDropHandle::new(task) }
     }
 
     /// Where clients are to connect.
@@ -60,29 +64,33 @@ impl Relay {
 
     /// How many transactions are held back, or were.
     pub(crate) fn held(&self) -> usize {
-        self.gates.held.load(Ordering::SeqCst)
+        self.transactions.held.load(Ordering::SeqCst)
     }
 
     /// Lets a transaction go on. What its client has sent since stays where it is.
     pub(crate) fn release_alone(&self, transaction: usize) {
-        self.gates.permits[transaction].add_permits(1);
+        self.transactions.permits[transaction].add_permits(1);
     }
 
     /// Lets a transaction go on, and all that comes behind it.
     pub(crate) fn release(&self, transaction: usize) {
-        self.gates.permits[transaction].add_permits(2);
+        self.transactions.permits[transaction].add_permits(2);
     }
 }
 
 /// Hands on what the client asks, but for a transaction and what comes behind it.
-async fn ask(mut client: OwnedReadHalf, mut etcd: OwnedWriteHalf, gates: Arc<Gates>) {
+async fn forward_requests(
+    mut client: OwnedReadHalf,
+    mut etcd: OwnedWriteHalf,
+    transactions: Arc<HeldTransactions>,
+) {
     let mut bytes = vec![0; 64 * 1024];
     loop {
         let count = client.read(&mut bytes).await.unwrap_or(0);
         let part = &bytes[..count];
         let is_transaction = part.windows(MANIFEST.len()).any(|window| window == MANIFEST);
-        let gate =
-            is_transaction.then(|| &gates.permits[gates.held.fetch_add(1, Ordering::SeqCst)]);
+        let gate = is_transaction
+            .then(|| &transactions.permits[transactions.held.fetch_add(1, Ordering::SeqCst)]);
         if let Some(gate) = gate {
             gate.acquire().await.unwrap().forget();
         }
@@ -96,6 +104,6 @@ async fn ask(mut client: OwnedReadHalf, mut etcd: OwnedWriteHalf, gates: Arc<Gat
 }
 
 /// Hands on what etcd answers. A client that has given up is no reason to leave etcd.
-async fn answer(mut etcd: OwnedReadHalf, mut client: OwnedWriteHalf) {
+async fn forward_answers(mut etcd: OwnedReadHalf, mut client: OwnedWriteHalf) {
     let _ = copy(&mut etcd, &mut client).await;
 }

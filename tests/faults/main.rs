@@ -25,6 +25,6 @@
 )]
 
 mod control_plane;
+mod mesh;
 mod policy;
 mod proxies;
-mod shop;

@@ -1,6 +1,6 @@
 //! Rows in which policy is lost, broken or leads nowhere.
 
-use crate::shop::{POLICY, Shop};
+use crate::mesh::{FaultMesh, POLICY};
 
 /// A backend that no proxy has joined as, and all calls to it: file `split.toml`.
 const SPLIT: &str = r#"
@@ -17,33 +17,33 @@ backends = [{ service = "stall", weight = 100 }]
 
 #[tokio::test(flavor = "multi_thread")]
 async fn emptied_policy_folder_costs_no_request_and_is_reported() {
-    let Some(shop) = Shop::open().await else { return };
-    shop.mesh.remove_policy("shop.toml");
-    shop.reports(1, &["policy"]).await;
-    assert_eq!(shop.row("the policy folder is emptied").await, 0);
-    shop.mesh.write_policy("shop.toml", POLICY);
-    shop.is_healthy().await;
-    shop.close().await.assert_undisturbed();
+    let Some(setup) = FaultMesh::open().await else { return };
+    setup.mesh.remove_policy("shop.toml");
+    setup.wait_for_status(1, &["policy"]).await;
+    assert_eq!(setup.row("the policy folder is emptied").await, 0);
+    setup.mesh.write_policy("shop.toml", POLICY);
+    setup.wait_until_healthy().await;
+    setup.close().await.assert_undisturbed();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn broken_policy_file_costs_no_request_and_is_reported() {
-    let Some(shop) = Shop::open().await else { return };
-    shop.mesh.write_policy("shop.toml", &POLICY.replace("name = \"buyers\"", "name = buyers"));
-    shop.reports(1, &["shop.toml"]).await;
-    assert_eq!(shop.row("a policy file is broken").await, 0);
-    shop.mesh.write_policy("shop.toml", POLICY);
-    shop.is_healthy().await;
-    shop.close().await.assert_undisturbed();
+    let Some(setup) = FaultMesh::open().await else { return };
+    setup.mesh.write_policy("shop.toml", &POLICY.replace("name = \"buyers\"", "name = buyers"));
+    setup.wait_for_status(1, &["shop.toml"]).await;
+    assert_eq!(setup.row("a policy file is broken").await, 0);
+    setup.mesh.write_policy("shop.toml", POLICY);
+    setup.wait_until_healthy().await;
+    setup.close().await.assert_undisturbed();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn split_to_backend_without_endpoints_is_an_error() {
-    let Some(shop) = Shop::open().await else { return };
-    shop.mesh.write_policy("split.toml", SPLIT);
-    shop.reports(1, &["stall"]).await;
-    assert!(shop.row("a split leads to a backend without endpoints").await > 0);
-    shop.mesh.remove_policy("split.toml");
-    shop.is_healthy().await;
-    shop.close().await;
+    let Some(setup) = FaultMesh::open().await else { return };
+    setup.mesh.write_policy("split.toml", SPLIT);
+    setup.wait_for_status(1, &["stall"]).await;
+    assert!(setup.row("a split leads to a backend without endpoints").await > 0);
+    setup.mesh.remove_policy("split.toml");
+    setup.wait_until_healthy().await;
+    setup.close().await;
 }

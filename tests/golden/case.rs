@@ -73,7 +73,7 @@ impl Case {
         let written: Proxies =
             toml::from_str(&written).unwrap_or_else(|e| panic!("{name}/proxies.toml: {e}"));
         let proxies: Vec<_> =
-            written.proxy.into_iter().map(|proxy| proxy.joined(&loaded)).collect();
+            written.proxy.into_iter().map(|proxy| proxy.into_labelled(&loaded)).collect();
         let labels: BTreeSet<_> = proxies.iter().map(|proxy| &proxy.label).collect();
         assert_eq!(labels.len(), proxies.len(), "{name}: labels must differ: {labels:?}");
         let discovered = match fs::read_to_string(folder.join("discovered.toml")) {
@@ -149,13 +149,13 @@ impl Case {
 #[serde(deny_unknown_fields)]
 struct Proxies {
     #[serde(default)]
-    proxy: Vec<Written>,
+    proxy: Vec<ProxyEntry>,
 }
 
 /// `[[proxy]]`: what it joined as, and what it says of itself.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct ProxyEntry {
     label: String,
     id: ProxyId,
     services: Vec<ServiceName>,
@@ -172,16 +172,16 @@ struct Written {
     labels: Labels,
     locality: Option<String>,
     /// Whether it has all ports of its services in force.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     participates: bool,
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 
-impl Written {
-    fn joined(self, loaded: &Loaded) -> Labelled {
+impl ProxyEntry {
+    fn into_labelled(self, loaded: &Loaded) -> Labelled {
         let services = loaded.specification.iter().flat_map(|specification| {
             self.services.iter().filter_map(|name| specification.services.get(name))
         });
@@ -192,7 +192,9 @@ impl Written {
         let record = JoinRecord {
             machine: self.machine,
             labels: self.labels,
-            locality: self.locality.map_or_else(Locality::default, |place| place.parse().unwrap()),
+            locality: self
+                .locality
+                .map_or_else(Locality::default, |position| position.parse().unwrap()),
             participation,
             ..JoinRecord::new(
                 self.id,

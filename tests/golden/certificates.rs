@@ -44,7 +44,7 @@ impl RealCertificates {
     pub(crate) fn new() -> Self {
         let now = Timestamp::now();
         let trust_domain = TrustDomain::new(Domain::default());
-        let authority = Authority::open(&ForgetfulStore, &trust_domain, now).unwrap();
+        let authority = Authority::open(&EmptyStore, &trust_domain, now).unwrap();
         Self { authority, now }
     }
 
@@ -78,9 +78,9 @@ impl RealCertificates {
 }
 
 /// A store for an authority that lives no longer than its test.
-struct ForgetfulStore;
+struct EmptyStore;
 
-impl CertificateStore for ForgetfulStore {
+impl CertificateStore for EmptyStore {
     fn authority(&self) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(None)
     }

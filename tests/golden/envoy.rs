@@ -20,33 +20,33 @@ use crate::rendering;
 fn envoy_accepts_the_resources_of_every_proxy() {
     let Some(program) = require_envoy() else { return };
     let certificates = RealCertificates::new();
-    let mut refused = String::new();
+    let mut rejected = String::new();
     for case in Case::all() {
         for one in case.compile() {
             let bootstrap = rendering::bootstrap(&one.compiled, &certificates);
             if let Err(output) = validate(&program, &bootstrap) {
-                writeln!(refused, "\n{}, {}:\n{output}", case.name, one.label).unwrap();
+                writeln!(rejected, "\n{}, {}:\n{output}", case.name, one.label).unwrap();
             }
         }
     }
-    assert!(refused.is_empty(), "{refused}");
+    assert!(rejected.is_empty(), "{rejected}");
 }
 
 #[test]
 fn envoy_accepts_the_bootstrap_of_every_proxy() {
     let Some(program) = require_envoy() else { return };
     let certificates = RealCertificates::new();
-    let mut refused = String::new();
+    let mut rejected = String::new();
     for case in Case::all() {
         for one in case.compile() {
             let folder = sidecar_folder(&one.proxy, &certificates);
             if let Err(output) = validate_file(&program, &folder.path().join(envoy::CONFIGURATION))
             {
-                writeln!(refused, "\n{}, {}:\n{output}", case.name, one.label).unwrap();
+                writeln!(rejected, "\n{}, {}:\n{output}", case.name, one.label).unwrap();
             }
         }
     }
-    assert!(refused.is_empty(), "{refused}");
+    assert!(rejected.is_empty(), "{rejected}");
 }
 
 /// Guards the other tests here: Envoy must look into what is inlined.
@@ -68,8 +68,8 @@ fn envoy_rejects_mistakes_in_inlined_routes_and_secrets() {
     ] {
         let bad = good.replace(from, to);
         assert_ne!(bad, good, "nothing to break: {from}");
-        let refusal = validate(&program, &serde_json::from_str(&bad).unwrap()).unwrap_err();
-        assert!(refusal.contains(complaint), "{complaint}: {refusal}");
+        let rejection = validate(&program, &serde_json::from_str(&bad).unwrap()).unwrap_err();
+        assert!(rejection.contains(complaint), "{complaint}: {rejection}");
     }
 }
 
@@ -112,8 +112,8 @@ fn validate_file(program: &Path, file: &Path) -> Result<String, String> {
     let mut command = Command::new(program);
     command.args(["--mode", "validate", "-l", "warning", "-c"]).arg(file);
     let output = command.output().unwrap();
-    let said = [output.stdout, output.stderr]
+    let reported_text = [output.stdout, output.stderr]
         .map(|text| String::from_utf8_lossy(&text).into_owned())
         .concat();
-    if output.status.success() { Ok(said) } else { Err(said) }
+    if output.status.success() { Ok(reported_text) } else { Err(reported_text) }
 }

@@ -52,7 +52,7 @@ fn read_import(folder: PathBuf) -> Import {
 
 /// What comes out, as files.
 fn files(import: &Import) -> Files {
-    let mut told = String::new();
+    let mut reported = String::new();
     let mut files = Files::new();
     match &import.result {
         Ok(imported) => {
@@ -60,17 +60,17 @@ fn files(import: &Import) -> Files {
             files.insert("policy.toml".to_owned(), toml.clone());
             for (what, remarks) in [("left out", left_out), ("changed", changed)] {
                 for Remark { spot, resource, text } in remarks {
-                    writeln!(told, "{what}: {resource} ({spot}): {text}").unwrap();
+                    writeln!(reported, "{what}: {resource} ({spot}): {text}").unwrap();
                 }
             }
             for one in missing {
-                writeln!(told, "missing: {one}").unwrap();
+                writeln!(reported, "missing: {one}").unwrap();
             }
         }
-        Err(NotImported::Broken(findings)) => told = render(findings, &import.documents, false),
+        Err(NotImported::Broken(findings)) => reported = render(findings, &import.documents, false),
         Err(NotImported::Unclear(places)) => panic!("{}: {places:?}", import.name),
     }
-    files.insert("told.txt".to_owned(), told);
+    files.insert("told.txt".to_owned(), reported);
     files
 }
 

@@ -13,7 +13,7 @@ use ironmesh_tests::programs::require_envoy;
 use self::random::Policy;
 use crate::case::{Case, CompiledProxy};
 use crate::certificates::RealCertificates;
-use crate::regexes::random::Chance;
+use crate::regexes::random::SeededRandom;
 use crate::{envoy, rendering};
 
 /// How many policies Envoy is shown, and how many at once.
@@ -24,12 +24,12 @@ const AT_ONCE: usize = 20;
 fn envoy_accepts_every_policy_the_loader_accepts() {
     let Some(program) = require_envoy() else { return };
     let certificates = RealCertificates::new();
-    let mut chance = Chance(0x90_11C1);
+    let mut generator = SeededRandom(0x90_11C1);
     let mut accepted: Vec<Policy> = Vec::new();
     let mut tried = 0;
     while accepted.len() < POLICIES {
         // In namespaces of its own: many are rendered together.
-        let policy = chance.policy(tried);
+        let policy = generator.policy(tried);
         tried += 1;
         if load_documents([Document::new("p.toml", &*policy.text)]).specification.is_some() {
             accepted.push(policy);
@@ -50,8 +50,8 @@ fn envoy_accepts_every_policy_the_loader_accepts() {
         for (policy, proxies) in some {
             let bootstrap =
                 rendering::bootstrap_of(proxies.iter().map(|one| &one.compiled), &certificates);
-            if let Err(refusal) = envoy::validate(&program, &bootstrap) {
-                panic!("{}\n\nis accepted here, and Envoy says:\n{refusal}", policy.text);
+            if let Err(rejection) = envoy::validate(&program, &bootstrap) {
+                panic!("{}\n\nis accepted here, and Envoy says:\n{rejection}", policy.text);
             }
         }
         panic!("Envoy refuses together what it accepts one by one");

@@ -13,24 +13,25 @@ use ironmesh_tests::programs::require_envoy;
 use ironmesh_xds_compile::Compiled;
 use serde_json::json;
 
-pub(crate) use self::random::Chance;
+pub(crate) use self::random::SeededRandom;
 use crate::case::Case;
 use crate::certificates::RealCertificates;
 use crate::{envoy, rendering};
 
 /// Where an expression is written. The compiler writes something else round each.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum RegexPosition {
     Path,
     Header,
     Host,
 }
 
-const PLACES: [Place; 3] = [Place::Path, Place::Header, Place::Host];
+const POSITIONS: [RegexPosition; 3] =
+    [RegexPosition::Path, RegexPosition::Header, RegexPosition::Host];
 
 /// Here RE2 writes more than one would think: what two loops begin with, loops that it takes out of
 /// an alternation, loops of what may be empty, loops of anything.
-const HARD: [&str; 5] = [
+const LARGE_PATTERNS: [&str; 5] = [
     r"(?:[\-\s0-9a-z]{1,})*?",
     "(?:c(?:a)+?|c)+",
     r"(?:\b??)+?",
@@ -41,25 +42,25 @@ const HARD: [&str; 5] = [
 #[test]
 fn envoy_accepts_the_largest_expressions_the_loader_accepts() {
     let Some(program) = require_envoy() else { return };
-    let mut chance = Chance(0x1207);
+    let mut generator = SeededRandom(0x1207);
     let mut largest = Vec::new();
-    let mut hard = HARD.iter().flat_map(|hard| [hard; 3]);
+    let mut hard = LARGE_PATTERNS.iter().flat_map(|hard| [hard; 3]);
     while largest.len() < 180 {
         let depth = 1 + largest.len() % 5;
         let expression =
-            hard.next().map_or_else(|| chance.expression(depth), |hard| (*hard).to_owned());
-        let place = PLACES[largest.len() % 3];
+            hard.next().map_or_else(|| generator.expression(depth), |hard| (*hard).to_owned());
+        let position = POSITIONS[largest.len() % 3];
         let repeated = |count: u32| format!("a(?:{expression}){{{count}}}");
-        if !is_accepted(place, &repeated(1)) {
+        if !is_accepted(position, &repeated(1)) {
             continue;
         }
         // The loader refuses what is larger than something that it refuses.
         let (mut good, mut bad) = (1, 1001);
         while bad - good > 1 {
             let middle = u32::midpoint(good, bad);
-            *(if is_accepted(place, &repeated(middle)) { &mut good } else { &mut bad }) = middle;
+            *(if is_accepted(position, &repeated(middle)) { &mut good } else { &mut bad }) = middle;
         }
-        largest.push((place, repeated(good)));
+        largest.push((position, repeated(good)));
     }
     let mut sizes: Vec<_> =
         largest.chunks(60).flat_map(|some| sizes_in_envoy(&program, some)).collect();
@@ -72,12 +73,12 @@ fn envoy_accepts_the_largest_expressions_the_loader_accepts() {
 #[test]
 fn envoy_accepts_every_expression_the_loader_accepts() {
     let Some(program) = require_envoy() else { return };
-    let mut chance = Chance(0xD1A1);
+    let mut generator = SeededRandom(0xD1A1);
     let mut accepted = Vec::new();
     for number in 0..6000 {
-        let (place, text) = (PLACES[number % 3], chance.scribble());
-        if is_accepted(place, &text) {
-            accepted.push((place, text));
+        let (position, text) = (POSITIONS[number % 3], generator.scribble());
+        if is_accepted(position, &text) {
+            accepted.push((position, text));
         }
     }
     assert!(accepted.len() > 1000, "only {} are expressions", accepted.len());
@@ -91,30 +92,30 @@ fn envoy_accepts_every_expression_the_loader_accepts() {
 #[test]
 fn envoy_accepts_path_conditions_of_nested_splits() {
     let Some(program) = require_envoy() else { return };
-    let mut chance = Chance(0x5B11);
-    let mut paths: Vec<String> = HARD.map(str::to_owned).to_vec();
+    let mut generator = SeededRandom(0x5B11);
+    let mut paths: Vec<String> = LARGE_PATTERNS.map(str::to_owned).to_vec();
     let mut rewritten = 0;
     while paths.len() < 400 {
         let count = 1 + paths.len() / 2;
         let expression = if paths.len().is_multiple_of(3) {
-            chance.scribble()
+            generator.scribble()
         } else {
-            format!("(?:{}){{{count}}}", chance.expression(1 + paths.len() % 5))
+            format!("(?:{}){{{count}}}", generator.expression(1 + paths.len() % 5))
         };
-        if is_accepted(Place::Path, &expression) {
+        if is_accepted(RegexPosition::Path, &expression) {
             paths.push(expression);
         }
     }
     for some in paths.chunks(200) {
-        let all: Vec<_> = some.iter().map(|path| (Place::Path, path.clone())).collect();
-        let policy = format!("{POLICY}\n{BEHIND}\n{}", group(&all));
+        let all: Vec<_> = some.iter().map(|path| (RegexPosition::Path, path.clone())).collect();
+        let policy = format!("{POLICY}\n{NESTED_SPLIT}\n{}", group(&all));
         let compiled = compiled(&policy, BUYER);
         // The one on disguised paths is inverted, which is said first.
         let header = r#"{"name":":path","stringMatch""#;
         let resources = compiled.resources.iter().map(|one| one.to_json().to_string());
         rewritten += resources.map(|text| text.matches(header).count()).sum::<usize>();
         let bootstrap = rendering::bootstrap(&compiled, &RealCertificates::new());
-        envoy::validate(&program, &bootstrap).unwrap_or_else(|refusal| panic!("{refusal}"));
+        envoy::validate(&program, &bootstrap).unwrap_or_else(|rejection| panic!("{rejection}"));
     }
     assert!(rewritten > 200, "only {rewritten} conditions on paths with queries");
 }
@@ -129,20 +130,20 @@ fn compiled(policy: &str, proxies: &str) -> Compiled {
 }
 
 /// Whether a policy with this expression has no errors.
-fn is_accepted(place: Place, expression: &str) -> bool {
-    let policy = group(&[(place, expression.to_owned())]);
+fn is_accepted(position: RegexPosition, expression: &str) -> bool {
+    let policy = group(&[(position, expression.to_owned())]);
     load_documents([Document::new("policy.toml", policy)]).specification.is_some()
 }
 
 /// An HTTP route group with these expressions.
-fn group(expressions: &[(Place, String)]) -> String {
+fn group(expressions: &[(RegexPosition, String)]) -> String {
     let mut group = "[[http_route_group]]\nname = 'all'\n".to_owned();
-    for (number, (place, expression)) in expressions.iter().enumerate() {
+    for (number, (position, expression)) in expressions.iter().enumerate() {
         let expression = toml::Value::String(expression.clone());
-        let condition = match place {
-            Place::Path => format!("path_regex = {expression}"),
-            Place::Header => format!("headers.x-tier = {expression}"),
-            Place::Host => format!("headers.host = {expression}"),
+        let condition = match position {
+            RegexPosition::Path => format!("path_regex = {expression}"),
+            RegexPosition::Header => format!("headers.x-tier = {expression}"),
+            RegexPosition::Host => format!("headers.host = {expression}"),
         };
         writeln!(group, "[[http_route_group.matches]]\nname = 'm{number}'\n{condition}").unwrap();
     }
@@ -151,14 +152,15 @@ fn group(expressions: &[(Place, String)]) -> String {
 
 /// The sizes that Envoy finds, in any order. It must accept all of the expressions, in the form in
 /// which they are compiled.
-fn sizes_in_envoy(program: &Path, expressions: &[(Place, String)]) -> Vec<u32> {
+fn sizes_in_envoy(program: &Path, expressions: &[(RegexPosition, String)]) -> Vec<u32> {
     let compiled = compiled(&format!("{POLICY}\n{}", group(expressions)), PROXIES);
     let mut bootstrap = rendering::bootstrap(&compiled, &RealCertificates::new());
     let limits = &mut bootstrap["layered_runtime"]["layers"][0]["static_layer"]["re2"];
     limits["max_program_size"]["warn_level"] = json!(0);
-    let output = envoy::validate(program, &bootstrap).unwrap_or_else(|refusal| panic!("{refusal}"));
-    let said: Vec<_> = output.split(" RE2 program size of ").collect();
-    let sizes = said.windows(2).filter(|pair| !pair[0].ends_with(OF_THE_COMPILER));
+    let output =
+        envoy::validate(program, &bootstrap).unwrap_or_else(|rejection| panic!("{rejection}"));
+    let reported_text: Vec<_> = output.split(" RE2 program size of ").collect();
+    let sizes = reported_text.windows(2).filter(|pair| !pair[0].ends_with(COMPILER_SUFFIX));
     let sizes: Vec<_> =
         sizes.map(|pair| pair[1].split(' ').next().unwrap().parse().unwrap()).collect();
     assert_eq!(sizes.len(), expressions.len(), "Envoy says the size of each: {output}");
@@ -166,7 +168,7 @@ fn sizes_in_envoy(program: &Path, expressions: &[(Place, String)]) -> Vec<u32> {
 }
 
 /// How the expression on disguised paths ends, which goes with each of those on paths.
-const OF_THE_COMPILER: &str = "(?:(?:/|%2[fF]|%5[cC])(?s:.*))?'";
+const COMPILER_SUFFIX: &str = "(?:(?:/|%2[fF]|%5[cC])(?s:.*))?'";
 
 const POLICY: &str = r#"
 [[service]]
@@ -192,7 +194,7 @@ mesh_address = "127.0.1.11:15003"
 "#;
 
 /// A split of all that the group `all` matches, behind one of some paths.
-const BEHIND: &str = r#"
+const NESTED_SPLIT: &str = r#"
 [[service]]
 name = "shelf"
 service_account = "store"

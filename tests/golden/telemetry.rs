@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::envoy;
 
 /// Formats that are refused, each for another reason.
-const REFUSED: [&str; 14] = [
+const REJECTED: [&str; 14] = [
     "%NOPE%",
     "%NOPE(x)%",
     "5 % of it",
@@ -32,22 +32,22 @@ fn envoy_accepts_every_log_operator_the_loader_accepts() {
     let operators: Vec<String> = log_operators().collect();
     assert!(operators.len() > 100, "only {} operators", operators.len());
     let text = format!("{} 100%%", operators.join(" "));
-    assert!(is_taken(&text), "{text}");
-    envoy::validate(&program, &bootstrap(&text)).unwrap_or_else(|refusal| panic!("{refusal}"));
+    assert!(is_accepted(&text), "{text}");
+    envoy::validate(&program, &bootstrap(&text)).unwrap_or_else(|rejection| panic!("{rejection}"));
 }
 
 #[test]
 fn envoy_rejects_log_formats_the_loader_rejects() {
     let Some(program) = require_envoy() else { return };
-    for text in REFUSED {
-        assert!(!is_taken(text), "{text}");
+    for text in REJECTED {
+        assert!(!is_accepted(text), "{text}");
         assert!(envoy::validate(&program, &bootstrap(text)).is_err(), "{text}");
     }
     envoy::validate(&program, &bootstrap("%DURATION%")).unwrap();
 }
 
 /// Whether the loader takes a format. (It is cut where it is longer than one may be.)
-fn is_taken(format: &str) -> bool {
+fn is_accepted(format: &str) -> bool {
     let parts: Vec<&str> = format.split_inclusive(' ').collect();
     parts.chunks(50).all(|some| {
         let format = some.concat();

@@ -23,10 +23,10 @@ use ironmesh_xds_wire::ResourceType;
 use serde_json::json;
 
 use self::random::{APEXES, CALLERS, EXTERNAL, LABELS, PARTS, SERVICES};
-use self::rbac::{Opinion, Seen};
+use self::rbac::{Decision, RequestView};
 use crate::case::Case;
 use crate::certificates::RealCertificates;
-use crate::regexes::Chance;
+use crate::regexes::SeededRandom;
 use crate::rendering;
 
 /// How many policies are tried, unless `PROPTEST_CASES` says so.
@@ -65,7 +65,7 @@ struct Tally {
     /// Calls by a host that is not the service's.
     foreign_hosts: usize,
     /// Calls that come to something else at a declared upstream.
-    otherwise_at_upstreams: usize,
+    different_at_upstreams: usize,
     /// Calls that are changed on their way, and let through as they arrive.
     changed: usize,
     /// The same, and not let through.
@@ -80,30 +80,30 @@ impl Tally {
             && self.changed > 0
             && self.changed_and_denied > 0
             && self.foreign_hosts > 0
-            && self.otherwise_at_upstreams > 0
+            && self.different_at_upstreams > 0
     }
 }
 
 /// One policy by chance, and all that calls under it.
 struct RandomMesh {
     seed: u64,
-    chance: Chance,
+    generator: SeededRandom,
     loopback: Loopback,
     /// The account as which the Envoy calls.
     caller: ServiceAccount,
     policy: String,
     snapshot: Snapshot,
     /// The same without the HTTP routes, which are for the callers' sidecars.
-    straight: Snapshot,
+    mesh_port_snapshot: Snapshot,
     compiled: Compiled,
 }
 
 impl RandomMesh {
     fn new(seed: u64) -> Self {
-        let (mut chance, loopback) = (Chance(seed), Loopback::claim());
+        let (mut generator, loopback) = (SeededRandom(seed), Loopback::claim());
         let app = loopback.socket(21, 8080);
-        let policy = random::policy(&mut chance, app);
-        let caller = chance.one_of(&CALLERS);
+        let policy = random::policy(&mut generator, app);
+        let caller = generator.one_of(&CALLERS);
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("policy")).unwrap();
         fs::write(folder.path().join("policy/policy.toml"), &policy).unwrap();
@@ -125,14 +125,14 @@ impl RandomMesh {
                 snapshot.unwrap_or_else(|| panic!("seed {seed}: {policy}\n{}", case.findings(&[])));
             (snapshot, case)
         };
-        let (straight, _) = load(&policy);
-        let routes = random::http_routes(&mut chance);
+        let (mesh_port_snapshot, _) = load(&policy);
+        let routes = random::http_routes(&mut generator);
         fs::write(folder.path().join("policy/routes.toml"), &routes).unwrap();
         let policy = policy + &routes;
         let (snapshot, case) = load(&policy);
         let compiled = case.compile().remove(0).compiled;
         let caller = caller.parse().unwrap();
-        Self { seed, chance, loopback, caller, policy, snapshot, straight, compiled }
+        Self { seed, generator, loopback, caller, policy, snapshot, mesh_port_snapshot, compiled }
     }
 
     async fn run(&mut self, program: &Path, tally: &mut Tally) {
@@ -147,13 +147,13 @@ impl RandomMesh {
         fs::write(folder.path().join("envoy.yaml"), bootstrap.to_string()).unwrap();
         let envoy = Envoy::start(program, "all", folder.path(), address, 1).await;
         for caller in CALLERS {
-            self.call_straight(&caller.parse().unwrap(), &certificates, tally).await;
+            self.call_mesh_port(&caller.parse().unwrap(), &certificates, tally).await;
         }
         self.call_by_host(&envoy, tally).await;
     }
 
     /// Calls each service at the mesh port as a caller, with its certificate.
-    async fn call_straight(
+    async fn call_mesh_port(
         &mut self,
         account: &ServiceAccount,
         certificates: &RealCertificates,
@@ -173,18 +173,19 @@ impl RandomMesh {
             let mut connection = connect().await;
             for _ in 0..REQUESTS {
                 let service = format!("s{service}");
-                let host = random::host(&mut self.chance, &service);
-                let request = random::request(&mut self.chance, &host, false);
+                let host = random::host(&mut self.generator, &service);
+                let request = random::request(&mut self.generator, &host, false);
                 // (No sidecar lets a call by another host come here.)
-                let straight = self.verdict(&self.straight, account, &service, &request);
-                let Ok(verdict) = straight else { continue };
+                let mesh_port_snapshot =
+                    self.verdict(&self.mesh_port_snapshot, account, &service, &request);
+                let Ok(verdict) = mesh_port_snapshot else { continue };
                 let status = send(&mut connection, &request).await;
                 if status == 400 {
                     // Envoy closes it behind that.
                     connection = connect().await;
                 }
                 *tally.statuses.entry(status).or_default() += 1;
-                let told = match &verdict.answer {
+                let reported = match &verdict.answer {
                     Answer::Rejected(_) => 400,
                     _ if verdict.destinations[0].judgement.allowed => 200,
                     _ => 403,
@@ -193,20 +194,20 @@ impl RandomMesh {
                 if let Some(other) = compared.and_then(|host| host.at_upstream.as_ref()) {
                     let mut rewritten = request.clone();
                     rewritten.headers[0].1.clone_from(&other.host);
-                    let told = if other.answer == Answer::Allowed { 200 } else { 403 };
+                    let reported = if other.answer == Answer::Allowed { 200 } else { 403 };
                     let status = send(&mut connection, &rewritten).await;
                     let about = || self.about(&rewritten, &verdict);
-                    assert_eq!(told, status, "it is otherwise at an upstream: {}", about());
-                    tally.otherwise_at_upstreams += 1;
+                    assert_eq!(reported, status, "it is otherwise at an upstream: {}", about());
+                    tally.different_at_upstreams += 1;
                 }
                 let about = || self.about(&request, &verdict);
-                assert_eq!(told, status, "Envoy says otherwise: {}", about());
+                assert_eq!(reported, status, "Envoy says otherwise: {}", about());
                 if status != 400 {
                     let name = format!("inbound|default/{service}|80");
                     let routes = &self.compiled.resources.of(ResourceType::Route)[&*name];
                     let plain = || request.path.split('?').next().unwrap().to_owned();
                     let path = verdict.compared_path.clone().unwrap_or_else(plain);
-                    let seen = Seen {
+                    let seen = RequestView {
                         principal: &principal,
                         method: &request.method,
                         path: &path,
@@ -217,10 +218,10 @@ impl RandomMesh {
                     let is_audited = verdict.destinations[0].mode == Mode::Audit.to_string();
                     let is_private = judgement.private_to.is_some();
                     let would = is_audited.then_some(!judgement.strict_denies && !is_private);
-                    let told = Opinion { is_let_through: told == 200, in_the_shadow: would };
+                    let reported = Decision { is_allowed: reported == 200, shadow_allowed: would };
                     assert_eq!(
-                        rbac::judge(routes, &seen),
-                        told,
+                        rbac::evaluate(routes, &seen),
+                        reported,
                         "the RBAC says otherwise: {}",
                         about()
                     );
@@ -239,8 +240,8 @@ impl RandomMesh {
         for (service, requests) in services.chain(others.map(|(name, n)| (name.to_owned(), n))) {
             let mut connection = Http1Connection::connect(envoy.socket(15080)).await.unwrap();
             for _ in 0..requests {
-                let host = random::host(&mut self.chance, &service);
-                let request = random::request(&mut self.chance, &host, true);
+                let host = random::host(&mut self.generator, &service);
+                let request = random::request(&mut self.generator, &host, true);
                 let verdict = self.verdict(&self.snapshot, &caller, &service, &request);
                 let status = send(&mut connection, &request).await;
                 if status == 400 {
@@ -258,9 +259,9 @@ impl RandomMesh {
                         continue;
                     }
                 };
-                let foretold = by_host(&verdict);
+                let predicted = by_host(&verdict);
                 let about = || self.about(&request, &verdict);
-                assert!(foretold.contains(&status), "Envoy says {status}: {}", about());
+                assert!(predicted.contains(&status), "Envoy says {status}: {}", about());
                 if verdict.only_at_upstream {
                     tally.foreign_hosts += 1;
                     continue;
@@ -271,8 +272,8 @@ impl RandomMesh {
                     tally.changed_and_denied += usize::from(status == 403);
                 }
                 let may_be = [200, 503].into();
-                assert!(!is_allowed || foretold.is_subset(&may_be), "not allowed: {}", about());
-                assert!(is_allowed || foretold != [200].into(), "allowed: {}", about());
+                assert!(!is_allowed || predicted.is_subset(&may_be), "not allowed: {}", about());
+                assert!(is_allowed || predicted != [200].into(), "allowed: {}", about());
             }
         }
     }

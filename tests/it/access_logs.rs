@@ -24,12 +24,12 @@ use crate::client::connect;
 use crate::server::Server;
 
 /// A stream that tells of calls.
-struct Log {
+struct LogStream {
     messages: mpsc::Sender<StreamAccessLogsMessage>,
     end: JoinHandle<Result<Response<StreamAccessLogsResponse>, Status>>,
 }
 
-impl Log {
+impl LogStream {
     fn open(channel: &Channel) -> Self {
         let (messages, outgoing) = mpsc::channel(8);
         let mut client = AccessLogServiceClient::new(channel.clone());
@@ -37,7 +37,7 @@ impl Log {
         Self { messages, end: tokio::spawn(stream) }
     }
 
-    async fn tell(&self, message: StreamAccessLogsMessage) {
+    async fn send(&self, message: StreamAccessLogsMessage) {
         drop(self.messages.send(message).await);
     }
 
@@ -65,11 +65,11 @@ fn message(id: Option<&str>, calls: usize) -> StreamAccessLogsMessage {
 }
 
 /// Waits until the server has taken all calls of these.
-async fn told(server: &Server, client: &Identity, count: usize) {
+async fn wait_for_logged_calls(server: &Server, client: &Identity, count: usize) {
     ironmesh_tests::eventually("what was told", async || {
-        let told = server.told.lock().unwrap();
-        let told = told.iter().filter(|(key, _)| **key == *client.name()).count();
-        if told == count { Ok(()) } else { Err(told) }
+        let logged_calls = server.logged_calls.lock().unwrap();
+        let logged_calls = logged_calls.iter().filter(|(key, _)| **key == *client.name()).count();
+        if logged_calls == count { Ok(()) } else { Err(logged_calls) }
     })
     .await;
 }
@@ -81,28 +81,28 @@ async fn access_logs_are_attributed_by_certificate() {
     let (client, other) = (server.authority.proxy(), server.authority.proxy());
     let mut bystander = Bystander::open(&server).await;
     let channel = connect(&server, &client).await;
-    let log = Log::open(&channel);
-    log.tell(message(Some(&client.name()), 2)).await;
-    log.tell(message(None, 3)).await;
-    told(&server, &client, 5).await;
+    let log = LogStream::open(&channel);
+    log.send(message(Some(&client.name()), 2)).await;
+    log.send(message(None, 3)).await;
+    wait_for_logged_calls(&server, &client, 5).await;
     assert_eq!(log.end().await.code(), Code::Ok);
 
-    let nobody = Log::open(&channel);
-    nobody.tell(message(None, 1)).await;
+    let nobody = LogStream::open(&channel);
+    nobody.send(message(None, 1)).await;
     let end = nobody.end().await;
     assert_eq!(end.code(), Code::InvalidArgument, "{end}");
-    let becomes_another = Log::open(&channel);
-    becomes_another.tell(message(Some(&client.name()), 0)).await;
-    becomes_another.tell(message(Some(&other.name()), 1)).await;
+    let becomes_another = LogStream::open(&channel);
+    becomes_another.send(message(Some(&client.name()), 0)).await;
+    becomes_another.send(message(Some(&other.name()), 1)).await;
     let end = becomes_another.end().await;
     assert_eq!(end.code(), Code::InvalidArgument, "{end}");
-    let imposter = Log::open(&channel);
-    imposter.tell(message(Some(&other.name()), 1)).await;
-    let end = imposter.end().await;
+    let proxy_client = LogStream::open(&channel);
+    proxy_client.send(message(Some(&other.name()), 1)).await;
+    let end = proxy_client.end().await;
     assert_eq!(end.code(), Code::PermissionDenied, "{end}");
-    told(&server, &client, 5).await;
-    told(&server, &other, 0).await;
-    bystander.is_served(&server).await;
+    wait_for_logged_calls(&server, &client, 5).await;
+    wait_for_logged_calls(&server, &other, 0).await;
+    bystander.assert_served(&server).await;
 }
 
 // A81: they have seats that xDS may need.
@@ -114,13 +114,13 @@ async fn access_log_streams_leave_connections_for_xds() {
     let mut bystander = Bystander::open(&server).await;
     let mut logs = Vec::new();
     for n in 1..=3 {
-        let log = Log::open(&connect(&server, &client).await);
-        log.tell(message(Some(&client.name()), 1)).await;
-        told(&server, &client, n).await;
+        let log = LogStream::open(&connect(&server, &client).await);
+        log.send(message(Some(&client.name()), 1)).await;
+        wait_for_logged_calls(&server, &client, n).await;
         logs.push(log);
     }
-    let one_more = Log::open(&connect(&server, &client).await);
-    one_more.tell(message(Some(&client.name()), 1)).await;
+    let one_more = LogStream::open(&connect(&server, &client).await);
+    one_more.send(message(Some(&client.name()), 1)).await;
     let end = one_more.end().await;
     assert_eq!(end.code(), Code::ResourceExhausted, "{end}");
     assert_eq!(server.hub.counters().streams_closed(CloseReason::TooManyStreams), 1);
@@ -131,7 +131,7 @@ async fn access_log_streams_leave_connections_for_xds() {
         crate::client::Stream::try_begin(channel, clusters).await.map(drop)
     })
     .await;
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
     for log in logs {
         assert_eq!(log.end().await.code(), Code::Ok);
     }
@@ -143,16 +143,16 @@ async fn endless_access_log_stream_is_throttled_without_delaying_others() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;
-    let log = Log::open(&connect(&server, &client).await);
-    log.tell(message(Some(&client.name()), 1)).await;
+    let log = LogStream::open(&connect(&server, &client).await);
+    log.send(message(Some(&client.name()), 1)).await;
     for n in 0..1_000 {
-        log.tell(message(None, 1)).await;
+        log.send(message(None, 1)).await;
         if n % 200 == 0 {
-            bystander.is_served(&server).await;
+            bystander.assert_served(&server).await;
         }
     }
-    told(&server, &client, 1_001).await;
+    wait_for_logged_calls(&server, &client, 1_001).await;
     assert_eq!(log.end().await.code(), Code::Ok);
     assert_eq!(server.hub.counters().streams_closed(CloseReason::Flood), 0);
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }

@@ -20,7 +20,7 @@ impl Bystander {
     }
 
     /// Gets a push of its own, and takes it.
-    pub(crate) async fn is_served(&mut self, server: &Server) {
+    pub(crate) async fn assert_served(&mut self, server: &Server) {
         self.pushes += 1;
         let (resource, set) = cluster("bystander", &self.pushes.to_string());
         server.publish(&self.client, set).await;

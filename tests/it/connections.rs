@@ -22,15 +22,15 @@ use ironmesh_tests::authority::{Identity, TestAuthority};
 
 /// How the server turns a connection down. (In TLS 1.3 the client has done its part by then, and
 /// learns of it at its first read.)
-async fn refusal(server: &Server, config: Arc<ClientConfig>) -> io::Error {
+async fn rejection(server: &Server, config: Arc<ClientConfig>) -> io::Error {
     let mut connection = match dial(server.address, config).await {
         Ok(connection) => connection,
-        Err(refusal) => return refusal,
+        Err(rejection) => return rejection,
     };
     let mut buffer = [0; 1024];
     match timeout(patience(), connection.read(&mut buffer)).await.expect("an answer") {
         Ok(length) => panic!("{length} bytes, and no alert"),
-        Err(refusal) => refusal,
+        Err(rejection) => rejection,
     }
 }
 
@@ -41,16 +41,16 @@ fn with_tls13(server: &Server, client: Option<&Identity>) -> Arc<ClientConfig> {
 #[tokio::test]
 async fn client_without_certificate_is_rejected_in_the_handshake() {
     let server = Server::start().await;
-    let refusal = refusal(&server, with_tls13(&server, None)).await.to_string();
-    assert!(refusal.contains("CertificateRequired"), "{refusal}");
+    let rejection = rejection(&server, with_tls13(&server, None)).await.to_string();
+    assert!(rejection.contains("CertificateRequired"), "{rejection}");
 }
 
 #[tokio::test]
 async fn foreign_authority_certificate_is_rejected_in_the_handshake() {
     let server = Server::start().await;
     let stranger = TestAuthority::new().proxy();
-    let refusal = refusal(&server, with_tls13(&server, Some(&stranger))).await.to_string();
-    assert!(refusal.contains("UnknownCA") || refusal.contains("DecryptError"), "{refusal}");
+    let rejection = rejection(&server, with_tls13(&server, Some(&stranger))).await.to_string();
+    assert!(rejection.contains("UnknownCA") || rejection.contains("DecryptError"), "{rejection}");
     assert!(server.hub.status().is_empty());
 }
 
@@ -61,9 +61,9 @@ async fn tls_1_2_is_rejected() {
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;
     let old = config(server.authority.roots(), Some(&client), &[&TLS12]);
-    let refusal = refusal(&server, old).await.to_string();
-    assert!(refusal.contains("ProtocolVersion"), "{refusal}");
-    bystander.is_served(&server).await;
+    let rejection = rejection(&server, old).await.to_string();
+    assert!(rejection.contains("ProtocolVersion"), "{rejection}");
+    bystander.assert_served(&server).await;
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn new_tls_configuration_applies_from_the_next_connection() {
     server.tls.send_replace(next.server_config());
     let old_config = with_tls13(&server, Some(&old_client));
     assert!(dial(server.address, old_config).await.is_err(), "the server's certificate is new");
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 
     server.authority = next;
     let new_client = server.authority.proxy();
@@ -138,7 +138,7 @@ async fn disconnected_client_makes_a_full_handshake() {
         assert_eq!(connection.get_ref().1.handshake_kind(), Some(rustls::HandshakeKind::Full));
         assert_eq!(connection.get_ref().1.tls13_tickets_received(), 0);
     }
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }
 
 // A69.
@@ -151,11 +151,11 @@ async fn clients_connect_over_ipv6_and_dual_stack() {
         return;
     }
     let mut server = Server::start_at(loopback, Limits::default()).await;
-    Bystander::open(&server).await.is_served(&server).await;
+    Bystander::open(&server).await.assert_served(&server).await;
     server = Server::start_at(Ipv6Addr::UNSPECIFIED.into(), Limits::default()).await;
     let port = server.address.port();
     for address in [loopback, Ipv4Addr::LOCALHOST.into()] {
         server.address = (address, port).into();
-        Bystander::open(&server).await.is_served(&server).await;
+        Bystander::open(&server).await.assert_served(&server).await;
     }
 }

@@ -10,7 +10,7 @@ use ironmesh_tests::authority::Identity;
 
 /// How many clients there are, and how many of them a change is for.
 const CLIENTS: usize = 20;
-const CONCERNED: usize = 5;
+const AFFECTED: usize = 5;
 
 fn pushes(server: &Server) -> u64 {
     let counters = server.hub.counters();
@@ -36,7 +36,7 @@ fn base(content: &str) -> ResourceSet {
     set
 }
 
-async fn settled(server: &Server, set: &ResourceSet) -> Vec<(Identity, Stream)> {
+async fn synced_clients(server: &Server, set: &ResourceSet) -> Vec<(Identity, Stream)> {
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         let client = server.authority.proxy();
@@ -55,23 +55,23 @@ async fn settled(server: &Server, set: &ResourceSet) -> Vec<(Identity, Stream)> 
 async fn change_pushes_only_changed_resources_to_affected_clients() {
     let server = Server::start().await;
     let set = base("1");
-    let mut clients = settled(&server, &set).await;
+    let mut clients = synced_clients(&server, &set).await;
     let before = pushes(&server);
     let mut changed = set.clone();
     changed.insert(cluster("c0", "2").0);
-    for (client, _) in clients.iter().take(CONCERNED) {
+    for (client, _) in clients.iter().take(AFFECTED) {
         server.hub.publish(&client.name(), changed.clone());
     }
-    for (_, stream) in clients.iter_mut().take(CONCERNED) {
+    for (_, stream) in clients.iter_mut().take(AFFECTED) {
         let push = stream.push().await;
         assert_eq!(push.resources.len(), 1, "only what has changed");
         stream.answer(&push, None).await;
     }
-    acks(&server, CLIENTS + CONCERNED).await;
-    assert_eq!(pushes(&server), before + u64::try_from(CONCERNED).unwrap());
+    acks(&server, CLIENTS + AFFECTED).await;
+    assert_eq!(pushes(&server), before + u64::try_from(AFFECTED).unwrap());
 
     // The same content again, sharing nothing with what they have: nothing is sent.
-    for (client, _) in clients.iter().take(CONCERNED) {
+    for (client, _) in clients.iter().take(AFFECTED) {
         server.hub.publish(&client.name(), base("2"));
     }
     // What is sent next comes next.
@@ -81,14 +81,14 @@ async fn change_pushes_only_changed_resources_to_affected_clients() {
     server.hub.publish(&client.name(), last);
     let push = stream.push().await;
     assert_eq!(push.resources[0].name, "c0");
-    assert_eq!(pushes(&server), before + u64::try_from(CONCERNED).unwrap() + 1);
+    assert_eq!(pushes(&server), before + u64::try_from(AFFECTED).unwrap() + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reconnect_resends_nothing() {
     let server = Server::start().await;
     let set = base("1");
-    let clients = settled(&server, &set).await;
+    let clients = synced_clients(&server, &set).await;
     let before = pushes(&server);
     let mut again = Vec::new();
     for (client, stream) in clients {

@@ -27,9 +27,9 @@ async fn many_silent_connections_do_not_delay_other_clients() {
     for _ in 0..100 {
         silent.push(TcpStream::connect(server.address).await.unwrap());
     }
-    old.is_served(&server).await;
+    old.assert_served(&server).await;
     let mut new = Bystander::open(&server).await;
-    new.is_served(&server).await;
+    new.assert_served(&server).await;
     let counters = server.hub.counters();
     assert!(counters.connections_rejected(ConnectionRejection::Displaced) > 0);
     assert_eq!(counters.connections_rejected(ConnectionRejection::SlowHandshake), 0);
@@ -66,8 +66,8 @@ async fn flood_of_silent_connections_starves_no_other_client() {
         })
         .await;
         let mut new = Bystander::open(&server).await;
-        new.is_served(&server).await;
-        old.is_served(&server).await;
+        new.assert_served(&server).await;
+        old.assert_served(&server).await;
     }
     // A client of the same address comes in as well, if it speaks before the next 64 connections come.
     let client = server.authority.proxy();
@@ -99,10 +99,10 @@ async fn connections_beyond_the_client_limit_are_rejected() {
     }
     server.status_where(&client, "its streams", |status| status.streams == 3).await;
     let channel = connect(&server, &client).await;
-    let refused = Stream::try_begin(channel, clusters(&client)).await;
-    let told = refused.map(drop).unwrap_err();
-    assert_eq!(told.code(), Code::ResourceExhausted, "{told}");
-    assert!(told.message().contains("too many connections"), "{told}");
+    let rejected = Stream::try_begin(channel, clusters(&client)).await;
+    let reported = rejected.map(drop).unwrap_err();
+    assert_eq!(reported.code(), Code::ResourceExhausted, "{reported}");
+    assert!(reported.message().contains("too many connections"), "{reported}");
 
     // Who does not even ask is closed, as soon as there are twice as many.
     let tls = config(server.authority.roots(), Some(&client), &[&TLS13]);
@@ -115,7 +115,7 @@ async fn connections_beyond_the_client_limit_are_rejected() {
     let mut last = crowd.pop().unwrap();
     let closed = timeout(patience(), last.read(&mut [0])).await.expect("an end");
     assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
     server.publish(&client, cluster("a", "1").1).await;
     for stream in &mut streams {
         assert_eq!(names(&stream.push().await), ["a"], "those that were there stay");
@@ -152,7 +152,7 @@ async fn stream_limit_counts_all_connections_of_a_client() {
         assert_eq!(end.message(), "this client has too many streams: the limit is 5");
     }
     assert_eq!(server.hub.counters().streams_closed(CloseReason::TooManyStreams), 2);
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
     server.publish(&client, cluster("a", "1").1).await;
     for stream in &mut streams {
         assert_eq!(names(&stream.push().await), ["a"], "those that were there stay");

@@ -18,7 +18,7 @@ use crate::server::{Server, cluster};
 use crate::sotw::{self, SotwStream};
 
 /// A request about names.
-fn ask(of: ResourceType, names: Vec<String>) -> DeltaDiscoveryRequest {
+fn delta_request(of: ResourceType, names: Vec<String>) -> DeltaDiscoveryRequest {
     DeltaDiscoveryRequest {
         type_url: of.url().to_owned(),
         resource_names_subscribe: names,
@@ -26,7 +26,7 @@ fn ask(of: ResourceType, names: Vec<String>) -> DeltaDiscoveryRequest {
     }
 }
 
-fn sotw_ask(of: ResourceType, names: Vec<String>) -> DiscoveryRequest {
+fn sotw_request(of: ResourceType, names: Vec<String>) -> DiscoveryRequest {
     DiscoveryRequest {
         type_url: of.url().to_owned(),
         resource_names: names,
@@ -35,7 +35,7 @@ fn sotw_ask(of: ResourceType, names: Vec<String>) -> DiscoveryRequest {
 }
 
 /// Takes pushes until all of `count` names are told to be gone. Returns how many names that were.
-async fn gone(stream: &mut Stream, of: ResourceType, count: usize) -> usize {
+async fn read_removals(stream: &mut Stream, of: ResourceType, count: usize) -> usize {
     let mut gone = 0;
     while gone < count {
         let push: DeltaDiscoveryResponse = stream.push().await;
@@ -66,7 +66,7 @@ async fn too_many_unknown_types_end_the_stream() {
         assert_eq!(end.code(), Code::ResourceExhausted);
         assert!(end.message().contains("too many unknown resource types"), "{end}");
     }
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }
 
 // A26: what is within bounds is answered, in responses of a bounded size.
@@ -80,40 +80,40 @@ async fn hundred_thousand_names_are_answered_and_more_end_the_stream() {
     let push = stream.push().await;
     stream.answer(&push, None).await;
     let count = 100_000;
-    stream.send(ask(Endpoint, (0..count).map(|n| n.to_string()).collect())).await;
-    bystander.is_served(&server).await;
+    stream.send(delta_request(Endpoint, (0..count).map(|n| n.to_string()).collect())).await;
+    bystander.assert_served(&server).await;
     let push = stream.push().await;
-    let told = push.removed_resources.len();
-    assert!((1000..count).contains(&told), "{told} at once");
+    let reported = push.removed_resources.len();
+    assert!((1000..count).contains(&reported), "{reported} at once");
     stream.answer(&push, None).await;
-    assert_eq!(gone(&mut stream, Endpoint, count - told).await, count - told);
+    assert_eq!(read_removals(&mut stream, Endpoint, count - reported).await, count - reported);
 
     let names = |from: usize| {
         (from..from + 100).map(|n| format!("{n}{}", "x".repeat(10_240))).collect::<Vec<_>>()
     };
     let mut sotw = SotwStream::begin(&server, &client, sotw::clusters(&client)).await;
     for round in 0..18 {
-        stream.try_send(ask(Listener, names(round * 100))).await;
+        stream.try_send(delta_request(Listener, names(round * 100))).await;
     }
     let end = stream.end().await;
     assert_eq!(end.code(), Code::ResourceExhausted);
     assert!(end.message().contains("too many names"), "{end}");
     // All names at once are a request of 20 MB, which is not even read.
-    let all = sotw_ask(Listener, (0..20).flat_map(|round| names(round * 100)).collect());
+    let all = sotw_request(Listener, (0..20).flat_map(|round| names(round * 100)).collect());
     sotw.requests.send(all).await.unwrap();
     assert_eq!(sotw.end().await.code(), Code::ResourceExhausted);
     // Many short ones are within that bound, and not within ours.
-    let all = sotw_ask(Listener, (0..400_000).map(|n| format!("{n:x}")).collect());
+    let all = sotw_request(Listener, (0..400_000).map(|n| format!("{n:x}")).collect());
     let mut sotw = SotwStream::begin(&server, &client, sotw::clusters(&client)).await;
     sotw.requests.send(all).await.unwrap();
     let end = sotw.end().await;
     assert_eq!(end.code(), Code::ResourceExhausted);
     assert!(end.message().contains("too many names"), "{end}");
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }
 
 /// Takes pushes until there is one of listeners: then its names are held.
-async fn is_told_of_listeners(stream: &mut Stream) {
+async fn wait_for_listeners(stream: &mut Stream) {
     loop {
         let push = stream.push().await;
         stream.answer(&push, None).await;
@@ -130,7 +130,7 @@ async fn name_limit_counts_all_streams_of_a_client() {
     let server = Server::start_with(limits).await;
     let (client, other) = (server.authority.proxy(), server.authority.proxy());
     let mut bystander = Bystander::open(&server).await;
-    let many = || ask(Listener, vec!["x".repeat(400 << 10)]);
+    let many = || delta_request(Listener, vec!["x".repeat(400 << 10)]);
     let mut first = Stream::open(&server, &client).await;
     let mut second = Stream::begin(connect(&server, &client).await, clusters(&client)).await;
     for stream in [&mut first, &mut second] {
@@ -138,7 +138,7 @@ async fn name_limit_counts_all_streams_of_a_client() {
     }
     server.publish(&client, cluster("a", "1").1).await;
     for stream in [&mut first, &mut second] {
-        is_told_of_listeners(stream).await;
+        wait_for_listeners(stream).await;
     }
     let asks_for_all =
         DiscoveryRequest { resource_names: vec!["x".repeat(400 << 10)], ..sotw::clusters(&client) };
@@ -153,9 +153,9 @@ async fn name_limit_counts_all_streams_of_a_client() {
         let mut stream = Stream::begin(connect(&server, client).await, clusters(client)).await;
         stream.send(many()).await;
         server.publish(client, cluster("a", "2").1).await;
-        is_told_of_listeners(&mut stream).await;
+        wait_for_listeners(&mut stream).await;
     }
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }
 
 // A27.
@@ -169,7 +169,7 @@ async fn duplicate_names_in_a_request_count_once() {
 
     let first = DeltaDiscoveryRequest { resource_names_subscribe: million(), ..clusters(&client) };
     let mut stream = Stream::begin(connect(&server, &client).await, first).await;
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
     server.publish(&client, set.clone()).await;
     let push = stream.push().await;
     assert_eq!((names(&push), push.removed_resources.len()), (vec!["a"], 0));
@@ -177,7 +177,7 @@ async fn duplicate_names_in_a_request_count_once() {
     let client = server.authority.proxy();
     let first = DiscoveryRequest { resource_names: million(), ..sotw::clusters(&client) };
     let mut stream = SotwStream::begin(&server, &client, first).await;
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
     server.publish(&client, set).await;
     assert_eq!(stream.push().await.resources.len(), 1);
 }
@@ -194,8 +194,8 @@ async fn unusual_resource_names_are_answered_like_others() {
     let push = stream.push().await;
     stream.answer(&push, None).await;
     for of in [Endpoint, Secret] {
-        stream.send(ask(of, odd.to_vec())).await;
-        assert_eq!(gone(&mut stream, of, odd.len()).await, odd.len());
+        stream.send(delta_request(of, odd.to_vec())).await;
+        assert_eq!(read_removals(&mut stream, of, odd.len()).await, odd.len());
     }
     drop(stream);
 
@@ -204,11 +204,11 @@ async fn unusual_resource_names_are_answered_like_others() {
     let push = stream.push().await;
     stream.answer(&push, None).await;
     for of in [Endpoint, Secret] {
-        stream.requests.send(sotw_ask(of, odd.to_vec())).await.unwrap();
+        stream.requests.send(sotw_request(of, odd.to_vec())).await.unwrap();
         let push = stream.push().await;
         assert_eq!((&*push.type_url, push.resources.len()), (of.url(), 0));
     }
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }
 
 // A30.
@@ -227,7 +227,7 @@ async fn initial_versions_of_a_client_are_limited() {
     let end = stream.end().await;
     assert_eq!(end.code(), Code::ResourceExhausted);
     assert!(end.message().contains("reports too many initial versions"), "{end}");
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 
     // Within bounds, each is told to be gone, and nothing else.
     let count = 100_000;
@@ -236,8 +236,8 @@ async fn initial_versions_of_a_client_are_limited() {
     let push = stream.push().await;
     assert_eq!(names(&push), ["there"]);
     stream.answer(&push, None).await;
-    assert_eq!(gone(&mut stream, Cluster, count).await, count);
-    bystander.is_served(&server).await;
+    assert_eq!(read_removals(&mut stream, Cluster, count).await, count);
+    bystander.assert_served(&server).await;
 }
 
 // A31.
@@ -268,13 +268,18 @@ async fn long_nack_message_is_truncated() {
     // One of 10 MB is not read.
     let message = "no".repeat(5 << 20);
     let error = Some(rpc::Status { code: 13, message, details: vec![] });
-    delta.send(DeltaDiscoveryRequest { error_detail: error.clone(), ..ask(Cluster, vec![]) }).await;
-    let too_long = DiscoveryRequest { error_detail: error, ..sotw_ask(Cluster, vec![]) };
+    delta
+        .send(DeltaDiscoveryRequest {
+            error_detail: error.clone(),
+            ..delta_request(Cluster, vec![])
+        })
+        .await;
+    let too_long = DiscoveryRequest { error_detail: error, ..sotw_request(Cluster, vec![]) };
     sotw.requests.send(too_long).await.unwrap();
     for end in [delta.end().await, sotw.end().await] {
         assert_eq!(end.code(), Code::ResourceExhausted, "{end}");
     }
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }
 
 // A32: their names count in delta, and nothing of them in the other variant.
@@ -291,12 +296,17 @@ async fn acks_with_unknown_nonces_change_nothing() {
     // A nonce that never was, one of another type, and one of before there was any response.
     for (of, nonce) in [(Cluster, "no-such-nonce"), (Secret, &*push.nonce), (Cluster, "99")] {
         let response_nonce = nonce.to_owned();
-        delta.send(DeltaDiscoveryRequest { response_nonce, ..ask(of, vec!["b".to_owned()]) }).await;
+        delta
+            .send(DeltaDiscoveryRequest {
+                response_nonce,
+                ..delta_request(of, vec!["b".to_owned()])
+            })
+            .await;
     }
     // The secret is told of, which stands for the clusters too: those wait for the ACK.
-    let told = delta.push().await;
+    let reported = delta.push().await;
     assert_eq!(
-        (&*told.type_url, &told.removed_resources[..]),
+        (&*reported.type_url, &reported.removed_resources[..]),
         (Secret.url(), &["b".to_owned()][..])
     );
     let has = |s: &ironmesh_xds_server::ClientStatus| s.has(Cluster, "a", a.version());
@@ -311,12 +321,12 @@ async fn acks_with_unknown_nonces_change_nothing() {
     let push = sotw.push().await;
     for (of, nonce) in [(Cluster, "no-such-nonce"), (Secret, &*push.nonce), (Cluster, "99")] {
         let response_nonce = nonce.to_owned();
-        let request = DiscoveryRequest { response_nonce, ..sotw_ask(of, vec!["b".to_owned()]) };
+        let request = DiscoveryRequest { response_nonce, ..sotw_request(of, vec!["b".to_owned()]) };
         sotw.requests.send(request).await.unwrap();
     }
     assert_eq!(sotw.push().await.type_url, Secret.url(), "the first request of its type");
     assert!(!has(&server.hub.status_of(&client.name()).unwrap()), "nothing was taken");
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }
 
 // A33.
@@ -330,7 +340,9 @@ async fn duplicate_acks_and_nacks_cause_no_push() {
     let mut delta = Stream::open(&server, &client).await;
     // An ACK before there is a response.
     let nonce = "1".to_owned();
-    delta.send(DeltaDiscoveryRequest { response_nonce: nonce, ..ask(Cluster, vec![]) }).await;
+    delta
+        .send(DeltaDiscoveryRequest { response_nonce: nonce, ..delta_request(Cluster, vec![]) })
+        .await;
     server.publish(&client, next("1")).await;
     let push = delta.push().await;
     for error in [None, None, Some("after an ACK")] {
@@ -345,7 +357,7 @@ async fn duplicate_acks_and_nacks_cause_no_push() {
     let client = server.authority.proxy();
     let mut sotw = SotwStream::begin(&server, &client, sotw::clusters(&client)).await;
     let nonce = "7".to_owned();
-    let early = DiscoveryRequest { response_nonce: nonce, ..sotw_ask(Cluster, vec![]) };
+    let early = DiscoveryRequest { response_nonce: nonce, ..sotw_request(Cluster, vec![]) };
     sotw.requests.send(early).await.unwrap();
     server.publish(&client, next("1")).await;
     let push = sotw.push().await;
@@ -359,7 +371,7 @@ async fn duplicate_acks_and_nacks_cause_no_push() {
     assert_eq!(push.version_info, version.to_string(), "and nothing before it");
     let status = server.hub.status_of(&client.name()).unwrap();
     assert!(status.nacks.is_empty(), "{status:?}");
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }
 
 // A33: an ACK that comes twice looks like a client that warms something anew, and asks again (R15).
@@ -382,13 +394,14 @@ async fn sotw_duplicate_acks_cause_no_endless_responses() {
         assert_eq!((&*push.type_url, push.resources.len()), (Endpoint.url(), 1));
         let version_info = push.version_info.clone();
         let response_nonce = push.nonce.clone();
-        let ack = DiscoveryRequest { version_info, response_nonce, ..sotw_ask(Endpoint, names()) };
+        let ack =
+            DiscoveryRequest { version_info, response_nonce, ..sotw_request(Endpoint, names()) };
         for _ in 0..2 {
             stream.requests.send(ack.clone()).await.unwrap();
         }
     }
     // What comes next is the answer to the next request.
-    stream.requests.send(sotw_ask(Secret, vec![])).await.unwrap();
+    stream.requests.send(sotw_request(Secret, vec![])).await.unwrap();
     assert_eq!(stream.push().await.type_url, Secret.url());
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }

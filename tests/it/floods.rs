@@ -34,7 +34,7 @@ async fn endless_subscription_changes_do_not_delay_others() {
     for n in 0..5_000 {
         stream.send(flip(n)).await;
         if n % 1_000 == 0 {
-            bystander.is_served(&server).await;
+            bystander.assert_served(&server).await;
         }
     }
     server.publish(&client, cluster("a", "2").1).await;
@@ -55,11 +55,11 @@ async fn client_opening_endless_streams_is_disconnected() {
     let mut bystander = Bystander::open(&server).await;
     let channel = connect(&server, &client).await;
     // Each ends by itself, as one without a node.
-    let refused = || DeltaDiscoveryRequest { node: None, ..clusters(&client) };
+    let rejected = || DeltaDiscoveryRequest { node: None, ..clusters(&client) };
     let mut count = 0;
     let end = loop {
         count += 1;
-        match Stream::try_begin(channel.clone(), refused()).await {
+        match Stream::try_begin(channel.clone(), rejected()).await {
             Ok(mut stream) => assert_eq!(stream.end().await.code(), Code::InvalidArgument),
             Err(end) => break end,
         }
@@ -71,5 +71,5 @@ async fn client_opening_endless_streams_is_disconnected() {
     let mut stream = Stream::begin(connect(&server, &client).await, clusters(&client)).await;
     server.publish(&client, cluster("a", "1").1).await;
     assert_eq!(names(&stream.push().await), ["a"]);
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }

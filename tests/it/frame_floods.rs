@@ -85,7 +85,7 @@ async fn send(mut io: TlsStream<TcpStream>, (_, first, next): Flood) -> Vec<u8> 
             }
         }
     };
-    let mut said = Vec::new();
+    let mut reported_text = Vec::new();
     let mut buffer = [0; 4096];
     tokio::pin!(flood);
     let mut floods = true;
@@ -93,24 +93,24 @@ async fn send(mut io: TlsStream<TcpStream>, (_, first, next): Flood) -> Vec<u8> 
         tokio::select! {
             () = &mut flood, if floods => floods = false,
             read = read.read(&mut buffer) => match read {
-                Ok(0) | Err(_) => return said,
-                Ok(count) => said.extend(buffer.iter().take(count)),
+                Ok(0) | Err(_) => return reported_text,
+                Ok(count) => reported_text.extend(buffer.iter().take(count)),
             },
         }
     }
 }
 
 /// The errors with which the server says goodbye.
-fn goodbyes(mut said: &[u8]) -> Vec<u32> {
+fn goodbyes(mut reported_text: &[u8]) -> Vec<u32> {
     let mut goodbyes = Vec::new();
-    while let [a, b, c, kind, _, _, _, _, _, rest @ ..] = said {
+    while let [a, b, c, kind, _, _, _, _, _, rest @ ..] = reported_text {
         let length = usize::try_from(u32::from_be_bytes([0, *a, *b, *c])).unwrap();
         let Some((payload, rest)) = rest.split_at_checked(length) else { break };
         if *kind == GOAWAY {
             let (_, error) = payload.split_first_chunk::<4>().unwrap();
             goodbyes.push(u32::from_be_bytes(*error.first_chunk().unwrap()));
         }
-        said = rest;
+        reported_text = rest;
     }
     goodbyes
 }
@@ -129,7 +129,7 @@ async fn http2_frame_flood_ends_its_connection_without_delaying_others() {
     }
     let mut served = 0;
     eventually("all floods to end", async || {
-        bystander.is_served(&server).await;
+        bystander.assert_served(&server).await;
         served += 1;
         let go_on: Vec<_> = attacks
             .iter()
@@ -143,14 +143,14 @@ async fn http2_frame_flood_ends_its_connection_without_delaying_others() {
     for (name, attack) in attacks {
         let goodbyes = goodbyes(&attack.await.unwrap());
         // (Streams that we see before they are reset have a bound of ours.)
-        let told = match name {
+        let reported = match name {
             "resets" => !goodbyes.is_empty(),
             "headers that go on" | "empty data" => goodbyes.contains(&ENHANCE_YOUR_CALM),
             // (The reset of a connection with unread data may overtake the last words.)
             _ => goodbyes.is_empty() || goodbyes.contains(&0),
         };
-        assert!(told, "{name}: {goodbyes:?}");
+        assert!(reported, "{name}: {goodbyes:?}");
     }
     assert!(server.hub.counters().streams_closed(CloseReason::Flood) >= 5);
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }

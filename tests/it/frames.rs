@@ -88,7 +88,7 @@ async fn undecodable_frame_ends_only_its_stream() {
     let (client, other) = (server.authority.proxy(), server.authority.proxy());
     // One stream on the same connection, one of another client.
     let channel = connect(&server, &client).await;
-    let mut beside = Stream::begin(channel.clone(), clusters(&client)).await;
+    let mut long_connections = Stream::begin(channel.clone(), clusters(&client)).await;
     let mut elsewhere = Stream::open(&server, &other).await;
 
     for path in [DELTA, SOTW, SECRETS] {
@@ -101,7 +101,7 @@ async fn undecodable_frame_ends_only_its_stream() {
     let end = end_of(&channel, DELTA, "identity", garbage).await;
     assert_eq!(end.code(), Code::InvalidArgument);
 
-    for (client, stream) in [(&client, &mut beside), (&other, &mut elsewhere)] {
+    for (client, stream) in [(&client, &mut long_connections), (&other, &mut elsewhere)] {
         server.publish(client, cluster("a", "1").1).await;
         assert_eq!(names(&stream.push().await), ["a"]);
     }
@@ -129,7 +129,7 @@ async fn random_and_truncated_bytes_are_an_invalid_argument() {
             let end = end_of(&channel, path, "identity", framed(&request[..length])).await;
             assert_eq!(end.code(), Code::InvalidArgument, "{length}: {end}");
         }
-        bystander.is_served(&server).await;
+        bystander.assert_served(&server).await;
     }
     // The frame itself may end too early.
     let whole = framed(&request);
@@ -137,7 +137,7 @@ async fn random_and_truncated_bytes_are_an_invalid_argument() {
         let end = end_of_closed(&channel, DELTA, whole[..length].to_vec()).await;
         assert_eq!(end.code(), Code::InvalidArgument, "{length}: {end}");
     }
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
     let status = server.hub.status();
     assert!(status.iter().all(|(key, _)| **key != *client.name()), "it never was one: {status:?}");
 }
@@ -154,7 +154,7 @@ async fn oversized_request_is_rejected_by_its_length() {
             let prefix = [&[0], &length.to_be_bytes()[..]].concat();
             let end = end_of(&channel, path, "identity", prefix).await;
             assert_eq!(end.code(), Code::ResourceExhausted, "{end}");
-            bystander.is_served(&server).await;
+            bystander.assert_served(&server).await;
         }
     }
 }
@@ -177,7 +177,7 @@ async fn compressed_requests_are_rejected() {
         let end = end_of(&channel, path, "identity", compressed.clone()).await;
         assert_eq!(end.code(), Code::InvalidArgument, "{end}");
     }
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }
 
 // A28.
@@ -199,7 +199,7 @@ async fn invalid_utf_8_is_an_invalid_argument() {
         assert_eq!(end.code(), Code::InvalidArgument, "{end}");
         assert!(end.message().contains("UTF-8"), "{end}");
     }
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }
 
 /// A name that is asked for, encoded: the field has the same number in both variants.
@@ -234,7 +234,7 @@ async fn deeply_nested_node_is_an_invalid_argument() {
             assert!(end.message().contains("recursion"), "{depth}: {end}");
         }
     }
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }
 
 /// A field of bytes.
@@ -260,5 +260,5 @@ async fn request_of_the_other_variant_is_an_invalid_argument() {
         let end = end_of(&channel, path, "identity", framed(&request)).await;
         assert_eq!(end.code(), Code::InvalidArgument, "{path}: {end}");
     }
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }

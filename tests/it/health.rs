@@ -29,8 +29,8 @@ async fn health_check_reports_xds_as_serving() {
         assert_eq!(answer.into_inner().status(), ServingStatus::Serving, "{service:?}");
     }
     for service in ["grpc.health.v1.Health", "x"] {
-        let refused = timeout(patience(), client.check(of(service))).await.unwrap().unwrap_err();
-        assert_eq!(refused.code(), Code::NotFound, "{refused}");
+        let rejected = timeout(patience(), client.check(of(service))).await.unwrap().unwrap_err();
+        assert_eq!(rejected.code(), Code::NotFound, "{rejected}");
     }
 }
 
@@ -42,8 +42,8 @@ async fn health_watch_of_unknown_service_stays_open() {
     let watch = timeout(patience(), HealthClient::new(channel).watch(of("x"))).await.unwrap();
     let mut watch = watch.unwrap().into_inner();
     let mut next = async || timeout(patience(), watch.message()).await.expect("something comes");
-    let told = next().await.unwrap().expect("no end");
-    assert_eq!(told.status(), ServingStatus::ServiceUnknown);
+    let reported = next().await.unwrap().expect("no end");
+    assert_eq!(reported.status(), ServingStatus::ServiceUnknown);
     // It ends with the server, and not before.
     server.shutdown.cancel();
     assert_eq!(next().await.unwrap_err().code(), Code::Unavailable);
@@ -59,7 +59,7 @@ async fn health_watch_reports_shutdown_before_the_stream_ends() {
     let watch = HealthClient::new(channel).watch(of(ADS)).await;
     let mut watch = watch.unwrap().into_inner();
     let mut next = async || timeout(patience(), watch.message()).await.expect("something comes");
-    let status = |told: Option<HealthCheckResponse>| told.expect("no end").status();
+    let status = |reported: Option<HealthCheckResponse>| reported.expect("no end").status();
     assert_eq!(status(next().await.unwrap()), ServingStatus::Serving);
     server.shutdown.cancel();
     assert_eq!(status(next().await.unwrap()), ServingStatus::NotServing);
@@ -84,7 +84,7 @@ async fn unknown_grpc_methods_are_unimplemented() {
         client.ready().await.unwrap();
         let codec = ProstCodec::<HealthCheckRequest, HealthCheckResponse>::default();
         let call = client.unary(Request::new(of("")), PathAndQuery::from_static(path), codec);
-        let refused = timeout(patience(), call).await.unwrap().unwrap_err();
-        assert_eq!(refused.code(), Code::Unimplemented, "{path}: {refused}");
+        let rejected = timeout(patience(), call).await.unwrap().unwrap_err();
+        assert_eq!(rejected.code(), Code::Unimplemented, "{path}: {rejected}");
     }
 }

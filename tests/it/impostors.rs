@@ -53,7 +53,7 @@ async fn false_node_id_is_denied_and_its_owner_is_served() {
     assert_eq!(end.code(), Code::PermissionDenied);
     server.publish(&other, secret("s")).await;
     assert_eq!(names(&victim.push().await), ["s"]);
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }
 
 // A9.
@@ -72,7 +72,7 @@ async fn node_id_change_within_a_stream_ends_it() {
         assert_eq!(end.code(), Code::InvalidArgument);
         assert!(end.message().contains("the node id changed"), "{end}");
     }
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }
 
 // A29: it would be held for as long as the stream, and shown to people.
@@ -92,7 +92,7 @@ async fn huge_or_unprintable_node_id_is_an_invalid_argument() {
         assert_eq!(end.code(), Code::InvalidArgument);
         assert!(end.message().contains(words), "{end}");
     }
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }
 
 // A10: what is published for another is not there.
@@ -115,7 +115,7 @@ async fn secret_of_a_different_client_is_not_found() {
     assert_eq!(names(&push), ["ours"]);
     assert_eq!(push.removed_resources, ["theirs"]);
     assert_eq!(sotw.push().await.resources.len(), 1);
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }
 
 // A11.
@@ -133,5 +133,5 @@ async fn wildcard_secret_subscription_returns_none() {
         assert!(delta.push().await.resources.is_empty());
         assert!(sotw.push().await.resources.is_empty());
     }
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }

@@ -22,7 +22,7 @@ const METHOD: &str =
     "http://xds/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
 /// HTTP/2 without gRPC, on a connection of its own.
-async fn speak(server: &Server, client: &Identity) -> SendRequest<Bytes> {
+async fn http2_client(server: &Server, client: &Identity) -> SendRequest<Bytes> {
     let tls = config(server.authority.roots(), Some(client), &[&TLS13]);
     let io = dial(server.address, tls).await.unwrap();
     let (requests, connection) = h2::client::handshake(io).await.unwrap();
@@ -31,12 +31,12 @@ async fn speak(server: &Server, client: &Identity) -> SendRequest<Bytes> {
 }
 
 /// A stream on which these bytes were sent.
-struct Begun {
+struct PartialStream {
     body: SendStream<Bytes>,
     response: RecvStream,
 }
 
-impl Begun {
+impl PartialStream {
     async fn new(requests: &SendRequest<Bytes>, bytes: Bytes) -> Self {
         let request = http::Request::post(METHOD)
             .header("content-type", "application/grpc")
@@ -69,7 +69,7 @@ fn framed(request: &DeltaDiscoveryRequest) -> Vec<u8> {
 }
 
 /// A first request, and the beginning of another that is said to be of so many bytes.
-fn beginning(client: &Identity, length: u32) -> Bytes {
+fn partial_request(client: &Identity, length: u32) -> Bytes {
     [&framed(&clusters(client)), &[0][..], &length.to_be_bytes(), &[0; 100]].concat().into()
 }
 
@@ -83,18 +83,18 @@ fn large_first(client: &Identity) -> (Bytes, Bytes) {
 }
 
 /// One who says who it is in two parts is served.
-async fn one_more_is_served(server: &Server) {
+async fn assert_new_client_is_served(server: &Server) {
     let client = server.authority.proxy();
     let (begin, rest) = large_first(&client);
-    let requests = speak(server, &client).await;
-    let mut stream = Begun::new(&requests, begin).await;
+    let requests = http2_client(server, &client).await;
+    let mut stream = PartialStream::new(&requests, begin).await;
     stream.body.send_data(rest, false).unwrap();
     server.publish(&client, cluster("a", "1").1).await;
     let data = timeout(patience(), stream.response.data()).await.expect("a push");
     assert!(!data.unwrap().unwrap().is_empty());
 }
 
-async fn are_cut(server: &Server, count: u64) {
+async fn wait_for_ended_streams(server: &Server, count: u64) {
     eventually("streams to be cut", async || {
         let cut = server.hub.counters().streams_closed(CloseReason::QuotaExceeded);
         if cut == count { Ok(()) } else { Err(cut) }
@@ -111,26 +111,26 @@ async fn incomplete_requests_of_a_client_share_one_memory_quota() {
     let mut bystander = Bystander::open(&server).await;
     let mut streams = Vec::new();
     for _ in 0..3 {
-        let requests = speak(&server, &client).await;
+        let requests = http2_client(&server, &client).await;
         for _ in 0..3 {
-            streams.push(Begun::new(&requests, beginning(&client, 400 << 10)).await);
+            streams.push(PartialStream::new(&requests, partial_request(&client, 400 << 10)).await);
         }
-        bystander.is_served(&server).await;
+        bystander.assert_served(&server).await;
     }
-    are_cut(&server, 7).await;
+    wait_for_ended_streams(&server, 7).await;
     server.status_where(&client, "two streams", |status| status.streams == 2).await;
-    one_more_is_served(&server).await;
-    bystander.is_served(&server).await;
+    assert_new_client_is_served(&server).await;
+    bystander.assert_served(&server).await;
     // One more is told why; and when the others have gone, there is room again.
-    let requests = speak(&server, &client).await;
-    let end = Begun::new(&requests, beginning(&client, 400 << 10)).await.end().await;
+    let requests = http2_client(&server, &client).await;
+    let end = PartialStream::new(&requests, partial_request(&client, 400 << 10)).await.end().await;
     assert_eq!(end.code(), Code::ResourceExhausted);
     assert!(end.message().contains("too many large incomplete requests"), "{end}");
     drop(streams);
     server.status_where(&client, "no stream", |status| status.streams == 0).await;
-    let _begun = Begun::new(&requests, beginning(&client, 400 << 10)).await;
+    let _begun = PartialStream::new(&requests, partial_request(&client, 400 << 10)).await;
     server.status_where(&client, "one stream", |status| status.streams == 1).await;
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
     assert_eq!(server.hub.counters().streams_closed(CloseReason::QuotaExceeded), 8);
 }
 
@@ -143,18 +143,18 @@ async fn incomplete_request_limit_leaves_memory_for_first_requests() {
     let mut streams = Vec::new();
     for _ in 0..5 {
         let client = server.authority.proxy();
-        let requests = speak(&server, &client).await;
-        streams.push(Begun::new(&requests, beginning(&client, 400 << 10)).await);
+        let requests = http2_client(&server, &client).await;
+        streams.push(PartialStream::new(&requests, partial_request(&client, 400 << 10)).await);
     }
-    are_cut(&server, 3).await;
+    wait_for_ended_streams(&server, 3).await;
     let client = server.authority.proxy();
-    let requests = speak(&server, &client).await;
-    let end = Begun::new(&requests, beginning(&client, 400 << 10)).await.end().await;
+    let requests = http2_client(&server, &client).await;
+    let end = PartialStream::new(&requests, partial_request(&client, 400 << 10)).await.end().await;
     assert_eq!(end.code(), Code::ResourceExhausted);
     assert!(
         end.message().contains("the memory quota for incomplete requests is exhausted"),
         "{end}"
     );
-    one_more_is_served(&server).await;
-    bystander.is_served(&server).await;
+    assert_new_client_is_served(&server).await;
+    bystander.assert_served(&server).await;
 }

@@ -30,7 +30,7 @@ fn clusters(malformed: usize) -> ResourceSet {
     set_of(&(0..COUNT).map(cluster).collect::<Vec<_>>())
 }
 
-async fn the_guilty_is_found_and_all_others_are_in_force(envoy: &Path, api_type: &str) {
+async fn assert_only_malformed_resource_is_nacked(envoy: &Path, api_type: &str) {
     let (server, loopback) = (Server::start().await, Loopback::claim());
     let (client, folder) = (server.authority.proxy(), tempfile::tempdir().unwrap());
     let ads = json!({ "resource_api_version": "V3", "ads": {} });
@@ -65,10 +65,10 @@ async fn the_guilty_is_found_and_all_others_are_in_force(envoy: &Path, api_type:
     };
     all_but("cluster-40").await;
     // By halves and not one by one.
-    let refused = envoy.stat("cluster_manager.cds.update_rejected").await;
-    assert!(refused <= 7, "{refused} pushes were refused");
-    let taken = envoy.stat("cluster_manager.cds.update_success").await;
-    assert!(taken <= 8, "{taken} pushes were taken");
+    let rejected = envoy.stat("cluster_manager.cds.update_rejected").await;
+    assert!(rejected <= 7, "{rejected} pushes were refused");
+    let accepted = envoy.stat("cluster_manager.cds.update_success").await;
+    assert!(accepted <= 8, "{accepted} pushes were taken");
 
     // It is put right, and another is wrong that is in force: its version of before stays.
     server.hub.publish(&client.name(), clusters(COUNT));
@@ -84,11 +84,11 @@ async fn the_guilty_is_found_and_all_others_are_in_force(envoy: &Path, api_type:
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_cluster_does_not_block_others_for_a_delta_envoy() {
     let Some(envoy) = require_envoy() else { return };
-    the_guilty_is_found_and_all_others_are_in_force(&envoy, "DELTA_GRPC").await;
+    assert_only_malformed_resource_is_nacked(&envoy, "DELTA_GRPC").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_cluster_does_not_block_others_for_a_sotw_envoy() {
     let Some(envoy) = require_envoy() else { return };
-    the_guilty_is_found_and_all_others_are_in_force(&envoy, "GRPC").await;
+    assert_only_malformed_resource_is_nacked(&envoy, "GRPC").await;
 }

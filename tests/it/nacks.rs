@@ -29,12 +29,12 @@ fn clusters(content: &str) -> ResourceSet {
 }
 
 /// Whether the server knows that all of it is refused.
-fn refuses_all(server: &Server, client: &Identity) -> bool {
+fn is_all_nacked(server: &Server, client: &Identity) -> bool {
     server.hub.status_of(&client.name()).is_some_and(|status| status.nacks.len() == COUNT)
 }
 
 /// Waits until the server has heard so many refusals.
-async fn is_heard(server: &Server, refusals: u32) {
+async fn wait_for_nacks(server: &Server, refusals: u32) {
     eventually("a refusal to be heard", async || match server.hub.counters().nacks(Cluster) {
         heard if heard == u64::from(refusals) => Ok(()),
         heard => Err(heard),
@@ -60,11 +60,11 @@ async fn client_nacking_everything_gets_bounded_pushes() {
         let push = stream.push().await;
         stream.answer(&push, Some("no")).await;
         if refusals % 50 == 0 {
-            bystander.is_served(&server).await;
+            bystander.assert_served(&server).await;
             others += 1;
         }
-        is_heard(&server, refusals).await;
-        if refuses_all(&server, &client) {
+        wait_for_nacks(&server, refusals).await;
+        if is_all_nacked(&server, &client) {
             break;
         }
         assert!(usize::try_from(refusals).unwrap() <= 2 * COUNT, "it is asked again and again");
@@ -77,7 +77,7 @@ async fn client_nacking_everything_gets_bounded_pushes() {
     set.insert(Resource::new(&new).into());
     server.publish(&client, set).await;
     assert_eq!(names(&stream.push().await), ["new"]);
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }
 
 // A42. Here all that a response has is refused with it.
@@ -99,11 +99,11 @@ async fn sotw_client_nacking_everything_gets_bounded_pushes() {
         push.version_info.clone_from(&version);
         stream.answer(&push, Some("no")).await;
         if refusals % 50 == 0 {
-            bystander.is_served(&server).await;
+            bystander.assert_served(&server).await;
             others += 1;
         }
-        is_heard(&server, refusals).await;
-        if refuses_all(&server, &client) {
+        wait_for_nacks(&server, refusals).await;
+        if is_all_nacked(&server, &client) {
             break;
         }
         assert!(usize::try_from(refusals).unwrap() <= 2 * COUNT, "it is asked again and again");
@@ -115,5 +115,5 @@ async fn sotw_client_nacking_everything_gets_bounded_pushes() {
     set.insert(Resource::new(&new).into());
     server.publish(&client, set).await;
     assert_eq!(stream.push().await.resources.len(), 1, "the new one");
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
 }

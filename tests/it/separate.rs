@@ -46,7 +46,7 @@ fn source(api_type: ApiType) -> ConfigSource {
 }
 
 /// A listener with TLS whose calls go by `cluster` to `app`.
-struct Shape<'a> {
+struct SeparateSet<'a> {
     api_type: ApiType,
     listener: Option<SocketAddr>,
     cluster: &'a str,
@@ -54,7 +54,7 @@ struct Shape<'a> {
     own: &'a rcgen::CertifiedKey<rcgen::KeyPair>,
 }
 
-impl Shape<'_> {
+impl SeparateSet<'_> {
     fn set(&self) -> ResourceSet {
         let source = source(self.api_type);
         let text = |text: String| DataSource {
@@ -111,7 +111,7 @@ fn listener(address: SocketAddr, source: &ConfigSource) -> Listener {
     }
 }
 
-async fn every_type_comes_by_a_service_of_its_own(envoy: &Path, api_type: ApiType) {
+async fn assert_types_arrive_by_separate_services(envoy: &Path, api_type: ApiType) {
     let (server, loopback) = (Server::start().await, Loopback::claim());
     let (client, folder) = (server.authority.proxy(), tempfile::tempdir().unwrap());
     let source = json!({ "resource_api_version": "V3", "api_config_source": {
@@ -131,8 +131,13 @@ async fn every_type_comes_by_a_service_of_its_own(envoy: &Path, api_type: ApiTyp
     let cert = params.self_signed(&signing_key).unwrap();
     let own = rcgen::CertifiedKey { cert, signing_key };
     let inbound = loopback.socket(11, 10000);
-    let first =
-        Shape { api_type, listener: Some(inbound), cluster: "one", app: a.address(), own: &own };
+    let first = SeparateSet {
+        api_type,
+        listener: Some(inbound),
+        cluster: "one",
+        app: a.address(),
+        own: &own,
+    };
 
     // It asks for clusters before there is an answer, and is ready when it has everything.
     let starting = Envoy::start(envoy, "separate", folder.path(), loopback.host(11), 30);
@@ -154,9 +159,9 @@ async fn every_type_comes_by_a_service_of_its_own(envoy: &Path, api_type: ApiTyp
     assert!(status.nacks.is_empty(), "{:?}", status.nacks);
 
     // Other endpoints; then another cluster, and routes that lead there.
-    server.hub.publish(&client.name(), Shape { app: b.address(), ..first }.set());
+    server.hub.publish(&client.name(), SeparateSet { app: b.address(), ..first }.set());
     answered_by("b").await;
-    server.hub.publish(&client.name(), Shape { cluster: "two", ..first }.set());
+    server.hub.publish(&client.name(), SeparateSet { cluster: "two", ..first }.set());
     answered_by("a").await;
     eventually("the first cluster to go", async || {
         let clusters = envoy.admin_get("/clusters").await.text();
@@ -164,23 +169,25 @@ async fn every_type_comes_by_a_service_of_its_own(envoy: &Path, api_type: ApiTyp
     })
     .await;
     // Nothing listens any more.
-    server.hub.publish(&client.name(), Shape { cluster: "two", listener: None, ..first }.set());
+    server
+        .hub
+        .publish(&client.name(), SeparateSet { cluster: "two", listener: None, ..first }.set());
     eventually("the listener to go", async || match ask().await {
         Err(_) => Ok(()),
         Ok(response) => Err(response.text()),
     })
     .await;
-    envoy.assert_calm().await;
+    envoy.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn delta_envoy_with_a_stream_per_type_is_served() {
     let Some(envoy) = require_envoy() else { return };
-    every_type_comes_by_a_service_of_its_own(&envoy, ApiType::DeltaGrpc).await;
+    assert_types_arrive_by_separate_services(&envoy, ApiType::DeltaGrpc).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sotw_envoy_with_a_stream_per_type_is_served() {
     let Some(envoy) = require_envoy() else { return };
-    every_type_comes_by_a_service_of_its_own(&envoy, ApiType::Grpc).await;
+    assert_types_arrive_by_separate_services(&envoy, ApiType::Grpc).await;
 }

@@ -27,9 +27,9 @@ pub(crate) struct Server {
     pub(crate) tls: watch::Sender<Arc<ServerConfig>>,
     pub(crate) shutdown: CancellationToken,
     /// The calls that clients have told of.
-    pub(crate) told: Told,
+    pub(crate) logged_calls: LoggedCalls,
     /// From where streams were opened that were refused.
-    pub(crate) refused_from: Arc<Mutex<Vec<SocketAddr>>>,
+    pub(crate) rejected_from: Arc<Mutex<Vec<SocketAddr>>>,
     serving: JoinHandle<()>,
 }
 
@@ -48,15 +48,15 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let (tls, config) = watch::channel(authority.server_config());
         let (hub, shutdown) = (Arc::new(Hub::default()), CancellationToken::new());
-        let (refused_from, told) = (Arc::default(), Told::default());
+        let (rejected_from, logged_calls) = (Arc::default(), LoggedCalls::default());
         let admission = Arc::new(ByCertificate {
-            refused_from: Arc::clone(&refused_from),
-            told: Arc::clone(&told),
+            rejected_from: Arc::clone(&rejected_from),
+            logged_calls: Arc::clone(&logged_calls),
         });
         let serving =
             serve(listener, config, Arc::clone(&hub), admission, limits, shutdown.clone());
         let serving = tokio::spawn(serving);
-        Self { authority, address, hub, tls, shutdown, told, refused_from, serving }
+        Self { authority, address, hub, tls, shutdown, logged_calls, rejected_from, serving }
     }
 
     /// Gives a client its set, when it is there.
@@ -70,12 +70,12 @@ impl Server {
         &self,
         client: &Identity,
         what: &str,
-        is_so: impl Fn(&ClientStatus) -> bool,
+        condition: impl Fn(&ClientStatus) -> bool,
     ) -> ClientStatus {
         eventually(what, async || {
             let status = self.hub.status().into_iter().find(|(key, _)| **key == *client.name());
             match status {
-                Some((_, status)) if is_so(&status) => Ok(status),
+                Some((_, status)) if condition(&status) => Ok(status),
                 other => Err(format!("{other:?}")),
             }
         })
@@ -89,12 +89,12 @@ impl Server {
 }
 
 /// Calls, with who has told of them.
-pub(crate) type Told = Arc<Mutex<Vec<(ClientKey, LoggedCall)>>>;
+pub(crate) type LoggedCalls = Arc<Mutex<Vec<(ClientKey, LoggedCall)>>>;
 
 /// Lets in every proxy of the mesh that calls itself as its certificate does.
 struct ByCertificate {
-    told: Told,
-    refused_from: Arc<Mutex<Vec<SocketAddr>>>,
+    logged_calls: LoggedCalls,
+    rejected_from: Arc<Mutex<Vec<SocketAddr>>>,
 }
 
 impl Admission for ByCertificate {
@@ -103,7 +103,7 @@ impl Admission for ByCertificate {
             .map_err(|error| StreamRejection(error.to_string()))?;
         let proxy = identity.proxy.to_string();
         if node.id != proxy {
-            self.refused_from.lock().unwrap().push(peer.address);
+            self.rejected_from.lock().unwrap().push(peer.address);
             return Err(StreamRejection(format!("`{}` has the certificate of `{proxy}`", node.id)));
         }
         Ok(proxy.into())
@@ -116,7 +116,7 @@ impl Admission for ByCertificate {
 
     fn logged(&self, client: &ClientKey, calls: Vec<LoggedCall>) {
         let calls = calls.into_iter().map(|call| (Arc::clone(client), call));
-        self.told.lock().unwrap().extend(calls);
+        self.logged_calls.lock().unwrap().extend(calls);
     }
 }
 

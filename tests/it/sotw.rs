@@ -134,8 +134,8 @@ async fn sotw_acked_version_survives_its_stream() {
     let client = server.authority.proxy();
     let mut stream = SotwStream::begin(&server, &client, clusters(&client)).await;
     server.publish(&client, cluster("a", "1").1).await;
-    let taken = stream.push().await;
-    stream.answer(&taken, None).await;
+    let accepted = stream.push().await;
+    stream.answer(&accepted, None).await;
     let (_, mut bad) = cluster("a", "bad");
     server.publish(&client, bad.clone()).await;
     let push = stream.push().await;
@@ -144,13 +144,14 @@ async fn sotw_acked_version_survives_its_stream() {
     drop(stream);
     server.status_where(&client, "it is gone", |s| s.streams == 0).await;
 
-    let first = DiscoveryRequest { version_info: taken.version_info.clone(), ..clusters(&client) };
+    let first =
+        DiscoveryRequest { version_info: accepted.version_info.clone(), ..clusters(&client) };
     let mut stream = SotwStream::begin(&server, &client, first).await;
     bad.insert(cluster("b", "1").0);
     server.publish(&client, bad).await;
     let push = stream.push().await;
     assert_eq!(names(&push), ["a", "b"]);
-    assert_eq!(push.resources[0], taken.resources[0], "in the version that it has taken");
+    assert_eq!(push.resources[0], accepted.resources[0], "in the version that it has taken");
 }
 
 // R2, R3, R5.

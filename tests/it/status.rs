@@ -48,7 +48,7 @@ async fn fetch(
 }
 
 /// What one who asks for nothing special is told.
-async fn told(channel: &Channel, client: &Identity) -> ClientConfig {
+async fn own_status(channel: &Channel, client: &Identity) -> ClientConfig {
     let answer = fetch(channel, question(client)).await.unwrap();
     let [config] = &answer.config[..] else { panic!("{answer:?}") };
     assert_eq!(config.node.as_ref().unwrap().id, client.name());
@@ -56,9 +56,9 @@ async fn told(channel: &Channel, client: &Identity) -> ClientConfig {
 }
 
 /// A resource, its version, and how it stands.
-type Stands = (String, String, ConfigStatus, ClientResourceStatus);
+type ResourceState = (String, String, ConfigStatus, ClientResourceStatus);
 
-fn stands(config: &ClientConfig) -> Vec<Stands> {
+fn resource_states(config: &ClientConfig) -> Vec<ResourceState> {
     let stands = config.generic_xds_configs.iter().map(|one| {
         let (name, version) = (one.name.clone(), one.version_info.clone());
         (name, version, one.config_status(), one.client_status())
@@ -95,7 +95,7 @@ async fn csds_reports_sync_status_per_resource_without_secrets() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let channel = connect(&server, &client).await;
-    assert_eq!(stands(&told(&channel, &client).await), [], "it has had no stream");
+    assert_eq!(resource_states(&own_status(&channel, &client).await), [], "it has had no stream");
 
     let mut stream = Stream::begin(channel.clone(), clusters(&client)).await;
     let (one, mut set) = cluster("a", "1");
@@ -104,8 +104,8 @@ async fn csds_reports_sync_status_per_resource_without_secrets() {
     server.publish(&client, set.clone()).await;
     let push = stream.push().await;
     let not_yet = (String::from("a"), one.version().to_string(), ConfigStatus::Unknown, Unknown);
-    let before = told(&channel, &client).await;
-    assert!(stands(&before).contains(&not_yet), "{:?}", stands(&before));
+    let before = own_status(&channel, &client).await;
+    assert!(resource_states(&before).contains(&not_yet), "{:?}", resource_states(&before));
 
     stream.answer(&push, None).await;
     let names = vec!["service-cert".to_owned()];
@@ -117,16 +117,16 @@ async fn csds_reports_sync_status_per_resource_without_secrets() {
     stream.answer(&push, Some("key does not match")).await;
     server.status_where(&client, "a refusal", |status| !status.nacks.is_empty()).await;
 
-    let (version, refused) = (one.version().to_string(), secret.version().to_string());
-    let config = told(&channel, &client).await;
+    let (version, rejected) = (one.version().to_string(), secret.version().to_string());
+    let config = own_status(&channel, &client).await;
     let expected = [
-        ("service-cert".to_owned(), refused.clone(), Error, Nacked),
+        ("service-cert".to_owned(), rejected.clone(), Error, Nacked),
         ("a".to_owned(), version.clone(), Synced, Acked),
     ];
-    assert_eq!(stands(&config), expected);
+    assert_eq!(resource_states(&config), expected);
     let [of_secret, of_cluster] = &config.generic_xds_configs[..] else { panic!("{config:?}") };
     let failure = of_secret.error_state.as_ref().unwrap();
-    assert_eq!((&*failure.details, &failure.version_info), ("key does not match", &refused));
+    assert_eq!((&*failure.details, &failure.version_info), ("key does not match", &rejected));
     assert_eq!(of_cluster.error_state, None);
     let content = |one: Option<&ironmesh_xds_wire::pb::google::protobuf::Any>| {
         String::from_utf8_lossy(&one.unwrap().value).into_owned()
@@ -141,15 +141,20 @@ async fn csds_reports_sync_status_per_resource_without_secrets() {
     set.insert(Arc::clone(&secret));
     server.publish(&client, set).await;
     stream.push().await;
-    let config = told(&channel, &client).await;
-    assert!(stands(&config).contains(&("a".to_owned(), version, Stale, DoesNotExist)));
+    let config = own_status(&channel, &client).await;
+    assert!(resource_states(&config).contains(&("a".to_owned(), version, Stale, DoesNotExist)));
     let (two, set) = {
         drop(two);
         cluster("a", "2")
     };
     server.publish(&client, set).await;
-    let config = told(&channel, &client).await;
-    assert!(stands(&config).contains(&("a".to_owned(), two.version().to_string(), Stale, Acked)));
+    let config = own_status(&channel, &client).await;
+    assert!(resource_states(&config).contains(&(
+        "a".to_owned(),
+        two.version().to_string(),
+        Stale,
+        Acked
+    )));
 
     let without = ClientStatusRequest { exclude_resource_contents: true, ..question(&client) };
     let answer = fetch(&channel, without).await.unwrap();
@@ -196,18 +201,18 @@ async fn csds_shows_a_client_only_itself() {
     }
 
     let regex = RegexMatcher { regex: ".*".to_owned(), ..RegexMatcher::default() };
-    let refused = fetch(&channel, asking(vec![by_id(MatchPattern::SafeRegex(regex))])).await;
-    let refused = refused.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument);
-    assert!(refused.message().contains("`exact`, `prefix`, `suffix` or `contains`"), "{refused}");
-    let refused = fetch(&channel, ClientStatusRequest::default()).await.unwrap_err();
-    assert_eq!(refused.code(), Code::InvalidArgument);
-    assert!(refused.message().contains("must have a `node`"), "{refused}");
+    let rejected = fetch(&channel, asking(vec![by_id(MatchPattern::SafeRegex(regex))])).await;
+    let rejected = rejected.unwrap_err();
+    assert_eq!(rejected.code(), Code::InvalidArgument);
+    assert!(rejected.message().contains("`exact`, `prefix`, `suffix` or `contains`"), "{rejected}");
+    let rejected = fetch(&channel, ClientStatusRequest::default()).await.unwrap_err();
+    assert_eq!(rejected.code(), Code::InvalidArgument);
+    assert!(rejected.message().contains("must have a `node`"), "{rejected}");
 
-    let refused = fetch(&channel, question(&other)).await.unwrap_err();
-    assert_eq!(refused.code(), Code::PermissionDenied);
+    let rejected = fetch(&channel, question(&other)).await.unwrap_err();
+    assert_eq!(rejected.code(), Code::PermissionDenied);
     let why = format!("`{}` has the certificate of `{}`", other.name(), client.name());
-    assert_eq!(refused.message(), why);
+    assert_eq!(rejected.message(), why);
     assert_eq!(server.hub.counters().streams_closed(CloseReason::Rejected), 1);
 }
 
@@ -232,7 +237,7 @@ async fn csds_connection_serves_one_stream_and_answers_each_request() {
     assert_eq!(second.code(), Code::ResourceExhausted, "{second}");
     assert_eq!(server.hub.counters().streams_closed(CloseReason::TooManyStreams), 1);
 
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
     server.shutdown.cancel();
     let end = timeout(patience(), answers.message()).await.unwrap().unwrap_err();
     assert_eq!(end.code(), Code::Unavailable);

@@ -45,7 +45,7 @@ async fn repeatedly_rejected_client_loses_its_connection() {
         ask().await.unwrap_err();
     }
     let connections: std::collections::BTreeSet<_> =
-        server.refused_from.lock().unwrap().iter().copied().collect();
+        server.rejected_from.lock().unwrap().iter().copied().collect();
     assert!(connections.len() > 1, "{connections:?}");
 }
 
@@ -134,7 +134,7 @@ async fn disconnect_ends_all_streams_of_a_client_with_the_reason() {
     }
     server.status_where(&client, "none", |status| status.streams == 0).await;
     assert_eq!(server.hub.counters().streams_closed(CloseReason::Disconnected), 3);
-    bystander.is_served(&server).await;
+    bystander.assert_served(&server).await;
     // Here it is still admitted, and so it may come again.
     let mut stream = Stream::open(&server, &client).await;
     server.publish(&client, cluster("a", "1").1).await;
@@ -166,7 +166,7 @@ async fn expired_certificate_ends_open_streams() {
     assert_eq!(server.hub.counters().streams_closed(CloseReason::Expired), 2);
     let config = config(server.authority.roots(), Some(&client), &[&TLS13]);
     let mut again = dial(server.address, config).await.unwrap();
-    let refused = again.read(&mut [0; 8]).await.unwrap_err().to_string();
-    assert!(refused.contains("CertificateExpired"), "{refused}");
-    bystander.is_served(&server).await;
+    let rejected = again.read(&mut [0; 8]).await.unwrap_err().to_string();
+    assert!(rejected.contains("CertificateExpired"), "{rejected}");
+    bystander.assert_served(&server).await;
 }

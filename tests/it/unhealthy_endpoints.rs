@@ -56,7 +56,7 @@ struct Customer {
 
 impl Customer {
     /// What it is to have while the tills and the ledger are as a provider says.
-    fn told(&self, tills: [Health; 3], ledger: Health) -> ResourceSet {
+    fn resource_set(&self, tills: [Health; 3], ledger: Health) -> ResourceSet {
         let Self { server, loopback, client, certificate } = self;
         let loaded = load_documents([Document::new("policy.toml", POLICY)]);
         let specification = loaded.specification.unwrap();
@@ -104,8 +104,8 @@ impl Customer {
     }
 
     /// Tells it.
-    fn is_told(&self, tills: [Health; 3], ledger: Health) {
-        self.server.hub.publish(&self.client.name(), self.told(tills, ledger));
+    fn publish(&self, tills: [Health; 3], ledger: Health) {
+        self.server.hub.publish(&self.client.name(), self.resource_set(tills, ledger));
     }
 }
 
@@ -133,7 +133,7 @@ async fn draining_and_unhealthy_endpoints_get_no_new_calls() {
     }});
     let text = bootstrap(server, client, loopback.socket(11, 15000), &dynamic);
     fs_err::write(folder.path().join("envoy.yaml"), text).unwrap();
-    let well = customer.told([Healthy; 3], Healthy);
+    let well = customer.resource_set([Healthy; 3], Healthy);
     let starting = Envoy::start(&program, "customer", folder.path(), loopback.host(11), 30);
     let (envoy, ()) = tokio::join!(starting, server.publish(client, well));
 
@@ -159,7 +159,7 @@ async fn draining_and_unhealthy_endpoints_get_no_new_calls() {
     let load = load.with_connection(envoy.socket(LOCAL)).await.unwrap();
     let [ill, leaving, _] = TILLS.map(|at| format!("{}:8080::health_flags::", loopback.host(at)));
     let unwell = [Unhealthy, Draining, Healthy];
-    customer.is_told(unwell, Unhealthy);
+    customer.publish(unwell, Unhealthy);
     is_in_force(&format!("{ill}/failed_eds_health")).await;
     is_in_force(&format!("{leaving}/eds_status_draining")).await;
     // What was on its way has come.
@@ -180,15 +180,15 @@ async fn draining_and_unhealthy_endpoints_get_no_new_calls() {
     assert!(after[2] >= before[2] + 120, "{before:?}, then {after:?}");
     // The ledger is unhealthy as well: who is connected stays so, and nobody else comes.
     let connections = ledger.connections();
-    let refused = async {
+    let rejected = async {
         let mut connection = TcpConnection::connect(envoy.socket(LOCAL)).await?;
         connection.line().await
     };
-    assert!(refused.await.is_err(), "an unhealthy ledger was reached");
+    assert!(rejected.await.is_err(), "an unhealthy ledger was reached");
     assert_eq!(ledger.connections(), connections);
 
     // All are well again, and the connections of the beginning have lasted.
-    customer.is_told([Healthy; 3], Healthy);
+    customer.publish([Healthy; 3], Healthy);
     eventually("all tills to be called again", async || {
         call().await?;
         let is_called = seen().iter().zip(&after).all(|(now, then)| now > then);
@@ -200,7 +200,7 @@ async fn draining_and_unhealthy_endpoints_get_no_new_calls() {
 
     // Nobody is healthy: nobody is called.
     let none = [Draining, Unhealthy, Draining];
-    customer.is_told(none, Healthy);
+    customer.publish(none, Healthy);
     eventually("503", async || match call().await?.status.as_u16() {
         503 => Ok(()),
         other => anyhow::bail!("{other}"),

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use turmoil::net::TcpStream;
 
-use crate::chance::with_seeds;
 use crate::contents::Contents;
 use crate::mesh::Mesh;
 use crate::proxy::Variant;
+use crate::random::with_seeds;
 use crate::server::PORT;
 
 // Invariant 10.
@@ -19,7 +19,7 @@ fn silent_connection_is_closed_after_10_s_without_delaying_others() {
     with_seeds(1, |seed| {
         let mut mesh = Mesh::new(seed);
         mesh.start_server("server");
-        mesh.pass(Duration::from_millis(10));
+        mesh.advance(Duration::from_millis(10));
         let open = Rc::new(Cell::new(0));
         for host in ["silent", "mute", "dumb"] {
             let open = Rc::clone(&open);
@@ -35,14 +35,14 @@ fn silent_connection_is_closed_after_10_s_without_delaying_others() {
                 Ok(())
             });
         }
-        mesh.pass(Duration::from_secs(1));
+        mesh.advance(Duration::from_secs(1));
         assert_eq!(open.get(), 3);
         mesh.start_proxy("other", Variant::Delta, &["server"]);
-        mesh.give_all(&Contents::of_services(&["a"]).set());
+        mesh.publish_to_all(&Contents::of_services(&["a"]).set());
         mesh.converge_within(Duration::from_secs(2));
         assert_eq!(open.get(), 3);
         let are_closed =
             |_: &Mesh| if open.get() == 0 { Ok(()) } else { Err(open.get().to_string()) };
-        mesh.until(Duration::from_secs(10), "the silent ones to be closed", are_closed);
+        mesh.wait_until(Duration::from_secs(10), "the silent ones to be closed", are_closed);
     });
 }

@@ -192,8 +192,8 @@ impl Contents {
     }
 
     /// Gives everything that has content like this another one.
-    pub(crate) fn change_where(&mut self, is_so: impl Fn(u32) -> bool, number: u32) {
-        for content in self.0.values_mut().filter(|content| is_so(content.number)) {
+    pub(crate) fn change_where(&mut self, condition: impl Fn(u32) -> bool, number: u32) {
+        for content in self.0.values_mut().filter(|content| condition(content.number)) {
             content.number = number;
         }
     }

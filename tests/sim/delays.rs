@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route};
 
-use crate::chance::in_both_variants;
 use crate::contents::Contents;
 use crate::mesh::Mesh;
+use crate::random::in_both_variants;
 
 #[test]
 fn short_message_delay_keeps_the_stream() {
@@ -20,13 +20,13 @@ fn short_message_delay_keeps_the_stream() {
             contents.change(Listener, "b", number);
             contents.route("b", number, &["a"]);
             contents.add_service("c", number);
-            mesh.give_all(&contents.set());
-            mesh.supply(&["near"], Duration::from_secs(3));
-            mesh.pass(Duration::from_secs(held / 2));
+            mesh.publish_to_all(&contents.set());
+            mesh.converge_hosts(&["near"], Duration::from_secs(3));
+            mesh.advance(Duration::from_secs(held / 2));
             contents.remove_service("c");
             contents.route("b", number, &["a", "b"]);
-            mesh.give_all(&contents.set());
-            mesh.pass(Duration::from_secs(held / 2));
+            mesh.publish_to_all(&contents.set());
+            mesh.advance(Duration::from_secs(held / 2));
             mesh.sim.release("away", "server");
             mesh.converge_within(Duration::from_secs(5));
         }
@@ -43,9 +43,9 @@ fn long_message_delay_ends_only_the_affected_stream() {
         mesh.sim.hold("away", "server");
         contents.change(Cluster, "a", 2);
         contents.remove_service("b");
-        mesh.give_all(&contents.set());
-        mesh.supply(&["near"], Duration::from_secs(3));
-        mesh.pass(Duration::from_secs(60));
+        mesh.publish_to_all(&contents.set());
+        mesh.converge_hosts(&["near"], Duration::from_secs(3));
+        mesh.advance(Duration::from_secs(60));
         assert_eq!(mesh.status("server", "away").streams, 0);
         mesh.sim.release("away", "server");
         mesh.converge();
@@ -61,9 +61,9 @@ fn one_way_partition_ends_only_the_affected_stream() {
             mesh.sim.partition_oneway(from, to);
             contents.change(Endpoint, "a", 2);
             contents.remove_service("b");
-            mesh.give_all(&contents.set());
-            mesh.supply(&["near"], Duration::from_secs(3));
-            mesh.pass(Duration::from_secs(60));
+            mesh.publish_to_all(&contents.set());
+            mesh.converge_hosts(&["near"], Duration::from_secs(3));
+            mesh.advance(Duration::from_secs(60));
             assert_eq!(mesh.status("server", "away").streams, 0);
             assert_eq!(mesh.state("away").connected_to, None);
             mesh.sim.repair_oneway(from, to);
@@ -81,8 +81,8 @@ fn slow_proxies_on_a_slow_network_converge_to_the_newest_set() {
         mesh.start_server("server");
         mesh.start_proxy("near", variant, &["server"]);
         mesh.start_proxy("away", variant, &["server"]);
-        mesh.proxy("away").pondering.set(1000);
-        mesh.give_all(&contents.set());
+        mesh.proxy("away").max_delay_ms.set(1000);
+        mesh.publish_to_all(&contents.set());
         for number in 2..40 {
             contents.remove_service(["a", "b", "c"][usize::try_from(number % 3).unwrap()]);
             contents.add_service(["c", "a", "b"][usize::try_from(number % 3).unwrap()], number);
@@ -90,9 +90,9 @@ fn slow_proxies_on_a_slow_network_converge_to_the_newest_set() {
             let clusters: Vec<_> = clusters.iter().map(|name| &**name).collect();
             let routes: Vec<_> = contents.names(Route).into_iter().map(str::to_owned).collect();
             contents.route(&routes[0], number, &clusters);
-            mesh.give_all(&contents.set());
-            let pause = mesh.chance.millis(0..1000);
-            mesh.pass(pause);
+            mesh.publish_to_all(&contents.set());
+            let pause = mesh.random.millis(0..1000);
+            mesh.advance(pause);
         }
         mesh.converge_within(Duration::from_secs(20));
     });

@@ -23,10 +23,10 @@
     reason = "test code: a panic is a failed test, and what it prints belongs to its report"
 )]
 
-mod chance;
 mod contents;
 mod mesh;
 mod proxy;
+mod random;
 mod server;
 
 mod connections;

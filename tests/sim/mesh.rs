@@ -15,17 +15,17 @@ use tokio::sync::watch;
 use turmoil::Sim;
 use uuid::Uuid;
 
-use crate::chance::Chance;
 use crate::contents::key;
 use crate::proxy::state::State;
 use crate::proxy::{Proxy, Variant};
+use crate::random::SeededRandom;
 use crate::server::{Server, Sets};
 
 /// How exact the clock and the network are. What happens on a host is exact to the millisecond.
 const TICK: Duration = Duration::from_millis(10);
 
 /// How many ticks pass between two looks at what is waited for.
-const LOOK: u32 = 5;
+const TICKS_PER_PROBE: u32 = 5;
 
 /// How long it may take until all have what they are to have: a dead stream is cut after 50 s, and
 /// proxies try again within a second.
@@ -33,7 +33,7 @@ pub(crate) const CONVERGENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Mesh {
     pub(crate) sim: Sim<'static>,
-    pub(crate) chance: Chance,
+    pub(crate) random: SeededRandom,
     authority: TestAuthority,
     sets: Rc<watch::Sender<Sets>>,
     servers: BTreeMap<&'static str, Server>,
@@ -58,7 +58,7 @@ impl Mesh {
             .build();
         Self {
             sim,
-            chance: Chance::new(seed),
+            random: SeededRandom::new(seed),
             authority: TestAuthority::new(),
             sets: Rc::new(watch::Sender::default()),
             servers: BTreeMap::new(),
@@ -73,7 +73,7 @@ impl Mesh {
             hub: Rc::default(),
         };
         self.servers.insert(host, server.clone());
-        self.sim.host(host, move || server.clone().live());
+        self.sim.host(host, move || server.clone().run());
     }
 
     /// Starts a proxy, which is to have nothing until it is given something.
@@ -93,12 +93,12 @@ impl Mesh {
             tls: client_tls(&identity.chain, &identity.key, &roots).unwrap(),
             state: Rc::new(RefCell::new(State::of(variant))),
             reads: Rc::new(watch::Sender::new(true)),
-            pondering: Rc::new(Cell::new(0)),
-            chance: Rc::new(RefCell::new(self.chance.split())),
+            max_delay_ms: Rc::new(Cell::new(0)),
+            random: Rc::new(RefCell::new(self.random.split())),
         };
         self.sets.send_modify(|sets| drop(sets.insert(proxy.id.clone(), ResourceSet::default())));
         self.proxies.insert(host, proxy.clone());
-        self.sim.host(host, move || proxy.clone().live());
+        self.sim.host(host, move || proxy.clone().run());
     }
 
     /// A mesh of one server and two proxies of a variant, `near` and `away`, that have `set`.
@@ -107,7 +107,7 @@ impl Mesh {
         mesh.start_server("server");
         mesh.start_proxy("near", variant, &["server"]);
         mesh.start_proxy("away", variant, &["server"]);
-        mesh.give_all(set);
+        mesh.publish_to_all(set);
         mesh.converge();
         mesh
     }
@@ -137,7 +137,7 @@ impl Mesh {
     }
 
     /// Every proxy is to have `set` from now on.
-    pub(crate) fn give_all(&self, set: &ResourceSet) {
+    pub(crate) fn publish_to_all(&self, set: &ResourceSet) {
         self.sets.send_modify(|sets| sets.values_mut().for_each(|one| *one = set.clone()));
     }
 
@@ -155,12 +155,12 @@ impl Mesh {
             proxy.state.borrow_mut().begin();
         } else {
             let proxies = self.proxies.values();
-            proxies.for_each(|proxy| proxy.state.borrow_mut().is_unknown = true);
+            proxies.for_each(|proxy| proxy.state.borrow_mut().is_unknown_to_server = true);
         }
     }
 
     /// One that has crashed begins again, and has nothing.
-    pub(crate) fn start_again(&mut self, host: &str) {
+    pub(crate) fn restart(&mut self, host: &str) {
         self.sim.bounce(host);
     }
 
@@ -169,7 +169,7 @@ impl Mesh {
     }
 
     /// Time passes.
-    pub(crate) fn pass(&mut self, time: Duration) {
+    pub(crate) fn advance(&mut self, time: Duration) {
         let end = self.sim.elapsed() + time;
         while self.sim.elapsed() < end {
             self.step();
@@ -178,7 +178,7 @@ impl Mesh {
 
     /// Time passes until something is so, and how long that took is returned. An `Err` tells what is
     /// missing.
-    pub(crate) fn until(
+    pub(crate) fn wait_until(
         &mut self,
         limit: Duration,
         what: &str,
@@ -189,7 +189,7 @@ impl Mesh {
             let Err(missing) = look(self) else { return self.sim.elapsed() - begin };
             let waited = self.sim.elapsed() - begin;
             assert!(waited < limit, "waited {waited:?} for {what}; last seen: {missing}");
-            self.pass(TICK * LOOK);
+            self.advance(TICK * TICKS_PER_PROBE);
         }
     }
 
@@ -199,20 +199,20 @@ impl Mesh {
     }
 
     pub(crate) fn converge_within(&mut self, limit: Duration) -> Duration {
-        self.until(limit, "all to have what they are to have", |mesh| {
-            mesh.proxies.keys().try_for_each(|host| mesh.agrees(host))
+        self.wait_until(limit, "all to have what they are to have", |mesh| {
+            mesh.proxies.keys().try_for_each(|host| mesh.check_sync(host))
         })
     }
 
     /// Waits until these have what they are to have.
-    pub(crate) fn supply(&mut self, hosts: &[&str], limit: Duration) -> Duration {
-        self.until(limit, "some to have what they are to have", |mesh| {
-            hosts.iter().try_for_each(|host| mesh.agrees(host))
+    pub(crate) fn converge_hosts(&mut self, hosts: &[&str], limit: Duration) -> Duration {
+        self.wait_until(limit, "some to have what they are to have", |mesh| {
+            hosts.iter().try_for_each(|host| mesh.check_sync(host))
         })
     }
 
     /// Whether a proxy has what it is to have, and its server knows. Otherwise, what is missing.
-    pub(crate) fn agrees(&self, host: &str) -> Result<(), String> {
+    pub(crate) fn check_sync(&self, host: &str) -> Result<(), String> {
         let proxy = &self.proxies[host];
         self.compare(proxy).map_err(|missing| format!("{host} {missing}"))?;
         proxy.state.borrow_mut().confirmed();
@@ -231,7 +231,7 @@ impl Mesh {
         let sets = self.sets.borrow();
         let set = &sets[&proxy.id];
         let wants = BTreeMap::from(ResourceType::ALL.map(|of| (of, state.wants(of))));
-        let mut refuses = 0;
+        let mut nack_scope = 0;
         for resource in set.iter() {
             let (of, name) = (resource.resource_type(), resource.name());
             if !of.allows_wildcard() && !wants[&of].contains(&**name) {
@@ -241,7 +241,7 @@ impl Mesh {
             let has = state.has.get(&key).is_some_and(|has| has == resource);
             if state.is_bad(resource) {
                 assert!(!has, "what it refuses is taken: {resource:?}");
-                refuses += 1;
+                nack_scope += 1;
                 let nack = status.nacks.get(&(of, Arc::clone(name)));
                 if nack.map(|nack| nack.version) != Some(resource.version()) {
                     return Err(format!("refuses {resource:?}, and {server} does not know"));
@@ -260,8 +260,8 @@ impl Mesh {
             set.of(*of).get(name).is_some_and(|resource| resource.version() == nack.version)
         });
         let nacks: Vec<_> = nacks.collect();
-        if nacks.len() != refuses {
-            return Err(format!("refuses {refuses}; {server} thinks {nacks:?}"));
+        if nacks.len() != nack_scope {
+            return Err(format!("refuses {nack_scope}; {server} thinks {nacks:?}"));
         }
         let is_bad = |name: &str| {
             let endpoints = set.of(ResourceType::Endpoint).get(name);

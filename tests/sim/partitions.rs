@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Route, Secret};
 
-use crate::chance::in_both_variants;
 use crate::contents::Contents;
 use crate::mesh::Mesh;
-use crate::proxy::state::{BAD, Partly};
+use crate::proxy::state::{BAD, NackScope};
+use crate::random::in_both_variants;
 
 #[test]
 fn partitioned_proxy_delays_no_other_and_converges_on_return() {
@@ -18,22 +18,24 @@ fn partitioned_proxy_delays_no_other_and_converges_on_return() {
         contents.change(Cluster, "a", 2);
         contents.add_service("d", 1);
         contents.remove_service("b");
-        mesh.give_all(&contents.set());
-        mesh.supply(&["near"], Duration::from_secs(3));
+        mesh.publish_to_all(&contents.set());
+        mesh.converge_hosts(&["near"], Duration::from_secs(3));
         assert_eq!(mesh.status("server", "away").streams, 1, "nobody knows yet");
         // 30 s of silence, and 20 s without an answer.
         let cut =
-            mesh.until(Duration::from_secs(51), "the dead stream to be cut", |mesh| {
-                match mesh.status("server", "away").streams {
+            mesh.wait_until(
+                Duration::from_secs(51),
+                "the dead stream to be cut",
+                |mesh| match mesh.status("server", "away").streams {
                     0 => Ok(()),
                     streams => Err(format!("{streams} streams")),
-                }
-            });
+                },
+            );
         assert!(cut > Duration::from_secs(19), "{cut:?}");
         contents.change(Endpoint, "c", 2);
-        mesh.give_all(&contents.set());
-        mesh.supply(&["near"], Duration::from_secs(1));
-        mesh.pass(Duration::from_secs(10));
+        mesh.publish_to_all(&contents.set());
+        mesh.converge_hosts(&["near"], Duration::from_secs(1));
+        mesh.advance(Duration::from_secs(10));
         assert_eq!(mesh.state("near").streams, 1, "it was not touched");
         mesh.sim.repair("away", "server");
         mesh.converge();
@@ -46,23 +48,23 @@ fn nacked_resource_is_not_resent_after_reconnects() {
     in_both_variants(|variant, seed| {
         let mut contents = Contents::of_services(&["a"]);
         let mut mesh = Mesh::of_two(seed, variant, &contents.set());
-        mesh.proxy("away").state.borrow_mut().refuses = Some(Partly::Refused);
+        mesh.proxy("away").state.borrow_mut().nack_scope = Some(NackScope::WholeResponse);
         // One of which it has another version, and one of which it has none.
         contents.add_service("b", 1);
         contents.change(Route, "b", BAD);
         contents.change(Secret, "identity-of-a", BAD);
-        mesh.give_all(&contents.set());
+        mesh.publish_to_all(&contents.set());
         mesh.converge_within(Duration::from_secs(3));
         for _ in 0..3 {
             mesh.forget_logs();
             mesh.sim.partition("away", "server");
-            mesh.pass(Duration::from_secs(60));
+            mesh.advance(Duration::from_secs(60));
             mesh.sim.repair("away", "server");
             // Its server has to know what it refuses.
             mesh.converge_within(Duration::from_secs(5));
             let log = &mesh.state("away").log;
-            for refused in ["route configuration +b", "secret +identity-of-a"] {
-                assert!(!log.contains(&refused.to_owned()), "{log:?}");
+            for nacked in ["route configuration +b", "secret +identity-of-a"] {
+                assert!(!log.contains(&nacked.to_owned()), "{log:?}");
             }
         }
     });

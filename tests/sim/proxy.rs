@@ -20,7 +20,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tower_service::Service;
 use turmoil::net::TcpStream;
 
-use crate::chance::Chance;
+use crate::random::SeededRandom;
 use crate::server::PORT;
 
 mod delta;
@@ -63,30 +63,30 @@ pub(crate) struct Proxy {
     /// Whether it reads what is sent to it.
     pub(crate) reads: Rc<watch::Sender<bool>>,
     /// How long it may take to answer, in milliseconds.
-    pub(crate) pondering: Rc<Cell<usize>>,
-    pub(crate) chance: Rc<RefCell<Chance>>,
+    pub(crate) max_delay_ms: Rc<Cell<usize>>,
+    pub(crate) random: Rc<RefCell<SeededRandom>>,
 }
 
 impl Proxy {
     /// Its whole life, from a process that has nothing.
-    pub(crate) async fn live(self) -> turmoil::Result {
+    pub(crate) async fn run(self) -> turmoil::Result {
         self.state.borrow_mut().begin();
         let mut failures = 0;
         for server in self.servers.iter().cycle() {
             let before = self.state.borrow().responses;
-            let end = self.talk(server).await;
+            let end = self.run_stream(server).await;
             let got_something = self.state.borrow().responses > before;
             self.state.borrow_mut().disconnected(end.err());
             failures = if got_something { 0 } else { failures + 1 };
             let longest = if failures < 2 { BACKOFF.0 } else { BACKOFF.1 };
-            let pause = self.chance.borrow_mut().millis(1..longest);
+            let pause = self.random.borrow_mut().millis(1..longest);
             sleep(pause).await;
         }
         Ok(())
     }
 
     /// One connection and its stream, to their end.
-    async fn talk(&self, server: &'static str) -> Result<(), Status> {
+    async fn run_stream(&self, server: &'static str) -> Result<(), Status> {
         let endpoint = Endpoint::from_static("http://xds")
             .http2_keep_alive_interval(KEEPALIVE.0)
             .keep_alive_timeout(KEEPALIVE.1)
@@ -110,11 +110,11 @@ impl Proxy {
     }
 
     /// Waits until it is to read on, and a moment.
-    async fn ponder(&self) {
+    async fn wait_before_reading(&self) {
         drop(self.reads.subscribe().wait_for(|reads| *reads).await);
-        let longest = self.pondering.get();
+        let longest = self.max_delay_ms.get();
         if longest > 0 {
-            let pause = self.chance.borrow_mut().millis(0..longest);
+            let pause = self.random.borrow_mut().millis(0..longest);
             sleep(pause).await;
         }
     }

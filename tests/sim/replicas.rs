@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use ironmesh_xds_wire::ResourceType::{Endpoint, Route, Secret};
 
-use crate::chance::in_both_variants;
 use crate::contents::Contents;
 use crate::mesh::Mesh;
 use crate::proxy::Variant;
+use crate::random::in_both_variants;
 
 // Invariant 4, R23.
 #[test]
@@ -19,7 +19,7 @@ fn proxy_changing_replicas_is_not_resent_its_resources() {
         mesh.start_server("right");
         mesh.start_proxy("mover", variant, &["left", "right"]);
         mesh.start_proxy("stayer", variant, &["right"]);
-        mesh.give_all(&contents.set());
+        mesh.publish_to_all(&contents.set());
         mesh.converge();
         let own = |mesh: &Mesh| mesh.pushes("right");
         let before = own(&mesh);
@@ -36,16 +36,16 @@ fn proxy_changing_replicas_is_not_resent_its_resources() {
         assert_eq!(own(&mesh), expected);
 
         // And back, with a change on the way.
-        mesh.start_again("left");
+        mesh.restart("left");
         contents.change(Endpoint, "b", 2);
-        mesh.give_all(&contents.set());
+        mesh.publish_to_all(&contents.set());
         mesh.converge_within(Duration::from_secs(1));
         mesh.crash("right");
-        mesh.supply(&["mover"], Duration::from_secs(5));
+        mesh.converge_hosts(&["mover"], Duration::from_secs(5));
         assert_eq!(mesh.state("mover").connected_to, Some("left"));
         let pushes: Vec<_> = again.into_iter().map(|of| (of, 1)).collect();
         assert_eq!(mesh.pushes("left"), pushes);
-        mesh.start_again("right");
+        mesh.restart("right");
         mesh.converge();
     });
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use ironmesh_xds_wire::ResourceType::{Cluster, Endpoint, Listener, Route, Secret};
 
-use crate::chance::in_both_variants;
 use crate::contents::Contents;
 use crate::mesh::Mesh;
 use crate::proxy::Variant;
+use crate::random::in_both_variants;
 
 /// What a proxy was sent, without the order in which it came.
 fn log(mesh: &Mesh, host: &str) -> Vec<String> {
@@ -24,10 +24,10 @@ fn control_plane_restart_resends_nothing_proxies_have() {
         let mut mesh = Mesh::of_two(seed, variant, &set);
         mesh.forget_logs();
         mesh.crash("server");
-        mesh.pass(Duration::from_secs(5));
-        mesh.start_again("server");
+        mesh.advance(Duration::from_secs(5));
+        mesh.restart("server");
         mesh.converge();
-        mesh.pass(Duration::from_secs(20));
+        mesh.advance(Duration::from_secs(20));
         let pushes = match variant {
             Variant::Delta => vec![],
             // One version says too little of these, so each is answered once.
@@ -52,9 +52,9 @@ fn changes_and_removals_during_a_restart_are_sent() {
         contents.remove_service("b");
         contents.change(Endpoint, "c", 2);
         contents.add_service("d", 1);
-        mesh.give_all(&contents.set());
-        mesh.pass(Duration::from_secs(5));
-        mesh.start_again("server");
+        mesh.publish_to_all(&contents.set());
+        mesh.advance(Duration::from_secs(5));
+        mesh.restart("server");
         mesh.converge();
         for host in ["near", "away"] {
             let (came, gone): (Vec<_>, Vec<_>) =
@@ -89,12 +89,12 @@ fn proxies_reconnect_after_a_silent_control_plane_loss() {
         mesh.sim.partition("near", "server");
         mesh.sim.partition("away", "server");
         mesh.crash("server");
-        mesh.pass(Duration::from_secs(1));
+        mesh.advance(Duration::from_secs(1));
         mesh.sim.repair("near", "server");
         mesh.sim.repair("away", "server");
-        mesh.start_again("server");
+        mesh.restart("server");
         contents.change(Listener, "a", 2);
-        mesh.give_all(&contents.set());
+        mesh.publish_to_all(&contents.set());
         // Its keepalive tells a proxy after 35 s; then it tries again.
         mesh.converge_within(Duration::from_secs(45));
     });
@@ -106,19 +106,19 @@ fn restarted_proxy_gets_all_resources_despite_its_old_stream() {
         let set = Contents::of_services(&["a", "b", "c"]).set();
         let mut mesh = Mesh::of_two(seed, variant, &set);
         mesh.crash("near");
-        mesh.start_again("near");
+        mesh.restart("near");
         mesh.converge_within(Duration::from_secs(3));
 
         mesh.sim.partition("away", "server");
         mesh.crash("away");
-        mesh.pass(Duration::from_secs(1));
+        mesh.advance(Duration::from_secs(1));
         mesh.sim.repair("away", "server");
-        mesh.start_again("away");
+        mesh.restart("away");
         let has_all = |mesh: &Mesh| {
             let has = mesh.state("away").has.len();
             if has == set.iter().count() { Ok(()) } else { Err(format!("{has} resources")) }
         };
-        mesh.until(Duration::from_secs(3), "away to have all", has_all);
+        mesh.wait_until(Duration::from_secs(3), "away to have all", has_all);
         assert_eq!(mesh.status("server", "away").streams, 2, "the old one is not known to be dead");
         mesh.converge();
     });

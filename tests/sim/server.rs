@@ -31,7 +31,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// From its start until it crashes.
-    pub(crate) async fn live(self) -> turmoil::Result {
+    pub(crate) async fn run(self) -> turmoil::Result {
         let hub = Arc::new(Hub::default());
         self.hub.replace(Arc::clone(&hub));
         let listener = TcpListener::bind(("0.0.0.0", PORT)).await?;

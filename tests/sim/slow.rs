@@ -5,9 +5,9 @@ use std::time::Duration;
 use ironmesh_xds_server::CloseReason;
 use tonic::Code;
 
-use crate::chance::in_both_variants;
 use crate::contents::Contents;
 use crate::mesh::Mesh;
+use crate::random::in_both_variants;
 
 // Invariant 10.
 #[test]
@@ -23,9 +23,9 @@ fn slow_reader_is_disconnected_without_delaying_others() {
             let since = mesh.sim.elapsed() - begin;
             assert!(since < Duration::from_secs(240), "{:?}", mesh.pushes("server"));
             contents.change_where(|_| true, number);
-            mesh.give_all(&contents.set());
-            mesh.supply(&["near"], Duration::from_secs(2));
-            mesh.pass(Duration::from_secs(2));
+            mesh.publish_to_all(&contents.set());
+            mesh.converge_hosts(&["near"], Duration::from_secs(2));
+            mesh.advance(Duration::from_secs(2));
             number += 1;
         }
         assert_eq!(mesh.state("near").streams, 1);
@@ -34,7 +34,7 @@ fn slow_reader_is_disconnected_without_delaying_others() {
             let end = mesh.state("away").last_end.clone();
             end.map(drop).ok_or_else(|| "no end".to_owned())
         };
-        mesh.until(Duration::from_secs(5), "it to be told", has_ended);
+        mesh.wait_until(Duration::from_secs(5), "it to be told", has_ended);
         let end = mesh.state("away").last_end.clone().unwrap();
         assert_eq!(
             (end.code(), end.message()),

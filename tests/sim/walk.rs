@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use ironmesh_xds_wire::ResourceType::{Cluster, Route};
 
-use crate::chance::with_seeds;
 use crate::contents::Contents;
 use crate::mesh::{CONVERGENCE, Mesh};
 use crate::proxy::Variant;
-use crate::proxy::state::{BAD, some_refuse};
+use crate::proxy::state::{BAD, random_nack_scope};
+use crate::random::with_seeds;
 
 const SERVERS: [&str; 2] = ["left", "right"];
 const PROXIES: [(&str, Variant); 6] = [
@@ -32,7 +32,7 @@ fn random_walk_converges_to_the_published_sets() {
         walk.heal();
         let settled: Vec<_> = PROXIES.iter().filter(|proxy| !walk.is_stuck(**proxy)).collect();
         let settled: Vec<_> = settled.into_iter().map(|(proxy, _)| *proxy).collect();
-        walk.mesh.supply(&settled, CONVERGENCE);
+        walk.mesh.converge_hosts(&settled, CONVERGENCE);
         // What some refuse is mended.
         let number = walk.next_number();
         walk.contents.change_where(|number| number >= BAD, number);
@@ -43,7 +43,7 @@ fn random_walk_converges_to_the_published_sets() {
 
 /// What is wrong between a proxy and a server.
 #[derive(Debug, Clone, Copy)]
-enum Fault {
+enum LinkFault {
     Partition,
     ToServer,
     ToProxy,
@@ -54,7 +54,7 @@ struct Walk {
     mesh: Mesh,
     contents: Contents,
     number: u32,
-    faults: BTreeMap<(&'static str, &'static str), Fault>,
+    faults: BTreeMap<(&'static str, &'static str), LinkFault>,
     /// The hosts that are down.
     down: Vec<&'static str>,
 }
@@ -69,10 +69,10 @@ impl Walk {
             let mut servers = SERVERS;
             servers.rotate_left(at % 2);
             mesh.start_proxy(proxy, variant, &servers);
-            let refuses = some_refuse(&mut mesh.chance);
-            let pondering = *mesh.chance.choose(&[0, 10, 200]);
-            mesh.proxy(proxy).state.borrow_mut().refuses = refuses;
-            mesh.proxy(proxy).pondering.set(pondering);
+            let nack_scope = random_nack_scope(&mut mesh.random);
+            let max_delay_ms = *mesh.random.choose(&[0, 10, 200]);
+            mesh.proxy(proxy).state.borrow_mut().nack_scope = nack_scope;
+            mesh.proxy(proxy).max_delay_ms.set(max_delay_ms);
         }
         let contents = Contents::of_services(&SERVICES[..3]);
         let (faults, down) = (BTreeMap::new(), Vec::new());
@@ -87,33 +87,33 @@ impl Walk {
     }
 
     fn publish(&self) {
-        self.mesh.give_all(&self.contents.set());
+        self.mesh.publish_to_all(&self.contents.set());
     }
 
     fn step(&mut self) {
-        match self.mesh.chance.below(12) {
+        match self.mesh.random.below(12) {
             0..5 => {
-                for _ in 0..=self.mesh.chance.below(3) {
+                for _ in 0..=self.mesh.random.below(3) {
                     self.edit();
                 }
                 self.publish();
             }
-            5..7 => self.break_a_link(),
-            7..9 => self.mend_a_link(),
+            5..7 => self.break_link(),
+            7..9 => self.repair_link(),
             9 => self.crash(),
-            10 => self.start_again(),
+            10 => self.restart(),
             _ => {}
         }
-        let pause = match self.mesh.chance.below(8) {
+        let pause = match self.mesh.random.below(8) {
             0 => 10_000,
             1..4 => 2_000,
             _ => 200,
         };
-        let pause = self.mesh.chance.millis(0..pause);
-        self.mesh.pass(pause);
+        let pause = self.mesh.random.millis(0..pause);
+        self.mesh.advance(pause);
         for (proxy, _) in PROXIES {
             // Whose server knows what it has by now.
-            drop(self.mesh.agrees(proxy));
+            drop(self.mesh.check_sync(proxy));
         }
     }
 
@@ -128,8 +128,8 @@ impl Walk {
 
     fn edit(&mut self) {
         let number = self.next_number();
-        let service = *self.mesh.chance.choose(&SERVICES);
-        match self.mesh.chance.below(6) {
+        let service = *self.mesh.random.choose(&SERVICES);
+        match self.mesh.random.below(6) {
             0 => self.contents.remove_service(service),
             1 => self.contents.add_service(service, number),
             2 => {
@@ -138,10 +138,10 @@ impl Walk {
                 if routes.is_empty() {
                     return;
                 }
-                let route = (*self.mesh.chance.choose(&routes)).to_owned();
-                let first = self.mesh.chance.below(clusters.len());
+                let route = (*self.mesh.random.choose(&routes)).to_owned();
+                let first = self.mesh.random.below(clusters.len());
                 clusters.rotate_left(first);
-                clusters.truncate(1 + self.mesh.chance.below(clusters.len()));
+                clusters.truncate(1 + self.mesh.random.below(clusters.len()));
                 let clusters: Vec<_> = clusters.into_iter().map(str::to_owned).collect();
                 let clusters: Vec<_> = clusters.iter().map(|name| &**name).collect();
                 self.contents.route(&route, number, &clusters);
@@ -151,67 +151,68 @@ impl Walk {
                 if keys.is_empty() {
                     return;
                 }
-                let (of, name) = self.mesh.chance.choose(&keys);
-                let bad = if self.mesh.chance.once_in(5) { BAD } else { 0 };
+                let (of, name) = self.mesh.random.choose(&keys);
+                let bad = if self.mesh.random.once_in(5) { BAD } else { 0 };
                 self.contents.change(*of, name, bad + number);
             }
         }
     }
 
-    fn break_a_link(&mut self) {
-        let (proxy, _) = *self.mesh.chance.choose(&PROXIES);
-        let server = *self.mesh.chance.choose(&SERVERS);
-        let faults = [Fault::Partition, Fault::ToServer, Fault::ToProxy, Fault::Hold];
-        let fault = *self.mesh.chance.choose(&faults);
+    fn break_link(&mut self) {
+        let (proxy, _) = *self.mesh.random.choose(&PROXIES);
+        let server = *self.mesh.random.choose(&SERVERS);
+        let faults =
+            [LinkFault::Partition, LinkFault::ToServer, LinkFault::ToProxy, LinkFault::Hold];
+        let fault = *self.mesh.random.choose(&faults);
         if self.faults.contains_key(&(proxy, server)) {
             return;
         }
         self.faults.insert((proxy, server), fault);
         match fault {
-            Fault::Partition => self.mesh.sim.partition(proxy, server),
-            Fault::ToServer => self.mesh.sim.partition_oneway(proxy, server),
-            Fault::ToProxy => self.mesh.sim.partition_oneway(server, proxy),
-            Fault::Hold => self.mesh.sim.hold(proxy, server),
+            LinkFault::Partition => self.mesh.sim.partition(proxy, server),
+            LinkFault::ToServer => self.mesh.sim.partition_oneway(proxy, server),
+            LinkFault::ToProxy => self.mesh.sim.partition_oneway(server, proxy),
+            LinkFault::Hold => self.mesh.sim.hold(proxy, server),
         }
     }
 
-    fn mend_a_link(&mut self) {
+    fn repair_link(&mut self) {
         let broken: Vec<_> = self.faults.keys().copied().collect();
         if broken.is_empty() {
             return;
         }
-        let (proxy, server) = *self.mesh.chance.choose(&broken);
+        let (proxy, server) = *self.mesh.random.choose(&broken);
         match self.faults.remove(&(proxy, server)).unwrap() {
-            Fault::Partition => self.mesh.sim.repair(proxy, server),
-            Fault::ToServer => self.mesh.sim.repair_oneway(proxy, server),
-            Fault::ToProxy => self.mesh.sim.repair_oneway(server, proxy),
-            Fault::Hold => self.mesh.sim.release(proxy, server),
+            LinkFault::Partition => self.mesh.sim.repair(proxy, server),
+            LinkFault::ToServer => self.mesh.sim.repair_oneway(proxy, server),
+            LinkFault::ToProxy => self.mesh.sim.repair_oneway(server, proxy),
+            LinkFault::Hold => self.mesh.sim.release(proxy, server),
         }
     }
 
     fn crash(&mut self) {
         let proxies = PROXIES.into_iter().map(|(proxy, _)| proxy);
         let hosts: Vec<_> = SERVERS.into_iter().chain(proxies).collect();
-        let host = *self.mesh.chance.choose(&hosts);
+        let host = *self.mesh.random.choose(&hosts);
         if !self.down.contains(&host) {
             self.mesh.crash(host);
             self.down.push(host);
         }
     }
 
-    fn start_again(&mut self) {
+    fn restart(&mut self) {
         if let Some(host) = self.down.pop() {
-            self.mesh.start_again(host);
+            self.mesh.restart(host);
         }
     }
 
     /// All is well again.
     fn heal(&mut self) {
         while !self.faults.is_empty() {
-            self.mend_a_link();
+            self.repair_link();
         }
         while !self.down.is_empty() {
-            self.start_again();
+            self.restart();
         }
     }
 }

@@ -24,12 +24,12 @@ use tokio::task::{AbortHandle, JoinSet};
 /// the header `x-app`. It ends when this is dropped.
 ///
 /// A request says by a header if it is to be answered otherwise: `x-answer: 503` with another status, and
-/// `x-answer: never` not at all. By `x-ask` it says a name of its own, by which it is found again; with
-/// `x-together: 8` those of one name are answered by eights, each once all eight are there.
+/// `x-answer: never` not at all. By `x-request-name` it says a name of its own, by which it is found again; with
+/// `x-batch-size: 8` those of one name are answered by eights, each once all eight are there.
 #[derive(Debug)]
 pub struct App {
     address: SocketAddr,
-    seen: Arc<Seen>,
+    state: Arc<AppState>,
     task: AbortHandle,
 }
 
@@ -50,9 +50,9 @@ impl App {
             .await
             .unwrap_or_else(|error| panic!("{name} cannot listen on {address}: {error}"));
         let address = listener.local_addr().unwrap();
-        let seen = Arc::new(Seen { name: name.to_owned(), ..Seen::default() });
-        let task = tokio::spawn(accept(listener, protocol, Arc::clone(&seen))).abort_handle();
-        Self { address, seen, task }
+        let state = Arc::new(AppState { name: name.to_owned(), ..AppState::default() });
+        let task = tokio::spawn(accept(listener, protocol, Arc::clone(&state))).abort_handle();
+        Self { address, state, task }
     }
 
     /// Where it listens.
@@ -62,33 +62,33 @@ impl App {
 
     /// How many requests have reached it.
     pub fn requests(&self) -> u64 {
-        self.seen.requests.load(Ordering::Acquire)
+        self.state.requests.load(Ordering::Acquire)
     }
 
-    /// How often a request has reached it that says this name for itself (`x-ask`). Whatever [`Self::requests`]
+    /// How often a request has reached it that says this name for itself (`x-request-name`). Whatever [`Self::requests`]
     /// has counted is counted here.
-    pub fn asked(&self, name: &str) -> u64 {
-        self.seen.asked.lock().get(name).copied().unwrap_or_default()
+    pub fn requests_named(&self, name: &str) -> u64 {
+        self.state.by_name.lock().get(name).copied().unwrap_or_default()
     }
 
     /// How many requests have reached it that say no name, such as those of load.
-    pub fn unnamed(&self) -> u64 {
-        self.asked("")
+    pub fn unnamed_requests(&self) -> u64 {
+        self.requests_named("")
     }
 
     /// From now on it answers with this status.
     pub fn answer_with(&self, status: StatusCode) {
-        self.seen.status.store(status.as_u16(), Ordering::Relaxed);
+        self.state.status.store(status.as_u16(), Ordering::Relaxed);
     }
 
     /// It answers nothing until what this returns is dropped.
     pub async fn hold(&self) -> OwnedRwLockWriteGuard<()> {
-        Arc::clone(&self.seen.gate).write_owned().await
+        Arc::clone(&self.state.gate).write_owned().await
     }
 
     /// How many connections have reached it.
     pub fn connections(&self) -> u64 {
-        self.seen.connections.load(Ordering::Relaxed)
+        self.state.connections.load(Ordering::Relaxed)
     }
 }
 
@@ -98,7 +98,7 @@ impl Drop for App {
     }
 }
 
-/// A name for a request (`x-ask`) that no other one has.
+/// A name for a request (`x-request-name`) that no other one has.
 pub fn request_name() -> String {
     static NAMES: AtomicU64 = AtomicU64::new(0);
     NAMES.fetch_add(1, Ordering::Relaxed).to_string()
@@ -111,7 +111,7 @@ enum Protocol {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct AppState {
     name: String,
     /// With what it answers; 0 is 200.
     status: AtomicU16,
@@ -119,28 +119,28 @@ struct Seen {
     gate: Arc<RwLock<()>>,
     requests: AtomicU64,
     /// By the name that they say.
-    asked: Mutex<BTreeMap<String, u64>>,
+    by_name: Mutex<BTreeMap<String, u64>>,
     /// Told of each request that is counted.
     arrivals: watch::Sender<()>,
     connections: AtomicU64,
 }
 
 /// Takes connections until it is aborted, which ends them all.
-async fn accept(listener: TcpListener, protocol: Protocol, seen: Arc<Seen>) {
+async fn accept(listener: TcpListener, protocol: Protocol, state: Arc<AppState>) {
     let mut connections = JoinSet::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
-        seen.connections.fetch_add(1, Ordering::Relaxed);
+        state.connections.fetch_add(1, Ordering::Relaxed);
         while connections.try_join_next().is_some() {}
-        connections.spawn(serve(stream, protocol, Arc::clone(&seen)));
+        connections.spawn(serve(stream, protocol, Arc::clone(&state)));
     }
 }
 
-async fn serve(stream: TcpStream, protocol: Protocol, seen: Arc<Seen>) {
+async fn serve(stream: TcpStream, protocol: Protocol, state: Arc<AppState>) {
     // Without this every answer would take 40 ms.
     let _ = stream.set_nodelay(true);
     let stream = TokioIo::new(stream);
-    let service = service_fn(|request| answer(Arc::clone(&seen), request, protocol));
+    let service = service_fn(|request| answer(Arc::clone(&state), request, protocol));
     // How a connection ends is the client's affair.
     let _ = match protocol {
         Protocol::Http1 => http1::Builder::new().serve_connection(stream, service).await,
@@ -151,27 +151,32 @@ async fn serve(stream: TcpStream, protocol: Protocol, seen: Arc<Seen>) {
 }
 
 async fn answer(
-    seen: Arc<Seen>,
+    state: Arc<AppState>,
     request: Request<Incoming>,
     protocol: Protocol,
 ) -> Result<Response<BoxBody<Bytes, hyper::Error>>, Infallible> {
     let (head, body) = request.into_parts();
-    let name = head.headers.get("x-ask").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let name = head
+        .headers
+        .get("x-request-name")
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
     let number = {
-        let mut asked = seen.asked.lock();
-        let count = asked.entry(name.to_owned()).or_default();
+        let mut by_name = state.by_name.lock();
+        let count = by_name.entry(name.to_owned()).or_default();
         *count += 1;
         *count
     };
     // After its name, so that who waits for the number finds the name.
-    seen.requests.fetch_add(1, Ordering::Release);
-    seen.arrivals.send_replace(());
-    let together =
-        head.headers.get("x-together").and_then(|value| value.to_str().ok()?.parse().ok());
-    if let Some(together) = together {
-        let wanted = number.next_multiple_of(together);
-        let are_there = |(): &()| seen.asked.lock().get(name).is_some_and(|count| *count >= wanted);
-        let _ = seen.arrivals.subscribe().wait_for(are_there).await;
+    state.requests.fetch_add(1, Ordering::Release);
+    state.arrivals.send_replace(());
+    let batch_size =
+        head.headers.get("x-batch-size").and_then(|value| value.to_str().ok()?.parse().ok());
+    if let Some(batch_size) = batch_size {
+        let wanted = number.next_multiple_of(batch_size);
+        let are_there =
+            |(): &()| state.by_name.lock().get(name).is_some_and(|count| *count >= wanted);
+        let _ = state.arrivals.subscribe().wait_for(are_there).await;
     }
     let wanted = head.headers.get("x-answer").and_then(|value| value.to_str().ok());
     if wanted == Some("never") {
@@ -191,7 +196,7 @@ async fn answer(
             .collect();
         let headers: BTreeMap<_, _> = lines.iter().cloned().collect();
         let answer = json!({
-            "app": seen.name,
+            "app": state.name,
             "method": head.method.as_str(),
             "path": head.uri.path_and_query().map(ToString::to_string),
             "headers": headers,
@@ -199,12 +204,12 @@ async fn answer(
         });
         Full::from(answer.to_string()).map_err(|never| match never {}).boxed()
     };
-    drop(seen.gate.read().await);
-    let status = wanted.unwrap_or_else(|| seen.status.load(Ordering::Relaxed));
+    drop(state.gate.read().await);
+    let status = wanted.unwrap_or_else(|| state.status.load(Ordering::Relaxed));
     let status = StatusCode::from_u16(status).unwrap_or_default();
     let response = Response::builder()
         .status(status)
-        .header("x-app", &seen.name)
+        .header("x-app", &state.name)
         .header("content-type", "application/json")
         .body(body);
     Ok(response.expect("the name of an app is a valid header value"))
@@ -232,9 +237,12 @@ mod tests {
             assert_eq!(response.json()["headers"]["host"], "bookstore");
             assert_eq!((app.requests(), app.connections()), (count, 1));
         }
-        let named = [("host", "bookstore"), ("x-ask", "first")];
+        let named = [("host", "bookstore"), ("x-request-name", "first")];
         connection.request(Method::GET, "/", &named).await.unwrap();
-        assert_eq!((app.asked("first"), app.asked("second"), app.unnamed()), (1, 0, 2));
+        assert_eq!(
+            (app.requests_named("first"), app.requests_named("second"), app.unnamed_requests()),
+            (1, 0, 2)
+        );
         let app = App::http2("shop", any_port()).await;
         let mut connection = Http2Connection::connect(app.address()).await.unwrap();
         assert_eq!(connection.get("/", "bookstore").await.unwrap().json()["method"], "GET");

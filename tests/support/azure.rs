@@ -18,14 +18,14 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::Loopback;
 
 mod manager;
+mod resource_group;
 mod tokens;
-mod world;
 
-pub use world::{GROUP, Interface, Machine, SUBSCRIPTION, ScaleSet, World};
+pub use resource_group::{GROUP, Interface, Machine, ResourceGroup, SUBSCRIPTION, ScaleSet};
 
 /// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum RequestKind {
     /// Which scale sets there are.
     ScaleSets,
     /// The machines of a uniform scale set.
@@ -43,7 +43,7 @@ pub enum Kind {
     /// Resource Graph.
     Graph,
     /// The machines of a scale set, of Resource Graph in its provider's stead.
-    MachinesOfGraph,
+    GraphMachines,
     /// A token of an application.
     Login,
     /// A token of a machine.
@@ -54,13 +54,13 @@ pub enum Kind {
 
 /// What is wrong.
 #[derive(Debug, Clone)]
-pub enum Fault {
+pub enum AzureFault {
     /// It answers with a status and a code.
     Status(u16, &'static str),
     /// It was asked too often, and says after how many seconds it may be asked again.
     Throttled(u64),
     /// It is being updated, or fails, this many times: with this status.
-    Passing(u16, usize),
+    Transient(u16, usize),
     /// The body is this.
     Body(String),
     /// It takes this long to answer.
@@ -68,15 +68,15 @@ pub enum Fault {
     /// There is nothing in the list.
     Empty,
     /// It ends the connection.
-    Cut,
+    Disconnect,
     /// The next page is said to be at a foreign host.
-    ForeignNext,
+    NextPageAtForeignHost,
     /// The next page is said to be at another port of the same host.
-    OtherPort,
+    NextPageAtOtherPort,
     /// It says that little is left to ask.
-    LittleLeft,
+    LowQuota,
     /// It takes no token, and says that it is so many minutes later than it is here.
-    Later(i64),
+    ClockAhead(i64),
 }
 
 /// The fake.
@@ -91,7 +91,7 @@ pub struct FakeAzure {
 }
 
 /// What is done to the world after a page was answered.
-type AfterPage = Box<dyn FnOnce(&mut World) + Send>;
+type AfterPage = Box<dyn FnOnce(&mut ResourceGroup) + Send>;
 
 pub(crate) struct Shared {
     state: Mutex<Inner>,
@@ -109,15 +109,15 @@ impl std::fmt::Debug for Shared {
 #[derive(Default)]
 pub(crate) struct Inner {
     /// What there is in each resource group, by its subscription and name in lower case.
-    worlds: BTreeMap<(String, String), World>,
-    pub(crate) faults: BTreeMap<Kind, Fault>,
-    pub(crate) counts: BTreeMap<Kind, usize>,
+    groups: BTreeMap<(String, String), ResourceGroup>,
+    pub(crate) faults: BTreeMap<RequestKind, AzureFault>,
+    pub(crate) counts: BTreeMap<RequestKind, usize>,
     pub(crate) mixes_case: bool,
     pub(crate) page_size: usize,
-    pub(crate) after_page: BTreeMap<Kind, AfterPage>,
+    pub(crate) after_page: BTreeMap<RequestKind, AfterPage>,
     pub(crate) tokens: tokens::Tokens,
-    pub(crate) leaked: Vec<String>,
-    pub(crate) asked_at: Vec<(Kind, tokio::time::Instant)>,
+    pub(crate) foreign_requests: Vec<String>,
+    pub(crate) request_times: Vec<(RequestKind, tokio::time::Instant)>,
     /// It is gone: connections that there are still are cut.
     pub(crate) is_closed: bool,
 }
@@ -131,7 +131,7 @@ impl FakeAzure {
         let (login, metadata) = (listen(3).await, listen(4).await);
         let at = |listener: &TcpListener| listener.local_addr().unwrap();
         let mut inner = Inner { page_size: 250, ..Inner::default() };
-        inner.world(SUBSCRIPTION, GROUP);
+        inner.resource_group(SUBSCRIPTION, GROUP);
         let shared = Arc::new(Shared {
             state: Mutex::new(inner),
             manager: at(&manager),
@@ -148,7 +148,7 @@ impl FakeAzure {
         let tasks = vec![
             serve(manager, with(router().fallback(manager::answer))),
             serve(other_port, with(router().fallback(manager::answer))),
-            serve(foreign, with(router().fallback(stranger))),
+            serve(foreign, with(router().fallback(foreign_host))),
             serve(login, with(router().fallback(tokens::login))),
             serve(metadata, with(router().fallback(tokens::metadata))),
         ];
@@ -178,7 +178,7 @@ impl FakeAzure {
     }
 
     /// Changes what there is.
-    pub fn change<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
+    pub fn change<T>(&self, change: impl FnOnce(&mut ResourceGroup) -> T) -> T {
         self.change_in(SUBSCRIPTION, GROUP, change)
     }
 
@@ -187,13 +187,13 @@ impl FakeAzure {
         &self,
         subscription: &str,
         group: &str,
-        change: impl FnOnce(&mut World) -> T,
+        change: impl FnOnce(&mut ResourceGroup) -> T,
     ) -> T {
-        change(self.shared.state.lock().world(subscription, group))
+        change(self.shared.state.lock().resource_group(subscription, group))
     }
 
     /// From now on it is wrong like this about what is asked; none for nothing wrong.
-    pub fn be(&self, kind: Kind, fault: impl Into<Option<Fault>>) {
+    pub fn set_fault(&self, kind: RequestKind, fault: impl Into<Option<AzureFault>>) {
         let mut state = self.shared.state.lock();
         match fault.into() {
             Some(fault) => drop(state.faults.insert(kind, fault)),
@@ -207,35 +207,39 @@ impl FakeAzure {
     }
 
     /// So many entries are on a page.
-    pub fn page(&self, size: usize) {
+    pub fn set_page_size(&self, size: usize) {
         self.shared.state.lock().page_size = size;
     }
 
     /// After the next page of this kind, this happens.
-    pub fn after_page(&self, kind: Kind, change: impl FnOnce(&mut World) + Send + 'static) {
+    pub fn after_page(
+        &self,
+        kind: RequestKind,
+        change: impl FnOnce(&mut ResourceGroup) + Send + 'static,
+    ) {
         self.shared.state.lock().after_page.insert(kind, Box::new(change));
     }
 
     /// How often this was asked.
-    pub fn count(&self, kind: Kind) -> usize {
+    pub fn count(&self, kind: RequestKind) -> usize {
         self.shared.state.lock().counts.get(&kind).copied().unwrap_or(0)
     }
 
     /// How often the Resource Manager was asked.
     pub fn calls(&self) -> usize {
         let counts = self.shared.state.lock().counts.clone();
-        let of_tokens = [Kind::Login, Kind::Metadata, Kind::Foreign];
+        let of_tokens = [RequestKind::Login, RequestKind::Metadata, RequestKind::Foreign];
         counts.iter().filter(|(kind, _)| !of_tokens.contains(kind)).map(|(_, count)| count).sum()
     }
 
     /// When what was asked, by the clock of the tests.
-    pub fn asked_at(&self) -> Vec<(Kind, tokio::time::Instant)> {
-        self.shared.state.lock().asked_at.clone()
+    pub fn request_times(&self) -> Vec<(RequestKind, tokio::time::Instant)> {
+        self.shared.state.lock().request_times.clone()
     }
 
     /// What came to hosts that have nothing to do with it.
-    pub fn leaked(&self) -> Vec<String> {
-        self.shared.state.lock().leaked.clone()
+    pub fn foreign_requests(&self) -> Vec<String> {
+        self.shared.state.lock().foreign_requests.clone()
     }
 
     /// No token that was given out up to now is good any more.
@@ -254,7 +258,7 @@ impl FakeAzure {
     }
 
     /// Tokens live this long from now on.
-    pub fn token_life(&self, life: Duration) {
+    pub fn set_token_lifetime(&self, life: Duration) {
         self.shared.state.lock().tokens.life = life;
     }
 
@@ -272,37 +276,41 @@ impl Drop for FakeAzure {
 
 impl Inner {
     /// What there is in a resource group. It is made where there is none.
-    pub(crate) fn world(&mut self, subscription: &str, group: &str) -> &mut World {
+    pub(crate) fn resource_group(&mut self, subscription: &str, group: &str) -> &mut ResourceGroup {
         let key = (subscription.to_lowercase(), group.to_lowercase());
-        self.worlds.entry(key).or_insert_with(|| World::of(subscription, group))
+        self.groups.entry(key).or_insert_with(|| ResourceGroup::of(subscription, group))
     }
 
     /// What there is in a subscription; in one resource group alone where it is named.
-    pub(crate) fn worlds(&self, subscription: &str, group: Option<&str>) -> Vec<&World> {
-        let is_it = |world: &&World| {
-            world.subscription.eq_ignore_ascii_case(subscription)
-                && group.is_none_or(|group| world.group.eq_ignore_ascii_case(group))
+    pub(crate) fn resource_groups(
+        &self,
+        subscription: &str,
+        group: Option<&str>,
+    ) -> Vec<&ResourceGroup> {
+        let matches = |vms: &&ResourceGroup| {
+            vms.subscription.eq_ignore_ascii_case(subscription)
+                && group.is_none_or(|group| vms.group.eq_ignore_ascii_case(group))
         };
-        self.worlds.values().filter(is_it).collect()
+        self.groups.values().filter(matches).collect()
     }
 }
 
 impl Shared {
     /// Notes what was asked, and says what is wrong about it.
-    pub(crate) fn note(&self, kind: Kind) -> Option<Fault> {
+    pub(crate) fn record(&self, kind: RequestKind) -> Option<AzureFault> {
         let mut state = self.state.lock();
         *state.counts.entry(kind).or_default() += 1;
-        state.asked_at.push((kind, tokio::time::Instant::now()));
+        state.request_times.push((kind, tokio::time::Instant::now()));
         if state.is_closed {
-            return Some(Fault::Cut);
+            return Some(AzureFault::Disconnect);
         }
-        if let Some(Fault::Passing(status, left)) = state.faults.get_mut(&kind) {
+        if let Some(AzureFault::Transient(status, left)) = state.faults.get_mut(&kind) {
             let (status, was_last) = (*status, *left <= 1);
             *left = left.saturating_sub(1);
             if was_last {
                 state.faults.remove(&kind);
             }
-            return Some(Fault::Status(status, "Passing"));
+            return Some(AzureFault::Status(status, "Passing"));
         }
         state.faults.get(&kind).cloned()
     }
@@ -313,10 +321,10 @@ impl Shared {
 }
 
 /// Nobody has any business here.
-async fn stranger(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    shared.note(Kind::Foreign);
+async fn foreign_host(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    shared.record(RequestKind::Foreign);
     let headers = request.headers().keys().map(ToString::to_string).collect::<Vec<_>>();
     let what = format!("{} {}", request.uri(), headers.join(" "));
-    shared.with(|state| state.leaked.push(what));
-    manager::refusal(404, "NotFound", "nobody is here")
+    shared.with(|state| state.foreign_requests.push(what));
+    manager::error_response(404, "NotFound", "nobody is here")
 }

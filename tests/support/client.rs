@@ -84,7 +84,7 @@ impl Http1Connection {
         headers: &[(&str, &str)],
     ) -> anyhow::Result<Response> {
         let request = build(method, target.parse()?, headers.iter().copied())?;
-        bounded(async {
+        with_timeout(async {
             self.sender.ready().await.context("the connection is closed")?;
             read(self.sender.send_request(request).await?).await
         })
@@ -132,7 +132,7 @@ impl Http2Connection {
         let host = headers.iter().find(|(name, _)| *name == "host").map(|(_, value)| *value);
         let others = headers.iter().copied().filter(|(name, _)| *name != "host");
         let request = build(method, uri(host.context("no host")?, path)?, others)?;
-        bounded(async {
+        with_timeout(async {
             self.sender.ready().await.context("the connection is closed")?;
             read(self.sender.send_request(request).await?).await
         })
@@ -149,7 +149,7 @@ impl Http2Connection {
         *request.uri_mut() = uri(host, path)?;
         request.headers_mut().insert(header::TE, "trailers".parse()?);
         request.headers_mut().insert(header::CONTENT_TYPE, "application/grpc".parse()?);
-        bounded(async {
+        with_timeout(async {
             self.sender.ready().await.context("the connection is closed")?;
             let response = self.sender.send_request(request).await?;
             if response.status() != StatusCode::OK {
@@ -176,7 +176,7 @@ pub struct EchoStream {
 impl EchoStream {
     /// Sends `message` and waits until as many bytes have come back.
     pub async fn exchange(&mut self, message: Bytes) -> anyhow::Result<()> {
-        bounded(async {
+        with_timeout(async {
             let mut missing = message.len();
             self.sender.send(message).await.context("the stream is closed")?;
             while missing > 0 {
@@ -212,7 +212,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for T {}
 /// A TCP connection to `address` that sends small pieces at once: with Nagle's algorithm a request
 /// takes 40 ms.
 pub(crate) async fn dial(address: SocketAddr) -> anyhow::Result<TcpStream> {
-    let stream = bounded(async { Ok(TcpStream::connect(address).await?) })
+    let stream = with_timeout(async { Ok(TcpStream::connect(address).await?) })
         .await
         .with_context(|| format!("connecting to {address}"))?;
     stream.set_nodelay(true)?;
@@ -223,7 +223,7 @@ pub(crate) async fn dial(address: SocketAddr) -> anyhow::Result<TcpStream> {
 pub async fn dial_from(source: IpAddr, address: SocketAddr) -> anyhow::Result<TcpStream> {
     let socket = if source.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.bind(SocketAddr::new(source, 0))?;
-    let stream = bounded(async { Ok(socket.connect(address).await?) })
+    let stream = with_timeout(async { Ok(socket.connect(address).await?) })
         .await
         .with_context(|| format!("connecting from {source} to {address}"))?;
     stream.set_nodelay(true)?;
@@ -261,7 +261,7 @@ pub fn is_unsent(error: &anyhow::Error) -> bool {
 }
 
 /// No request waits for ever, or a test would hang instead of failing.
-async fn bounded<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+async fn with_timeout<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     timeout(REQUEST_TIMEOUT, work).await.context("no answer in time")?
 }
 

@@ -24,13 +24,13 @@ use tokio::task::{AbortHandle, JoinSet};
 /// A collector, for as long as this value lives.
 #[derive(Debug)]
 pub struct Collector {
-    told: Arc<Told>,
+    received: Arc<Received>,
     task: AbortHandle,
 }
 
 /// What it was told.
 #[derive(Debug, Default)]
-struct Told {
+struct Received {
     is_silent: bool,
     records: Mutex<Vec<Record>>,
     spans: Mutex<Vec<Span>>,
@@ -66,39 +66,39 @@ pub struct Span {
 impl Collector {
     /// Starts one.
     pub async fn start(address: SocketAddr) -> Self {
-        Self::start_with(address, Told::default()).await
+        Self::start_with(address, Received::default()).await
     }
 
     /// Starts one that takes calls and never answers.
     pub async fn start_silent(address: SocketAddr) -> Self {
-        Self::start_with(address, Told { is_silent: true, ..Told::default() }).await
+        Self::start_with(address, Received { is_silent: true, ..Received::default() }).await
     }
 
-    async fn start_with(address: SocketAddr, told: Told) -> Self {
+    async fn start_with(address: SocketAddr, received: Received) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
-        let told = Arc::new(told);
-        let task = tokio::spawn(accept(listener, Arc::clone(&told))).abort_handle();
-        Self { told, task }
+        let received = Arc::new(received);
+        let task = tokio::spawn(accept(listener, Arc::clone(&received))).abort_handle();
+        Self { received, task }
     }
 
     /// The records so far.
     pub fn records(&self) -> Vec<Record> {
-        self.told.records.lock().clone()
+        self.received.records.lock().clone()
     }
 
     /// Those of them that are so, where there are many others.
-    pub fn records_that(&self, are_so: impl Fn(&Record) -> bool) -> Vec<Record> {
-        self.told.records.lock().iter().filter(|one| are_so(one)).cloned().collect()
+    pub fn records_where(&self, predicate: impl Fn(&Record) -> bool) -> Vec<Record> {
+        self.received.records.lock().iter().filter(|one| predicate(one)).cloned().collect()
     }
 
     /// The spans so far.
     pub fn spans(&self) -> Vec<Span> {
-        self.told.spans.lock().clone()
+        self.received.spans.lock().clone()
     }
 
     /// How often it was called.
     pub fn calls(&self) -> u64 {
-        *self.told.calls.lock()
+        *self.received.calls.lock()
     }
 }
 
@@ -108,13 +108,13 @@ impl Drop for Collector {
     }
 }
 
-async fn accept(listener: TcpListener, told: Arc<Told>) {
+async fn accept(listener: TcpListener, received: Arc<Received>) {
     let mut connections = JoinSet::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
-        let told = Arc::clone(&told);
+        let received = Arc::clone(&received);
         connections.spawn(async move {
-            let service = service_fn(|request| answer(Arc::clone(&told), request));
+            let service = service_fn(|request| answer(Arc::clone(&received), request));
             let server = http2::Builder::new(TokioExecutor::new());
             // How a connection ends is the client's affair.
             let _ = server.serve_connection(TokioIo::new(stream), service).await;
@@ -125,20 +125,22 @@ async fn accept(listener: TcpListener, told: Arc<Told>) {
 type Body = StreamBody<tokio_stream::Iter<std::vec::IntoIter<Result<Frame<Bytes>, Infallible>>>>;
 
 async fn answer(
-    told: Arc<Told>,
+    received: Arc<Received>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, hyper::Error> {
     let path = request.uri().path().to_owned();
     let body = request.into_body().collect().await?.to_bytes();
-    *told.calls.lock() += 1;
-    if told.is_silent {
+    *received.calls.lock() += 1;
+    if received.is_silent {
         pending::<()>().await;
     }
     // A message of gRPC stands behind a flag (not compressed) and four bytes of its length.
     let message = body.slice(5..);
     match &*path {
-        "/opentelemetry.proto.collector.logs.v1.LogsService/Export" => told.take_logs(message),
-        "/opentelemetry.proto.collector.trace.v1.TraceService/Export" => told.take_spans(message),
+        "/opentelemetry.proto.collector.logs.v1.LogsService/Export" => received.store_logs(message),
+        "/opentelemetry.proto.collector.trace.v1.TraceService/Export" => {
+            received.store_spans(message)
+        }
         other => panic!("a collector is not called at {other}"),
     }
     let trailers = HeaderMap::from_iter([(
@@ -150,8 +152,8 @@ async fn answer(
     Ok(response.body(StreamBody::new(tokio_stream::iter(frames))).unwrap())
 }
 
-impl Told {
-    fn take_logs(&self, message: Bytes) {
+impl Received {
+    fn store_logs(&self, message: Bytes) {
         let request = otlp::Logs::decode(message).unwrap();
         for of_resource in request.resources {
             let service = service(of_resource.resource);
@@ -165,7 +167,7 @@ impl Told {
         }
     }
 
-    fn take_spans(&self, message: Bytes) {
+    fn store_spans(&self, message: Bytes) {
         let request = otlp::Traces::decode(message).unwrap();
         for of_resource in request.resources {
             let service = service(of_resource.resource);

@@ -23,12 +23,12 @@ pub struct Consul {
     agents: Vec<Option<Child>>,
     loopback: Loopback,
     folder: TempDir,
-    kind: Kind,
+    kind: Setup,
     http: reqwest::Client,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Setup {
     /// One agent that keeps nothing, and that everybody may ask.
     Dev,
     /// One agent that keeps nothing and denies by default.
@@ -38,11 +38,11 @@ enum Kind {
 }
 
 /// The token that may do everything, where there are tokens.
-pub const MASTER: &str = "5d1a7b7e-2f6b-4d6f-9a43-6d7a3c1f0b11";
+pub const MASTER_TOKEN: &str = "5d1a7b7e-2f6b-4d6f-9a43-6d7a3c1f0b11";
 /// Longer than servers keep one waiting for a leader.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The rights that the mesh asks for.
-pub const READS_ALL: &str =
+pub const READ_ALL_RULES: &str =
     r#"service_prefix "" { policy = "read" } node_prefix "" { policy = "read" }"#;
 /// Of a cluster, the agent that is no server.
 pub const AGENT: u8 = 3;
@@ -51,26 +51,26 @@ impl Consul {
     /// One agent that keeps nothing: started again, it is empty. `None` where Consul is missing and the test is
     /// to be skipped.
     pub async fn dev() -> Option<Self> {
-        Self::start_all(Kind::Dev, 1).await
+        Self::start_all(Setup::Dev, 1).await
     }
 
     /// The same, with ACLs: who has no token sees nothing.
     pub async fn dev_with_tokens() -> Option<Self> {
-        Self::start_all(Kind::DevWithTokens, 1).await
+        Self::start_all(Setup::DevWithTokens, 1).await
     }
 
     /// Three servers (0 to 2) and an agent ([`AGENT`]), with mutual TLS and ACLs.
     pub async fn cluster() -> Option<Self> {
-        Self::start_all(Kind::Cluster, 4).await
+        Self::start_all(Setup::Cluster, 4).await
     }
 
-    async fn start_all(kind: Kind, count: u8) -> Option<Self> {
+    async fn start_all(kind: Setup, count: u8) -> Option<Self> {
         let program = require_consul()?;
         let folder = tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap();
         let agents = (0..count).map(|_| None).collect();
         let http = plain_http_client();
         let mut consul = Self { program, agents, loopback: Loopback::claim(), folder, kind, http };
-        if kind == Kind::Cluster {
+        if kind == Setup::Cluster {
             consul.make_certificates().await;
         }
         for agent in 0..count {
@@ -87,7 +87,7 @@ impl Consul {
         fs::write(&config, self.config(agent).to_string()).unwrap();
         let mut command = Command::new(&self.program);
         command.current_dir(self.folder.path()).arg("agent").arg("-config-file").arg(&config);
-        if self.kind != Kind::Cluster {
+        if self.kind != Setup::Cluster {
             command.arg("-dev");
         }
         let log = self.file(&format!("{name}.log"));
@@ -122,8 +122,8 @@ impl Consul {
     /// Where the provider asks an agent.
     pub fn url(&self, agent: u8) -> String {
         match self.kind {
-            Kind::Cluster => format!("https://{}", self.loopback.socket(agent + 1, 8501)),
-            Kind::Dev | Kind::DevWithTokens => self.plain_url(agent),
+            Setup::Cluster => format!("https://{}", self.loopback.socket(agent + 1, 8501)),
+            Setup::Dev | Setup::DevWithTokens => self.plain_url(agent),
         }
     }
 
@@ -138,7 +138,7 @@ impl Consul {
     }
 
     /// An address for something that stands before it.
-    pub fn address_of_its_own(&self) -> std::net::IpAddr {
+    pub fn spare_address(&self) -> std::net::IpAddr {
         self.loopback.host(100)
     }
 
@@ -172,7 +172,7 @@ impl Consul {
 
     /// Gives a policy of [`Self::token`] other rights.
     pub async fn change_policy(&self, name: &str, rules: &str) {
-        let policies = self.try_get(self.anybody(), "acl/policies").await.unwrap();
+        let policies = self.try_get(self.running_agent(), "acl/policies").await.unwrap();
         let is = |policy: &&Value| policy.get("Name").and_then(Value::as_str) == Some(name);
         let policy = policies.as_array().unwrap().iter().find(is).unwrap();
         let id = policy.get("ID").and_then(Value::as_str).unwrap();
@@ -183,7 +183,7 @@ impl Consul {
     /// the test as well, over one connection.)
     pub fn connections(&self, agent: u8) -> usize {
         let std::net::IpAddr::V4(host) = self.loopback.host(agent + 1) else { return 0 };
-        let port = if self.kind == Kind::Cluster { 8501 } else { 8500 };
+        let port = if self.kind == Setup::Cluster { 8501 } else { 8500 };
         // As the system writes it: the address in the order of this machine's bytes, and 01 for established.
         let local = format!("{:08X}:{:04X}", u32::from_ne_bytes(host.octets()), port);
         let table = fs::read_to_string("/proc/self/net/tcp").unwrap();
@@ -197,13 +197,13 @@ impl Consul {
     /// Takes a token back.
     pub async fn revoke(&self, token: &Token) {
         let path = format!("acl/token/{}", token.accessor);
-        self.ask(self.anybody(), Method::DELETE, &path, None).await.unwrap();
+        self.request(self.running_agent(), Method::DELETE, &path, None).await.unwrap();
     }
 
     /// Which of the servers leads.
     pub async fn leader(&self) -> u8 {
         eventually("a leader", async || {
-            let leader = self.try_get(self.anybody(), "status/leader").await?;
+            let leader = self.try_get(self.running_agent(), "status/leader").await?;
             let leader = leader.as_str().unwrap_or_default().to_owned();
             let is = |agent: &u8| leader == self.loopback.socket(agent + 1, 8300).to_string();
             (0..AGENT).find(is).ok_or(leader)
@@ -214,16 +214,16 @@ impl Consul {
     /// Writes something, as who may do everything, until Consul takes it: without a leader it does not.
     pub async fn put(&self, path: &str, body: Value) -> Value {
         eventually(&format!("Consul to take {path}"), async || {
-            self.ask(self.anybody(), Method::PUT, path, Some(&body)).await
+            self.request(self.running_agent(), Method::PUT, path, Some(&body)).await
         })
         .await
     }
 
     async fn try_get(&self, agent: u8, path: &str) -> Result<Value, String> {
-        self.ask(agent, Method::GET, path, None).await
+        self.request(agent, Method::GET, path, None).await
     }
 
-    async fn ask(
+    async fn request(
         &self,
         agent: u8,
         method: Method,
@@ -231,8 +231,11 @@ impl Consul {
         body: Option<&Value>,
     ) -> Result<Value, String> {
         let url = format!("{}/v1/{path}", self.plain_url(agent));
-        let mut request =
-            self.http.request(method, url).timeout(PATIENCE).header("X-Consul-Token", MASTER);
+        let mut request = self
+            .http
+            .request(method, url)
+            .timeout(REQUEST_TIMEOUT)
+            .header("X-Consul-Token", MASTER_TOKEN);
         if let Some(body) = body {
             request = request.body(body.to_string());
         }
@@ -249,7 +252,7 @@ impl Consul {
     }
 
     /// An agent that runs.
-    fn anybody(&self) -> u8 {
+    fn running_agent(&self) -> u8 {
         (0..).zip(&self.agents).find(|(_, child)| child.is_some()).map(|(n, _)| n).unwrap()
     }
 
@@ -259,7 +262,7 @@ impl Consul {
             "node_name": format!("agent{agent}"),
             "bind_addr": host, "client_addr": host.to_string(),
             "ports": {
-                "http": 8500, "https": if self.kind == Kind::Cluster { 8501 } else { -1 }, "grpc": -1, "dns": -1, "server": 8300,
+                "http": 8500, "https": if self.kind == Setup::Cluster { 8501 } else { -1 }, "grpc": -1, "dns": -1, "server": 8300,
                 "serf_lan": 8301, "serf_wan": -1
             },
             "disable_update_check": true, "log_level": "warn",
@@ -268,18 +271,18 @@ impl Consul {
         let mut set = |name: &str, value: Value| {
             config.as_object_mut().unwrap().insert(name.to_owned(), value);
         };
-        if self.kind != Kind::Dev {
+        if self.kind != Setup::Dev {
             set(
                 "acl",
                 json!({
                     "enabled": true, "default_policy": "deny",
                     // What is revoked is to be seen soon: agents keep tokens for 30 s.
                     "token_ttl": "200ms", "policy_ttl": "200ms",
-                    "tokens": { "master": MASTER, "agent": MASTER }
+                    "tokens": { "master": MASTER_TOKEN, "agent": MASTER_TOKEN }
                 }),
             );
         }
-        if self.kind == Kind::Cluster {
+        if self.kind == Setup::Cluster {
             let servers: Vec<_> =
                 (0..AGENT).map(|n| self.loopback.socket(n + 1, 8301).to_string()).collect();
             let file = |name: &str| self.file(name).display().to_string();

@@ -127,7 +127,7 @@ impl Envoy {
 
     /// Fails the test if Envoy ever refused something, or gave up waiting for something that it
     /// had been told of: both are mistakes of the control plane that traffic may not show.
-    pub async fn assert_calm(&self) {
+    pub async fn assert_no_update_errors(&self) {
         let mut upset = self.stats(r"(init_fetch_timeout|update_rejected)$").await;
         assert!(!upset.is_empty(), "{} has no such stats: is the filter right?", self.name);
         upset.retain(|_, count| *count > 0);

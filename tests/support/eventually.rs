@@ -13,19 +13,19 @@ use tokio::time::{Instant, sleep, timeout_at};
 /// # Panics
 ///
 /// After [`patience`], with `what` was waited for and the last `Err`.
-pub async fn eventually<T, E: Display>(what: &str, look: impl AsyncFnMut() -> Result<T, E>) -> T {
-    within(patience(), what, look).await
+pub async fn eventually<T, E: Display>(what: &str, probe: impl AsyncFnMut() -> Result<T, E>) -> T {
+    within(patience(), what, probe).await
 }
 
 async fn within<T, E: Display>(
     patience: Duration,
     what: &str,
-    mut look: impl AsyncFnMut() -> Result<T, E>,
+    mut probe: impl AsyncFnMut() -> Result<T, E>,
 ) -> T {
     let deadline = Instant::now() + patience;
     let mut last = "nothing: the first look did not come back".to_owned();
     loop {
-        match timeout_at(deadline, look()).await {
+        match timeout_at(deadline, probe()).await {
             Ok(Ok(value)) => return value,
             Ok(Err(state)) => last = state.to_string(),
             Err(_) => {}

@@ -21,7 +21,7 @@ use crate::ledger::TcpConnection;
 pub struct Load {
     report: Arc<Mutex<LoadReport>>,
     /// How many requests there are at least before it ends.
-    least: u64,
+    min_requests: u64,
     begin: Instant,
     stop: CancellationToken,
     workers: JoinSet<()>,
@@ -71,7 +71,7 @@ impl LoadReport {
             self.failures
         );
         assert_eq!(self.reconnects, 0, "connections were closed under load");
-        assert!(self.requests >= REQUESTS_AFTER_THE_LAST_CHANGE, "too few requests: {self:?}");
+        assert!(self.requests >= REQUESTS_AFTER_LAST_CHANGE, "too few requests: {self:?}");
     }
 }
 
@@ -79,18 +79,24 @@ impl Load {
     /// Starts asking `address` for `path` of `host` over kept HTTP/1.1 and HTTP/2 connections, up to 250 times
     /// a second. A busy machine may be slower: how much load a test needs is counted, never timed.
     pub fn start(address: SocketAddr, host: &str, path: &str) -> Self {
-        Self::paced(address, host, path, PACE_PER_SECOND, REQUESTS_PER_FAULT)
+        Self::start_at_rate(address, host, path, REQUESTS_PER_SECOND, REQUESTS_PER_FAULT)
     }
 
     /// The same, 50 times a second where the machine finds the time: beside other load.
-    pub fn beside(address: SocketAddr, host: &str, path: &str) -> Self {
-        Self::paced(address, host, path, PACE_BESIDE, REQUESTS_BESIDE)
+    pub fn long_connections(address: SocketAddr, host: &str, path: &str) -> Self {
+        Self::start_at_rate(address, host, path, SLOW_REQUESTS_PER_SECOND, MIN_REQUESTS_SLOW)
     }
 
-    fn paced(address: SocketAddr, host: &str, path: &str, pace: u64, least: u64) -> Self {
+    fn start_at_rate(
+        address: SocketAddr,
+        host: &str,
+        path: &str,
+        rate: u64,
+        min_requests: u64,
+    ) -> Self {
         let mut load = Self {
             report: Arc::default(),
-            least,
+            min_requests,
             begin: Instant::now(),
             stop: CancellationToken::new(),
             workers: JoinSet::new(),
@@ -101,7 +107,7 @@ impl Load {
                 host: host.to_owned(),
                 path: path.to_owned(),
                 http2: index % 2 == 1,
-                pace,
+                rate,
                 report: Arc::clone(&load.report),
                 stop: load.stop.clone(),
             };
@@ -117,9 +123,9 @@ impl Load {
         let mut stream = connection.open_echo("/echo", host).await?;
         let (report, stop) = (Arc::clone(&self.report), self.stop.clone());
         self.workers.spawn(async move {
-            let mut pace = interval(Duration::from_millis(20));
+            let mut rate = interval(Duration::from_millis(20));
             while !stop.is_cancelled() {
-                pace.tick().await;
+                rate.tick().await;
                 let outcome = stream.exchange(Bytes::from_static(b"one message")).await;
                 let mut report = report.lock().unwrap();
                 if let Err(error) = outcome {
@@ -140,9 +146,9 @@ impl Load {
         connection.line().await?;
         let (report, stop) = (Arc::clone(&self.report), self.stop.clone());
         self.workers.spawn(async move {
-            let mut pace = interval(Duration::from_millis(20));
+            let mut rate = interval(Duration::from_millis(20));
             while !stop.is_cancelled() {
-                pace.tick().await;
+                rate.tick().await;
                 let outcome = connection.exchange("one line").await;
                 let mut report = report.lock().unwrap();
                 if let Err(error) = outcome {
@@ -162,7 +168,7 @@ impl Load {
 
     /// Waits until this many more requests have been answered or have failed. A fault that lasts is kept up
     /// meanwhile: it is over when enough load has met it, not when enough time has passed.
-    pub async fn pass(&self, requests: u64) {
+    pub async fn wait_for_requests(&self, requests: u64) {
         let before = self.requests();
         eventually(&format!("{requests} more requests"), async || {
             let passed = self.requests() - before;
@@ -183,7 +189,7 @@ impl Load {
 
     /// Waits until one more request is answered with this status, so that it is load that has seen what makes it
     /// so.
-    pub async fn sees(&self, status: StatusCode) {
+    pub async fn wait_for_status(&self, status: StatusCode) {
         let before = self.answers(status);
         eventually(&format!("load that is answered with {status}"), async || {
             let answers = self.answers(status);
@@ -195,8 +201,8 @@ impl Load {
     /// Ends it when enough requests have passed, in all and since the last change of the test. Requests on their
     /// way are waited for.
     pub async fn finish(mut self) -> LoadReport {
-        let missing = self.least.saturating_sub(self.requests());
-        self.pass(missing.max(REQUESTS_AFTER_THE_LAST_CHANGE)).await;
+        let missing = self.min_requests.saturating_sub(self.requests());
+        self.wait_for_requests(missing.max(REQUESTS_AFTER_LAST_CHANGE)).await;
         self.stop.cancel();
         while let Some(worker) = self.workers.join_next().await {
             worker.unwrap();
@@ -215,7 +221,7 @@ impl LoadReport {
 
     fn fail(&mut self, failure: String) {
         self.failed += 1;
-        if self.failures.len() < MOST_FAILURES {
+        if self.failures.len() < MAX_FAILURES {
             self.failures.push(failure);
         }
     }
@@ -241,19 +247,19 @@ struct Worker {
     path: String,
     http2: bool,
     /// How many requests a second all of them make.
-    pace: u64,
+    rate: u64,
     report: Arc<Mutex<LoadReport>>,
     stop: CancellationToken,
 }
 
 impl Worker {
     async fn run(self) {
-        let mut pace = interval(Duration::from_millis(1000 * WORKERS / self.pace));
+        let mut rate = interval(Duration::from_millis(1000 * WORKERS / self.rate));
         // What was late is made up for, so that a pause of the machine does not lower the rate.
-        pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        rate.set_missed_tick_behavior(MissedTickBehavior::Burst);
         let mut connection = None;
         while !self.stop.is_cancelled() {
-            pace.tick().await;
+            rate.tick().await;
             let mut outcome = self.request(&mut connection).await;
             // The server drained the connection before the request left: a good client sends it on another.
             if connection.is_some() && outcome.as_ref().is_err_and(is_unsent) {
@@ -304,12 +310,12 @@ enum Connection {
 
 /// How many requests meet a fault at least (design §11).
 pub const REQUESTS_PER_FAULT: u64 = 500;
-const REQUESTS_BESIDE: u64 = 100;
-const REQUESTS_AFTER_THE_LAST_CHANGE: u64 = 50;
-const PACE_PER_SECOND: u64 = 250;
-const PACE_BESIDE: u64 = 50;
+const MIN_REQUESTS_SLOW: u64 = 100;
+const REQUESTS_AFTER_LAST_CHANGE: u64 = 50;
+const REQUESTS_PER_SECOND: u64 = 250;
+const SLOW_REQUESTS_PER_SECOND: u64 = 50;
 const WORKERS: u64 = 4;
-const MOST_FAILURES: usize = 100;
+const MAX_FAILURES: usize = 100;
 
 #[cfg(test)]
 mod tests {
@@ -354,9 +360,10 @@ mod tests {
     async fn load_on_slow_server_ends_after_enough_requests() {
         let app = App::http2("shop", SocketAddr::from(([127, 0, 0, 1], 0))).await;
         // A fiftieth of the usual pace: what counts is the number of requests.
-        let load = Load::paced(app.address(), "bookstore", "/", PACE_PER_SECOND / 50, 20);
+        let load =
+            Load::start_at_rate(app.address(), "bookstore", "/", REQUESTS_PER_SECOND / 50, 20);
         let report = load.finish().await;
-        assert!(report.requests >= REQUESTS_AFTER_THE_LAST_CHANGE, "{report:?}");
+        assert!(report.requests >= REQUESTS_AFTER_LAST_CHANGE, "{report:?}");
     }
 
     #[test]

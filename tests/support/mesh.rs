@@ -242,10 +242,10 @@ impl Mesh {
             String::from_utf8_lossy(&output.stderr),
         );
         if options.sotw {
-            ask_for_sotw(&folder);
+            select_sotw(&folder);
         }
         if let Some(address) = options.name_server {
-            ask_name_server(&folder, address);
+            set_name_server(&folder, address);
         }
         folder
     }
@@ -293,7 +293,7 @@ impl Drop for Mesh {
 }
 
 /// Changes a bootstrap so that Envoy uses the state-of-the-world variant.
-fn ask_for_sotw(folder: &Path) {
+fn select_sotw(folder: &Path) {
     let file = folder.join("envoy.yaml");
     let delta = fs::read_to_string(&file).unwrap();
     let sotw = delta.replace("DELTA_GRPC", "GRPC");
@@ -301,7 +301,7 @@ fn ask_for_sotw(folder: &Path) {
     fs::write(&file, sotw).unwrap();
 }
 
-fn ask_name_server(folder: &Path, address: SocketAddr) {
+fn set_name_server(folder: &Path, address: SocketAddr) {
     let file = folder.join("envoy.yaml");
     let mut bootstrap: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     let ip = address.ip().to_string();

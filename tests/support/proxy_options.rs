@@ -46,7 +46,7 @@ impl ProxyOptions {
 
     /// Lets it serve a further service.
     #[must_use]
-    pub fn also(mut self, service: &str) -> Self {
+    pub fn with_service(mut self, service: &str) -> Self {
         self.services.push(service.to_owned());
         self
     }

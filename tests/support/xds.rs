@@ -47,7 +47,7 @@ pub async fn channel(address: SocketAddr, config: Arc<ClientConfig>) -> anyhow::
 
 /// A client that has what `ironmesh proxy bootstrap` wrote into `folder`, in place of its Envoy.
 #[derive(Debug)]
-pub struct Imposter {
+pub struct ProxyClient {
     channel: Channel,
     /// Its node id, as in the bootstrap.
     pub node_id: String,
@@ -55,7 +55,7 @@ pub struct Imposter {
     pub roots: String,
 }
 
-impl Imposter {
+impl ProxyClient {
     /// Connects to `control_plane`.
     pub async fn connect(folder: &Path, control_plane: SocketAddr) -> anyhow::Result<Self> {
         let read = |name: &str| fs::read_to_string(folder.join(name));
@@ -73,7 +73,11 @@ impl Imposter {
     }
 
     /// Asks for a secret as `node`, on a stream of its own, and returns the first answer.
-    pub async fn ask(&self, node: Node, secret: &str) -> Result<DeltaDiscoveryResponse, Status> {
+    pub async fn request_secret(
+        &self,
+        node: Node,
+        secret: &str,
+    ) -> Result<DeltaDiscoveryResponse, Status> {
         let request = DeltaDiscoveryRequest {
             node: Some(node),
             type_url: ResourceType::Secret.url().to_owned(),
@@ -131,7 +135,7 @@ impl Imposter {
     /// The service certificate of `account` (as `namespace/name`) that it is given: chain and key.
     pub async fn service_certificate(&self, account: &str) -> anyhow::Result<(String, String)> {
         let node = Node { id: self.node_id.clone(), ..Node::default() };
-        let answer = self.ask(node, &format!("service-cert:{account}")).await?;
+        let answer = self.request_secret(node, &format!("service-cert:{account}")).await?;
         let resource = answer.resources.into_iter().next().and_then(|resource| resource.resource);
         let body = resource.ok_or_else(|| anyhow::anyhow!("no such secret is given"))?;
         let secret = Secret::decode(&*body.value)?;

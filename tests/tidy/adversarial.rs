@@ -6,8 +6,9 @@ use crate::workspace::root;
 const PAGE: &str = "docs/adversarial.md";
 
 /// The headings of its two tables.
-const HERE: [&str; 5] = ["case", "what comes", "what happens", "tests", "others are measured in"];
-const ELSEWHERE: [&str; 3] = ["cases", "what comes", "where it belongs"];
+const MEASURED_COLUMNS: [&str; 5] =
+    ["case", "what comes", "what happens", "tests", "others are measured in"];
+const OTHER_COLUMNS: [&str; 3] = ["cases", "what comes", "where it belongs"];
 
 /// How many cases there are.
 const CASES: u32 = 84;
@@ -23,7 +24,7 @@ fn every_adversarial_case_is_tested_or_belongs_elsewhere() {
         table.unwrap_or_else(|| panic!("{PAGE} has no table of {heading:?}"))
     };
     // (Behind the heading and the line below it.)
-    let (here, elsewhere) = (&of(&HERE)[2..], &of(&ELSEWHERE)[2..]);
+    let (here, elsewhere) = (&of(&MEASURED_COLUMNS)[2..], &of(&OTHER_COLUMNS)[2..]);
     let mut problems = Vec::new();
     for case in 1..=CASES {
         let rows = here.iter().filter(|row| row[0] == format!("A{case}")).count()
@@ -72,5 +73,6 @@ fn has_bystander(test: &str) -> bool {
     let path = root().join("tests/it").join(file).with_extension("rs");
     let text = fs_err::read_to_string(path).unwrap();
     let body = text.split_once(&format!("fn {name}(")).map(|(_, rest)| rest);
-    body.and_then(|body| body.split("\n}").next()).is_some_and(|body| body.contains("is_served("))
+    body.and_then(|body| body.split("\n}").next())
+        .is_some_and(|body| body.contains("assert_served("))
 }

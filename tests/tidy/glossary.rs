@@ -9,16 +9,8 @@ use crate::files::rust_files;
 use crate::workspace::root;
 
 /// Types whose names the glossary bans, still to be renamed. The list only becomes shorter.
-const TO_BE_RENAMED: [&str; 8] = [
-    "Asked",
-    "Doubt",
-    "Refusal",
-    "Told",
-    "Turn",
-    "Turns",
-    "WayInward",
-    "WayOut",
-];
+const TO_BE_RENAMED: [&str; 8] =
+    ["Asked", "Doubt", "Refusal", "Told", "Turn", "Turns", "WayInward", "WayOut"];
 
 /// The rows of the glossary: term, meaning, code, equivalents, words not to use.
 fn terms() -> Vec<[String; 5]> {

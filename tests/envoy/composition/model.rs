@@ -76,7 +76,7 @@ impl Level {
     }
 
     /// The status with which it aborts.
-    fn abort(self) -> StatusCode {
+    fn abort_status(self) -> StatusCode {
         match self {
             Self::Mesh => StatusCode::IM_A_TEAPOT,
             Self::Namespace => StatusCode::CONFLICT,
@@ -92,7 +92,7 @@ impl Level {
 }
 
 /// How often who asks would like to be tried again.
-pub(super) const WISH: u64 = 1;
+pub(super) const CALLER_RETRIES: u64 = 1;
 
 impl Setting {
     pub(super) fn name(self) -> String {
@@ -105,7 +105,7 @@ impl Setting {
 
     /// What an HTTP route of a level says, but for faults.
     fn key(self, level: Level) -> String {
-        let place = level.name();
+        let name_of = level.name();
         match self {
             // No test waits for so long: what a caller may say is shorter.
             Timeout => format!("timeout = \"{}s\"", 60 + level.number()),
@@ -117,14 +117,16 @@ impl Setting {
                 format!("delay = {{ duration = \"{}ms\", percent = 100 }}", level.number())
             }
             Abort => {
-                format!("abort = {{ status = {}, percent = 100 }}", level.abort().as_u16())
+                format!("abort = {{ status = {}, percent = 100 }}", level.abort_status().as_u16())
             }
-            RequestHeaders => format!("request_headers = {{ set = {{ x-said = \"{place}\" }} }}"),
-            ResponseHeaders => format!("response_headers = {{ set = {{ x-told = \"{place}\" }} }}"),
+            RequestHeaders => format!("request_headers = {{ set = {{ x-said = \"{name_of}\" }} }}"),
+            ResponseHeaders => {
+                format!("response_headers = {{ set = {{ x-told = \"{name_of}\" }} }}")
+            }
             Rewrite => {
-                format!("rewrite = {{ path_prefix = {{ from = \"/\", to = \"/{place}\" }} }}")
+                format!("rewrite = {{ path_prefix = {{ from = \"/\", to = \"/{name_of}\" }} }}")
             }
-            Redirect => format!("redirect = {{ status = 307, host = \"{place}.example\" }}"),
+            Redirect => format!("redirect = {{ status = 307, host = \"{name_of}.example\" }}"),
             Mirror => {
                 format!("mirror = {{ service = \"{}\", namespace = \"default\" }}", level.shadow())
             }
@@ -133,19 +135,19 @@ impl Setting {
         }
     }
 
-    fn is_of_fault(self) -> bool {
+    fn is_fault(self) -> bool {
         matches!(self, Delay | Abort)
     }
 
-    fn is_of_overrides(self) -> bool {
+    fn is_override(self) -> bool {
         matches!(self, Overrides | NoOverrides)
     }
 
     /// Whether nearer and farther ones of these are the same setting, so that the nearer alone is taken.
-    fn is_the_same_as(self, other: Self) -> bool {
+    fn overrides(self, other: Self) -> bool {
         self == other
-            || self.is_of_fault() && other.is_of_fault()
-            || self.is_of_overrides() && other.is_of_overrides()
+            || self.is_fault() && other.is_fault()
+            || self.is_override() && other.is_override()
     }
 }
 
@@ -155,12 +157,12 @@ pub(super) fn rule(
     name: &str,
     about: &str,
     level: Level,
-    said: &[Setting],
+    settings: &[Setting],
 ) -> String {
     let mut rule =
         format!("[[http_route]]\nnamespace = \"{namespace}\"\nname = \"{name}\"\n{about}\n");
     let (faults, others): (Vec<Setting>, Vec<Setting>) =
-        said.iter().partition(|one| one.is_of_fault());
+        settings.iter().partition(|one| one.is_fault());
     for one in others {
         writeln!(rule, "{}", one.key(level)).unwrap();
     }
@@ -176,14 +178,14 @@ pub(super) fn pairs() -> impl Iterator<Item = [Setting; 2]> {
     let all = ALL.into_iter().enumerate();
     let pairs =
         all.flat_map(|(index, one)| ALL.into_iter().skip(index + 1).map(move |other| [one, other]));
-    pairs.filter(|pair| !contradict(*pair))
+    pairs.filter(|pair| !conflicts(*pair))
 }
 
 /// Whether two settings are refused in one object (IM0603), or are the same key.
-fn contradict(pair: [Setting; 2]) -> bool {
+fn conflicts(pair: [Setting; 2]) -> bool {
     let has_effect_beside_redirect =
         |one: &Setting| matches!(one, Redirect | ResponseHeaders | Delay);
-    pair.iter().all(|one| one.is_of_overrides())
+    pair.iter().all(|one| one.is_override())
         || pair.contains(&Redirect) && !pair.iter().all(has_effect_beside_redirect)
 }
 
@@ -197,8 +199,8 @@ pub(super) struct Outcome {
     /// How often the request came to the application.
     pub(super) tries: u64,
     /// What the application was told, and the caller.
-    pub(super) said: Option<String>,
-    pub(super) told: Option<String>,
+    pub(super) request_header: Option<String>,
+    pub(super) response_header: Option<String>,
     /// Where the caller was sent.
     pub(super) location: Option<String>,
     /// Which service got how many copies.
@@ -214,19 +216,19 @@ pub(super) struct Times {
 }
 
 /// Who decides a setting, if it is said.
-fn nearest(said: &[(Level, Setting)], setting: Setting) -> Option<Level> {
-    let same = said.iter().filter(|(_, one)| one.is_the_same_as(setting));
+fn nearest(settings: &[(Level, Setting)], setting: Setting) -> Option<Level> {
+    let same = settings.iter().filter(|(_, one)| one.overrides(setting));
     let level = same.map(|(level, _)| *level).max()?;
-    said.contains(&(level, setting)).then_some(level)
+    settings.contains(&(level, setting)).then_some(level)
 }
 
 /// What a request for a path comes to of which these levels say these settings.
-pub(super) fn model(path: &str, said: &[(Level, Setting)]) -> Outcome {
-    let nearest = |setting| nearest(said, setting);
-    let place = |setting| nearest(setting).map(Level::name);
+pub(super) fn model(path: &str, settings: &[(Level, Setting)]) -> Outcome {
+    let nearest = |setting| nearest(settings, setting);
+    let name_of = |setting| nearest(setting).map(Level::name);
     // The caller's own wish comes before policy where he may have one.
-    let again = match nearest(Retries) {
-        _ if nearest(Overrides).is_some() => WISH,
+    let retries = match nearest(Retries) {
+        _ if nearest(Overrides).is_some() => CALLER_RETRIES,
         Some(level) => level.retries(),
         None => 0,
     };
@@ -234,11 +236,11 @@ pub(super) fn model(path: &str, said: &[(Level, Setting)]) -> Outcome {
         status: 503,
         app: Some("store".to_owned()),
         path: Some(
-            place(Rewrite).map_or_else(|| path.to_owned(), |place| format!("/{place}{path}")),
+            name_of(Rewrite).map_or_else(|| path.to_owned(), |name_of| format!("/{name_of}{path}")),
         ),
-        tries: 1 + again,
-        said: place(RequestHeaders),
-        told: place(ResponseHeaders),
+        tries: 1 + retries,
+        request_header: name_of(RequestHeaders),
+        response_header: name_of(ResponseHeaders),
         location: None,
         copies: nearest(Mirror).into_iter().map(|level| (level.shadow(), 1)).collect(),
     };
@@ -249,35 +251,36 @@ pub(super) fn model(path: &str, said: &[(Level, Setting)]) -> Outcome {
         app: None,
         path: None,
         tries: 0,
-        said: None,
+        request_header: None,
         copies: BTreeMap::new(),
-        told: outcome.told.clone(),
+        response_header: outcome.response_header.clone(),
     };
     if let Some(level) = nearest(Abort) {
         // Those of a redirect are of the redirect alone.
-        let told = outcome.told.clone().filter(|_| place(Redirect).is_none());
-        Outcome { told, ..own(level.abort().as_u16(), None) }
-    } else if let Some(place) = place(Redirect) {
-        own(307, Some(format!("http://{place}.example{path}")))
+        let response_header =
+            outcome.response_header.clone().filter(|_| name_of(Redirect).is_none());
+        Outcome { response_header, ..own(level.abort_status().as_u16(), None) }
+    } else if let Some(name_of) = name_of(Redirect) {
+        own(307, Some(format!("http://{name_of}.example{path}")))
     } else {
         outcome
     }
 }
 
 /// The times of requests of which these levels say these settings.
-pub(super) fn times(said: &[(Level, Setting)]) -> Times {
+pub(super) fn times(settings: &[(Level, Setting)]) -> Times {
     // One that is redirected goes nowhere where it could take long.
-    let timeout = nearest(said, Timeout).filter(|_| nearest(said, Redirect).is_none());
+    let timeout = nearest(settings, Timeout).filter(|_| nearest(settings, Redirect).is_none());
     Times {
         timeout: timeout.map(|level| format!("{}s", 60 + level.number())),
-        delay: nearest(said, Delay).map(|level| format!("0.00{}s", level.number())),
+        delay: nearest(settings, Delay).map(|level| format!("0.00{}s", level.number())),
     }
 }
 
 /// What load is answered with of which a level says one setting alone.
-pub(super) fn of_load(level: Level, setting: Setting) -> StatusCode {
+pub(super) fn load_status(level: Level, setting: Setting) -> StatusCode {
     match setting {
-        Abort => level.abort(),
+        Abort => level.abort_status(),
         Redirect => StatusCode::TEMPORARY_REDIRECT,
         _ => StatusCode::OK,
     }

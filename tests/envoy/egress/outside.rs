@@ -44,8 +44,8 @@ impl TlsServer {
                 tokio::spawn(async move {
                     let mut stream = acceptor.accept(stream).await?;
                     stream.write_all(b"hello\n").await?;
-                    let (mut heard, mut said) = tokio::io::split(stream);
-                    tokio::io::copy(&mut heard, &mut said).await
+                    let (mut heard, mut reported_text) = tokio::io::split(stream);
+                    tokio::io::copy(&mut heard, &mut reported_text).await
                 });
             }
         });
@@ -53,7 +53,7 @@ impl TlsServer {
     }
 
     /// What it says to a client on `stream` that asks for `name` and checks it.
-    pub(crate) async fn greets(&self, stream: TcpStream, name: &str) -> anyhow::Result<String> {
+    pub(crate) async fn greeting(&self, stream: TcpStream, name: &str) -> anyhow::Result<String> {
         self.connection(stream, name).await?.line().await
     }
 
@@ -91,7 +91,7 @@ pub(crate) async fn connect(
     proxy: SocketAddr,
     authority: &str,
 ) -> anyhow::Result<(u16, TcpStream, String)> {
-    let asked = async {
+    let requested = async {
         let mut stream = TcpStream::connect(proxy).await?;
         let request = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
@@ -106,7 +106,7 @@ pub(crate) async fn connect(
         stream.read_exact(&mut body).await?;
         anyhow::Ok((status, stream, String::from_utf8(body)?))
     };
-    timeout(PATIENCE, asked).await.context("no answer to CONNECT")?
+    timeout(PATIENCE, requested).await.context("no answer to CONNECT")?
 }
 
 async fn until_empty_line(stream: &mut TcpStream) -> anyhow::Result<String> {

@@ -4,13 +4,13 @@ use http::Method;
 use ironmesh_tests::{Http1Connection, Load, client, eventually, get_once, tls};
 use serde_json::Value;
 
-use super::{Caller, SNI, Store, join, over_https};
-use crate::bookstore::expect;
-use crate::shop::Shop;
+use super::{Caller, IngressMesh, SNI, enroll_client, over_https};
+use crate::bookstore::ensure_status;
+use crate::split_mesh::SplitMesh;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn withdrawn_ingress_principal_is_denied_on_open_connection() {
-    let Some(store) = Store::open().await else { return };
+    let Some(store) = IngressMesh::open().await else { return };
     store.write(&over_https("edge", ""));
     store.wait_for(Caller::Edge, 31, 200).await;
     let mut kept = store.connect(Caller::Edge, 31).await.unwrap();
@@ -25,20 +25,20 @@ async fn withdrawn_ingress_principal_is_denied_on_open_connection() {
     for (principal, status) in [("buyer", 403), ("edge", 200)] {
         store.write(&over_https(principal, ""));
         eventually(&format!("{status} on the same connection"), async || {
-            expect(&ask().await?, status)
+            ensure_status(&ask().await?, status)
         })
         .await;
     }
     // Nobody is let in: the chain is gone, and what was connected may not ask once more.
     store.mesh.remove_policy("ingress.toml");
-    store.wait_until_kept_out(Caller::Edge, 31).await;
-    withdrawn(idle).await;
-    store.server.assert_calm().await;
+    store.wait_until_rejected(Caller::Edge, 31).await;
+    assert_withdrawn(idle).await;
+    store.server.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn withdrawn_source_address_is_denied_on_open_connection() {
-    let Some(store) = Store::open().await else { return };
+    let Some(store) = IngressMesh::open().await else { return };
     let plain = |hosts: &[u8]| {
         let source =
             |host: &u8| format!("{{ kind = \"IPRange\", name = \"{}/32\" }}", store.host(*host));
@@ -53,20 +53,20 @@ async fn withdrawn_source_address_is_denied_on_open_connection() {
         others.push(store.connect(Caller::Plain, 32).await.unwrap());
     }
     store.write(&plain(&[32]));
-    store.wait_until_kept_out(Caller::Plain, 31).await;
-    withdrawn(kept).await;
+    store.wait_until_rejected(Caller::Plain, 31).await;
+    assert_withdrawn(kept).await;
     assert_eq!(store.get(Caller::Plain, 32, "/books").await.unwrap().status, 200);
     store.mesh.remove_policy("ingress.toml");
-    store.wait_until_kept_out(Caller::Plain, 32).await;
-    withdrawn(others).await;
+    store.wait_until_rejected(Caller::Plain, 32).await;
+    assert_withdrawn(others).await;
 }
 
 /// Each of these connections was open when its caller was withdrawn, and may be asked once more. Where the
 /// listener is changed first, one of them may still be answered.
-async fn withdrawn(mut kept: Vec<Http1Connection>) {
+async fn assert_withdrawn(mut kept: Vec<Http1Connection>) {
     let mut ask = async || {
         let mut one = kept.pop().unwrap();
-        expect(&one.request(Method::GET, "/books", &[("host", SNI)]).await.unwrap(), 403)
+        ensure_status(&one.request(Method::GET, "/books", &[("host", SNI)]).await.unwrap(), 403)
     };
     eventually("an open connection to be refused", &mut ask).await;
     for _ in 0..5 {
@@ -77,14 +77,14 @@ async fn withdrawn(mut kept: Vec<Http1Connection>) {
 // The addresses of a service follow it, and no connection ends when they change.
 #[tokio::test(flavor = "multi_thread")]
 async fn ingress_source_service_follows_its_current_addresses() {
-    let Some(store) = Store::open().await else { return };
+    let Some(store) = IngressMesh::open().await else { return };
     let source = "{ kind = \"Service\", name = \"balancer\" }";
     let policy = super::ingress("port = { number = 14001, protocol = \"http\" }", source, "");
     let balancer = |more: &str| format!("[[service]]\nname = \"balancer\"\n{more}\n{policy}");
     store.write(&balancer(""));
     // It runs nowhere yet.
     store.wait_for(Caller::Plain, 31, 403).await;
-    let balancer_proxy = join(&store.mesh, "default/balancer", 31).await;
+    let balancer_proxy = enroll_client(&store.mesh, "default/balancer", 31).await;
     // Its first xDS stream claims the certificate; before that, its address counts for nothing.
     balancer_proxy.service_certificate("default/balancer").await.unwrap();
     store.wait_for(Caller::Plain, 31, 200).await;
@@ -111,13 +111,15 @@ async fn ingress_source_service_follows_its_current_addresses() {
     let proxy = proxies.as_array().unwrap().iter().find(is_there).unwrap();
     let id = proxy["id"].as_str().unwrap();
     assert!(store.mesh.run(&["proxy", "revoke", id]).await.status.success());
-    eventually("the one that was shut out to be kept out", async || expect(&ask().await?, 403))
-        .await;
+    eventually("the one that was shut out to be kept out", async || {
+        ensure_status(&ask().await?, 403)
+    })
+    .await;
     assert_eq!(store.get(Caller::Plain, 32, "/").await.unwrap().status, 200);
 }
 
 /// Ways in to the store of the shop: by TLS with these names, and in plaintext from these ranges.
-fn ways_in(hosts: &str, ranges: &[&str]) -> String {
+fn ingress_policy(hosts: &str, ranges: &[&str]) -> String {
     let sources: Vec<_> = ranges
         .iter()
         .map(|range| format!("{{ kind = \"IPRange\", name = \"{range}\" }}"))
@@ -139,7 +141,7 @@ sources = [{sources}]
 }
 
 /// Ways in to another service of the shop, in plaintext and by TLS.
-const WAYS_THAT_STAY: &str = r#"
+const UNCHANGED_INGRESS: &str = r#"
 [[ingress_backend]]
 name = "kept-plain"
 backends = [{ name = "v1", port = { number = 14001, protocol = "http", ingress_port = 8444 } }]
@@ -154,26 +156,26 @@ sources = [{ kind = "AuthenticatedPrincipal", name = "spiffe://mesh.internal/ns/
 // Each of these changes edits the listener of the mesh: of that Envoy keeps all chains that stay the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn ingress_changes_fail_no_mesh_request() {
-    let Some(shop) = Shop::open("").await else { return };
-    let load = shop.load().await;
-    let edge = join(&shop.mesh, "default/buyer", 31).await;
+    let Some(setup) = SplitMesh::open("").await else { return };
+    let load = setup.load().await;
+    let edge = enroll_client(&setup.mesh, "default/buyer", 31).await;
     let (chain, key) = edge.service_certificate("default/buyer").await.unwrap();
     // Others come in to another service, by ways that stay.
-    shop.mesh.write_policy("kept.toml", WAYS_THAT_STAY);
+    setup.mesh.write_policy("kept.toml", UNCHANGED_INGRESS);
     let mut kept = None;
-    let server = shop.server.socket(15003);
+    let server = setup.server.socket(15003);
     eventually("the ways in that stay", async || {
-        expect(&get_once(shop.server.socket(8444), "/", &[]).await?, 200)?;
+        ensure_status(&get_once(setup.server.socket(8444), "/", &[]).await?, 200)?;
         let name = "kept.example.com";
         let stream = tls::connect_mesh(server, name, &[], &chain, &key, &edge.roots).await?;
         let mut connection = Http1Connection::over(stream).await?;
-        expect(&connection.get("/", name).await?, 200)?;
+        ensure_status(&connection.get("/", name).await?, 200)?;
         kept = Some(connection);
         anyhow::Ok(())
     })
     .await;
     let mut kept = kept.unwrap();
-    let from_outside = Load::beside(shop.server.socket(8444), "v1", "/");
+    let from_outside = Load::long_connections(setup.server.socket(8444), "v1", "/");
     for round in 0..3 {
         for (hosts, ranges) in [
             (format!("\"a{round}.example.com\""), &["127.0.0.0/8"][..]),
@@ -182,28 +184,28 @@ async fn ingress_changes_fail_no_mesh_request() {
                 &["127.0.0.0/9", "127.128.0.0/9"],
             ),
         ] {
-            shop.mesh.write_policy("ingress.toml", &ways_in(&hosts, ranges));
+            setup.mesh.write_policy("ingress.toml", &ingress_policy(&hosts, ranges));
             let name = hosts.split('"').nth(1).unwrap();
             eventually(&format!("{name} to be let in"), async || {
                 let stream =
                     tls::connect_mesh(server, name, &[], &chain, &key, &edge.roots).await?;
                 let mut connection = Http1Connection::over(stream).await?;
-                expect(&connection.get("/", name).await?, 200)?;
-                expect(&get_once(shop.server.socket(8443), "/", &[]).await?, 200)
+                ensure_status(&connection.get("/", name).await?, 200)?;
+                ensure_status(&get_once(setup.server.socket(8443), "/", &[]).await?, 200)
             })
             .await;
-            expect(&kept.get("/", "kept.example.com").await.unwrap(), 200).unwrap();
+            ensure_status(&kept.get("/", "kept.example.com").await.unwrap(), 200).unwrap();
         }
-        shop.mesh.remove_policy("ingress.toml");
+        setup.mesh.remove_policy("ingress.toml");
         eventually("the ways in to be closed", async || {
-            let source = shop.mesh.loopback().host(31);
-            let dialled = client::dial_from(source, shop.server.socket(8443)).await;
+            let source = setup.mesh.loopback().host(31);
+            let dialled = client::dial_from(source, setup.server.socket(8443)).await;
             if dialled.is_err() { Ok(()) } else { Err("still open") }
         })
         .await;
-        load.pass(100).await;
+        load.wait_for_requests(100).await;
     }
-    expect(&kept.get("/", "kept.example.com").await.unwrap(), 200).unwrap();
+    ensure_status(&kept.get("/", "kept.example.com").await.unwrap(), 200).unwrap();
     from_outside.finish().await.assert_undisturbed();
-    shop.assert_nothing_broke(load).await;
+    setup.assert_no_failures(load).await;
 }

@@ -5,11 +5,11 @@ use ironmesh_tests::{App, Envoy, Mesh, Programs, ProxyOptions, eventually, get_o
 use serde_json::{Value, json};
 
 use super::{SERVICES, SNI};
-use crate::bookstore::expect;
+use crate::bookstore::ensure_status;
 
 /// Adds to a bootstrap of `ironmesh proxy bootstrap` a listener for the world and the way to the store, as
 /// docs/guides/ingress.md has it.
-fn with_a_way_to_the_store(mut bootstrap: Value, world: (&str, u16), store: (&str, u16)) -> Value {
+fn add_edge_listener(mut bootstrap: Value, world: (&str, u16), store: (&str, u16)) -> Value {
     let at = |(address, port): (&str, u16)| json!({ "socket_address": { "address": address, "port_value": port } });
     // Not by ADS: Envoy 1.40 crashes over secrets by ADS in a cluster of its bootstrap.
     let control_plane = json!({ "envoy_grpc": { "cluster_name": "ironmesh-control-plane" } });
@@ -110,20 +110,20 @@ matches = [{ kind = "HTTPRouteGroup", name = "store" }]
     let file = folder.join("envoy.yaml");
     let bootstrap = serde_json::from_str(&fs_err::read_to_string(&file).unwrap()).unwrap();
     let (world, at) = (edge.to_string(), store.to_string());
-    let bootstrap = with_a_way_to_the_store(bootstrap, (&world, 8000), (&at, 15003));
+    let bootstrap = add_edge_listener(bootstrap, (&world, 8000), (&at, 15003));
     fs_err::write(&file, bootstrap.to_string()).unwrap();
     let envoy = Envoy::start(&programs.envoy, "edge", &folder, edge, 30).await;
 
     eventually("the world to reach the store by the edge", async || {
         let answer =
             get_once(envoy.socket(8000), "/books/1", &[("host", "store.example.com")]).await?;
-        expect(&answer, 200)?;
+        ensure_status(&answer, 200)?;
         let seen = &answer.json()["headers"];
         let shown = seen["x-forwarded-client-cert"].as_str().unwrap_or_default();
         anyhow::ensure!(shown.ends_with("URI=spiffe://mesh.internal/ns/default/sa/edge"), "{seen}");
         Ok(())
     })
     .await;
-    let refused = get_once(envoy.socket(8000), "/admin", &[]).await.unwrap();
-    assert_eq!(refused.status, 403);
+    let rejected = get_once(envoy.socket(8000), "/admin", &[]).await.unwrap();
+    assert_eq!(rejected.status, 403);
 }

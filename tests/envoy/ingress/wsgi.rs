@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::{SERVICES, over_http};
-use crate::bookstore::expect;
+use crate::bookstore::ensure_status;
 
 /// Answers with the headers that it was given, by their names in CGI.
 const APPLICATION: &str = r#"
@@ -38,21 +38,21 @@ async fn wsgi_application_receives_no_forged_identity() {
         let mut connection = Http1Connection::connect(server.socket(14001)).await?;
         let all = [&[("host", "store.example.com")], headers].concat();
         let answer = connection.request(Method::GET, "/books/1", &all).await?;
-        expect(&answer, 200)?;
+        ensure_status(&answer, 200)?;
         Ok(answer.json())
     };
     // What the application would believe, and what a caller may say of itself.
-    let told = eventually("the application", async || get(&[("x-tier", "gold")]).await).await;
-    assert_eq!(told["HTTP_X_TIER"], json!("gold"), "{told}");
+    let reported = eventually("the application", async || get(&[("x-tier", "gold")]).await).await;
+    assert_eq!(reported["HTTP_X_TIER"], json!("gold"), "{reported}");
     for forged in [
         "x_forwarded_client_cert",
         "X_Forwarded_Client_Cert",
         "x-forwarded_client-cert",
         "x-forwarded-client-cert",
     ] {
-        let told = get(&[(forged, name), ("x_tier", "gold")]).await.unwrap();
-        assert_eq!(told.get("HTTP_X_FORWARDED_CLIENT_CERT"), None, "{forged}: {told}");
-        assert_eq!(told.get("HTTP_X_TIER"), None, "{told}");
+        let reported = get(&[(forged, name), ("x_tier", "gold")]).await.unwrap();
+        assert_eq!(reported.get("HTTP_X_FORWARDED_CLIENT_CERT"), None, "{forged}: {reported}");
+        assert_eq!(reported.get("HTTP_X_TIER"), None, "{reported}");
     }
     let dropped = server.sum(r"dropped_headers_with_underscores$").await;
     assert!(dropped >= 7, "Envoy has dropped {dropped} headers");

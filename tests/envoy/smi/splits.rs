@@ -9,8 +9,8 @@ use ironmesh_tests::{
 
 use serde_json::Value;
 
-use crate::bookstore::expect;
-use crate::shop::Shares;
+use crate::bookstore::ensure_status;
+use crate::split_mesh::Shares;
 
 /// The name of the routes of the upstream.
 const UPSTREAM: &str = "upstream|default/app|9091";
@@ -57,7 +57,7 @@ async fn calls(app_a: &Envoy, count: u32) -> Shares {
     let mut shares = BTreeMap::new();
     for _ in 0..count {
         let response = connection.get("/echo", "app").await.unwrap();
-        expect(&response, 200).unwrap();
+        ensure_status(&response, 200).unwrap();
         *shares.entry(response.header("x-app").unwrap().to_owned()).or_default() += 1;
     }
     Shares(shares)
@@ -79,7 +79,7 @@ async fn smi_conformance_traffic_split() {
     let socket = |host| mesh.loopback().socket(host, 9091);
     let _apps = [App::http1("b", socket(22)).await, App::http1("c", socket(23)).await];
     // Both are behind the root as well, which a selector does elsewhere.
-    let of = |service, host| ProxyOptions::new(service, host).also("default/app");
+    let of = |service, host| ProxyOptions::new(service, host).with_service("default/app");
     let servers =
         [mesh.envoy(&of("default/app-b", 22)).await, mesh.envoy(&of("default/app-c", 23)).await];
     let app_a = ProxyOptions::new("default/app-a", 11).upstream("default/app=9091");
@@ -87,7 +87,7 @@ async fn smi_conformance_traffic_split() {
 
     // 03: without a split, both answer about as often.
     eventually("both to answer", async || {
-        expect(&get_once(app_a.socket(9091), "/echo", &[]).await?, 200)?;
+        ensure_status(&get_once(app_a.socket(9091), "/echo", &[]).await?, 200)?;
         let seen = calls(&app_a, 20).await;
         anyhow::ensure!(seen.0.len() == 2, "{seen:?}");
         Ok(())
@@ -117,6 +117,6 @@ async fn smi_conformance_traffic_split() {
         answers.assert_about(&parts);
     }
     for envoy in servers.iter().chain([&app_a]) {
-        envoy.assert_calm().await;
+        envoy.assert_no_update_errors().await;
     }
 }

@@ -10,11 +10,11 @@ use ironmesh_tests::{
 };
 
 use super::setting;
-use crate::bookstore::expect;
-use crate::shop::{Shop, services};
+use crate::bookstore::ensure_status;
+use crate::split_mesh::{SplitMesh, services};
 
 /// A store that asks a rate limit service, which lets everything pass twice.
-struct Counted {
+struct RateLimitMesh {
     mesh: Mesh,
     buyer: Envoy,
     server: Envoy,
@@ -23,7 +23,7 @@ struct Counted {
 }
 
 /// What it is told: of all, of a header, and, of some paths, of another.
-fn asks(host: &str, more: &str) -> String {
+fn rate_limit_descriptors(host: &str, more: &str) -> String {
     let service = format!("rate_limit_service = {{ host = \"{host}\", port = 8081 }}");
     setting(&format!(
         r#"
@@ -43,14 +43,14 @@ rate_limit.global.descriptors = [{{ entries = [{{ generic_key = {{ value = "sear
     ))
 }
 
-impl Counted {
+impl RateLimitMesh {
     async fn open(more: &str, has_service: bool) -> Option<Self> {
         let programs = Programs::find()?;
         let services = services(&["store"]);
         let mesh = Mesh::start(&programs, &[("services.toml", &services)]).await;
         let socket = |port| mesh.loopback().socket(21, port);
         let limits = socket(8081);
-        let text = asks(&limits.ip().to_string(), more);
+        let text = rate_limit_descriptors(&limits.ip().to_string(), more);
         mesh.write_policy("settings.toml", &text);
         let limits = if has_service { Some(RateLimits::start(limits, 2).await) } else { None };
         let app = App::http1("store", socket(8080)).await;
@@ -58,7 +58,7 @@ impl Counted {
         let buyer = ProxyOptions::new("default/buyer", 11).upstream("default/store:14001=14001");
         let buyer = mesh.envoy(&buyer).await;
         let store = Self { mesh, buyer, server, limits, _app: app };
-        store.wait_for_asking(true).await;
+        store.wait_for_rate_limiting(true).await;
         let draining = "listener_manager.total_filter_chains_draining";
         eventually("the chains of before to be gone", async || {
             match store.server.stat(draining).await {
@@ -71,7 +71,7 @@ impl Counted {
     }
 
     /// Waits until the store's sidecar asks about requests, or does not.
-    async fn wait_for_asking(&self, asks: bool) {
+    async fn wait_for_rate_limiting(&self, asks: bool) {
         eventually(&format!("the store to ask about requests: {asks}"), async || {
             let dump = self.server.config_dump().await.to_string();
             let is_there = dump.contains("\"domain\":\"shop\"");
@@ -95,10 +95,10 @@ impl Counted {
 #[tokio::test(flavor = "multi_thread")]
 async fn rate_limit_service_counts_the_descriptors_of_policy() {
     let more = "fail_open = false";
-    let Some(store) = Counted::open(more, true).await else { return };
+    let Some(store) = RateLimitMesh::open(more, true).await else { return };
     // What has no descriptor is not asked about.
     eventually("the store to answer", async || {
-        expect(&get_once(store.buyer.socket(14001), "/", &[]).await?, 200)
+        ensure_status(&get_once(store.buyer.socket(14001), "/", &[]).await?, 200)
     })
     .await;
     let limits = store.limits.as_ref().unwrap();
@@ -123,25 +123,25 @@ async fn rate_limit_service_counts_the_descriptors_of_policy() {
         assert_eq!(counts.get(descriptor), Some(&count), "{descriptor}: {counts:?}");
     }
     assert_eq!(counts.len(), 4, "{counts:?}");
-    store.server.assert_calm().await;
-    store.buyer.assert_calm().await;
+    store.server.assert_no_update_errors().await;
+    store.buyer.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unavailable_rate_limit_service_fails_open_or_closed() {
-    let Some(mut store) = Counted::open("", true).await else { return };
+    let Some(mut store) = RateLimitMesh::open("", true).await else { return };
     let anna: &[_] = &[("x-user", "anna")];
     eventually("the store to answer", async || {
-        expect(&get_once(store.buyer.socket(14001), "/", &[]).await?, 200)
+        ensure_status(&get_once(store.buyer.socket(14001), "/", &[]).await?, 200)
     })
     .await;
     // Load that is not asked about: whatever becomes of the others.
     let load = Load::start(store.buyer.socket(14001), "store", "/");
     let host = store.mesh.loopback().host(21).to_string();
     for asks_again in [false, true] {
-        let text = if asks_again { asks(&host, "") } else { String::new() };
+        let text = if asks_again { rate_limit_descriptors(&host, "") } else { String::new() };
         store.mesh.write_policy("settings.toml", &text);
-        store.wait_for_asking(asks_again).await;
+        store.wait_for_rate_limiting(asks_again).await;
     }
     eventually("calls to be counted", async || {
         let statuses = store.statuses("/", anna, 1).await;
@@ -154,7 +154,7 @@ async fn unavailable_rate_limit_service_fails_open_or_closed() {
         if statuses == [200; 3] { Ok(()) } else { Err(format!("{statuses:?}")) }
     })
     .await;
-    store.mesh.write_policy("settings.toml", &asks(&host, "fail_open = false"));
+    store.mesh.write_policy("settings.toml", &rate_limit_descriptors(&host, "fail_open = false"));
     eventually("calls to fail", async || {
         let statuses = store.statuses("/", anna, 1).await;
         if statuses == [500] { Ok(()) } else { Err(format!("{statuses:?}")) }
@@ -163,7 +163,7 @@ async fn unavailable_rate_limit_service_fails_open_or_closed() {
     // Who is asked is named; what is not asked about passes.
     assert_eq!(store.statuses("/", &[], 1).await, [200]);
     store.mesh.write_policy("settings.toml", "");
-    store.wait_for_asking(false).await;
+    store.wait_for_rate_limiting(false).await;
     eventually("calls to be asked about no more", async || {
         let statuses = store.statuses("/", anna, 3).await;
         if statuses == [200; 3] { Ok(()) } else { Err(format!("{statuses:?}")) }
@@ -171,11 +171,11 @@ async fn unavailable_rate_limit_service_fails_open_or_closed() {
     .await;
     load.finish().await.assert_undisturbed();
     assert_eq!(store.buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await, 0);
-    store.server.assert_calm().await;
+    store.server.assert_no_update_errors().await;
 }
 
 /// Says of connections to the store that a rate limit service counts them.
-fn counts_connections(service: SocketAddr, more: &str) -> String {
+fn connection_counting(service: SocketAddr, more: &str) -> String {
     let (host, port) = (service.ip(), service.port());
     setting(&format!(
         "[upstream_traffic_setting.rate_limit.global.tcp]\n\
@@ -197,19 +197,19 @@ async fn wait_for_counting(server: &Envoy, is_there: bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rate_limit_service_counts_connections_after_the_handshake() {
-    let Some(shop) = Shop::open("").await else { return };
-    let address = shop.mesh.loopback().socket(99, 8081);
+    let Some(setup) = SplitMesh::open("").await else { return };
+    let address = setup.mesh.loopback().socket(99, 8081);
     let limits = RateLimits::start(address, 2).await;
     let counted = |what: &str| format!(r"^ratelimit\.counted_inbound_default_store_3306\.{what}$");
     let connect = async || {
-        let mut connection = TcpConnection::connect(shop.buyer.socket(3306)).await.unwrap();
+        let mut connection = TcpConnection::connect(setup.buyer.socket(3306)).await.unwrap();
         connection.line().await.map(|_| connection)
     };
     let mut before = connect().await.unwrap();
     // Requests, and a connection to another service.
-    let load = shop.load().await;
-    shop.mesh.write_policy("settings.toml", &counts_connections(address, "fail_open = false"));
-    wait_for_counting(&shop.server, true).await;
+    let load = setup.load().await;
+    setup.mesh.write_policy("settings.toml", &connection_counting(address, "fail_open = false"));
+    wait_for_counting(&setup.server, true).await;
     // The server speaks first, and is heard.
     let mut kept = Vec::new();
     for _ in 0..2 {
@@ -226,22 +226,22 @@ async fn rate_limit_service_counts_connections_after_the_handshake() {
         before.exchange("still there?").await.err().ok_or("it is there")
     })
     .await;
-    assert_eq!(shop.server.sum(&counted("total")).await, 3);
+    assert_eq!(setup.server.sum(&counted("total")).await, 3);
 
     // Where nobody is that could answer, calls fail or pass, as policy says.
-    let nobody = shop.mesh.loopback().socket(99, 8082);
-    shop.mesh.write_policy("settings.toml", &counts_connections(nobody, "fail_open = false"));
+    let nobody = setup.mesh.loopback().socket(99, 8082);
+    setup.mesh.write_policy("settings.toml", &connection_counting(nobody, "fail_open = false"));
     eventually("connections to fail for want of an answer", async || {
         let passed = connect().await.is_ok();
-        let errors = shop.server.sum(&counted("error")).await;
+        let errors = setup.server.sum(&counted("error")).await;
         if !passed && errors > 0 { Ok(()) } else { Err(format!("passed: {passed}, {errors}")) }
     })
     .await;
-    shop.mesh.write_policy("settings.toml", &counts_connections(nobody, ""));
+    setup.mesh.write_policy("settings.toml", &connection_counting(nobody, ""));
     eventually("connections to pass", async || connect().await.map(|_| ())).await;
-    assert!(shop.server.sum(&counted("failure_mode_allowed")).await > 0);
-    shop.mesh.write_policy("settings.toml", "");
-    wait_for_counting(&shop.server, false).await;
+    assert!(setup.server.sum(&counted("failure_mode_allowed")).await > 0);
+    setup.mesh.write_policy("settings.toml", "");
+    wait_for_counting(&setup.server, false).await;
     connect().await.unwrap();
-    shop.assert_nothing_broke(load).await;
+    setup.assert_no_failures(load).await;
 }

@@ -8,8 +8,8 @@ use ironmesh_tests::{
 };
 
 use super::setting;
-use crate::bookstore::expect;
-use crate::shop::Shop;
+use crate::bookstore::ensure_status;
+use crate::split_mesh::SplitMesh;
 
 /// A store that the buyer may ask for everything but `/secret`.
 const STORE: &str = r#"
@@ -73,7 +73,7 @@ async fn excess_requests_are_rejected_and_denied_ones_are_not_counted() {
     let socket = buyer.socket(15080);
     // It is forbidden, on a route with a limit of its own, as often as one likes.
     eventually("the store to be known", async || {
-        expect(&get_once(socket, "/secret", &[("host", "store")]).await?, 403)
+        ensure_status(&get_once(socket, "/secret", &[("host", "store")]).await?, 403)
     })
     .await;
     let mut connection = Http1Connection::connect(socket).await.unwrap();
@@ -100,14 +100,14 @@ async fn excess_requests_are_rejected_and_denied_ones_are_not_counted() {
     })
     .await;
     assert_eq!(statuses(&mut connection, "/search", 10).await, [200; 10]);
-    server.assert_calm().await;
-    buyer.assert_calm().await;
+    server.assert_no_update_errors().await;
+    buyer.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn local_rate_limit_changes_disturb_no_call() {
-    let Some(shop) = Shop::open("").await else { return };
-    let load = shop.load().await;
+    let Some(setup) = SplitMesh::open("").await else { return };
+    let load = setup.load().await;
     for requests in [1_000_000, 2_000_000] {
         let limit = format!("{{ requests = {requests}, unit = \"second\" }}");
         let mut policy = format!(
@@ -123,34 +123,34 @@ async fn local_rate_limit_changes_disturb_no_call() {
                 .unwrap();
         }
         policy += "]\n";
-        shop.mesh.write_policy("settings.toml", &policy);
-        wait_for_limit(&shop.server, true).await;
+        setup.mesh.write_policy("settings.toml", &policy);
+        wait_for_limit(&setup.server, true).await;
     }
-    shop.mesh.write_policy("settings.toml", "");
-    wait_for_limit(&shop.server, false).await;
-    shop.assert_nothing_broke(load).await;
+    setup.mesh.write_policy("settings.toml", "");
+    wait_for_limit(&setup.server, false).await;
+    setup.assert_no_failures(load).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn excess_connections_close_and_older_ones_drain_with_their_chain() {
-    let Some(shop) = Shop::open("").await else { return };
-    let mut before = TcpConnection::connect(shop.buyer.socket(3306)).await.unwrap();
+    let Some(setup) = SplitMesh::open("").await else { return };
+    let mut before = TcpConnection::connect(setup.buyer.socket(3306)).await.unwrap();
     before.line().await.unwrap();
     // Requests, and a connection to another service.
-    let load = shop.load().await;
+    let load = setup.load().await;
     let limit = "rate_limit.local.tcp = { connections = 2, unit = \"hour\" }";
-    shop.mesh.write_policy("settings.toml", &setting(limit));
-    wait_for_limit(&shop.server, true).await;
+    setup.mesh.write_policy("settings.toml", &setting(limit));
+    wait_for_limit(&setup.server, true).await;
     let mut kept = Vec::new();
     for _ in 0..2 {
-        let mut connection = TcpConnection::connect(shop.buyer.socket(3306)).await.unwrap();
+        let mut connection = TcpConnection::connect(setup.buyer.socket(3306)).await.unwrap();
         connection.line().await.unwrap();
         kept.push(connection);
     }
-    let mut third = TcpConnection::connect(shop.buyer.socket(3306)).await.unwrap();
+    let mut third = TcpConnection::connect(setup.buyer.socket(3306)).await.unwrap();
     third.line().await.unwrap_err();
     // (The buyer's sidecar tries once more.)
-    let limited = shop.server.sum(r"^local_rate_limit\..*\.rate_limited$").await;
+    let limited = setup.server.sum(r"^local_rate_limit\..*\.rate_limited$").await;
     assert!((1..=2).contains(&limited), "{limited}");
     // A connection of before is that of a chain that is no more, and ends within the drain time.
     eventually("the old connection to end", async || {
@@ -160,7 +160,7 @@ async fn excess_connections_close_and_older_ones_drain_with_their_chain() {
     for connection in &mut kept {
         connection.exchange("still there?").await.unwrap();
     }
-    shop.mesh.write_policy("settings.toml", "");
-    wait_for_limit(&shop.server, false).await;
-    shop.assert_nothing_broke(load).await;
+    setup.mesh.write_policy("settings.toml", "");
+    wait_for_limit(&setup.server, false).await;
+    setup.assert_no_failures(load).await;
 }

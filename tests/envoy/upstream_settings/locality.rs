@@ -7,10 +7,10 @@ use http::StatusCode;
 use ironmesh_tests::{App, Envoy, Http1Connection, Load, Mesh, Programs, ProxyOptions, eventually};
 
 use super::setting;
-use crate::shop::services;
+use crate::split_mesh::services;
 
 /// A store on machines in several places, and buyers in some.
-struct Places {
+struct LocalityMesh {
     mesh: Mesh,
     apps: Vec<App>,
     _servers: Vec<Envoy>,
@@ -23,30 +23,30 @@ const MACHINES: [&str; 4] = ["eu/1", "eu/2", "us/1", "ap/1"];
 /// Of each, whom a buyer has as neighbours.
 const BUYERS: [&str; 3] = ["eu/1", "us/9", ""];
 
-impl Places {
+impl LocalityMesh {
     async fn open(policy: &str) -> Option<Self> {
         let programs = Programs::find()?;
         let services = services(&["store"]);
         let policy = [("services.toml", &*services), ("settings.toml", policy)];
         let mesh = Mesh::start(&programs, &policy).await;
         let (mut apps, mut servers, mut buyers) = (Vec::new(), Vec::new(), BTreeMap::new());
-        for (host, place) in (21..).zip(MACHINES) {
-            apps.push(App::http1(place, mesh.loopback().socket(host, 8080)).await);
-            let store = ProxyOptions::new("default/store", host).locality(place);
+        for (host, locality) in (21..).zip(MACHINES) {
+            apps.push(App::http1(locality, mesh.loopback().socket(host, 8080)).await);
+            let store = ProxyOptions::new("default/store", host).locality(locality);
             servers.push(mesh.envoy(&store).await);
         }
-        for (host, place) in (11..).zip(BUYERS) {
+        for (host, locality) in (11..).zip(BUYERS) {
             let buyer =
                 ProxyOptions::new("default/buyer", host).upstream("default/store:14001=14001");
-            let buyer = if place.is_empty() { buyer } else { buyer.locality(place) };
-            buyers.insert(place, mesh.envoy(&buyer).await);
+            let buyer = if locality.is_empty() { buyer } else { buyer.locality(locality) };
+            buyers.insert(locality, mesh.envoy(&buyer).await);
         }
         Some(Self { mesh, apps, _servers: servers, buyers })
     }
 
     /// Who answers so many requests of the buyer in a place, and with what.
-    async fn answers(&self, place: &str, many: u32) -> BTreeMap<(String, u16), u32> {
-        let buyer = self.buyers.get(place).unwrap();
+    async fn answers(&self, locality: &str, many: u32) -> BTreeMap<(String, u16), u32> {
+        let buyer = self.buyers.get(locality).unwrap();
         let mut connection = Http1Connection::connect(buyer.socket(14001)).await.unwrap();
         let mut answers = BTreeMap::new();
         for _ in 0..many {
@@ -58,11 +58,11 @@ impl Places {
     }
 
     /// Waits until these answer the buyer in a place with 200, and nobody else answers.
-    async fn wait_for(&self, place: &str, names: &[&str]) {
+    async fn wait_for(&self, locality: &str, names: &[&str]) {
         let mut wanted: Vec<_> = names.iter().map(|name| ((*name).to_owned(), 200)).collect();
         wanted.sort();
-        eventually(&format!("{names:?} to answer `{place}`"), async || {
-            let answers = self.answers(place, 30).await;
+        eventually(&format!("{names:?} to answer `{locality}`"), async || {
+            let answers = self.answers(locality, 30).await;
             anyhow::ensure!(answers.keys().cloned().collect::<Vec<_>>() == wanted, "{answers:?}");
             Ok(())
         })
@@ -70,22 +70,22 @@ impl Places {
     }
 
     /// Where the buyer in a place asks the store.
-    fn socket(&self, place: &str) -> SocketAddr {
-        self.buyers.get(place).unwrap().socket(14001)
+    fn socket(&self, locality: &str) -> SocketAddr {
+        self.buyers.get(locality).unwrap().socket(14001)
     }
 
     /// Each request of the load had one of these answers, and what came to an application came once.
-    async fn assert_nothing_broke(&self, load: Load, statuses: &[StatusCode]) {
+    async fn assert_no_failures(&self, load: Load, statuses: &[StatusCode]) {
         load.finish().await.assert_answered_with(statuses);
         for buyer in self.buyers.values() {
             assert_eq!(buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await, 0);
         }
-        self.assert_calm().await;
+        self.assert_no_update_errors().await;
     }
 
-    async fn assert_calm(&self) {
+    async fn assert_no_update_errors(&self) {
         for buyer in self.buyers.values() {
-            buyer.assert_calm().await;
+            buyer.assert_no_update_errors().await;
         }
     }
 }
@@ -96,40 +96,40 @@ async fn local_endpoints_are_preferred_and_failover_follows_order() {
                 failover = [{ from = \"eu\", to = [\"ap\", \"us\"] }]\n";
     let ejecting = "outlier_detection = { consecutive_gateway_errors = 1, max_ejection_percent = 100, \
                     interval = \"100ms\", base_ejection_time = \"1h\" }\n";
-    let Some(places) = Places::open("").await else { return };
-    places.wait_for("eu/1", &MACHINES).await;
-    let load = Load::start(places.socket("eu/1"), "store", "/");
-    let other_load = Load::beside(places.socket("us/9"), "store", "/");
-    load.sees(StatusCode::OK).await;
-    places.mesh.write_policy("settings.toml", &setting(&format!("{ejecting}{near}")));
-    places.wait_for("eu/1", &["eu/1"]).await;
-    places.wait_for("us/9", &["us/1"]).await;
+    let Some(setup) = LocalityMesh::open("").await else { return };
+    setup.wait_for("eu/1", &MACHINES).await;
+    let load = Load::start(setup.socket("eu/1"), "store", "/");
+    let other_load = Load::long_connections(setup.socket("us/9"), "store", "/");
+    load.wait_for_status(StatusCode::OK).await;
+    setup.mesh.write_policy("settings.toml", &setting(&format!("{ejecting}{near}")));
+    setup.wait_for("eu/1", &["eu/1"]).await;
+    setup.wait_for("us/9", &["us/1"]).await;
     // Of a buyer that may be anywhere nobody is near.
-    places.wait_for("", &MACHINES).await;
+    setup.wait_for("", &MACHINES).await;
 
     // The zone, the region, and then as policy says: each caller goes on by what it has seen itself.
     let order = [("eu/1", "eu/2"), ("eu/2", "ap/1"), ("ap/1", "us/1")];
     for (gone, next) in order {
-        let app = MACHINES.iter().position(|name| *name == gone).and_then(|n| places.apps.get(n));
+        let app = MACHINES.iter().position(|name| *name == gone).and_then(|n| setup.apps.get(n));
         // (Envoy itself says 503 where it finds nobody.)
         app.unwrap().answer_with(StatusCode::BAD_GATEWAY);
-        places.wait_for("eu/1", &[next]).await;
+        setup.wait_for("eu/1", &[next]).await;
     }
-    for app in &places.apps {
+    for app in &setup.apps {
         app.answer_with(StatusCode::OK);
     }
     // Another order of places changes nothing of the cluster: who was ejected is so still.
     let other = setting(&format!("{ejecting}locality.prefer_local = \"region\"\n"));
-    places.mesh.write_policy("settings.toml", &other);
-    places.wait_for("us/9", &["us/1"]).await;
-    places.wait_for("eu/1", &["us/1"]).await;
+    setup.mesh.write_policy("settings.toml", &other);
+    setup.wait_for("us/9", &["us/1"]).await;
+    setup.wait_for("eu/1", &["us/1"]).await;
     // Without any, all are called; and the cluster without ejections is another.
-    places.mesh.write_policy("settings.toml", "");
-    places.wait_for("eu/1", &MACHINES).await;
-    places.wait_for("us/9", &MACHINES).await;
+    setup.mesh.write_policy("settings.toml", "");
+    setup.wait_for("eu/1", &MACHINES).await;
+    setup.wait_for("us/9", &MACHINES).await;
     // What the applications themselves answered before they were ejected, and nothing else.
-    places.assert_nothing_broke(load, &[StatusCode::OK, StatusCode::BAD_GATEWAY]).await;
-    places.assert_nothing_broke(other_load, &[StatusCode::OK]).await;
+    setup.assert_no_failures(load, &[StatusCode::OK, StatusCode::BAD_GATEWAY]).await;
+    setup.assert_no_failures(other_load, &[StatusCode::OK]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,34 +137,34 @@ async fn locality_weights_distribute_calls() {
     let shares = "[upstream_traffic_setting.locality]\nprefer_local = \"region\"\n\
                   [[upstream_traffic_setting.locality.distribute]]\nfrom = \"eu\"\n\
                   to = [{ locality = \"eu/1\", weight = 80 }, { locality = \"us\", weight = 20 }]\n";
-    let Some(places) = Places::open("").await else { return };
-    places.wait_for("eu/1", &MACHINES).await;
-    let load = Load::start(places.socket("eu/1"), "store", "/");
-    load.sees(StatusCode::OK).await;
-    places.mesh.write_policy("settings.toml", &setting(shares));
-    places.wait_for("eu/1", &["eu/1", "us/1"]).await;
-    let answers = places.answers("eu/1", 1000).await;
+    let Some(setup) = LocalityMesh::open("").await else { return };
+    setup.wait_for("eu/1", &MACHINES).await;
+    let load = Load::start(setup.socket("eu/1"), "store", "/");
+    load.wait_for_status(StatusCode::OK).await;
+    setup.mesh.write_policy("settings.toml", &setting(shares));
+    setup.wait_for("eu/1", &["eu/1", "us/1"]).await;
+    let answers = setup.answers("eu/1", 1000).await;
     let of = |name: &str| answers.get(&(name.to_owned(), 200)).copied().unwrap_or_default();
     assert!((700..=900).contains(&of("eu/1")) && of("eu/1") + of("us/1") == 1000, "{answers:?}");
     // What is said of callers in one place is not said of others.
-    places.wait_for("us/9", &["us/1"]).await;
-    places.wait_for("", &MACHINES).await;
+    setup.wait_for("us/9", &["us/1"]).await;
+    setup.wait_for("", &MACHINES).await;
     // Another share is another order, and no other cluster.
     let warmed = "cluster_manager.cluster_modified";
-    let buyer = places.buyers.get("eu/1").unwrap();
+    let buyer = setup.buyers.get("eu/1").unwrap();
     let before = buyer.stat(warmed).await;
-    places
+    setup
         .mesh
         .write_policy("settings.toml", &setting(&shares.replace("80", "1").replace("20", "99")));
     eventually("the other shares", async || {
-        let answers = places.answers("eu/1", 1000).await;
+        let answers = setup.answers("eu/1", 1000).await;
         let us = answers.get(&("us/1".to_owned(), 200)).copied().unwrap_or_default();
         anyhow::ensure!((950..1000).contains(&us), "{answers:?}");
         Ok(())
     })
     .await;
     assert_eq!(buyer.stat(warmed).await, before);
-    places.mesh.write_policy("settings.toml", "");
-    places.wait_for("eu/1", &MACHINES).await;
-    places.assert_nothing_broke(load, &[StatusCode::OK]).await;
+    setup.mesh.write_policy("settings.toml", "");
+    setup.wait_for("eu/1", &MACHINES).await;
+    setup.assert_no_failures(load, &[StatusCode::OK]).await;
 }

@@ -6,10 +6,10 @@ use http::StatusCode;
 use ironmesh_tests::{App, Envoy, Http1Connection, Load, Mesh, Programs, ProxyOptions, eventually};
 
 use super::setting;
-use crate::shop::services;
+use crate::split_mesh::services;
 
 /// A store of several machines, and a buyer.
-struct Stores {
+struct OutlierMesh {
     _mesh: Mesh,
     buyer: Envoy,
     apps: Vec<App>,
@@ -19,7 +19,7 @@ struct Stores {
 /// The names of the machines' applications.
 const MACHINES: [&str; 3] = ["one", "two", "three"];
 
-impl Stores {
+impl OutlierMesh {
     async fn open(policy: &str) -> Option<Self> {
         let programs = Programs::find()?;
         let services = services(&["store"]);
@@ -71,7 +71,7 @@ impl Stores {
 async fn failing_endpoint_is_ejected_and_others_keep_serving() {
     let long =
         "outlier_detection = { consecutive_gateway_errors = 3, base_ejection_time = \"1h\" }";
-    let Some(stores) = Stores::open(&setting(long)).await else { return };
+    let Some(stores) = OutlierMesh::open(&setting(long)).await else { return };
     let load = Load::start(stores.buyer.socket(14001), "store", "/");
     let [one, two, three] = &stores.apps[..] else { panic!("{}", stores.apps.len()) };
     one.answer_with(StatusCode::SERVICE_UNAVAILABLE);
@@ -98,14 +98,14 @@ async fn failing_endpoint_is_ejected_and_others_keep_serving() {
     assert_eq!(stores.answers().await.len(), 2);
     two.answer_with(StatusCode::OK);
     three.answer_with(StatusCode::OK);
-    stores.buyer.assert_calm().await;
+    stores.buyer.assert_no_update_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fully_ejected_service_returns_503_until_ejection_ends() {
     let short = "[upstream_traffic_setting.outlier_detection]\nconsecutive_5xx = 2\n\
                  interval = \"100ms\"\nbase_ejection_time = \"5s\"\nmax_ejection_percent = 100\n";
-    let Some(stores) = Stores::open(&setting(short)).await else { return };
+    let Some(stores) = OutlierMesh::open(&setting(short)).await else { return };
     for app in &stores.apps {
         app.answer_with(StatusCode::INTERNAL_SERVER_ERROR);
     }

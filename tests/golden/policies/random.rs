@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::regexes::random::Chance;
+use crate::regexes::random::SeededRandom;
 
 /// A policy, and what proxies need to know of it.
 pub(super) struct Policy {
@@ -22,7 +22,7 @@ struct Service {
     ports: Vec<u16>,
 }
 
-impl Chance {
+impl SeededRandom {
     /// The policy of that number. It is written with the words of the language, and well-formed; whether
     /// all of it fits together is for the loader to say.
     pub(super) fn policy(&mut self, number: usize) -> Policy {
@@ -112,7 +112,8 @@ impl Chance {
                 writeln!(text, "path_regex = {}", toml::Value::String(path)).unwrap();
             }
             if self.below(2) == 0 {
-                let methods = self.some(2, |chance| format!("\"{}\"", chance.one_of(METHODS)));
+                let methods =
+                    self.some(2, |generator| format!("\"{}\"", generator.one_of(METHODS)));
                 writeln!(text, "methods = [{}]", methods.join(", ")).unwrap();
             }
             if self.below(2) == 0 {
@@ -159,21 +160,21 @@ impl Chance {
             }
             let name = self.name(&format!("t{n}"));
             let destination = &self.pick(&here).account;
-            let sources = self.some(2, |chance| match chance.below(6) {
+            let sources = self.some(2, |generator| match generator.below(6) {
                 0 => "{ kind = \"IdentityBinding\", name = \"some\" }".to_owned(),
                 1 => "{ kind = \"IdentityBinding\", name = \"labelled\" }".to_owned(),
                 _ => {
-                    let Service { namespace, account, .. } = chance.pick(services);
+                    let Service { namespace, account, .. } = generator.pick(services);
                     format!("{{ name = \"{account}\", namespace = \"{namespace}\" }}")
                 }
             });
-            let rules = self.some(1, |chance| {
+            let rules = self.some(1, |generator| {
                 let rules = [
                     "{ kind = \"HTTPRouteGroup\", name = \"ways\" }",
                     "{ kind = \"HTTPRouteGroup\", name = \"ways\", matches = [\"way-0\"] }",
                     "{ kind = \"TCPRoute\", name = \"bytes\" }",
                 ];
-                chance.one_of(&rules).to_owned()
+                generator.one_of(&rules).to_owned()
             });
             writeln!(
                 text,

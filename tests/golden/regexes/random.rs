@@ -1,9 +1,9 @@
 //! Regular expressions by chance, the same in every run.
 
 /// SplitMix64: chance enough, in a few lines.
-pub(crate) struct Chance(pub(crate) u64);
+pub(crate) struct SeededRandom(pub(crate) u64);
 
-impl Chance {
+impl SeededRandom {
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
@@ -18,10 +18,10 @@ impl Chance {
 
     pub(crate) fn some(
         &mut self,
-        most: usize,
+        max: usize,
         mut one: impl FnMut(&mut Self) -> String,
     ) -> Vec<String> {
-        (0..=self.below(most)).map(|_| one(self)).collect()
+        (0..=self.below(max)).map(|_| one(self)).collect()
     }
 
     /// A well-formed expression of what both RE2 and Rust read, nested so deep at most.
@@ -29,9 +29,9 @@ impl Chance {
         let deeper = depth.saturating_sub(1);
         match if depth == 0 { 0 } else { self.below(10) } {
             0 | 1 => self.atom(),
-            2..=4 => self.some(4, |chance| chance.expression(deeper)).concat(),
+            2..=4 => self.some(4, |generator| generator.expression(deeper)).concat(),
             5 | 6 => {
-                format!("(?:{})", self.some(4, |chance| chance.expression(deeper)).join("|"))
+                format!("(?:{})", self.some(4, |generator| generator.expression(deeper)).join("|"))
             }
             7 => format!("{}{})", self.one_of(GROUPS), self.expression(deeper)),
             _ => format!("(?:{}){}", self.expression(deeper), self.one_of(COUNTS)),
@@ -54,11 +54,11 @@ impl Chance {
 
     /// Pieces of expressions in any order. Most of these texts are no expression at all.
     pub(super) fn scribble(&mut self) -> String {
-        self.some(5, |chance| match chance.below(4) {
-            0 => chance.one_of(PIECES).to_owned(),
-            1 => chance.one_of(COUNTS).to_owned(),
-            2 => format!("\\{}", char::from(u8::try_from(chance.below(128)).unwrap())),
-            _ => chance.atom(),
+        self.some(5, |generator| match generator.below(4) {
+            0 => generator.one_of(PIECES).to_owned(),
+            1 => generator.one_of(COUNTS).to_owned(),
+            2 => format!("\\{}", char::from(u8::try_from(generator.below(128)).unwrap())),
+            _ => generator.atom(),
         })
         .concat()
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use ironmesh_analysis::Request;
 
-use crate::regexes::Chance;
+use crate::regexes::SeededRandom;
 
 /// How many services there are to call at the mesh port.
 pub(super) const SERVICES: usize = 10;
@@ -92,7 +92,7 @@ const HOSTS: &[&str] = &[
 
 /// A policy: `SERVICES` services named `s0`, `s1` and so on, of fewer accounts, some of them private or with
 /// parts; the clients; services outside of the mesh, which are at `outside`; and splits behind splits.
-pub(super) fn policy(chance: &mut Chance, outside: SocketAddr) -> String {
+pub(super) fn policy(generator: &mut SeededRandom, outside: SocketAddr) -> String {
     let mut text = String::new();
     for caller in CALLERS {
         let (namespace, name) = caller.split_once('/').unwrap();
@@ -102,7 +102,7 @@ pub(super) fn policy(chance: &mut Chance, outside: SocketAddr) -> String {
         let account = n % (SERVICES / 2);
         writeln!(text, "[[service]]\nname = 's{n}'\nservice_account = 'a{account}'\n{PORT}")
             .unwrap();
-        manners(chance, &mut text);
+        mode_and_visibility(generator, &mut text);
         let parts = PARTS.iter().filter(|part| part.starts_with(&format!("s{n}-")));
         let parts: Vec<_> = parts
             .map(|part| {
@@ -116,40 +116,40 @@ pub(super) fn policy(chance: &mut Chance, outside: SocketAddr) -> String {
     }
     for apex in APEXES {
         writeln!(text, "[[service]]\nname = '{apex}'\n{PORT}").unwrap();
-        manners(chance, &mut text);
+        mode_and_visibility(generator, &mut text);
     }
     for name in EXTERNAL {
         writeln!(text, "[[service]]\nname = '{name}'\nexternal = true\n{PORT}").unwrap();
-        manners(chance, &mut text);
+        mode_and_visibility(generator, &mut text);
         let (address, port) = (outside.ip(), outside.port());
         let endpoint = format!("{{ address = '{address}', port = {port} }}");
         writeln!(text, "[service.endpoints]\nstatic = [{endpoint}]").unwrap();
     }
-    splits(chance, &mut text);
+    splits(generator, &mut text);
     writeln!(text, "[[tcp_route]]\nname = 'r0'").unwrap();
     writeln!(text, "[[tcp_route]]\nname = 'r1'\nmatches = {{ ports = [81] }}").unwrap();
     for group in 0..4 {
         writeln!(text, "[[http_route_group]]\nname = 'g{group}'").unwrap();
         for one in 0..3 {
             writeln!(text, "[[http_route_group.matches]]\nname = 'm{one}'").unwrap();
-            condition(chance, &mut text);
+            condition(generator, &mut text);
         }
     }
     for target in 0..18 {
-        let account = match chance.below(SERVICES / 2 + 2) {
-            0 => chance.one_of(&APEXES).to_owned(),
-            1 => chance.one_of(&EXTERNAL).to_owned(),
+        let account = match generator.below(SERVICES / 2 + 2) {
+            0 => generator.one_of(&APEXES).to_owned(),
+            1 => generator.one_of(&EXTERNAL).to_owned(),
             n => format!("a{}", n - 2),
         };
-        let sources = chance.some(1, |chance| {
-            let (namespace, name) = chance.one_of(&CALLERS).split_once('/').unwrap();
+        let sources = generator.some(1, |generator| {
+            let (namespace, name) = generator.one_of(&CALLERS).split_once('/').unwrap();
             format!("{{ namespace = '{namespace}', name = '{name}' }}")
         });
-        let rules = chance.some(1, |chance| match chance.below(6) {
-            0 => format!("{{ kind = 'TCPRoute', name = 'r{}' }}", chance.below(2)),
-            1 => format!("{{ kind = 'HTTPRouteGroup', name = 'g{}' }}", chance.below(4)),
+        let rules = generator.some(1, |generator| match generator.below(6) {
+            0 => format!("{{ kind = 'TCPRoute', name = 'r{}' }}", generator.below(2)),
+            1 => format!("{{ kind = 'HTTPRouteGroup', name = 'g{}' }}", generator.below(4)),
             _ => {
-                let (group, one) = (chance.below(4), chance.below(3));
+                let (group, one) = (generator.below(4), generator.below(3));
                 format!("{{ kind = 'HTTPRouteGroup', name = 'g{group}', matches = ['m{one}'] }}")
             }
         });
@@ -171,7 +171,7 @@ pub(super) fn policy(chance: &mut Chance, outside: SocketAddr) -> String {
 const PORT: &str = "ports = [{ port = 80, protocol = 'http', target_port = 8080 }]";
 
 /// What HTTP routes make of the path, the host and a header of some calls, and which they redirect.
-const TREATMENTS: &[&str] = &[
+const HTTP_ROUTE_SETTINGS: &[&str] = &[
     "rewrite = { path_prefix = { from = '/a', to = '/b' } }",
     "rewrite = { path_prefix = { from = '/a/b', to = '/' } }",
     "rewrite = { path_prefix = { from = '/', to = '/a' } }",
@@ -188,64 +188,64 @@ const TREATMENTS: &[&str] = &[
 ];
 
 /// HTTP routes of some services, and of some requests to them.
-pub(super) fn http_routes(chance: &mut Chance) -> String {
+pub(super) fn http_routes(generator: &mut SeededRandom) -> String {
     let mut text = String::new();
     let services = (0..SERVICES).map(|n| format!("s{n}"));
     let others = APEXES.iter().chain(&EXTERNAL).map(|name| (*name).to_owned());
     for service in services.chain(others) {
         for number in 0..3 {
-            if chance.below(3) > 0 {
+            if generator.below(3) > 0 {
                 continue;
             }
             writeln!(text, "[[http_route]]\nname = '{service}-{number}'\nservice = '{service}'")
                 .unwrap();
             // Of all requests there is one at most.
             if number > 0 {
-                let (group, one) = (chance.below(4), chance.below(3));
+                let (group, one) = (generator.below(4), generator.below(3));
                 let group = format!("kind = 'HTTPRouteGroup', name = 'g{group}'");
                 writeln!(text, "matches = [{{ {group}, matches = ['m{one}'] }}]").unwrap();
             }
-            writeln!(text, "{}", chance.one_of(TREATMENTS)).unwrap();
+            writeln!(text, "{}", generator.one_of(HTTP_ROUTE_SETTINGS)).unwrap();
         }
     }
     text
 }
 
 /// The mode and the visibility of a service, where these are not as everywhere.
-fn manners(chance: &mut Chance, text: &mut String) {
-    match chance.below(12) {
+fn mode_and_visibility(generator: &mut SeededRandom, text: &mut String) {
+    match generator.below(12) {
         0 => writeln!(text, "mode = 'permissive'").unwrap(),
         1 => writeln!(text, "mode = 'audit'").unwrap(),
         _ => {}
     }
-    if chance.below(4) == 0 {
+    if generator.below(4) == 0 {
         writeln!(text, "visibility = 'private'").unwrap();
     }
-    if chance.below(3) == 0 {
+    if generator.below(3) == 0 {
         writeln!(text, "escaped_slashes = 'keep'").unwrap();
     }
 }
 
 /// Splits of each apex: up to two about some requests, and mostly one about all.
-fn splits(chance: &mut Chance, text: &mut String) {
+fn splits(generator: &mut SeededRandom, text: &mut String) {
     for (n, apex) in APEXES.iter().enumerate() {
-        let conditional = chance.below(3);
+        let conditional = generator.below(3);
         for number in 0..3 {
             let is_conditional = number < 2;
-            if if is_conditional { number >= conditional } else { chance.below(5) == 0 } {
+            if if is_conditional { number >= conditional } else { generator.below(5) == 0 } {
                 continue;
             }
             writeln!(text, "[[traffic_split]]\nname = '{apex}-{number}'\nservice = '{apex}'")
                 .unwrap();
             if is_conditional {
-                let group = format!("kind = 'HTTPRouteGroup', name = 'g{}'", chance.below(4));
-                let one = chance.below(3);
+                let group = format!("kind = 'HTTPRouteGroup', name = 'g{}'", generator.below(4));
+                let one = generator.below(3);
                 writeln!(text, "matches = [{{ {group}, matches = ['m{one}'] }}]").unwrap();
             }
             let services = (0..SERVICES).map(|n| format!("s{n}"));
             let others = APEXES[n..].iter().chain(&PARTS).map(|name| (*name).to_owned());
-            let all: Vec<_> = services.chain(others).filter(|_| chance.below(5) == 0).collect();
-            let weighted = all.into_iter().map(|name| (name, chance.below(3)));
+            let all: Vec<_> = services.chain(others).filter(|_| generator.below(5) == 0).collect();
+            let weighted = all.into_iter().map(|name| (name, generator.below(3)));
             let mut backends: Vec<_> = weighted.collect();
             // A split has one with a weight at least; if it is the only one, and is not there, nobody answers.
             backends.push(("nobody".to_owned(), 1));
@@ -258,29 +258,29 @@ fn splits(chance: &mut Chance, text: &mut String) {
     }
 }
 
-fn condition(chance: &mut Chance, text: &mut String) {
-    let kinds = 1 + chance.below(7);
+fn condition(generator: &mut SeededRandom, text: &mut String) {
+    let kinds = 1 + generator.below(7);
     if kinds & 1 != 0 {
-        writeln!(text, "path_regex = '{}'", chance.one_of(PATH_EXPRESSIONS)).unwrap();
+        writeln!(text, "path_regex = '{}'", generator.one_of(PATH_EXPRESSIONS)).unwrap();
     }
     if kinds & 2 != 0 {
-        writeln!(text, "methods = ['{}']", chance.one_of(METHODS)).unwrap();
+        writeln!(text, "methods = ['{}']", generator.one_of(METHODS)).unwrap();
     }
     if kinds & 4 != 0 {
-        let header = match chance.below(6) {
+        let header = match generator.below(6) {
             // It never holds: a server's sidecar drops the header.
-            1 => format!("x_tier = '{}'", chance.one_of(TIERS)),
-            0 | 2 => format!("host = '{}'", chance.one_of(HOSTS)),
-            _ => format!("X-Tier = '{}'", chance.one_of(TIERS)),
+            1 => format!("x_tier = '{}'", generator.one_of(TIERS)),
+            0 | 2 => format!("host = '{}'", generator.one_of(HOSTS)),
+            _ => format!("X-Tier = '{}'", generator.one_of(TIERS)),
         };
         writeln!(text, "headers = {{ {header} }}").unwrap();
     }
 }
 
 /// A host by which a service is called, or would not be.
-pub(super) fn host(chance: &mut Chance, service: &str) -> String {
+pub(super) fn host(generator: &mut SeededRandom, service: &str) -> String {
     let whole = format!("{service}.default.mesh.internal");
-    match chance.below(12) {
+    match generator.below(12) {
         0 => service.to_owned(),
         1 => format!("{service}:80"),
         2 => format!("{}.Default", service.to_uppercase()),
@@ -295,16 +295,16 @@ pub(super) fn host(chance: &mut Chance, service: &str) -> String {
 }
 
 /// A request to `host`.
-pub(super) fn request(chance: &mut Chance, host: &str, may_be_disguised: bool) -> Request {
+pub(super) fn request(generator: &mut SeededRandom, host: &str, may_be_disguised: bool) -> Request {
     let mut headers = vec![("host".to_owned(), host.to_owned())];
-    for _ in 0..chance.below(3) {
-        let name = if chance.below(8) == 0 { "x_tier" } else { "x-tier" };
-        headers.push((name.to_owned(), chance.one_of(TIER_VALUES).to_owned()));
+    for _ in 0..generator.below(3) {
+        let name = if generator.below(8) == 0 { "x_tier" } else { "x-tier" };
+        headers.push((name.to_owned(), generator.one_of(TIER_VALUES).to_owned()));
     }
-    let paths = if may_be_disguised && chance.below(8) == 0 { DISGUISED } else { PATHS };
+    let paths = if may_be_disguised && generator.below(8) == 0 { DISGUISED } else { PATHS };
     Request {
-        method: chance.one_of(METHODS).to_owned(),
-        path: chance.one_of(paths).to_owned(),
+        method: generator.one_of(METHODS).to_owned(),
+        path: generator.one_of(paths).to_owned(),
         headers,
     }
 }

@@ -19,7 +19,7 @@ use prost::Message as _;
 
 /// A request as the filter sees it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen<'a> {
+pub(super) struct RequestView<'a> {
     /// The URI in the caller's certificate.
     pub(super) principal: &'a str,
     pub(super) method: &'a str,
@@ -31,33 +31,33 @@ pub(super) struct Seen<'a> {
 
 /// What becomes of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Opinion {
+pub(super) struct Decision {
     /// Whether the routes let it through.
-    pub(super) is_let_through: bool,
+    pub(super) is_allowed: bool,
     /// Whether those would that are tried out and not enforced; none where nothing is.
-    pub(super) in_the_shadow: Option<bool>,
+    pub(super) shadow_allowed: Option<bool>,
 }
 
 /// What the routes make of a request.
-pub(super) fn judge(routes: &Resource, seen: &Seen<'_>) -> Opinion {
+pub(super) fn evaluate(routes: &Resource, seen: &RequestView<'_>) -> Decision {
     let routes: RouteConfiguration = routes.message().unwrap();
     let [host] = &routes.virtual_hosts[..] else { panic!("several virtual hosts: {routes:?}") };
     let joined = host.typed_per_filter_config.get("ironmesh.headers.join");
     let joined = joined.map(|config| HeaderMutationPerRoute::decode(&*config.value).unwrap());
-    let headers = as_joined(seen.headers, joined);
-    let seen = &Seen { headers: &headers, ..*seen };
+    let headers = join_header_lines(seen.headers, joined);
+    let seen = &RequestView { headers: &headers, ..*seen };
     let per_route = &host.typed_per_filter_config["envoy.filters.http.rbac"];
     let per_route = RbacPerRoute::decode(&*per_route.value).unwrap();
     let shadow = per_route.rbac.as_ref().and_then(|rbac| rbac.shadow_rules.as_ref());
-    let in_the_shadow = shadow.map(|rules| match_any(rules, seen));
+    let shadow_allowed = shadow.map(|rules| match_any(rules, seen));
     // Without rules it would allow all.
     let rules = per_route.rbac.and_then(|rbac| rbac.rules).unwrap();
-    let is_let_through = match_any(&rules, seen);
-    Opinion { is_let_through, in_the_shadow }
+    let is_allowed = match_any(&rules, seen);
+    Decision { is_allowed, shadow_allowed }
 }
 
 /// The headers behind the filter that joins some of them, and without those that the connection manager drops.
-fn as_joined(
+fn join_header_lines(
     headers: &[(String, String)],
     joined: Option<HeaderMutationPerRoute>,
 ) -> Vec<(String, String)> {
@@ -79,7 +79,7 @@ fn as_joined(
 }
 
 /// Whether a policy of `rules` is about a request.
-fn match_any(rules: &Rbac, seen: &Seen<'_>) -> bool {
+fn match_any(rules: &Rbac, seen: &RequestView<'_>) -> bool {
     assert_eq!(rules.action, i32::from(rbac::Action::Allow));
     rules.policies.values().any(|policy| {
         assert!(policy.condition.is_none() && policy.checked_condition.is_none());
@@ -88,7 +88,7 @@ fn match_any(rules: &Rbac, seen: &Seen<'_>) -> bool {
     })
 }
 
-fn permits(permission: &Permission, seen: &Seen<'_>) -> bool {
+fn permits(permission: &Permission, seen: &RequestView<'_>) -> bool {
     match permission.rule.as_ref().unwrap() {
         permission::Rule::Any(any) => *any,
         permission::Rule::AndRules(set) => set.rules.iter().all(|one| permits(one, seen)),
@@ -102,7 +102,7 @@ fn permits(permission: &Permission, seen: &Seen<'_>) -> bool {
     }
 }
 
-fn is_of(principal: &Principal, seen: &Seen<'_>) -> bool {
+fn is_of(principal: &Principal, seen: &RequestView<'_>) -> bool {
     match principal.identifier.as_ref().unwrap() {
         principal::Identifier::Authenticated(authenticated) => {
             matches(authenticated.principal_name.as_ref().unwrap(), seen.principal)
@@ -111,7 +111,7 @@ fn is_of(principal: &Principal, seen: &Seen<'_>) -> bool {
     }
 }
 
-fn has(header: &HeaderMatcher, seen: &Seen<'_>) -> bool {
+fn has(header: &HeaderMatcher, seen: &RequestView<'_>) -> bool {
     assert!(!header.invert_match && !header.treat_missing_header_as_empty);
     let values = match &*header.name {
         ":method" => vec![seen.method],

@@ -14,7 +14,7 @@ use tonic::Status;
 use tonic::transport::Channel;
 
 use super::Proxy;
-use super::state::Gone;
+use super::state::Removed;
 use crate::contents::received;
 
 type Requests = mpsc::Sender<DeltaDiscoveryRequest>;
@@ -43,7 +43,7 @@ impl Proxy {
         let mut responses = responses.await?.into_inner();
         self.state.borrow_mut().connected(server);
         loop {
-            self.ponder().await;
+            self.wait_before_reading().await;
             let Some(response) = responses.message().await? else { return Ok(()) };
             for request in self.answer_delta(response, &mut subscribed) {
                 // Refused when the stream has ended: then the next read says how.
@@ -94,7 +94,7 @@ impl Proxy {
             resource
         });
         let resources = resources.collect();
-        let gone = Gone::Names(response.removed_resources);
+        let gone = Removed::Names(response.removed_resources);
         let mut state = self.state.borrow_mut();
         let error = state.receive(of, resources, gone).err();
         let mut requests = vec![DeltaDiscoveryRequest {

@@ -12,7 +12,7 @@ use tonic::Status;
 use tonic::transport::Channel;
 
 use super::Proxy;
-use super::state::{Gone, State};
+use super::state::{Removed, State};
 use crate::contents::received;
 
 /// What a stream remembers of a type.
@@ -42,7 +42,7 @@ impl Proxy {
         let mut responses = responses.await?.into_inner();
         self.state.borrow_mut().connected(server);
         loop {
-            self.ponder().await;
+            self.wait_before_reading().await;
             let Some(response) = responses.message().await? else { return Ok(()) };
             for request in self.answer_sotw(&response, &mut stream) {
                 // Refused when the stream has ended: then the next read says how.
@@ -80,7 +80,7 @@ impl Proxy {
         let is_wanted = |name: &str| of.allows_wildcard() || stream[&of].ever.contains(name);
         let unwanted = resources.iter().find(|resource| !is_wanted(resource.name()));
         assert!(unwanted.is_none(), "not asked for: {unwanted:?}");
-        let gone = if of.allows_wildcard() { Gone::AllElse } else { Gone::Names(Vec::new()) };
+        let gone = if of.allows_wildcard() { Removed::AllElse } else { Removed::Names(Vec::new()) };
         let mut state = self.state.borrow_mut();
         let warmed = state.warming.clone();
         let error = state.receive(of, resources, gone).err();

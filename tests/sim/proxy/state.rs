@@ -8,14 +8,14 @@ use ironmesh_xds_wire::{Resource, Version};
 use tonic::Status;
 
 use super::Variant;
-use crate::chance::Chance;
 use crate::contents::{Content, Key, key};
+use crate::random::SeededRandom;
 
 /// Contents from this number on are refused by everybody who refuses anything, and by nobody else.
 pub(crate) const BAD: u32 = 1_000_000;
 
 /// What a response brings: everything of its type, or changes.
-pub(super) enum Gone {
+pub(super) enum Removed {
     /// What is not in it has gone.
     AllElse,
     /// These have gone.
@@ -27,7 +27,7 @@ pub(crate) struct State {
     /// What it has in force.
     pub(crate) has: BTreeMap<Key, Arc<Resource>>,
     /// What it refused, as long as it has not taken another version of the same.
-    pub(crate) refused: BTreeMap<Key, Version>,
+    pub(crate) nacked: BTreeMap<Key, Version>,
     /// Clusters that wait for their endpoints.
     pub(crate) warming: BTreeSet<String>,
     /// The versions that it has taken last, in the state-of-the-world variant.
@@ -36,7 +36,7 @@ pub(crate) struct State {
     pub(super) says_one_version: bool,
     /// Whether its server cannot know what it has: one version says too little, where that is not what
     /// the server would send now or had an answer to. Then what has gone cannot be kept until nothing refers to it.
-    pub(crate) is_unknown: bool,
+    pub(crate) is_unknown_to_server: bool,
     /// Whether it has taken something since its server is known to know all.
     is_unconfirmed: bool,
     /// The server at which it had a stream last.
@@ -54,16 +54,16 @@ pub(crate) struct State {
     pub(crate) log: Vec<String>,
     /// Whether it refuses bad content, and whether it then takes what is good beside it, where Envoy
     /// does so.
-    pub(crate) refuses: Option<Partly>,
+    pub(crate) nack_scope: Option<NackScope>,
     /// What was ever refused, by the process of now and those before it.
-    ever_refused: BTreeSet<Key>,
+    ever_nacked: BTreeSet<Key>,
 }
 
 /// Whether what is good beside something bad is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Partly {
-    Taken,
-    Refused,
+pub(crate) enum NackScope {
+    BadOnly,
+    WholeResponse,
 }
 
 impl State {
@@ -74,8 +74,8 @@ impl State {
             says_one_version: before.says_one_version,
             streams: before.streams,
             responses: before.responses,
-            refuses: before.refuses,
-            ever_refused: before.ever_refused,
+            nack_scope: before.nack_scope,
+            ever_nacked: before.ever_nacked,
             ..Self::default()
         };
     }
@@ -86,13 +86,14 @@ impl State {
 
     pub(super) fn connected(&mut self, server: &'static str) {
         self.connected_to = Some(server);
-        self.is_unknown |= self.last_server.replace(server).is_some_and(|last| last != server);
+        self.is_unknown_to_server |=
+            self.last_server.replace(server).is_some_and(|last| last != server);
         self.streams += 1;
     }
 
     pub(super) fn disconnected(&mut self, end: Option<Status>) {
         self.connected_to = None;
-        self.is_unknown |= self.is_unconfirmed;
+        self.is_unknown_to_server |= self.is_unconfirmed;
         if !self.says_one_version {
             // Endpoints that came before a change of their cluster do not come again on a new stream,
             // because it has them. After 15 s it goes on without.
@@ -103,7 +104,7 @@ impl State {
     }
 
     pub(crate) fn is_bad(&self, resource: &Resource) -> bool {
-        self.refuses.is_some() && Content::of(resource).number >= BAD
+        self.nack_scope.is_some() && Content::of(resource).number >= BAD
     }
 
     /// The names of a type that it wants, because something that it has refers to them.
@@ -125,7 +126,7 @@ impl State {
 
     /// Its server knows what it has.
     pub(crate) fn confirmed(&mut self) {
-        (self.is_unknown, self.is_unconfirmed) = (false, false);
+        (self.is_unknown_to_server, self.is_unconfirmed) = (false, false);
     }
 
     /// Takes a response, or refuses it: then it says why.
@@ -133,24 +134,24 @@ impl State {
         &mut self,
         of: ResourceType,
         resources: Vec<Arc<Resource>>,
-        gone: Gone,
+        gone: Removed,
     ) -> Result<(), String> {
         self.responses += 1;
         self.is_unconfirmed = true;
         let names = resources.iter().map(|resource| format!("{of} +{}", resource.name()));
         self.log.extend(names);
-        if let Gone::Names(gone) = &gone {
+        if let Removed::Names(gone) = &gone {
             self.log.extend(gone.iter().map(|name| format!("{of} -{name}")));
         }
         let (bad, good): (Vec<_>, Vec<_>) =
             resources.into_iter().partition(|resource| self.is_bad(resource));
         for resource in &bad {
-            self.refused.insert(key(resource), resource.version());
-            self.ever_refused.insert(key(resource));
+            self.nacked.insert(key(resource), resource.version());
+            self.ever_nacked.insert(key(resource));
         }
-        let takes_part = of.allows_wildcard() && self.refuses == Some(Partly::Taken);
+        let takes_part = of.allows_wildcard() && self.nack_scope == Some(NackScope::BadOnly);
         if bad.is_empty() || takes_part {
-            self.take(of, good, &bad, gone);
+            self.apply(of, good, &bad, gone);
         }
         self.check();
         if bad.is_empty() {
@@ -160,16 +161,16 @@ impl State {
         Err(format!("{} {} bad", names.join(", "), if names.len() == 1 { "is" } else { "are" }))
     }
 
-    fn take(
+    fn apply(
         &mut self,
         of: ResourceType,
         resources: Vec<Arc<Resource>>,
         bad: &[Arc<Resource>],
-        gone: Gone,
+        gone: Removed,
     ) {
         let gone: Vec<Key> = match gone {
-            Gone::Names(names) => names.into_iter().map(|name| (of, name)).collect(),
-            Gone::AllElse => {
+            Removed::Names(names) => names.into_iter().map(|name| (of, name)).collect(),
+            Removed::AllElse => {
                 let there: BTreeSet<_> = resources.iter().chain(bad).map(|r| key(r)).collect();
                 let has = self.has.keys().filter(|key| key.0 == of && !there.contains(key));
                 has.cloned().collect()
@@ -177,13 +178,13 @@ impl State {
         };
         for key in gone {
             self.has.remove(&key);
-            self.refused.remove(&key);
+            self.nacked.remove(&key);
             self.warming.remove(&key.1);
         }
         for resource in resources {
             let key = key(&resource);
             let name = key.1.clone();
-            self.refused.remove(&key);
+            self.nacked.remove(&key);
             let before = self.has.insert(key, Arc::clone(&resource));
             match of {
                 Cluster if before.as_ref() != Some(&resource) => {
@@ -209,18 +210,18 @@ impl State {
     /// offered and refuses; and what it keeps of what it refuses to have changed refers to what has
     /// gone.
     fn check(&self) {
-        if self.is_unknown && self.says_one_version {
+        if self.is_unknown_to_server && self.says_one_version {
             return;
         }
         for (holder, resource) in &self.has {
-            if self.refused.contains_key(holder) {
+            if self.nacked.contains_key(holder) {
                 continue;
             }
             for to in Content::of(resource).refers_to {
                 let is_there = to.0 != Cluster || self.has.contains_key(&to);
                 let log = || self.log[self.log.len().saturating_sub(40)..].join("\n");
                 assert!(
-                    is_there || self.ever_refused.contains(&to),
+                    is_there || self.ever_nacked.contains(&to),
                     "{} {} refers to {} {}, which is not there. What came last:\n{}",
                     holder.0,
                     holder.1,
@@ -234,6 +235,6 @@ impl State {
 }
 
 /// Who refuses what is bad, and how, at random.
-pub(crate) fn some_refuse(chance: &mut Chance) -> Option<Partly> {
-    *chance.choose(&[None, Some(Partly::Taken), Some(Partly::Refused)])
+pub(crate) fn random_nack_scope(random: &mut SeededRandom) -> Option<NackScope> {
+    *random.choose(&[None, Some(NackScope::BadOnly), Some(NackScope::WholeResponse)])
 }

@@ -10,13 +10,13 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::{Fault, GROUP, Kind, SUBSCRIPTION, Shared, World};
+use super::{AzureFault, GROUP, RequestKind, ResourceGroup, SUBSCRIPTION, Shared};
 
 /// A question that can be answered.
-struct Asked {
-    kind: Kind,
+struct ParsedRequest {
+    kind: RequestKind,
     /// Whether Resource Graph is to answer in the provider's stead.
-    is_of_graph: bool,
+    by_resource_graph: bool,
     /// The scale set that it is about.
     set: Option<String>,
     action: &'static str,
@@ -28,7 +28,7 @@ struct Asked {
 pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let is_post = request.method() == "POST";
     if !is_post && request.method() != "GET" {
-        return refusal(405, "MethodNotAllowed", "only reads are answered here");
+        return error_response(405, "MethodNotAllowed", "only reads are answered here");
     }
     let path = request.uri().path().to_lowercase();
     let query = request.uri().query().unwrap_or_default().to_owned();
@@ -37,98 +37,109 @@ pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) 
     let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
     let parameters = parameters(&query);
     // By what is asked it is counted, whatever comes of it.
-    let asked = asked(&path, &parameters, is_post, &shared);
-    let fault = match &asked {
-        Ok(asked) if asked.is_of_graph => shared.note(Kind::MachinesOfGraph),
-        Ok(asked) => shared.note(asked.kind),
+    let parsed = parse(&path, &parameters, is_post, &shared);
+    let fault = match &parsed {
+        Ok(parsed) if parsed.by_resource_graph => shared.record(RequestKind::GraphMachines),
+        Ok(parsed) => shared.record(parsed.kind),
         Err(_) => None,
     };
     let audience = format!("http://{}", shared.manager);
-    let objection = shared.with(|state| state.tokens.objection(header.as_deref(), &audience));
-    if let Some(code) = objection {
-        return refusal(401, code, "the token is missing, has ended, or is for somebody else");
+    let rejection = shared.with(|state| state.tokens.rejection(header.as_deref(), &audience));
+    if let Some(code) = rejection {
+        return error_response(
+            401,
+            code,
+            "the token is missing, has ended, or is for somebody else",
+        );
     }
-    let asked = match asked {
-        Ok(asked) => asked,
-        Err(refused) => return *refused,
+    let parsed = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => return *error,
     };
-    if shared.with(|state| state.tokens.denied.contains(asked.action)) {
-        let Asked { action, scope, .. } = &asked;
+    if shared.with(|state| state.tokens.denied.contains(parsed.action)) {
+        let ParsedRequest { action, scope, .. } = &parsed;
         let text = format!(
             "The client '{SUBSCRIPTION}' with object id '{SUBSCRIPTION}' does not have authorization to perform action '{action}' over scope '{scope}' or the scope is invalid. If access was recently granted, please refresh your credentials."
         );
-        return refusal(403, "AuthorizationFailed", &text);
+        return error_response(403, "AuthorizationFailed", &text);
     }
     let extra = match fault {
         Some(
-            fault @ (Fault::Empty | Fault::ForeignNext | Fault::OtherPort | Fault::LittleLeft),
+            fault @ (AzureFault::Empty
+            | AzureFault::NextPageAtForeignHost
+            | AzureFault::NextPageAtOtherPort
+            | AzureFault::LowQuota),
         ) => Some(fault),
         fault => {
-            if let Some(answer) = misbehave(fault).await {
+            if let Some(answer) = fault_response(fault).await {
                 return answer;
             }
             None
         }
     };
-    if asked.kind == Kind::Graph {
+    if parsed.kind == RequestKind::Graph {
         return graph(&shared, &body, extra.as_ref());
     }
-    let Asked { set, subscription, group, .. } = &asked;
+    let ParsedRequest { set, subscription, group, .. } = &parsed;
     let (set, group) = (set.as_deref(), group.as_deref());
-    let of = |world: &World| match asked.kind {
+    let of = |vms: &ResourceGroup| match parsed.kind {
         // It knows nothing of the health of applications.
-        Kind::UniformMachines | Kind::FlexibleMachines if asked.is_of_graph => {
-            let mut world = world.clone();
-            for machine in &mut world.machines {
+        RequestKind::UniformMachines | RequestKind::FlexibleMachines
+            if parsed.by_resource_graph =>
+        {
+            let mut vms = vms.clone();
+            for machine in &mut vms.machines {
                 machine.health = None;
             }
-            match asked.kind {
-                Kind::UniformMachines => world.uniform(set.unwrap_or_default()),
-                _ => world.machines(set, true),
+            match parsed.kind {
+                RequestKind::UniformMachines => vms.uniform(set.unwrap_or_default()),
+                _ => vms.machines(set, true),
             }
         }
-        Kind::ScaleSets => world.scale_sets(),
-        Kind::UniformMachines => world.uniform(set.unwrap_or_default()),
-        Kind::UniformInterfaces => world.interfaces_of_set(set.unwrap_or_default()),
-        Kind::Interfaces => world.interfaces(group),
-        Kind::FlexibleMachines => world.machines(set, true),
-        Kind::Machines => world.machines(None, false),
-        _ => world.states(),
+        RequestKind::ScaleSets => vms.scale_sets(),
+        RequestKind::UniformMachines => vms.uniform(set.unwrap_or_default()),
+        RequestKind::UniformInterfaces => vms.interfaces_of_set(set.unwrap_or_default()),
+        RequestKind::Interfaces => vms.interfaces(group),
+        RequestKind::FlexibleMachines => vms.machines(set, true),
+        RequestKind::Machines => vms.machines(None, false),
+        _ => vms.states(),
     };
     // Interfaces may be in another resource group than their machines.
-    let group_of_machines = group.filter(|_| asked.kind != Kind::Interfaces);
-    let is_empty = matches!(extra, Some(Fault::Empty));
+    let group_of_machines = group.filter(|_| parsed.kind != RequestKind::Interfaces);
+    let is_empty = matches!(extra, Some(AzureFault::Empty));
     let all = shared.with(|state| {
-        let worlds = state.worlds(subscription, group_of_machines).into_iter();
-        worlds.filter(|_| !is_empty).flat_map(of).collect()
+        let groups = state.resource_groups(subscription, group_of_machines).into_iter();
+        groups.filter(|_| !is_empty).flat_map(of).collect()
     });
-    page(&shared, asked.kind, all, &path, &parameters, extra.as_ref())
+    page(&shared, parsed.kind, all, &path, &parameters, extra.as_ref())
 }
 
 /// One page of a list.
 fn page(
     shared: &Shared,
-    kind: Kind,
+    kind: RequestKind,
     all: Vec<Value>,
     path: &str,
     parameters: &BTreeMap<String, String>,
-    fault: Option<&Fault>,
+    fault: Option<&AzureFault>,
 ) -> Response {
     let from: usize = match parameters.get("$skiptoken").map(|token| token.parse()) {
         None => 0,
         Some(Ok(from)) => from,
-        Some(Err(_)) => return refusal(400, "InvalidParameter", "The request URL is not valid."),
+        Some(Err(_)) => {
+            return error_response(400, "InvalidParameter", "The request URL is not valid.");
+        }
     };
     let size = shared.with(|state| state.page_size);
     let is_last = all.len() <= from + size;
     let entries: Vec<_> = all.into_iter().skip(from).take(size).collect();
     let mut body = json!({ "value": entries });
     let host = match fault {
-        Some(Fault::ForeignNext) => Some(shared.foreign),
-        Some(Fault::OtherPort) => Some(shared.other_port),
+        Some(AzureFault::NextPageAtForeignHost) => Some(shared.foreign),
+        Some(AzureFault::NextPageAtOtherPort) => Some(shared.other_port),
         _ => None,
     };
-    if !is_last || matches!(fault, Some(Fault::ForeignNext)) {
+    if !is_last || matches!(fault, Some(AzureFault::NextPageAtForeignHost)) {
         let host = host.unwrap_or(shared.manager);
         let mut next = reqwest::Url::parse(&format!("http://{host}{path}")).unwrap();
         let kept = parameters.iter().filter(|(name, _)| *name != "$skiptoken");
@@ -141,14 +152,14 @@ fn page(
     }
     let mixes_case = shared.with(|state| {
         if let Some(change) = state.after_page.remove(&kind) {
-            change(state.world(SUBSCRIPTION, GROUP));
+            change(state.resource_group(SUBSCRIPTION, GROUP));
         }
         state.mixes_case
     });
     if mixes_case {
-        mix(&mut body, &mut 0);
+        mix_id_case(&mut body, &mut 0);
     }
-    let is_little = matches!(fault, Some(Fault::LittleLeft));
+    let is_little = matches!(fault, Some(AzureFault::LowQuota));
     let (left, of_all) = if is_little { ("7", "107") } else { ("249", "3749") };
     let (short, long) = if is_little { (3, 27) } else { (29, 339) };
     let resource = format!(
@@ -164,9 +175,9 @@ fn page(
 }
 
 /// Rows of Resource Graph.
-fn graph(shared: &Shared, body: &[u8], fault: Option<&Fault>) -> Response {
+fn graph(shared: &Shared, body: &[u8], fault: Option<&AzureFault>) -> Response {
     let Ok(body) = serde_json::from_slice::<Value>(body) else {
-        return refusal(400, "BadRequest", "the body is no JSON");
+        return error_response(400, "BadRequest", "the body is no JSON");
     };
     let query = body.get("query").and_then(Value::as_str).unwrap_or_default();
     let subscription = body.pointer("/subscriptions/0").and_then(Value::as_str).unwrap_or_default();
@@ -176,13 +187,17 @@ fn graph(shared: &Shared, body: &[u8], fault: Option<&Fault>) -> Response {
         || !query.contains("project id")
         || top > 1000
     {
-        return refusal(400, "InvalidQuery", "Query is invalid. Please refer to the documentation");
+        return error_response(
+            400,
+            "InvalidQuery",
+            "Query is invalid. Please refer to the documentation",
+        );
     }
-    let is_empty = matches!(fault, Some(Fault::Empty));
+    let is_empty = matches!(fault, Some(AzureFault::Empty));
     // Of subscriptions that one may not read nothing is told.
     let all: Vec<_> = shared.with(|state| {
-        let worlds = state.worlds(subscription, group.map(|(group, _)| group)).into_iter();
-        worlds.filter(|_| !is_empty).flat_map(World::rows).collect()
+        let groups = state.resource_groups(subscription, group.map(|(group, _)| group)).into_iter();
+        groups.filter(|_| !is_empty).flat_map(ResourceGroup::rows).collect()
     });
     let token = body.pointer("/options/$skipToken").and_then(Value::as_str);
     let from: usize = token.map_or(0, |token| token.parse().unwrap());
@@ -201,11 +216,11 @@ fn graph(shared: &Shared, body: &[u8], fault: Option<&Fault>) -> Response {
 }
 
 /// What is wrong whatever is asked.
-pub(super) async fn misbehave(fault: Option<Fault>) -> Option<Response> {
+pub(super) async fn fault_response(fault: Option<AzureFault>) -> Option<Response> {
     Some(match fault? {
-        Fault::Status(status, code) => refusal(status, code, "so it is"),
-        Fault::Throttled(wait) => {
-            let mut answer = refusal(
+        AzureFault::Status(status, code) => error_response(status, code, "so it is"),
+        AzureFault::Throttled(wait) => {
+            let mut answer = error_response(
                 429,
                 "TooManyRequests",
                 "The server rejected the request because too many requests have been received for this subscription.",
@@ -213,20 +228,21 @@ pub(super) async fn misbehave(fault: Option<Fault>) -> Option<Response> {
             answer.headers_mut().insert("retry-after", wait.to_string().parse().unwrap());
             answer
         }
-        Fault::Later(minutes) => {
-            let mut answer = refusal(401, "ExpiredAuthenticationToken", "The token has expired.");
+        AzureFault::ClockAhead(minutes) => {
+            let mut answer =
+                error_response(401, "ExpiredAuthenticationToken", "The token has expired.");
             let time = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(minutes);
             let date = time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
             answer.headers_mut().insert("date", date.parse().unwrap());
             answer
         }
-        Fault::Body(body) => body.into_response(),
-        Fault::Slow(time) => {
+        AzureFault::Body(body) => body.into_response(),
+        AzureFault::Slow(time) => {
             // Not to wait for anything: it is what is wrong.
             sleep(time).await;
             return None;
         }
-        Fault::Cut => {
+        AzureFault::Disconnect => {
             let broken = tokio_stream::once(Err::<&str, _>(std::io::Error::other("cut off")));
             Body::from_stream(broken).into_response()
         }
@@ -235,15 +251,15 @@ pub(super) async fn misbehave(fault: Option<Fault>) -> Option<Response> {
 }
 
 /// What is asked, or why that is refused.
-fn asked(
+fn parse(
     path: &str,
     parameters: &BTreeMap<String, String>,
     is_post: bool,
     shared: &Shared,
-) -> Result<Asked, Box<Response>> {
-    let no = |status, code, text: &str| Err(Box::new(refusal(status, code, text)));
+) -> Result<ParsedRequest, Box<Response>> {
+    let no = |status, code, text: &str| Err(Box::new(error_response(status, code, text)));
     let is_there = |subscription: &str, group: Option<&str>| {
-        shared.with(|state| !state.worlds(subscription, group).is_empty())
+        shared.with(|state| !state.resource_groups(subscription, group).is_empty())
     };
     let parts: Vec<_> = path.trim_matches('/').split('/').collect();
     let (subscription, group) = match parts.as_slice() {
@@ -278,22 +294,24 @@ fn asked(
     let status_only = parameters.get("statusonly").is_some_and(|value| value == "true");
     let filter = parameters.get("$filter");
     let (kind, set, action, versions): (_, _, _, &[&str]) = match rest {
-        ["graph"] => (Kind::Graph, None, "Microsoft.ResourceGraph/resources/read", &["2024-04-01"]),
+        ["graph"] => {
+            (RequestKind::Graph, None, "Microsoft.ResourceGraph/resources/read", &["2024-04-01"])
+        }
         ["microsoft.compute", "virtualmachinescalesets"] => (
-            Kind::ScaleSets,
+            RequestKind::ScaleSets,
             None,
             "Microsoft.Compute/virtualMachineScaleSets/read",
             &["2024-07-01", "2024-11-01"],
         ),
         ["microsoft.compute", "virtualmachinescalesets", set, "virtualmachines"] if has_group => (
-            Kind::UniformMachines,
+            RequestKind::UniformMachines,
             Some((*set, false)),
             "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/read",
             &["2024-07-01", "2024-11-01"],
         ),
         ["microsoft.compute", "virtualmachinescalesets", set, "networkinterfaces"] if has_group => {
             (
-                Kind::UniformInterfaces,
+                RequestKind::UniformInterfaces,
                 Some((*set, false)),
                 "Microsoft.Compute/virtualMachineScaleSets/networkInterfaces/read",
                 &["2017-03-30", "2018-10-01"],
@@ -301,14 +319,14 @@ fn asked(
         }
         ["microsoft.compute", "virtualmachines"] => {
             let kind = match filter {
-                Some(_) => Kind::FlexibleMachines,
-                None if status_only => Kind::States,
-                None => Kind::Machines,
+                Some(_) => RequestKind::FlexibleMachines,
+                None if status_only => RequestKind::States,
+                None => RequestKind::Machines,
             };
             (kind, None, "Microsoft.Compute/virtualMachines/read", &["2024-07-01", "2024-11-01"])
         }
         ["microsoft.network", "networkinterfaces"] => (
-            Kind::Interfaces,
+            RequestKind::Interfaces,
             None,
             "Microsoft.Network/networkInterfaces/read",
             &["2023-09-01", "2024-05-01"],
@@ -329,19 +347,19 @@ fn asked(
         Some(_) => {}
     }
     let expands = parameters.get("$expand").map(String::as_str);
-    let may_expand = matches!(kind, Kind::UniformMachines | Kind::FlexibleMachines);
+    let may_expand = matches!(kind, RequestKind::UniformMachines | RequestKind::FlexibleMachines);
     if expands.is_some_and(|what| what != "instanceView" || !may_expand)
         || (status_only && has_group)
     {
         return no(400, "InvalidParameter", "The parameter is not valid here.");
     }
-    let is_of_graph = parameters.get("useresourcegraph").is_some_and(|value| value == "true");
-    if is_of_graph && !may_expand {
+    let by_resource_graph = parameters.get("useresourcegraph").is_some_and(|value| value == "true");
+    if by_resource_graph && !may_expand {
         return no(422, "NotSupported", "The request cannot be served by Resource Graph.");
     }
     let set = match (set, filter) {
         (Some((set, is_flexible)), None) => Some((set.to_owned(), is_flexible)),
-        (None, Some(filter)) if kind == Kind::FlexibleMachines && has_group => {
+        (None, Some(filter)) if kind == RequestKind::FlexibleMachines && has_group => {
             let start = format!(
                 "'virtualmachinescaleset/id' eq '{}/providers/microsoft.compute/virtualmachinescalesets/",
                 scope.to_lowercase()
@@ -360,8 +378,8 @@ fn asked(
         None => None,
         Some((set, wants_flexible)) => {
             let known = shared.with(|state| {
-                let worlds = state.worlds(&subscription, group.as_deref()).into_iter();
-                let sets = worlds.flat_map(|world| &world.scale_sets);
+                let groups = state.resource_groups(&subscription, group.as_deref()).into_iter();
+                let sets = groups.flat_map(|vms| &vms.scale_sets);
                 let mut known = sets.map(|(name, set)| (name.clone(), set.is_flexible));
                 known.find(|(name, _)| name.to_lowercase() == set)
             });
@@ -378,7 +396,7 @@ fn asked(
             }
         }
     };
-    Ok(Asked { kind, is_of_graph, set, action, subscription, group, scope })
+    Ok(ParsedRequest { kind, by_resource_graph, set, action, subscription, group, scope })
 }
 
 /// Names of parameters are compared without case; a value is as it is.
@@ -390,16 +408,16 @@ fn parameters(query: &str) -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (name.to_lowercase(), value.into_owned())).collect()
 }
 
-pub(super) fn refusal(status: u16, code: &str, text: &str) -> Response {
+pub(super) fn error_response(status: u16, code: &str, text: &str) -> Response {
     let body = json!({ "error": { "code": code, "message": text } });
     let headers = [("content-type", "application/json; charset=utf-8")];
     (StatusCode::from_u16(status).unwrap(), headers, body.to_string()).into_response()
 }
 
 /// Ids in whatever case: in turn as they are, in upper case, and in lower case.
-fn mix(value: &mut Value, n: &mut usize) {
+fn mix_id_case(value: &mut Value, n: &mut usize) {
     match value {
-        Value::Array(all) => all.iter_mut().for_each(|one| mix(one, n)),
+        Value::Array(all) => all.iter_mut().for_each(|one| mix_id_case(one, n)),
         Value::Object(all) => {
             for (key, one) in all {
                 match one {
@@ -411,7 +429,7 @@ fn mix(value: &mut Value, n: &mut usize) {
                             _ => text.to_lowercase(),
                         };
                     }
-                    _ => mix(one, n),
+                    _ => mix_id_case(one, n),
                 }
             }
         }

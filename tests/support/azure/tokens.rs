@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Fault, Kind, Shared, manager};
+use super::{AzureFault, RequestKind, Shared, manager};
 
 /// The tenant that there is.
 const TENANT: &str = "72f988bf-86f1-41af-91ab-2d7cd011db47";
@@ -50,7 +50,7 @@ impl Tokens {
         self.given.clear();
     }
 
-    fn give(&mut self, audience: &str) -> String {
+    fn issue(&mut self, audience: &str) -> String {
         let token = format!("ey.{}", Uuid::new_v4());
         let audience = audience.trim_end_matches('/').to_owned();
         self.given.insert(token.clone(), Token { audience, ends_at: Instant::now() + self.life });
@@ -58,7 +58,7 @@ impl Tokens {
     }
 
     /// Why a token is not taken, if it is not.
-    pub(crate) fn objection(&self, header: Option<&str>, audience: &str) -> Option<&'static str> {
+    pub(crate) fn rejection(&self, header: Option<&str>, audience: &str) -> Option<&'static str> {
         let Some(token) = header.and_then(|header| header.strip_prefix("Bearer ")) else {
             return Some("AuthenticationFailed");
         };
@@ -79,7 +79,7 @@ fn parameters(text: &str) -> BTreeMap<String, String> {
 
 /// `POST /TENANT/oauth2/v2.0/token`.
 pub(super) async fn login(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    if let Some(answer) = manager::misbehave(shared.note(Kind::Login)).await {
+    if let Some(answer) = manager::fault_response(shared.record(RequestKind::Login)).await {
         return answer;
     }
     let no = |status: u16, error: &str, text: &str| {
@@ -118,22 +118,22 @@ pub(super) async fn login(State(shared): State<Arc<Shared>>, request: Request) -
         return no(401, "invalid_client", "AADSTS7000215: Invalid client secret provided");
     }
     let (token, life) =
-        shared.with(|state| (state.tokens.give(&audience), state.tokens.life.as_secs()));
+        shared.with(|state| (state.tokens.issue(&audience), state.tokens.life.as_secs()));
     let body = json!({ "token_type": "Bearer", "expires_in": life, "access_token": token });
     answer(&body)
 }
 
 /// `GET /metadata/identity/oauth2/token`.
 pub(super) async fn metadata(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    let fault = shared.note(Kind::Metadata);
+    let fault = shared.record(RequestKind::Metadata);
     let no = |status: u16, error: &str| {
         let body = json!({ "error": error, "error_description": "of the metadata service" });
         (StatusCode::from_u16(status).unwrap(), body.to_string()).into_response()
     };
-    if let Some(Fault::Status(status, code)) = fault {
+    if let Some(AzureFault::Status(status, code)) = fault {
         return no(status, code);
     }
-    if let Some(answer) = manager::misbehave(fault).await {
+    if let Some(answer) = manager::fault_response(fault).await {
         return answer;
     }
     let headers = request.headers();
@@ -145,8 +145,8 @@ pub(super) async fn metadata(State(shared): State<Arc<Shared>>, request: Request
     if request.uri().path() != "/metadata/identity/oauth2/token" || request.method() != "GET" {
         return no(404, "not_found");
     }
-    let asked = parameters(request.uri().query().unwrap_or_default());
-    let is = |key: &str, value: &str| asked.get(key).is_some_and(|given| given == value);
+    let requested = parameters(request.uri().query().unwrap_or_default());
+    let is = |key: &str, value: &str| requested.get(key).is_some_and(|given| given == value);
     let own = format!("http://{}/", shared.manager);
     // Tokens are given out for the public cloud as well, where this one is another: they are none here.
     let audiences = [&*own, "https://management.azure.com/"];
@@ -154,11 +154,11 @@ pub(super) async fn metadata(State(shared): State<Arc<Shared>>, request: Request
     let Some(audience) = audience.filter(|_| is("api-version", "2018-02-01")) else {
         return no(400, "invalid_request");
     };
-    if asked.contains_key("client_id") && !is("client_id", APPLICATION) {
+    if requested.contains_key("client_id") && !is("client_id", APPLICATION) {
         return no(400, "invalid_request: identity not found");
     }
     let (token, life) =
-        shared.with(|state| (state.tokens.give(audience), state.tokens.life.as_secs()));
+        shared.with(|state| (state.tokens.issue(audience), state.tokens.life.as_secs()));
     // Numbers are strings here.
     let body = json!({
         "access_token": token, "token_type": "Bearer", "resource": audience,

@@ -8,7 +8,7 @@ use super::super::model::Setting::{self, Retries};
 use super::super::model::{ALL, Level, rule};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sparing {
+pub(super) enum UpstreamSetting {
     Requests,
     Connections,
     Outliers,
@@ -19,11 +19,11 @@ pub(super) enum Sparing {
     Log,
 }
 
-pub(super) use Sparing::{
+pub(super) use UpstreamSetting::{
     Connections, Global, Local, LocalOfRoute, Locality, Log, Outliers, Requests,
 };
 
-pub(super) const EVERY: [Sparing; 8] =
+pub(super) const EVERY_UPSTREAM: [UpstreamSetting; 8] =
     [Requests, Connections, Outliers, Locality, Local, LocalOfRoute, Global, Log];
 
 /// The number by which it is seen who has said something; of limits it is the limit.
@@ -36,11 +36,11 @@ pub(super) fn number(level: Level) -> u16 {
 }
 
 /// The status of a request too many of a service, and of one of its routes.
-pub(super) fn too_many(sparing: Sparing, level: Level) -> u16 {
-    if sparing == LocalOfRoute { 505 + number(level) } else { 420 + number(level) }
+pub(super) fn rejection_status(setting: UpstreamSetting, level: Level) -> u16 {
+    if setting == LocalOfRoute { 505 + number(level) } else { 420 + number(level) }
 }
 
-impl Sparing {
+impl UpstreamSetting {
     pub(super) fn name(self) -> String {
         format!("{self:?}").to_lowercase()
     }
@@ -48,9 +48,9 @@ impl Sparing {
     /// The object that says it for a level, and is about `about`.
     pub(super) fn object(self, level: Level, about: &str, others: IpAddr) -> String {
         let number = number(level);
-        let said = level.name();
-        let limit = |sparing| {
-            let status = too_many(sparing, level);
+        let reported_text = level.name();
+        let limit = |setting| {
+            let status = rejection_status(setting, level);
             format!("{{ requests = {number}, unit = \"hour\", response_status_code = {status} }}")
         };
         let key = match self {
@@ -70,13 +70,13 @@ impl Sparing {
                 limit(LocalOfRoute)
             ),
             Global => format!(
-                "[upstream_traffic_setting.rate_limit.global.http]\ndomain = \"{said}\"\ntimeout = \"10s\"\n\
+                "[upstream_traffic_setting.rate_limit.global.http]\ndomain = \"{reported_text}\"\ntimeout = \"10s\"\n\
                  rate_limit_service = {{ host = \"{others}\", port = 8081 }}\n\
-                 descriptors = [{{ entries = [{{ request_header = {{ name = \"x-ask\", key = \"ask\" }} }}] }}]"
+                 descriptors = [{{ entries = [{{ request_header = {{ name = \"x-request-name\", key = \"ask\" }} }}] }}]"
             ),
             Log => format!(
                 "[telemetry.access_log.sink]\nopen_telemetry = {{ host = \"{others}\" }}\n\
-                 attributes = {{ level = \"{said}\", ask = \"%REQ(X-ASK)%\", status = \"%RESPONSE_CODE%\" }}"
+                 attributes = {{ level = \"{reported_text}\", ask = \"%REQ(X-ASK)%\", status = \"%RESPONSE_CODE%\" }}"
             ),
         };
         let kind = if self == Log { "telemetry" } else { "upstream_traffic_setting" };
@@ -88,16 +88,16 @@ impl Sparing {
 pub(super) struct Row {
     pub(super) namespace: String,
     pub(super) service: String,
-    pub(super) of_namespace: Option<Sparing>,
-    pub(super) of_service: Option<Sparing>,
+    pub(super) of_namespace: Option<UpstreamSetting>,
+    pub(super) of_service: Option<UpstreamSetting>,
 }
 
 impl Row {
     /// Who says a setting, which the mesh does anyhow.
-    pub(super) fn level(&self, sparing: Sparing) -> Level {
-        if self.of_service == Some(sparing) {
+    pub(super) fn level(&self, setting: UpstreamSetting) -> Level {
+        if self.of_service == Some(setting) {
             Level::Service
-        } else if self.of_namespace == Some(sparing) {
+        } else if self.of_namespace == Some(setting) {
             Level::Namespace
         } else {
             Level::Mesh
@@ -114,7 +114,7 @@ impl Row {
         let mut left = [Local, LocalOfRoute].map(|one| number(self.level(one)));
         let [of_all, of_route] = &mut left;
         let mut answer = |path: &&str| {
-            let (sparing, left) = match *path {
+            let (setting, left) = match *path {
                 "/search" => (LocalOfRoute, &mut *of_route),
                 _ => (Local, &mut *of_all),
             };
@@ -123,7 +123,7 @@ impl Row {
                     *left = fewer;
                     200
                 }
-                None => too_many(sparing, self.level(sparing)),
+                None => rejection_status(setting, self.level(setting)),
             }
         };
         paths.iter().map(&mut answer).collect()
@@ -132,8 +132,9 @@ impl Row {
 
 /// One row for each pair of a setting, or none, of a namespace and of a service in it.
 pub(super) fn rows() -> Vec<Row> {
-    let some = || EVERY.into_iter().map(Some).chain([None]);
-    let name = |one: Option<Sparing>| one.map_or_else(|| "none".to_owned(), Sparing::name);
+    let some = || EVERY_UPSTREAM.into_iter().map(Some).chain([None]);
+    let name =
+        |one: Option<UpstreamSetting>| one.map_or_else(|| "none".to_owned(), UpstreamSetting::name);
     let row = |of_namespace, of_service| Row {
         namespace: format!("n-{}", name(of_namespace)),
         service: name(of_service),
@@ -146,20 +147,20 @@ pub(super) fn rows() -> Vec<Row> {
 }
 
 /// Services of which HTTP routes, and a retry, say something, and the mesh alone how they are spared.
-pub(super) fn treated() -> Vec<(String, Vec<(Level, Setting)>)> {
-    let mut treated: Vec<_> = ALL
+pub(super) fn routed_services() -> Vec<(String, Vec<(Level, Setting)>)> {
+    let mut routed_services: Vec<_> = ALL
         .into_iter()
         .map(|one| (format!("r-{}", one.name()), vec![(Level::Service, one)]))
         .collect();
-    treated.push(("r-again".to_owned(), vec![(Level::Retry, Retries)]));
-    treated.push(("r-none".to_owned(), Vec::new()));
-    treated
+    routed_services.push(("r-again".to_owned(), vec![(Level::Retry, Retries)]));
+    routed_services.push(("r-none".to_owned(), Vec::new()));
+    routed_services
 }
 
 /// The services and who may call them, and what is said of them by HTTP routes.
 pub(super) fn services() -> (String, Vec<(String, String)>) {
     let mut names: Vec<_> = rows().into_iter().map(|row| (row.namespace, row.service)).collect();
-    names.extend(treated().into_iter().map(|(name, _)| ("default".to_owned(), name)));
+    names.extend(routed_services().into_iter().map(|(name, _)| ("default".to_owned(), name)));
     names.extend(["shadow-service", "load"].map(|name| ("default".to_owned(), name.to_owned())));
     let mut policy = format!(
         "[[service]]\nname = \"buyer\"\n[[retry]]\nname = \"again\"\nsource = {{ name = \"buyer\" }}\n\
@@ -167,8 +168,10 @@ pub(super) fn services() -> (String, Vec<(String, String)>) {
          retry_backoff_base_interval = \"1ms\" }}\n",
         Level::Retry.retries()
     );
-    for (name, said) in treated() {
-        for (level, setting) in said.into_iter().filter(|(level, _)| *level == Level::Service) {
+    for (name, reported_text) in routed_services() {
+        for (level, setting) in
+            reported_text.into_iter().filter(|(level, _)| *level == Level::Service)
+        {
             policy += &rule("default", &name, &format!("service = \"{name}\""), level, &[setting]);
         }
     }
@@ -198,7 +201,7 @@ pub(super) fn services() -> (String, Vec<(String, String)>) {
 /// What the mesh, the namespaces and the services say.
 pub(super) fn settings(others: IpAddr) -> String {
     let mut policy = String::new();
-    for one in EVERY {
+    for one in EVERY_UPSTREAM {
         let name = one.name();
         let about = format!("name = \"{name}\"\nscope = \"mesh\"");
         policy += &one.object(Level::Mesh, &about, others);

@@ -16,7 +16,7 @@ use ironmesh_tests::eventually;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-pub(crate) struct Watching {
+pub(crate) struct ProviderWatch {
     pub(crate) provider: Azure,
     pub(crate) sightings: watch::Receiver<ProviderReport>,
     _turn: watch::Sender<bool>,
@@ -39,15 +39,15 @@ pub(crate) fn options(azure: &FakeAzure) -> AzureOptions {
 /// A uniform scale set `web` of two machines, 10.0.0.1 and 10.0.0.2.
 pub(crate) async fn shop() -> FakeAzure {
     let azure = FakeAzure::start().await;
-    azure.change(|world| {
-        world.scale_sets.insert("web".to_owned(), ScaleSet::default());
-        world.machines.push(Machine::of("web", "0", "10.0.0.1"));
-        world.machines.push(Machine::of("web", "1", "10.0.0.2"));
+    azure.change(|vms| {
+        vms.scale_sets.insert("web".to_owned(), ScaleSet::default());
+        vms.machines.push(Machine::of("web", "0", "10.0.0.1"));
+        vms.machines.push(Machine::of("web", "1", "10.0.0.2"));
     });
     azure
 }
 
-impl Watching {
+impl ProviderWatch {
     /// Follows the scale set `web`, for a service of the same name.
     pub(crate) fn web(options: AzureOptions) -> Self {
         Self::services(options, [("web", vec![scale_set("web")])])
@@ -66,11 +66,11 @@ impl Watching {
         services: impl IntoIterator<Item = (&'a str, Vec<AzureQuery>)>,
         clock: fn() -> Timestamp,
     ) -> Self {
-        let turn = watch::Sender::new(true);
-        let provider = Azure::start(options, clock, turn.subscribe()).unwrap();
+        let leadership = watch::Sender::new(true);
+        let provider = Azure::start(options, clock, leadership.subscribe()).unwrap();
         let sightings = provider.sightings();
         provider.follow(&specification(services));
-        Self { provider, sightings, _turn: turn }
+        Self { provider, sightings, _turn: leadership }
     }
 
     /// What is known now.
@@ -84,8 +84,8 @@ impl Watching {
     }
 
     /// Waits until a service has exactly these endpoints, and all is well.
-    pub(crate) async fn finds(&self, service: &str, addresses: &[&str]) -> Arc<ServiceReport> {
-        self.has(&format!("{service} at {addresses:?}"), service, |found| {
+    pub(crate) async fn wait_for(&self, service: &str, addresses: &[&str]) -> Arc<ServiceReport> {
+        self.wait_until(&format!("{service} at {addresses:?}"), service, |found| {
             at(found) == addresses.iter().map(|&one| one.to_owned()).collect::<BTreeSet<_>>()
                 && found.stale.is_none()
                 && found.is_authoritative
@@ -94,7 +94,7 @@ impl Watching {
     }
 
     /// Waits until something holds of a service.
-    pub(crate) async fn has(
+    pub(crate) async fn wait_until(
         &self,
         what: &str,
         service: &str,
@@ -108,7 +108,7 @@ impl Watching {
     }
 
     /// Waits until nothing is believed, and returns why.
-    pub(crate) async fn is_stale(&self, because: &str) -> String {
+    pub(crate) async fn wait_until_stale(&self, because: &str) -> String {
         eventually(&format!("staleness: {because}"), async || match self.now().stale {
             Some(stale) if stale.reason.contains(because) => Ok(stale.reason),
             _ => Err(format!("{:#?}", self.now())),
@@ -117,21 +117,25 @@ impl Watching {
     }
 
     /// Waits until one service alone is stale, and returns what is known of it.
-    pub(crate) async fn is_stale_of(&self, service: &str, because: &str) -> Arc<ServiceReport> {
-        self.has(&format!("staleness of {service}: {because}"), service, |found| {
+    pub(crate) async fn wait_until_service_stale(
+        &self,
+        service: &str,
+        because: &str,
+    ) -> Arc<ServiceReport> {
+        self.wait_until(&format!("staleness of {service}: {because}"), service, |found| {
             found.stale.iter().any(|stale| stale.reason.contains(because))
         })
         .await
     }
 
     /// Waits until a service has this problem, and returns what is known of it.
-    pub(crate) async fn has_problem(
+    pub(crate) async fn wait_for_problem(
         &self,
         service: &str,
         instance: &str,
         words: &str,
     ) -> Arc<ServiceReport> {
-        self.has(&format!("{instance}: {words}"), service, |found| {
+        self.wait_until(&format!("{instance}: {words}"), service, |found| {
             let mut problems = found.problems.iter();
             problems.any(|one| one.instance == instance && one.reason.contains(words))
         })

@@ -18,11 +18,11 @@ use tokio::time::timeout;
 use crate::live::Demo;
 
 /// One test at a time.
-static TURN: Mutex<()> = Mutex::const_new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// Where a test runs its demos.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Workspace {
     ironmesh: PathBuf,
     /// What the demos find in ENVOY_BIN.
     pub(crate) envoy: PathBuf,
@@ -40,24 +40,24 @@ pub(crate) struct Run {
 
 /// A process that has to do with a demo of this place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Trace {
+pub(crate) struct DemoProcess {
     pub(crate) id: i32,
     pub(crate) command: String,
 }
 
-impl Place {
+impl Workspace {
     /// One with a real Envoy; none where a program is missing and the test is to be skipped.
     pub(crate) async fn open() -> Option<Self> {
         let envoy = require_envoy()?;
-        let mut place = Self::without_envoy().await?;
-        place.envoy = envoy;
-        Some(place)
+        let mut workspace = Self::without_envoy().await?;
+        workspace.envoy = envoy;
+        Some(workspace)
     }
 
     /// One in which `envoy` is nowhere.
     pub(crate) async fn without_envoy() -> Option<Self> {
         let ironmesh = require_ironmesh()?;
-        let turn = TURN.lock().await;
+        let turn = ONE_AT_A_TIME.lock().await;
         let folder = tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap();
         fs::create_dir(folder.path().join(TEMPORARY)).unwrap();
         Some(Self { ironmesh, envoy: folder.path().join("envoy"), folder, _turn: turn })
@@ -107,7 +107,7 @@ impl Place {
 
     /// All processes that name the temporary folder, in their command line or in the environment
     /// with which they were started: a demo, and whatever it starts.
-    pub(crate) fn traces(&self) -> Vec<Trace> {
+    pub(crate) fn processes(&self) -> Vec<DemoProcess> {
         let needle = self.temporary().into_os_string().into_encoded_bytes();
         let names = |text: &[u8]| text.windows(needle.len()).any(|part| part == needle);
         let mut found = Vec::new();
@@ -118,17 +118,17 @@ impl Place {
             let command = read("cmdline");
             if names(&command) || names(&read("environ")) {
                 let command = String::from_utf8_lossy(&command).replace('\0', " ");
-                found.push(Trace { id, command });
+                found.push(DemoProcess { id, command });
             }
         }
         found
     }
 
     /// The one process with these words in its command line; what is there if it is not one.
-    pub(crate) fn trace(&self, words: &[&str]) -> Result<Trace, String> {
-        let mut all = self.traces();
+    pub(crate) fn process(&self, words: &[&str]) -> Result<DemoProcess, String> {
+        let mut all = self.processes();
         all.retain(|trace| words.iter().all(|word| trace.command.contains(word)));
-        match <[Trace; 1]>::try_from(all) {
+        match <[DemoProcess; 1]>::try_from(all) {
             Ok([trace]) => Ok(trace),
             Err(all) => Err(format!("{} with {words:?}: {all:?}", all.len())),
         }
@@ -140,13 +140,13 @@ impl Place {
     }
 
     /// The same when it is others who clear up, in a moment.
-    pub(crate) async fn nothing_left(&self) {
+    pub(crate) async fn wait_until_nothing_left(&self) {
         eventually("nothing to be left", async || self.look()).await;
     }
 
     fn look(&self) -> Result<(), String> {
         let mut left = String::new();
-        for Trace { id, command } in self.traces() {
+        for DemoProcess { id, command } in self.processes() {
             writeln!(left, "process {id}: {command}").unwrap();
         }
         // There may be none: a test can say so to the demo.
@@ -157,10 +157,10 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Workspace {
     /// What a faulty demo has left behind must not outlive the test that shows it.
     fn drop(&mut self) {
-        for Trace { id, .. } in self.traces() {
+        for DemoProcess { id, .. } in self.processes() {
             let _ = kill_process(Pid::from_raw(id).unwrap(), Signal::KILL);
         }
     }

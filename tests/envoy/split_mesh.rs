@@ -10,13 +10,13 @@ use ironmesh_tests::{
     eventually, get_once,
 };
 
-use crate::bookstore::expect;
+use crate::bookstore::ensure_status;
 
 /// The services: each has the HTTP port 14001 and the TCP port 3306, with an application that says its
 /// name.
 pub(crate) const SERVICES: [&str; 5] = ["store", "v1", "v2", "v3", "next"];
 
-pub(crate) struct Shop {
+pub(crate) struct SplitMesh {
     pub(crate) mesh: Mesh,
     pub(crate) buyer: Envoy,
     pub(crate) server: Envoy,
@@ -79,7 +79,7 @@ pub(crate) fn split(name: &str, service: &str, matches: &[&str], to: &[(&str, u3
     policy
 }
 
-impl Shop {
+impl SplitMesh {
     /// Opens it with all services, and with these splits.
     pub(crate) async fn open(splits: &str) -> Option<Self> {
         let programs = Programs::find()?;
@@ -93,7 +93,7 @@ impl Shop {
         for (name, number) in SERVICES.into_iter().zip(0..) {
             apps.insert(name, App::http1(name, socket(8080 + number)).await);
             ledgers.push(Ledger::start(name, socket(8090 + number)).await);
-            server = server.also(&format!("default/{name}"));
+            server = server.with_service(&format!("default/{name}"));
         }
         let server = mesh.envoy(&server).await;
         // Nobody is asked there but by those who start one.
@@ -106,12 +106,12 @@ impl Shop {
             .upstream("default/v1:3306=3307")
             .upstream("outside.example:5432=15432");
         let buyer = mesh.envoy(&buyer).await;
-        let shop = Self { mesh, buyer, server, apps, _ledgers: ledgers };
+        let setup = Self { mesh, buyer, server, apps, _ledgers: ledgers };
         eventually("the buyer to be served", async || {
-            expect(&get_once(shop.buyer.socket(14001), "/", &[]).await?, 200)
+            ensure_status(&get_once(setup.buyer.socket(14001), "/", &[]).await?, 200)
         })
         .await;
-        Some(shop)
+        Some(setup)
     }
 
     /// The application of a service.
@@ -144,7 +144,7 @@ impl Shop {
         let mut shares = Shares::default();
         for _ in 0..count {
             let response = connection.request(Method::GET, "/", &headers).await.unwrap();
-            expect(&response, 200).unwrap();
+            ensure_status(&response, 200).unwrap();
             shares.add(response.header("x-app").unwrap());
         }
         shares
@@ -173,7 +173,7 @@ impl Shop {
 
     /// No request failed, none had to be tried again, and no Envoy has refused something.
     #[expect(clippy::print_stderr, reason = "the figures belong to the test's report")]
-    pub(crate) async fn assert_nothing_broke(&self, load: Load) {
+    pub(crate) async fn assert_no_failures(&self, load: Load) {
         let report = load.finish().await;
         let retries = self.buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await;
         eprintln!(
@@ -183,12 +183,12 @@ impl Shop {
         assert_eq!(retries, 0);
         report.assert_undisturbed();
         assert!(report.stream_messages > 0 && report.connection_lines > 0, "{report:?}");
-        self.assert_calm().await;
+        self.assert_no_update_errors().await;
     }
 
-    pub(crate) async fn assert_calm(&self) {
-        self.buyer.assert_calm().await;
-        self.server.assert_calm().await;
+    pub(crate) async fn assert_no_update_errors(&self) {
+        self.buyer.assert_no_update_errors().await;
+        self.server.assert_no_update_errors().await;
     }
 }
 

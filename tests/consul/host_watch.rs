@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Looks again and again whether hosts are there.
 #[derive(Debug)]
-pub(crate) struct RollCall {
+pub(crate) struct HostWatch {
     stop: CancellationToken,
     looking: JoinHandle<Seen>,
 }
@@ -21,7 +21,7 @@ struct Seen {
     missed: Vec<(String, String)>,
 }
 
-impl RollCall {
+impl HostWatch {
     /// Begins to look for these hosts, as [`host`] names them.
     pub(crate) fn of(envoy: &Envoy, hosts: impl IntoIterator<Item = String>) -> Self {
         let hosts: Vec<_> = hosts.into_iter().collect();
@@ -30,9 +30,9 @@ impl RollCall {
         let stopped = stop.clone();
         let looking = tokio::spawn(async move {
             let mut seen = Seen::default();
-            let mut pace = interval(Duration::from_millis(50));
+            let mut interval = interval(Duration::from_millis(50));
             while !stopped.is_cancelled() {
-                pace.tick().await;
+                interval.tick().await;
                 // A look that fails is none: that there are looks is asked for at the end.
                 let Ok(answer) = get_once(admin, "/clusters", &[]).await else { continue };
                 seen.looks += 1;
@@ -50,14 +50,14 @@ impl RollCall {
     }
 
     /// Stops looking, and fails the test if a host was not there at some look.
-    pub(crate) async fn was_complete(self, during: &str) {
+    pub(crate) async fn assert_complete(self, during: &str) {
         let seen = self.stop(during).await;
         assert!(seen.missed.is_empty(), "{during}: {:#?}", seen.missed);
         eprintln!("{during}: no host was missed in {} looks", seen.looks);
     }
 
     /// Stops looking, and fails the test if all hosts were always there.
-    pub(crate) async fn was_incomplete(self, during: &str) {
+    pub(crate) async fn assert_incomplete(self, during: &str) {
         let seen = self.stop(during).await;
         assert!(!seen.missed.is_empty(), "{during}: no host was missed in {} looks", seen.looks);
     }

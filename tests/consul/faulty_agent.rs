@@ -16,7 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// What is wrong.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Fault {
+pub(crate) enum AgentFault {
     /// Nothing: what the agent says is handed on.
     None,
     /// Questions about instances of `web` are answered with this.
@@ -24,41 +24,42 @@ pub(crate) enum Fault {
     /// All answers have these headers, whatever the agent says.
     Headers(Vec<(&'static str, &'static str)>),
     /// All answers come a second late.
-    Slowness,
+    Slow,
     /// Nobody is answered any more, and what was under way is kept back: a partition.
     Silence,
     /// Nobody is let in, and whoever is there is cut off.
-    Refusal,
+    Closed,
 }
 
 #[derive(Debug)]
-pub(crate) struct Liar {
+pub(crate) struct FaultyAgent {
     address: SocketAddr,
-    fault: Arc<watch::Sender<Fault>>,
-    asked: Arc<watch::Sender<usize>>,
+    fault: Arc<watch::Sender<AgentFault>>,
+    requests: Arc<watch::Sender<usize>>,
     _task: AbortOnDropHandle<()>,
 }
 
 #[derive(Clone)]
-struct Behind {
+struct AgentState {
     agent: String,
-    fault: watch::Receiver<Fault>,
-    asked: Arc<watch::Sender<usize>>,
+    fault: watch::Receiver<AgentFault>,
+    requests: Arc<watch::Sender<usize>>,
     http: reqwest::Client,
 }
 
-impl Liar {
+impl FaultyAgent {
     /// In front of the agent that is asked at `agent`, honest at first.
-    pub(crate) async fn before(agent: String, address: IpAddr) -> Self {
+    pub(crate) async fn start(agent: String, address: IpAddr) -> Self {
         let listener = TcpListener::bind((address, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let fault = Arc::new(watch::Sender::new(Fault::None));
-        let asked = Arc::new(watch::Sender::new(0));
+        let fault = Arc::new(watch::Sender::new(AgentFault::None));
+        let requests = Arc::new(watch::Sender::new(0));
         let http = tls::plain_http_client();
-        let behind = Behind { agent, fault: fault.subscribe(), asked: Arc::clone(&asked), http };
-        let router = axum::Router::new().fallback(answer).with_state(behind);
+        let state =
+            AgentState { agent, fault: fault.subscribe(), requests: Arc::clone(&requests), http };
+        let router = axum::Router::new().fallback(answer).with_state(state);
         let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { address, fault, asked, _task: AbortOnDropHandle::new(task) }
+        Self { address, fault, requests, _task: AbortOnDropHandle::new(task) }
     }
 
     /// Where it is asked.
@@ -67,45 +68,50 @@ impl Liar {
     }
 
     /// From now on it is wrong like this, also about what was asked before.
-    pub(crate) fn be(&self, fault: Fault) {
+    pub(crate) fn set_fault(&self, fault: AgentFault) {
         self.fault.send_replace(fault);
     }
 
     /// How many questions have come.
-    pub(crate) fn asked(&self) -> usize {
-        *self.asked.borrow()
+    pub(crate) fn requests(&self) -> usize {
+        *self.requests.borrow()
     }
 }
 
-async fn answer(State(behind): State<Behind>, request: Request) -> Response {
-    let mut news = behind.fault.clone();
-    behind.asked.send_modify(|count| *count += 1);
+async fn answer(State(state): State<AgentState>, request: Request) -> Response {
+    let mut fault_changes = state.fault.clone();
+    state.requests.send_modify(|count| *count += 1);
     let path = request.uri().to_string();
     loop {
-        let fault = news.borrow_and_update().clone();
+        let fault = fault_changes.borrow_and_update().clone();
         match fault {
-            Fault::Answer { status, index, body } if path.starts_with("/v1/health/service/web") => {
+            AgentFault::Answer { status, index, body }
+                if path.starts_with("/v1/health/service/web") =>
+            {
                 let headers = [("X-Consul-Index", index.to_string())];
                 return (StatusCode::from_u16(status).unwrap(), headers, body).into_response();
             }
-            Fault::Silence => news.changed().await.unwrap(),
-            Fault::Refusal => return cut_off(),
-            Fault::None | Fault::Answer { .. } | Fault::Headers(_) | Fault::Slowness => {
+            AgentFault::Silence => fault_changes.changed().await.unwrap(),
+            AgentFault::Closed => return cut_off(),
+            AgentFault::None
+            | AgentFault::Answer { .. }
+            | AgentFault::Headers(_)
+            | AgentFault::Slow => {
                 tokio::select! {
                     biased;
-                    changed = news.changed() => changed.unwrap(),
-                    told = hand_on(&behind, request.headers(), &path) => {
-                        let Ok(mut told) = told else { return cut_off() };
-                        if fault == Fault::Slowness {
+                    changed = fault_changes.changed() => changed.unwrap(),
+                    answered = forward(&state, request.headers(), &path) => {
+                        let Ok(mut answered) = answered else { return cut_off() };
+                        if fault == AgentFault::Slow {
                             // Not to wait for anything: it is what is wrong.
-                            sleep(SLOWNESS).await;
+                            sleep(SLOW_ANSWER).await;
                         }
-                        if let Fault::Headers(headers) = fault {
+                        if let AgentFault::Headers(headers) = fault {
                             for (name, value) in headers {
-                                told.headers_mut().insert(name, value.parse().unwrap());
+                                answered.headers_mut().insert(name, value.parse().unwrap());
                             }
                         }
-                        return told;
+                        return answered;
                     }
                 }
             }
@@ -113,21 +119,21 @@ async fn answer(State(behind): State<Behind>, request: Request) -> Response {
     }
 }
 
-const SLOWNESS: Duration = Duration::from_secs(1);
+const SLOW_ANSWER: Duration = Duration::from_secs(1);
 
-async fn hand_on(behind: &Behind, headers: &HeaderMap, path: &str) -> reqwest::Result<Response> {
-    let mut asked = behind.http.get(format!("{}{path}", behind.agent));
+async fn forward(state: &AgentState, headers: &HeaderMap, path: &str) -> reqwest::Result<Response> {
+    let mut requests = state.http.get(format!("{}{path}", state.agent));
     if let Some(token) = headers.get("X-Consul-Token") {
-        asked = asked.header("X-Consul-Token", token);
+        requests = requests.header("X-Consul-Token", token);
     }
-    let told = asked.send().await?;
-    let mut response = Response::builder().status(told.status());
-    for (name, value) in told.headers() {
+    let answered = requests.send().await?;
+    let mut response = Response::builder().status(answered.status());
+    for (name, value) in answered.headers() {
         if name.as_str().starts_with("x-consul") {
             response = response.header(name, value);
         }
     }
-    Ok(response.body(Body::from(told.bytes().await?)).unwrap())
+    Ok(response.body(Body::from(answered.bytes().await?)).unwrap())
 }
 
 /// A body that breaks: the connection ends in the middle of the answer.

@@ -7,9 +7,9 @@ use crate::proxy::Variant;
 
 /// Random numbers that follow from a seed. (SplitMix64.)
 #[derive(Debug, Clone)]
-pub(crate) struct Chance(u64);
+pub(crate) struct SeededRandom(u64);
 
-impl Chance {
+impl SeededRandom {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -62,20 +62,20 @@ pub(crate) fn with_seeds(runs: u64, story: impl Fn(u64)) {
         let text = std::env::var(name).ok()?;
         Some(text.parse::<u64>().unwrap_or_else(|error| panic!("{name}={text}: {error}")))
     };
-    let (first, asked) = (number("SIM_SEED"), number("SIM_RUNS"));
-    let runs = asked.unwrap_or_else(|| if first.is_some() { 1 } else { runs });
+    let (first, requested) = (number("SIM_SEED"), number("SIM_RUNS"));
+    let runs = requested.unwrap_or_else(|| if first.is_some() { 1 } else { runs });
     let first = first.unwrap_or(1);
     for seed in first..first + runs {
-        let told = TellSeed(seed);
+        let reported = PrintSeedOnFailure(seed);
         story(seed);
-        drop(told);
+        drop(reported);
     }
 }
 
 /// Tells the seed of a story that fails.
-struct TellSeed(u64);
+struct PrintSeedOnFailure(u64);
 
-impl Drop for TellSeed {
+impl Drop for PrintSeedOnFailure {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("to run this story alone and again: SIM_SEED={}", self.0);

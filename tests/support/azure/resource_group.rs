@@ -13,7 +13,7 @@ pub const GROUP: &str = "rgShop";
 
 /// What there is in one resource group.
 #[derive(Debug, Clone)]
-pub struct World {
+pub struct ResourceGroup {
     pub(super) subscription: String,
     pub(super) group: String,
     /// The scale sets, by name.
@@ -94,7 +94,7 @@ impl Machine {
     }
 }
 
-impl World {
+impl ResourceGroup {
     /// An empty one.
     pub(super) fn of(subscription: &str, group: &str) -> Self {
         let (scale_sets, machines) = (BTreeMap::new(), Vec::new());

@@ -30,7 +30,7 @@ rules = [{ kind = "HTTPRouteGroup", name = "all" }]
 /// The machines of the store.
 pub(crate) const MACHINES: [u8; 2] = [21, 22];
 
-pub(crate) struct Shop {
+pub(crate) struct FaultMesh {
     pub(crate) mesh: Mesh,
     pub(crate) buyer: Envoy,
     pub(crate) stores: [Envoy; 2],
@@ -45,7 +45,7 @@ pub(crate) struct Status {
     pub(crate) text: String,
 }
 
-impl Shop {
+impl FaultMesh {
     /// Opens the shop; none without Envoy. Load runs from here to [`Self::close`], and all of it has passed so far.
     pub(crate) async fn open() -> Option<Self> {
         let programs = Programs::find()?;
@@ -72,9 +72,9 @@ impl Shop {
         .await;
         let load = Load::start(buyer.socket(14001), "store", "/");
         let (stores, apps) = (stores.try_into().unwrap(), apps.try_into().unwrap());
-        let shop = Self { mesh, buyer, stores, apps, load };
-        shop.is_healthy().await;
-        Some(shop)
+        let setup = Self { mesh, buyer, stores, apps, load };
+        setup.wait_until_healthy().await;
+        Some(setup)
     }
 
     /// What operators see now.
@@ -86,7 +86,7 @@ impl Shop {
     }
 
     /// Waits until `status` exits with `code` and says all of `words`.
-    pub(crate) async fn reports(&self, code: i32, words: &[&str]) -> Status {
+    pub(crate) async fn wait_for_status(&self, code: i32, words: &[&str]) -> Status {
         eventually(&format!("status to exit with {code} and to say {words:?}"), async || {
             let status = self.status().await;
             let says_all = words.iter().all(|words| status.text.contains(words));
@@ -96,29 +96,29 @@ impl Shop {
     }
 
     /// Waits until nothing is wrong, and until no request fails any more.
-    pub(crate) async fn is_healthy(&self) {
-        self.reports(0, &[]).await;
+    pub(crate) async fn wait_until_healthy(&self) {
+        self.wait_for_status(0, &[]).await;
         eventually("requests to pass", async || {
-            let lost = self.lost_of(100).await;
+            let lost = self.failures_of(100).await;
             if lost == 0 { Ok(()) } else { Err(format!("{lost} of 100 failed")) }
         })
         .await;
     }
 
     /// How many of the next requests fail, at least this many.
-    pub(crate) async fn lost_of(&self, requests: u64) -> u64 {
+    pub(crate) async fn failures_of(&self, requests: u64) -> u64 {
         let before = self.load.failed();
-        self.load.pass(requests).await;
+        self.load.wait_for_requests(requests).await;
         self.load.failed() - before
     }
 
     /// Keeps the fault up until enough requests have met it, and fails the test if any fails while `status` reports
-    /// a healthy mesh. To be called once the fault is detected ([`Shop::reports`]). Prints the row, and returns how
+    /// a healthy mesh. To be called once the fault is detected ([`FaultMesh::wait_for_status`]). Prints the row, and returns how
     /// many requests failed.
     pub(crate) async fn row(&self, fault: &str) -> u64 {
         let mut lost = 0;
         for _ in 0..WINDOWS {
-            let of_window = self.lost_of(REQUESTS_PER_FAULT / WINDOWS).await;
+            let of_window = self.failures_of(REQUESTS_PER_FAULT / WINDOWS).await;
             let status = self.status().await;
             assert!(of_window == 0 || status.code != 0, "{of_window} requests failed: {status:?}");
             lost += of_window;

@@ -14,12 +14,12 @@ use crate::proxy_options::ProxyOptions;
 
 /// Two services of their own, `calls` and `ledger`, so that tests of HTTP services have load of all kinds.
 #[derive(Debug)]
-pub struct Beside {
+pub struct LongConnections {
     _calls: App,
     _ledger: Ledger,
 }
 
-impl Beside {
+impl LongConnections {
     /// The two services; `buyer` may call them.
     pub const POLICY: &str = r#"
 [[service]]
@@ -54,13 +54,13 @@ rules = [{ kind = "HTTPRouteGroup", name = "beside" }, { kind = "TCPRoute", name
 
     /// Lets a proxy serve them.
     #[must_use]
-    pub fn served_by(server: ProxyOptions) -> ProxyOptions {
-        server.also("default/calls").also("default/ledger")
+    pub fn with_services(server: ProxyOptions) -> ProxyOptions {
+        server.with_service("default/calls").with_service("default/ledger")
     }
 
     /// Lets a proxy of `buyer` call them.
     #[must_use]
-    pub fn called_by(buyer: ProxyOptions) -> ProxyOptions {
+    pub fn with_upstreams(buyer: ProxyOptions) -> ProxyOptions {
         buyer.upstream("default/calls=15014").upstream("default/ledger=15015")
     }
 
@@ -82,7 +82,7 @@ rules = [{ kind = "HTTPRouteGroup", name = "beside" }, { kind = "TCPRoute", name
     }
 
     /// Fails the test unless both were there; what was broken of them is among the failures of the load.
-    pub fn assert_went_on(&self, report: &LoadReport) {
+    pub fn assert_uninterrupted(&self, report: &LoadReport) {
         assert!(report.stream_messages > 0 && report.connection_lines > 0, "{report:?}");
     }
 }

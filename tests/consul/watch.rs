@@ -13,12 +13,12 @@ use ironmesh_tests::eventually;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-pub(crate) struct Watching {
+pub(crate) struct ProviderWatch {
     pub(crate) provider: Consul,
     pub(crate) sightings: watch::Receiver<ProviderReport>,
 }
 
-impl Watching {
+impl ProviderWatch {
     /// Follows the instances of the Consul service `web`, for a service of the same name.
     pub(crate) fn web(options: ConsulOptions) -> Self {
         Self::services(options, [("web", Some(query("web")))])
@@ -46,7 +46,7 @@ impl Watching {
     }
 
     /// Waits until a service has exactly these endpoints, and all is well.
-    pub(crate) async fn finds(&self, service: &str, addresses: &[&str]) -> Arc<ServiceReport> {
+    pub(crate) async fn wait_for(&self, service: &str, addresses: &[&str]) -> Arc<ServiceReport> {
         let wanted: BTreeSet<_> = addresses.iter().map(|&address| address.to_owned()).collect();
         eventually(&format!("{service} at {addresses:?}"), async || {
             let found = self.of(service);
@@ -64,7 +64,7 @@ impl Watching {
     }
 
     /// Waits until nothing is believed, and returns why.
-    pub(crate) async fn is_stale(&self, because: &str) -> String {
+    pub(crate) async fn wait_until_stale(&self, because: &str) -> String {
         eventually(&format!("staleness: {because}"), async || match self.now().stale {
             Some(stale) if stale.reason.contains(because) => Ok(stale.reason),
             stale => Err(format!("{stale:?}")),
@@ -73,7 +73,11 @@ impl Watching {
     }
 
     /// Waits until one service alone is stale, and returns what is known of it.
-    pub(crate) async fn is_stale_of(&self, service: &str, because: &str) -> Arc<ServiceReport> {
+    pub(crate) async fn wait_until_service_stale(
+        &self,
+        service: &str,
+        because: &str,
+    ) -> Arc<ServiceReport> {
         eventually(&format!("staleness of {service}: {because}"), async || match self.of(service) {
             Some(found) if found.stale.iter().any(|stale| stale.reason.contains(because)) => {
                 Ok(found)

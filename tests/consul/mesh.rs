@@ -9,7 +9,7 @@ use ironmesh_tests::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::roll::{RollCall, host};
+use crate::host_watch::{HostWatch, host};
 
 const POLICY: &str = r#"
 [[service]]
@@ -57,24 +57,24 @@ rules = [{ kind = "HTTPRouteGroup", name = "all" }, { kind = "TCPRoute", name = 
 const INSTANCES: [(&str, &str, u8, u16); 6] = [
     ("a", "web", 21, 8080),
     ("b", "web", 22, 8080),
-    (GOES, "web", 23, 9000),
+    (REMOVABLE, "web", 23, 9000),
     ("ledger", "ledger", 21, 8081),
     ("journal", "journal", 21, 8082),
     (SPARE, "spare", 23, 8083),
 ];
 
 /// The web server that goes, and comes back at another port. (At the same one it would flap.)
-const GOES: &str = "c";
+const REMOVABLE: &str = "c";
 /// The only instance of its service.
 const SPARE: &str = "spare";
 
 /// The shop, and all that calls it.
-pub(crate) struct Shop {
+pub(crate) struct ConsulMesh {
     pub(crate) consul: Consul,
     pub(crate) mesh: Mesh,
     load: Load,
     /// Of those who are never taken away.
-    always: RollCall,
+    always: HostWatch,
     buyer: Envoy,
     sidecars: [Envoy; 3],
     /// Where the one that goes is now.
@@ -83,7 +83,7 @@ pub(crate) struct Shop {
     _journal: Ledger,
 }
 
-impl Shop {
+impl ConsulMesh {
     /// Opens it, with these settings of the control plane. `None` where a program is missing and the test is to
     /// be skipped.
     pub(crate) async fn open(consul: Consul, settings: &str) -> Option<Self> {
@@ -97,17 +97,17 @@ impl Shop {
         let apps = vec![
             App::http1("a", at(21, 8080)).await,
             App::http1("b", at(22, 8080)).await,
-            App::http1(GOES, at(23, 9000)).await,
+            App::http1(REMOVABLE, at(23, 9000)).await,
             App::http2("ledger", at(21, 8081)).await,
             App::http1("spare", at(23, 8083)).await,
         ];
         let journal = Ledger::start("journal", at(21, 8082)).await;
         let web = |host| ProxyOptions::new("default/web", host);
-        let first = web(21).also("default/ledger").also("default/journal");
+        let first = web(21).with_service("default/ledger").with_service("default/journal");
         let buyer = ProxyOptions::new("default/buyer", 11)
             .upstream("default/ledger:14002=14002")
             .upstream("default/journal:3306=3306");
-        let third = web(23).also("default/spare");
+        let third = web(23).with_service("default/spare");
         let sidecars =
             [mesh.envoy(&first).await, mesh.envoy(&web(22)).await, mesh.envoy(&third).await];
         let buyer = mesh.envoy(&buyer).await;
@@ -119,7 +119,7 @@ impl Shop {
         })
         .await;
         let always = ["a", "b", "ledger", "journal"].map(|id| line(&mesh, id));
-        let always = RollCall::of(&buyer, always);
+        let always = HostWatch::of(&buyer, always);
         let load = eventually("the load to begin", async || {
             let load = Load::start(buyer.socket(15080), "web", "/");
             let load = load.with_stream(buyer.socket(14002), "ledger").await?;
@@ -132,32 +132,36 @@ impl Shop {
 
     /// Something is wrong: `see` waits until that is seen, and returns when it is over. Meanwhile all hosts
     /// are there; and then what really changes is seen.
-    pub(crate) async fn survives(&mut self, what: &str, fault: impl AsyncFnOnce(&mut Self)) {
-        let others = self.roll_call();
+    pub(crate) async fn assert_tolerated(
+        &mut self,
+        what: &str,
+        fault: impl AsyncFnOnce(&mut Self),
+    ) {
+        let others = self.watch_hosts();
         fault(self).await;
-        others.was_complete(what).await;
-        self.follows(what).await;
+        others.assert_complete(what).await;
+        self.assert_follows_changes(what).await;
     }
 
     /// Looks after those who may be taken away.
-    pub(crate) fn roll_call(&self) -> RollCall {
-        RollCall::of(&self.buyer, [GOES, SPARE].map(|id| line(&self.mesh, id)))
+    pub(crate) fn watch_hosts(&self) -> HostWatch {
+        HostWatch::of(&self.buyer, [REMOVABLE, SPARE].map(|id| line(&self.mesh, id)))
     }
 
     /// A real removal, a real addition and a confirmed scale to zero arrive.
-    pub(crate) async fn follows(&mut self, what: &str) {
-        let begun = Instant::now();
-        self.consul.deregister(GOES).await;
-        let removal = self.arrives(GOES, false, begun).await;
-        let begun = Instant::now();
-        self.move_on().await;
-        self.register(GOES).await;
-        let addition = self.arrives(GOES, true, begun).await;
+    pub(crate) async fn assert_follows_changes(&mut self, what: &str) {
+        let started_at = Instant::now();
+        self.consul.deregister(REMOVABLE).await;
+        let removal = self.wait_for_instance(REMOVABLE, false, started_at).await;
+        let started_at = Instant::now();
+        self.move_instance().await;
+        self.register(REMOVABLE).await;
+        let addition = self.wait_for_instance(REMOVABLE, true, started_at).await;
 
         self.consul.deregister(SPARE).await;
-        let mut begun = Instant::now();
+        let mut started_at = Instant::now();
         eventually("the scale to zero to be accepted", async || {
-            begun = Instant::now();
+            started_at = Instant::now();
             let output = self.mesh.run(&["endpoints", "accept", "default/spare"]).await;
             if output.status.success() {
                 Ok(())
@@ -166,10 +170,10 @@ impl Shop {
             }
         })
         .await;
-        let scale = self.arrives(SPARE, false, begun).await;
-        let begun = Instant::now();
+        let scale = self.wait_for_instance(SPARE, false, started_at).await;
+        let started_at = Instant::now();
         self.register(SPARE).await;
-        let from_zero = self.arrives(SPARE, true, begun).await;
+        let from_zero = self.wait_for_instance(SPARE, true, started_at).await;
         eprintln!(
             "{what}: then a removal arrives after {removal:?}, an addition after {addition:?}, \
              a confirmed scale to zero after {scale:?}, and from zero after {from_zero:?}"
@@ -177,7 +181,7 @@ impl Shop {
     }
 
     /// Waits until the buyer's Envoy has an instance, or has it no more; returns how long that took.
-    async fn arrives(&self, id: &str, is_there: bool, begun: Instant) -> Duration {
+    async fn wait_for_instance(&self, id: &str, is_there: bool, started_at: Instant) -> Duration {
         let host = line(&self.mesh, id);
         eventually(&format!("{id} to be there: {is_there}"), async || {
             let text = self.buyer.admin_get("/clusters").await.text();
@@ -189,25 +193,25 @@ impl Shop {
             }
         })
         .await;
-        begun.elapsed()
+        started_at.elapsed()
     }
 
     /// Waits until the control plane says this, among what is wrong, in a finding of this code.
-    pub(crate) async fn tells(&self, code: &str, words: &str) {
+    pub(crate) async fn wait_for_finding(&self, code: &str, words: &str) {
         eventually(&format!("{code}: {words}"), async || {
             let findings = self.mesh.readyz().await["findings"].clone();
-            let is_it = |finding: &Value| {
+            let matches = |finding: &Value| {
                 let message = finding["message"].as_str().unwrap_or_default();
                 finding["code"] == code && message.contains(words)
             };
             let all = findings.as_array().unwrap();
-            if all.iter().any(is_it) { Ok(()) } else { Err(findings.to_string()) }
+            if all.iter().any(matches) { Ok(()) } else { Err(findings.to_string()) }
         })
         .await;
     }
 
     /// Waits until nothing is wrong any more with what Consul tells.
-    pub(crate) async fn is_well(&self) {
+    pub(crate) async fn wait_until_healthy(&self) {
         eventually("nothing to be wrong", async || {
             let findings = self.mesh.readyz().await["findings"].clone();
             if findings.as_array().is_some_and(Vec::is_empty) {
@@ -220,8 +224,8 @@ impl Shop {
     }
 
     /// Waits until enough requests have met a fault.
-    pub(crate) async fn some_more(&self) {
-        self.load.pass(REQUESTS_PER_FAULT).await;
+    pub(crate) async fn wait_for_load(&self) {
+        self.load.wait_for_requests(REQUESTS_PER_FAULT).await;
     }
 
     /// Registers everybody with a Consul that has forgotten them.
@@ -236,18 +240,18 @@ impl Shop {
     }
 
     fn registration(&self, id: &str) -> Value {
-        let mut said = registration(&self.mesh, id);
-        if id == GOES {
-            said["Service"]["Port"] = self.port.into();
+        let mut reported_text = registration(&self.mesh, id);
+        if id == REMOVABLE {
+            reported_text["Service"]["Port"] = self.port.into();
         }
-        said
+        reported_text
     }
 
     /// The one that goes is to come back elsewhere.
-    async fn move_on(&mut self) {
+    async fn move_instance(&mut self) {
         self.port += 1;
         let address = self.mesh.loopback().socket(23, self.port);
-        self.apps.push(App::http1(GOES, address).await);
+        self.apps.push(App::http1(REMOVABLE, address).await);
     }
 
     /// What Consul answers of an instance, and this besides in its `Service`.
@@ -261,9 +265,9 @@ impl Shop {
 
     /// Fails the test unless all went on in all that has been.
     pub(crate) async fn close(mut self) {
-        self.some_more().await;
+        self.wait_for_load().await;
         let report = self.load.finish().await;
-        self.always.was_complete("all the time").await;
+        self.always.assert_complete("all the time").await;
         report.assert_undisturbed();
         assert!(report.stream_messages > 0 && report.connection_lines > 0, "{report:?}");
         let retries = self.buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await;
@@ -273,7 +277,7 @@ impl Shop {
         );
         assert_eq!(retries, 0);
         for envoy in self.sidecars.iter().chain([&self.buyer]) {
-            envoy.assert_calm().await;
+            envoy.assert_no_update_errors().await;
         }
         self.mesh.stop().await;
     }

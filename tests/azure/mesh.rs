@@ -32,10 +32,10 @@ rules = [{ kind = "HTTPRouteGroup", name = "all" }]
 "#;
 
 /// The machines: what Azure calls them, and where others dial them.
-const MACHINES: [(&str, u8); 3] = [("0", 21), ("1", 22), (GOES, 23)];
+const MACHINES: [(&str, u8); 3] = [("0", 21), ("1", 22), (REMOVABLE, 23)];
 
 /// The machine that goes.
-const GOES: &str = "2";
+const REMOVABLE: &str = "2";
 
 /// What the settings say of Azure, which is this one.
 pub(crate) fn settings(azure: &FakeAzure) -> String {
@@ -50,7 +50,7 @@ pub(crate) fn settings(azure: &FakeAzure) -> String {
 }
 
 /// The shop, and all that calls it.
-pub(crate) struct Shop {
+pub(crate) struct AzureMesh {
     pub(crate) azure: FakeAzure,
     pub(crate) mesh: Mesh,
     load: Load,
@@ -61,10 +61,10 @@ pub(crate) struct Shop {
     _apps: Vec<App>,
 }
 
-impl Shop {
+impl AzureMesh {
     /// Opens it. `None` where a program is missing and the test is to be skipped.
     pub(crate) async fn open() -> Option<Self> {
-        Self::open_as(POLICY, known_as, |_| String::new()).await
+        Self::open_as(POLICY, azure_ipv4, |_| String::new()).await
     }
 
     /// The same; but its machines have no IPv4 address, and the control plane is an application with a secret.
@@ -77,12 +77,12 @@ impl Shop {
                 file.path().display()
             )
         };
-        Self::open_as(&policy, known_by_ipv6_as, with_secret).await
+        Self::open_as(&policy, azure_ipv6, with_secret).await
     }
 
     async fn open_as(
         policy: &str,
-        known_as: impl Fn(&Mesh, u8) -> IpAddr,
+        azure_ipv4: impl Fn(&Mesh, u8) -> IpAddr,
         credential: impl Fn(&NamedTempFile) -> String,
     ) -> Option<Self> {
         let programs = Programs::find()?;
@@ -92,25 +92,23 @@ impl Shop {
         fs::write(secret.path(), "s3cret").unwrap();
         let settings = settings(&azure) + &credential(&secret);
         let mut mesh = Mesh::prepare(&settings, &programs, &[("policy.toml", policy)]);
-        azure.change(|world| {
-            world.scale_sets.insert("web".to_owned(), ScaleSet::default());
-            world.machines.extend(
-                MACHINES.map(|(name, host)| {
-                    Machine::of("web", name, &known_as(&mesh, host).to_string())
-                }),
-            );
+        azure.change(|vms| {
+            vms.scale_sets.insert("web".to_owned(), ScaleSet::default());
+            vms.machines.extend(MACHINES.map(|(name, host)| {
+                Machine::of("web", name, &azure_ipv4(&mesh, host).to_string())
+            }));
         });
         mesh.restart_control_plane().await;
         let (mut apps, mut sidecars) = (Vec::new(), Vec::new());
         for (name, host) in MACHINES {
-            let vm_id = azure.change(|world| world.machine(name).vm_id);
+            let vm_id = azure.change(|vms| vms.machine(name).vm_id);
             apps.push(App::http1(name, mesh.loopback().socket(host, 8080)).await);
             let proxy = ProxyOptions::new("default/web", host).machine(vm_id);
             sidecars.push(mesh.envoy(&proxy).await);
         }
         let buyer = mesh.envoy(&ProxyOptions::new("default/buyer", 11)).await;
         for (name, _) in MACHINES {
-            is_called(&mesh, &buyer, name, true).await;
+            wait_for_called(&mesh, &buyer, name, true).await;
         }
         let load = Load::start(buyer.socket(15080), "web", "/");
         Some(Self { azure, mesh, load, buyer, sidecars, secret, _apps: apps })
@@ -122,35 +120,35 @@ impl Shop {
     }
 
     /// Something is wrong, which `fault` sees and mends: nobody is taken out of use for it.
-    pub(crate) async fn survives(&self, what: &str, fault: impl AsyncFnOnce(&Self)) {
+    pub(crate) async fn assert_tolerated(&self, what: &str, fault: impl AsyncFnOnce(&Self)) {
         fault(self).await;
-        let called = self.called().await;
+        let called = self.called_hosts().await;
         assert_eq!(called.len(), MACHINES.len(), "{what}: {called:?}");
-        self.is_well().await;
+        self.wait_until_healthy().await;
         eprintln!("{what}: nobody was taken out of use");
     }
 
     /// Waits until the control plane says this, among what is wrong, in a finding whose code begins so; and all the while
     /// everybody is called.
-    pub(crate) async fn tells(&self, code: &str, words: &str) {
+    pub(crate) async fn wait_for_finding(&self, code: &str, words: &str) {
         eventually(&format!("{code}: {words}"), async || {
-            let called = self.called().await;
+            let called = self.called_hosts().await;
             assert_eq!(called.len(), MACHINES.len(), "{called:?}");
             let findings = self.mesh.readyz().await["findings"].clone();
-            let is_it = |finding: &Value| {
+            let matches = |finding: &Value| {
                 let message = finding["message"].as_str().unwrap_or_default();
                 finding["code"].as_str().is_some_and(|of| of.starts_with(code))
                     && message.contains(words)
             };
             let all = findings.as_array().unwrap();
-            if all.iter().any(is_it) { Ok(()) } else { Err(findings.to_string()) }
+            if all.iter().any(matches) { Ok(()) } else { Err(findings.to_string()) }
         })
         .await;
-        self.some_more().await;
+        self.wait_for_load().await;
     }
 
     /// Waits until nothing is wrong any more.
-    pub(crate) async fn is_well(&self) {
+    pub(crate) async fn wait_until_healthy(&self) {
         eventually("nothing to be wrong", async || {
             let findings = self.mesh.readyz().await["findings"].clone();
             let is_well = findings.as_array().is_some_and(Vec::is_empty);
@@ -160,12 +158,12 @@ impl Shop {
     }
 
     /// Waits until enough requests have met a fault.
-    pub(crate) async fn some_more(&self) {
-        self.load.pass(REQUESTS_PER_FAULT).await;
+    pub(crate) async fn wait_for_load(&self) {
+        self.load.wait_for_requests(REQUESTS_PER_FAULT).await;
     }
 
     /// Where the buyer's Envoy calls healthy ones.
-    async fn called(&self) -> Vec<String> {
+    async fn called_hosts(&self) -> Vec<String> {
         let text = self.buyer.admin_get("/clusters").await.text();
         MACHINES
             .iter()
@@ -177,11 +175,11 @@ impl Shop {
     /// Fails the test unless all went on in all that has been, and what really changes arrives. (Once: who
     /// leaves and comes back again and again flaps.)
     pub(crate) async fn close(mut self) {
-        self.azure.change(|world| world.machine(GOES).power = Some("deallocating"));
-        is_called(&self.mesh, &self.buyer, GOES, false).await;
-        self.azure.change(|world| world.machine(GOES).power = Some("running"));
-        is_called(&self.mesh, &self.buyer, GOES, true).await;
-        self.some_more().await;
+        self.azure.change(|vms| vms.machine(REMOVABLE).power = Some("deallocating"));
+        wait_for_called(&self.mesh, &self.buyer, REMOVABLE, false).await;
+        self.azure.change(|vms| vms.machine(REMOVABLE).power = Some("running"));
+        wait_for_called(&self.mesh, &self.buyer, REMOVABLE, true).await;
+        self.wait_for_load().await;
         let report = self.load.finish().await;
         report.assert_undisturbed();
         let retries = self.buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await;
@@ -192,9 +190,9 @@ impl Shop {
             self.azure.calls()
         );
         assert_eq!(retries, 0);
-        assert_eq!(self.azure.leaked(), [""; 0], "what is Azure's alone went elsewhere");
+        assert_eq!(self.azure.foreign_requests(), [""; 0], "what is Azure's alone went elsewhere");
         for envoy in self.sidecars.iter().chain([&self.buyer]) {
-            envoy.assert_calm().await;
+            envoy.assert_no_update_errors().await;
         }
         self.mesh.stop().await;
     }
@@ -202,17 +200,17 @@ impl Shop {
 
 /// What Azure knows a machine by: another address than the one where its proxy is dialled, as behind a NAT. So
 /// it is the key of the machine that ties them.
-fn known_as(mesh: &Mesh, host: u8) -> IpAddr {
+fn azure_ipv4(mesh: &Mesh, host: u8) -> IpAddr {
     mesh.loopback().host(host + 100)
 }
 
 /// The same, where it has no IPv4 address.
-fn known_by_ipv6_as(_: &Mesh, host: u8) -> IpAddr {
+fn azure_ipv6(_: &Mesh, host: u8) -> IpAddr {
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host.into()).into()
 }
 
 /// Waits until the buyer's Envoy calls a machine, or does so no more.
-async fn is_called(mesh: &Mesh, buyer: &Envoy, name: &str, is_called: bool) {
+async fn wait_for_called(mesh: &Mesh, buyer: &Envoy, name: &str, is_called: bool) {
     let (_, host) = *MACHINES.iter().find(|(of, _)| *of == name).unwrap();
     let host = line(mesh, host);
     eventually(&format!("{name} to be called: {is_called}"), async || {

@@ -24,29 +24,29 @@ impl Run {
     }
 
     /// The same run, if it was good.
-    pub(crate) fn good(self) -> Self {
+    pub(crate) fn assert_success(self) -> Self {
         assert_eq!(self.code, 0, "{self:?}");
         self
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Workspace {
     program: PathBuf,
     folder: TempDir,
     loopback: Loopback,
 }
 
-impl Place {
+impl Workspace {
     /// One whose settings have this about policy. `None` where the program is missing.
     pub(crate) fn open(settings: &str) -> Option<Self> {
-        let place = Self {
+        let workspace = Self {
             program: require_ironmesh()?,
             folder: tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap(),
             loopback: Loopback::claim(),
         };
-        place.set(settings);
-        Some(place)
+        workspace.set(settings);
+        Some(workspace)
     }
 
     /// Replaces the settings.
@@ -95,7 +95,7 @@ impl Place {
 
     /// Pushes a folder, which must be taken. Returns its revision.
     pub(crate) async fn push(&self, folder: &str) -> String {
-        let run = self.policy(&["push", folder, "--output", "json"]).await.good();
+        let run = self.policy(&["push", folder, "--output", "json"]).await.assert_success();
         run.json()["policy"]["revision"].as_str().unwrap().to_owned()
     }
 
@@ -124,7 +124,7 @@ impl Place {
     }
 
     /// Waits until `/readyz` says what is looked for.
-    pub(crate) async fn readyz_until(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) async fn wait_for_readyz(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         eventually(what, async || match self.readyz().await {
             readyz if is(&readyz) => Ok(readyz),
             readyz => Err(format!("{readyz:#}")),
@@ -133,8 +133,8 @@ impl Place {
     }
 
     /// Waits until this revision is in force, and nothing is stale.
-    pub(crate) async fn in_force(&self, revision: &str) -> Value {
-        self.readyz_until(revision, |readyz| {
+    pub(crate) async fn wait_until_active(&self, revision: &str) -> Value {
+        self.wait_for_readyz(revision, |readyz| {
             let policy = &readyz["policy"];
             readyz["ready"] == true
                 && policy["revision"] == revision
