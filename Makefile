@@ -1,4 +1,4 @@
-# What one does with a checkout. `make help` lists it.
+# The goals of a checkout. `make help` lists them.
 
 .DEFAULT_GOAL := help
 .PHONY: help prerequisites envoy build demo test test-long test-long-composition test-long-walks test-long-fuzz bench fuzz lint docs deny clean-tools
@@ -6,14 +6,14 @@
 target_dir := $(abspath $(or $(CARGO_TARGET_DIR),target))
 DENY_VERSION := 0.20.2
 
-# An Envoy and an ironmesh given from outside are used as they are.
+# ENVOY_BIN and IRONMESH_BIN select programs that this Makefile does not build.
 IRONMESH_BIN ?= $(target_dir)/debug/ironmesh
 export IRONMESH_BIN
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Debian's gcc comes without the C library's headers, so it is there and cannot link: try it.
+# Debian's gcc may lack the C library's headers, so it exists and cannot link: try it.
 prerequisites:
 	@missing=; \
 	command -v cargo >/dev/null || missing="$$missing cargo"; \
@@ -28,45 +28,45 @@ prerequisites:
 	    exit 1; \
 	fi
 
-envoy: prerequisites ## Fetch the pinned Envoy into .tools/ (nothing to do when ENVOY_BIN is set)
+envoy: prerequisites ## Fetch the pinned Envoy into .tools/ (skipped if ENVOY_BIN is set)
 	@scripts/get-envoy.sh
 
-# One set of features for all: what `make demo` and `make test` run is built once (tests/Cargo.toml).
+# One feature set for all: `make demo` and `make test` share one build (tests/Cargo.toml).
 build: prerequisites ## Build everything, debug
 	cargo build --workspace --all-targets
 
-# Its results go to stdout, all else to stderr: `make -s demo ARGS="--check --output json" > steps.json`.
+# Results go to stdout, everything else to stderr: `make -s demo ARGS="--check --output json" > steps.json`.
 demo: envoy ## The bookstore on this machine, with real Envoys, until Ctrl-C; also ARGS="--check"
 	@echo "building ironmesh (one to three minutes at first)" >&2
 	@cargo build --workspace --bins
 	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(IRONMESH_BIN)" demo $(ARGS)
 
 # `cargo test` does not build the binary for the tests of other packages: they would run a stale one
-# or none. Without Envoy, etcd or Consul their tests are skipped for a person, and fail where CI=true.
-# xtask runs the suites beside each other, because most of them wait most of the time.
-test: prerequisites ## All tests, also those on real Envoys, etcd and Consul (fetched at first); ARGS=NAME for some
-	@scripts/get-envoy.sh || { [ "$(CI)" != true ] && echo "make test: going on without Envoy; its tests are skipped" >&2; }
-	@scripts/get-etcd.sh || { [ "$(CI)" != true ] && echo "make test: going on without etcd; its tests are skipped" >&2; }
-	@scripts/get-consul.sh || { [ "$(CI)" != true ] && echo "make test: going on without Consul; its tests are skipped" >&2; }
-	@scripts/get-grpcio.sh || { [ "$(CI)" != true ] && echo "make test: going on without grpcio; its test is skipped" >&2; }
+# or none. Without Envoy, etcd or Consul their tests are skipped, or fail with CI=true.
+# xtask runs the suites in parallel, because most of them wait most of the time.
+test: prerequisites ## All tests, also those on real Envoys, etcd and Consul (fetched once); ARGS=NAME selects some
+	@scripts/get-envoy.sh || { [ "$(CI)" != true ] && echo "make test: continuing without Envoy; its tests are skipped" >&2; }
+	@scripts/get-etcd.sh || { [ "$(CI)" != true ] && echo "make test: continuing without etcd; its tests are skipped" >&2; }
+	@scripts/get-consul.sh || { [ "$(CI)" != true ] && echo "make test: continuing without Consul; its tests are skipped" >&2; }
+	@scripts/get-grpcio.sh || { [ "$(CI)" != true ] && echo "make test: continuing without grpcio; its test is skipped" >&2; }
 	cargo build --workspace --all-targets
 	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(target_dir)/debug/xtask" test $(ARGS)
 
-# A part is a goal of its own, named here: test-long-NAME. Each part runs, also after one that failed.
+# Each part is a goal of its own: test-long-NAME. All parts run, even after a failure.
 LONG_PARTS := composition walks fuzz
-# Another seed for each commit, unless it is given.
+# A different seed for each commit, unless LONG_SEED is set.
 LONG_SEED ?= $(shell printf '%d' 0x0$$(git rev-parse --short=7 HEAD 2>/dev/null | cut -c1-7))
 
-test-long: prerequisites ## What takes longer, with a seed of its own for each commit; LONG_SECONDS=600 for each fuzz target
+test-long: prerequisites ## Longer tests, with a different seed for each commit; LONG_SECONDS=600 for each fuzz target
 	@echo "make test-long: LONG_SEED=$(LONG_SEED)" >&2
 	@$(MAKE) --keep-going --no-print-directory LONG_SEED=$(LONG_SEED) $(addprefix test-long-,$(LONG_PARTS))
 
-# All pairs of settings, on real Envoys.
+# All pairs of settings on real Envoys.
 test-long-composition: envoy
 	cargo build --workspace --all-targets
 	@ENVOY_BIN="$${ENVOY_BIN:-$(CURDIR)/.tools/envoy}" "$(target_dir)/debug/xtask" test --ignored composition
 
-# Random walks of model clients of the engine, and of proxies in a network that breaks.
+# Random walks of model clients of the xDS server, and of proxies in a faulty network.
 test-long-walks:
 	WALK_SEED=$(LONG_SEED) WALK_RUNS=2000 cargo test --workspace --lib --quiet -- fuzzing::
 	PROPTEST_RNG_SEED=$(LONG_SEED) PROPTEST_CASES=5000 cargo test --workspace --lib --quiet -- convergence::
@@ -74,39 +74,39 @@ test-long-walks:
 test-long-fuzz:
 	FUZZ_SEED=$(LONG_SEED) fuzz/run $(or $(LONG_SECONDS),60)
 
-# Its own binaries in release: the first build takes minutes, the measuring about six. IRONMESH_BIN is
-# the debug build of the tests, so it is not looked at here.
-bench: envoy ## Measure with simulated Envoys, beside the floor; ARGS="--part fleets --shape 1000x100 --output json"
-	@scripts/get-consul.sh || echo "make bench: going on without Consul; its part is left out" >&2
+# Builds its own binaries in release: the first build takes minutes, the measurement about six. IRONMESH_BIN
+# is the debug build of the tests, so this goal ignores it.
+bench: envoy ## Measure with simulated Envoys, next to the floor; ARGS="--part fleets --shape 1000x100 --output json"
+	@scripts/get-consul.sh || echo "make bench: continuing without Consul; its part is skipped" >&2
 	@echo "building for release (up to ten minutes at first)" >&2
 	@cargo build --release --package ironmesh --package ironmesh-bench
 	@"$(target_dir)/release/ironmesh-bench" run --ironmesh "$(target_dir)/release/ironmesh" $(ARGS)
 
-fuzz: prerequisites ## Fuzz what strangers' bytes reach first, and policy; ARGS="60 deframer" for how long and what (fuzz/run)
+fuzz: prerequisites ## Fuzz the parsers of untrusted bytes, and policy; ARGS="60 deframer" sets seconds and targets (fuzz/run)
 	@fuzz/run $(ARGS)
 
-# What is fuzzed is a workspace of its own, which a change of the crates' dependencies leaves behind.
+# The fuzz targets are a workspace of their own, whose lock file goes stale when dependencies change.
 lint: prerequisites ## Formatting and clippy, warnings are errors
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	@cargo metadata --locked --manifest-path fuzz/Cargo.toml --format-version 1 >/dev/null || { \
-	    echo "make lint: fuzz/Cargo.lock is not current, or the registry could not be asked (see above)" >&2; \
-	    echo "  bring it up to date and commit it: cargo update --workspace --manifest-path fuzz/Cargo.toml" >&2; \
+	    echo "make lint: fuzz/Cargo.lock is not current, or the registry is unreachable (see above)" >&2; \
+	    echo "  update and commit it: cargo update --workspace --manifest-path fuzz/Cargo.toml" >&2; \
 	    exit 1; \
 	}
 	cargo clippy --workspace --all-targets -- -D warnings
 
-docs: prerequisites ## Rustdoc of our crates, warnings are errors
+docs: prerequisites ## Rustdoc of the workspace, warnings are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
 deny: .tools/bin/cargo-deny-$(DENY_VERSION) ## Licences, bans and sources of all dependencies (deny.toml)
 	PATH="$(CURDIR)/.tools/bin:$$PATH" cargo deny check bans licenses sources
 
-# Without optimization: it is built in half the time, and looks for a few seconds.
+# Without optimization: it builds in half the time, and runs for a few seconds.
 .tools/bin/cargo-deny-$(DENY_VERSION): | prerequisites
 	@echo "installing cargo-deny $(DENY_VERSION) into .tools/ (one to three minutes, once)" >&2
 	cargo install --debug --quiet --locked cargo-deny --version $(DENY_VERSION) --root .tools
 	@touch $@
 
-clean-tools: ## Remove what was fetched into .tools/
+clean-tools: ## Remove the fetched tools in .tools/
 	rm -rf .tools

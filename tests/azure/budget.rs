@@ -1,4 +1,4 @@
-//! How much is asked of Azure.
+//! The number of requests to Azure.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use ironmesh_tests::eventually;
 
 use crate::watch::{ProviderWatch, options, scale_set, shop};
 
-/// What Azure publishes: reads of one who asks in a subscription within an hour, as it was counted first…
+/// Azure's published limit of reads for one caller and subscription per hour, in the older scheme.
 const READS_PER_HOUR: usize = 12_000;
-/// …and of the network provider within 5 minutes.
+/// Azure's published limit of reads of the network provider per 5 minutes.
 const NETWORK_READS_PER_5_MINUTES: usize = 10_000;
 
 #[tokio::test]
@@ -25,7 +25,7 @@ async fn thousand_vms_need_at_most_ten_azure_calls() {
                 vms.machines.push(Machine::of("web", &format!("m{n}"), &address));
             }
         });
-        // Once, and no more.
+        // One round, and no more.
         let once = AzureOptions { interval: Duration::from_secs(3600), ..options(&azure) };
         let web = ProviderWatch::web(once);
         web.wait_until("all", "web", |found| {
@@ -64,13 +64,13 @@ async fn twenty_scale_sets_use_under_a_tenth_of_azure_rate_limits() {
     let started_at = tokio::time::Instant::now();
     let before = azure.calls();
     let hour = Duration::from_secs(3600);
-    // Time passes as fast as nobody has anything to do.
+    // The virtual clock advances as soon as no task is busy.
     tokio::time::sleep_until(started_at + hour).await;
     let calls = azure.calls() - before;
     println!("{calls} calls within an hour");
     assert!(calls * 10 < READS_PER_HOUR, "{calls} calls");
     assert!(calls <= may_be, "{calls} calls");
-    assert!(calls > 200, "{calls} calls: it is asked at all");
+    assert!(calls > 200, "{calls} calls: Azure is polled at all");
     let of_network = azure.request_times().into_iter().filter(|(kind, at)| {
         let is_late = *at > started_at + hour - Duration::from_secs(300);
         is_late && matches!(kind, RequestKind::UniformInterfaces | RequestKind::Interfaces)
@@ -133,7 +133,7 @@ async fn two_hundred_scale_sets_stay_within_reads_per_hour_from_start() {
     assert!(within_an_hour <= may_be, "{within_an_hour} calls");
     assert!(within_an_hour * 10 < READS_PER_HOUR, "{within_an_hour} calls");
     assert!(most(Duration::from_secs(300), &of_network) * 10 < NETWORK_READS_PER_5_MINUTES);
-    assert!(requests.len() > 2 * may_be, "{} calls: what may be asked is asked", requests.len());
+    assert!(requests.len() > 2 * may_be, "{} calls: the budget is used", requests.len());
 }
 
 #[tokio::test]

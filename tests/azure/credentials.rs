@@ -1,4 +1,4 @@
-//! As whom Azure is asked, and what becomes of it when there is no token.
+//! The identity for Azure, and the provider's behaviour without a token.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -44,7 +44,7 @@ async fn client_secret_is_reread_from_its_private_file() {
     assert!(!reason.contains("wrong"), "{reason}");
     write(&file, "s3cret\n", 0o600);
     web.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
-    // Another one, of which the file is told after a while.
+    // A new secret, which reaches the file later.
     azure.set_secret("another");
     azure.revoke_tokens();
     web.wait_until_stale("invalid_client").await;
@@ -61,7 +61,7 @@ async fn workload_identity_token_is_reread_from_its_file() {
     let token_file = folder.path().join("token");
     write(&token_file, "first", 0o600);
     azure.set_secret("first");
-    // Half of what is left of it is renewed at once.
+    // A token is renewed after half of its remaining life, here at once.
     azure.set_token_lifetime(Duration::from_secs(31));
     let credential = AzureCredential::WorkloadIdentity {
         tenant: TENANT.to_owned(),
@@ -84,14 +84,14 @@ async fn access_token_is_used_until_expiry_if_renewal_fails() {
     azure.set_token_lifetime(Duration::from_secs(20));
     let web =
         ProviderWatch::web(AzureOptions { interval: Duration::from_secs(2), ..options(&azure) });
-    // With a token that is about to end nobody begins.
+    // A token that is about to expire is not used for a new round.
     web.wait_until_stale("has ended already").await;
     azure.set_token_lifetime(Duration::from_secs(200));
     web.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
     let started_at = tokio::time::Instant::now();
     let count = azure.count(RequestKind::Metadata);
     azure.set_fault(RequestKind::Metadata, AzureFault::Status(400, "invalid_request"));
-    // At half of its life another one is asked for, and is not to be had.
+    // At half of its life the provider requests another, in vain.
     tokio::time::sleep_until(started_at + Duration::from_secs(120)).await;
     assert!(azure.count(RequestKind::Metadata) > count);
     azure.change(|vms| vms.machines.remove(0));
@@ -137,7 +137,7 @@ async fn metadata_service_410_is_retried_until_it_recovers() {
     assert_eq!(azure.count(RequestKind::Metadata), 6);
     let mut requests = azure.request_times();
     requests.retain(|(kind, _)| *kind == RequestKind::Metadata);
-    // Ten times the shortest wait, which is a second where it is real.
+    // Ten times the shortest wait, which is a second with real settings.
     assert!(requests[5].1 - requests[0].1 >= options(&azure).retry * 50);
 }
 

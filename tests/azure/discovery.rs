@@ -1,4 +1,4 @@
-//! What is found of machines.
+//! Discovery of machines.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ async fn endpoint_carries_vm_labels_locality_health_and_address() {
     }
     azure.change(|vms| vms.machine("0").power = Some("deallocated"));
     web.wait_for("web", &["10.0.0.2"]).await;
-    // It comes back, elsewhere.
+    // The machine returns with another address.
     azure.change(|vms| {
         let machine = vms.machine("0");
         machine.power = Some("running");
@@ -178,9 +178,9 @@ async fn services_with_equal_queries_share_endpoints_and_follow_changes() {
     watch.wait_for("one", &["10.0.0.1", "10.0.0.2"]).await;
     watch.wait_for("two", &["10.0.0.1", "10.0.0.2"]).await;
     let before = watch.of("one").unwrap();
-    // What nobody asks any more is forgotten, and what is asked as before stays.
+    // A removed query is forgotten, and an unchanged one stays.
     watch.provider.follow(&specification([("one", vec![scale_set("web")])]));
-    eventually("the other to be gone", async || match watch.now().services.len() {
+    eventually("removal of the other service", async || match watch.now().services.len() {
         1 => Ok(()),
         count => Err(count),
     })
@@ -202,7 +202,7 @@ async fn id_case_and_page_size_do_not_change_discovered_vms() {
     });
     azure.mix_case();
     azure.set_page_size(2);
-    // Pages come from the other port of the same host, too.
+    // The next page may be at the other port of the same host, too.
     for kind in [RequestKind::UniformMachines, RequestKind::UniformInterfaces] {
         azure.set_fault(kind, AzureFault::NextPageAtOtherPort);
     }
@@ -250,9 +250,9 @@ async fn resource_graph_is_preferred_and_falls_back_to_compute_api() {
         for kind in
             [RequestKind::States, RequestKind::UniformMachines, RequestKind::FlexibleMachines]
         {
-            assert_eq!(azure.count(kind) > 0, is_off, "{kind:?} where the other says no");
+            assert_eq!(azure.count(kind) > 0, is_off, "{kind:?} after the other list failed");
         }
-        // Of the health of applications the provider alone knows.
+        // Only the compute provider knows the health of applications.
         let health = if is_off { Health::Unhealthy } else { Health::Healthy };
         assert_eq!((web.endpoints[1].health, flex.endpoints[0].health), (health, health));
         azure.change(|vms| vms.machines.remove(0));

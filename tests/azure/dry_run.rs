@@ -1,4 +1,4 @@
-//! The dry run: which calls are made, what they say, and what would be found.
+//! The dry run: its requests, their results, and the endpoints that it would find.
 
 use ironmesh_catalog::{AzureMachines, AzureQuery};
 use ironmesh_providers::azure::{AzureOptions, Survey, survey};

@@ -1,5 +1,5 @@
-//! What may go wrong with Azure. Whatever it is, what was known stays; and afterwards a real addition and a real
-//! removal are seen.
+//! Faults of Azure. Known endpoints stay in each; afterwards a real addition and a real removal are
+//! seen.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use ironmesh_tests::eventually;
 
 use crate::watch::{ProviderWatch, at, options, scale_set, shop, tagged};
 
-/// Something is wrong; then nothing is any more, and an addition and a removal are seen.
+/// Injects a fault and removes it; then an addition and a removal are seen.
 async fn assert_tolerated(
     wrong: impl FnOnce(&FakeAzure),
     see: impl AsyncFnOnce(&FakeAzure, &ProviderWatch),
@@ -27,7 +27,8 @@ async fn assert_tolerated(
     web.wait_for("web", &["10.0.0.2", "10.0.0.3"]).await;
 }
 
-/// Of machines it is answered like this: the service is stale for this reason, and what is known of it stays.
+/// A fault in the list of machines: the service becomes stale with this reason, and keeps its
+/// endpoints.
 async fn assert_stale_after(fault: AzureFault, reason: &str) {
     let wrong = |azure: &FakeAzure| azure.set_fault(RequestKind::UniformMachines, fault);
     assert_tolerated(
@@ -192,7 +193,7 @@ async fn unexpectedly_empty_scale_set_is_not_authoritative() {
     assert_tolerated(
         |azure| azure.set_fault(RequestKind::UniformMachines, AzureFault::Empty),
         async |_, web| {
-            web.wait_until("nobody, and no word for it", "web", |found| {
+            web.wait_until("no endpoints and no problem", "web", |found| {
                 found.endpoints.is_empty() && !found.is_authoritative
             })
             .await;
@@ -207,7 +208,7 @@ async fn vms_without_listed_interfaces_keep_their_endpoints() {
     assert_tolerated(
         |azure| {
             azure.set_fault(RequestKind::UniformInterfaces, AzureFault::Empty);
-            // Who comes makes that interfaces are asked for.
+            // A new machine lets the provider list interfaces.
             azure.change(|vms| vms.machines.push(Machine::of("web", "9", "10.0.0.9")));
         },
         async |_, web| {
@@ -232,7 +233,7 @@ async fn vms_without_address_or_power_state_keep_their_endpoints() {
                 let interface =
                     Interface { primary: Some(true), addresses: vec![None], group: None };
                 vms.machine("1").interfaces = vec![interface];
-                // One that comes makes that interfaces are asked for; it has none itself.
+                // A new machine lets the provider list interfaces; it has none itself.
                 let come =
                     Machine { interfaces: Vec::new(), ..Machine::of("web", "9", "10.0.0.9") };
                 vms.machines.push(come);
@@ -285,9 +286,9 @@ async fn page_shift_during_listing_loses_no_vm() {
     azure.set_page_size(2);
     let web = ProviderWatch::web(options(&azure));
     web.wait_until("all", "web", |found| found.endpoints.len() == 8).await;
-    // The first goes after the first page: another one slips past onto that page.
+    // The first is removed after the first page, so another moves to a page already read.
     azure.after_page(RequestKind::UniformMachines, |vms| drop(vms.machines.remove(0)));
-    eventually("the first to be gone", async || {
+    eventually("removal of the first machine", async || {
         let now = at(&web.of("web").unwrap());
         assert!(now.len() >= 7, "{now:?}");
         assert!(now.contains("10.0.0.3") && now.contains("10.0.0.8"), "{now:?}");
@@ -304,7 +305,7 @@ async fn throttled_provider_waits_retry_after_and_keeps_endpoints() {
             let found = web.wait_until_service_stale("web", "429 Too Many Requests").await;
             assert_eq!(found.endpoints.len(), 2);
             let count = azure.count(RequestKind::UniformMachines);
-            eventually("it to be asked again", async || {
+            eventually("another request", async || {
                 match azure.count(RequestKind::UniformMachines) - count {
                     0 => Err("not yet"),
                     _ => Ok(()),
@@ -315,8 +316,9 @@ async fn throttled_provider_waits_retry_after_and_keeps_endpoints() {
             let others = requests.clone();
             requests.retain(|(kind, _)| *kind == RequestKind::UniformMachines);
             let [.., before, last] = requests.as_slice() else { panic!("{requests:?}") };
-            assert!(last.1 - before.1 >= Duration::from_secs(2), "asked earlier than it may");
-            // Scale sets are of the same provider, so they are not asked for either: but for what was under way.
+            assert!(last.1 - before.1 >= Duration::from_secs(2), "requested before the wait ended");
+            // Scale sets have the same provider, so the wait applies to them too, except for
+            // requests in flight.
             let end = before.1 + Duration::from_secs(2);
             let is_between = |one: &&(RequestKind, _)| {
                 one.0 == RequestKind::ScaleSets && before.1 < one.1 && one.1 < end
@@ -336,11 +338,9 @@ async fn concurrent_operation_429_is_retried_without_throttling() {
         AzureFault::Status(429, "RetryableErrorDueToAnotherOperation"),
     );
     let web = ProviderWatch::web(options(&azure));
-    eventually("it to be asked again and again", async || {
-        match azure.count(RequestKind::UniformMachines) {
-            count if count > 6 => Ok(()),
-            count => Err(count),
-        }
+    eventually("repeated requests", async || match azure.count(RequestKind::UniformMachines) {
+        count if count > 6 => Ok(()),
+        count => Err(count),
     })
     .await;
     azure.set_fault(RequestKind::UniformMachines, None);
@@ -354,7 +354,7 @@ async fn slow_azure_responses_do_not_cause_staleness() {
             azure.set_fault(
                 RequestKind::UniformMachines,
                 AzureFault::Slow(Duration::from_millis(700)),
-            )
+            );
         },
         async |azure, web| {
             let count = azure.count(RequestKind::UniformMachines);

@@ -1,4 +1,4 @@
-//! One control plane of a group asks, and the others follow what it has found.
+//! One control plane of a group queries Azure, and the others follow its report.
 
 use ironmesh_providers::EndpointsProvider as _;
 use ironmesh_providers::azure::Azure;
@@ -27,7 +27,7 @@ async fn follower_uses_leader_state_without_polling_azure() {
             .await
         }
     };
-    // Another one's turn.
+    // Another control plane leads.
     let poller = ProviderWatch::web(options(&azure));
     poller.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
     assert!(reported.borrow().services.is_empty());
@@ -36,23 +36,23 @@ async fn follower_uses_leader_state_without_polling_azure() {
     drop(poller);
     let requests = azure.calls();
     azure.change(|vms| vms.machines.push(Machine::of("web", "2", "10.0.0.3")));
-    // Our turn: what was taken stays until we know more.
+    // This one leads: the followed report stays until it has its own.
     leadership.send_replace(true);
     count(3).await;
     assert!(azure.calls() > requests);
-    // And no more: what we know stays, and nobody is asked.
+    // It leads no more: its report stays, and it queries nothing.
     leadership.send_replace(false);
     let known = count(3).await;
     follower.take(follower.told().borrow().clone());
     azure.change(|vms| vms.machines.remove(0));
-    let after = eventually("nothing under way", async || {
+    let after = eventually("no requests in flight", async || {
         let (before, ()) = (azure.calls(), tokio::task::yield_now().await);
         if azure.calls() == before { Ok(before) } else { Err("asking") }
     })
     .await;
     follower
         .follow(&specification([("web", vec![scale_set("web")]), ("two", vec![scale_set("web")])]));
-    eventually("what is new not to be known", async || {
+    eventually("the new machine to stay unknown", async || {
         if reported.borrow().is_complete { Err("complete") } else { Ok(()) }
     })
     .await;
@@ -72,13 +72,13 @@ async fn follower_ignores_leader_state_of_a_different_query() {
     let follower = Azure::start(options(&azure), Timestamp::now, leadership.subscribe()).unwrap();
     let poller = ProviderWatch::web(options(&azure));
     let mut sightings = follower.sightings();
-    // Takes what the other one tells until it is so, and returns where the service is.
+    // Follows the other's report until a condition holds, and returns the service's endpoints.
     let mut becomes = async |what: &str, is_complete: bool, endpoints: &[&str]| {
         eventually(what, async || {
             follower.take(poller.provider.told().borrow().clone());
             let now = sightings.borrow_and_update().clone();
             let found = now.services.values().next().map(|found| at(found)).unwrap_or_default();
-            // Of another scale set than the one that is asked for there is nobody, not for a moment.
+            // No report ever has endpoints of another scale set than the current policy's.
             let matches = found == endpoints.iter().map(ToString::to_string).collect();
             assert!(matches || found.is_empty() || endpoints.is_empty(), "{now:?}");
             if matches && now.is_complete == is_complete { Ok(()) } else { Err(format!("{now:?}")) }
@@ -88,19 +88,19 @@ async fn follower_ignores_leader_state_of_a_different_query() {
     follower.follow(&of("web"));
     becomes("the same question", true, &["10.0.0.1", "10.0.0.2"]).await;
     assert!(!follower.asks_otherwise());
-    // Policy has come to the follower first.
+    // The follower gets the policy first.
     follower.follow(&of("next"));
-    becomes("nothing known", false, &[]).await;
+    becomes("an unknown service", false, &[]).await;
     assert!(follower.asks_otherwise());
     poller.provider.follow(&of("next"));
     becomes("the next one", true, &["10.1.0.1"]).await;
     assert!(!follower.asks_otherwise());
-    // And once more, to the one who asks first.
+    // And once more, the leader first.
     poller.provider.follow(&of("web"));
     poller.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
-    becomes("nothing known again", false, &[]).await;
+    becomes("an unknown service again", false, &[]).await;
     assert!(follower.asks_otherwise());
     follower.follow(&of("web"));
     becomes("all again", true, &["10.0.0.1", "10.0.0.2"]).await;
-    assert_eq!(azure.count(RequestKind::Metadata), 1, "one has asked");
+    assert_eq!(azure.count(RequestKind::Metadata), 1, "only the leader has polled");
 }

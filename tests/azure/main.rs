@@ -1,5 +1,5 @@
-//! The Azure provider with a fake Azure that is as strict as the real one: what it finds, what it asks for that,
-//! and what becomes of what is known when Azure fails, lies, or will not be asked.
+//! The Azure provider with a fake Azure as strict as the real one: discovery, the number of
+//! requests, and its behaviour when Azure fails, gives wrong answers or denies access.
 
 #![expect(
     clippy::unwrap_used,

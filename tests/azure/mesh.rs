@@ -1,4 +1,5 @@
-//! A mesh whose service is on a scale set, under load: three web servers behind Envoys, of which the third may go.
+//! A mesh with a scale set under load: three web servers with Envoys, of which the third may be
+//! removed.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::PermissionsExt as _;
@@ -31,13 +32,13 @@ sources = [{ name = "buyer" }]
 rules = [{ kind = "HTTPRouteGroup", name = "all" }]
 "#;
 
-/// The machines: what Azure calls them, and where others dial them.
+/// The machines: their names in Azure, and the hosts that peers dial.
 const MACHINES: [(&str, u8); 3] = [("0", 21), ("1", 22), (REMOVABLE, 23)];
 
-/// The machine that goes.
+/// The machine that a test removes.
 const REMOVABLE: &str = "2";
 
-/// What the settings say of Azure, which is this one.
+/// The settings for this fake Azure.
 pub(crate) fn settings(azure: &FakeAzure) -> String {
     format!(
         "azure.subscription = \"{SUBSCRIPTION}\"\nazure.resource_group = \"{GROUP}\"\n\
@@ -49,25 +50,26 @@ pub(crate) fn settings(azure: &FakeAzure) -> String {
     )
 }
 
-/// The shop, and all that calls it.
+/// The mesh and its load.
 pub(crate) struct AzureMesh {
     pub(crate) azure: FakeAzure,
     pub(crate) mesh: Mesh,
     load: Load,
     buyer: Envoy,
     sidecars: Vec<Envoy>,
-    /// The file with the secret of the application.
+    /// The file with the application's secret.
     secret: NamedTempFile,
     _apps: Vec<App>,
 }
 
 impl AzureMesh {
-    /// Opens it. `None` where a program is missing and the test is to be skipped.
+    /// Opens the mesh. `None` skips the test because a program is missing.
     pub(crate) async fn open() -> Option<Self> {
         Self::open_as(POLICY, azure_ipv4, |_| String::new()).await
     }
 
-    /// The same; but its machines have no IPv4 address, and the control plane is an application with a secret.
+    /// Opens the mesh with machines that have only IPv6 addresses, and a control plane that
+    /// authenticates by a secret.
     pub(crate) async fn open_with_ipv6_by_secret() -> Option<Self> {
         let policy = POLICY.replace("port = 8080 }", "port = 8080, address_family = \"ipv6\" }");
         assert_ne!(policy, POLICY);
@@ -87,7 +89,7 @@ impl AzureMesh {
     ) -> Option<Self> {
         let programs = Programs::find()?;
         let azure = FakeAzure::start().await;
-        // Nobody else may read it: so these files are made.
+        // No other user may read the file.
         let secret = NamedTempFile::new().unwrap();
         fs::write(secret.path(), "s3cret").unwrap();
         let settings = settings(&azure) + &credential(&secret);
@@ -114,22 +116,22 @@ impl AzureMesh {
         Some(Self { azure, mesh, load, buyer, sidecars, secret, _apps: apps })
     }
 
-    /// Lets others read the secret, or no more.
+    /// Lets other users read the secret, or not.
     pub(crate) fn set_mode_of_secret(&self, mode: u32) {
         fs::set_permissions(self.secret.path(), std::fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Something is wrong, which `fault` sees and mends: nobody is taken out of use for it.
+    /// Injects a fault that `fault` observes and removes: no endpoint is withdrawn meanwhile.
     pub(crate) async fn assert_tolerated(&self, what: &str, fault: impl AsyncFnOnce(&Self)) {
         fault(self).await;
         let called = self.called_hosts().await;
         assert_eq!(called.len(), MACHINES.len(), "{what}: {called:?}");
         self.wait_until_healthy().await;
-        eprintln!("{what}: nobody was taken out of use");
+        eprintln!("{what}: no endpoint was withdrawn");
     }
 
-    /// Waits until the control plane says this, among what is wrong, in a finding whose code begins so; and all the while
-    /// everybody is called.
+    /// Waits for a finding with this code prefix and these words; all machines stay in use
+    /// meanwhile.
     pub(crate) async fn wait_for_finding(&self, code: &str, words: &str) {
         eventually(&format!("{code}: {words}"), async || {
             let called = self.called_hosts().await;
@@ -147,7 +149,7 @@ impl AzureMesh {
         self.wait_for_load().await;
     }
 
-    /// Waits until nothing is wrong any more.
+    /// Waits until no finding is left.
     pub(crate) async fn wait_until_healthy(&self) {
         eventually("nothing to be wrong", async || {
             let findings = self.mesh.readyz().await["findings"].clone();
@@ -162,7 +164,7 @@ impl AzureMesh {
         self.load.wait_for_requests(REQUESTS_PER_FAULT).await;
     }
 
-    /// Where the buyer's Envoy calls healthy ones.
+    /// The healthy hosts in the buyer's Envoy.
     async fn called_hosts(&self) -> Vec<String> {
         let text = self.buyer.admin_get("/clusters").await.text();
         MACHINES
@@ -172,8 +174,8 @@ impl AzureMesh {
             .collect()
     }
 
-    /// Fails the test unless all went on in all that has been, and what really changes arrives. (Once: who
-    /// leaves and comes back again and again flaps.)
+    /// Fails the test unless all requests succeeded and a later removal arrives. Only once: an
+    /// instance that leaves and returns repeatedly flaps.
     pub(crate) async fn close(mut self) {
         self.azure.change(|vms| vms.machine(REMOVABLE).power = Some("deallocating"));
         wait_for_called(&self.mesh, &self.buyer, REMOVABLE, false).await;
@@ -198,18 +200,18 @@ impl AzureMesh {
     }
 }
 
-/// What Azure knows a machine by: another address than the one where its proxy is dialled, as behind a NAT. So
-/// it is the key of the machine that ties them.
+/// A machine's address in Azure: not the one that peers dial, as with NAT. The machine's id ties
+/// them.
 fn azure_ipv4(mesh: &Mesh, host: u8) -> IpAddr {
     mesh.loopback().host(host + 100)
 }
 
-/// The same, where it has no IPv4 address.
+/// The same without an IPv4 address.
 fn azure_ipv6(_: &Mesh, host: u8) -> IpAddr {
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host.into()).into()
 }
 
-/// Waits until the buyer's Envoy calls a machine, or does so no more.
+/// Waits until the buyer's Envoy uses a machine, or does not.
 async fn wait_for_called(mesh: &Mesh, buyer: &Envoy, name: &str, is_called: bool) {
     let (_, host) = *MACHINES.iter().find(|(of, _)| *of == name).unwrap();
     let host = line(mesh, host);
@@ -221,7 +223,7 @@ async fn wait_for_called(mesh: &Mesh, buyer: &Envoy, name: &str, is_called: bool
     .await;
 }
 
-/// The line by which Envoy says that there is a host, and that it is healthy.
+/// Envoy's line for a healthy host.
 fn line(mesh: &Mesh, host: u8) -> String {
     format!("default/web|80::{}:15003::health_flags::healthy", mesh.loopback().host(host))
 }

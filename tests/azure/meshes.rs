@@ -1,5 +1,5 @@
-//! A mesh whose proxies are tied to their machines by the key of these, and what may happen to Azure
-//! meanwhile: no request fails, nobody is taken out of use, and a machine that leaves is called no more.
+//! A mesh whose proxies are tied to Azure machines by their ids, under faults of Azure: no request
+//! fails, no endpoint is withdrawn, and a removed machine gets no more calls.
 
 use std::net::{Ipv6Addr, SocketAddr};
 
@@ -36,7 +36,7 @@ async fn azure_faults_fail_no_call_to_vms() {
         })
         .await;
     setup
-        .assert_tolerated("nobody gives out tokens", async |setup| {
+        .assert_tolerated("no token for the machine", async |setup| {
             setup.azure.set_fault(RequestKind::Metadata, AzureFault::Status(500, "Down"));
             setup.azure.revoke_tokens();
             setup.wait_for_finding("IM0501", "no token for Azure").await;
@@ -46,7 +46,7 @@ async fn azure_faults_fail_no_call_to_vms() {
     for (what, fault, words) in [
         ("a clock that is an hour behind", AzureFault::ClockAhead(61), "minutes behind of Azure's"),
         ("a clock that is an hour ahead", AzureFault::ClockAhead(-61), "minutes ahead of Azure's"),
-        ("429: asked too often", AzureFault::Throttled(1), "429 Too Many Requests"),
+        ("429: too many requests", AzureFault::Throttled(1), "429 Too Many Requests"),
         ("JSON that is none", AzureFault::Body("{".to_owned()), "the answer cannot be read"),
         (
             "a fault of Azure's",
@@ -64,7 +64,7 @@ async fn azure_faults_fail_no_call_to_vms() {
             .await;
     }
     setup
-        .assert_tolerated("429: a storm of everything that is asked", async |setup| {
+        .assert_tolerated("429 to every request", async |setup| {
             let all = [
                 RequestKind::ScaleSets,
                 RequestKind::UniformMachines,
@@ -75,7 +75,7 @@ async fn azure_faults_fail_no_call_to_vms() {
                 setup.azure.set_fault(kind, AzureFault::Throttled(1));
             }
             let requests = setup.azure.count(RequestKind::ScaleSets);
-            eventually("the list of scale sets to be refused", async || {
+            eventually("the list of scale sets to fail", async || {
                 match setup.azure.count(RequestKind::ScaleSets) {
                     count if count > requests => Ok(()),
                     count => Err(count),
@@ -91,7 +91,7 @@ async fn azure_faults_fail_no_call_to_vms() {
     setup
         .assert_tolerated("an empty list", async |setup| {
             setup.azure.set_fault(RequestKind::UniformMachines, AzureFault::Empty);
-            // The scale set says that it has three: so it is not the scale set that is empty.
+            // The scale set reports a capacity of three, so an empty list is implausible.
             setup.wait_for_finding("IM0", "web").await;
             setup.azure.set_fault(RequestKind::UniformMachines, None);
         })
@@ -112,7 +112,7 @@ async fn azure_faults_fail_no_call_to_vms() {
         setup
             .assert_tolerated(what, async |setup| {
                 let before = setup.azure.change(|vms| {
-                    // One that comes makes that interfaces are asked for.
+                    // A new machine lets the provider list interfaces.
                     let comes = Machine::of("web", "9", "10.0.0.9");
                     vms.machines.push(Machine { interfaces: Vec::new(), ..comes });
                     std::mem::replace(&mut vms.machine("0").interfaces, interfaces)
@@ -133,7 +133,7 @@ async fn azure_faults_fail_no_call_to_vms() {
         })
         .await;
     setup
-        .assert_tolerated("a scale set that is gone", async |setup| {
+        .assert_tolerated("a deleted scale set", async |setup| {
             let set = setup.azure.change(|vms| vms.scale_sets.remove("web"));
             setup.wait_for_finding("IM05", "web").await;
             setup.azure.change(|vms| vms.scale_sets.insert("web".to_owned(), set.unwrap()));
@@ -154,14 +154,14 @@ async fn token_faults_and_restarts_fail_no_call_to_ipv6_vms() {
         })
         .await;
     setup
-        .assert_tolerated("nobody gives out tokens to applications", async |setup| {
+        .assert_tolerated("no token for the application", async |setup| {
             setup.azure.set_fault(RequestKind::Login, AzureFault::Disconnect);
             setup.azure.revoke_tokens();
             setup.wait_for_finding("IM0501", "no token for Azure").await;
             setup.azure.set_fault(RequestKind::Login, None);
         })
         .await;
-    // The control plane begins anew while nothing is answered, with what it knew last.
+    // The control plane restarts during an outage, with its last known endpoints.
     for (kind, fault) in [
         (RequestKind::UniformMachines, AzureFault::Status(500, "InternalServerError")),
         (RequestKind::ScaleSets, AzureFault::Body("{".to_owned())),
@@ -217,7 +217,7 @@ async fn azure_faults_fail_no_plaintext_call_to_an_ipv6_vm() {
     ] {
         let (requests, before) = (azure.count(kind), load.requests());
         azure.set_fault(kind, fault);
-        // Who comes makes that interfaces are asked for.
+        // A new machine lets the provider list interfaces.
         azure.change(|vms| vms.machines.push(Machine::at(&format!("{kind:?}"), "10.0.0.9")));
         eventually("the fault to be met, and load after it", async || {
             let (requests, load) = (azure.count(kind) - requests, load.requests() - before);

@@ -12,7 +12,7 @@ use crate::watch::{ProviderWatch, at, options, scale_set, shop, tagged};
 
 const OTHER_SUBSCRIPTION: &str = "00000000-1111-2222-3333-444444444444";
 
-/// A machine with a tag, by itself.
+/// A machine with a tag, outside scale sets.
 fn db(name: &str, address: &str) -> Machine {
     let tags = [("app".to_owned(), "db".to_owned())].into();
     Machine { tags, ..Machine::at(name, address) }
@@ -26,12 +26,12 @@ fn interface(address: &str, primary: bool, group: Option<&str>) -> Interface {
     }
 }
 
-/// Those with that tag.
+/// A query for machines with that tag.
 fn dbs() -> AzureQuery {
     tagged(AzureMachines::VirtualMachines, "app", "db")
 }
 
-/// Each list is asked for once, and no more.
+/// Options for one round of requests.
 fn once(azure: &FakeAzure) -> AzureOptions {
     AzureOptions { interval: Duration::from_secs(3600), ..options(azure) }
 }
@@ -56,7 +56,8 @@ async fn equal_vm_names_in_two_subscriptions_are_two_endpoints() {
     let names: Vec<_> = found.endpoints.iter().filter_map(|one| one.instance.as_deref()).collect();
     assert_eq!(names[0], format!("{SUBSCRIPTION}/rgshop/web/0"));
     assert_eq!(names[2], format!("{OTHER_SUBSCRIPTION}/rgshop/web/0"));
-    // Of one of each it is not known how it fares: each stays where it was, and not where the other one is.
+    // One machine of each group has an unknown state: it stays as it was, independent of the
+    // other's.
     azure.change(|vms| vms.machine("0").power = None);
     azure.change_in(OTHER_SUBSCRIPTION, GROUP, |vms| vms.machine("1").power = None);
     let mine = format!("{SUBSCRIPTION}/rgshop/web/0");
@@ -101,7 +102,7 @@ async fn power_states_of_many_groups_take_one_query() {
             (azure.count(RequestKind::States), azure.count(RequestKind::Graph)),
             (own, of_graph)
         );
-        // One for each group, however its lists of machines come in.
+        // One request per group, in whatever order the lists of machines arrive.
         let of_interfaces = azure.count(RequestKind::Interfaces);
         let groups = usize::from(GROUPS);
         assert!((groups..=2 * groups).contains(&of_interfaces), "{of_interfaces}");
@@ -145,12 +146,12 @@ async fn interface_in_a_different_resource_group_is_found() {
     azure.change(|vms| {
         let interfaces = vec![interface("10.2.0.1", true, Some(NETWORK))];
         vms.machines.push(Machine { interfaces, ..db("db1", "") });
-        // Its second one is in its own group: that is not where it is called.
+        // The second interface is in the machine's group; its address is not used.
         let interfaces =
             vec![interface("10.9.0.2", false, None), interface("10.2.0.2", true, Some(NETWORK))];
         vms.machines.push(Machine { interfaces, ..db("db2", "") });
         vms.machines.push(db("db3", "10.2.0.3"));
-        // Nobody asks for this one: so its interfaces are not looked for either.
+        // No service selects this machine, so its interfaces are not requested.
         let interfaces = vec![interface("10.2.0.9", true, Some("rgElsewhere"))];
         vms.machines.push(Machine { interfaces, ..Machine::at("other", "") });
         let set = ScaleSet { is_flexible: true, ..ScaleSet::default() };
@@ -162,13 +163,13 @@ async fn interface_in_a_different_resource_group_is_found() {
     let watch = ProviderWatch::services(once(&azure), services.clone());
     watch.wait_for("db", &["10.2.0.1", "10.2.0.2", "10.2.0.3"]).await;
     watch.wait_for("flex", &["10.2.0.4"]).await;
-    // One for each group; once more where machines become known that are in it too.
+    // One request per group; one more where machines become known that use it too.
     assert!(
         (2..=4).contains(&azure.count(RequestKind::Interfaces)),
         "{}",
         azure.count(RequestKind::Interfaces)
     );
-    // One comes whose interface is in a group that may not be read: it is told, and the others stay.
+    // A new interface is in a group that may not be read: this is reported, and the others stay.
     let watch = ProviderWatch::services(options(&azure), services);
     watch.wait_for("db", &["10.2.0.1", "10.2.0.2", "10.2.0.3"]).await;
     azure.change(|vms| {
@@ -179,12 +180,12 @@ async fn interface_in_a_different_resource_group_is_found() {
         .wait_for_problem("db", "rgshop/db5", "in resource group `rgsecret` is not shown")
         .await;
     assert_eq!(found.endpoints.len(), 3);
-    // That is no reason to doubt what is known of the others: who goes is gone.
+    // The others stay authoritative: a removed machine is removed.
     let found = watch.wait_for_problem("db", "rgsecret", "ResourceGroupNotFound").await;
     assert_eq!(found.endpoints.len(), 3);
     azure.change(|vms| vms.machines.retain(|machine| machine.name != "db3"));
     watch.wait_for("db", &["10.2.0.1", "10.2.0.2"]).await;
-    // And there it is.
+    // The group is created.
     azure.change_in(SUBSCRIPTION, "rgSecret", |_| ());
     watch.wait_for("db", &["10.2.0.1", "10.2.0.2", "10.2.0.5"]).await;
 }
@@ -215,7 +216,8 @@ async fn secondary_and_stopped_vm_interfaces_cause_no_group_query() {
         azure.change(|vms| vms.machines.retain(|machine| machine.name != "db3"));
         let found = watch.wait_for("db", &["10.2.0.1", "10.2.0.2"]).await;
         assert_eq!(*found.problems, []);
-        // The one that is off comes on: now its group is asked, and says no. Who goes is gone all the same.
+        // The stopped machine starts: its group is queried, and denies access. A removed machine is
+        // still removed.
         azure.change(|vms| vms.machine("db4").power = Some("running"));
         watch.wait_for_problem("db", "rghub", "ResourceGroupNotFound").await;
         azure.change(|vms| vms.machines.retain(|machine| machine.name != "db2"));

@@ -1,4 +1,5 @@
-//! The fake refuses what Azure refuses: else what the provider asks wrongly would be found in none of these tests.
+//! The fake rejects what Azure rejects: otherwise no test would find a wrong request of the
+//! provider.
 
 use ironmesh_tests::azure::{FakeAzure, GROUP, SUBSCRIPTION};
 use ironmesh_tests::tls::plain_http_client;
@@ -7,7 +8,7 @@ use serde_json::Value;
 
 use crate::watch::shop;
 
-/// The status of an answer, and the code that says why.
+/// The status and the error code of an answer.
 async fn error_of(request: RequestBuilder) -> (u16, String) {
     let answer = request.send().await.unwrap();
     let status = answer.status().as_u16();

@@ -1,4 +1,4 @@
-//! A provider that follows services, and what a test sees of it.
+//! A provider that follows services, as a test observes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct ProviderWatch {
     _turn: watch::Sender<bool>,
 }
 
-/// As the machine, of which the fake is the metadata service; with waits that suit a test.
+/// Options for the machine's identity at the fake's metadata service, with short waits.
 pub(crate) fn options(azure: &FakeAzure) -> AzureOptions {
     AzureOptions {
         subscription: Some(SUBSCRIPTION.into()),
@@ -53,7 +53,7 @@ impl ProviderWatch {
         Self::services(options, [("web", vec![scale_set("web")])])
     }
 
-    /// Follows services, each with its questions.
+    /// Follows services, each with its queries.
     pub(crate) fn services<'a>(
         options: AzureOptions,
         services: impl IntoIterator<Item = (&'a str, Vec<AzureQuery>)>,
@@ -73,17 +73,17 @@ impl ProviderWatch {
         Self { provider, sightings, _turn: leadership }
     }
 
-    /// What is known now.
+    /// The current report.
     pub(crate) fn now(&self) -> ProviderReport {
         self.sightings.borrow().clone()
     }
 
-    /// What is known of a service now.
+    /// The current report of a service.
     pub(crate) fn of(&self, service: &str) -> Option<Arc<ServiceReport>> {
         self.sightings.borrow().services.get(&service.parse::<ServiceName>().unwrap()).cloned()
     }
 
-    /// Waits until a service has exactly these endpoints, and all is well.
+    /// Waits until a service has exactly these endpoints and is not stale.
     pub(crate) async fn wait_for(&self, service: &str, addresses: &[&str]) -> Arc<ServiceReport> {
         self.wait_until(&format!("{service} at {addresses:?}"), service, |found| {
             at(found) == addresses.iter().map(|&one| one.to_owned()).collect::<BTreeSet<_>>()
@@ -93,7 +93,7 @@ impl ProviderWatch {
         .await
     }
 
-    /// Waits until something holds of a service.
+    /// Waits until a service satisfies a condition.
     pub(crate) async fn wait_until(
         &self,
         what: &str,
@@ -107,7 +107,7 @@ impl ProviderWatch {
         .await
     }
 
-    /// Waits until nothing is believed, and returns why.
+    /// Waits until the provider is stale, and returns the reason.
     pub(crate) async fn wait_until_stale(&self, because: &str) -> String {
         eventually(&format!("staleness: {because}"), async || match self.now().stale {
             Some(stale) if stale.reason.contains(because) => Ok(stale.reason),
@@ -116,7 +116,7 @@ impl ProviderWatch {
         .await
     }
 
-    /// Waits until one service alone is stale, and returns what is known of it.
+    /// Waits until only this service is stale, and returns its report.
     pub(crate) async fn wait_until_service_stale(
         &self,
         service: &str,
@@ -128,7 +128,7 @@ impl ProviderWatch {
         .await
     }
 
-    /// Waits until a service has this problem, and returns what is known of it.
+    /// Waits until a service has this problem, and returns its report.
     pub(crate) async fn wait_for_problem(
         &self,
         service: &str,
@@ -143,12 +143,12 @@ impl ProviderWatch {
     }
 }
 
-/// Where the endpoints are.
+/// The addresses of the endpoints.
 pub(crate) fn at(found: &ServiceReport) -> BTreeSet<String> {
     found.endpoints.iter().map(|found| found.address.to_string()).collect()
 }
 
-/// The machines of a scale set.
+/// A query for the machines of a scale set.
 pub(crate) fn scale_set(name: &str) -> AzureQuery {
     AzureQuery {
         machines: AzureMachines::ScaleSet(Some(name.into())),
@@ -160,12 +160,12 @@ pub(crate) fn scale_set(name: &str) -> AzureQuery {
     }
 }
 
-/// Machines in no scale set, or scale sets, that have a tag.
+/// A query for machines outside scale sets, or for scale sets, with a tag.
 pub(crate) fn tagged(machines: AzureMachines, name: &str, value: &str) -> AzureQuery {
     AzureQuery { machines, tags: [(name.into(), value.into())].into(), ..scale_set("") }
 }
 
-/// Policy that defines these services.
+/// A policy that defines these services.
 pub(crate) fn specification<'a>(
     services: impl IntoIterator<Item = (&'a str, Vec<AzureQuery>)>,
 ) -> Arc<MeshSpecification> {

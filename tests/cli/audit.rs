@@ -1,4 +1,4 @@
-//! What a proxy may tell of, in audit, without an Envoy.
+//! What a proxy may report in audit mode, without an Envoy.
 
 use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{eventually, get_once};
@@ -43,7 +43,7 @@ mode = "permissive"
 ports = [{ port = 80, protocol = "http" }]
 "#;
 
-/// A request of `path` on a port, by one who showed this URI.
+/// A request for `path` on a port, from a caller with this URI SAN.
 fn call(cluster: &str, uri: &str, path: &str) -> HttpAccessLogEntry {
     let name = SubjectAltName { san: Some(San::Uri(uri.to_owned())) };
     let certificate =
@@ -65,7 +65,7 @@ fn call(cluster: &str, uri: &str, path: &str) -> HttpAccessLogEntry {
     }
 }
 
-/// The message by which a proxy tells of calls.
+/// The access log message of a proxy with these calls.
 fn message(proxy: &ProxyClient, calls: Vec<HttpAccessLogEntry>) -> StreamAccessLogsMessage {
     let node = Node { id: proxy.node_id.clone(), ..Node::default() };
     StreamAccessLogsMessage {
@@ -74,7 +74,7 @@ fn message(proxy: &ProxyClient, calls: Vec<HttpAccessLogEntry>) -> StreamAccessL
     }
 }
 
-// A83. The last call is one that is taken, so that the others were looked at before.
+// A83. The last call is valid, so the ones before it were processed.
 #[tokio::test(flavor = "multi_thread")]
 async fn audit_counts_only_own_services_and_mesh_callers() {
     let Some(server) = Server::open("mode = \"audit\"") else { return };
@@ -107,7 +107,7 @@ async fn audit_counts_only_own_services_and_mesh_callers() {
     ];
     let mut client = AccessLogServiceClient::new(proxy.channel().clone());
     client.stream_access_logs(tokio_stream::once(message(&proxy, calls))).await.unwrap();
-    let view = eventually("what is taken", async || {
+    let view = eventually("the valid calls", async || {
         let view = get_once(admin, "/v1/audit", &[]).await.unwrap().json();
         if view["denied"] == serde_json::json!([]) { Err(view) } else { Ok(view) }
     })
@@ -121,7 +121,7 @@ async fn audit_counts_only_own_services_and_mesh_callers() {
     let reported: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(reported["audit"], view);
     let wrong = reported["wrong"].as_array().unwrap();
-    // It has no stream of xDS, so no endpoint of its services takes calls.
+    // It has no xDS stream, so no endpoint of its services is usable.
     let wrong: Vec<_> = wrong.iter().map(|one| one.as_str().unwrap()).collect();
     let (outages, others): (Vec<_>, Vec<_>) =
         wrong.into_iter().partition(|one| one.starts_with("error[IM0732]"));
@@ -132,12 +132,12 @@ async fn audit_counts_only_own_services_and_mesh_callers() {
     assert!(denied.contains("`office/clerk`"), "{reported:#}");
 }
 
-/// So many accounts and so many ports of one service that there is no room for all of their pairs.
+/// More pairs of accounts and ports of one service than the control plane keeps.
 const ACCOUNTS: usize = 100;
 const PORTS: usize = 100;
 
-/// What a proxy tells in its nth message: calls of all accounts that there are, on one port after the other,
-/// and of as many that there are not.
+/// A proxy's nth false message: calls of all existing accounts on one port after the other, and of
+/// as many unknown ones.
 fn false_calls(proxy: &ProxyClient, nth: usize) -> StreamAccessLogsMessage {
     let cluster = format!("default/till|{}|local", 1000 + nth % PORTS);
     let names = (0..ACCOUNTS).flat_map(|n| [format!("caller-{n}"), format!("nobody-{nth}-{n}")]);
@@ -145,7 +145,8 @@ fn false_calls(proxy: &ProxyClient, nth: usize) -> StreamAccessLogsMessage {
     message(proxy, uris.map(|uri| call(&cluster, &uri, &format!("/{nth}"))).collect())
 }
 
-// A84. One that tells of all that it may, and of more, all the time; meanwhile another tells of one call.
+// A84. One proxy reports all that it may and more, without pause; meanwhile another reports one
+// call.
 #[tokio::test(flavor = "multi_thread")]
 async fn endless_false_access_logs_hide_no_denials_of_others() {
     let Some(server) = Server::open("mode = \"audit\"") else { return };
@@ -182,14 +183,14 @@ async fn endless_false_access_logs_hide_no_denials_of_others() {
         .await
     };
     let text = metrics("a time when there is no room", &metric("others", "till")).await;
-    assert!(!text.contains("nobody-"), "callers whom policy does not know are named");
+    assert!(!text.contains("nobody-"), "unknown callers are listed");
 
     let caller = "spiffe://mesh.internal/ns/default/sa/caller-1";
     let calls = vec![call("default/store|80|local", caller, "/books")];
     let mut client = AccessLogServiceClient::new(honest.channel().clone());
     client.stream_access_logs(tokio_stream::once(message(&honest, calls))).await.unwrap();
     let counted = metric("default/caller-1", "store") + "80\"} 1\n";
-    metrics("what is told by who is honest", &counted).await;
+    metrics("the honest proxy's call", &counted).await;
     let view = get_once(admin, "/v1/audit", &[]).await.unwrap().json();
     let denied = view["denied"].as_array().unwrap();
     let of_store: Vec<_> = denied.iter().filter(|one| one["service"] == "default/store").collect();
@@ -198,7 +199,7 @@ async fn endless_false_access_logs_hide_no_denials_of_others() {
     assert_eq!(named["requests"][0]["example"], "/books");
     let others = view["others"].as_array().unwrap();
     assert!(others.iter().all(|one| one["service"] == "default/till"), "{others:#?}");
-    // What else there is for it is given as ever.
+    // Its other requests are answered as before.
     honest.service_certificate("default/store").await.unwrap();
     assert!(!telling.is_finished(), "{:?}", telling.await);
     telling.abort();

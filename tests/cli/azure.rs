@@ -1,4 +1,4 @@
-//! `ironmesh provider azure test`, with a fake Azure, and what is refused without any.
+//! `ironmesh provider azure test` with a fake Azure, and settings that are rejected without one.
 
 use std::path::Path;
 
@@ -72,7 +72,7 @@ async fn azure_test_prints_each_call_and_the_endpoints() {
     ] {
         assert!(run.stdout.contains(expected), "{expected}\n{}", run.stdout);
     }
-    assert!(!run.stdout.contains("ey."), "a token is told: {}", run.stdout);
+    assert!(!run.stdout.contains("ey."), "a token is printed: {}", run.stdout);
 
     let run = test(&workspace, &["--service", "default/web", "--output", "json"]);
     assert_eq!(run.code, 0, "{run:?}");
@@ -91,7 +91,7 @@ async fn azure_test_prints_each_call_and_the_endpoints() {
         &reported["services"][0]["endpoints"][0],
     ];
     for key in objects.into_iter().flat_map(|object| object.as_object().unwrap().keys()) {
-        // (A key of a proxy is none of Azure's; it is null.)
+        // A proxy's key is no key of Azure; it is null.
         assert!(page.contains(&format!("`{key}`")), "`{key}` is not in docs/reference/json.md");
     }
 }
@@ -106,7 +106,7 @@ async fn azure_test_names_the_action_that_the_role_lacks() {
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stdout.contains("403 GET"), "{}", run.stdout);
     assert!(run.stdout.contains(&format!("\n  {lacks} at /subscriptions/")), "{}", run.stdout);
-    // What may be read is found all the same.
+    // What may be read is still found.
     assert!(run.stdout.contains("  10.0.0.6, unknown"), "{}", run.stdout);
     let run = test(&workspace, &["--output", "json"]);
     let reported: Value = serde_json::from_str(&run.stdout).unwrap();

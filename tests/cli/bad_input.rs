@@ -1,5 +1,5 @@
-//! Policy that is broken in ways that no one means: it is told, `serve` goes on with the last that was
-//! good (invariant 1), and takes the next good one.
+//! Broken policies of many kinds: each is reported, `serve` keeps the last good one (invariant 1),
+//! and accepts the next good one.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::symlink;
@@ -12,7 +12,7 @@ use crate::server::Server;
 
 const GOOD: &str = "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n";
 
-/// As many services as make `bytes`.
+/// A policy of services with `bytes` bytes.
 fn services(bytes: usize) -> String {
     let mut text = String::new();
     for number in 0.. {
@@ -24,7 +24,7 @@ fn services(bytes: usize) -> String {
     text
 }
 
-/// What it is, how it is put into a policy folder, and what is told of it.
+/// A description, how to write it into a policy folder, and the code of its finding.
 type BadPolicy = (&'static str, fn(&Workspace), &'static str);
 
 const BAD: [BadPolicy; 11] = [
@@ -49,7 +49,7 @@ const BAD: [BadPolicy; 11] = [
         "IM0107",
     ),
     (
-        "an expression that Envoy refuses",
+        "an expression that Envoy rejects",
         |workspace| workspace.write("policy/x.toml", &group("/(?:[^/]{1,99}/){1,99}")),
         "IM0302",
     ),
@@ -127,7 +127,7 @@ async fn invalid_policy_is_reported_and_the_last_good_stays_active() {
         fs::remove_file(workspace.path().join("policy/x.toml")).unwrap();
         eventually("the good policy", async || {
             let now = policy().await;
-            // (Since when it is in force, it says anew.)
+            // The time of its activation changes.
             let same = |key: &str| now[key] == good[key];
             let is_good = ["revision", "findings", "stale_since"].into_iter().all(same);
             if is_good { Ok(()) } else { Err(format!("{now:#}")) }
@@ -161,7 +161,7 @@ fn hundred_thousand_policy_files_are_one_finding() {
         "{}",
         run.stdout
     );
-    // What is no policy is counted, too: it is looked at each time.
+    // Other files are counted too, because each read examines them.
     for number in 0..=100_000 {
         let name = |end| folder.join(format!("{number}.{end}"));
         fs::rename(name("toml"), name("txt")).unwrap();

@@ -1,5 +1,5 @@
-//! The load generator against a real control plane: that all converge, and what is counted. Times are
-//! not looked at.
+//! The load generator against a real control plane: all proxies converge, and counts are exact.
+//! Times are not checked.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::command::succeeds;
 
-/// The rows of a run with twenty proxies, by what was measured.
+/// The rows of a run with twenty proxies.
 fn run(variant: &str) -> Option<Vec<Value>> {
     let mut command = Command::new(require_bench()?);
     command.args(["run", "--part", "fleets", "--part", "policy", "--part", "grants"]);
@@ -25,7 +25,7 @@ fn rows(run: &mut Command) -> Vec<Value> {
     report.get("rows").unwrap().as_array().unwrap().clone()
 }
 
-/// The row about this work, of which there is one.
+/// The only row about this work.
 fn row<'a>(rows: &'a [Value], work: &str) -> &'a Value {
     let found: Vec<_> =
         rows.iter().filter(|row| row.get("work").unwrap().as_str() == Some(work)).collect();
@@ -33,15 +33,15 @@ fn row<'a>(rows: &'a [Value], work: &str) -> &'a Value {
     found.first().unwrap()
 }
 
-/// The control plane's figure, as it is written.
+/// The control plane's figure as text.
 fn ours(rows: &[Value], work: &str) -> String {
     row(rows, work).get("ours").unwrap().to_string()
 }
 
-/// What every run must come to, however long it takes.
+/// Checks what every run must reach, however long it takes.
 fn assert_converged(rows: &[Value]) {
     assert_eq!(ours(rows, "proxies with exactly the server's set at the end"), "20.0");
-    // A change is one response to each that may call, and none to others.
+    // A change is one response to each allowed caller, and none to others.
     assert_eq!(ours(rows, "one change: responses per proxy"), "1.0");
     assert_eq!(ours(rows, "a change for few proxies: responses to others"), "0.0");
 }

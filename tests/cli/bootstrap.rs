@@ -1,4 +1,5 @@
-//! `ironmesh proxy bootstrap`: what it writes, and what it refuses. What is refused has not joined.
+//! `ironmesh proxy bootstrap`: its files, and the requests that it rejects without enrolling a
+//! proxy.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -18,7 +19,7 @@ ports = [{ port = 80, protocol = "http" }]
 name = "buyer"
 "#;
 
-/// A running control plane with two services, and no proxy yet.
+/// A running control plane with two services and no proxy.
 struct BootstrapServer {
     server: Server,
     _child: Child,
@@ -47,7 +48,7 @@ impl BootstrapServer {
         serde_json::from_str(&run.stdout).unwrap()
     }
 
-    /// The run was refused with these words, and nobody has joined.
+    /// Checks that the run was rejected with these words, and that no proxy is enrolled.
     fn assert_rejected(&self, run: &Run, words: &[&str]) {
         assert_eq!(run.code, 1, "{run:?}");
         for part in words {
@@ -61,11 +62,11 @@ impl BootstrapServer {
 #[tokio::test]
 async fn output_folder_is_private_and_holds_the_envoy_files() {
     let Some(running) = BootstrapServer::open().await else { return };
-    // The folder above is made as well.
+    // The parent folder is created as well.
     let run = running.bootstrap(&["store", "default/buyer"], "proxies/one");
     assert_eq!(run.code, 0, "{run:?}");
     let out = running.server.workspace.path().join("proxies/one");
-    // The printed command would run Envoy as whoever runs this.
+    // The printed command would run Envoy as the current user.
     let advice = format!(
         "note: running as root: start Envoy as an unprivileged user that can read {0}, for example `chown -R envoy: {0}`",
         out.display()
@@ -145,7 +146,7 @@ async fn undefined_service_is_rejected_with_the_defined_ones() {
 #[tokio::test]
 async fn duplicate_service_is_rejected() {
     let Some(running) = BootstrapServer::open().await else { return };
-    // Two ways to write it.
+    // Two spellings of the same service.
     let run = running.bootstrap(&["store", "buyer", "default/store"], "proxy");
     running.assert_rejected(&run, &["the service `default/store` is named twice"]);
     assert!(!running.server.workspace.path().join("proxy").exists());
@@ -174,7 +175,7 @@ async fn undialable_mesh_address_is_rejected() {
 #[tokio::test]
 async fn unwritable_output_folder_leaves_no_join_record() {
     let Some(running) = BootstrapServer::open().await else { return };
-    // Not even root makes a folder in /proc.
+    // Not even root can create a folder in /proc.
     for (out, named) in
         [("/proc/ironmesh-test/proxy", "/proc/ironmesh-test"), ("/proc/ironmesh-test", "/proc/")]
     {
@@ -188,7 +189,7 @@ async fn file_or_link_at_output_path_prevents_enrollment() {
     let Some(running) = BootstrapServer::open().await else { return };
     let workspace = &running.server.workspace;
     workspace.write("file", "");
-    // A link to nowhere is something that is there, too.
+    // A dangling symlink exists, too.
     std::os::unix::fs::symlink("nowhere", workspace.path().join("link")).unwrap();
     let before = files(workspace.path());
     for out in ["link", "file/proxy"] {

@@ -25,7 +25,7 @@ fn enrolled(server: &Server) -> Vec<Value> {
     serde_json::from_str(&run.stdout).unwrap()
 }
 
-// More than one request lets in, so that two of them have to fit together.
+// More than one request may enroll, so that two must fit together.
 #[tokio::test]
 async fn bulk_enrollment_gives_each_proxy_its_own_identity() {
     let Some(server) = Server::open("") else { return };
@@ -50,7 +50,7 @@ async fn bulk_enrollment_gives_each_proxy_its_own_identity() {
     assert!(mesh_addresses.contains("127.64.255.250:15003"), "the first");
     assert!(mesh_addresses.contains("127.65.1.247:15003"), "the last");
     assert_eq!(addresses(&enrolled, "id"), addresses(reported, "id"));
-    // What a single one has, each has; and its files name its own folder.
+    // Each has the files of a single enrollment, and they name its own folder.
     let (mut ids, mut keys) = (BTreeSet::new(), BTreeSet::new());
     for (name, reported) in names.iter().zip(reported) {
         let folder = out.join(name);
@@ -80,7 +80,7 @@ async fn bulk_enrollment_rejects_invalid_ranges_before_writing() {
         ("127.64.0.1", "0", 2, "1..=20000"),
         ("127.64.0.1", "20001", 2, "1..=20000"),
         ("255.255.255.254", "3", 1, "3 consecutive addresses from 255.255.255.254 exceed"),
-        // Four can be dialled; the fifth is a multicast address.
+        // Four are valid; the fifth is a multicast address.
         ("223.255.255.252", "5", 1, "callers cannot connect to a proxy at 224.0.0.0"),
     ] {
         let run = bootstrap(&server, address, count);
@@ -97,7 +97,7 @@ async fn bulk_enrollment_failure_keeps_and_counts_enrolled_proxies() {
     server.workspace.write("policy/services.toml", POLICY);
     let _child = server.start().await;
     server.ready().await;
-    // The second request has the address that nobody can dial.
+    // The second request has the invalid address.
     let run = bootstrap(&server, "223.255.254.12", "501");
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stderr.contains("500 of 501 proxies are enrolled"), "{}", run.stderr);

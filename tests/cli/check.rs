@@ -86,7 +86,7 @@ fn all_errors_of_all_files_are_annotated_and_exit_3() {
     assert!(run.stderr.contains("`policy` is rejected: 3 errors, 0 warnings"), "{}", run.stderr);
 }
 
-/// The whole of it, as docs/reference/findings.md tells: keys may come, and none may go.
+/// All keys of docs/reference/findings.md: keys may be added, and none may be removed.
 #[test]
 fn findings_json_has_all_documented_keys() {
     let Some(workspace) = Workspace::open() else { return };
@@ -171,10 +171,10 @@ fn check_with_envoy_validates_the_compiled_policy() {
     let (envoy, bookstore) = (envoy.to_str().unwrap(), bookstore.to_str().unwrap());
     let run = workspace.run(&["policy", "check", bookstore, "--envoy", envoy]);
     assert_eq!((run.code, &*run.stderr), (0, ""), "{run:?}");
-    let reported_text =
+    let summary =
         "\nEnvoy accepts the compiled resources: 16 listeners and clusters of 6 sidecars\n";
-    assert!(run.stdout.contains(reported_text), "{}", run.stdout);
-    // What is no Envoy can say nothing about policy.
+    assert!(run.stdout.contains(summary), "{}", run.stdout);
+    // A program that is no Envoy cannot judge policy.
     let run = workspace.run(&["policy", "check", bookstore, "--envoy", "/bin/true"]);
     assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
 }

@@ -1,4 +1,4 @@
-//! What becomes of a command whose results nobody reads any more, or that cannot be written.
+//! Commands whose stdout is closed or cannot be written.
 
 use std::io::pipe;
 use std::process::{Command, Output, Stdio};
@@ -10,7 +10,7 @@ const GOOD: &str = "[[service]]\nname = \"a\"\nports = [{ port = 80, protocol = 
 const SMI: &str = "apiVersion: specs.smi-spec.io/v1alpha4\nkind: TCPRoute\nmetadata:\n  name: r\nspec:\n  \
                    matches:\n    ports: [80]\n";
 
-/// Commands that print something, with their exit codes.
+/// Commands with output, and their exit codes.
 const COMMANDS: &[(&[&str], i32)] = &[
     (&["--help"], 0),
     (&["--version"], 0),
@@ -58,7 +58,7 @@ fn unwritable_stdout_fails_the_command() {
     for (arguments, _) in COMMANDS.iter().filter(|(arguments, _)| !arguments[0].starts_with('-')) {
         let full = fs_err::File::create("/dev/full").unwrap();
         let (code, reported) = run(&mut workspace.command(arguments), full.into_parts().0);
-        // (1 would say that a call is denied.)
+        // 1 would mean that a call is denied.
         let failed = if arguments.starts_with(&["policy", "explain"]) { 2 } else { 1 };
         assert_eq!(code, Some(failed), "{arguments:?}: {reported}");
         let reported = reported.lines().last().unwrap_or_default();

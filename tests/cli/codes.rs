@@ -1,5 +1,5 @@
-//! The pages of the codes of IM0401 to IM0599 and from IM0700 on, which belong to several crates. (The others are the
-//! configuration's, and tested there.)
+//! The pages of the codes IM0401 to IM0599 and from IM0700 on, which several crates share. The
+//! configuration crate tests the others.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn finding_codes_outside_config_match_their_pages() {
         })
         .filter(|page| is_of_several(page))
         .collect();
-    // What several rooms tell may be of policy, too.
+    // Codes of several crates may be about policy, too.
     codes.retain(|code| is_of_several(code));
     let distinct: BTreeSet<String> = codes.iter().cloned().collect();
     assert!(distinct.contains("IM0401"), "the search finds no code: {codes:?}");
@@ -36,12 +36,12 @@ fn finding_codes_outside_config_match_their_pages() {
     }
 }
 
-/// Whether a code, or its page, is of those that belong to several crates.
+/// Whether a code is of the shared ranges.
 fn is_of_several(code: &str) -> bool {
     code.starts_with("IM") && (("IM0400".."IM0600").contains(&code) || code >= "IM0700")
 }
 
-/// The sources below `folder`, without those of tests.
+/// The sources below `folder`, without tests.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     if !folder.is_dir() {
         return Vec::new();
@@ -58,7 +58,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The codes that a source writes as numbers: `Code(401)`, and not `StatusCode(401)`.
+/// The codes that a source has as numbers: `Code(401)`, and not `StatusCode(401)`.
 fn defined_in(text: &str) -> Vec<String> {
     let mut codes = Vec::new();
     for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {

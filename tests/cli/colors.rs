@@ -1,4 +1,4 @@
-//! Colors and redrawn pictures on a terminal, and how NO_COLOR and TERM turn them off.
+//! Colors and redrawn pictures on a terminal, and how NO_COLOR and TERM disable them.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -22,7 +22,7 @@ const ENVIRONMENTS: [(&[(&str, &str)], bool); 5] = [
     (&[("TERM", "dumb"), ("NO_COLOR", "")], false),
 ];
 
-/// A program on a terminal of its own. It is ended when this is dropped.
+/// A program on its own terminal. Dropping this value ends it.
 struct TerminalProgram {
     master: OwnedFd,
     process: Child,
@@ -45,7 +45,7 @@ impl TerminalProgram {
         Self { process: command.spawn().unwrap(), master, text: String::new() }
     }
 
-    /// All that has been written so far.
+    /// All output so far.
     fn text(&mut self) -> &str {
         let mut part = [0; 4096];
         loop {
@@ -57,7 +57,7 @@ impl TerminalProgram {
         }
     }
 
-    /// Waits until it has written `words`.
+    /// Waits until the output has `words`.
     async fn shows(&mut self, words: &str) -> String {
         eventually(&format!("{words:?} on the terminal"), async || {
             let text = self.text();
@@ -79,7 +79,7 @@ impl Drop for TerminalProgram {
 const BAD: &str = "[[service]]\nname = \"store\"\ncolour = \"red\"\n";
 const GOOD: &str = "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n";
 
-/// A route group with an expression that is refused, in YAML.
+/// A route group with a rejected expression, in YAML.
 const YAML: &str = "\
 apiVersion: specs.smi-spec.io/v1alpha4
 kind: HTTPRouteGroup
@@ -102,7 +102,7 @@ async fn policy_commands_honor_no_color_and_dumb_terminals() {
         &["policy", "import", "routes.yaml", "--from", "smi", "--out", "out.toml"],
     ] {
         for (environment, has_colors) in ENVIRONMENTS {
-            // (`import` writes over nothing.)
+            // `import` does not overwrite files.
             drop(fs::remove_file(workspace.path().join("out.toml")));
             let mut terminal = TerminalProgram::start(workspace.command(arguments), environment);
             let status = eventually("the end", async || {
@@ -131,7 +131,7 @@ async fn log_and_watched_endpoints_honor_no_color_and_dumb_terminals() {
         let watch = ["endpoints", "--watch", "--config", "ironmesh.toml"];
         let mut watched = TerminalProgram::start(server.workspace.command(&watch), environment);
         let text = watched.shows("default/store").await;
-        // A picture needs a terminal that moves its cursor, and no colors.
+        // A redrawn picture needs a terminal that moves its cursor, and no colors.
         let is_dumb = environment.contains(&("TERM", "dumb"));
         assert_eq!(text.contains("\u{1b}[H"), !is_dumb, "{environment:?}: {text:?}");
     }

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use ironmesh_tests::require_ironmesh;
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: i32,
@@ -13,7 +13,7 @@ pub(crate) struct Run {
     pub(crate) stderr: String,
 }
 
-/// A folder for one test, and the program.
+/// A folder of one test, and the program.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     program: std::path::PathBuf,
@@ -21,7 +21,7 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// `None` where the program is missing and the test is to be skipped.
+    /// Opens a workspace. `None` skips the test because the program is missing.
     pub(crate) fn open() -> Option<Self> {
         let folder = tempfile::Builder::new().prefix("ironmesh-test-").tempdir().unwrap();
         Some(Self { program: require_ironmesh()?, folder })
@@ -53,19 +53,18 @@ impl Workspace {
         finish(&mut self.command(arguments))
     }
 
-    /// The same as an ordinary user, whom the system refuses what root may do. When root runs the
-    /// tests, all of the folder is given to `nobody` for it. `None` where that cannot be done and the
-    /// test is to be skipped.
+    /// Runs `ironmesh` as an unprivileged user. If root runs the tests, this gives the folder to
+    /// `nobody`. `None` skips the test because that is impossible.
     pub(crate) fn run_unprivileged(&self, arguments: &[&str]) -> Option<Run> {
         if !rustix::process::geteuid().is_root() {
             return Some(self.run(arguments));
         }
         let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups"];
         if !succeeds(Command::new("setpriv").args(nobody).arg("true")) {
-            eprintln!("SKIPPED: root is refused nothing, and cannot become `nobody` by setpriv");
+            eprintln!("SKIPPED: root bypasses permissions, and cannot become `nobody` by setpriv");
             return None;
         }
-        // Where it was built, others may not reach it.
+        // Other users may not reach the build folder.
         let program = self.path().join("ironmesh");
         fs_err::copy(&self.program, &program).unwrap();
         assert!(succeeds(Command::new("chown").arg("-R").arg("65534:65534").arg(self.path())));
@@ -82,7 +81,7 @@ impl Workspace {
     }
 }
 
-/// Whether the command can be run, and ends well. What it prints is not looked at.
+/// Whether the command runs and succeeds, whatever it prints.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }

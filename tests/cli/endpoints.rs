@@ -31,7 +31,7 @@ ports = [{ port = 80, protocol = "http" }]
 endpoints = { static = [{ address = "10.0.0.8" }] }
 "#;
 
-/// A control plane with this policy, and a proxy that joined as the till and has never connected.
+/// A control plane with this policy, and an enrolled proxy of the till that has never connected.
 async fn open() -> Option<(Server, Child)> {
     let server = Server::open("")?;
     server.workspace.write("policy/services.toml", POLICY);
@@ -43,16 +43,10 @@ async fn open() -> Option<(Server, Child)> {
     Some((server, child))
 }
 
-fn json(server: &Server, arguments: &[&str]) -> Value {
-    let run = server.run(&[arguments, &["--output", "json"]].concat());
-    assert_eq!(run.code, 0, "{run:?}");
-    serde_json::from_str(&run.stdout).unwrap()
-}
-
-/// Waits until the proxy that joined is one of the endpoints, and returns them.
+/// Waits until the enrolled proxy is one of the endpoints, and returns them.
 async fn endpoints_with_proxy(server: &Server) -> Value {
     eventually("the endpoint of the proxy", async || {
-        let list = json(server, &["endpoints"]);
+        let list = server.json(&["endpoints"]);
         let rows = list["services"][1]["endpoints"].as_array().unwrap();
         if rows.iter().any(|row| row["provider"] == "registered") { Ok(list) } else { Err(list) }
     })
@@ -86,7 +80,7 @@ async fn endpoints_are_listed_with_status_as_text_and_json() {
     assert_eq!(standings(2), ["10.0.0.7 static drained -"]);
     assert_eq!(list["services"][1]["endpoints"][0]["labels"]["v"], "1");
 
-    let of_one = json(&server, &["endpoints", "shop/till"]);
+    let of_one = server.json(&["endpoints", "shop/till"]);
     assert_eq!(of_one["services"], serde_json::json!([list["services"][1]]));
     let run = server.run(&["endpoints", "shop/till"]);
     let lines: Vec<_> = run.stdout.lines().collect();
@@ -116,7 +110,7 @@ async fn endpoints_rejects_invalid_services_and_accepts() {
         assert_eq!((run.code, &*run.stdout), (code, ""), "{run:?}");
         assert!(run.stderr.contains(words), "no {words:?} in {}", run.stderr);
     }
-    // The port reads, and nothing else.
+    // The TCP port only reads.
     let admin = server.loopback.socket(1, 15014);
     for (path, status) in [
         ("/v1/endpoints", 200),
@@ -168,11 +162,11 @@ async fn endpoints_watch_follows_changes_across_a_restart() {
     server.workspace.write("policy/services.toml", &POLICY.replace("10.0.0.6", "10.0.0.4"));
     sees("Z shop/till 10.0.0.6:81 gone\n").await;
 
-    // Its first words are what nobody reads.
+    // The reader closes the pipe after the first words.
     let (reader, stdout) = std::io::pipe().unwrap();
     drop(reader);
     let mut command = Command::from(server.workspace.command(&arguments));
     let mut unread = command.stdout(stdout).kill_on_drop(true).spawn().unwrap();
-    let status = eventually("its end", async || unread.try_wait().unwrap().ok_or("it goes on"));
+    let status = eventually("its end", async || unread.try_wait().unwrap().ok_or("still running"));
     assert!(status.await.success());
 }

@@ -1,4 +1,4 @@
-//! `ironmesh policy explain` of calls that leave the mesh, and of those that come from outside of it.
+//! `ironmesh policy explain` of calls that leave the mesh, and of calls from outside.
 
 use crate::command::{Run, Workspace};
 

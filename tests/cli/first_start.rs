@@ -1,4 +1,4 @@
-//! `ironmesh serve` for the first time: with no settings at all, and with a policy that is broken.
+//! The first start of `ironmesh serve`: without settings, and with a broken policy.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::server::{Server, files, readyz_by_socket};
 const POLICY: &str =
     "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n";
 
-/// Runs what follows in a network of its own, with nothing in it but a loopback interface.
+/// Runs a command in its own network namespace, which has only loopback.
 const OWN_NETWORK: [&str; 6] =
     ["--net", "--map-root-user", "--", "sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""];
 
@@ -30,7 +30,7 @@ async fn serve_without_settings_uses_the_defaults() {
         eprintln!("SKIPPED: this machine has a settings file of its own");
         return;
     }
-    // The default ports may be taken on this machine.
+    // The default ports may be occupied on this machine.
     if !succeeds(Command::new("unshare").args(OWN_NETWORK).arg("true")) {
         eprintln!("SKIPPED: no network of its own can be made here (unshare, ip)");
         return;
@@ -48,7 +48,7 @@ async fn serve_without_settings_uses_the_defaults() {
     let state = workspace.path().join("home/ironmesh");
     let readiness = eventually("readiness", async || {
         child.assert_running();
-        // A socket in the file system is reached from any network.
+        // A Unix socket is reachable from any network namespace.
         match readyz_by_socket(&state.join("admin.sock")).await? {
             answer if answer.status == 200 => Ok(answer.json()),
             answer => anyhow::bail!("{}", answer.text()),
@@ -70,7 +70,7 @@ async fn serve_without_settings_uses_the_defaults() {
         assert!(sockets.contains(&listening), "no {what} in\n{sockets}");
     }
 
-    // The other commands find it without settings, too.
+    // Other commands find it without settings, too.
     let run = workspace.run(&["proxy", "list"]);
     assert_eq!(run.code, 0, "{run:?}");
     let run = workspace.run(&[
@@ -109,7 +109,7 @@ async fn first_start_with_broken_policy_waits_for_a_valid_one() {
         "{readiness:#}"
     );
 
-    // A client comes, and nobody answers it; what is done meanwhile takes longer than an answer.
+    // A client connects and gets no answer; other requests take longer than an answer would.
     let client = tokio::spawn(greet(server.loopback.socket(1, 15128)));
     let out = server.workspace.path().join("proxy");
     let arguments =
@@ -127,7 +127,7 @@ async fn first_start_with_broken_policy_waits_for_a_valid_one() {
     let readiness = server.readyz().await.json();
     assert_eq!(readiness["waiting_for"], Value::Array(vec![]));
     assert_eq!(readiness["policy"]["findings"], Value::Array(vec![]));
-    // The client that has waited gets its answer: a certificate, which it does not trust.
+    // The waiting client gets its answer: a certificate, which it does not trust.
     let answer = eventually("an answer to the client", async || {
         if client.is_finished() { Ok(()) } else { Err("none") }
     });
@@ -139,7 +139,7 @@ async fn first_start_with_broken_policy_waits_for_a_valid_one() {
     assert!(child.terminate().await.success());
 }
 
-/// Begins TLS as one who trusts nobody; returns what became of it.
+/// Starts TLS as a client without trusted roots; returns the result.
 pub(crate) async fn greet(address: std::net::SocketAddr) -> String {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)

@@ -1,4 +1,5 @@
-//! What a policy folder must not give away: files outside of it, and lines of policy to users who may not read it.
+//! A policy folder discloses neither files outside it nor lines of policy to users without read
+//! access.
 
 use std::os::unix::fs::symlink;
 
@@ -56,7 +57,7 @@ async fn policy_source_lines_appear_only_on_the_admin_socket() {
     for part in ["ERROR", "policy finding", "at=a.toml:3:1", "/policy\"", "did you mean `ports`"] {
         assert!(line.contains(part), "no {part:?} in {line}");
     }
-    // There was no policy before that could stay.
+    // No earlier policy exists that could stay.
     let run = server.run(&["status"]);
     assert!(
         run.stdout.contains("no policy is active, and the control plane serves no proxy"),

@@ -1,4 +1,4 @@
-//! Text that others wrote reaches neither terminal nor log with characters that these obey.
+//! Foreign text reaches neither terminal nor log with control characters.
 
 use fs_err as fs;
 use ironmesh_tests::eventually;
@@ -9,10 +9,10 @@ use ironmesh_xds_wire::pb::google::protobuf::{Struct, Value, value::Kind};
 use crate::command::Workspace;
 use crate::server::Server;
 
-/// A file name that clears the screen, forges a line of the log and turns the reading direction.
+/// A file name that clears the screen, forges a log line and reverses the text direction.
 const FILE: &str = "policy/a\u{1b}[2J\nERROR forged \u{202e}.toml";
 
-/// Policy with an error in a line that has the same.
+/// A policy with an error in a line with such characters.
 const POLICY: &str = "[[service]]\nname = \"store\" # \u{202e}\u{9b}2J\ncolour = \"\u{2066}\"\n";
 
 fn assert_harmless(text: &str) {
@@ -49,7 +49,7 @@ async fn hostile_file_name_is_escaped_in_the_log() {
     assert_harmless(&fs::read_to_string(&log).unwrap());
 }
 
-/// A node with the words in each field that it may choose.
+/// A node with these words in each free field.
 fn node(id: &str, words: &str) -> Node {
     let value = Value { kind: Some(Kind::StringValue(words.to_owned())) };
     Node {
@@ -77,7 +77,7 @@ async fn hostile_proxy_text_is_escaped_in_log_and_output() {
     let folder = server.workspace.path().join("proxy");
     let proxy = ProxyClient::connect(&folder, server.loopback.socket(1, 15128)).await.unwrap();
 
-    // An id that is not its own is rejected, in words that show it.
+    // A foreign id is rejected with an error that shows it.
     let foreign = format!("sidecar~{WORDS}~x~y");
     let rejected = proxy.request_secret(node(&foreign, WORDS), "roots").await.unwrap_err();
     assert!(!rejected.message().contains('\u{1b}'), "{rejected:?}");

@@ -1,5 +1,5 @@
-//! A control plane that is stopped (SIGSTOP), or that answers `/healthz` alone: every command ends by itself and
-//! says what is wrong.
+//! A control plane that is stopped (SIGSTOP) or answers only `/healthz`: every command ends by
+//! itself with a clear error.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;

@@ -68,7 +68,7 @@ fn imported_policy_passes_the_check() {
     let check = workspace.run(&["policy", "check", "policy"]);
     assert_eq!(check.code, 0, "{check:?}");
     assert!(check.stdout.contains("2 services, 1 traffic target, 1 route group"), "{check:?}");
-    // What may have been edited since is not written over.
+    // Existing files, which may have been edited, are not overwritten.
     let run = workspace.run(&[&["policy", "import"][..], &files].concat());
     assert_eq!(run.code, 1, "{run:?}");
     assert!(

@@ -1,4 +1,4 @@
-//! What commands print for machines is what docs/reference/json.md says.
+//! The JSON output of commands matches docs/reference/json.md.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -59,14 +59,14 @@ name = "log"
 access_log = {}
 "#;
 
-/// The words in backquotes on the page.
+/// The words in backticks on the page.
 fn documented() -> BTreeSet<String> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/json.md");
     let page = fs_err::read_to_string(page).unwrap();
     page.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// All keys of `value`, but for those of objects that hold what somebody else calls so.
+/// All keys of `value`, except those of objects with foreign keys.
 fn keys(value: &Value, into: &mut BTreeSet<String>) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| keys(item, into)),
@@ -74,7 +74,7 @@ fn keys(value: &Value, into: &mut BTreeSet<String>) {
             for (key, value) in fields {
                 into.insert(key.clone());
                 let is_foreign = ["before", "after"].contains(&&**key) && fields.contains_key("at");
-                // The headers of a way, by name; and findings, which have a page of their own.
+                // Headers by name; and findings, which have their own page.
                 if !is_foreign && key != "headers" && !key.starts_with("findings_") {
                     keys(value, into);
                 }
@@ -113,7 +113,7 @@ fn json_keys_of_verdict_and_plan_match_the_docs() {
     let documented = documented();
     let missing: Vec<_> = found.difference(&documented).collect();
     assert!(missing.is_empty(), "docs/reference/json.md does not have: {missing:?}");
-    // A key that has another name is missing on the page, and one that is gone is no more here.
+    // A renamed key is missing on the page, and a removed one is not printed.
     for gone in [
         "answer",
         "reason",

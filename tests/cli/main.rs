@@ -1,4 +1,4 @@
-//! The command line as an operator meets it: what it prints, where, and with which exit code.
+//! The command line as operators see it: output, streams and exit codes.
 
 #![expect(
     clippy::indexing_slicing,

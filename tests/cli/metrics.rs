@@ -1,4 +1,4 @@
-//! `/metrics`: what is promised is there, and moves with what it counts.
+//! `/metrics` has the documented families, and their values change with what they count.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ ports = [{ port = 81, protocol = "http" }]
 static = [{ address = "10.0.0.9" }]
 "#;
 
-/// The families, and their types.
+/// The families and their types.
 const FAMILIES: [(&str, &str); 22] = [
     ("ironmesh_audit_would_deny", "counter"),
     ("ironmesh_endpoints_services", "gauge"),
@@ -59,7 +59,7 @@ const FAMILIES: [(&str, &str); 22] = [
     ("ironmesh_xds_streams_closed", "counter"),
 ];
 
-/// What `/metrics` says, by the names of the samples with their labels.
+/// The samples of `/metrics` by name and labels.
 async fn samples(admin: SocketAddr) -> BTreeMap<String, u64> {
     let answer = get_once(admin, "/metrics", &[]).await.unwrap();
     assert_eq!(answer.status, 200);
@@ -72,7 +72,7 @@ async fn samples(admin: SocketAddr) -> BTreeMap<String, u64> {
     samples.map(|(name, number)| (name.to_owned(), number.parse().unwrap())).collect()
 }
 
-/// Waits until a sample has come to `wanted`.
+/// Waits until a sample has the value `wanted`.
 async fn wait_for_sample(admin: SocketAddr, sample: &str, wanted: u64) {
     eventually(&format!("{sample} {wanted}"), async || {
         let samples = samples(admin).await;
@@ -116,7 +116,7 @@ async fn every_metric_family_has_help_type_and_all_labels() {
     labelled("ironmesh_xds_connections_refused", "reason", turned.into());
     let closed = CloseReason::ALL.map(|why| why.word().to_owned());
     labelled("ironmesh_xds_streams_closed", "reason", closed.into());
-    // Nobody is asked by this policy.
+    // No service of this policy uses a provider.
     assert_eq!(samples["ironmesh_provider_stale{provider=\"consul\"}"], 0);
     assert_eq!(samples["ironmesh_provider_stale{provider=\"azure\"}"], 0);
 }
@@ -149,14 +149,14 @@ async fn events_update_their_own_metrics() {
     assert_eq!(run.code, 0, "{run:?}");
     assert_eq!(now("ironmesh_proxies_joined").await, 1);
 
-    // A connection that is none.
+    // A connection without TLS.
     let mut garbage = TcpStream::connect(xds).await.unwrap();
     garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let _ = timeout(patience(), garbage.read_to_end(&mut Vec::new())).await.expect("an end");
     wait_for_sample(admin, "ironmesh_xds_connections_refused_total{reason=\"bad_handshake\"}", 1)
         .await;
 
-    // A stream of one who claims to be another.
+    // A stream with the node id of another proxy.
     let one = ProxyClient::connect(&server.workspace.path().join("one"), xds).await.unwrap();
     let other = Node { id: uuid::Uuid::nil().to_string(), ..Node::default() };
     let rejected = one.request_secret(other, "roots").await.unwrap_err();
@@ -164,7 +164,7 @@ async fn events_update_their_own_metrics() {
     wait_for_sample(admin, "ironmesh_xds_streams_closed_total{reason=\"refused\"}", 1).await;
     assert_eq!(now("ironmesh_xds_streams").await, 0);
 
-    // A stream that takes clusters and refuses a secret.
+    // A stream that ACKs clusters and NACKs a secret.
     let (requests, outgoing) = mpsc::channel(8);
     let ask = |of: ResourceType, names: &[&str]| DeltaDiscoveryRequest {
         node: Some(Node { id: one.node_id.clone(), ..Node::default() }),
@@ -203,16 +203,16 @@ async fn events_update_their_own_metrics() {
     wait_for_sample(admin, "ironmesh_xds_nacks_total{type=\"secret\"}", 1).await;
     wait_for_sample(admin, "ironmesh_resources_refused", 1).await;
 
-    // Policy that is refused.
+    // A rejected policy.
     server.workspace.write("policy/more.toml", "[[serivce]]\n");
     wait_for_sample(admin, "ironmesh_policy_stale", 1).await;
 
-    // A stream that is cut.
+    // A stream that a revocation ends.
     let run = server.run(&["proxy", "revoke", &one.node_id]);
     assert_eq!(run.code, 0, "{run:?}");
     let end = loop {
         match next().await {
-            Ok(push) => drop(push.expect("no end without words")),
+            Ok(push) => drop(push.expect("an end with a reason")),
             Err(end) => break end,
         }
     };

@@ -41,7 +41,7 @@ fn log(server: &Server) -> std::path::PathBuf {
     server.workspace.path().join("serve.log")
 }
 
-/// How often these words are in the log.
+/// The number of log lines with these words.
 fn count_in_log(server: &Server, words: &str) -> usize {
     fs_err::read_to_string(log(server)).unwrap().matches(words).count()
 }
@@ -59,7 +59,7 @@ async fn open_files_limit_is_raised_and_reported_if_too_low() {
     assert!(child.terminate().await.success());
 }
 
-// A64: who is connected stays, and when there is room again, others come.
+// A64: open streams stay, and once there is room, others connect.
 #[tokio::test]
 async fn exhausted_file_descriptors_delay_only_new_streams() {
     let Some(server) = Server::open("") else { return };
@@ -81,7 +81,8 @@ async fn exhausted_file_descriptors_delay_only_new_streams() {
         }
     })
     .await;
-    // (Those that say nothing are closed after 10 s. Until then the same connection has another stream.)
+    // Silent connections are closed after 10 s. Until then the open connection can have another
+    // stream.
     for _ in 0..10 {
         old.service_certificate("default/store").await.unwrap();
     }

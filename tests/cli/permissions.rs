@@ -1,5 +1,5 @@
-//! What the system does not let the user of `ironmesh` do: each refusal names the place, and nothing
-//! is left half made.
+//! Missing permissions of the user of `ironmesh`: each error names the path, and nothing is left
+//! half done.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -9,8 +9,7 @@ use fs_err as fs;
 
 use crate::server::{Server, files};
 
-/// Permissions that were taken away, for as long as this value lives: a folder that may not be read
-/// could not be removed.
+/// Removed permissions, restored when this is dropped: an unreadable folder could not be removed.
 struct Locked(PathBuf);
 
 impl Locked {

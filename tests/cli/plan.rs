@@ -1,4 +1,4 @@
-//! `ironmesh policy plan`, from one folder to another.
+//! `ironmesh policy plan` from one folder to another.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -164,10 +164,10 @@ ports = [{{ name = "web", port = 80, protocol = "http" }}]
     let run = plan(&workspace, &after, &[]);
     assert_eq!(run.code, 0, "{run:?}");
     let (words, found) = run.stdout.split_once("\nnew findings").unwrap();
-    for workspace in
+    for position in
         ["store-v3`: its share of the calls is refused (a.toml:51:", "refused (a.toml:57:"]
     {
-        assert!(found.contains(workspace), "no {workspace} in {found}");
+        assert!(found.contains(position), "no {position} in {found}");
     }
     let (_, words) = words.split_once('\n').unwrap();
     assert_eq!(
@@ -282,7 +282,7 @@ fn plan_with_envoy_validates_the_policy_first() {
     let run = plan(&workspace, BEFORE, &["--envoy", envoy.to_str().unwrap()]);
     assert_eq!((run.code, &*run.stderr), (0, ""), "{run:?}");
     assert!(run.stdout.contains("no changes: "), "{}", run.stdout);
-    // What the loader accepts Envoy accepts, so this one says no by itself.
+    // Envoy accepts what the loader accepts, so a script rejects it here.
     let script = "#!/bin/sh\necho \"error initializing configuration '$6': it is not to my taste\"\nexit 1\n";
     workspace.write("refuses", script);
     let program = workspace.path().join("refuses");
@@ -299,7 +299,7 @@ fn plan_with_envoy_validates_the_policy_first() {
 #[test]
 fn plan_shows_audit_access_and_merges_extended_findings() {
     let Some(workspace) = Workspace::open() else { return };
-    // Nobody may call `store-v2`, nor then the third.
+    // No caller may call `store-v2`, nor the third service.
     let third = "[[service]]\nname = 'third'\nports = [{ port = 80, protocol = 'http' }]\n";
     let audited = BEFORE.replacen("[[service]]", "[[service]]\nmode = \"audit\"", 1);
     workspace.write("one/a.toml", &format!("{BEFORE}\n{}", third.replace("third", "second")));

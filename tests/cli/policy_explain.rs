@@ -1,4 +1,4 @@
-//! `ironmesh policy explain`, of policy alone.
+//! `ironmesh policy explain` of policy alone.
 
 use crate::command::{Run, Workspace};
 use crate::server::Server;
@@ -316,7 +316,7 @@ fn explain_rejects_a_host_of_a_different_service() {
     for host in ["store-v2, ", "store-v2.default.mesh.internal:80", "declared upstream"] {
         assert!(run.stderr.contains(host), "no {host} in {}", run.stderr);
     }
-    // What differs at a declared upstream is told.
+    // A different result at a declared upstream is reported.
     let run = explain(&workspace, &[&to[..], &["--header", "host=store-v2"]].concat());
     assert_eq!(run.code, 0, "{run:?}");
     let words = "  the host is compared as `store-v2`, by `Host`; at a declared upstream it is `store-v2.default.mesh.internal:80`: denied\n";
@@ -357,11 +357,11 @@ fn explain_exits_4_if_control_plane_does_not_answer() {
     fs_err::create_dir_all(&state).unwrap();
     let listener = std::os::unix::net::UnixListener::bind(state.join("admin.sock")).unwrap();
     let answers: [&[u8]; 3] = [
-        // It breaks off.
+        // The connection breaks.
         b"",
-        // It is alive.
+        // The server lives.
         b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n",
-        // It has no policy yet, say.
+        // No policy is active yet.
         b"HTTP/1.1 503 x\r\nContent-Length: 29\r\n\r\n{\"error\": \"no policy, as yet\"}",
     ];
     let server = std::thread::spawn(move || {

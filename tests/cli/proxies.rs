@@ -1,4 +1,4 @@
-//! `ironmesh proxy show` and `revoke`, without an Envoy; with one they are in `tests/envoy`.
+//! `ironmesh proxy show` and `revoke`, without an Envoy; `tests/envoy` has them with one.
 
 use ironmesh_tests::get_once;
 use ironmesh_tests::process::Child;
@@ -17,7 +17,7 @@ name = "store"
 ports = [{ port = 80, protocol = "http" }]
 "#;
 
-/// A control plane with so many proxies, and their UUIDs.
+/// A control plane with this many proxies, and their UUIDs.
 async fn open(count: u32) -> Option<(Server, Child, Vec<String>)> {
     let server = Server::open("")?;
     server.workspace.write("policy/services.toml", POLICY);
@@ -42,14 +42,8 @@ async fn open(count: u32) -> Option<(Server, Child, Vec<String>)> {
     Some((server, child, ids))
 }
 
-fn json(server: &Server, arguments: &[&str]) -> Value {
-    let run = server.run(&[arguments, &["--output", "json"]].concat());
-    assert_eq!(run.code, 0, "{run:?}");
-    serde_json::from_str(&run.stdout).unwrap()
-}
-
 fn list(server: &Server) -> Vec<Value> {
-    serde_json::from_value(json(server, &["proxy", "list"])).unwrap()
+    serde_json::from_value(server.json(&["proxy", "list"])).unwrap()
 }
 
 #[tokio::test]
@@ -68,9 +62,9 @@ async fn proxy_show_describes_an_unclaimed_proxy() {
     ] {
         assert!(run.stdout.contains(&part), "no {part:?} in\n{}", run.stdout);
     }
-    let shown = json(&server, &["proxy", "show", id]);
+    let shown = server.json(&["proxy", "show", id]);
     assert_eq!((&shown["state"], &shown["node"]), (&"unclaimed".into(), &Value::Null));
-    let config = json(&server, &["proxy", "show", id, "--resources"]);
+    let config = server.json(&["proxy", "show", id, "--resources"]);
     assert_eq!((&config["streams"], &config["resources"]), (&0.into(), &serde_json::json!([])));
 }
 
@@ -86,7 +80,7 @@ async fn config_option_works_before_and_after_the_uuid() {
         assert_eq!(run.code, 0, "{run:?}");
         assert!(run.stdout.starts_with(&format!("proxy         {id}\n")), "{run:?}");
     }
-    // The UUID is not swallowed: the file is what is missing.
+    // The UUID is not taken as the value of `--config`: the file is missing.
     for arguments in [&["proxy", "show", "--config", id][..], &["proxy", "show", id, "--config"]] {
         let run = server.workspace.run(arguments);
         assert_eq!((run.code, &*run.stdout), (2, ""), "{run:?}");
@@ -95,9 +89,9 @@ async fn config_option_works_before_and_after_the_uuid() {
 
 #[tokio::test]
 async fn proxy_show_accepts_a_unique_uuid_prefix() {
-    // Of so many some share their first digit, and hardly any the first eight.
+    // Of this many, some share their first digit, and hardly any the first eight.
     let Some((server, _child, ids)) = open(40).await else { return };
-    let shown = json(&server, &["proxy", "show", &ids[0][..8].to_uppercase()]);
+    let shown = server.json(&["proxy", "show", &ids[0][..8].to_uppercase()]);
     assert_eq!(shown["id"], ids[0].as_str());
 
     let unknown = "00000000-0000-4000-8000-000000000000";
@@ -139,8 +133,8 @@ async fn revocation_is_shown_and_survives_a_restart() {
             child = server.start().await;
             server.ready().await;
         }
-        // To do it again changes nothing of it.
-        let again = json(&server, &["proxy", "revoke", id, "--reason", "lost"]);
+        // A second revocation changes nothing.
+        let again = server.json(&["proxy", "revoke", id, "--reason", "lost"]);
         assert_eq!(
             (&again["is_old"], &again["revocation"]["reason"]),
             (&true.into(), &"stolen".into())
@@ -154,7 +148,7 @@ async fn revocation_is_shown_and_survives_a_restart() {
         let run = server.run(&["proxy", "show", id]);
         assert!(run.stdout.contains("state         revoked\n"), "{}", run.stdout);
         assert!(run.stdout.contains(words), "{}", run.stdout);
-        let of_other = json(&server, &["proxy", "show", other]);
+        let of_other = server.json(&["proxy", "show", other]);
         assert_eq!(of_other.get("revoked"), None, "{of_other:#}");
 
         let xds = server.loopback.socket(1, 15128);
@@ -167,7 +161,7 @@ async fn revocation_is_shown_and_survives_a_restart() {
             let rejected = status.map(drop).err().map(|rejected| rejected.message().to_owned());
             assert_eq!(rejected.as_ref(), is_refused.then_some(&reported));
             match proxy.request_secret(node, "roots").await {
-                Ok(_) => assert!(!is_refused, "it was let in"),
+                Ok(_) => assert!(!is_refused, "the stream was accepted"),
                 Err(rejected) => {
                     assert!(is_refused, "{rejected}");
                     assert_eq!(rejected.code(), Code::PermissionDenied);
@@ -185,7 +179,7 @@ async fn revoke_requires_the_admin_socket_and_a_known_proxy() {
     let run = server.run(&["proxy", "revoke", unknown]);
     assert_eq!(run.code, 1, "{run:?}");
     assert!(run.stderr.contains(&format!("no proxy `{unknown}` is enrolled")), "{}", run.stderr);
-    // This cannot be taken back: a few characters are not enough.
+    // A revocation is final, so a few characters are not enough.
     let run = server.run(&["proxy", "revoke", &ids[0][..7]]);
     assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
     assert!(run.stderr.contains("give the first 8 characters"), "{}", run.stderr);
@@ -199,7 +193,7 @@ async fn revoke_requires_the_admin_socket_and_a_known_proxy() {
         assert!(run.stderr.contains("one line of at most 500 bytes"), "{}", run.stderr);
         assert!(run.stderr.contains(but), "{}", run.stderr);
     }
-    // The port reads, and nothing else.
+    // The TCP port only reads.
     let admin = server.loopback.socket(1, 15014);
     let path = format!("/v1/proxies/{}", ids[0]);
     let shown = get_once(admin, &path, &[]).await.unwrap();
@@ -246,7 +240,7 @@ async fn retries_of_a_revoked_proxy_write_one_log_line() {
     let folder = server.workspace.path().join("proxies/0001");
     let node = Node { id: ids[0].clone(), ..Node::default() };
     for _ in 0..50 {
-        // (The control plane closes the connection of a rejected stream.)
+        // The control plane closes the connection of a rejected stream.
         let proxy = ProxyClient::connect(&folder, server.loopback.socket(1, 15128)).await.unwrap();
         let rejected = proxy.request_secret(node.clone(), "roots").await.unwrap_err();
         assert_eq!(rejected.code(), Code::PermissionDenied);

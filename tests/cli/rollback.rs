@@ -1,7 +1,6 @@
-//! Going back to what was in force before, while policy comes from a folder; and which commit that is.
+//! Rollback to an earlier revision with a policy folder, and the Git commit of a revision.
 
 use fs_err as fs;
-use ironmesh_tests::eventually;
 use serde_json::Value;
 
 use crate::server::Server;
@@ -10,27 +9,19 @@ fn service(name: &str) -> String {
     format!("[[service]]\nname = \"{name}\"\n")
 }
 
-/// Waits until `/readyz` says of policy what is looked for.
-async fn policy_until(server: &Server, what: &str, is: impl Fn(&Value) -> bool) -> Value {
-    eventually(what, async || match server.readyz().await.json()["policy"].clone() {
-        policy if is(&policy) => Ok(policy),
-        policy => Err(format!("{policy:#}")),
-    })
-    .await
-}
-
-/// Writes the one document, and waits until it is in force. Returns its revision.
+/// Writes the only document, and waits until it is active. Returns its revision.
 async fn publish(server: &Server, name: &str) -> String {
     let before = server.readyz().await.json()["policy"]["revision"].clone();
     server.workspace.write("policy/a.toml", &service(name));
-    let policy = policy_until(server, name, |policy| {
-        policy["revision"] != before && policy["stale_since"].is_null()
-    })
-    .await;
+    let policy = server
+        .wait_for_policy(name, |policy| {
+            policy["revision"] != before && policy["stale_since"].is_null()
+        })
+        .await;
     policy["revision"].as_str().unwrap().to_owned()
 }
 
-/// What `policy revisions` lists, and which of them is current.
+/// The listed revisions, and the current one.
 fn revisions(server: &Server) -> (Vec<String>, Option<String>) {
     let run = server.run(&["policy", "revisions", "--output", "json"]);
     assert_eq!(run.code, 0, "{run:?}");
@@ -82,11 +73,11 @@ async fn rollback_survives_a_restart_until_the_folder_changes() {
     let policy = server.readyz().await.json()["policy"].clone();
     assert!(is_pinned(&policy), "{policy:#}");
 
-    // What does not pass ends nothing, and neither does what was there when it was rolled back.
+    // Neither an invalid policy nor the policy of the rollback ends it.
     server.workspace.write("policy/a.toml", "[[");
-    policy_until(&server, "a finding", |policy| policy["findings"][0]["code"] == "IM0101").await;
+    server.wait_for_policy("a finding", |policy| policy["findings"][0]["code"] == "IM0101").await;
     server.workspace.write("policy/a.toml", &service("two"));
-    policy_until(&server, "the rollback again", is_pinned).await;
+    server.wait_for_policy("the rollback again", is_pinned).await;
     let third = publish(&server, "three").await;
     let policy = server.readyz().await.json()["policy"].clone();
     assert_eq!(
@@ -103,8 +94,8 @@ async fn rollback_survives_a_restart_until_the_folder_changes() {
     assert!(child.terminate().await.success());
 }
 
-/// Has a revision that is in force kept now. What is so for less than a second is not, unless somebody
-/// asks for it: to roll back to what is in force changes nothing.
+/// Keeps the active revision at once: one that is active for less than a second is kept only on
+/// request. A rollback to it changes nothing else.
 fn keep_revision(server: &Server, revision: &str) {
     let run = server.run(&["policy", "rollback", revision]);
     assert_eq!(run.code, 0, "{run:?}");
@@ -170,14 +161,14 @@ async fn git_commit_of_the_policy_folder_is_shown() {
     let commit = git(&["rev-parse", "--short=12", "HEAD"]);
     let mut child = server.start().await;
     let shows = async |expected: &str| {
-        policy_until(&server, expected, |policy| policy["in_force"]["commit"] == expected).await;
+        server.wait_for_policy(expected, |policy| policy["in_force"]["commit"] == expected).await;
     };
     shows(&commit).await;
     publish(&server, "two").await;
     shows(&format!("{commit}+dirty")).await;
     let run = server.run(&["policy", "revisions"]);
     assert!(run.stdout.contains(&format!("{commit}+dirty")), "{run:?}");
-    // A checkout writes the documents.
+    // A checkout rewrites the documents.
     git(&["checkout", "--quiet", "--", "."]);
     shows(&commit).await;
     assert!(child.terminate().await.success());

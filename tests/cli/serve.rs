@@ -1,5 +1,5 @@
-//! `ironmesh serve` where it cannot: each refusal says what, where and what to do, and leaves nothing
-//! half made.
+//! Starts of `ironmesh serve` that fail: each error says what failed and what to do, and nothing is
+//! left half done.
 
 use std::net::TcpListener;
 
@@ -34,7 +34,7 @@ fn port_in_use_is_named_with_its_setting_and_creates_no_state() {
 fn file_in_place_of_state_folder_is_named() {
     let Some(server) = Server::open("") else { return };
     server.workspace.write("policy/a.toml", "# No service yet.\n");
-    // Root may write to any folder, but nobody may make one below a file.
+    // Root may write to any folder, but cannot create one below a file.
     server.workspace.write("state", "this is a file");
     let run = server.run_failing();
     assert!(run.stderr.contains("state"), "{}", run.stderr);

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 use ironmesh_tests::process::Child;
 use ironmesh_tests::{Http1Connection, Loopback, Response, eventually, get_once};
+use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::process::Command;
 
 use crate::command::{Run, Workspace};
 
-/// A place whose control plane has addresses of its own.
+/// A workspace whose control plane has its own addresses.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) workspace: Workspace,
@@ -18,7 +19,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// One with the settings `more`, and no policy folder yet. `None` where the program is missing.
+    /// Opens a server with further settings `more`, without a policy folder. `None` if the program
+    /// is missing.
     pub(crate) fn open(more: &str) -> Option<Self> {
         let server = Self { workspace: Workspace::open()?, loopback: Loopback::claim() };
         let (xds, admin) = (server.loopback.socket(1, 15128), server.loopback.socket(1, 15014));
@@ -38,7 +40,14 @@ impl Server {
         self.workspace.run(&[arguments, &["--config", "ironmesh.toml"]].concat())
     }
 
-    /// Runs `serve`, which is to fail by itself.
+    /// Runs `ironmesh` with `--output json`, which must succeed. Returns its output.
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
+        let run = self.run(&[arguments, &["--output", "json"]].concat());
+        assert_eq!(run.code, 0, "{run:?}");
+        serde_json::from_str(&run.stdout).unwrap()
+    }
+
+    /// Runs `serve`, which must fail by itself.
     pub(crate) fn run_failing(&self) -> Run {
         let run = self.run(&["serve"]);
         assert_eq!(run.code, 1, "{run:?}");
@@ -58,9 +67,22 @@ impl Server {
         child
     }
 
-    /// What `/readyz` answers.
+    /// The answer of `/readyz`.
     pub(crate) async fn readyz(&self) -> Response {
         get_once(self.loopback.socket(1, 15014), "/readyz", &[]).await.unwrap()
+    }
+
+    /// Waits until the policy in `/readyz` satisfies a condition.
+    pub(crate) async fn wait_for_policy(
+        &self,
+        what: &str,
+        condition: impl Fn(&Value) -> bool,
+    ) -> Value {
+        eventually(what, async || match self.readyz().await.json()["policy"].clone() {
+            policy if condition(&policy) => Ok(policy),
+            policy => Err(format!("{policy:#}")),
+        })
+        .await
     }
 
     /// Waits until `/readyz` answers 200.
@@ -80,13 +102,13 @@ impl Server {
     }
 }
 
-/// What `/readyz` answers on an admin socket.
+/// The answer of `/readyz` on an admin socket.
 pub(crate) async fn readyz_by_socket(socket: &Path) -> anyhow::Result<Response> {
     let stream = UnixStream::connect(socket).await?;
     Http1Connection::over(stream).await?.get("/readyz", "ironmesh").await
 }
 
-/// The names in a folder; none if it is not there.
+/// The names in a folder; empty if it is missing.
 pub(crate) fn files(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut names: Vec<String> =

@@ -1,4 +1,4 @@
-//! `ironmesh serve` and what its surroundings do to it: signals, and a log that cannot be written.
+//! `ironmesh serve` under signals, and with a log that cannot be written.
 
 use std::io::pipe;
 use std::process::Stdio;
@@ -36,7 +36,7 @@ async fn serve_without_writable_log_follows_policy_and_stops_cleanly() {
             anyhow::Ok(answer.json()["policy"]["revision"].clone())
         };
         let first = eventually("readiness", revision).await;
-        // It logs that, too.
+        // The control plane logs the next revision, too.
         server.workspace.write("policy/a.toml", &POLICY.replace("store", "till"));
         eventually("the next revision", async || {
             let next = revision().await?;
@@ -88,7 +88,7 @@ async fn sigquit_stops_serve_cleanly() {
     assert!(log.lines().any(is_stop), "{log}");
 }
 
-// The tasks end in any order: one run shows little.
+// Tasks end in any order, so one run shows little.
 #[tokio::test]
 async fn clean_stop_logs_no_error_also_before_readiness() {
     for policy in [POLICY, "[[service]]\nname = 1\n"] {

@@ -1,4 +1,4 @@
-//! The state of a control plane that fails, is lost, or is changed by others.
+//! The state folder of a control plane when it fails, is lost, or is changed by others.
 
 use fs_err as fs;
 use ironmesh_tests::eventually;
@@ -13,7 +13,7 @@ use crate::server::Server;
 const POLICY: &str =
     "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n";
 
-/// A server that is ready, with its process.
+/// A ready server with its process.
 async fn ready() -> Option<(Server, Child)> {
     let server = Server::open("")?;
     server.workspace.write("policy/a.toml", POLICY);
@@ -22,7 +22,7 @@ async fn ready() -> Option<(Server, Child)> {
     Some((server, child))
 }
 
-/// Asks for the status until it ends with this code and says this, or, where that is empty, anything.
+/// Runs `status` until it exits with this code and has these words; empty words match anything.
 async fn status(server: &Server, code: i32, words: &str) -> Run {
     eventually("the status", async || match server.run(&["status"]) {
         run if run.code == code && run.stdout.contains(words) => Ok(run),
@@ -50,7 +50,7 @@ fn proxies(server: &Server) -> Vec<String> {
     list.iter().map(|proxy| proxy["id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Limits the size of the files that a process writes; 0 is a full disk.
+/// Limits the size of files that a process writes; 0 simulates a full disk.
 fn limit_files(child: &Child, current: Option<u64>) {
     let pid = Pid::from_raw(child.id().unwrap().try_into().unwrap());
     let maximum = getrlimit(Resource::Fsize).maximum;
@@ -94,9 +94,9 @@ async fn removed_state_folder_and_new_authority_are_reported() {
     server.ready().await;
     let log = fs::read_to_string(server.workspace.path().join("serve.log")).unwrap();
     assert!(log.contains("a new certification authority was created"), "{log}");
-    // Nothing can be known before a proxy connects.
+    // Nothing is known before a proxy connects.
     status(&server, 0, "").await;
-    // A proxy of the old authority does not trust the new one, and connects again and again.
+    // A proxy of the old authority does not trust the new one, and reconnects repeatedly.
     for _ in 0..2 {
         let rejection = greet(server.loopback.socket(1, 15128)).await;
         assert!(rejection.contains("UnknownIssuer"), "{rejection}");

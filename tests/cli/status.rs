@@ -1,4 +1,4 @@
-//! What `ironmesh status` says of policy, and how it ends.
+//! The policy section of `ironmesh status`, and its exit code.
 
 use fs_err as fs;
 use ironmesh_tests::eventually;
@@ -10,7 +10,7 @@ use crate::server::Server;
 const SERVICE: &str = "[[service]]\nname = \"store\"\n";
 const OTHER_SERVICE: &str = "[[service]]\nname = \"till\"\n";
 
-/// Asks for the status until it is so.
+/// Runs `status` until a condition holds.
 async fn status_where(server: &Server, what: &str, condition: impl Fn(&Run) -> bool) -> Run {
     eventually(what, async || match server.run(&["status"]) {
         run if condition(&run) => Ok(run),
@@ -19,7 +19,7 @@ async fn status_where(server: &Server, what: &str, condition: impl Fn(&Run) -> b
     .await
 }
 
-/// The revision in force.
+/// The active revision.
 async fn revision(server: &Server) -> String {
     let policy = server.readyz().await.json()["policy"].clone();
     policy["revision"].as_str().unwrap().to_owned()
@@ -38,7 +38,7 @@ async fn status_lists_errors_first() {
     server.workspace.write("policy/services.toml", SERVICE);
     server.ready().await;
     server.workspace.write("policy/services.toml", "[[service]]\nname = \"Store\"\n");
-    eventually("a policy that is refused", async || match server.run(&["status"]) {
+    eventually("a rejected policy", async || match server.run(&["status"]) {
         run if run.stdout.contains("is rejected since") && run.code == 1 => Ok(()),
         run => Err(format!("{run:?}")),
     })
@@ -52,7 +52,7 @@ async fn status_names_the_check_command_for_a_rejected_policy() {
     let _child = server.start().await;
     server.ready().await;
     server.workspace.write("policy/a.toml", "[[service]]\nname = \"Store\"\n");
-    let run = status_where(&server, "the refusal", |run| run.code == 1).await;
+    let run = status_where(&server, "the rejection", |run| run.code == 1).await;
     let folder = server.workspace.path().join("policy");
     let folder = folder.display();
     assert!(run.stdout.starts_with(&format!("wrong: the policy in `{folder}` is rejected since ")));
@@ -82,7 +82,7 @@ async fn status_reports_why_the_policy_source_is_unreadable() {
     status_where(&server, "that it is back", |run| run.code == 0).await;
 }
 
-// Somebody wanted it: it is to be seen, and nothing to be mended.
+// A rollback is deliberate: status shows it, and reports no error.
 #[tokio::test(flavor = "multi_thread")]
 async fn status_notes_a_rollback_without_an_error() {
     let Some(server) = Server::open("") else { return };
@@ -90,7 +90,7 @@ async fn status_notes_a_rollback_without_an_error() {
     let _child = server.start().await;
     server.ready().await;
     let first = revision(&server).await;
-    // What is in force for less than a second is kept when it is asked for.
+    // A revision that was active for less than a second is kept on request.
     assert_eq!(server.run(&["policy", "rollback", &first]).code, 0);
     server.workspace.write("policy/a.toml", OTHER_SERVICE);
     let second = eventually("the second", async || match revision(&server).await {
@@ -121,7 +121,7 @@ async fn status_notes_a_rollback_without_an_error() {
     assert_eq!((reported["wrong"].as_array(), run.code), (Some(&vec![]), 0));
     assert_eq!(reported["notes"].as_array().unwrap().len(), 1, "{reported:#}");
 
-    // That it cannot be read either is wrong.
+    // An unreadable folder is an error as well.
     fs::rename(server.workspace.path().join("policy"), server.workspace.path().join("away"))
         .unwrap();
     let run = status_where(&server, "that it is away", |run| run.code == 1).await;

@@ -1,4 +1,4 @@
-//! All proxies that come back at once, again and again.
+//! All proxies reconnect at once, repeatedly.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,11 +13,11 @@ use crate::server::{Server, files};
 const POLICY: &str =
     "[[service]]\nname = \"store\"\nports = [{ name = \"web\", port = 80, protocol = \"http\" }]\n";
 
-/// How many proxies there are.
+/// The number of proxies.
 const COUNT: &str = "50";
 
-/// Each connects, is given its certificate, and goes when all have come. (What has a runtime of its own
-/// goes with it at once, however it is connected.)
+/// Connects all proxies, each until it has its certificate, and disconnects them together. A
+/// runtime of their own closes all connections at once.
 async fn storm(server: &Server) {
     let xds = server.loopback.socket(1, 15128);
     let out = server.workspace.path().join("proxies");
@@ -37,8 +37,8 @@ async fn storm(server: &Server) {
 }
 
 async fn connect(folder: PathBuf, xds: SocketAddr) -> ProxyClient {
-    // (Its connections of before may not have ended yet, as the server sees it.)
-    eventually("to be let in", async || {
+    // The server may not have noticed the end of earlier connections.
+    eventually("the stream to be accepted", async || {
         let proxy = ProxyClient::connect(&folder, xds).await?;
         proxy.service_certificate("default/store").await?;
         anyhow::Ok(proxy)
@@ -46,14 +46,14 @@ async fn connect(folder: PathBuf, xds: SocketAddr) -> ProxyClient {
     .await
 }
 
-/// What a process holds in memory, in KiB.
+/// The resident memory of a process in KiB.
 fn memory_kib(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-// A45, A47: nothing stays of those who have gone.
+// A45, A47: the server keeps nothing of ended connections.
 #[tokio::test]
 async fn memory_does_not_grow_with_reconnect_storms() {
     let Some(server) = Server::open("") else { return };
@@ -71,8 +71,8 @@ async fn memory_does_not_grow_with_reconnect_storms() {
         storm(&server).await;
     }
     let many = memory_kib(child.id().unwrap());
-    // A thousand connections have come and gone. (It grows a little at first, with where allocations
-    // happen to lie, and then no more: after 50 storms it is what it is after 100.)
+    // A thousand connections have come and gone. Memory grows a little at first, with the layout of
+    // allocations, and then no more: after 50 storms it is the same as after 100.
     assert!(many <= few + few / 4, "{few} KiB after 10 storms, {many} KiB after 30");
     assert!(child.terminate().await.success());
 }

@@ -1,4 +1,4 @@
-//! What is suggested for a command that does not exist.
+//! Suggestions for unknown commands.
 
 use crate::command::Workspace;
 

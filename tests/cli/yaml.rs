@@ -1,12 +1,11 @@
-//! A policy folder with YAML in it, edited while `serve` runs.
+//! A policy folder with YAML, edited while `serve` runs.
 
 use fs_err as fs;
 use ironmesh_tests::eventually;
-use serde_json::Value;
 
 use crate::server::Server;
 
-/// A file of two resources: a service with one port, and one that may call it.
+/// A file of two resources: a service with one port, and a grant for it.
 fn yaml(port: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Service\nmetadata:\n  name: store\nspec:\n  ports:\n  - name: http-web\n    \
@@ -18,16 +17,7 @@ fn yaml(port: &str) -> String {
 
 const REST: &str = "[[service]]\nname = \"buyer\"\n[[tcp_route]]\nname = \"all\"\n";
 
-/// Waits until the admin API says of policy what is looked for.
-async fn policy_until(server: &Server, what: &str, is: impl Fn(&Value) -> bool) -> Value {
-    eventually(what, async || match server.readyz().await.json()["policy"].clone() {
-        policy if is(&policy) => Ok(policy),
-        policy => Err(format!("{policy:#}")),
-    })
-    .await
-}
-
-/// Waits until the running control plane lets the caller in at this port and knows of no other.
+/// Waits until the control plane admits the caller at this port, and knows no other.
 async fn open_at(server: &Server, port: &str) {
     let ask = |port: &str| {
         let question = ["--from", "default/buyer", "--to", "default/store", "--port", port];
@@ -51,25 +41,26 @@ async fn valid_yaml_edit_is_applied_and_invalid_one_is_rejected() {
     let mut child = server.start().await;
     server.ready().await;
     let first =
-        policy_until(&server, "no findings", |policy| policy["findings"][0].is_null()).await;
+        server.wait_for_policy("no findings", |policy| policy["findings"][0].is_null()).await;
     open_at(&server, "80").await;
 
     server.workspace.write("policy/smi.yaml", &yaml("81"));
     let second =
-        policy_until(&server, "the edit", |policy| policy["revision"] != first["revision"]).await;
+        server.wait_for_policy("the edit", |policy| policy["revision"] != first["revision"]).await;
     open_at(&server, "81").await;
 
-    // No YAML, and YAML that is no policy.
+    // Invalid YAML, and YAML that is no policy.
     for (text, message, line) in [
         (yaml("[82"), "", 9),
         (yaml("many"), "`port` must be", 8),
         (yaml("82").replace("kind: TCPRoute", "kind: UDPRoute"), "UDPRoute", 20),
     ] {
         server.workspace.write("policy/smi.yaml", &text);
-        let policy = policy_until(&server, &format!("line {line}"), |policy| {
-            policy["findings"][0]["line"] == line
-        })
-        .await;
+        let policy = server
+            .wait_for_policy(&format!("line {line}"), |policy| {
+                policy["findings"][0]["line"] == line
+            })
+            .await;
         assert_eq!(policy["findings"][0]["file"], "smi.yaml", "{policy:#}");
         assert!(policy["findings"][0]["message"].as_str().unwrap().contains(message), "{policy:#}");
         assert!(policy["drawn"].as_str().unwrap().contains(&format!("smi.yaml:{line}:")));
@@ -79,9 +70,9 @@ async fn valid_yaml_edit_is_applied_and_invalid_one_is_rejected() {
     }
 
     server.workspace.write("policy/smi.yaml", &yaml("82"));
-    policy_until(&server, "the mended file", |policy| policy["stale_since"].is_null()).await;
+    server.wait_for_policy("the fixed file", |policy| policy["stale_since"].is_null()).await;
     open_at(&server, "82").await;
-    // What the file said goes with it.
+    // The objects of a removed file are removed.
     fs::remove_file(server.workspace.path().join("policy/smi.yaml")).unwrap();
     open_at(&server, "none").await;
     assert!(child.terminate().await.success());

@@ -1,4 +1,4 @@
-//! Agents that die, come back without their memory, or are many.
+//! Agents that die, come back empty, or are many.
 
 use ironmesh_catalog::{ConsulQuery, ServiceName};
 use ironmesh_tests::{Consul, eventually};
@@ -23,7 +23,7 @@ async fn empty_restarted_agent_is_not_authoritative_until_repopulated() {
 
     consul.start(0);
     consul.ready().await;
-    eventually("an empty answer that nobody vouches for", async || match web.of("web") {
+    eventually("an empty answer that is not authoritative", async || match web.of("web") {
         Some(found) if found.endpoints.is_empty() && !found.is_authoritative => Ok(()),
         found => Err(format!("{found:?}")),
     })
@@ -32,7 +32,7 @@ async fn empty_restarted_agent_is_not_authoritative_until_repopulated() {
         consul.register("web", id, address).await;
     }
     web.wait_for("web", &["10.0.0.1", "10.0.0.2", "10.0.0.4"]).await;
-    // Now it knows as much as before, and a scale to zero is one.
+    // Now the agent knows as much as before, and a scale to zero is plausible.
     for id in ["a", "b", "d"] {
         consul.deregister(id).await;
     }
@@ -78,7 +78,7 @@ async fn failure_of_single_queries_does_not_switch_agents() {
     one.set_fault(AgentFault::Answer { status: 500, index: 1, body: "rpc error".to_owned() });
     let watch = ProviderWatch::services(options(&[one.url(), other.url()]), services);
     watch.wait_for("other", &["10.0.0.1"]).await;
-    // Each of the two is refused much more often than an agent would be left for.
+    // Each of the two fails far more often than the provider tolerates of one agent.
     eventually("refusals", async || match one.requests() {
         requests if requests > 30 => Ok(()),
         requests => Err(requests),
@@ -113,10 +113,10 @@ async fn services_beyond_max_connections_share_connections() {
 async fn provider_subscribers_never_see_older_state() {
     let Some(consul) = Consul::dev().await else { return };
     let web = ProviderWatch::web(options(&[consul.url(0)]));
-    // Attached before there was anything: nothing is known, which is not that there is nothing.
+    // Subscribed before the first answer: unknown, not empty.
     let mut early = web.sightings.clone();
     web.wait_for("web", &[]).await;
-    // An addition that a removal has cancelled is not told on its own.
+    // An addition that a removal cancels is not reported on its own.
     for round in 0..20 {
         consul.register("web", "a", "10.0.0.1").await;
         consul.deregister("a").await;
@@ -126,7 +126,7 @@ async fn provider_subscribers_never_see_older_state() {
         let seen = early.borrow_and_update().clone();
         assert_eq!(seen, web.now());
     }
-    // What each wake-up shows is at least as new as what the one before showed.
+    // Each wake-up reports a state at least as new as the one before.
     let watched = tokio::spawn(async move {
         let mut last = 0;
         while early.changed().await.is_ok() {

@@ -1,4 +1,5 @@
-//! What is found, and answers that are wrong. After each of them a real addition and a real removal are seen.
+//! Discovery, and wrong answers of Consul. After each of them the provider sees a real addition and
+//! a real removal.
 
 use std::sync::Arc;
 
@@ -84,11 +85,11 @@ async fn services_with_equal_queries_share_endpoints_and_filters_apply() {
     assert!(Arc::ptr_eq(&one.endpoints, &other.endpoints));
     let second = watch.wait_for("second", &["192.0.2.1"]).await;
     assert_eq!(second.endpoints[0].port, Some(443));
-    assert!(watch.of("none").is_none(), "nobody asks for it");
+    assert!(watch.of("none").is_none(), "its query is gone");
 
-    // What was known of a question that stays is the same; what nobody asks any more is forgotten.
+    // The state of an unchanged query stays; that of a removed query is forgotten.
     watch.provider.follow(&specification([("all", Some(query("a web/ö")))]));
-    eventually("the others to be gone", async || match watch.now().services.len() {
+    eventually("removal of the other services", async || match watch.now().services.len() {
         1 => Ok(()),
         count => Err(count),
     })
@@ -106,7 +107,7 @@ async fn invalid_consul_filter_affects_only_its_service() {
     watch.wait_for("bad", &["10.0.0.1"]).await;
     watch.provider.follow(&specification(services("nonsense ==")));
     watch.wait_for("web", &["10.0.0.1"]).await;
-    eventually("what was asked before to be forgotten", async || match watch.of("bad") {
+    eventually("the previous query to be forgotten", async || match watch.of("bad") {
         None => Ok(()),
         Some(found) => Err(format!("{found:?}")),
     })
@@ -117,7 +118,7 @@ async fn invalid_consul_filter_affects_only_its_service() {
     watch.wait_for("bad", &["10.0.0.2"]).await;
 }
 
-/// Something is wrong; then nothing is any more, and an addition and a removal are seen.
+/// Injects a fault and removes it; then an addition and a removal are seen.
 async fn assert_tolerated(fault: AgentFault, see: impl AsyncFnOnce(&ProviderWatch)) {
     let Some(consul) = Consul::dev().await else { return };
     consul.register("web", "a", "10.0.0.1").await;
@@ -134,7 +135,7 @@ async fn assert_tolerated(fault: AgentFault, see: impl AsyncFnOnce(&ProviderWatc
     web.wait_for("web", &["10.0.0.2", "10.0.0.3"]).await;
 }
 
-/// The service is stale for this reason, and what is known of it stays.
+/// The service becomes stale with this reason, and keeps its endpoints.
 async fn assert_stale_after(status: u16, body: &str, reason: &str) {
     assert_tolerated(
         AgentFault::Answer { status, index: 1_000_000, body: body.to_owned() },
@@ -184,7 +185,7 @@ async fn unusable_entries_keep_the_endpoints_of_their_instances() {
         entry("node-c", "c", json!("10.0.0.8"), json!(8080)),
         7
     ]);
-    // Not ahead of the real one, which would let a query with it wait.
+    // The index is not ahead of the real one, which would block the next query.
     let fault = AgentFault::Answer { status: 200, index: 3, body: entries.to_string() };
     assert_tolerated(fault, async |web| {
         let found = web.wait_for("web", &["10.0.0.1", "10.0.0.2", "10.0.0.7"]).await;
@@ -200,7 +201,7 @@ async fn unusable_entries_keep_the_endpoints_of_their_instances() {
 async fn empty_response_with_lower_index_is_not_authoritative() {
     let fault = AgentFault::Answer { status: 200, index: 3, body: "[]".to_owned() };
     assert_tolerated(fault, async |web| {
-        eventually("an empty answer that nobody vouches for", async || match web.of("web") {
+        eventually("an empty answer that is not authoritative", async || match web.of("web") {
             Some(found) if found.endpoints.is_empty() && !found.is_authoritative => Ok(()),
             found => Err(format!("{found:?}")),
         })
@@ -219,7 +220,7 @@ async fn acl_filtered_response_is_not_authoritative() {
     web.wait_for("web", &["10.0.0.1"]).await;
     agent.set_fault(filtered);
     consul.register("web", "b", "10.0.0.2").await;
-    eventually("two that nobody vouches for", async || match web.of("web") {
+    eventually("two endpoints that are not authoritative", async || match web.of("web") {
         Some(found) if found.endpoints.len() == 2 && !found.is_authoritative => Ok(()),
         found => Err(format!("{found:?}")),
     })

@@ -1,4 +1,4 @@
-//! A bookstore whose instances join the mesh by registering with Consul, and nothing else.
+//! A bookstore whose instances enroll a proxy and register with Consul, without policy edits.
 
 use ironmesh_tests::{App, Consul, Envoy, Load, Mesh, Programs, ProxyOptions, eventually};
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ async fn consul_registration_adds_endpoints_without_policy_edit() {
     let settings = format!("consul = {{ agents = [\"{}\"], join_by_tag = true }}", consul.url(0));
     let mesh = Mesh::start_with(&settings, &programs, &[("policy.toml", POLICY)]).await;
     let mut store = ConsulBookstore::open(consul, mesh).await;
-    // Two by their address, and one behind another, by the key of its proxy.
+    // Two by their address, and one by the key of its proxy.
     store.open_instance(21, "bookstore", &json!({})).await;
     store.open_instance(22, "bookstore", &json!({})).await;
     let third = store.enroll(23).await;
@@ -46,7 +46,8 @@ async fn consul_registration_adds_endpoints_without_policy_edit() {
         store.wait_for_requests_to(host).await;
     }
 
-    // A new one needs no edit, be it of the same service in Consul or of another that says so by a tag.
+    // A new instance needs no edit, whether it has the same Consul service or a tag of the mesh
+    // service.
     store.open_instance(24, "bookstore", &json!({})).await;
     store
         .open_instance(25, "kiosk", &json!({ "Tags": ["ironmesh-service=default/bookstore"] }))
@@ -55,10 +56,10 @@ async fn consul_registration_adds_endpoints_without_policy_edit() {
         store.wait_for_status_of(host, "health_flags::healthy").await;
         store.wait_for_requests_to(host).await;
     }
-    // One whose tag names a service that policy does not define joins nothing.
+    // A tag with a service that policy does not define has no effect.
     store.open_instance(26, "kiosk", &json!({ "Tags": ["ironmesh-service=default/kiosk"] })).await;
 
-    // One flaps, a little.
+    // One instance flaps briefly.
     let started_at = Instant::now();
     store.deregister(24).await;
     store.wait_until_gone(24).await;
@@ -66,9 +67,9 @@ async fn consul_registration_adds_endpoints_without_policy_edit() {
     store.register(24, "bookstore", &json!({})).await;
     store.wait_for_status_of(24, "health_flags::healthy").await;
     let back = started_at.elapsed().saturating_sub(gone);
-    eprintln!("one that goes is gone from Envoy after {gone:?}, and back after {back:?}");
+    eprintln!("a removal reached Envoy after {gone:?}, and its return after {back:?}");
 
-    // Maintenance drains: nothing new comes, and nothing that comes is lost.
+    // Maintenance drains: no new requests, and none in flight are lost.
     store.agent("service/maintenance/22?enable=true").await;
     store.wait_for_status_of(22, "health_flags::/eds_status_draining").await;
     store.assert_no_requests(22, &load).await;
@@ -76,7 +77,7 @@ async fn consul_registration_adds_endpoints_without_policy_edit() {
     store.wait_for_status_of(22, "health_flags::healthy").await;
     store.wait_for_requests_to(22).await;
 
-    // Warning has a weight of its own: a tenth here of what the others have.
+    // Warning has its own weight: here a tenth of the others'.
     store.wait_for_status_of(21, "weight::10").await;
     store.agent("check/warn/service:21").await;
     store.wait_for_status_of(21, "weight::1").await;
@@ -85,7 +86,7 @@ async fn consul_registration_adds_endpoints_without_policy_edit() {
     let after = store.requests();
     let of_all: u64 = after.iter().sum::<u64>() - before.iter().sum::<u64>();
     let of_one = after[0] - before[0];
-    // A 41st of them is its share.
+    // Its share is one in 41.
     assert!(of_one > 0 && of_one * 15 < of_all, "{of_one} of {of_all}");
 
     // Critical gets nothing.
@@ -110,7 +111,7 @@ struct ConsulBookstore {
     consul: Consul,
     mesh: Mesh,
     buyer: Envoy,
-    /// Those at 21, 22 and so on.
+    /// The applications at hosts 21, 22 and so on.
     apps: Vec<App>,
     sidecars: Vec<Envoy>,
 }
@@ -129,7 +130,7 @@ impl ConsulBookstore {
         Self { consul, mesh, buyer, apps, sidecars: Vec::new() }
     }
 
-    /// A proxy joins in front of the application there; returns its id.
+    /// Enrolls a proxy for the application of this host; returns its id.
     async fn enroll(&mut self, host: u8) -> String {
         let proxy = ProxyOptions::new("default/bookstore", host);
         self.sidecars.push(self.mesh.envoy(&proxy).await);
@@ -140,33 +141,33 @@ impl ConsulBookstore {
         found["id"].as_str().unwrap().to_owned()
     }
 
-    /// A proxy joins, and its application registers, as its machine's agent is told it.
+    /// Enrolls a proxy and registers its application with the machine's agent.
     async fn open_instance(&mut self, host: u8, service: &str, besides: &Value) {
         self.enroll(host).await;
         self.register(host, service, besides).await;
     }
 
     async fn register(&self, host: u8, service: &str, besides: &Value) {
-        let mut reported_text = json!({
+        let mut registration = json!({
             "ID": host.to_string(), "Name": service, "Port": 8080,
             "Address": self.mesh.loopback().host(host),
             "Weights": { "Passing": 10, "Warning": 1 },
             "Check": { "TTL": "10m", "Status": "passing" },
         });
-        reported_text.as_object_mut().unwrap().extend(besides.as_object().unwrap().clone());
-        self.consul.put("agent/service/register", reported_text).await;
+        registration.as_object_mut().unwrap().extend(besides.as_object().unwrap().clone());
+        self.consul.put("agent/service/register", registration).await;
     }
 
     async fn deregister(&self, host: u8) {
         self.consul.put(&format!("agent/service/deregister/{host}"), Value::Null).await;
     }
 
-    /// Tells the agent something.
+    /// Sends a request to the agent.
     async fn agent(&self, path: &str) {
         self.consul.put(&format!("agent/{path}"), Value::Null).await;
     }
 
-    /// Waits until the buyer's Envoy says this of the instance there.
+    /// Waits until the buyer's Envoy shows this for the instance.
     async fn wait_for_status_of(&self, host: u8, words: &str) {
         let line = format!("{}{words}", self.line(host));
         eventually(&line, async || {
@@ -176,7 +177,7 @@ impl ConsulBookstore {
         .await;
     }
 
-    /// Waits until the buyer's Envoy knows nothing of it.
+    /// Waits until the buyer's Envoy has no such instance.
     async fn wait_until_gone(&self, host: u8) {
         let line = self.line(host);
         eventually(&format!("the end of {line}"), async || {
@@ -194,12 +195,12 @@ impl ConsulBookstore {
         &self.apps[usize::from(host - FIRST)]
     }
 
-    /// How many requests each has seen.
+    /// The number of requests of each application.
     fn requests(&self) -> Vec<u64> {
         self.apps.iter().map(App::requests).collect()
     }
 
-    /// Waits until the application there has seen more requests.
+    /// Waits until the application of this host has received more requests.
     async fn wait_for_requests_to(&self, host: u8) {
         let before = self.app(host).requests();
         eventually(&format!("requests to {host}"), async || {
@@ -211,9 +212,9 @@ impl ConsulBookstore {
         .await;
     }
 
-    /// The application there sees none of many requests.
+    /// Checks that the application of this host receives none of many requests.
     async fn assert_no_requests(&self, host: u8, load: &Load) {
-        // Those that were on their way.
+        // Requests in flight.
         load.wait_for_requests(20).await;
         let before = self.app(host).requests();
         load.wait_for_requests(300).await;

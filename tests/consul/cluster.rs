@@ -32,7 +32,7 @@ async fn server_failures_have_no_effect_until_quorum_is_lost() {
     let web = ProviderWatch::web(whole);
     web.wait_for("web", &["10.0.0.1"]).await;
 
-    // kill -9 of the leader: the others choose another.
+    // kill -9 of the leader: the others elect another.
     let leader = consul.leader().await;
     consul.kill(leader).await;
     consul.register("web", "b", "10.0.0.2").await;
@@ -42,14 +42,14 @@ async fn server_failures_have_no_effect_until_quorum_is_lost() {
     web.wait_for("web", &["10.0.0.2"]).await;
     through_agent.wait_for("web", &["10.0.0.2"]).await;
 
-    // One of three is left: what it knows may be old.
+    // One of three is left: its state may be old.
     let another = (leader + 1) % 3;
     consul.kill(another).await;
     let reason = web.wait_until_stale("no Consul agent can be used").await;
     for server in 0..3 {
         assert!(reason.contains(&consul.url(server)), "{reason}");
     }
-    // (The one that is left may not have heard of what left last, and be asked before it knows of its loss.)
+    // The last server may be queried before it notices the loss.
     for watch in [&web, &through_agent] {
         watch.wait_until_stale("no Consul agent can be used").await;
         let found = watch.of("web").unwrap();
@@ -70,7 +70,7 @@ async fn queries_over_tls_share_few_connections() {
     let Some(consul) = Consul::cluster().await else { return };
     let names: Vec<String> = (0..450).map(|n| format!("s{n}")).collect();
     let services = names.iter().map(|name| (name.as_str(), Some(query(name))));
-    // Without HTTP/2 it would take one each, and the agent would refuse more than 200 by default.
+    // Without HTTP/2 each would take a connection, and the agent rejects more than 200 by default.
     let watch = ProviderWatch::services(options(&consul, &[AGENT]).await, services);
     for name in &names {
         watch.wait_for(name, &[]).await;
@@ -104,11 +104,11 @@ async fn replaced_ca_file_is_reloaded_and_an_invalid_one_ignored() {
     web.wait_until_stale("invalid peer certificate").await;
     fs::copy(consul.file("ca.pem"), &ca).unwrap();
     web.wait_for("web", &["10.0.0.1"]).await;
-    // Nobody is cut off by a file that is being written.
+    // A half-written file disconnects nothing.
     fs::write(&ca, "").unwrap();
     consul.register("web", "b", "10.0.0.2").await;
     web.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
-    // What is good is taken also where all is well.
+    // A valid file is loaded also while all is well.
     fs::copy(consul.file("client.pem"), &ca).unwrap();
     web.wait_until_stale("invalid peer certificate").await;
     assert_eq!(web.of("web").unwrap().endpoints.len(), 2);

@@ -1,4 +1,4 @@
-//! `examples/consul`, and what the guide says that it prints.
+//! `examples/consul` prints what the guide shows.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// As many waits as the script has, each of which may take all of the patience.
+/// The number of waits in the script, each of which may take the whole patience.
 const WAITS: u32 = 13;
 
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn consul_example_prints_the_output_of_its_guide() {
     let printed = printed.replace(network, "127.0.1");
 
     let all_well = printed.lines().filter(|line| line.trim() == "500 200");
-    assert_eq!(all_well.count(), 2, "without Consul, and while it is doubted: {printed}");
+    assert_eq!(all_well.count(), 2, "without Consul, and while it is not authoritative: {printed}");
     let caller = "12 books left, says stock-3 to spiffe://mesh.internal/ns/default/sa/shop";
     assert!(printed.contains(caller), "{printed}");
 
@@ -41,18 +41,18 @@ async fn consul_example_prints_the_output_of_its_guide() {
     assert_eq!(commands(guide), commands(&printed), "left: what docs/guides/consul.md shows");
 }
 
-/// What was typed.
+/// The typed commands of a transcript.
 fn commands(transcript: &str) -> Vec<&str> {
     transcript.lines().filter(|line| line.starts_with("$ ")).collect()
 }
 
-/// Runs it to its end, and returns what it prints.
+/// Runs a command to its end and returns its output.
 async fn run(command: &mut Command) -> String {
     let script = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let script = script.process_group(0).spawn().unwrap();
     let _group = Group(Pid::from_raw(i32::try_from(script.id().unwrap()).unwrap()).unwrap());
     let output = timeout(patience() * WAITS, script.wait_with_output()).await;
-    // It ends.
+    // The command must end.
     let output = output.unwrap().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
@@ -60,13 +60,13 @@ async fn run(command: &mut Command) -> String {
     stdout
 }
 
-/// A script and all that it has started. They end with this.
+/// A process group, killed when this is dropped.
 #[derive(Debug)]
 struct Group(Pid);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // None of them is left where the script has ended as it should.
+        // The group is empty if the script has ended as it should.
         let _ = kill_process_group(self.0, Signal::KILL);
     }
 }

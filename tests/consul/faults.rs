@@ -1,5 +1,5 @@
-//! What may happen to Consul, or to our standing with it, while a mesh is called that depends on it: no request
-//! fails, no caller loses a host, and what really changes afterwards arrives.
+//! Faults of Consul, or of our access to it, under load: no request fails, no caller loses a host,
+//! and later changes arrive.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn missing_weak_or_revoked_token_fails_no_request() {
         file.display()
     );
     let Some(mut setup) = ConsulMesh::open(consul, &settings).await else { return };
-    // While we run, the token from before is used where its file is gone: it is missing at a start alone.
+    // A running control plane keeps its token if the file vanishes: it is missing only at a start.
     setup
         .assert_tolerated("the token is missing at a start", async |setup| {
             fs::remove_file(&file).unwrap();
@@ -65,7 +65,7 @@ async fn missing_weak_or_revoked_token_fails_no_request() {
     setup.close().await;
 }
 
-/// Opens the shop with somebody between it and its Consul.
+/// Opens the mesh with a faulty agent between it and Consul.
 async fn open_with_faulty_agent() -> Option<(ConsulMesh, FaultyAgent)> {
     let consul = Consul::dev().await?;
     let agent = FaultyAgent::start(consul.url(0), consul.spare_address()).await;
@@ -93,12 +93,12 @@ async fn invalid_consul_responses_fail_no_request() {
             .await;
     }
     setup
-        .assert_tolerated("the index goes backwards, and nobody is there", async |setup| {
+        .assert_tolerated("the index goes backwards, and the list is empty", async |setup| {
             agent.set_fault(answer(200, "[]"));
             setup.wait_for_finding("IM0502", "has 0 of 3 healthy endpoints").await;
             setup.wait_for_load().await;
             agent.set_fault(AgentFault::None);
-            // Until all are known again, one that goes may be one that is not known again yet.
+            // Until all are known again, a removal may be an instance that is not known again yet.
             setup.wait_until_healthy().await;
         })
         .await;
@@ -185,7 +185,7 @@ async fn consul_server_failures_fail_no_request() {
             dead = setup.consul.leader().await;
             setup.consul.kill(dead).await;
             setup.wait_for_load().await;
-            // There is another.
+            // Another leader is elected.
             setup.consul.leader().await;
         })
         .await;
@@ -208,11 +208,11 @@ async fn endpoint_churn_fails_no_request() {
     let Some(consul) = Consul::dev().await else { return };
     let settings = format!("consul.agents = [\"{}\"]", consul.url(0));
     let Some(mut setup) = ConsulMesh::open(consul, &settings).await else { return };
-    // That hosts go is seen, or the other tests of this file would see nothing either.
+    // This removal is seen, or the other tests of this file would see nothing either.
     let others = setup.watch_hosts();
     for round in 0..20 {
         setup.assert_follows_changes(&format!("round {round}")).await;
     }
-    others.assert_incomplete("who goes and who comes").await;
+    others.assert_incomplete("a removal and an addition").await;
     setup.close().await;
 }

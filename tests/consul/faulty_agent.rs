@@ -1,4 +1,4 @@
-//! Stands before a real agent, and answers otherwise when it is told to.
+//! A proxy in front of a real agent that injects faults into its answers.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-/// What is wrong.
+/// A fault of the agent.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum AgentFault {
-    /// Nothing: what the agent says is handed on.
+    /// None: answers are forwarded unchanged.
     None,
-    /// Questions about instances of `web` are answered with this.
+    /// Queries for instances of `web` get this answer.
     Answer { status: u16, index: u64, body: String },
-    /// All answers have these headers, whatever the agent says.
+    /// All answers have these headers in addition.
     Headers(Vec<(&'static str, &'static str)>),
-    /// All answers come a second late.
+    /// All answers are a second late.
     Slow,
-    /// Nobody is answered any more, and what was under way is kept back: a partition.
+    /// No query is answered, and answers in flight are held back: a partition.
     Silence,
-    /// Nobody is let in, and whoever is there is cut off.
+    /// No connection is accepted, and open ones are closed.
     Closed,
 }
 
@@ -48,7 +48,7 @@ struct AgentState {
 }
 
 impl FaultyAgent {
-    /// In front of the agent that is asked at `agent`, honest at first.
+    /// Starts a proxy without faults in front of the agent at URL `agent`.
     pub(crate) async fn start(agent: String, address: IpAddr) -> Self {
         let listener = TcpListener::bind((address, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -62,17 +62,17 @@ impl FaultyAgent {
         Self { address, fault, requests, _task: AbortOnDropHandle::new(task) }
     }
 
-    /// Where it is asked.
+    /// The URL of this proxy.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// From now on it is wrong like this, also about what was asked before.
+    /// Sets the fault, also for queries in flight.
     pub(crate) fn set_fault(&self, fault: AgentFault) {
         self.fault.send_replace(fault);
     }
 
-    /// How many questions have come.
+    /// The number of queries so far.
     pub(crate) fn requests(&self) -> usize {
         *self.requests.borrow()
     }
@@ -103,7 +103,7 @@ async fn answer(State(state): State<AgentState>, request: Request) -> Response {
                     answered = forward(&state, request.headers(), &path) => {
                         let Ok(mut answered) = answered else { return cut_off() };
                         if fault == AgentFault::Slow {
-                            // Not to wait for anything: it is what is wrong.
+                            // This sleep is the fault itself, not a wait for a condition.
                             sleep(SLOW_ANSWER).await;
                         }
                         if let AgentFault::Headers(headers) = fault {
@@ -136,7 +136,7 @@ async fn forward(state: &AgentState, headers: &HeaderMap, path: &str) -> reqwest
     Ok(response.body(Body::from(answered.bytes().await?)).unwrap())
 }
 
-/// A body that breaks: the connection ends in the middle of the answer.
+/// A broken body: the connection ends in the middle of the answer.
 fn cut_off() -> Response {
     let broken = tokio_stream::once(Err::<&str, _>(std::io::Error::other("cut off")));
     Body::from_stream(broken).into_response()

@@ -1,4 +1,4 @@
-//! Whether hosts are there and healthy at all times, as the Envoy of a caller sees it.
+//! A watch on a caller's Envoy: hosts must be present and healthy at all times.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Duration, interval};
 use tokio_util::sync::CancellationToken;
 
-/// Looks again and again whether hosts are there.
+/// A background task that checks repeatedly whether hosts are present.
 #[derive(Debug)]
 pub(crate) struct HostWatch {
     stop: CancellationToken,
@@ -17,12 +17,12 @@ pub(crate) struct HostWatch {
 #[derive(Debug, Default)]
 struct Seen {
     looks: u64,
-    /// Of each host that was missed once, what Envoy said at the first time.
+    /// The first answer of Envoy without a host, by host.
     missed: Vec<(String, String)>,
 }
 
 impl HostWatch {
-    /// Begins to look for these hosts, as [`host`] names them.
+    /// Starts to watch these hosts, as [`host`] names them.
     pub(crate) fn of(envoy: &Envoy, hosts: impl IntoIterator<Item = String>) -> Self {
         let hosts: Vec<_> = hosts.into_iter().collect();
         assert!(!hosts.is_empty());
@@ -33,7 +33,7 @@ impl HostWatch {
             let mut interval = interval(Duration::from_millis(50));
             while !stopped.is_cancelled() {
                 interval.tick().await;
-                // A look that fails is none: that there are looks is asked for at the end.
+                // A failed request is skipped: the end of the watch requires that some succeeded.
                 let Ok(answer) = get_once(admin, "/clusters", &[]).await else { continue };
                 seen.looks += 1;
                 let text = answer.text();
@@ -49,14 +49,14 @@ impl HostWatch {
         Self { stop, looking }
     }
 
-    /// Stops looking, and fails the test if a host was not there at some look.
+    /// Stops, and fails the test if a host was ever missing.
     pub(crate) async fn assert_complete(self, during: &str) {
         let seen = self.stop(during).await;
         assert!(seen.missed.is_empty(), "{during}: {:#?}", seen.missed);
         eprintln!("{during}: no host was missed in {} looks", seen.looks);
     }
 
-    /// Stops looking, and fails the test if all hosts were always there.
+    /// Stops, and fails the test if no host was ever missing.
     pub(crate) async fn assert_incomplete(self, during: &str) {
         let seen = self.stop(during).await;
         assert!(!seen.missed.is_empty(), "{during}: no host was missed in {} looks", seen.looks);
@@ -65,17 +65,17 @@ impl HostWatch {
     async fn stop(self, during: &str) -> Seen {
         self.stop.cancel();
         let seen = self.looking.await.unwrap();
-        assert!(seen.looks > 0, "{during}: nobody looked");
+        assert!(seen.looks > 0, "{during}: no successful check");
         seen
     }
 }
 
-/// The line by which Envoy says that there is a host in a cluster, and that it is healthy.
+/// The line of Envoy for a healthy host of a cluster.
 pub(crate) fn host(cluster: &str, address: std::net::IpAddr) -> String {
     format!("{cluster}::{address}:15003::health_flags::healthy")
 }
 
-/// What Envoy says of the cluster of a host.
+/// The lines of Envoy for the cluster of a host.
 fn of_cluster(host: &str, text: &str) -> String {
     let cluster = host.split("::").next().unwrap_or_default();
     let of_it = text.lines().filter(|line| {

@@ -1,4 +1,4 @@
-//! Instances that join a service by a tag.
+//! Instances that become endpoints of a service by a tag.
 
 use std::sync::Arc;
 
@@ -37,13 +37,13 @@ async fn tagged_instance_becomes_an_endpoint_of_its_defined_service() {
     let services = [("shop", Some(query("shop"))), ("joined", None), ("alone", None)];
     let watch = ProviderWatch::services(by_tag, services);
     let found = watch.wait_for("shop", &["10.0.0.1", "10.0.0.2", "10.0.0.3"]).await;
-    assert_eq!(*found.problems, [], "who is found by both is no problem");
+    assert_eq!(*found.problems, [], "an instance found twice is no problem");
     assert_eq!(found.endpoints[2].labels.to_string(), "v2=true");
     watch.wait_for("joined", &["10.0.0.6"]).await;
     watch.wait_for("alone", &[]).await;
     assert_eq!(watch.now().services.len(), 3, "a tag makes no service");
 
-    // No edit anywhere: a new instance joins, and one leaves.
+    // No edit anywhere: a new instance is added, and one leaves.
     register(&consul, "fourth", "new", "10.0.0.7", &[shop]).await;
     watch.wait_for("shop", &["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.7"]).await;
     consul.deregister("tagged").await;
@@ -53,7 +53,7 @@ async fn tagged_instance_becomes_an_endpoint_of_its_defined_service() {
     watch.provider.follow(&specification([("shop", None)]));
     watch.wait_for("shop", &["10.0.0.2", "10.0.0.7"]).await;
 
-    // What is outside of the mesh is nobody's to join.
+    // A tag cannot name an external service.
     let mut policy = Arc::unwrap_or_clone(specification([("shop", None)]));
     for service in policy.services.clone().values() {
         let external = Some(External { hostname: None, resolution: Resolution::Static });
@@ -79,7 +79,7 @@ async fn service_tags_are_ignored_without_join_by_tag() {
     assert!(watch.of("joined").is_none());
 }
 
-/// Waits until nobody vouches for what is known of a service, and it is at these addresses.
+/// Waits until a service has these endpoints and is not authoritative.
 async fn wait_until_unconfirmed(watch: &ProviderWatch, service: &str, addresses: &[&str]) {
     eventually(&format!("{service} unconfirmed"), async || {
         let found = watch.of(service).ok_or_else(|| format!("{:?}", watch.now()))?;
@@ -103,7 +103,7 @@ async fn empty_restarted_agent_is_not_authoritative_for_tags() {
     consul.start(0);
     consul.ready().await;
     wait_until_unconfirmed(&watch, "shop", &[]).await;
-    // Something happens, and the tags are told again: still by somebody who has forgotten.
+    // A change, after which tags are reported again, still by an agent that has lost its memory.
     register(&consul, "third", "stray", "10.0.0.5", &[]).await;
     watch.provider.follow(&specification([("shop", None), ("later", None)]));
     wait_until_unconfirmed(&watch, "shop", &[]).await;

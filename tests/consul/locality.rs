@@ -1,5 +1,5 @@
-//! Places of which Consul tells: calls stay where the caller is, and go elsewhere, in order, when those there
-//! are unhealthy or leave. Nothing of it is noticed by a caller.
+//! Localities from Consul: calls stay near the caller, and move on, in order, as endpoints become
+//! unhealthy or leave. No caller loses a request.
 
 use ironmesh_tests::{
     App, Consul, Envoy, Http1Connection, Load, Mesh, Programs, ProxyOptions, eventually,
@@ -33,7 +33,7 @@ prefer_local = "zone"
 failover = [{ from = "eu", to = ["us", "ap"] }]
 "#;
 
-/// Where everybody is: host, region and zone.
+/// The machines: host, region and zone.
 const MACHINES: [(u8, &str, &str); 4] =
     [(21, "eu", "1"), (22, "eu", "2"), (23, "us", "1"), (24, "ap", "1")];
 
@@ -77,7 +77,7 @@ async fn local_endpoints_are_preferred_and_failover_fails_no_request() {
     let Some(consul) = Consul::dev().await else { return };
     let Some(programs) = Programs::find() else { return };
     let settings = format!(
-        // That most are unhealthy is what the test is about, and not to be doubted.
+        // Most endpoints become unhealthy on purpose, so the provider guard is disabled.
         "consul = {{ agents = [\"{}\"] }}\nendpoints = {{ keep_share = 0 }}",
         consul.url(0)
     );
@@ -102,21 +102,21 @@ async fn local_endpoints_are_preferred_and_failover_fails_no_request() {
     wait_for_answers(&american, 23).await;
 
     let loads = [&european, &american].map(|buyer| Load::start(buyer.socket(14001), "web", "/"));
-    // The zone is gone, the region, and then one place after the other.
+    // The zone fails, the region, and then one locality after the other.
     for (gone, next) in [(21, 22), (22, 23), (23, 24)] {
         setup.register(gone, "works", "critical").await;
         wait_for_answers(&european, next).await;
     }
-    // Of the others each is as far.
+    // The others are equally far.
     wait_for_answers(&american, 24).await;
-    // The nearest that is back is called again.
+    // The nearest endpoint is called again once it is back.
     setup.register(22, "works", "passing").await;
     wait_for_answers(&european, 22).await;
     setup.register(23, "works", "passing").await;
     wait_for_answers(&american, 23).await;
     setup.register(21, "works", "passing").await;
     wait_for_answers(&european, 21).await;
-    // What drains is left alone as well.
+    // A draining endpoint gets no calls either.
     setup.register(23, "_service_maintenance:web-23", "critical").await;
     eventually("the American to go elsewhere", async || {
         let mut connection = Http1Connection::connect(american.socket(14001)).await?;

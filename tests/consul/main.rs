@@ -1,5 +1,5 @@
-//! The Consul provider with real Consuls: what it finds, and what becomes of that when they die, forget, lie or
-//! deny; and the same all the way to real Envoys under load.
+//! The Consul provider with real Consuls: discovery, and its behaviour when they die, lose their
+//! memory, give wrong answers or deny access. The same with real Envoys under load.
 
 #![expect(
     clippy::unwrap_used,

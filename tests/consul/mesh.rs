@@ -1,5 +1,5 @@
-//! A mesh whose services are in Consul, under load: three web servers, a ledger and a journal that are called all
-//! the time, and a spare service that may go.
+//! A mesh with Consul under load: three web servers, a ledger and a journal that are called all the
+//! time, and a spare service that may vanish.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ sources = [{ name = "buyer" }]
 rules = [{ kind = "HTTPRouteGroup", name = "all" }, { kind = "TCPRoute", name = "all" }]
 "#;
 
-/// Where everybody is at first: the id in Consul, the service, the machine and the application's port there.
+/// The initial instances: id in Consul, service, machine and application port.
 const INSTANCES: [(&str, &str, u8, u16); 6] = [
     ("a", "web", 21, 8080),
     ("b", "web", 22, 8080),
@@ -63,29 +63,28 @@ const INSTANCES: [(&str, &str, u8, u16); 6] = [
     (SPARE, "spare", 23, 8083),
 ];
 
-/// The web server that goes, and comes back at another port. (At the same one it would flap.)
+/// The web server that leaves and returns at another port. At the same one it would flap.
 const REMOVABLE: &str = "c";
 /// The only instance of its service.
 const SPARE: &str = "spare";
 
-/// The shop, and all that calls it.
+/// The mesh, its load and its watch on hosts.
 pub(crate) struct ConsulMesh {
     pub(crate) consul: Consul,
     pub(crate) mesh: Mesh,
     load: Load,
-    /// Of those who are never taken away.
+    /// The watch on the instances that never leave.
     always: HostWatch,
     buyer: Envoy,
     sidecars: [Envoy; 3],
-    /// Where the one that goes is now.
+    /// The current port of the removable instance.
     port: u16,
     apps: Vec<App>,
     _journal: Ledger,
 }
 
 impl ConsulMesh {
-    /// Opens it, with these settings of the control plane. `None` where a program is missing and the test is to
-    /// be skipped.
+    /// Opens the mesh with these settings. `None` skips the test because a program is missing.
     pub(crate) async fn open(consul: Consul, settings: &str) -> Option<Self> {
         let programs = Programs::find()?;
         let mut mesh = Mesh::prepare(settings, &programs, &[("policy.toml", POLICY)]);
@@ -130,8 +129,8 @@ impl ConsulMesh {
         Some(Self { consul, mesh, load, always, buyer, sidecars, port, apps, _journal: journal })
     }
 
-    /// Something is wrong: `see` waits until that is seen, and returns when it is over. Meanwhile all hosts
-    /// are there; and then what really changes is seen.
+    /// Injects a fault: `fault` waits until it is seen, and returns once it is over. All hosts stay
+    /// present meanwhile, and later changes arrive.
     pub(crate) async fn assert_tolerated(
         &mut self,
         what: &str,
@@ -143,12 +142,12 @@ impl ConsulMesh {
         self.assert_follows_changes(what).await;
     }
 
-    /// Looks after those who may be taken away.
+    /// Watches the instances that a fault might remove.
     pub(crate) fn watch_hosts(&self) -> HostWatch {
         HostWatch::of(&self.buyer, [REMOVABLE, SPARE].map(|id| line(&self.mesh, id)))
     }
 
-    /// A real removal, a real addition and a confirmed scale to zero arrive.
+    /// A removal, an addition and a confirmed scale to zero arrive.
     pub(crate) async fn assert_follows_changes(&mut self, what: &str) {
         let started_at = Instant::now();
         self.consul.deregister(REMOVABLE).await;
@@ -180,7 +179,7 @@ impl ConsulMesh {
         );
     }
 
-    /// Waits until the buyer's Envoy has an instance, or has it no more; returns how long that took.
+    /// Waits until the buyer's Envoy has an instance, or has it no more; returns the elapsed time.
     async fn wait_for_instance(&self, id: &str, is_there: bool, started_at: Instant) -> Duration {
         let host = line(&self.mesh, id);
         eventually(&format!("{id} to be there: {is_there}"), async || {
@@ -196,7 +195,7 @@ impl ConsulMesh {
         started_at.elapsed()
     }
 
-    /// Waits until the control plane says this, among what is wrong, in a finding of this code.
+    /// Waits for a finding with this code and these words.
     pub(crate) async fn wait_for_finding(&self, code: &str, words: &str) {
         eventually(&format!("{code}: {words}"), async || {
             let findings = self.mesh.readyz().await["findings"].clone();
@@ -210,7 +209,7 @@ impl ConsulMesh {
         .await;
     }
 
-    /// Waits until nothing is wrong any more with what Consul tells.
+    /// Waits until no finding about Consul is left.
     pub(crate) async fn wait_until_healthy(&self) {
         eventually("nothing to be wrong", async || {
             let findings = self.mesh.readyz().await["findings"].clone();
@@ -228,7 +227,7 @@ impl ConsulMesh {
         self.load.wait_for_requests(REQUESTS_PER_FAULT).await;
     }
 
-    /// Registers everybody with a Consul that has forgotten them.
+    /// Registers all instances with a Consul that has lost its memory.
     pub(crate) async fn register_all(&self) {
         for (id, ..) in INSTANCES {
             self.register(id).await;
@@ -240,21 +239,21 @@ impl ConsulMesh {
     }
 
     fn registration(&self, id: &str) -> Value {
-        let mut reported_text = registration(&self.mesh, id);
+        let mut registration_body = registration(&self.mesh, id);
         if id == REMOVABLE {
-            reported_text["Service"]["Port"] = self.port.into();
+            registration_body["Service"]["Port"] = self.port.into();
         }
-        reported_text
+        registration_body
     }
 
-    /// The one that goes is to come back elsewhere.
+    /// Moves the removable instance to another port.
     async fn move_instance(&mut self) {
         self.port += 1;
         let address = self.mesh.loopback().socket(23, self.port);
         self.apps.push(App::http1(REMOVABLE, address).await);
     }
 
-    /// What Consul answers of an instance, and this besides in its `Service`.
+    /// Consul's answer for an instance, with these keys added to `Service`.
     pub(crate) fn entry(&self, id: &str, besides: &Value) -> Value {
         let mut service = self.registration(id)["Service"].clone();
         let service_fields = service.as_object_mut().unwrap();
@@ -263,7 +262,7 @@ impl ConsulMesh {
         json!({ "Node": node, "Service": service, "Checks": [] })
     }
 
-    /// Fails the test unless all went on in all that has been.
+    /// Fails the test unless all requests succeeded and all hosts stayed.
     pub(crate) async fn close(mut self) {
         self.wait_for_load().await;
         let report = self.load.finish().await;
@@ -283,7 +282,7 @@ impl ConsulMesh {
     }
 }
 
-/// How the buyer's Envoy names an instance that is well.
+/// Envoy's line for a healthy instance.
 fn line(mesh: &Mesh, id: &str) -> String {
     let (_, service, at, _) = *INSTANCES.iter().find(|(of, ..)| *of == id).unwrap();
     let port = match service {

@@ -1,4 +1,4 @@
-//! What a registrant of Consul cannot do: grant itself a call, or choose a port of a machine.
+//! A registrant of Consul cannot grant itself a call, or choose a port of a machine.
 
 use ironmesh_tests::{
     App, Consul, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, eventually,

@@ -1,4 +1,4 @@
-//! How a control plane starts while Consul is away.
+//! Starts of a control plane while Consul is unavailable.
 
 use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{App, Consul, Envoy, Mesh, Programs, ProxyOptions, eventually, get_once};
@@ -38,7 +38,7 @@ async fn prepare() -> Option<(Consul, Mesh, Programs)> {
     Some((consul, mesh, programs))
 }
 
-/// Waits until calls of a service are answered with this status.
+/// Waits until calls of a service get this status.
 async fn wait_for_status(buyer: &Envoy, service: &str, status: u16) {
     eventually(&format!("{status} of {service}"), async || {
         let answer = get_once(buyer.socket(15080), "/", &[("host", service)]).await?;
@@ -73,7 +73,7 @@ async fn start_without_consul_or_saved_state_waits_and_reports_why() {
         "{reported}"
     );
     assert_eq!(status.status.code(), Some(1), "{reported}");
-    // Who joins meanwhile waits until it is true what would be told.
+    // A proxy that connects meanwhile gets no answer until the endpoints are known.
     let folder = mesh.bootstrap(&ProxyOptions::new("default/buyer", 11)).await;
     let address = mesh.xds();
     let client = tokio::spawn(async move { ProxyClient::connect(&folder, address).await });
@@ -82,7 +82,7 @@ async fn start_without_consul_or_saved_state_waits_and_reports_why() {
     assert!(!client.is_finished(), "xDS was answered: {:?}", client.await);
     assert!(!mesh.log().contains("xDS is served"), "{}", mesh.log());
 
-    // It is waited for, not given up.
+    // The control plane waits for Consul, without giving up.
     consul.start(0);
     consul.ready().await;
     mesh.ready().await;
@@ -119,7 +119,7 @@ async fn cold_start_without_consul_serves_the_last_known_state() {
     let server = mesh.envoy(&ProxyOptions::new("default/web", 21)).await;
     let buyer = mesh.envoy(&ProxyOptions::new("default/buyer", 11)).await;
     wait_for_status(&buyer, "web", 200).await;
-    // All goes down: nobody remembers anything but the disk.
+    // All processes end: only the disk remembers the endpoints.
     consul.kill(0).await;
     mesh.kill_control_plane().await;
     server.stop().await;
@@ -137,13 +137,13 @@ async fn cold_start_without_consul_serves_the_last_known_state() {
     let matches = |finding: &Value| finding["code"] == json!("IM0501");
     assert!(findings.as_array().unwrap().iter().any(matches), "{findings:#}");
 
-    // What is true by now arrives when Consul is back.
+    // The current state arrives once Consul is back.
     consul.start(0);
     consul.ready().await;
     consul.register("web", "a", &mesh.loopback().host(21).to_string()).await;
     let line = format!("{}:15003::health_flags::healthy", mesh.loopback().host(21));
-    eventually("Consul to be believed", async || {
-        // (That no endpoint of `own` takes calls is another finding.)
+    eventually("Consul to be authoritative", async || {
+        // Another finding reports that no endpoint of `own` is usable.
         let findings = mesh.readyz().await["findings"].clone();
         let mut others = findings.as_array().unwrap().iter().filter(|one| one["code"] != "IM0732");
         if others.next().is_none() { Ok(()) } else { Err(findings.to_string()) }

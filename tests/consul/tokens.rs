@@ -1,4 +1,4 @@
-//! Tokens that are missing, unknown, weak, revoked, or replaced. Consul answers most of them as if there were
+//! Missing, unknown, weak, revoked or replaced tokens. Consul answers most of them as if there were
 //! no instances.
 
 use fs_err as fs;
@@ -49,7 +49,7 @@ async fn token_file_is_reloaded_and_weak_tokens_are_reported() {
     watch.wait_until_stale("may read no service").await;
     assert!(watch.now().services.is_empty());
 
-    // It reads `web` and not `db`, of which it cannot be known whether there is any.
+    // The token reads `web` and not `db`, so it is unknown whether `db` has instances.
     fs::write(&file, format!("{}\n", narrow.secret)).unwrap();
     watch.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
     eventually("nothing of `db` to rely on", async || match watch.of("db") {
@@ -60,7 +60,7 @@ async fn token_file_is_reloaded_and_weak_tokens_are_reported() {
     fs::write(&file, &good.secret).unwrap();
     watch.wait_for("db", &[]).await;
 
-    // From good to weak: what was known stays, whatever Consul answers.
+    // From a good token to a weak one: known endpoints stay, whatever Consul answers.
     fs::write(&file, &services_only.secret).unwrap();
     watch.wait_until_stale("may read no node").await;
     assert_eq!(watch.of("web").unwrap().endpoints.len(), 2);
@@ -89,7 +89,7 @@ async fn token_losing_permissions_keeps_known_endpoints() {
     let web = ProviderWatch::web(with_file);
     web.wait_for("web", &["10.0.0.1"]).await;
     consul.change_policy("mesh", r#"service_prefix "" { policy = "read" }"#).await;
-    // Something happens to the service, so that its query returns: with nothing.
+    // A change of the service lets its query return, with an empty list.
     consul.register("web", "b", "10.0.0.2").await;
     web.wait_until_stale("may read no node").await;
     assert_eq!(web.of("web").unwrap().endpoints.len(), 1);
@@ -120,7 +120,7 @@ async fn empty_response_of_unchecked_datacenter_is_not_authoritative() {
     let services = || [("here", Some(query("web"))), ("elsewhere", Some(elsewhere.clone()))];
     let watch = ProviderWatch::services(options(&[consul.url(0)]), services());
     watch.wait_for("here", &[]).await;
-    eventually("an empty answer that nobody vouches for", async || match watch.of("elsewhere") {
+    eventually("an empty answer that is not authoritative", async || match watch.of("elsewhere") {
         Some(found) if found.endpoints.is_empty() && !found.is_authoritative => Ok(()),
         found => Err(format!("{found:?}")),
     })
@@ -128,7 +128,7 @@ async fn empty_response_of_unchecked_datacenter_is_not_authoritative() {
     consul.register("web", "a", "10.0.0.1").await;
     watch.wait_for("elsewhere", &["10.0.0.1"]).await;
     consul.deregister("a").await;
-    // The settings name it, so there the token is tried.
+    // The settings name the datacenter, so the token is tried there.
     let named = ConsulOptions { datacenter: Some("dc1".into()), ..options(&[consul.url(0)]) };
     ProviderWatch::services(named, services()).wait_for("elsewhere", &[]).await;
 }

@@ -1,4 +1,4 @@
-//! A provider that follows services, and what a test sees of it.
+//! A provider that follows services, as a test observes it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl ProviderWatch {
         Self::services(options, [("web", Some(query("web")))])
     }
 
-    /// Follows services, each with its question.
+    /// Follows services, each with its query.
     pub(crate) fn services<'a>(
         options: ConsulOptions,
         services: impl IntoIterator<Item = (&'a str, Option<ConsulQuery>)>,
@@ -35,17 +35,17 @@ impl ProviderWatch {
         Self { provider, sightings }
     }
 
-    /// What is known now.
+    /// The current report.
     pub(crate) fn now(&self) -> ProviderReport {
         self.sightings.borrow().clone()
     }
 
-    /// What is known of a service now.
+    /// The current report of a service.
     pub(crate) fn of(&self, service: &str) -> Option<Arc<ServiceReport>> {
         self.sightings.borrow().services.get(&service.parse::<ServiceName>().unwrap()).cloned()
     }
 
-    /// Waits until a service has exactly these endpoints, and all is well.
+    /// Waits until a service has exactly these endpoints and is not stale.
     pub(crate) async fn wait_for(&self, service: &str, addresses: &[&str]) -> Arc<ServiceReport> {
         let wanted: BTreeSet<_> = addresses.iter().map(|&address| address.to_owned()).collect();
         eventually(&format!("{service} at {addresses:?}"), async || {
@@ -63,7 +63,7 @@ impl ProviderWatch {
         .await
     }
 
-    /// Waits until nothing is believed, and returns why.
+    /// Waits until the provider is stale, and returns the reason.
     pub(crate) async fn wait_until_stale(&self, because: &str) -> String {
         eventually(&format!("staleness: {because}"), async || match self.now().stale {
             Some(stale) if stale.reason.contains(because) => Ok(stale.reason),
@@ -72,7 +72,7 @@ impl ProviderWatch {
         .await
     }
 
-    /// Waits until one service alone is stale, and returns what is known of it.
+    /// Waits until only this service is stale, and returns its report.
     pub(crate) async fn wait_until_service_stale(
         &self,
         service: &str,
@@ -88,12 +88,12 @@ impl ProviderWatch {
     }
 }
 
-/// All instances of a Consul service.
+/// A query for all instances of a Consul service.
 pub(crate) fn query(service: &str) -> ConsulQuery {
     ConsulQuery::of(service)
 }
 
-/// Policy that defines these services.
+/// A policy that defines these services.
 pub(crate) fn specification<'a>(
     services: impl IntoIterator<Item = (&'a str, Option<ConsulQuery>)>,
 ) -> Arc<MeshSpecification> {

@@ -1,4 +1,4 @@
-//! Whatever ends a demo, it leaves no process and no folder.
+//! Every end of a demo leaves neither process nor folder.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -14,10 +14,10 @@ use crate::live::Demo;
 use crate::workspace::Workspace;
 
 const JSON: [&str; 2] = ["--output", "json"];
-/// The suite may itself be run by `nohup`, and what is ignored is inherited.
+/// The suite itself may run under `nohup`, and ignored signals are inherited.
 const WITHOUT_IGNORED_SIGHUP: [&str; 2] = ["env", "--default-signal=HUP"];
 
-/// A demo in the midst of its start: the first Envoy is there.
+/// A demo in the middle of its start: the first Envoy runs.
 async fn starting_demo(workspace: &Workspace) -> Demo {
     let mut demo = workspace.start(&JSON);
     eventually("the first Envoy", async || {
@@ -35,7 +35,7 @@ async fn sigkill_while_running_leaves_nothing_behind() {
     let Some(workspace) = Workspace::open().await else { return };
     let mut demo = workspace.start(&JSON);
     demo.started().await;
-    // Itself, the caretaker, the control plane and five Envoys: they would be seen.
+    // The demo, its caretaker, the control plane and five Envoys: all are visible.
     assert_eq!(workspace.processes().len(), 8, "{:?}", workspace.processes());
     demo.child.kill_hard().await;
     workspace.wait_until_nothing_left().await;
@@ -72,7 +72,7 @@ async fn second_sigint_kills_remaining_processes() {
     let mut demo = workspace.start(&JSON);
     demo.started().await;
     let envoy = workspace.process(&["/proxies/bookbuyer/envoy.yaml"]).unwrap();
-    // It hears nothing but SIGKILL from now on.
+    // From now on it reacts only to SIGKILL.
     kill_process(Pid::from_raw(envoy.id).unwrap(), Signal::STOP).unwrap();
     demo.child.signal(Signal::INT);
     eventually("the others to end", async || workspace.process(&["envoy.yaml"]).map(drop)).await;
@@ -99,7 +99,7 @@ async fn demo_under_nohup_survives_sighup() {
     let in_force = |text: &str| text.matches(r#""event":"policy_in_force""#).count();
     let before = in_force(&demo.text());
     demo.child.signal(Signal::HUP);
-    // It lives, and goes on with its work.
+    // The demo lives, and goes on.
     fs::remove_file(started.policy_folder.join("thieves.toml")).unwrap();
     demo.wait_for("another policy", |text| (in_force(text) > before).then_some(())).await;
     demo.stop_with(Signal::TERM).await;
@@ -137,7 +137,7 @@ async fn envoy_failure_ends_the_demo_and_keeps_the_logs() {
     assert_eq!(status.code(), Some(1), "{text}");
     assert!(text.contains("the Envoy of bookbuyer has ended by itself: signal: 9"), "{text}");
 
-    // Only the logs stay, and where they are is said.
+    // Only the logs stay, and the output names their folder.
     let kept =
         text.lines().find_map(|line| line.strip_prefix("ironmesh demo: the logs are kept in "));
     let kept = PathBuf::from(kept.unwrap_or_else(|| panic!("{text}")));

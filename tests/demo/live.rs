@@ -1,4 +1,4 @@
-//! A live demo whose output goes into a file, and what it tells of edits.
+//! A live demo that writes to a file, and its reports of edits.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub(crate) struct Demo {
     log: PathBuf,
 }
 
-/// What a demo says first with `--output json`.
+/// The first event of a demo with `--output json`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Started {
     pub(crate) policy_folder: PathBuf,
@@ -31,15 +31,15 @@ impl Demo {
         Self { child, log }
     }
 
-    /// All that it has printed, on stdout and stderr.
+    /// All output on stdout and stderr.
     pub(crate) fn text(&self) -> String {
         String::from_utf8(fs::read(&self.log).unwrap()).unwrap()
     }
 
-    /// Waits until it has said something, which `find` finds in its whole text.
+    /// Waits until `find` finds something in the whole output.
     pub(crate) async fn wait_for<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
         eventually(what, async || {
-            // Whoever has ended may have said it before.
+            // A demo that has ended may have written it before.
             let is_over = self.child.id().is_none();
             let text = self.text();
             let found = find(&text);
@@ -51,7 +51,7 @@ impl Demo {
         .await
     }
 
-    /// Waits for words in its text.
+    /// Waits for words in the output.
     pub(crate) async fn wait_for_text(&mut self, words: &str) {
         self.wait_for(&format!("`{words}`"), |text| text.contains(words).then_some(())).await;
     }
@@ -64,7 +64,7 @@ impl Demo {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// Waits until a demo with `--output json` is up.
+    /// Waits until a demo with `--output json` runs.
     pub(crate) async fn started(&mut self) -> Started {
         let is_event = |line: &&str, name: &str| line.contains(&format!(r#""event":"{name}""#));
         let event = self
@@ -81,7 +81,7 @@ impl Demo {
         }
     }
 
-    /// A signal for it alone, upon which it is to end well.
+    /// Sends a signal to the demo alone, and expects a clean end.
     pub(crate) async fn stop_with(&mut self, signal: Signal) {
         self.child.signal(signal);
         let status = self.child.wait().await;
@@ -89,7 +89,7 @@ impl Demo {
     }
 }
 
-/// One summary: how much went well, was denied, and failed, and the second version's percentage.
+/// One summary: calls that succeeded, were denied and failed, and the second version's percentage.
 #[derive(Debug, Clone, Copy)]
 struct Summary {
     ok: u64,
@@ -99,7 +99,7 @@ struct Summary {
 }
 
 impl Summary {
-    /// Reads `12:00:00 1050 ok, 59 denied, 0 failed; bookstore-v1 90 %, bookstore-v2 10 %`.
+    /// Parses `12:00:00 1050 ok, 59 denied, 0 failed; bookstore-v1 90 %, bookstore-v2 10 %`.
     fn from_line(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [_, ok, "ok,", denied, "denied,", failed, "failed;", .., "bookstore-v2", second, "%"] =
@@ -117,20 +117,20 @@ impl Summary {
     }
 }
 
-/// The first two summaries that follow the last of these words.
+/// The first two summaries after the last of these words.
 fn summaries_after(text: &str, words: &str) -> Option<[Summary; 2]> {
     let after = &text[text.rfind(words)?..];
     let mut summaries = after.lines().filter_map(Summary::from_line);
     Some([summaries.next()?, summaries.next()?])
 }
 
-/// The hints, as they are told.
+/// The printed hints.
 fn hints(text: &str) -> Vec<String> {
     let reported = text.lines().skip_while(|line| !line.starts_with("try it,")).skip(1);
     reported.take_while(|line| line.starts_with("  ")).map(|line| line.trim().to_owned()).collect()
 }
 
-/// Does what one of the hints says, as it stands there.
+/// Runs one of the hints literally.
 async fn follow_hint(hints: &[String], purpose: &str) {
     let (enter, edits) = hints.split_first().unwrap();
     let edit = edits.iter().find(|edit| edit.ends_with(&format!("# {purpose}")));
@@ -181,7 +181,8 @@ async fn live_demo_reports_hint_effects_as_lines_until_ctrl_c() {
         demo.wait_for("two summaries", |text| summaries_after(text, rejected)).await;
     assert!(second.ok > first.ok && second.denied > first.denied, "{}", demo.text());
     assert_eq!(second.failed, 0, "{}", demo.text());
-    // Of 2 s at 20 requests a second; at one in ten it happens once in a hundred thousand times.
+    // 2 s at 20 requests a second; with a share of one in ten this happens once in a hundred
+    // thousand runs.
     assert!((25..=75).contains(&second.second), "{}", demo.text());
     follow_hint(&hints, "fix the mistake").await;
     demo.wait_for_text("the policy is valid again: ").await;

@@ -1,7 +1,7 @@
-//! `ironmesh demo` as people run it: what it shows, what ends it, and that nothing of it is left.
+//! `ironmesh demo` as users run it: its output, its ends, and that it leaves nothing.
 //!
-//! The tests know it as a user does: by its command line, its output, its files and `/proc`. A demo
-//! has five Envoys, so one test runs at a time; [`workspace::Workspace`] sees to that.
+//! The tests use only its command line, its output, its files and `/proc`. A demo has five Envoys,
+//! so one test runs at a time; [`workspace::Workspace`] ensures that.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Several demos on one machine, and strangers at their addresses.
+//! Several demos on one machine, and foreign programs at their addresses.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -6,12 +6,11 @@ use rustix::process::Signal;
 
 use crate::workspace::Workspace;
 
-/// The address at which a demo holds its network, and one at which its thief will look for the
-/// warehouse.
+/// The address that claims a demo's network, and one that its thief needs for the warehouse.
 const CLAIM: (u8, u16) = (254, 61000);
 const NEEDED: (u8, u16) = (12, 14002);
 
-/// Listens at a needed address in the first network that is free, the next that a demo would take.
+/// Listens at a needed address in the first free network, the next that a demo would use.
 fn occupy_next_network() -> (TcpListener, String) {
     let listen = |number: u8, (host, port): (u8, u16)| {
         TcpListener::bind(SocketAddr::from(([127, 42, number, host], port))).ok()
@@ -36,7 +35,7 @@ async fn concurrent_demos_avoid_networks_in_use() {
     assert_ne!(other.network, occupied);
     assert_ne!(one.policy_folder, other.policy_folder);
 
-    // The end of one is nothing to the other.
+    // The end of one does not affect the other.
     first.stop_with(Signal::TERM).await;
     assert!(!one.policy_folder.exists() && other.policy_folder.exists());
     assert_eq!(workspace.processes().len(), 8, "{:?}", workspace.processes());

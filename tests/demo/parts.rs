@@ -1,4 +1,4 @@
-//! The hidden commands: what ties a program to a demo, and what takes care of its folder.
+//! The hidden commands: one ties a program to a demo, and one removes its folder.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ async fn demo_child_replaces_itself_with_the_program() {
 #[tokio::test]
 async fn demo_child_does_not_start_without_its_parent() {
     let Some(workspace) = Workspace::without_envoy().await else { return };
-    // The system gives no such id.
+    // The system assigns no such id.
     let gone = i32::MAX.to_string();
     let tied = ["demo-child", "--parent", &gone, "--", "echo", "here"];
     let run = finish(&mut workspace.command(&tied)).await;
@@ -42,20 +42,20 @@ async fn demo_child_names_a_missing_program() {
     assert!(run.stderr.contains("cannot run `nowhere/x`"), "{}", run.stderr);
 }
 
-/// A caretaker, and what it said first.
+/// A caretaker, and its first output.
 async fn caretaker(workspace: &Workspace, parent: &Path) -> (Child, String) {
     let mut command = workspace.command(&["demo-caretaker", parent.to_str().unwrap()]);
     let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut reported_text = String::new();
+    let mut first_line = String::new();
     let mut stdout = BufReader::new(process.stdout.take().unwrap());
-    timeout(patience(), stdout.read_line(&mut reported_text)).await.unwrap().unwrap();
-    (process, reported_text.trim_end().to_owned())
+    timeout(patience(), stdout.read_line(&mut first_line)).await.unwrap().unwrap();
+    (process, first_line.trim_end().to_owned())
 }
 
-/// Its folder, with something in it, after the word `told` and the end of its pipe.
+/// The caretaker's folder with a file in it, after it read `told` and the end of its pipe.
 async fn end_caretaker(workspace: &Workspace, reported: &[u8]) -> PathBuf {
-    let (mut process, reported_text) = caretaker(workspace, &workspace.temporary()).await;
-    let folder = PathBuf::from(reported_text.strip_prefix("made ").unwrap());
+    let (mut process, first_line) = caretaker(workspace, &workspace.temporary()).await;
+    let folder = PathBuf::from(first_line.strip_prefix("made ").unwrap());
     assert!(folder.starts_with(workspace.temporary()));
     fs::create_dir_all(folder.join("state/deep")).unwrap();
     fs::write(folder.join("state/deep/file"), "text").unwrap();
@@ -77,7 +77,7 @@ async fn caretaker_removes_its_folder_unless_instructed_to_keep_it() {
     workspace.assert_nothing_left();
 }
 
-/// A program without the death signal that names this folder, or none.
+/// A program without a death signal that names this folder, or none.
 fn stray(named: Option<&Path>) -> Child {
     let mut command = Command::new("sleep");
     command.arg("600").kill_on_drop(true);
@@ -92,10 +92,10 @@ async fn caretaker_kills_only_remaining_demo_processes() {
     let Some(workspace) = Workspace::without_envoy().await else { return };
     // The kernel ends none of these.
     for word in ["", "keep\n"] {
-        let (mut process, reported_text) = caretaker(&workspace, &workspace.temporary()).await;
-        let folder = PathBuf::from(reported_text.strip_prefix("made ").unwrap());
+        let (mut process, first_line) = caretaker(&workspace, &workspace.temporary()).await;
+        let folder = PathBuf::from(first_line.strip_prefix("made ").unwrap());
         let mut left = stray(Some(&folder));
-        // As if the id of a child had been given to somebody else; and one who was not told of.
+        // One whose id might be reused, and one that the caretaker was not given.
         let (mut stranger, mut unlisted) = (stray(None), stray(Some(&folder)));
         let (one, other) = (left.id().unwrap(), stranger.id().unwrap());
         let reported = format!("child {one}\nchild {other}\nchild {}\nchild x\n{word}", i32::MAX);
@@ -122,8 +122,8 @@ async fn caretaker_folder_is_private() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let Some(workspace) = Workspace::without_envoy().await else { return };
-    let (mut process, reported_text) = caretaker(&workspace, &workspace.temporary()).await;
-    let folder = reported_text.strip_prefix("made ").unwrap();
+    let (mut process, first_line) = caretaker(&workspace, &workspace.temporary()).await;
+    let folder = first_line.strip_prefix("made ").unwrap();
     assert_eq!(fs::metadata(folder).unwrap().permissions().mode() & 0o777, 0o700);
     drop(process.stdin.take());
     process.wait().await.unwrap();
@@ -133,9 +133,6 @@ async fn caretaker_folder_is_private() {
 #[tokio::test]
 async fn caretaker_reports_why_it_cannot_create_its_folder() {
     let Some(workspace) = Workspace::without_envoy().await else { return };
-    let (_process, reported_text) = caretaker(&workspace, &workspace.path().join("nowhere")).await;
-    assert!(
-        reported_text.starts_with("failed ") && reported_text.contains("nowhere"),
-        "{reported_text}"
-    );
+    let (_process, first_line) = caretaker(&workspace, &workspace.path().join("nowhere")).await;
+    assert!(first_line.starts_with("failed ") && first_line.contains("nowhere"), "{first_line}");
 }

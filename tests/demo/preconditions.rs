@@ -1,4 +1,4 @@
-//! What keeps a demo from running is told with what to do about it, and leaves nothing.
+//! Unmet preconditions of a demo: each error says what to do, and nothing is left.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use tokio::process::Command;
 
 use crate::workspace::{Run, Workspace, finish};
 
-/// Writes what stands for an Envoy.
+/// Writes a script as a fake Envoy.
 fn fake_envoy(workspace: &Workspace, name: &str, mode: u32, script: &str) -> PathBuf {
     let path = workspace.path().join(name);
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -17,12 +17,12 @@ fn fake_envoy(workspace: &Workspace, name: &str, mode: u32, script: &str) -> Pat
     path
 }
 
-/// A script that answers as an Envoy of this version does.
+/// A script that reports this version, as Envoy does.
 fn version_script(version: &str) -> String {
     format!("echo \"$0  version: 0/{version}/Clean/RELEASE/BoringSSL\"")
 }
 
-/// Whoever reads the document of the check is told as much as whoever reads stderr.
+/// Checks that the document of `--check` has the same problems as stderr.
 fn assert_document_matches_stderr(run: &Run) {
     let document: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(document["passed"], false, "{document:#}");
@@ -33,14 +33,14 @@ fn assert_document_matches_stderr(run: &Run) {
     assert!(steps.iter().all(|step| step["problem"] == "not run"), "{document:#}");
 }
 
-/// Names an Envoy.
+/// Sets the path of Envoy.
 fn named(path: &Path) -> impl Fn(&mut Command) {
     move |command| {
         command.env("ENVOY_BIN", path);
     }
 }
 
-/// The demo is refused with these words, and nothing of it is left.
+/// Checks that the demo is rejected with these words, and leaves nothing.
 async fn assert_rejected(workspace: &Workspace, change: impl Fn(&mut Command), words: &[&str]) {
     let json = ["demo", "--check", "--output", "json"];
     for arguments in [&["demo"][..], &["demo", "--check"], &json] {
@@ -56,7 +56,7 @@ async fn assert_rejected(workspace: &Workspace, change: impl Fn(&mut Command), w
         } else {
             assert_eq!(run.stdout, "");
         }
-        // The caretaker may be about to go.
+        // The caretaker may still be running.
         workspace.wait_until_nothing_left().await;
     }
 }
@@ -108,7 +108,7 @@ async fn unusable_temporary_folder_is_reported() {
     let nowhere = workspace.temporary().join("nowhere");
     let shown = nowhere.display().to_string();
     assert_rejected(&workspace, within(nowhere), &[&shown, "set TMPDIR"]).await;
-    // Such folders are made by systems, and a socket's path has its bounds.
+    // Some systems have such long paths, and a socket's path has a maximum length.
     let long = workspace.path().join("long".repeat(30));
     fs::create_dir(&long).unwrap();
     assert_rejected(&workspace, within(long.clone()), &["too long for a socket", "set TMPDIR"])

@@ -1,9 +1,9 @@
-//! A demo on a terminal: a picture where there is room for it, lines where there is not.
+//! A demo on a terminal: a picture if it fits, lines otherwise.
 
 use crate::terminal::{Terminal, end_of};
 use crate::workspace::Workspace;
 
-/// The rows, with what comes of each while nobody has edited anything.
+/// The rows with their results before any edit.
 const ROWS: [(&str, &str); 6] = [
     ("bookbuyer    bookstore     GET /books/N ", "200 "),
     ("bookthief    bookstore     GET /        ", "200 "),
@@ -13,9 +13,9 @@ const ROWS: [(&str, &str); 6] = [
     ("bookstore-v2 bookwarehouse TCP sale     ", "ok "),
 ];
 
-/// The last whole picture in what a terminal was sent, without colours.
+/// The last whole picture in a terminal's output, without colors.
 fn picture(text: &str) -> Option<Vec<String>> {
-    // This clears what is below a picture, and so is its end.
+    // This clears the screen below a picture, and so ends it.
     let (before, _) = text.rsplit_once("\x1b[J")?;
     let last = before.rsplit("\x1b[J").next()?;
     let from =
@@ -23,7 +23,7 @@ fn picture(text: &str) -> Option<Vec<String>> {
     Some(without_escapes(&last[from..]).lines().map(|line| line.trim_end().to_owned()).collect())
 }
 
-/// What is left of a text when all that a terminal obeys is taken out.
+/// A text without terminal escape sequences.
 fn without_escapes(text: &str) -> String {
     let mut parts = text.split("\x1b[");
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -34,7 +34,7 @@ fn without_escapes(text: &str) -> String {
     plain
 }
 
-/// Whether all rows are there with what should come of them, and both shares.
+/// Whether all rows have their expected results, with both shares.
 fn is_whole(picture: &[String]) -> bool {
     let has = |start: &str, then: &str| {
         picture
@@ -75,16 +75,16 @@ async fn terminal_size_selects_picture_or_line_output() {
 
     terminal.resize(100, 40);
     terminal.shows("the picture again", |text| whole(&text[text.find(begin)?..])).await;
-    // As it is typed, for the whole foreground.
+    // As typed, for the whole foreground group.
     terminal.enter(b"\x03");
     let status = terminal.end_of(&mut process).await;
     let text = terminal.text();
     assert!(status.success(), "{status}\n{text}");
     workspace.assert_nothing_left();
-    // The last picture stays whole, and what is said comes below it.
+    // The last picture stays whole, and later messages follow it.
     let (_, last) = text.rsplit_once("^C").unwrap();
     assert!(last.trim().starts_with("ironmesh demo: all programs are ended"), "{last:?}");
-    // No other screen and no hidden cursor, which would be left behind by a SIGKILL.
+    // No alternate screen and no hidden cursor, which a SIGKILL would leave.
     assert!(!text.contains("\x1b[?"), "{text:?}");
 }
 

@@ -1,4 +1,4 @@
-//! `ironmesh demo --check`: the story is told to its end, and its figures are as they should be.
+//! `ironmesh demo --check`: the story runs to its end with the expected figures.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -19,7 +19,7 @@ async fn check_passes_each_step_and_reports_measurements() {
     assert_eq!(steps.len(), 10, "{document:#}");
     for step in steps {
         assert_eq!((&step["passed"], &step["problem"]), (&true.into(), &Value::Null), "{step:#}");
-        // What it is about is told while it goes on.
+        // Each step prints its name.
         let name = step["name"].as_str().unwrap();
         assert!(run.stderr.contains(&format!("ironmesh demo: {name}\n")), "{}", run.stderr);
     }
@@ -46,7 +46,7 @@ async fn check_passes_each_step_and_reports_measurements() {
     }
     assert_eq!(figures("nothing left")["folder_removed"], true);
     assert!(number("nothing left", "addresses_free") > 20.0, "{document:#}");
-    // The line of the mistake that the story makes.
+    // The line of the mistake in the story.
     assert_eq!(figures("bad policy rejected")["line"], 4);
 }
 
@@ -63,7 +63,7 @@ async fn interrupted_check_reports_its_progress() {
     assert!(text.ends_with(&format!("ironmesh: {problem}\n")), "{text}");
     workspace.assert_nothing_left();
 
-    // The document lies between what is told to people.
+    // The document is between the messages for users.
     let (begin, end) = (text.find("\n{").unwrap(), text.find("\n}").unwrap());
     let document: Value = serde_json::from_str(&text[begin..end + 2]).unwrap();
     assert_eq!(document["passed"], false, "{document:#}");

@@ -1,4 +1,4 @@
-//! A terminal of the test: a pseudoterminal with a demo on it, as its session and in its foreground.
+//! A pseudoterminal with a demo in its own session and foreground group.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::workspace::Workspace;
 
-/// A terminal. It is closed when this is dropped.
+/// A terminal. Dropping this value closes it.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     master: OwnedFd,
@@ -23,21 +23,20 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// A terminal of this size, with `ironmesh demo` on it.
+    /// A terminal of this size with `ironmesh demo` on it.
     pub(crate) fn open(workspace: &Workspace, columns: u16, lines: u16) -> (Self, Child) {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC);
         let master = master.unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
-        // A read that waits would keep the terminal open when it is to be closed.
+        // A blocking read would keep the terminal open when it should close.
         ioctl_fionbio(&master, true).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
         let name = Path::new(name.to_str().unwrap());
         let slave = fs::OpenOptions::new().read(true).write(true).open(name).unwrap();
         let terminal = Self { master, bytes: Vec::new() };
         terminal.resize(columns, lines);
-        // A session of its own, so that Ctrl-C and the closing of the terminal reach it, even when
-        // the suite is run by `nohup`.
+        // A session of its own, so that Ctrl-C and a hang-up reach the demo, even under `nohup`.
         let through = ["setsid", "--ctty", "env", "--default-signal=HUP"];
         let mut command = workspace.command_through(&through, &["demo"]);
         let slave = || slave.file().try_clone().unwrap();
@@ -46,18 +45,18 @@ impl Terminal {
         (terminal, process)
     }
 
-    /// Gives it another size.
+    /// Resizes the terminal.
     pub(crate) fn resize(&self, columns: u16, lines: u16) {
         let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&self.master, size).unwrap();
     }
 
-    /// Types something.
+    /// Types keys.
     pub(crate) fn enter(&self, keys: &[u8]) {
         assert_eq!(write(&self.master, keys), Ok(keys.len()));
     }
 
-    /// All that has been written to it, raw.
+    /// All raw output so far.
     pub(crate) fn text(&mut self) -> String {
         let mut part = [0; 4096];
         loop {
@@ -71,7 +70,7 @@ impl Terminal {
         String::from_utf8_lossy(&self.bytes).into_owned()
     }
 
-    /// Waits until `find` finds something in all that has been written to it.
+    /// Waits until `find` finds something in the output.
     pub(crate) async fn shows<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
         eventually(what, async || {
             let text = self.text();
@@ -80,7 +79,7 @@ impl Terminal {
         .await
     }
 
-    /// Waits for the end of what runs on it, reading on as a terminal does.
+    /// Waits for the end of the process, and reads on as a terminal does.
     pub(crate) async fn end_of(&mut self, process: &mut Child) -> ExitStatus {
         eventually("the demo to end", async || {
             let text = self.text();

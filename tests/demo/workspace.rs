@@ -1,4 +1,4 @@
-//! A place for one test: a temporary folder that all of a demo names, and so a way to see what is left.
+//! The folder of one test, which all processes of a demo name, so that leftovers are visible.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,20 +17,20 @@ use tokio::time::timeout;
 
 use crate::live::Demo;
 
-/// One test at a time.
+/// Serializes the tests.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
-/// Where a test runs its demos.
+/// The folder in which a test runs its demos.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     ironmesh: PathBuf,
-    /// What the demos find in ENVOY_BIN.
+    /// The value of ENVOY_BIN for demos.
     pub(crate) envoy: PathBuf,
     folder: TempDir,
     _turn: MutexGuard<'static, ()>,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: i32,
@@ -38,7 +38,7 @@ pub(crate) struct Run {
     pub(crate) stderr: String,
 }
 
-/// A process that has to do with a demo of this place.
+/// A process of a demo of this workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DemoProcess {
     pub(crate) id: i32,
@@ -46,7 +46,7 @@ pub(crate) struct DemoProcess {
 }
 
 impl Workspace {
-    /// One with a real Envoy; none where a program is missing and the test is to be skipped.
+    /// Opens a workspace with a real Envoy. `None` skips the test because a program is missing.
     pub(crate) async fn open() -> Option<Self> {
         let envoy = require_envoy()?;
         let mut workspace = Self::without_envoy().await?;
@@ -54,7 +54,7 @@ impl Workspace {
         Some(workspace)
     }
 
-    /// One in which `envoy` is nowhere.
+    /// Opens a workspace in which `envoy` is missing.
     pub(crate) async fn without_envoy() -> Option<Self> {
         let ironmesh = require_ironmesh()?;
         let turn = ONE_AT_A_TIME.lock().await;
@@ -77,7 +77,7 @@ impl Workspace {
         self.command_through(&[], arguments)
     }
 
-    /// The same by another program, which becomes it.
+    /// The same, executed by another program.
     pub(crate) fn command_through(&self, program: &[&str], arguments: &[&str]) -> Command {
         let ironmesh = self.ironmesh.to_str().unwrap();
         let words: Vec<&str> = [program, &[ironmesh], arguments].concat();
@@ -96,7 +96,7 @@ impl Workspace {
         self.start_through(&[], arguments)
     }
 
-    /// The same by another program, which becomes it.
+    /// The same, executed by another program.
     pub(crate) fn start_through(&self, program: &[&str], arguments: &[&str]) -> Demo {
         let arguments = [&["demo"], arguments].concat();
         let logs = fs::read_dir(self.path()).unwrap().count();
@@ -105,15 +105,15 @@ impl Workspace {
         Demo::new(Child::start("ironmesh demo", &mut command, &log), log)
     }
 
-    /// All processes that name the temporary folder, in their command line or in the environment
-    /// with which they were started: a demo, and whatever it starts.
+    /// All processes that name the temporary folder in their command line or initial environment: a
+    /// demo and its children.
     pub(crate) fn processes(&self) -> Vec<DemoProcess> {
         let needle = self.temporary().into_os_string().into_encoded_bytes();
         let names = |text: &[u8]| text.windows(needle.len()).any(|part| part == needle);
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").unwrap().filter_map(Result::ok) {
             let Ok(id) = entry.file_name().to_string_lossy().parse() else { continue };
-            // What has ended meanwhile, or is another user's, cannot be read.
+            // Ended processes, and those of other users, cannot be read.
             let read = |name| fs::read(entry.path().join(name)).unwrap_or_default();
             let command = read("cmdline");
             if names(&command) || names(&read("environ")) {
@@ -124,7 +124,7 @@ impl Workspace {
         found
     }
 
-    /// The one process with these words in its command line; what is there if it is not one.
+    /// The only process with these words in its command line; otherwise the list of processes.
     pub(crate) fn process(&self, words: &[&str]) -> Result<DemoProcess, String> {
         let mut all = self.processes();
         all.retain(|trace| words.iter().all(|word| trace.command.contains(word)));
@@ -134,12 +134,12 @@ impl Workspace {
         }
     }
 
-    /// Fails the test if anything of a demo is there still.
+    /// Fails the test if anything of a demo is left.
     pub(crate) fn assert_nothing_left(&self) {
         self.look().unwrap_or_else(|left| panic!("something is left: {left}"));
     }
 
-    /// The same when it is others who clear up, in a moment.
+    /// Waits until nothing is left, where other processes clean up.
     pub(crate) async fn wait_until_nothing_left(&self) {
         eventually("nothing to be left", async || self.look()).await;
     }
@@ -149,7 +149,7 @@ impl Workspace {
         for DemoProcess { id, command } in self.processes() {
             writeln!(left, "process {id}: {command}").unwrap();
         }
-        // There may be none: a test can say so to the demo.
+        // The folder may be missing: some tests remove it.
         for entry in fs::read_dir(self.temporary()).into_iter().flatten() {
             writeln!(left, "{}", entry.unwrap().path().display()).unwrap();
         }
@@ -158,7 +158,7 @@ impl Workspace {
 }
 
 impl Drop for Workspace {
-    /// What a faulty demo has left behind must not outlive the test that shows it.
+    /// Leftovers of a faulty demo must not outlive their test.
     fn drop(&mut self) {
         for DemoProcess { id, .. } in self.processes() {
             let _ = kill_process(Pid::from_raw(id).unwrap(), Signal::KILL);
@@ -175,5 +175,5 @@ pub(crate) async fn finish(command: &mut Command) -> Run {
     Run { code, stdout: text(stdout), stderr: text(stderr) }
 }
 
-/// A shell must be told of it with care, and nobody else needs to.
+/// A name that shells must quote.
 const TEMPORARY: &str = "it's temporary";

@@ -1,4 +1,5 @@
-//! The bookstore's first day: who may ask for what, by which way, and how a change of policy holds.
+//! The bookstore: which requests are allowed by name and by upstream port, and how policy changes
+//! take effect.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +32,7 @@ async fn ungranted_path_or_method_is_denied_by_the_server_sidecar() {
         assert_eq!(store.requests_seen(), seen, "the application saw {path}");
         assert_eq!(store.denied_by_store().await, denied + 1);
     }
-    // The same connection goes on with what is allowed.
+    // The same connection serves further allowed requests.
     assert_eq!(connection.get("/books/1", HOST).await.unwrap().status, 200);
     store.assert_no_update_errors().await;
 }
@@ -123,16 +124,16 @@ async fn withdrawn_grant_denies_next_request_on_open_connection() {
     assert_eq!(connection.get("/books/1", HOST).await.unwrap().status, 200);
     let listeners = [listener_updates(&store.v1).await, listener_updates(&store.v2).await];
 
-    // Another grant stays, so that the buyer's own sidecar lets the request out and it is the
-    // store's that turns it away.
+    // A second grant stays, so that the buyer's own sidecar sends the request and the store's
+    // sidecar denies it.
     store.mesh.write_policy("buyers.toml", &buyers("/magazines/.*"));
-    eventually("the store to turn the buyer away", async || {
+    eventually("the store to deny the buyer", async || {
         ensure_status(&connection.get("/books/1", HOST).await?, 403)
     })
     .await;
     let denied = store.denied_by_store().await;
-    // Each request may go to the other version, which perhaps has not heard of it yet.
-    eventually("both versions to have heard of it", async || {
+    // Each request may reach the other version, whose proxy may not have the new policy yet.
+    eventually("both versions to have the policy", async || {
         let before = store.requests_seen();
         for _ in 0..100 {
             ensure_status(&connection.get("/books/1", HOST).await?, 403)?;
@@ -178,10 +179,11 @@ async fn disguised_path_matches_no_grant() {
         }
     }
     assert_eq!(store.requests_seen(), seen, "the application saw one of them");
-    // It is the path that counts in the end, not how it is written.
+    // The normalized path counts, not its spelling.
     assert_eq!(store.buy("//books//1").await.unwrap().status, 200);
     assert_eq!(store.buy("/magazines/../books/1").await.unwrap().status, 200);
-    // `..` takes away the empty segment before it: what is judged is what the application is sent.
+    // `..` removes the empty segment before it: Envoy authorizes the path that the application
+    // receives.
     let response = store.buy("//books//..//admin").await.unwrap();
     assert!(response.text().contains(r#""path":"/books/admin""#), "{}", response.text());
 }
@@ -196,8 +198,8 @@ async fn removed_policy_file_denies_its_callers() {
         ensure_status(&connection.get("/books/1", HOST).await?, 403)
     })
     .await;
-    // By `Host`, forbidden is as good as unknown.
-    eventually("the name to be gone", async || {
+    // By `Host`, a denied service looks like an unknown one.
+    eventually("404 for the name", async || {
         ensure_status(
             &get_once(store.buyer.socket(15080), "/books/1", &[("host", HOST)]).await?,
             404,
@@ -205,7 +207,7 @@ async fn removed_policy_file_denies_its_callers() {
     })
     .await;
     store.mesh.write_policy("buyers.toml", &buyers("/books/.*"));
-    eventually("the buyer to be let in again", async || {
+    eventually("the buyer to be allowed again", async || {
         ensure_status(&connection.get("/books/1", HOST).await?, 200)
     })
     .await;
@@ -229,7 +231,7 @@ async fn sidecars_present_their_service_account_identity() {
     }
 }
 
-/// How many updates of its listeners an Envoy has taken.
+/// The number of listener updates that an Envoy has accepted.
 async fn listener_updates(envoy: &ironmesh_tests::Envoy) -> u64 {
     envoy.stat("listener_manager.lds.update_success").await
 }

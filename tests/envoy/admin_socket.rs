@@ -1,4 +1,5 @@
-//! Envoy's admin interface as a socket: whose it is, what others read of it, and that a hot restart keeps it.
+//! Envoy's admin interface on a Unix socket: its owner, what other users may read, and that a hot
+//! restart keeps it.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -14,11 +15,11 @@ use crate::bookstore::ensure_status;
 const POLICY: &str =
     "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n";
 
-/// Starts an Envoy that hands over to the one of the next epoch.
+/// Starts an Envoy of a hot restart epoch.
 fn start(programs: &Programs, folder: &Path, epoch: u32) -> Child {
     let mut command = Command::new(&programs.envoy);
     command.arg("-c").arg(folder.join("envoy.yaml"));
-    // Envoys of one machine that hand over to each other have a number in common.
+    // Envoys of one hot restart share a base id.
     command.args(["--base-id", &(std::process::id() % 1_000_000).to_string()]);
     command.args(["--restart-epoch", &epoch.to_string(), "--concurrency", "1", "-l", "warning"]);
     command.args(["--drain-time-s", "1", "--parent-shutdown-time-s", "2"]);

@@ -1,4 +1,4 @@
-//! Audit mode: all of the mesh may call, and who strict would deny is named.
+//! Audit mode: the whole mesh may call, and status names the callers that strict would deny.
 
 use http::Method;
 use ironmesh_tests::xds::ProxyClient;
@@ -32,7 +32,7 @@ matches = [{ name = "books", path_regex = "/books", methods = ["GET"] }, { name 
 name = "all"
 "#;
 
-/// The file `targets.toml`: who may call all that there is.
+/// The file `targets.toml`: grants for these callers.
 fn targets(callers: &[&str]) -> String {
     let sources: Vec<_> = callers.iter().map(|name| format!("{{ name = \"{name}\" }}")).collect();
     format!(
@@ -51,7 +51,7 @@ fn mode(word: &str) -> String {
 const WEB: u16 = 8000;
 const LEDGER: u16 = 3306;
 
-/// A store, one who may buy there, and one of whom policy says nothing.
+/// A store, a buyer with a grant, and a visitor without one.
 struct AuditMesh {
     mesh: Mesh,
     _apps: (App, Ledger),
@@ -96,7 +96,7 @@ impl AuditMesh {
         denied
     }
 
-    /// Waits until what would be denied is as wanted.
+    /// Waits until the listed denials satisfy a condition.
     async fn wait_for_denials(
         &self,
         what: &str,
@@ -110,7 +110,7 @@ impl AuditMesh {
     }
 }
 
-/// A connection to the ledger on which it has spoken.
+/// A connection to the ledger that has received its greeting.
 async fn ledger(envoy: &Envoy) -> TcpConnection {
     eventually("the ledger to speak", async || {
         let mut connection = TcpConnection::connect(envoy.socket(LEDGER)).await?;
@@ -178,7 +178,7 @@ async fn audit_allows_all_calls_and_reports_strict_denials() {
     }
     assert!(!reported.contains("secret") && !reported.contains("buyer"), "{reported}");
 
-    // It is let in: then nothing is left, though it goes on.
+    // With a grant nothing is listed any more, although the calls continue.
     let mut kept = Http1Connection::connect(setup.visitor.socket(WEB)).await.unwrap();
     setup.mesh.write_policy("targets.toml", &targets(&["buyer", "visitor"]));
     eventually("nothing to be denied any more", async || {
@@ -199,7 +199,7 @@ async fn audit_allows_all_calls_and_reports_strict_denials() {
 #[tokio::test(flavor = "multi_thread")]
 async fn mode_switch_over_audit_to_strict_fails_no_granted_request() {
     let Some(mut setup) = AuditMesh::open("permissive").await else { return };
-    // Somebody who dials the store past any sidecar, with a true certificate, on a connection that it keeps.
+    // A caller that dials the store directly with a valid certificate, on a kept connection.
     let folder = setup.mesh.bootstrap(&ProxyOptions::new("default/visitor", 53)).await;
     let proxy_client = ProxyClient::connect(&folder, setup.mesh.xds()).await.unwrap();
     let (chain, key) = proxy_client.service_certificate("default/visitor").await.unwrap();
@@ -215,12 +215,12 @@ async fn mode_switch_over_audit_to_strict_fails_no_granted_request() {
     eventually("the visitor to be named", async || {
         ensure_status(&visitor.get("/books/1", "store").await?, 200)?;
         let denied = setup.denials().await;
-        anyhow::ensure!(!denied.is_empty(), "nobody is");
+        anyhow::ensure!(!denied.is_empty(), "no denial is listed");
         Ok(())
     })
     .await;
-    // A control plane that is away takes nothing but the news; one that comes back has the mode, and hears
-    // again.
+    // Without the control plane only the reports are lost; after its restart the mode is known and
+    // reports arrive again.
     setup.mesh.kill_control_plane().await;
     for _ in 0..100 {
         ensure_status(&visitor.get("/books/1", "store").await.unwrap(), 200).unwrap();
@@ -230,7 +230,7 @@ async fn mode_switch_over_audit_to_strict_fails_no_granted_request() {
     eventually("the visitor to be named again", async || {
         ensure_status(&visitor.get("/books/1", "store").await?, 200)?;
         let denied = setup.denials().await;
-        anyhow::ensure!(!denied.is_empty(), "nobody is");
+        anyhow::ensure!(!denied.is_empty(), "no denial is listed");
         Ok(())
     })
     .await;
@@ -240,7 +240,7 @@ async fn mode_switch_over_audit_to_strict_fails_no_granted_request() {
         ensure_status(&visitor.get("/books/1", "store").await?, 403)
     })
     .await;
-    setup.wait_for_denials("nothing to be told any more", <[_]>::is_empty).await;
+    setup.wait_for_denials("no more reports", <[_]>::is_empty).await;
     load.finish().await.assert_undisturbed();
     for envoy in [&setup.store, &setup.buyer] {
         assert_eq!(envoy.sum("upstream_rq_retry$").await, 0);

@@ -1,11 +1,11 @@
-//! HTTP authorization as the server's sidecar enforces it: by method, path, header and host, whatever
-//! the order of what is written.
+//! HTTP authorization by the server's sidecar: by method, path, header and host, in any order of
+//! policy objects.
 
 use ironmesh_tests::{App, Envoy, Mesh, Programs, ProxyOptions, eventually, get_once};
 
 use crate::bookstore::{ensure_status, wait_for_endpoint};
 
-/// Two clients with overlapping grants, where the wider one would hide the narrower if routes decided.
+/// Two clients with overlapping grants: the wider one would hide the narrower if routes decided.
 const POLICY: &str = r#"
 [[service]]
 name = "store"
@@ -51,7 +51,7 @@ sources = [{ name = "ben" }]
 rules = [{ kind = "HTTPRouteGroup", name = "store", matches = ["exact", "vip", "at-home"] }]
 "#;
 
-/// Who, by which method, for which path, with which further header, and the answer.
+/// A caller, a method, a path, a further header, and the expected status.
 type Request = (&'static str, &'static str, &'static str, (&'static str, &'static str), u16);
 
 const REQUESTS: [Request; 24] = [
@@ -70,11 +70,11 @@ const REQUESTS: [Request; 24] = [
     ("ben", "GET", "/vip", NONE, 403),
     ("ben", "GET", "/no/vip", ("x-tier", "gold"), 403),
     ("ben", "GET", "/home", NONE, 403),
-    // What a caller says of its identity counts for nothing.
+    // Claims of a caller about its identity have no effect.
     ("ben", "GET", "/osm/deep", FORGED, 403),
     ("ben", "GET", "/", NONE, 403),
     ("anna", "GET", "/", NONE, 200),
-    // Envoy merges slashes within a path, and leaves a path of slashes alone as it is.
+    // Envoy merges slashes within a path, and leaves a path of only slashes unchanged.
     ("anna", "GET", "//", NONE, 403),
     ("anna", "GET", "//osm//deep", NONE, 200),
     ("anna", "GET", "/OSM", NONE, 403),
@@ -131,8 +131,7 @@ async fn overlapping_grants_allow_each_caller_only_its_requests() {
 #[tokio::test(flavor = "multi_thread")]
 async fn host_expression_ignores_case_and_port() {
     let Some(store) = AuthorizationMesh::open().await else { return };
-    // Through an upstream port the host is the service's, so what the policy asks for is written to
-    // be that.
+    // Through an upstream port the host is the service's, so the policy names that host.
     let policy = POLICY.replace(r"store\\.example", r"STORE\\.default\\.mesh\\.internal");
     store.mesh.write_policy("policy.toml", &policy);
     eventually("the new host to be granted", async || {

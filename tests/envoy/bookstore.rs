@@ -1,4 +1,4 @@
-//! The bookstore: two versions behind one name, a buyer, and a thief.
+//! The bookstore: one name with two versions, a buyer and a thief.
 
 use std::net::SocketAddr;
 
@@ -15,13 +15,13 @@ pub(crate) struct Bookstore {
     pub(crate) v2: Envoy,
     pub(crate) app_v1: App,
     pub(crate) app_v2: App,
-    /// What is special about its proxies.
+    /// Changes the options of each proxy.
     adapt: fn(ProxyOptions) -> ProxyOptions,
 }
 
-/// How one calls the bookstore by name.
+/// The host name of the bookstore.
 pub(crate) const HOST: &str = "bookstore.default.mesh.internal";
-/// The bookstore's port, and the local port by which the buyer and the thief have declared it.
+/// The bookstore's port, and the local port of the upstream of the buyer and the thief.
 pub(crate) const PORT: u16 = 14001;
 
 pub(crate) const SERVICES: &str = r#"
@@ -53,8 +53,8 @@ ports = [
 ]
 "#;
 
-/// The thief may see the front page, so that its sidecar knows the store and the store's own
-/// sidecar has to turn it away from the rest.
+/// The thief may see the front page. Its sidecar therefore knows the store, and the store's own
+/// sidecar has to deny the rest.
 pub(crate) const THIEF: &str = r#"
 [[http_route_group]]
 name = "front"
@@ -70,7 +70,7 @@ sources = [{ name = "bookthief" }]
 rules = [{ kind = "HTTPRouteGroup", name = "front", matches = ["home"] }]
 "#;
 
-/// The file `buyers.toml`: what the buyer may ask for.
+/// The file `buyers.toml`: the paths that the buyer may request.
 pub(crate) fn buyers(path_regex: &str) -> String {
     format!(
         r#"
@@ -90,7 +90,7 @@ rules = [{{ kind = "HTTPRouteGroup", name = "bookstore", matches = ["buy"] }}]
     )
 }
 
-/// The file `split.toml`: how the bookstore's traffic is divided.
+/// The file `split.toml`: the weights of both versions.
 pub(crate) fn split(v1: u32, v2: u32) -> String {
     format!(
         r#"
@@ -106,23 +106,23 @@ backends = [
 }
 
 impl Bookstore {
-    /// Starts it with the split 90/10, and waits until the buyer reaches both versions. `None`
-    /// when a program is missing and the test is to be skipped.
+    /// Starts the bookstore with the split 90/10, and waits until the buyer reaches both versions.
+    /// `None` skips the test because a program is missing.
     pub(crate) async fn open() -> Option<Self> {
         Self::open_with(&[], &[]).await
     }
 
-    /// The same with Envoys that use the state-of-the-world variant.
+    /// Starts it with Envoys of the state-of-the-world variant.
     pub(crate) async fn open_sotw() -> Option<Self> {
         Self::open_adapted(&[], &[], ProxyOptions::sotw).await
     }
 
-    /// The same with further policy files, and upstreams of the buyer.
+    /// Starts it with further policy files, and upstreams of the buyer.
     pub(crate) async fn open_with(policy: &[(&str, &str)], upstreams: &[&str]) -> Option<Self> {
         Self::open_adapted(policy, upstreams, |options| options).await
     }
 
-    /// The same with proxies as `adapt` makes them.
+    /// Starts it with proxies that `adapt` has changed.
     pub(crate) async fn open_adapted(
         policy: &[(&str, &str)],
         upstreams: &[&str],
@@ -131,7 +131,7 @@ impl Bookstore {
         Self::open_with_settings("", policy, upstreams, adapt).await
     }
 
-    /// The same with these settings of the control plane.
+    /// Starts it with these settings of the control plane.
     pub(crate) async fn open_with_settings(
         settings: &str,
         policy: &[(&str, &str)],
@@ -178,7 +178,7 @@ impl Bookstore {
         thief
     }
 
-    /// Where the buyer's application finds the store.
+    /// The address of the buyer's upstream.
     pub(crate) fn local_address(&self) -> SocketAddr {
         self.buyer.socket(PORT)
     }
@@ -188,7 +188,7 @@ impl Bookstore {
         get_once(self.local_address(), path, &[]).await
     }
 
-    /// How many of `count` requests by the buyer came to the second version. None may fail.
+    /// The number of `count` requests by the buyer that reached the second version. None may fail.
     pub(crate) async fn served_by_v2(&self, count: u64) -> u64 {
         let mut connection = Http1Connection::connect(self.local_address()).await.unwrap();
         let before = (self.app_v1.requests(), self.app_v2.requests());
@@ -203,17 +203,17 @@ impl Bookstore {
         second
     }
 
-    /// How many requests both applications have seen.
+    /// The number of requests that both applications have received.
     pub(crate) fn requests_seen(&self) -> u64 {
         self.app_v1.requests() + self.app_v2.requests()
     }
 
-    /// How many requests the sidecars of the store have turned away.
+    /// The number of requests that the store's sidecars have denied.
     pub(crate) async fn denied_by_store(&self) -> u64 {
         self.v1.sum(DENIED).await + self.v2.sum(DENIED).await
     }
 
-    /// Nothing was refused or waited for in vain, anywhere.
+    /// Fails the test if any Envoy has NACKed an update or timed out for one.
     pub(crate) async fn assert_no_update_errors(&self) {
         for envoy in [&self.buyer, &self.v1, &self.v2] {
             envoy.assert_no_update_errors().await;
@@ -235,19 +235,19 @@ pub(crate) async fn wait_for_endpoint(envoy: &Envoy, cluster: &str) {
     .await;
 }
 
-/// `Err` with the whole answer, unless it has this status.
+/// Returns the whole response as an error unless it has this status.
 pub(crate) fn ensure_status(response: &Response, status: u16) -> anyhow::Result<()> {
     anyhow::ensure!(response.status == status, "{}: {}", response.status, response.text());
     Ok(())
 }
 
-/// A mistake in the files above would look like one of the mesh, half a minute later.
+/// A mistake in these files would otherwise show as a fault of the mesh, half a minute later.
 #[test]
 fn bookstore_policy_has_only_expected_findings() {
     let (buyers, split) = (buyers("/books/.*"), split(90, 10));
     let all = [SERVICES, &buyers, &split, THIEF, crate::restart::WAREHOUSE];
     let without_buyers = [SERVICES, &split, THIEF];
-    // Nobody may call the warehouse before `WAREHOUSE` lets somebody.
+    // Without `WAREHOUSE`, no policy grants access to the warehouse.
     for (texts, codes) in [(&all[..], &[][..]), (&without_buyers, &["IM0308"])] {
         let documents = texts.iter().map(|text| Document::new("policy.toml", *text));
         let loaded = load_documents(documents);

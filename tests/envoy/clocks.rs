@@ -1,4 +1,4 @@
-//! The clock of the control plane is wrong and is corrected, under load; and that of a proxy's machine is wrong.
+//! Wrong clocks: the control plane's clock jumps under load, and a proxy's clock differs.
 
 use ironmesh_tests::clock::SkewedClock;
 use ironmesh_tests::process::Child;
@@ -11,7 +11,7 @@ use crate::restart::wait_for_streams;
 
 const HOUR: i64 = 3600;
 
-/// Waits until the control plane has reported a jump of its clock to a time of `direction`.
+/// Waits until the control plane reports a clock jump to a time of `direction`.
 async fn wait_for_jump_report(mesh: &Mesh, direction: &str) {
     eventually("the jump to be reported", async || {
         let readiness = mesh.readyz().await;
@@ -41,7 +41,7 @@ async fn clock_behind_and_corrected_loses_no_request() {
     store.mesh.set_clock(-HOUR);
     wait_for_jump_report(&store.mesh, "back by 1h").await;
     load.wait_for_requests(REQUESTS_PER_FAULT).await;
-    // What the store keeps was issued in the future.
+    // The store's certificates were issued in the future.
     store.mesh.restart_control_plane().await;
     wait_until_connected(&store).await;
     load.wait_for_requests(REQUESTS_PER_FAULT).await;
@@ -79,7 +79,7 @@ async fn clock_days_ahead_and_corrected_loses_no_request() {
     load.wait_for_requests(REQUESTS_PER_FAULT).await;
     store.mesh.restart_control_plane().await;
     wait_until_connected(&store).await;
-    // Its own clock is right: it accepts the control plane and what that issues all the same.
+    // The proxy's own clock is right, so it accepts the control plane and its certificates.
     let thief = store.mesh.envoy(&ProxyOptions::new("default/bookthief", 12)).await;
     load.wait_for_requests(REQUESTS_PER_FAULT).await;
 
@@ -97,8 +97,8 @@ async fn clock_days_ahead_and_corrected_loses_no_request() {
     store.assert_no_update_errors().await;
 }
 
-/// Starts an Envoy whose clock is `skew` seconds ahead, waits until that is reported with its address, and returns
-/// why the control plane's last handshake failed.
+/// Starts an Envoy whose clock is `skew` seconds ahead, waits until status reports the skew with
+/// the address, and returns why its last handshake failed.
 async fn reported_skew(skew: i64) -> Option<String> {
     let policy = "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n";
     let programs = Programs::find()?;
@@ -113,7 +113,7 @@ async fn reported_skew(skew: i64) -> Option<String> {
     let readiness = eventually("the wrong clock to be reported", async || {
         let readiness = mesh.readyz().await;
         let findings = readiness.pointer("/findings").and_then(Value::as_array);
-        // All of a test's programs connect from this address.
+        // All programs of a test connect from this address.
         let matches = |one: &Value| {
             let text = one.to_string();
             text.contains("IM0715") && text.contains("127.0.0.1")

@@ -1,8 +1,7 @@
-//! What several settings come to together: each pair of them on real Envoys, each at every level below that of the
-//! other, while load goes on.
+//! Combinations of HTTP settings: each pair on real Envoys, at every level, under load.
 //!
-//! What a request comes to is worked out by a model of what the reference says, and compared with what
-//! happens.
+//! A model of the reference predicts the outcome of each request, and the test compares it with the
+//! real one.
 
 mod model;
 mod upstream;
@@ -25,9 +24,9 @@ use serde_json::Value;
 
 use crate::bookstore::ensure_status;
 
-/// The services, by namespace. What is near to a call is said once and for all: of `store`, `whole` and `asked`
-/// by routes, of `again` and `asked` by a retry, and of one service and one namespace for each setting by these
-/// themselves.
+/// The services by namespace. Their own settings never change: routes set those of `store`, `whole`
+/// and `both`, a retry those of `again` and `both`, and one service and one namespace exist for
+/// each setting.
 fn services() -> BTreeMap<String, Vec<String>> {
     let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
     let shadows = LEVELS.map(Level::shadow);
@@ -46,7 +45,7 @@ fn services() -> BTreeMap<String, Vec<String>> {
     services
 }
 
-/// The services and who may call them.
+/// The services and their grants.
 fn service_policy() -> String {
     let mut policy = format!("[[service]]\nname = \"buyer\"\n{}", LongConnections::POLICY);
     for (namespace, services) in services() {
@@ -76,7 +75,7 @@ fn service_policy() -> String {
     policy
 }
 
-/// The requests for a path.
+/// A route group that matches a path.
 fn group(namespace: &str, name: &str, path: &str) -> String {
     format!(
         "[[http_route_group]]\nnamespace = \"{namespace}\"\nname = \"{name}\"\n\
@@ -84,7 +83,7 @@ fn group(namespace: &str, name: &str, path: &str) -> String {
     )
 }
 
-/// An HTTP route that says these settings of the requests of a group to a service.
+/// An HTTP route with these settings for a service's requests of a group.
 fn group_route(namespace: &str, service: &str, group: &str, settings: &[Setting]) -> String {
     let about = format!(
         "service = \"{service}\"\nmatches = [{{ kind = \"HTTPRouteGroup\", name = \"{group}\" }}]"
@@ -92,7 +91,7 @@ fn group_route(namespace: &str, service: &str, group: &str, settings: &[Setting]
     rule(namespace, &format!("{service}-{group}"), &about, Level::Route, settings)
 }
 
-/// What is said of routes, services and namespaces, whatever is said of what is farther.
+/// The fixed settings of routes, services and namespaces. The tests add settings of farther levels.
 fn near_policy() -> String {
     let mut policy = format!(
         "[[retry]]\nname = \"again\"\nsource = {{ name = \"buyer\" }}\ndestinations = [{{ name = \"again\" }}, \
@@ -121,28 +120,28 @@ struct CompositionMesh {
     server: Envoy,
     store: App,
     next: App,
-    /// Who gets copies, by service.
+    /// The mirror targets, by service.
     shadows: BTreeMap<String, App>,
     long_connections: LongConnections,
-    /// How often something was tried again before, and of the requests with names since.
+    /// The number of retries before the test, and of named requests since.
     retries_before: u64,
     named_retries: AtomicU64,
     checked: Mutex<Checked>,
 }
 
-/// What has come to what the model says.
+/// The checks whose outcome matched the model.
 #[derive(Default)]
 struct Checked {
-    /// By host and path, of what is in force.
+    /// The expected times of active settings, by host and path.
     times: Vec<(String, String, Times)>,
-    /// How many requests were delayed, as outcomes are to be, and as the buyer's sidecar has counted before.
+    /// The number of requests delayed by the model, and the buyer's counter before them.
     delayed: u64,
     delayed_before: u64,
-    /// By the name of a request, and what it was.
+    /// The expected copies: the request's name, its description and the counts.
     copies: Vec<(String, String, BTreeMap<String, u64>)>,
 }
 
-/// Of the listener by which is asked, and not of that of the load.
+/// The counter of the listener by `Host`, without that of the load.
 const DELAYS: &str = r"^http\.outbound\.fault\.delays_injected$";
 
 impl CompositionMesh {
@@ -195,15 +194,15 @@ impl CompositionMesh {
         })
     }
 
-    /// Which shadow has got how many copies of a request.
+    /// The number of copies that each mirror target received of a request.
     fn copies(&self, name: &str) -> BTreeMap<String, u64> {
         let copies =
             self.shadows.iter().map(|(shadow, app)| (shadow.clone(), app.requests_named(name)));
         copies.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// What becomes of a request that every application refuses and whose caller would like it to be tried again,
-    /// and the name of the request.
+    /// Sends a request that every application answers with 503 and whose caller asks for retries.
+    /// Returns its name and outcome.
     async fn request_secret(&self, host: &str, path: &str) -> anyhow::Result<(String, Outcome)> {
         let name = request_name();
         let mut connection = Http1Connection::connect(self.buyer.socket(15080)).await?;
@@ -224,8 +223,10 @@ impl CompositionMesh {
         let outcome = Outcome {
             status: response.status.as_u16(),
             path: seen.as_ref().and_then(|seen| text(&seen["path"])),
-            request_header: seen.as_ref().and_then(|seen| text(seen.pointer("/headers/x-said")?)),
-            response_header: response.header("x-told").map(str::to_owned),
+            request_header: seen
+                .as_ref()
+                .and_then(|seen| text(seen.pointer("/headers/x-sent-level")?)),
+            response_header: response.header("x-returned-level").map(str::to_owned),
             location: response.header("location").map(str::to_owned),
             app,
             tries,
@@ -234,7 +235,8 @@ impl CompositionMesh {
         Ok((name, outcome))
     }
 
-    /// Waits until such a request comes to what the model says, and returns how many were made.
+    /// Repeats such a request until the outcome matches the model. Returns the number of requests
+    /// sent.
     async fn wait_for_outcome(
         &self,
         host: &str,
@@ -244,17 +246,15 @@ impl CompositionMesh {
     ) -> u64 {
         let mut requests = Vec::new();
         let name = eventually(what, async || {
-            // Nobody waits for a copy: that of one of before may have come meanwhile.
+            // Envoy does not wait for copies, so that of an earlier request may have arrived
+            // meanwhile.
             requests.push(self.request_secret(&format!("{host}:14001"), path).await?);
             let found = requests.iter_mut().find_map(|(name, outcome)| {
                 outcome.copies = self.copies(name);
                 (outcome == expected).then(|| name.clone())
             });
             found.ok_or_else(|| {
-                anyhow::anyhow!(
-                    "{:?} in place of {expected:?}",
-                    requests.last().map(|(_, one)| one)
-                )
+                anyhow::anyhow!("{:?} instead of {expected:?}", requests.last().map(|(_, one)| one))
             })
         })
         .await;
@@ -263,7 +263,7 @@ impl CompositionMesh {
         u64::try_from(requests.len()).unwrap()
     }
 
-    /// The same of what these levels say.
+    /// Checks a request against the model of these settings.
     async fn check(&self, host: &str, path: &str, settings: &[(Level, Setting)]) {
         let (what, times) = (format!("{host}{path}: {settings:?}"), times(settings));
         let requests = self.wait_for_outcome(host, path, &model(path, settings), &what).await;
@@ -272,7 +272,8 @@ impl CompositionMesh {
         checked.times.push((host.to_owned(), path.to_owned(), times));
     }
 
-    /// Waits until the buyer's Envoy has the times of all requests that were looked at since this was done last.
+    /// Waits until the buyer's Envoy has the expected times of all requests checked since the last
+    /// call.
     async fn wait_for_times(&self) {
         let expected = std::mem::take(&mut self.checked.lock().unwrap().times);
         eventually("the times", async || {
@@ -282,7 +283,7 @@ impl CompositionMesh {
                 let times = times_in(&dump, &format!("{host}:14001"), path);
                 anyhow::ensure!(
                     times.as_ref() == Some(expected),
-                    "{host}{path}: {times:?} in place of {expected:?}"
+                    "{host}{path}: {times:?} instead of {expected:?}"
                 );
             }
             anyhow::Ok(())
@@ -290,7 +291,7 @@ impl CompositionMesh {
         .await;
     }
 
-    /// Waits until what was written last is in force: this host shows it, by outcomes or by times.
+    /// Waits until the last edit is active, which this host shows by outcomes or times.
     async fn wait_for_change(&self, host: &str, settings: &[(Level, Setting)]) {
         self.check(host, "/none", settings).await;
         self.wait_for_times().await;
@@ -299,8 +300,8 @@ impl CompositionMesh {
         (checked.delayed, checked.delayed_before) = (0, delayed_before);
     }
 
-    /// Whether what was looked at since then has its times, and has been delayed where it was to be and nowhere
-    /// else.
+    /// Checks the times of all requests since the last edit, and that exactly the expected ones
+    /// were delayed.
     async fn check_times(&self) {
         self.wait_for_times().await;
         let delayed = self.buyer.sum(DELAYS).await;
@@ -308,19 +309,20 @@ impl CompositionMesh {
         assert_eq!(delayed - checked.delayed_before, checked.delayed);
     }
 
-    /// How many requests of the load have come to applications that answer it.
+    /// The number of load requests that reached an application.
     fn unnamed_requests(&self) -> u64 {
         self.store.unnamed_requests() + self.next.unnamed_requests()
     }
 
-    /// Load that all settings of the mesh and of the namespace are about as well.
+    /// Starts load to which the settings of the mesh and the namespace apply as well.
     async fn load(&self) -> Load {
         let load = Load::start(self.buyer.socket(14001), "store", "/load");
         self.long_connections.join(load, &self.buyer).await
     }
 
-    /// Each request of the load was answered once, as one of its settings says, and came once to the application
-    /// if it was not answered before. Nothing was tried again but what was meant to be, and no copy came late.
+    /// Checks the load: each request got one answer that its settings allow, and reached the
+    /// application once unless a sidecar answered it. No other request was retried, and no copy was
+    /// lost.
     #[expect(clippy::print_stderr, reason = "the figures belong to the test's report")]
     async fn assert_no_failures(&self, load: Load, before: u64) {
         let report = load.finish().await;
@@ -362,12 +364,12 @@ impl CompositionMesh {
     }
 }
 
-/// How often an Envoy has tried something again.
+/// The number of retries of an Envoy.
 async fn retries_of(envoy: &Envoy) -> u64 {
     envoy.sum(r"^cluster\..*\.upstream_rq_retry$").await
 }
 
-/// What an Envoy has of the times of requests by `Host`.
+/// The times in an Envoy's configuration for requests by `Host`.
 fn times_in(dump: &Value, host: &str, path: &str) -> Option<Times> {
     let configs = dump["configs"].as_array()?.iter().map(|one| &one["route_config"]);
     let mut hosts = configs
@@ -378,7 +380,7 @@ fn times_in(dump: &Value, host: &str, path: &str) -> Option<Times> {
         one["domains"].as_array().is_some_and(|all| all.iter().any(|one| one == host))
     };
     let routes = hosts.find(has)?["routes"].as_array()?;
-    // The paths of all groups end so, and those of which nothing is said are left to the last.
+    // The paths of all groups end this way, and the default route comes last.
     let is_named = |one: &&Value| one["match"].to_string().contains(&format!("{path}("));
     let route = routes.iter().find(is_named).or_else(|| routes.last())?;
     let text = |pointer: &str| route.pointer(pointer)?.as_str().map(str::to_owned);
@@ -411,7 +413,7 @@ async fn every_pair_of_http_settings_matches_the_reference() {
             setup.check("both.plain", &path, &three).await;
         }
         setup.check_times().await;
-        // The same nearer: of the namespace, and, elsewhere, of the service.
+        // The same setting at nearer levels: of the namespace, and elsewhere of the service.
         let mut policy = rule("default", "here", "", Namespace, &[far]);
         for service in ["whole", "again"] {
             let about = format!("service = \"{service}\"");
@@ -431,7 +433,7 @@ async fn every_pair_of_http_settings_matches_the_reference() {
         }
         setup.check_times().await;
     }
-    // And nothing of it is left.
+    // After removal nothing of it remains.
     setup.mesh.write_policy("far.toml", "");
     setup.wait_for_change("bare", &[]).await;
     setup.check("whole.plain", "/none", &[]).await;
@@ -440,7 +442,7 @@ async fn every_pair_of_http_settings_matches_the_reference() {
     setup.assert_no_failures(load, before).await;
 }
 
-/// A split decides where a request goes, and HTTP routes how.
+/// A split selects the backend of a request, and HTTP routes set its treatment.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_http_setting_applies_to_a_canary() {
     let Some(setup) = CompositionMesh::open().await else { return };
@@ -467,7 +469,7 @@ async fn every_http_setting_applies_to_a_canary() {
     setup.assert_no_failures(load, before).await;
 }
 
-/// What one object says of several settings holds of each, whatever is farther.
+/// Each of several settings in one object applies, whatever farther levels set.
 #[tokio::test(flavor = "multi_thread")]
 async fn http_settings_of_one_object_match_the_reference() {
     let Some(setup) = CompositionMesh::open().await else { return };
@@ -494,7 +496,7 @@ async fn http_settings_of_one_object_match_the_reference() {
         setup.mesh.write_policy("far.toml", &of_mesh);
         setup.wait_for_change("bare", &[(Level::Mesh, far)]).await;
         load.wait_for_status(load_status(Level::Mesh, far)).await;
-        // (All of them beside all others would take too long.)
+        // All of them with all others would take too long.
         for (_, path, pair) in both.iter().skip(number % 4).step_by(4) {
             let settings = [&near(*pair)[..], &[(Level::Mesh, far)]].concat();
             setup.check("store", path, &settings).await;

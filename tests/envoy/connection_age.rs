@@ -1,5 +1,4 @@
-//! Connections to the control plane that end again and again: no event for traffic, nor for what Envoy
-//! holds.
+//! Periodically closed xDS connections affect neither traffic nor Envoy's configuration.
 
 use ironmesh_tests::{Load, REQUESTS_PER_FAULT, eventually};
 

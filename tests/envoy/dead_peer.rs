@@ -1,4 +1,4 @@
-//! A peer that dies or freezes: its callers notice within seconds, and only what was under way fails.
+//! A dead or frozen peer: callers notice within seconds, and only requests in flight fail.
 
 use ironmesh_tests::{
     App, Envoy, Ledger, Load, LoadReport, Mesh, Programs, ProxyOptions, TcpConnection, eventually,
@@ -6,13 +6,14 @@ use ironmesh_tests::{
 
 use crate::split_mesh::services;
 
-/// Requests that the load must make after the fault before it is judged.
+/// The number of requests after the fault before the load is judged.
 const REQUESTS: u64 = 2_000;
 
-/// Requests between two looks at the load, so that a slow machine has time for all of them.
+/// The number of requests between two checks of the load, so that a slow machine has time for all
+/// of them.
 const STEP: u64 = 100;
 
-/// Two stores, each behind its own Envoy, and a buyer.
+/// Two stores, each with its own Envoy, and a buyer.
 struct TwoStoreMesh {
     _mesh: Mesh,
     buyer: Envoy,
@@ -47,7 +48,7 @@ impl TwoStoreMesh {
         Some(Self { _mesh: mesh, buyer, servers, _apps: apps, _ledgers: ledgers })
     }
 
-    /// Load that has used both stores.
+    /// Starts load that has reached both stores.
     async fn load(&self) -> Load {
         let load = Load::start(self.buyer.socket(14001), "store", "/");
         wait_for_requests(&load, STEP).await;
@@ -59,7 +60,7 @@ impl TwoStoreMesh {
         self.buyer.stat(name).await
     }
 
-    /// What became of the load, once enough of it has met the fault and the endpoint is ejected.
+    /// The result of the load, once enough of it has met the fault and the endpoint is ejected.
     async fn outcome(&self, load: Load) -> LoadReport {
         let begin = load.requests();
         for step in 1..=REQUESTS / STEP {
@@ -95,7 +96,7 @@ async fn killed_peer_fails_at_most_one_percent_of_requests() {
     let report = stores.outcome(load).await;
     assert_at_most_one_percent_failed(&report);
 
-    // A connection to the dead peer fails at once, and the other peer takes it.
+    // A connection to the dead peer fails at once, and the other peer answers.
     for _ in 0..20 {
         let mut connection = TcpConnection::connect(stores.buyer.socket(3306)).await.unwrap();
         assert_eq!(connection.line().await.unwrap(), "two");

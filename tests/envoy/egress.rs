@@ -1,5 +1,5 @@
-//! Calls to the outside that no service stands for: by policy, and past it (the scenarios 12 and 13 of Open
-//! Service Mesh's tests).
+//! Calls to hosts outside the mesh without a service: allowed by egress policy, and denied without
+//! (scenarios 12 and 13 of Open Service Mesh's tests).
 
 mod outside;
 
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use self::outside::{TlsServer, connect};
 use crate::split_mesh::SplitMesh;
 
-/// The hosts outside, by number in the test's network.
+/// The host numbers of the outside servers.
 const HTTPBIN: u8 = 31;
 const OTHER_HOST: u8 = 32;
 
@@ -35,7 +35,7 @@ hostname = "payments.example"
 ports = [{ port = 8080, protocol = "http" }]
 "#;
 
-/// A mesh with two callers, and what is outside of it.
+/// A mesh with two callers, and the hosts outside it.
 struct EgressMesh {
     mesh: Mesh,
     till: Envoy,
@@ -78,12 +78,12 @@ impl EgressMesh {
         Some(Self { till, clerk, names, tls, _outside: (apps, ledgers), mesh })
     }
 
-    /// What an address of the network is called by a client that knows it alone.
+    /// The address of a host and port of the network, for clients without DNS.
     fn address(&self, host: u8, port: u16) -> String {
         self.mesh.loopback().socket(host, port).to_string()
     }
 
-    /// Waits until CONNECT to `authority` is answered so.
+    /// Waits until CONNECT to `authority` gets this status.
     async fn wait_for_connect(&self, from: &Envoy, authority: &str, wanted: u16) {
         eventually(&format!("{wanted} to CONNECT {authority}"), async || {
             match connect(from.socket(15080), authority).await?.0 {
@@ -95,7 +95,7 @@ impl EgressMesh {
     }
 }
 
-/// The status of a request by `Host`, and who answered it.
+/// The status of a request by `Host`, and the application that answered.
 async fn request(from: &Envoy, host: &str, path: &str) -> anyhow::Result<(u16, String)> {
     let mut connection = Http1Connection::connect(from.socket(15080)).await?;
     let answer = connection.request(Method::GET, path, &[("host", host)]).await?;
@@ -138,7 +138,7 @@ async fn egress_allows_only_its_sources_hosts_and_requests() {
     let Some(setup) = EgressMesh::open().await else { return };
     let host = "httpbin.example:8080";
     let by_host = "hosts = [\"httpbin.example\"]";
-    // Without policy nothing goes out, and CONNECT is refused with words.
+    // Without policy nothing leaves the mesh, and CONNECT is denied with a reason.
     assert_eq!(request(&setup.till, host, "/get").await.unwrap().0, 404);
     let (status, _, words) =
         connect(setup.till.socket(15080), "httpbin.example:8443").await.unwrap();
@@ -155,7 +155,7 @@ async fn egress_allows_only_its_sources_hosts_and_requests() {
     let connected = connect(setup.till.socket(15080), host).await.unwrap().0;
     assert_eq!(connected, 403, "requests are not connections");
 
-    // Of some requests; and the next one on an open connection is judged by what is said now.
+    // Of some requests; the next request on an open connection follows the current policy.
     let mut kept = Http1Connection::connect(setup.till.socket(15080)).await.unwrap();
     assert_eq!(kept.get("/get", host).await.unwrap().status, 200);
     let some = STATUS.to_owned() + &egress("e", by_host, &[(8080, "http")], MATCHES);
@@ -168,7 +168,7 @@ async fn egress_allows_only_its_sources_hosts_and_requests() {
     assert_eq!(request(&setup.till, host, "/status/../get").await.unwrap().0, 403);
     assert_eq!(request(&setup.till, host, "/status%2f..").await.unwrap().0, 400);
 
-    // TLS by CONNECT, to that host and port alone.
+    // TLS by CONNECT, to the allowed host and port only.
     let both = [(8080, "http"), (8443, "https")];
     setup
         .mesh
@@ -192,7 +192,7 @@ async fn egress_allows_only_its_sources_hosts_and_requests() {
     wait_for_status(&setup.till, "a.wild.example:8080", "/get", 200).await;
     assert_eq!(request(&setup.till, "wild.example:8080", "/get").await.unwrap().0, 404);
 
-    // When it is taken out, nothing goes out any more.
+    // Without the policy nothing leaves any more.
     setup.mesh.remove_policy("egress.toml");
     wait_for_status(&setup.till, "a.wild.example:8080", "/get", 404).await;
     for _ in 0..5 {
@@ -224,7 +224,7 @@ async fn egress_allows_only_its_ranges_and_no_forbidden_address() {
         assert_eq!(connect(from.socket(15080), authority).await.unwrap().0, 403, "{authority}");
     }
 
-    // A host that must be within addresses, and is not there any more.
+    // A host restricted to an address range, and whose address then leaves the range.
     let narrow = format!("hosts = [\"httpbin.example\"]\n{}", range(HTTPBIN));
     let ports = [(5432, "tcp"), (8080, "http")];
     setup.mesh.write_policy("egress.toml", &egress("db", &narrow, &ports, ""));
@@ -235,7 +235,7 @@ async fn egress_allows_only_its_ranges_and_no_forbidden_address() {
     wait_for_status(&setup.till, "httpbin.example:8080", "/", 403).await;
     setup.wait_for_connect(&setup.till, "httpbin.example:5432", 403).await;
 
-    // Names that lead to where none may go, and the mesh's own ports.
+    // Names that resolve to forbidden addresses, and the mesh's own ports.
     let names = "hosts = [\"metadata.example\", \"a.wild.example\"]";
     setup
         .mesh
@@ -251,7 +251,7 @@ async fn passthrough_allows_all_but_mesh_names_and_forbidden_hosts() {
     let Some(setup) = EgressMesh::open().await else { return };
     let host = "httpbin.example:8080";
     assert_eq!(request(&setup.till, host, "/").await.unwrap().0, 404);
-    // Load to where an egress leads, with all else closed, open, and closed again.
+    // Load on an egress, while other egress is closed, open and closed again.
     let wild = egress("wild", "hosts = [\"a.wild.example\"]", &[(8080, "http")], "");
     setup.mesh.write_policy("egress.toml", &wild);
     wait_for_status(&setup.till, "a.wild.example:8080", "/", 200).await;
@@ -267,7 +267,8 @@ async fn passthrough_allows_all_but_mesh_names_and_forbidden_hosts() {
     let (_, stream, _) =
         connect(setup.till.socket(15080), &setup.address(OTHER_HOST, 5432)).await.unwrap();
     assert_eq!(TcpConnection::over(stream).line().await.unwrap(), "other");
-    // Names that are the mesh's, a service outside that is not for the till, and what is never called.
+    // Names of the mesh, an external service without a grant for the till, and addresses that are
+    // never called.
     for host in
         ["ledger:8080", "ledger.default:8080", "nobody.mesh.internal:80", "payments.example:8080"]
     {
@@ -310,7 +311,7 @@ async fn external_upstream_listens_only_while_an_egress_allows_it() {
         .upstream(&format!("{}=15433", at(HTTPBIN, 5432)))
         .upstream(&format!("{}=15434", at(OTHER_HOST, 5432)));
     let till = setup.mesh.envoy(&buyer).await;
-    // Nothing lets it: nobody listens, and a finding says so.
+    // Without an egress no listener exists, and a finding reports it.
     assert!(TcpConnection::connect(till.socket(18443)).await.is_err());
     eventually("the finding", async || {
         let reported = setup.mesh.proxies().await.to_string();
@@ -327,7 +328,7 @@ async fn external_upstream_listens_only_while_an_egress_allows_it() {
     let range = format!("ip_addresses = [\"{}/32\"]", setup.mesh.loopback().host(HTTPBIN));
     let by_address = egress("address", &range, &[(5432, "tcp")], "");
     setup.mesh.write_policy("egress.toml", &format!("{STATUS}{by_host}{by_address}"));
-    // Requests go to the host, whatever they name, and are judged.
+    // All requests go to the host, whatever they name, and are authorized.
     let status = async |path: &str| {
         let mut connection = Http1Connection::connect(till.socket(18080)).await?;
         anyhow::Ok(connection.get(path, "whatever").await?)
@@ -340,7 +341,7 @@ async fn external_upstream_listens_only_while_an_egress_allows_it() {
     })
     .await;
     assert_eq!(status("/get").await.unwrap().status, 403);
-    // Of TLS only what asks for the host passes.
+    // Only TLS for that host passes.
     eventually("TLS by the local port", async || {
         let stream = TcpStream::connect(till.socket(18443)).await?;
         anyhow::ensure!(setup.tls.greeting(stream, "httpbin.example").await? == "hello");
@@ -351,7 +352,7 @@ async fn external_upstream_listens_only_while_an_egress_allows_it() {
     assert!(setup.tls.greeting(other, "other.example").await.is_err());
     let plain = Http1Connection::connect(till.socket(18443)).await.unwrap().get("/", "x").await;
     assert!(plain.is_err(), "{plain:?}");
-    // Bytes, by name and by address; to no other address.
+    // TCP by name and by address; no other address.
     for port in [15432, 15433] {
         eventually("a line by the local port", async || {
             let mut connection = TcpConnection::connect(till.socket(port)).await?;
@@ -361,7 +362,7 @@ async fn external_upstream_listens_only_while_an_egress_allows_it() {
         .await;
     }
     assert!(TcpConnection::connect(till.socket(15434)).await.is_err());
-    // And nobody is led elsewhere by a name.
+    // A changed DNS answer redirects no call.
     setup.names.set("httpbin.example", "169.254.169.254".parse().unwrap());
     eventually("the host to be elsewhere", async || {
         let answer = status("/status/200").await?;
@@ -373,7 +374,7 @@ async fn external_upstream_listens_only_while_an_egress_allows_it() {
     .await;
 
     setup.mesh.remove_policy("egress.toml");
-    eventually("nobody to listen", async || {
+    eventually("the listener to be removed", async || {
         for port in [18080, 18443, 15432, 15433] {
             anyhow::ensure!(TcpStream::connect(till.socket(port)).await.is_err(), "{port}");
         }
@@ -411,7 +412,7 @@ async fn egress_changes_fail_no_running_traffic() {
     })
     .await;
     let outward = outward.unwrap();
-    // And a connection with TLS from end to end, by CONNECT.
+    // A connection with TLS from end to end, by CONNECT.
     let tls = TlsServer::start(&["outside.example"], loopback.socket(HTTPBIN, 8443)).await;
     let (_, stream, _) = connect(setup.buyer.socket(15080), "outside.example:8443").await.unwrap();
     let mut held = tls.connection(stream, "outside.example").await.unwrap();

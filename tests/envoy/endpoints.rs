@@ -1,4 +1,4 @@
-//! Where endpoints come from, and what becomes of a refusal by one proxy.
+//! The sources of endpoints, and a listener that one proxy NACKs.
 
 use std::net::TcpListener;
 
@@ -38,13 +38,13 @@ async fn static_endpoint_is_reached_through_its_proxy_on_its_own_port() {
     let empty_revision = mesh.readyz().await["policy"]["revision"].clone();
     let (till, empty) = (mesh.loopback().host(41), mesh.loopback().host(42));
     mesh.write_policy("till.toml", &policy(&till.to_string(), &empty.to_string()));
-    // Before the proxy joins, the policy must know its service.
+    // The policy must define the service before its proxy enrolls.
     eventually("the policy", async || {
         let policy = mesh.readyz().await["policy"].clone();
         if policy["revision"] == empty_revision { Err(policy.to_string()) } else { Ok(()) }
     })
     .await;
-    // The list's port 9090 beats the service's target port 8080.
+    // The list's port 9090 overrides the service's target port 8080.
     let app = App::http1("till", mesh.loopback().socket(41, 9090)).await;
     let _till = mesh.envoy(&ProxyOptions::new("default/till", 41)).await;
     let customer = mesh.envoy(&ProxyOptions::new("default/customer", 51)).await;
@@ -55,7 +55,7 @@ async fn static_endpoint_is_reached_through_its_proxy_on_its_own_port() {
         ensure_status(&ask().await.unwrap(), 200).unwrap();
     }
     assert_eq!(app.requests(), 21);
-    // The endpoint without a proxy is left out, and the log says so.
+    // The endpoint without a proxy is excluded, and the log says so.
     let members = customer.stat("cluster.default/till|80.membership_total").await;
     assert_eq!(members, 1);
     let log = fs_err::read_to_string(mesh.folder().join("control-plane.log")).unwrap();
@@ -85,7 +85,7 @@ async fn assert_port_in_use_is_nacked(store: &Bookstore, adapt: fn(ProxyOptions)
         .upstream("default/bookstore=14009")
         .upstream("default/bookstore=14001");
     let thief = store.mesh.envoy(&adapt(options)).await;
-    let nack = eventually("the refusal", async || {
+    let nack = eventually("the NACK", async || {
         let proxies = store.mesh.proxies().await;
         let mut nacks = proxies.as_array().into_iter().flatten().filter_map(|p| p["nacks"].get(0));
         nacks.next().cloned().ok_or_else(|| proxies.to_string())
@@ -98,17 +98,17 @@ async fn assert_port_in_use_is_nacked(store: &Bookstore, adapt: fn(ProxyOptions)
     assert!(message.contains("Address already in use"), "{nack:#}");
     let log = fs_err::read_to_string(store.mesh.folder().join("control-plane.log")).unwrap();
     assert!(log.contains("Address already in use"), "{log}");
-    // What came in the same push is in force.
+    // The rest of the same push is active.
     eventually("the other upstream", async || {
         ensure_status(&get_once(thief.socket(14001), "/", &[]).await?, 200)
     })
     .await;
-    // When the port is free, the same version is sent again (docs/decisions/0052).
+    // Once the port is free, the control plane sends the same version again (docs/decisions/0052).
     drop(listener);
     eventually("the upstream whose port was in use", async || {
         ensure_status(&get_once(thief.socket(14009), "/", &[]).await?, 200)
     })
     .await;
-    // Nobody else is concerned.
+    // No other proxy is affected.
     store.assert_no_update_errors().await;
 }

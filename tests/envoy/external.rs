@@ -1,5 +1,5 @@
-//! Services outside of the mesh: found by name, by list and by what is asked for, each for those whom
-//! policy allows.
+//! Services outside the mesh: resolved by DNS, by list or by the requested host, each for the
+//! callers that policy allows.
 
 use http::Method;
 use ironmesh_tests::{
@@ -84,7 +84,7 @@ const PAYMENTS: u8 = 31;
 const LISTED: u8 = 32;
 const MIRROR: u8 = 33;
 
-/// What is answered, and what the application was asked for.
+/// The status, and the request that the application received.
 async fn request(
     from: &Envoy,
     port: u16,
@@ -132,7 +132,8 @@ async fn external_services_accept_only_granted_calls() {
     let till = mesh.envoy(&till).await;
     let clerk = mesh.envoy(&caller("default/clerk", 12).upstream("default/mirrors=8001")).await;
 
-    // Found by its name outside, by those in the mesh, and by a local port: by its own name to itself.
+    // By its external name, by its names in the mesh, and by a local port. The host sent out is its
+    // own.
     for (port, host) in
         [(15080, "api.payments.example"), (15080, "payments"), (15080, "payments:80"), (8000, "x")]
     {
@@ -144,7 +145,7 @@ async fn external_services_accept_only_granted_calls() {
         })
         .await;
     }
-    // What no target allows is refused by the caller's own proxy.
+    // The caller's own proxy denies what no target allows.
     let before = apps.0.requests();
     let status = async |from: &Envoy, call| request(from, 15080, call).await.unwrap().0;
     assert_eq!(status(&till, (Method::GET, "payments", "/charges/7")).await, 200);
@@ -152,12 +153,12 @@ async fn external_services_accept_only_granted_calls() {
     assert_eq!(status(&till, (Method::POST, "payments", "/charges/7")).await, 403);
     assert_eq!(status(&till, (Method::POST, "payments", "/charges/../refunds")).await, 403);
     assert_eq!(apps.0.requests(), before + 1);
-    // Others do not learn of it.
+    // Other callers do not learn of it.
     assert_eq!(status(&clerk, (Method::POST, "api.payments.example", "/charges")).await, 404);
     let mut journal = TcpConnection::connect(till.socket(3306)).await.unwrap();
     assert_eq!(journal.line().await.unwrap(), "payments");
 
-    // A list, and what is passed through.
+    // A list, and a pass-through service.
     assert_eq!(status(&clerk, (Method::GET, "mainframe", "/")).await, 200);
     assert_eq!(status(&till, (Method::GET, "mainframe", "/")).await, 404);
     let north = "north.mirrors.example:8080";
@@ -171,7 +172,7 @@ async fn external_services_accept_only_granted_calls() {
     assert_eq!(status(&clerk, (Method::GET, "unknown.mirrors.example:8080", "/")).await, 503);
     assert_eq!(status(&till, (Method::GET, north, "/")).await, 404);
 
-    // Where it moves to, callers follow.
+    // Callers follow a changed DNS answer.
     names.set("api.payments.example", mesh.loopback().host(MIRROR));
     eventually("the payments to have moved", async || {
         let mut connection = Http1Connection::connect(till.socket(8000)).await?;
@@ -184,7 +185,7 @@ async fn external_services_accept_only_granted_calls() {
     till.assert_no_update_errors().await;
     clerk.assert_no_update_errors().await;
 
-    // No proxy joins as one.
+    // No proxy can enroll as an external service.
     let output = mesh
         .run(&[
             "proxy",
@@ -200,7 +201,7 @@ async fn external_services_accept_only_granted_calls() {
     assert!(!output.status.success());
 }
 
-/// Two HTTP ports of a host outside, the second at a port of the mesh, for the till.
+/// Two HTTP ports of an external host, the second on a mesh port, for the till.
 const BY_DNS: &str = r#"
 [[service]]
 name = "payments"
@@ -253,13 +254,14 @@ async fn dns_answers_with_forbidden_addresses_are_never_dialed() {
     };
     until(&[200]).await;
 
-    // A port of the mesh, by every name of the service.
+    // A mesh port, by every name of the service.
     for host in ["api.payments.example:8081", "payments:8081"] {
         assert_eq!(status(15080, host).await.unwrap(), 403, "{host}");
     }
     assert_eq!(of_the_mesh.requests(), 0);
 
-    // Of two addresses each is judged by itself, in either order: one serves, and one is never dialed.
+    // Each of two addresses is checked by itself, in either order: one serves, and one is never
+    // dialed.
     let metadata = "169.254.169.254".parse().unwrap();
     for addresses in
         [[mesh.loopback().host(PAYMENTS), metadata], [metadata, mesh.loopback().host(PAYMENTS)]]

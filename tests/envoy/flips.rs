@@ -1,4 +1,5 @@
-//! Make before break, across proxies too: policy turns around under load, and no request fails.
+//! Make before break, also between proxies: policy changes back and forth under load, and no
+//! request fails.
 
 use std::fmt::Write as _;
 
@@ -8,17 +9,17 @@ use ironmesh_tests::{
 
 use crate::bookstore::ensure_status;
 
-/// What policy says of the store's versions: which there are, and how calls are divided.
+/// The policy for the store's versions: which exist, and their weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SplitState {
-    /// The weight of each version; one that is not there is not even a service.
+    /// The weight of each version; `None` means that the service does not exist.
     weights: [Option<u32>; 3],
-    /// Whether the buyer has a further service to call, on a listener of its own.
+    /// Whether the buyer has a further service to call, with its own listener.
     has_stall: bool,
 }
 
 impl SplitState {
-    /// One file, so that every moment comes into force as a whole.
+    /// One file, so that each state becomes active as a whole.
     fn policy(self) -> String {
         let mut policy = String::from(
             r#"
@@ -85,7 +86,7 @@ name = "all"
 const ALL_VERSIONS: SplitState =
     SplitState { weights: [Some(1), Some(1), Some(1)], has_stall: true };
 
-/// A store of three versions, and what else the load needs.
+/// A store of three versions, and the services for the load.
 struct FlipMesh {
     mesh: Mesh,
     buyer: Envoy,
@@ -103,7 +104,7 @@ impl FlipMesh {
         for (version, host) in (1..=3).zip(21..) {
             apps.push(App::http1(&format!("v{version}"), socket(host, 8080)).await);
             let options = ProxyOptions::new(&format!("default/store-v{version}"), host);
-            // One of them serves the stall too, whose listener comes and goes with it.
+            // One of them also serves the stall, whose listener comes and goes with it.
             let options =
                 if version == 1 { options.with_service("default/stall") } else { options };
             stores.push(mesh.envoy(&adapt(options)).await);
@@ -159,8 +160,8 @@ impl FlipMesh {
         .await;
     }
 
-    /// No Envoy has waited in vain, refused something or looked for a cluster that it had not. To be
-    /// asked often: what a listener or a cluster has counted goes with it.
+    /// Fails if an Envoy has timed out for an update, NACKed one or missed a cluster. To be called
+    /// often: the counters of a listener or cluster end with it.
     async fn assert_no_update_errors(&self) {
         for envoy in self.stores.iter().chain(&self.others).chain([&self.buyer]) {
             envoy.assert_no_update_errors().await;
@@ -170,7 +171,7 @@ impl FlipMesh {
     }
 
     #[expect(clippy::print_stderr, reason = "the figures belong to the test's report")]
-    /// No request failed, none had to be tried again, and nothing is still to come.
+    /// Checks that no request failed or was retried, and that no update is pending.
     async fn assert_no_failures(&self, load: Load) {
         let report = load.finish().await;
         let retries = self.buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await;
@@ -191,7 +192,7 @@ impl FlipMesh {
         self.assert_no_update_errors().await;
     }
 
-    /// Turns policy around so often, at random, and waits for the last.
+    /// Changes policy this many times at random, and waits for the last state.
     async fn flip(&self, load: &Load, count: u32, mut random: Random) {
         let mut last = ALL_VERSIONS;
         for _ in 0..count {
@@ -202,12 +203,12 @@ impl FlipMesh {
             });
             last = SplitState { weights, has_stall: random.below(2) == 0 };
             if weights.iter().flatten().sum::<u32>() == 0 {
-                // Without any weight nobody could be called.
+                // Without any weight no request could succeed.
                 last.weights = ALL_VERSIONS.weights;
             }
             let before = load.requests();
             self.mesh.write_policy("policy.toml", &last.policy());
-            // Some come into force together, and some by themselves.
+            // Some states become active together with the next, and some alone.
             let pause = 20 + 20 * random.below(5);
             eventually("some requests", async || match load.requests() - before {
                 count if count >= pause => Ok(()),
@@ -225,7 +226,7 @@ async fn atomic_version_switch_fails_no_request() {
     let Some(setup) = FlipMesh::open(|options| options).await else { return };
     let load = setup.load().await;
     for version in [0, 1, 2, 1, 0, 2] {
-        // The others are no services any more; their proxies had better be the last to know.
+        // The others are no longer services; their proxies should be the last to learn of it.
         let mut state = SplitState { weights: [None; 3], has_stall: version % 2 == 0 };
         state.weights[version] = Some(1);
         setup.mesh.write_policy("policy.toml", &state.policy());
@@ -250,7 +251,7 @@ async fn sotw_hundred_random_policy_flips_fail_no_request() {
     setup.assert_no_failures(load).await;
 }
 
-/// A small generator of numbers, the same ones each time. `FLIPS_SEED` gives others.
+/// A small random number generator with a fixed seed. `FLIPS_SEED` sets another.
 pub(crate) struct Random(u64);
 
 impl Random {

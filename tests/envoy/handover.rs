@@ -1,4 +1,4 @@
-//! One proxy leaves a service and takes on another in one stroke of policy, and its caller follows.
+//! One policy edit moves a proxy from one service to another, and its caller follows.
 
 use ironmesh_tests::{
     App, Load, Mesh, Programs, ProxyOptions, REQUESTS_PER_FAULT, eventually, get_once,
@@ -6,7 +6,7 @@ use ironmesh_tests::{
 
 use crate::bookstore::{ensure_status, wait_for_endpoint};
 
-/// A store whose calls go to these services behind it.
+/// A store whose calls go to these backends.
 fn policy(backends: &[&str]) -> String {
     let service = |name: &&str| {
         format!(
@@ -45,8 +45,8 @@ rules = [{{ kind = "HTTPRouteGroup", name = "all" }}]
     )
 }
 
-// The buyer calls the old service until the new one is served; the proxy serves the old one until nobody
-// calls it. Neither waits in vain.
+// The buyer calls the old service until the new one is served, and the proxy serves the old one
+// until no caller is left. Neither waits for a timeout.
 #[tokio::test(flavor = "multi_thread")]
 async fn proxy_switching_its_service_fails_no_request() {
     let Some(programs) = Programs::find() else { return };
@@ -66,7 +66,7 @@ async fn proxy_switching_its_service_fails_no_request() {
         wait_for_endpoint(&buyer, &format!("default/{to}|14001")).await;
         let gone = format!(r"^cluster\.default/{from}\|14001.*\.membership_healthy$");
         for envoy in [&buyer, &server] {
-            eventually(&format!("{from} to be gone"), async || {
+            eventually(&format!("{from} to be removed"), async || {
                 let left = envoy.stats(&gone).await;
                 if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
             })
@@ -76,7 +76,7 @@ async fn proxy_switching_its_service_fails_no_request() {
     }
     let report = load.finish().await;
     assert_eq!(report.failed, 0, "{:#?}", report.failures);
-    // What ends by patience alone is told in these words.
+    // The log has these words for a change that only a timeout has ended.
     assert!(!mesh.log().contains("all the same"), "{}", mesh.log());
     for envoy in [&buyer, &server] {
         envoy.assert_no_update_errors().await;

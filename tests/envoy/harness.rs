@@ -1,11 +1,12 @@
-//! Whether the tests' own instruments tell the truth, on an Envoy with a fixed configuration.
+//! Tests of the test harness itself, on an Envoy with a static configuration.
 //!
-//! A filter that finds no stat, or load that is none, would let other tests pass for nothing.
+//! A filter that matches no stat, or load that sends nothing, would let other tests pass for
+//! nothing.
 
 use ironmesh_tests::programs::require_envoy;
 use ironmesh_tests::{App, Envoy, Http1Connection, Http2Connection, Load, Loopback};
 
-/// One listener for HTTP/1.1 and HTTP/2, with an application of each kind behind it.
+/// One listener for HTTP/1.1 and HTTP/2, with an application for each.
 const BOOTSTRAP: &str = r#"
 admin: { address: { socket_address: { address: ADDRESS, port_value: 15000 } } }
 static_resources:
@@ -54,7 +55,7 @@ async fn harness_measures_a_fixed_envoy_correctly() {
     let ledger = App::http2("ledger", loopback.socket(11, 8081)).await;
     let mut envoy = Envoy::start(&program, "fixed", folder.path(), loopback.host(11), 30).await;
 
-    // A request, by either protocol.
+    // A request by either protocol.
     let outbound = envoy.socket(15080);
     let mut http1 = Http1Connection::connect(outbound).await.unwrap();
     let mut http2 = Http2Connection::connect(outbound).await.unwrap();
@@ -62,7 +63,7 @@ async fn harness_measures_a_fixed_envoy_correctly() {
     assert_eq!(http2.get("/books/2", "bookstore").await.unwrap().json()["path"], "/books/2");
     assert_eq!((web.requests(), ledger.requests()), (2, 0));
 
-    // Stats, by name and by filter.
+    // Stats by name and by filter.
     let name = "cluster.default/bookstore-v1|14001.upstream_rq_total";
     assert_eq!(envoy.stat(name).await, 2);
     let both = envoy.stats(r"^cluster\.default/.*\|\d+\.upstream_rq_total$").await;
@@ -71,7 +72,7 @@ async fn harness_measures_a_fixed_envoy_correctly() {
     assert!(envoy.config_dump().await["configs"].is_array());
     assert!(envoy.serials().await.is_empty());
 
-    // Load, with a long stream; then with an application that is gone.
+    // Load with a long stream; then with an application that is gone.
     let load = Load::start(outbound, "bookstore", "/books/1");
     let load = load.with_stream(outbound, "ledger").await.unwrap();
     let report = load.finish().await;

@@ -1,4 +1,4 @@
-//! What callers hold open: streams after a withdrawal, and requests that never end.
+//! Connections that callers hold open: streams after a withdrawal, and requests that never end.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::bookstore::ensure_status;
 
-/// Two services that differ in their bound alone, and a ledger with one.
+/// Two services that differ only in their time limit, and a ledger with a limit.
 const SERVICES: &str = r#"
 [[service]]
 name = "bounded"
@@ -101,7 +101,7 @@ async fn stream_survives_withdrawal_unless_its_duration_is_bounded() {
         ensure_status(&get_once(buyer.socket(8002), "/", &[]).await?, 403)
     })
     .await;
-    // A withdrawal does not end what is open; the bound does.
+    // A withdrawal does not end open streams; the time limit does.
     survivor.exchange(MESSAGE).await.unwrap();
     eventually("the end of the bounded stream", async || {
         stream.exchange(MESSAGE).await.err().ok_or("it is open")
@@ -134,14 +134,14 @@ backends = [{ name = "store", port = { number = 80, protocol = "http", ingress_p
 sources = [{ kind = "IPRange", name = "127.0.0.0/8" }]
 "#;
 
-/// What the server answers to a request of which only a part is sent, until it closes the connection.
+/// The server's answer to a partial request, until it closes the connection.
 async fn response_to_partial_request(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
 ) -> anyhow::Result<String> {
     stream.write_all(b"GET / HTTP/1.1\r\nhost: store\r\n").await?;
     let mut answer = Vec::new();
     let end = timeout(patience(), stream.read_to_end(&mut answer)).await;
-    // (TLS may end without its own goodbye, which is an error of the last read.)
+    // TLS may end without close_notify, which is an error of the last read.
     anyhow::ensure!(end.is_ok(), "it is open after {:?}", patience());
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }

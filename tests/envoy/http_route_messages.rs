@@ -1,5 +1,5 @@
-//! What HTTP routes make of requests and answers: headers, rewrites, redirects, mirrors, and what callers may
-//! say for themselves. Each is said, changed and withdrawn while load goes on.
+//! Headers, rewrites, redirects, mirrors and caller overrides of HTTP routes. Each is set, changed
+//! and removed under load.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ use ironmesh_tests::{
 
 use crate::bookstore::ensure_status;
 
-/// A store that `buyer` may ask for `/new/…`, and as `gold` for anything; and a shadow of it.
+/// A store that `buyer` may call for `/new/…`, and for any path as `gold`; and a mirror target.
 const SERVICES: &str = r#"
 [[service]]
 name = "store"
@@ -41,7 +41,7 @@ sources = [{ name = "buyer" }]
 rules = [{ kind = "HTTPRouteGroup", name = "store", matches = ["new", "gold", "host"] }]
 "#;
 
-/// The buyer may ask the shadow for anything.
+/// The buyer may call the mirror target without limits.
 const SHADOWED: &str = r#"
 [[traffic_target]]
 name = "shadow"
@@ -57,22 +57,22 @@ struct MessageMesh {
     store: App,
     shadow: App,
     long_connections: LongConnections,
-    /// How often the store was asked before there was load, and tried again.
+    /// The number of the store's requests and retries before the load.
     before_load: u64,
     tried_before: u64,
-    /// How often those who have names were tried again since.
+    /// The number of retries of named requests.
     named_retries: AtomicU64,
-    /// How many calls of the shadow have not come to it, before it was there.
+    /// The number of copies lost before the mirror target existed.
     lost_copies: u64,
 }
 
-/// Copies that have gone, and that wait for a connection.
+/// The counters of sent copies, and of those that wait for a connection.
 const COPIES: &str = "cluster.default/shadow|14001.upstream_rq_total";
 const COPIES_AND_WAITING: &str =
     r"^cluster\.default/shadow\|14001\.upstream_rq_(?:total|pending_active)$";
 
 impl MessageMesh {
-    /// Nothing is said of its calls.
+    /// Opens the mesh without HTTP routes.
     async fn open() -> Option<Self> {
         let programs = Programs::find()?;
         let policy = [
@@ -116,14 +116,14 @@ impl MessageMesh {
         })
     }
 
-    /// Load on the store, by the declared upstream, with a stream and a connection beside it.
+    /// Starts load on the store through the upstream, with a stream and a connection.
     async fn load(&self, path: &str) -> Load {
         let load = Load::start(self.buyer.socket(14001), "store", path);
         self.long_connections.join(load, &self.buyer).await
     }
 
-    /// Every request of the load had one of these answers, none twice, and what the store has answered came to it
-    /// once. Nothing was tried again but what was meant to be.
+    /// Checks the load: each request got one of these statuses, and each 200 came from the store
+    /// exactly once. No other request was retried.
     #[expect(clippy::print_stderr, reason = "the figures belong to the test's report")]
     async fn assert_no_failures(&self, load: Load, statuses: &[StatusCode]) {
         let report = load.finish().await;
@@ -151,11 +151,11 @@ impl MessageMesh {
         }
     }
 
-    /// Waits until all copies have come to the shadow that the buyer's sidecar has made by now. It makes them
-    /// before there is an answer.
+    /// Waits until all copies made so far have arrived. The buyer's sidecar makes them before the
+    /// answer.
     async fn wait_for_copies(&self) {
-        // (One that slips by from those that wait to those that have gone may be counted twice; the least that is
-        // read counts none twice that need not come.)
+        // A copy that moves from waiting to sent may be counted twice; the lowest reading counts
+        // none twice.
         let mut made = u64::MAX;
         eventually("all copies to have arrived", async || {
             let (arrived, stats) = (
@@ -168,14 +168,15 @@ impl MessageMesh {
         .await;
     }
 
-    /// How many copies there are of so many requests with this name. These are waited for.
+    /// Sends this many requests with one name, waits for the expected copies and returns their
+    /// number.
     async fn copies(&self, name: &str, count: u32, expected: u64) -> u64 {
         for _ in 0..count {
             ensure_status(&self.get("/old/1", &[("x-request-name", name)]).await, 200).unwrap();
         }
         assert_eq!(self.store.requests_named(name), u64::from(count));
         self.wait_for_copies().await;
-        // What has come instead may be a copy of load.
+        // A copy of the load may arrive first.
         eventually("these copies to have arrived", async || {
             match self.shadow.requests_named(name) {
                 count if count >= expected => Ok(count),
@@ -185,7 +186,7 @@ impl MessageMesh {
         .await
     }
 
-    /// A request by the declared upstream. It has a name, so that it is told from load.
+    /// A named request through the upstream.
     async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Response {
         let named = headers.iter().any(|(name, _)| *name == "x-request-name");
         let name: &[_] = if named { &[] } else { &[("x-request-name", "one")] };
@@ -200,7 +201,7 @@ impl MessageMesh {
         connection.request(Method::GET, path, &headers).await.unwrap()
     }
 
-    /// What `policy explain` says of a request.
+    /// The output of `policy explain` for a request.
     async fn explain(&self, path: &str) -> String {
         let arguments = ["policy", "explain", "--from", "buyer", "--to", "store", "--path", path];
         String::from_utf8(self.mesh.run(&arguments).await.stdout).unwrap()
@@ -211,12 +212,12 @@ impl MessageMesh {
     }
 }
 
-/// How often an Envoy has tried something again.
+/// The number of retries of an Envoy.
 async fn retries_of(envoy: &Envoy) -> u64 {
     envoy.sum(r"^cluster\..*\.upstream_rq_retry$").await
 }
 
-/// An HTTP route of the store that says this.
+/// An HTTP route of the store with these keys.
 fn route(keys: &str) -> String {
     format!("[[http_route]]\nname = \"store\"\nservice = \"store\"\n{keys}\n")
 }
@@ -239,7 +240,7 @@ async fn header_rules_set_add_and_remove_as_configured() {
         ("user-agent", "test"),
         ("x-kept", "%REQ(:path)%"),
     ];
-    // The server lets it in by the header that arrives.
+    // The server allows it because of the header that arrives.
     let answer = eventually("the headers to be changed", async || {
         let answer = setup.get("/old", &sent).await;
         ensure_status(&answer, 200)?;
@@ -257,11 +258,11 @@ async fn header_rules_set_add_and_remove_as_configured() {
     let apps: Vec<_> = answer.headers.get_all("x-app").iter().collect();
     assert_eq!(apps, ["store", "mesh"]);
     assert!(setup.explain("/old").await.starts_with("allowed: "));
-    // Answers of the sidecars themselves are answers.
+    // Answers of the sidecars themselves get the response headers as well.
     let by_host = setup.get_by_host("/old").await;
     assert_eq!((by_host.status.as_u16(), by_host.header("x-served")), (200, Some("%HOSTNAME%")));
     setup.write("");
-    eventually("the server to refuse what is not changed", async || {
+    eventually("the server to deny unchanged requests", async || {
         ensure_status(&setup.get("/old", &sent).await, 403)
     })
     .await;
@@ -299,7 +300,7 @@ async fn server_authorizes_the_rewritten_path_and_host() {
         let expected = if arrives.is_some() { "allowed: " } else { "denied: " };
         assert!(verdict.starts_with(expected), "{path}: {verdict}");
     }
-    // What is allowed is refused where something else arrives.
+    // An allowed request is denied if its rewritten path is not.
     setup.write(&route("rewrite = { path_prefix = { from = \"/new\", to = \"/\" } }"));
     eventually("another path to arrive", async || {
         ensure_status(&setup.get("/new/1", &[]).await, 403)
@@ -311,7 +312,7 @@ async fn server_authorizes_the_rewritten_path_and_host() {
         assert_eq!(setup.get(path, &gold).await.json()["path"], arrives, "{path}");
     }
     assert!(setup.explain("/new/1").await.starts_with("denied: "));
-    // By an expression, once and at the beginning.
+    // A regular expression, applied once at the start of the path.
     setup.write(&route(
         "rewrite = { path_regex = \"/(a|b)/v([0-9]+)\", substitution = '/new/\\2/\\1\\\\' }",
     ));
@@ -319,14 +320,14 @@ async fn server_authorizes_the_rewritten_path_and_host() {
         ensure_status(&setup.get("/a/v12/a/v12", &[]).await, 200)
     })
     .await;
-    // (A backslash is a slash once it is normalized.)
+    // A backslash becomes a slash by normalization.
     for (path, arrives) in [("/a/v12/a/v12?q", "/new/12/a/a/v12?q"), ("/b/v1", "/new/1/b/")] {
         assert_eq!(setup.get(path, &[]).await.json()["path"], arrives, "{path}");
         assert!(setup.explain(path).await.starts_with("allowed: "), "{path}");
     }
     ensure_status(&setup.get("/x/a/v1", &[]).await, 403).unwrap();
     load.wait_for_status(StatusCode::OK).await;
-    // A host.
+    // A rewritten host.
     setup.write(&route("rewrite = { host = \"books.example:80\" }"));
     eventually("another host to arrive", async || {
         ensure_status(&setup.get("/old", &[]).await, 200)
@@ -429,24 +430,25 @@ async fn mirrored_requests_reach_only_granted_services() {
     };
     setup.write(&mirror("100"));
     wait_for(mirrors, true).await;
-    // It is the store's answer that the caller has.
+    // The caller gets the store's answer.
     let answer = setup.get("/old/1", &[]).await;
     assert_eq!((answer.status.as_u16(), answer.header("x-app")), (200, Some("store")));
     assert_eq!(setup.copies("first", 5, 5).await, 5);
-    // Nobody waits for a shadow.
+    // The caller does not wait for the mirror target.
     let held = setup.shadow.hold().await;
     assert_eq!(setup.copies("held", 5, 5).await, 5);
     drop(held);
-    // Some of them: neither all nor none.
+    // A share of the requests: neither all nor none.
     setup.write(&mirror("50.0"));
     wait_for("\"numerator\":500000", true).await;
     let copies = setup.copies("some", 100, 0).await;
     assert!((5..=95).contains(&copies), "{copies} of 100");
-    // None once nobody says so, though the shadow may be called.
+    // Without the setting no copies are made, although the mirror target may be called.
     setup.write(&mirror("100").replace("mirror =", "# mirror ="));
     wait_for(mirrors, false).await;
     assert_eq!(setup.copies("none", 20, 0).await, 0);
-    // Who may call it no more sends it none: the copies end with the cluster, and nothing dangles.
+    // Without access to the mirror target no copies are made: they end with the cluster, and no
+    // reference dangles.
     setup.write(&mirror("100"));
     wait_for(mirrors, true).await;
     setup.mesh.remove_policy("targets.toml");
@@ -464,7 +466,7 @@ async fn mirrored_requests_reach_only_granted_services() {
         reported.contains("but not of this caller: it may not call default/shadow"),
         "{reported}"
     );
-    // And again.
+    // With access, copies are made again.
     setup.mesh.write_policy("targets.toml", SHADOWED);
     eventually("copies again", async || {
         ensure_status(&setup.get("/old/1", &[("x-request-name", "again")]).await, 200)?;
@@ -473,7 +475,7 @@ async fn mirrored_requests_reach_only_granted_services() {
     })
     .await;
     setup.assert_no_failures(load, &[StatusCode::OK]).await;
-    // None is made any more, and once all are answered it is seen if one was late for which one of load was taken.
+    // No more copies are made. Once all are answered, any late one would have been counted.
     eventually("all copies to be answered", async || {
         let active = r"^cluster\.default/shadow\|14001\.upstream_rq_(?:pending_)?active$";
         match setup.buyer.sum(active).await {
@@ -520,19 +522,21 @@ async fn caller_overrides_timeout_and_retries_only_if_allowed() {
         setup.named_retries.fetch_add(tries - 1, Ordering::Relaxed);
         (tries, answer.status.as_u16())
     };
-    eventually("him to be heard", async || match tries("/new/search", &words).await {
-        (4, 503) => Ok(()),
-        other => Err(format!("{other:?}")),
+    eventually("the caller's headers to apply", async || {
+        match tries("/new/search", &words).await {
+            (4, 503) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
     })
     .await;
-    // Nor is what he cannot know of him obeyed.
+    // Headers that callers cannot know have no effect.
     assert_eq!(tries("/new/search", &words[3..]).await, (1, 503));
     assert_eq!(tries("/new/1", &words).await, (1, 503));
     let short = [("x-envoy-upstream-rq-timeout-ms", "50"), ("x-answer", "never")];
     assert_eq!(tries("/new/search", &short).await, (1, 504));
-    // Nothing on the way holds him to that elsewhere.
+    // The server's sidecar does not limit the time of such a caller to another value.
     setup.write(&(route("timeout = \"1s\"\nretries = { num_retries = 0 }") + &may));
-    // (A request that no sidecar ends in time would be waited for much longer.)
+    // A request that no sidecar ends in time would take much longer.
     eventually("the store's own time", async || {
         let dump = setup.buyer.config_dump().await.to_string();
         if dump.contains("\"timeout\":\"1s\"") { Ok(()) } else { Err("not yet") }
@@ -553,7 +557,7 @@ async fn caller_overrides_timeout_and_retries_only_if_allowed() {
         ("x-answer", "never"),
     ];
     assert_eq!(tries("/new/search", &each).await, (3, 504));
-    // Withdrawn, without a connection that ends.
+    // Removal ends no connection.
     let mut connection = Http1Connection::connect(setup.buyer.socket(14001)).await.unwrap();
     let mut ask = async || {
         let name = request_name();
@@ -567,7 +571,7 @@ async fn caller_overrides_timeout_and_retries_only_if_allowed() {
     setup.write(
         &(route("retries = { num_retries = 0 }") + &of_search("allow_override_headers = false")),
     );
-    eventually("what he says to be nothing", async || match ask().await {
+    eventually("the caller's headers to be ignored", async || match ask().await {
         1 => Ok(()),
         other => Err(other),
     })

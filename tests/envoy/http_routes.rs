@@ -1,4 +1,4 @@
-//! How calls are treated on their way: timeouts and retries, by the nearest object that says them.
+//! Timeouts, retries and faults of HTTP routes: the most specific object wins.
 
 use http::{Method, StatusCode};
 use ironmesh_tests::xds::ProxyClient;
@@ -36,7 +36,7 @@ sources = [{ name = "buyer" }, { name = "auditor" }]
 rules = [{ kind = "HTTPRouteGroup", name = "store", matches = ["all"] }]
 "#;
 
-/// A store, and two who call it.
+/// A store and two callers.
 struct HttpRouteMesh {
     mesh: Mesh,
     buyer: Envoy,
@@ -67,13 +67,13 @@ impl HttpRouteMesh {
         Some(setup)
     }
 
-    /// How often such a request comes to the application, and with which status it ends.
+    /// The number of times the application receives such a request, and its final status.
     async fn tries(&self, envoy: &Envoy, path: &str, answer: &str) -> (u64, u16) {
         let (tries, response) = self.call(envoy, path, &[("x-answer", answer)]).await;
         (tries, response.status.as_u16())
     }
 
-    /// The same of a request with these headers, and how it ends.
+    /// The number of tries and the response of a request with these headers.
     async fn call(&self, envoy: &Envoy, path: &str, headers: &[(&str, &str)]) -> (u64, Response) {
         let name = request_name();
         let mut connection = Http1Connection::connect(envoy.socket(14001)).await.unwrap();
@@ -82,12 +82,13 @@ impl HttpRouteMesh {
         (self.app.requests_named(&name), response)
     }
 
-    /// Load of the buyer.
+    /// Load from the buyer.
     fn load(&self, path: &str) -> Load {
         Load::start(self.buyer.socket(14001), "store", path)
     }
 
-    /// Every request of the load had one of these answers, and what the store has answered came to it once.
+    /// Checks the load: each request got one of these statuses, and reached the store once if the
+    /// store answered it.
     #[expect(clippy::print_stderr, reason = "the figures belong to the test's report")]
     async fn assert_no_failures(&self, load: Load, before: u64, statuses: &[StatusCode]) {
         let report = load.finish().await;
@@ -108,8 +109,8 @@ impl HttpRouteMesh {
     }
 }
 
-/// Waits until what an Envoy has holds this text, or holds it no more. (A request that no sidecar ends in time
-/// would be waited for much longer.)
+/// Waits until an Envoy's configuration has this text, or has it no more. A request that no sidecar
+/// ends in time would take much longer.
 async fn wait_for(envoy: &Envoy, text: &str, is_there: bool) {
     eventually(&format!("{text} to be there: {is_there}"), async || {
         let has = envoy.config_dump().await.to_string().contains(text);
@@ -118,13 +119,13 @@ async fn wait_for(envoy: &Envoy, text: &str, is_there: bool) {
     .await;
 }
 
-/// A request to the store that is to be answered so.
+/// A request that the store answers with this status.
 async fn request(envoy: &Envoy, path: &str, answer: &str) -> anyhow::Result<Response> {
     let mut connection = Http1Connection::connect(envoy.socket(14001)).await?;
     connection.request(Method::GET, path, &[("host", "store"), ("x-answer", answer)]).await
 }
 
-/// Open Service Mesh's scenario: five retries on 5xx, and then it is enough.
+/// Open Service Mesh's scenario: five retries on 5xx, then the error.
 #[tokio::test(flavor = "multi_thread")]
 async fn retries_follow_policy_and_stop_on_its_removal() {
     let retry = r#"
@@ -154,7 +155,7 @@ retry_policy = { retry_on = "5xx", num_retries = 5, per_try_timeout = "3s", retr
     assert_eq!(counters().await, [0, 0, 0]);
     assert_eq!(setup.tries(&setup.buyer, "/", "503").await, (6, 503));
     assert_eq!(counters().await, [5, 1, 5]);
-    // What it does not say, and what others call, is not tried again.
+    // Other statuses and other callers get no retries.
     assert_eq!(setup.tries(&setup.buyer, "/", "429").await, (1, 429));
     assert_eq!(setup.tries(&setup.auditor, "/", "503").await, (1, 503));
     setup.mesh.write_policy("treatments.toml", "");
@@ -183,7 +184,7 @@ async fn most_specific_http_route_setting_wins() {
     let Some(setup) = HttpRouteMesh::open("").await else { return };
     let before = setup.app.unnamed_requests();
     let load = setup.load("/search");
-    // Each is nearer than the one before it, and all of them stay.
+    // Each is nearer than the one before, and all of them stay.
     let mut policy = String::new();
     let retry = format!(
         "{retry}retry_policy = {{ retry_on = \"503\", num_retries = 4, retry_backoff_base_interval = \"1ms\" }}\n"
@@ -194,7 +195,7 @@ async fn most_specific_http_route_setting_wins() {
         (format!("{of_service}{}", tries(3)), [4, 4, 4]),
         (retry, [5, 5, 4]),
         (format!("{of_search}{}", tries(5)), [5, 6, 6]),
-        // A setting that one of them does not say falls to who says it.
+        // A setting that the nearest object omits comes from the next one.
         (
             format!("{of_search}{}", tries(5))
                 .replace("name = \"search\"\n", "name = \"00-search\"\n")
@@ -229,7 +230,7 @@ async fn request_and_per_try_timeouts_are_enforced() {
     let Some(setup) = HttpRouteMesh::open(of_service).await else { return };
     wait_for(&setup.buyer, "\"timeout\":\"0.050s\"", true).await;
     assert_eq!(setup.tries(&setup.buyer, "/", "never").await, (1, 504));
-    // By retries it is no longer.
+    // With retries the total time is longer.
     let retried = format!(
         "{of_service}retries = {{ retry_on = [\"gateway-error\"], num_retries = 2, per_try_timeout = \"5ms\", backoff_base_interval = \"1ms\" }}\n"
     )
@@ -241,7 +242,7 @@ async fn request_and_per_try_timeouts_are_enforced() {
         other => Err(format!("{other:?}")),
     })
     .await;
-    // For these callers alone.
+    // Only for these callers.
     let retried = retried.replace("per_try_timeout = \"5ms\"", "per_try_timeout = \"5s\"");
     let sources = "sources = [{ name = \"auditor\" }]\n";
     let limited = retried.replace("\ntimeout = ", &format!("\n{sources}timeout = "));
@@ -273,19 +274,19 @@ async fn http_route_changes_under_load_fail_no_request() {
         setup.mesh.write_policy("treatments.toml", route);
         let time = "\"timeout\":\"2s\"";
         wait_for(&setup.buyer, time, true).await;
-        // On the connection that there was before. (The load itself has so long as well.)
+        // On the connection of the beginning. The load has the same timeout.
         ensure_status(&request("never").await.unwrap(), 504).unwrap();
         setup.mesh.remove_policy("treatments.toml");
         wait_for(&setup.buyer, time, false).await;
         ensure_status(&request("200").await.unwrap(), 200).unwrap();
     }
-    // Of all calls, and so of the service of the stream as well; each takes the place of the one before.
+    // For all calls, including the service of the stream; each setting replaces the one before.
     for (key, text) in [
         ("timeout = \"59s\"", "\"timeout\":\"59s\""),
         ("retries = { retry_on = [\"refused-stream\"], num_retries = 9 }", "\"num_retries\":9"),
         ("fault = { delay = { duration = \"1ms\", percent = 100 } }", "\"fixed_delay\":\"0.001s\""),
-        ("request_headers = { set = { x-said = \"yes\" } }", "\"x-said\""),
-        ("response_headers = { set = { x-told = \"yes\" } }", "\"x-told\""),
+        ("request_headers = { set = { x-sent-level = \"yes\" } }", "\"x-sent-level\""),
+        ("response_headers = { set = { x-returned-level = \"yes\" } }", "\"x-returned-level\""),
         (
             "rewrite = { path_prefix = { from = \"/\", to = \"/v2\" }, host = \"books.example\" }",
             "books.example",
@@ -313,7 +314,7 @@ async fn fault_injection_affects_only_matching_requests_and_callers() {
              matches = [{{ kind = \"HTTPRouteGroup\", name = \"store\", matches = [\"search\"] }}]\n{keys}\n"
         )
     };
-    // It is nearer than its retries, which do not come to it: a request that is aborted goes nowhere.
+    // It overrides the route's retries, which do not apply: an aborted request reaches no server.
     let aborts = fault(
         "fault = { abort = { status = 418, percent = 100 } }\n\
          retries = { retry_on = [\"418\"], num_retries = 3 }",
@@ -327,7 +328,7 @@ async fn fault_injection_affects_only_matching_requests_and_callers() {
     assert_eq!(setup.tries(&setup.buyer, "/search", "200").await, (0, 418));
     assert_eq!(setup.tries(&setup.buyer, "/", "200").await, (1, 200));
     assert_eq!(setup.tries(&setup.auditor, "/search", "200").await, (1, 200));
-    // Of those with a header, whatever their path: each learns of it as it understands it.
+    // Of requests with a header, whatever their path: each protocol gets the fault in its own form.
     let grpc = ("content-type", "application/grpc");
     for (with, of_http, of_grpc) in
         [("status = 417", 417, (200, Some("2"))), ("grpc_status = 7", 200, (200, Some("7")))]
@@ -350,7 +351,7 @@ async fn fault_injection_affects_only_matching_requests_and_callers() {
         let (tries, response) = setup.call(&setup.auditor, "/", &[("x-mark", "yes")]).await;
         assert_eq!((tries, response.status.as_u16()), (1, 200), "{with}: of another caller");
     }
-    // Of some: neither all nor none.
+    // A share of the requests: neither all nor none.
     let some = fault("fault = { abort = { status = 418, percent = 50.0 } }");
     setup.mesh.write_policy("treatments.toml", &some);
     wait_for(&setup.buyer, "\"numerator\":500000", true).await;
@@ -367,10 +368,10 @@ async fn fault_injection_affects_only_matching_requests_and_callers() {
     load.wait_for_status(StatusCode::OK).await;
     let statuses = [StatusCode::OK, StatusCode::IM_A_TEAPOT];
     setup.assert_no_failures(load, before_load, &statuses).await;
-    // Load on the way of which nothing is said: on the other one each request would wait.
+    // Load on a path without settings: on the other path each request would wait.
     let before_load = setup.app.unnamed_requests();
     let load = setup.load("/");
-    // As a delay: the request comes to the application all the same, and has all of its time then.
+    // As a delay: the request still reaches the application, with its full timeout.
     let injected =
         async |what: &str| setup.buyer.sum(&format!(r"^http\..*\.fault\.{what}_injected$")).await;
     let delays =
@@ -391,7 +392,7 @@ async fn fault_injection_affects_only_matching_requests_and_callers() {
     setup.assert_no_failures(load, before_load, &[StatusCode::OK]).await;
 }
 
-/// Whatever a caller says to Envoy, on either side: it is given what policy gives it.
+/// A caller's headers for Envoy, on either side, do not override policy.
 #[tokio::test(flavor = "multi_thread")]
 async fn caller_headers_do_not_control_the_sidecar() {
     let of_service = "[[http_route]]\nname = \"store\"\nservice = \"store\"\n\
@@ -418,7 +419,7 @@ async fn caller_headers_do_not_control_the_sidecar() {
         ("x-envoy-fault-delay-request", "1"),
         ("X-Envoy-Whatever", "mine"),
     ];
-    // As if it were from inside, which some Envoys believe.
+    // Requests that look internal, which some Envoy setups trust.
     for from in [&[][..], &[("x-forwarded-for", "127.0.0.1")], &[("x-forwarded-for", "10.0.0.1")]] {
         let headers = [&[("host", "store"), ("x-answer", "503")], &words[..], from].concat();
         let before = setup.app.requests();
@@ -430,13 +431,13 @@ async fn caller_headers_do_not_control_the_sidecar() {
         let to_envoy: Vec<_> =
             arrived.iter().filter(|(name, _)| name.starts_with("x-envoy-")).collect();
         assert!(to_envoy.is_empty(), "{to_envoy:?}");
-        // It is held for as long as policy says, which is longer than a caller may wish for.
+        // The delay of policy applies, which is longer than a caller could request.
         let headers = [&[("host", "store")], &words[..], from].concat();
         ensure_status(&connection.request(Method::GET, "/", &headers).await.unwrap(), 200).unwrap();
     }
     let named = setup.buyer.sum(r"^cluster\..*\.mine\.").await;
     assert_eq!(named, 0);
-    // Not by a peer either, who speaks to the server's sidecar itself.
+    // Nor does a peer that dials the server's sidecar directly.
     let folder = setup.mesh.bootstrap(&ProxyOptions::new("default/buyer", 13)).await;
     let peer = ProxyClient::connect(&folder, setup.mesh.xds()).await.unwrap();
     let (chain, key) = peer.service_certificate("default/buyer").await.unwrap();

@@ -1,4 +1,4 @@
-//! Who may do what with which certificate: on the mesh port, and on the control plane's.
+//! What each certificate permits, on the mesh port and on the control plane's port.
 
 use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{Http1Connection, Http2Connection, ProxyOptions, tls};
@@ -8,11 +8,11 @@ use tonic::Code;
 
 use crate::bookstore::Bookstore;
 
-/// The SNI by which one asks the first version of the store for its port.
+/// The SNI for the port of the store's first version.
 const SNI: &str = "14001.bookstore-v1.default.mesh.internal";
 
 impl Bookstore {
-    /// Something that joined as `service` at host `host`, and is no Envoy.
+    /// A client with the enrollment of a proxy of `service` at host `host`.
     async fn proxy_client(&self, service: &str, host: u8) -> ProxyClient {
         let folder = self.mesh.bootstrap(&ProxyOptions::new(service, host)).await;
         let control_plane = self.mesh.xds();
@@ -30,7 +30,7 @@ async fn mesh_port_authorizes_by_certificate() {
     );
     for (who, account, status) in [
         (&buyer, "default/bookbuyer", 200),
-        // The thief dials past its own sidecar, with its true certificate.
+        // The thief dials past its own sidecar with its valid certificate.
         (&thief, "default/bookthief", 403),
     ] {
         let (chain, key) = who.service_certificate(account).await.unwrap();
@@ -43,7 +43,7 @@ async fn mesh_port_authorizes_by_certificate() {
         let mut connection = Http2Connection::over(stream).await.unwrap();
         let answer = connection.get("/books/1", "bookstore").await.unwrap();
         assert_eq!(answer.status, status, "{account} by HTTP/2: {}", answer.text());
-        // Who does not ask for the port by its name, or not as one of the mesh, finds nobody.
+        // A wrong SNI or ALPN protocol gets no connection.
         for (sni, alpn) in [
             (SNI, &[][..]),
             (SNI, &["h2"]),
@@ -63,7 +63,7 @@ async fn proxy_and_service_certificates_are_not_interchangeable() {
     let (chain, key, roots) = (read("proxy.crt"), read("proxy.key"), read("ca.crt"));
     let stream =
         tls::connect_mesh(store.v1.socket(15003), SNI, &["ironmesh"], &chain, &key, &roots).await;
-    // It is of the mesh, and its SPIFFE ID is nobody's in policy.
+    // It is of the mesh, but policy does not name its SPIFFE ID.
     let mut connection = Http1Connection::over(stream.unwrap()).await.unwrap();
     assert_eq!(connection.get("/books/1", "bookstore").await.unwrap().status, 403);
 
@@ -85,7 +85,7 @@ async fn control_plane_identifies_proxies_by_certificate_only() {
     let thief = store.proxy_client("default/bookthief", 14).await;
     let other = store.proxy_client("default/bookbuyer", 13).await;
 
-    // The secret of another account is not there, for it.
+    // The secret of another account does not exist for this client.
     let node = |id: &str| Node { id: id.to_owned(), ..Node::default() };
     let answer =
         thief.request_secret(node(&thief.node_id), "service-cert:default/bookbuyer").await.unwrap();
@@ -95,7 +95,7 @@ async fn control_plane_identifies_proxies_by_certificate_only() {
     assert!(answer.resources.is_empty(), "{answer:?}");
 
     for (host, id) in [(15, other.node_id.as_str()), (16, "bookbuyer")] {
-        // On a connection of its own: after the second refusal on one, that one is closed.
+        // On a new connection, because the server closes a connection after its second rejection.
         let thief = store.proxy_client("default/bookthief", host).await;
         let rejected = thief.request_secret(node(id), "roots").await.unwrap_err();
         assert_eq!(rejected.code(), Code::PermissionDenied);

@@ -1,4 +1,4 @@
-//! Identity bindings: whom they let in, and that they let nobody in for a part of an account.
+//! Identity bindings: the callers that they admit, and that part of an account admits none.
 
 use ironmesh_tests::{App, Envoy, Http1Connection, Mesh, Programs, ProxyOptions, eventually};
 
@@ -78,7 +78,7 @@ async fn identity_binding_allows_named_ids_and_only_whole_accounts() {
 
     let mut auditing = connected(&auditor).await;
     let mut reporting = connected(&reports).await;
-    eventually("both to be let in", async || {
+    eventually("both to be allowed", async || {
         match (status(&mut auditing, "/audit").await, status(&mut reporting, "/report").await) {
             (200, 200) => Ok(()),
             other => Err(format!("{other:?}")),
@@ -91,8 +91,8 @@ async fn identity_binding_allows_named_ids_and_only_whole_accounts() {
     assert_eq!(status(&mut stranger, "/audit").await, 403);
     assert_eq!(status(&mut stranger, "/report").await, 403);
 
-    // Another proxy of the account joins without the label: its certificate would be the same one, so
-    // neither is let in, on the connection that is open either.
+    // Another proxy of the account enrolls without the label. Both would have the same certificate,
+    // so neither is admitted, not even on the open connection.
     let listener_updates = "listener_manager.lds.update_success";
     let listeners = till.stat(listener_updates).await;
     let _other = mesh.bootstrap(&ProxyOptions::new("default/reports", 14)).await;
@@ -106,13 +106,9 @@ async fn identity_binding_allows_named_ids_and_only_whole_accounts() {
     let findings = mesh.readyz().await["findings"].to_string();
     assert!(findings.contains("IM0409"), "{findings}");
     assert_eq!(status(&mut auditing, "/audit").await, 200);
-    assert_eq!(
-        till.stat(listener_updates).await,
-        listeners,
-        "who may call is no listener's matter"
-    );
+    assert_eq!(till.stat(listener_updates).await, listeners, "grants change no listener");
 
-    // Its revocation lets the account in again.
+    // Its revocation admits the account again.
     let proxies = mesh.proxies().await;
     let is_other = |proxy: &&serde_json::Value| {
         proxy["services"][0] == "default/reports" && proxy["labels"]["role"].is_null()
@@ -121,7 +117,7 @@ async fn identity_binding_allows_named_ids_and_only_whole_accounts() {
     let id = other["id"].as_str().unwrap().to_owned();
     let output = mesh.run(&["proxy", "revoke", &id]).await;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    eventually("the account to be let in again", async || {
+    eventually("the account to be allowed again", async || {
         let connection = Http1Connection::connect(reports.socket(TILL)).await;
         ensure_status(&connection.unwrap().get("/report", "till").await?, 200)
     })

@@ -1,4 +1,5 @@
-//! Callers from outside of the mesh: who is let in, for what, and what they can make the application believe.
+//! Callers outside the mesh: which are admitted, for which requests, and what they can make the
+//! application believe.
 
 mod changes;
 mod edge;
@@ -15,10 +16,10 @@ use ironmesh_tests::{
 
 use crate::bookstore::ensure_status;
 
-/// By which name callers from outside ask for the store.
+/// The SNI that callers outside the mesh use for the store.
 const SNI: &str = "store.example.com";
 
-/// A store, and others who have certificates of the mesh.
+/// A store, and other services with certificates of the mesh.
 const SERVICES: &str = r#"
 [[service]]
 name = "store"
@@ -43,7 +44,7 @@ struct IngressMesh {
     buyer: ProxyClient,
 }
 
-/// Who a caller is: from which host of the mesh's addresses, and with whose certificate.
+/// A caller by its protocol and certificate.
 #[derive(Debug, Clone, Copy)]
 enum Caller {
     Plain,
@@ -91,7 +92,7 @@ impl IngressMesh {
         Http1Connection::over(stream).await
     }
 
-    /// What `caller` gets for `path`.
+    /// The response to `caller` for `path`.
     async fn get(&self, caller: Caller, host: u8, path: &str) -> anyhow::Result<Response> {
         let mut connection = self.connect(caller, host).await?;
         connection.request(Method::GET, path, &[("host", SNI)]).await
@@ -105,7 +106,7 @@ impl IngressMesh {
     }
 
     async fn wait_until_rejected(&self, caller: Caller, host: u8) {
-        eventually(&format!("{caller:?} from {host} to be kept out"), async || {
+        eventually(&format!("{caller:?} from {host} to be rejected"), async || {
             match self.get(caller, host, "/books/1").await {
                 Err(_) => Ok(()),
                 Ok(answer) => Err(answer.status),
@@ -115,13 +116,13 @@ impl IngressMesh {
     }
 }
 
-/// A policy over HTTP for this range of addresses, with further keys.
+/// An ingress backend over HTTP for this address range, with further keys.
 fn over_http(range: &str, more: &str) -> String {
     let source = format!("{{ kind = \"IPRange\", name = \"{range}\" }}");
     ingress("port = { number = 14001, protocol = \"http\" }", &source, more)
 }
 
-/// One over HTTPS for this account, with further keys.
+/// An ingress backend over HTTPS for this account, with further keys.
 fn over_https(account: &str, more: &str) -> String {
     let name = format!("spiffe://mesh.internal/ns/default/sa/{account}");
     let source = format!("{{ kind = \"AuthenticatedPrincipal\", name = \"{name}\" }}");
@@ -130,7 +131,7 @@ fn over_https(account: &str, more: &str) -> String {
     ingress(&backend, &source, more)
 }
 
-/// Something that joined as `service` at host `host`, and is no Envoy.
+/// A client with the enrollment of a proxy of `service` at host `host`.
 async fn enroll_client(mesh: &Mesh, service: &str, host: u8) -> ProxyClient {
     let folder = mesh.bootstrap(&ProxyOptions::new(service, host)).await;
     ProxyClient::connect(&folder, mesh.xds()).await.unwrap()
@@ -154,7 +155,7 @@ async fn ingress_allows_only_callers_named_by_policy() {
 
     store.write(&over_http(&range, ""));
     store.wait_for(Caller::Plain, 31, 200).await;
-    // Who comes from elsewhere is cut off, and by TLS nobody comes in.
+    // Callers from other addresses are disconnected, and no TLS is accepted.
     store.get(Caller::Plain, 32, "/books/1").await.unwrap_err();
     store.get(Caller::Edge, 31, "/books/1").await.unwrap_err();
 
@@ -165,7 +166,7 @@ async fn ingress_allows_only_callers_named_by_policy() {
     assert_eq!(rejected.status, 403);
     store.get(Caller::Nameless, 31, "/books/1").await.unwrap_err();
 
-    // No certificate is asked for, and only where callers are counts.
+    // TLS without a client certificate, and only from the given addresses.
     let tls = format!("tls = {{ sni_hosts = [\"{SNI}\"], skip_client_cert_validation = true }}");
     let backend = format!("port = {{ number = 14001, protocol = \"https\" }}, {tls}");
     let source = format!("{{ kind = \"IPRange\", name = \"{range}\" }}");
@@ -203,7 +204,7 @@ async fn ingress_matches_limit_external_callers() {
             assert_eq!(answer.status, status, "{caller:?}: {method} {path}: {}", answer.text());
         }
     }
-    // A change of what the matches are is felt, too.
+    // A change of the route group takes effect as well.
     let services = SERVICES.replace("/books(/.*)?$", "/magazines$");
     store.mesh.write_policy("services.toml", &services);
     store.wait_for(Caller::Edge, 31, 403).await;
@@ -235,7 +236,7 @@ async fn external_caller_cannot_forge_identity_or_control_the_proxy() {
         let mut connection = store.connect(caller, 31).await.unwrap();
         let answer = connection.request(Method::GET, "/books", &forged).await.unwrap();
         assert_eq!(answer.status, 200);
-        // Nor does the proxy tell of itself.
+        // The proxy does not disclose itself.
         assert!(!answer.headers.keys().any(|name| name.as_str().starts_with("x-envoy-")));
         let seen = answer.json()["headers"].clone();
         let shown = seen["x-forwarded-client-cert"].as_str();
@@ -246,14 +247,14 @@ async fn external_caller_cannot_forge_identity_or_control_the_proxy() {
                 "{shown}"
             );
         }
-        // What the edge says of whom it speaks for is its own affair.
+        // The edge is trusted for the headers of its own callers.
         assert_eq!(seen["x-forwarded-for"], "192.0.2.7, 10.0.0.1");
         assert_eq!(seen["x-forwarded-proto"], "https");
         let of_envoy = seen.as_object().unwrap().keys().filter(|name| name.starts_with("x-envoy-"));
         assert_eq!(of_envoy.collect::<Vec<_>>(), [""; 0], "{seen:#}");
     }
-    // A name of the mesh leads nobody from outside in, and the name of the way in nobody of the mesh by its
-    // own grants: there are none.
+    // An SNI of the mesh admits no outside caller, and the ingress SNI admits no mesh caller by its
+    // own grants: none exist.
     let (chain, key) = store.edge.service_certificate("default/edge").await.unwrap();
     for (sni, alpn) in [
         ("14001.store.default.mesh.internal", &["http/1.1"][..]),
@@ -268,7 +269,7 @@ async fn external_caller_cannot_forge_identity_or_control_the_proxy() {
     let stream =
         tls::connect_mesh(port, mesh, &["ironmesh"], &chain, &key, &store.edge.roots).await;
     let mut connection = Http1Connection::over(stream.unwrap()).await.unwrap();
-    // The edge may call by the way in, and not as one of the mesh: no target names it.
+    // The edge may call through the ingress, and not as a mesh caller: no target names it.
     assert_eq!(connection.get("/books", "store").await.unwrap().status, 403);
     // HTTP/2, by ALPN.
     let stream =
@@ -278,7 +279,8 @@ async fn external_caller_cannot_forge_identity_or_control_the_proxy() {
     assert_eq!(connection.get("/books", SNI).await.unwrap().status, 200);
 }
 
-/// A second service behind the proxy, and ways in to both that meet there, and meet the mesh's own.
+/// A second service on the same proxy, with ingress backends of both that share a listener with the
+/// mesh's chains.
 const SHARED_PROXY: &str = r#"
 [[service]]
 name = "stall"
@@ -318,7 +320,7 @@ async fn conflicting_ingress_backends_are_reported_without_a_nack() {
     let edge = enroll_client(&mesh, "default/edge", 13).await;
     let (chain, key) = edge.service_certificate("default/edge").await.unwrap();
     let port = server.socket(15003);
-    eventually("the first of them to let in", async || {
+    eventually("the first ingress backend to apply", async || {
         let stream = tls::connect_mesh(port, SNI, &[], &chain, &key, &edge.roots).await?;
         ensure_status(&Http1Connection::over(stream).await?.get("/", SNI).await?, 200)?;
         ensure_status(&get_once(server.socket(8443), "/", &[]).await?, 200)

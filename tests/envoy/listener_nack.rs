@@ -1,4 +1,5 @@
-//! A proxy that restarts and cannot bind its mesh port is withdrawn, reported, and served again by itself.
+//! A restarted proxy that cannot bind its mesh port is withdrawn and reported, and recovers by
+//! itself.
 
 use std::net::TcpListener;
 
@@ -79,7 +80,7 @@ async fn assert_proxy_recovers_from_port_conflict(adapt: fn(ProxyOptions) -> Pro
     let report = load.finish().await;
     assert_eq!((report.failed, first.requests()), (0, before), "{:#?}", report.failures);
 
-    // No operator does anything but free the port.
+    // The operator only frees the port.
     drop(holder);
     eventually("its endpoint to be back", async || match buyer.stat(members).await {
         2 => Ok(()),

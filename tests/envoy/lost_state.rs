@@ -1,4 +1,4 @@
-//! A control plane that has lost its state folder: real Envoys do not trust its new authority.
+//! A control plane without its state folder: real Envoys do not trust its new authority.
 
 use ironmesh_tests::eventually;
 

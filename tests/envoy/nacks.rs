@@ -1,5 +1,5 @@
-//! What becomes of what an Envoy refuses: nobody else is concerned, access is never restored, and the
-//! policy behind it is named.
+//! NACKs of an Envoy: other proxies are unaffected, no withdrawn access returns, and status names
+//! the policy object.
 
 use std::path::{Path, PathBuf};
 
@@ -8,23 +8,23 @@ use serde_json::Value;
 
 use crate::bookstore::{Bookstore, buyers, ensure_status};
 
-/// Lets an Envoy take less than it should: regular expressions of a hundred instructions, which is its
-/// default, and not the thousand of our bootstrap.
+/// Limits an Envoy's regular expressions to a hundred instructions, Envoy's default, instead of the
+/// thousand of the bootstrap.
 fn limit_regex_size(folder: &Path) {
     let file = folder.join("envoy.yaml");
     let text = fs_err::read_to_string(&file).unwrap();
     let small = text.replace("\"error_level\": 1000", "\"error_level\": 100");
-    assert_ne!(small, text, "the bootstrap says nothing of the limit");
+    assert_ne!(small, text, "the bootstrap has no limit");
     fs_err::write(file, small).unwrap();
 }
 
-/// Larger than an Envoy of small expressions takes, and within what the loader takes.
+/// Too large for such an Envoy, and within the loader's limit.
 const LARGE_REGEX: &str = "/books/[a-z0-9-]{1,60}";
 
-/// An expression that matches the same, and is small.
+/// An equivalent small expression.
 const SMALL_REGEX: &str = "/books/.*";
 
-/// A further target of the store, with a match of its own.
+/// A further traffic target of the store with its own match.
 fn auditors(path_regex: &str) -> String {
     format!(
         r#"
@@ -47,7 +47,7 @@ rules = [{{ kind = "HTTPRouteGroup", name = "audit" }}]
 }
 
 impl Bookstore {
-    /// What the control plane knows of the proxy at this address.
+    /// The control plane's view of the proxy at this address.
     async fn proxy(&self, envoy: &Envoy) -> Value {
         let proxies = self.mesh.proxies().await;
         let address = format!("{}:15003", envoy.address());
@@ -57,9 +57,9 @@ impl Bookstore {
         proxies.find(matches).unwrap().clone()
     }
 
-    /// Waits until that proxy refuses something, with this in force instead.
+    /// Waits until that proxy NACKs a resource and has this fallback.
     async fn wait_for_nack(&self, envoy: &Envoy, instead: &str) -> Value {
-        eventually("a refusal", async || {
+        eventually("a NACK", async || {
             let proxy = self.proxy(envoy).await;
             let nack = proxy.pointer("/nacks/0");
             let nack = nack.filter(|nack| nack.get("instead") == Some(&instead.into()));
@@ -69,7 +69,7 @@ impl Bookstore {
     }
 }
 
-/// A store whose second version has a sidecar with small expressions, alone behind its name.
+/// A store whose second version has a sidecar with small expressions, under a name of its own.
 struct NackMesh {
     store: Bookstore,
     small: Envoy,
@@ -127,7 +127,7 @@ async fn nacked_grant_keeps_other_grants_and_names_its_policy() {
         (&"auditors.toml".into(), &8.into()),
         "{nack:#}"
     );
-    // What was granted before is granted still; and the others took the new version.
+    // Previous grants stay, and the other proxies ACKed the new version.
     for _ in 0..5 {
         ensure_status(&setup.buy().await.unwrap(), 200).unwrap();
     }
@@ -141,28 +141,28 @@ async fn nacked_grant_keeps_other_grants_and_names_its_policy() {
     ] {
         assert!(metrics.lines().any(|one| one == line), "no `{line}` in\n{metrics}");
     }
-    // It is told once.
+    // The log has it once.
     let reported = store.mesh.log().matches("a proxy NACKed a resource").count();
     assert_eq!(reported, 1, "{}", store.mesh.log());
     assert_eq!(store.mesh.log().matches("proxy NACKed resources").count(), 1, "by the engine");
-    // Another process has refused nothing yet: it is asked again, and refuses again.
+    // A new process has NACKed nothing yet: it is sent the version again, and NACKs it again.
     let NackMesh { store, small, buyer, folder, program, app } = setup;
     let address = small.address();
     small.stop().await;
     let small = Envoy::start(&program, "small", &folder, address, 30).await;
-    eventually("it to be asked again", async || {
+    eventually("another NACK", async || {
         match store.mesh.log().matches("a proxy NACKed a resource").count() {
             2 => Ok(()),
             reported => Err(reported),
         }
     })
     .await;
-    // It had nothing to fall back to.
+    // It had no fallback.
     let setup = NackMesh { store, small, buyer, folder, program, app };
     let store = &setup.store;
-    eventually("the buyer to be let in again", async || ensure_status(&setup.buy().await?, 200))
+    eventually("the buyer to be allowed again", async || ensure_status(&setup.buy().await?, 200))
         .await;
-    // When policy changes, the new version is tried.
+    // After a policy change, the new version is tried.
     store.mesh.write_policy("auditors.toml", &auditors(SMALL_REGEX));
     wait_for_no_nacks(store, &setup.small).await;
     ensure_status(&setup.buy().await.unwrap(), 200).unwrap();
@@ -192,19 +192,19 @@ async fn sotw_nacked_grant_keeps_other_grants_until_policy_changes() {
 async fn nack_never_restores_withdrawn_access() {
     let Some(setup) = NackMesh::open().await else { return };
     let store = &setup.store;
-    // The buyers' grant is withdrawn in the same revision that brings what the small one refuses.
+    // One revision withdraws the buyers' grant and adds an expression that this Envoy NACKs.
     store.mesh.write_policy("auditors.toml", &auditors(SMALL_REGEX));
     store.mesh.write_policy("buyers.toml", &auditors(LARGE_REGEX).replace("audit", "controll"));
     let nack = store.wait_for_nack(&setup.small, "narrowed").await;
     assert_eq!(nack["name"], "inbound|default/small|14001", "{nack:#}");
     eventually("the buyer to be denied", async || ensure_status(&setup.buy().await?, 403)).await;
-    // Nor does our own restart, after which what was good before is not known any more: closed.
+    // After a control-plane restart no last good version is known, so the fallback is closed.
     let mut setup = setup;
     setup.store.mesh.restart_control_plane().await;
     setup.store.wait_for_nack(&setup.small, "closed").await;
     ensure_status(&setup.buy().await.unwrap(), 403).unwrap();
     setup.store.mesh.write_policy("buyers.toml", &buyers(SMALL_REGEX));
-    eventually("the buyer to be let in", async || ensure_status(&setup.buy().await?, 200)).await;
+    eventually("the buyer to be allowed", async || ensure_status(&setup.buy().await?, 200)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -221,12 +221,12 @@ async fn version_is_quarantined_after_three_nacks_and_not_after_two() {
     for envoy in [&setup.small, &second] {
         store.wait_for_nack(envoy, "narrowed").await;
     }
-    // Two alone cannot withhold it from an Envoy that takes it.
+    // Two NACKs alone do not withhold the version from an Envoy that accepts it.
     let new_proxy = store.mesh.envoy(&ProxyOptions::new("default/small", 25)).await;
     wait_for_new_grant(&new_proxy).await;
     wait_for_no_nacks(store, &new_proxy).await;
     new_proxy.stop().await;
-    // A third one NACKs it, and no other is there: one more is not sent it.
+    // A third proxy NACKs it, and no ACK exists: the next proxy is not sent the version.
     let third = another_small(26).await;
     store.wait_for_nack(&third, "narrowed").await;
     let spared = store.mesh.envoy(&ProxyOptions::new("default/small", 27)).await;
@@ -239,14 +239,14 @@ async fn version_is_quarantined_after_three_nacks_and_not_after_two() {
     let listed = store.mesh.run(&["proxy", "list"]).await.stdout;
     let listed = String::from_utf8_lossy(&listed);
     assert!(listed.contains("withheld: "), "{listed}");
-    // One more, and the three are no majority: both are sent it.
+    // With one more, three are no majority: both are sent the version.
     let fifth = store.mesh.envoy(&ProxyOptions::new("default/small", 28)).await;
     let sixth = store.mesh.envoy(&ProxyOptions::new("default/small", 29)).await;
     for envoy in [&spared, &fifth, &sixth] {
         wait_for_new_grant(envoy).await;
         wait_for_no_nacks(store, envoy).await;
     }
-    // With another regular expression every Envoy gets all of it.
+    // With another expression every Envoy gets the whole policy.
     store.mesh.write_policy("auditors.toml", &auditors(SMALL_REGEX));
     for envoy in [&setup.small, &second, &third] {
         wait_for_new_grant(envoy).await;
@@ -256,15 +256,15 @@ async fn version_is_quarantined_after_three_nacks_and_not_after_two() {
     }
 }
 
-/// Whether the old grant and the new one are in force in an Envoy.
+/// Whether the old grant and the new one are active in an Envoy.
 async fn active_grants(envoy: &Envoy) -> (bool, bool) {
     let dump = envoy.admin_get("/config_dump?resource=dynamic_route_configs").await.text();
     (dump.contains("default/buyers"), dump.contains("default/auditors"))
 }
 
-/// Waits until nothing is refused by an Envoy, or withheld from it.
+/// Waits until no resource is NACKed by an Envoy, or withheld from it.
 async fn wait_for_no_nacks(store: &Bookstore, envoy: &Envoy) {
-    eventually("the refusal to be over", async || {
+    eventually("no NACK to be left", async || {
         let proxy = store.proxy(envoy).await;
         let is_empty =
             |list: &str| proxy.get(list).is_some_and(|list| *list == Value::Array([].into()));

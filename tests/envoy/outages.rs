@@ -1,4 +1,4 @@
-//! `ironmesh status` says that callers fail for as long as they do, and no longer.
+//! `ironmesh status` reports failing callers for exactly as long as they fail.
 
 use ironmesh_tests::{App, Mesh, Programs, ProxyOptions, eventually, get_once};
 
@@ -31,7 +31,7 @@ async fn status_is_an_error_exactly_while_callers_get_503() {
         let run = mesh.run(&["status"]).await;
         (run.status.code(), String::from_utf8_lossy(&run.stdout).into_owned())
     };
-    assert_eq!(status().await.0, Some(0), "nobody has joined");
+    assert_eq!(status().await.0, Some(0), "no proxy is enrolled");
     let buyer = ProxyOptions::new("default/buyer", 11).upstream("default/store=14001");
     let buyer = mesh.envoy(&buyer).await;
     eventually("calls to fail", async || {
@@ -65,7 +65,7 @@ async fn status_is_an_error_exactly_while_callers_get_503() {
         other => Err(format!("{other:?}")),
     })
     .await;
-    // Nobody probes the application.
+    // The application has no health probe.
     let endpoints = mesh.run(&["endpoints", "default/store"]).await;
     let text = String::from_utf8_lossy(&endpoints.stdout);
     assert!(text.contains("unknown") && !text.contains("healthy"), "{text}");

@@ -1,5 +1,4 @@
-//! Paths that are not what they seem: none may reach an application that reads it as something
-//! outside its grant.
+//! Disguised paths: none may reach an application that reads it as a path outside its grant.
 
 use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{
@@ -8,7 +7,7 @@ use ironmesh_tests::{
 
 use crate::bookstore::{Bookstore, HOST};
 
-/// What is asked for, and the path at which the application gets it; `None` where it gets nothing.
+/// A requested path, and the path that the application receives; `None` if denied.
 const PATHS: [(&str, Option<&str>); 24] = [
     ("/books/1;edition=2", Some("/books/1;edition=2")),
     ("/books/1;edition=2/pages;from=3;to=4", Some("/books/1;edition=2/pages;from=3;to=4")),
@@ -28,12 +27,13 @@ const PATHS: [(&str, Option<&str>); 24] = [
     ("/books/%2e%2e%3Bx=1/admin", None),
     ("/books/.;/../admin", None),
     ("/books/.;a=/%2e%2e%3b/x", None),
-    // Envoy takes plain `.` and `..` away, with their parameters; the rest lies within the grant.
+    // Envoy removes plain `.` and `..` with their parameters; the rest is within the grant.
     ("/books/.;x/1", Some("/books/1")),
     ("/books/;/../admin", Some("/books/admin")),
-    // Decoded once this is the text `%2e%2e`, which is no `..`.
+    // Decoded once, this is the text `%2e%2e`, which is no `..`.
     ("/books/%252e%252e;/admin", Some("/books/%252e%252e;/admin")),
-    // Envoy decodes once and no overlong UTF-8: an application that goes further leaves the grant (docs/reference).
+    // Envoy decodes once, and no overlong UTF-8: an application that decodes further leaves the
+    // grant (docs/reference).
     ("/books/%252e%252e/admin", Some("/books/%252e%252e/admin")),
     ("/books/%c0%ae%c0%ae/admin", Some("/books/%c0%ae%c0%ae/admin")),
     ("/.;x/books/1", Some("/books/1")),
@@ -47,7 +47,7 @@ async fn disguised_dot_segment_matches_no_grant() {
     store.assert_no_update_errors().await;
 }
 
-/// There the path is normalized once and not twice, which leaves other disguises.
+/// At the mesh port the path is normalized once, not twice, which leaves other disguises.
 #[tokio::test(flavor = "multi_thread")]
 async fn disguised_dot_segment_matches_no_grant_at_the_mesh_port() {
     let Some(store) = Bookstore::open().await else { return };
@@ -85,8 +85,8 @@ async fn assert_answers(store: &Bookstore, connection: &mut Http1Connection) {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// Decodes what matters here, takes path parameters off, and only then resolves dots. Containers
-/// differ in the order of the first two; this is the most credulous.
+/// The path as a servlet container reads it: it decodes, removes path parameters, and then resolves
+/// dots. Containers differ in the order of the first two; this is the most credulous.
 fn servlet_path(path: &str) -> String {
     let path = path.split('?').next().unwrap().to_lowercase();
     let path = path.replace("%2e", ".").replace("%3b", ";").replace("%2f", "/");
@@ -103,8 +103,8 @@ fn servlet_path(path: &str) -> String {
     format!("/{}", segments.join("/"))
 }
 
-/// A service that does with escaped slashes as it is given, and one that rejects them, which the buyer
-/// calls through the same listener.
+/// A service that keeps escaped slashes, and one that rejects them, behind the same listener of the
+/// buyer.
 fn projects(escaped_slashes: &str) -> String {
     format!(
         r#"
@@ -139,7 +139,7 @@ rules = [{{ kind = "HTTPRouteGroup", name = "projects" }}]
     )
 }
 
-/// What the buyer gets who asks for `path`: the status, and the path at the application.
+/// The buyer's request for `path`: the status, and the path at the application.
 async fn request(
     buyer: &Envoy,
     port: u16,
@@ -177,7 +177,7 @@ async fn escaped_slashes_reach_only_services_that_keep_them() {
         for path in ["/projects/group%2Fname", "/projects/group%5cname", "/projects/group%2f"] {
             answers(port, "projects", path, (200, path)).await;
         }
-        // It is no way out of what is granted, neither for Envoy nor for an application that unescapes.
+        // No escape from the grant, neither for Envoy nor for an application that unescapes.
         for path in
             ["/projects/..%2fadmin", "/projects/%2e%2e%5Cadmin", "/projects/a%2F..%2f..%2fb"]
         {

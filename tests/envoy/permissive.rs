@@ -1,4 +1,4 @@
-//! Permissive mode: all of the mesh may call, and endpoints without a proxy are called in plaintext.
+//! Permissive mode: the whole mesh may call, and endpoints without a proxy are called in plaintext.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use ironmesh_tests::{
 
 use crate::bookstore::{ensure_status, wait_for_endpoint};
 
-/// The file `till.toml`: a till with a proxy at `proxied` and another without at `plain`, and a ledger
+/// The file `till.toml`: a till with a proxy at `proxied`, one without at `plain`, and a ledger
 /// without.
 fn policy(mesh: &Mesh, mode: &str) -> String {
     let (proxied, plain) = (mesh.loopback().host(PROXIED), mesh.loopback().host(PLAIN));
@@ -35,7 +35,7 @@ name = "customer"
     )
 }
 
-/// The file `ledger.toml`: the customer may connect, also when the service is strict.
+/// The file `ledger.toml`: the customer may connect, also in strict mode.
 const LEDGERS: &str = r#"
 [[tcp_route]]
 name = "ledger"
@@ -51,7 +51,7 @@ const PROXIED: u8 = 41;
 const PLAIN: u8 = 42;
 const PERMISSIVE: &str = "mode = \"permissive\"";
 
-/// The customer's way to the tills: local ports that it has declared.
+/// The customer's local ports for the tills and the ledger.
 const TILL: u16 = 8000;
 const LEDGER: u16 = 3306;
 
@@ -63,10 +63,10 @@ struct PermissiveMesh {
 }
 
 impl PermissiveMesh {
-    /// Opens it with these settings, and with this mode of its services.
+    /// Opens the mesh with these settings, and this mode of its services.
     async fn open(settings: &str, mode: &str) -> Option<Self> {
         let programs = Programs::find()?;
-        // Before a proxy joins, policy must know its service.
+        // Policy must define the service before its proxy enrolls.
         let mesh = Mesh::start_with(settings, &programs, &[]).await;
         mesh.write_policy("till.toml", &policy(&mesh, mode));
         eventually("findings about endpoints without a proxy", async || {
@@ -93,7 +93,7 @@ impl PermissiveMesh {
         get_once(self.customer.socket(TILL), "/", &[]).await
     }
 
-    /// Who answers, of ten calls; an error if one is not answered.
+    /// The applications that answer ten calls; an error if one call fails.
     async fn answering_apps(&self) -> anyhow::Result<BTreeSet<String>> {
         let mut apps = BTreeSet::new();
         for _ in 0..10 {
@@ -104,11 +104,13 @@ impl PermissiveMesh {
         Ok(apps)
     }
 
-    /// Waits until all of these answer, and nobody else.
+    /// Waits until exactly these applications answer.
     async fn wait_for(&self, apps: &[&str]) {
-        eventually("who answers", async || match self.answering_apps().await {
-            Ok(seen) if seen.iter().eq(apps) => Ok(()),
-            other => Err(format!("{other:?}")),
+        eventually("the expected applications to answer", async || {
+            match self.answering_apps().await {
+                Ok(seen) if seen.iter().eq(apps) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
         })
         .await;
     }
@@ -118,7 +120,7 @@ impl PermissiveMesh {
 async fn permissive_calls_use_tls_or_plaintext_per_endpoint() {
     let Some(setup) = PermissiveMesh::open("", PERMISSIVE).await else { return };
     setup.wait_for(&["plain", "proxied"]).await;
-    // By HTTP/1.1 and HTTP/2, though the applications speak HTTP/1.1 alone.
+    // By HTTP/1.1 and HTTP/2, although the applications speak only HTTP/1.1.
     let mut http1 = Http1Connection::connect(setup.customer.socket(TILL)).await.unwrap();
     let mut http2 = Http2Connection::connect(setup.customer.socket(TILL)).await.unwrap();
     for n in 0..40 {
@@ -128,18 +130,18 @@ async fn permissive_calls_use_tls_or_plaintext_per_endpoint() {
             http2.get("/", "till").await.unwrap()
         };
         ensure_status(&response, 200).unwrap();
-        // Who is called through a proxy learns who calls; in plaintext nobody could say it.
+        // An application behind a proxy learns the caller; in plaintext it cannot.
         let caller = response.json()["headers"]["x-forwarded-client-cert"].clone();
         let is_known = caller.as_str().is_some_and(|text| text.contains("/sa/customer"));
         assert_eq!(is_known, response.header("x-app") == Some("proxied"), "{caller}");
     }
     let handshakes = setup.customer.stat("cluster.default/till|80.ssl.handshake").await;
-    assert!(handshakes > 0, "nobody was called by TLS");
-    // TCP, to an endpoint without a proxy.
+    assert!(handshakes > 0, "no endpoint was called over TLS");
+    // TCP to an endpoint without a proxy.
     let mut connection = TcpConnection::connect(setup.customer.socket(LEDGER)).await.unwrap();
     assert_eq!(connection.line().await.unwrap(), "ledger");
     connection.exchange("one").await.unwrap();
-    // What is called in plaintext is told.
+    // Plaintext endpoints are reported.
     let plain = setup.mesh.loopback().host(PLAIN);
     let findings = setup.mesh.readyz().await["findings"].to_string();
     assert!(
@@ -164,7 +166,7 @@ async fn mode_switch_between_strict_and_permissive_takes_effect() {
     setup.wait_for(&["plain", "proxied"]).await;
     let mut plaintext = TcpConnection::connect(setup.customer.socket(LEDGER)).await.unwrap();
     assert_eq!(plaintext.line().await.unwrap(), "ledger");
-    // Strict, and the customer may still connect: what is plaintext ends all the same.
+    // Strict mode, and the customer may still connect: plaintext connections end all the same.
     setup.mesh.write_policy("ledger.toml", LEDGERS);
     setup.mesh.write_policy("till.toml", &policy(&setup.mesh, "mode = \"strict\""));
     eventually("the plaintext connection to end", async || {
@@ -177,7 +179,7 @@ async fn mode_switch_between_strict_and_permissive_takes_effect() {
         TcpConnection::connect(setup.customer.socket(LEDGER)).await.err().ok_or("it listens")
     })
     .await;
-    // Strict, and allowed: the endpoint without a proxy is left out.
+    // Strict mode with a grant: the endpoint without a proxy is excluded.
     setup.mesh.write_policy(
         "allowed.toml",
         r#"
@@ -197,7 +199,7 @@ rules = [{ kind = "HTTPRouteGroup", name = "all" }]
     let findings = setup.mesh.readyz().await["findings"].to_string();
     let expected = format!("endpoint {plain} of service `default/till` gets no traffic");
     assert!(findings.contains(&expected), "{findings}");
-    // And back to permissive: what was allowed stays allowed.
+    // Back to permissive mode: allowed calls stay allowed.
     setup.mesh.write_policy("till.toml", &policy(&setup.mesh, PERMISSIVE));
     setup.wait_for(&["plain", "proxied"]).await;
     setup.customer.assert_no_update_errors().await;
@@ -206,7 +208,7 @@ rules = [{ kind = "HTTPRouteGroup", name = "all" }]
 
 async fn assert_endpoint_unpublished(setup: &PermissiveMesh) {
     let clusters = setup.customer.stats(r"^cluster\.default/.*membership_total$").await;
-    assert!(clusters.is_empty(), "it was told of what it may not call: {clusters:?}");
+    assert!(clusters.is_empty(), "Envoy has a cluster that it may not call: {clusters:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -217,7 +219,7 @@ async fn permissive_mode_rejects_callers_outside_the_mesh() {
     // Plaintext to the mesh port.
     let mesh_port = setup.till.socket(15003);
     get_once(mesh_port, "/", &[("host", "till")]).await.unwrap_err();
-    // A certificate that is of the mesh, and no service's.
+    // A proxy certificate of the mesh, which is no service certificate.
     let folder = setup.mesh.bootstrap(&ProxyOptions::new("default/customer", 52)).await;
     let read = |name: &str| fs_err::read_to_string(folder.join(name)).unwrap();
     let (chain, key, roots) = (read("proxy.crt"), read("proxy.key"), read("ca.crt"));

@@ -1,4 +1,5 @@
-//! What is told before it happens: a plan of a policy, and then the policy; a verdict, and then the call.
+//! Predictions: a policy plan compared with the policy, and `policy explain` compared with real
+//! calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -79,7 +80,7 @@ impl PredictionMesh {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// What a plan of this policy says.
+    /// The plan of this policy.
     async fn plan(&self, policy: &str) -> Value {
         let folder = self.mesh.folder().join("planned");
         fs::create_dir_all(&folder).unwrap();
@@ -87,7 +88,7 @@ impl PredictionMesh {
         self.json(&["policy", "plan", folder.to_str().unwrap()]).await
     }
 
-    /// What each proxy is to have: type and name, with the version; when nothing is on its way.
+    /// The versions that each proxy should have, by type and name, once no push is pending.
     async fn acked_versions(
         &self,
     ) -> Result<BTreeMap<String, BTreeMap<(String, String), String>>, String> {
@@ -100,7 +101,7 @@ impl PredictionMesh {
                 let text = |name: &str| one[name].as_str().unwrap_or_default().to_owned();
                 match &*text("state") {
                     "taken" | "not_taken" => {}
-                    // Envoy may keep it as long as connections drain.
+                    // Envoy may keep it while connections drain.
                     "leaving" => continue,
                     _ => return Err(format!("{id}: {one}")),
                 }
@@ -112,7 +113,7 @@ impl PredictionMesh {
     }
 }
 
-/// Which proxy is sent what, and how.
+/// The pushes by proxy: type, name and kind of change.
 type Pushes = BTreeSet<(String, String, String, String)>;
 
 fn planned_pushes(plan: &Value) -> Pushes {
@@ -145,7 +146,7 @@ async fn plan_matches_the_resources_that_proxies_receive() {
          [[traffic_split]]\nname = 's'\nservice = 'store'\n\
          backends = [{{ service = 'store', weight = 1 }}, {{ service = 'store-v2', weight = 1 }}]\n"
     );
-    // A part of it behind the second version, for some; and a service outside of the mesh.
+    // One version without a grant for some, and an external service.
     let outside = setup.mesh.loopback().socket(21, 8080);
     let nested = split.replace(
         "[[service]]\nname = \"store\"\n",
@@ -162,7 +163,7 @@ async fn plan_matches_the_resources_that_proxies_receive() {
         outside.ip(),
         outside.port(),
     );
-    // Its proxy has no application there that anybody knows, and then one at a port that policy does not say.
+    // The proxy has no known application at first, and then one at a port that policy does not set.
     let listed = |endpoint: &str| {
         let store = "[[service]]\nname = \"store\"\n";
         nested.replace(store, &format!("{store}endpoints = {{ static = [{{ {endpoint} }}] }}\n"))
@@ -263,17 +264,17 @@ async fn explain_verdict_matches_envoy_responses() {
             assert_eq!(endpoints[0]["address"], server, "{verdict:#}");
         }
     }
-    // It may be read by whoever may read.
+    // Readers of the admin API may request it.
     let question = r#"{"caller":"default/ben","service":"default/store"}"#;
     let question = question.replace('{', "%7B").replace('}', "%7D").replace('"', "%22");
     let verdict = setup.mesh.admin_get(&format!("/v1/explain?question={question}")).await;
     assert_eq!(verdict["answer"], "denied", "{verdict:#}");
-    // What costs as much as a plan is for the owner of the socket.
+    // Requests as expensive as a plan are for the socket's owner.
     let mut reader = Http1Connection::connect(setup.mesh.admin()).await.unwrap();
     let host = setup.mesh.admin().to_string();
     let rejected = reader.request("POST".parse().unwrap(), "/v1/plan", &[("host", &host)]).await;
     assert_eq!(rejected.unwrap().status, 404);
     let output = setup.mesh.run(&["policy", "explain", "--from", "bem", "--to", "store"]).await;
-    assert_eq!(output.status.code(), Some(2), "a name that nobody has is no denial");
+    assert_eq!(output.status.code(), Some(2), "an unknown name is no denial");
     assert!(String::from_utf8_lossy(&output.stderr).contains("did you mean `default/ben`?"));
 }

@@ -1,4 +1,4 @@
-//! How a proxy is set up: where it listens, what it serves, and what it calls.
+//! A proxy's setup: its listen address, its services and its upstreams.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -58,7 +58,7 @@ async fn one_proxy_serves_two_services_each_under_its_own_identity() {
         })
         .await;
         assert_eq!(answer.header("x-app"), Some(service));
-        // The customer has let only this account answer, and seen its certificate.
+        // The customer accepted only this account, and saw its certificate.
         let checked = format!("cluster.default/{service}|80.ssl.handshake");
         assert!(customer.stat(&checked).await > 0);
     }
@@ -75,7 +75,7 @@ async fn one_proxy_serves_two_services_each_under_its_own_identity() {
 async fn proxy_listens_on_bind_and_is_dialed_at_its_mesh_address() {
     let Some(programs) = Programs::find() else { return };
     let mesh = Mesh::start(&programs, &[("policy.toml", POLICY)]).await;
-    // The application is beside the proxy, and what others dial is forwarded, as by a router.
+    // The application is next to the proxy, and a router forwards the dialed address.
     let (address, bind) = (41, 42);
     let app_address = mesh.loopback().host(bind);
     let _till = App::http1("till", mesh.loopback().socket(bind, 8080)).await;
@@ -101,7 +101,7 @@ async fn proxy_listens_on_bind_and_is_dialed_at_its_mesh_address() {
     till.assert_no_update_errors().await;
 }
 
-/// Takes connections at one address and carries them to another, until the returned set is dropped.
+/// Forwards connections from one address to another until the returned set is dropped.
 async fn forward(from: SocketAddr, to: SocketAddr) -> JoinSet<()> {
     let listener = TcpListener::bind(from).await.unwrap();
     let mut tasks = JoinSet::new();
@@ -130,14 +130,15 @@ async fn forbidden_upstream_is_denied_by_the_caller_sidecar() {
     let caller = "spiffe://mesh.internal/ns/default/sa/bookbuyer";
     let words = format!("ironmesh: {caller} may not call default/bookwarehouse");
     assert!(answer.text().starts_with(&words), "{}", answer.text());
-    // It was the buyer's own: it knows no way there, and nobody came to the warehouse.
+    // The buyer's own sidecar rejected it: it has no route there, and no request reached the
+    // warehouse.
     let clusters = store.buyer.admin_get("/clusters").await.text();
     assert!(!clusters.contains("bookwarehouse"), "{clusters}");
     let came = warehouse.stats(r"^listener\..*_15003\.downstream_cx_total$").await;
     assert_eq!(came.values().collect::<Vec<_>>(), [&0], "{came:?}");
     assert_eq!(app.connections(), 0);
 
-    // Granted, the same port leads there.
+    // With a grant the same port leads there.
     store.mesh.write_policy("warehouse.toml", crate::restart::WAREHOUSE);
     eventually("the grant", async || ensure_status(&get_once(ledger, "/ledger", &[]).await?, 200))
         .await;

@@ -1,4 +1,4 @@
-//! Policy that changes under a running mesh: swaps, edits, and mistakes.
+//! Policy changes in a running mesh: swaps, edits and mistakes.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::bookstore::{Bookstore, HOST, buyers, ensure_status};
 
-/// Waits until the buyer is answered with this status.
+/// Waits until the buyer gets this status.
 async fn wait_for_status(store: &Bookstore, status: u16) {
     eventually(&format!("an answer {status}"), async || {
         ensure_status(&store.buy("/books/1").await?, status)
@@ -19,7 +19,7 @@ async fn wait_for_status(store: &Bookstore, status: u16) {
     .await;
 }
 
-/// A copy of the policy folder in which the buyer may ask for `path_regex`.
+/// A copy of the policy folder in which the buyer may request `path_regex`.
 fn release(store: &Bookstore, name: &str, path_regex: &str) -> std::path::PathBuf {
     let (policy, copy) = (store.mesh.folder().join("policy"), store.mesh.folder().join(name));
     fs::create_dir(&copy).unwrap();
@@ -38,12 +38,12 @@ async fn swapped_policy_folder_or_symlink_is_applied() {
     let denying = release(&store, "denying", "/magazines/.*");
     let granting = release(&store, "granting", "/books/.*");
 
-    // A folder in the place of another: for a moment there is none, which changes nothing.
+    // One folder replaces another: for a moment there is none, which changes nothing.
     fs::rename(&policy, store.mesh.folder().join("first")).unwrap();
     fs::rename(&denying, &policy).unwrap();
     wait_for_status(&store, 403).await;
 
-    // A link in the place of the folder, then a link in the place of a link, as deploy tools do it.
+    // A symlink replaces the folder, then a symlink another, as deploy tools do.
     let link = |target: &Path| {
         let new = store.mesh.folder().join("new-link");
         symlink(target, &new).unwrap();
@@ -65,8 +65,8 @@ async fn invalid_policy_file_changes_nothing_and_is_reported() {
     let good = store.mesh.readyz().await["policy"]["revision"].clone();
     let mut connection = Http1Connection::connect(store.local_address()).await.unwrap();
 
-    // A mistake in a new file, beside a good edit that would withdraw the buyer's grant. The mistake
-    // comes first: there is no moment at which the edit alone could come into force.
+    // A mistake in a new file, and a valid edit that would withdraw the buyer's grant. The mistake
+    // is written first, so the edit alone can never become active.
     store.mesh.write_policy("mistake.toml", "[[service]]\nname = \"till\"\nprots = []\n");
     store.mesh.write_policy("buyers.toml", &buyers("/magazines/.*"));
     let finding = eventually("the finding", async || {
@@ -90,16 +90,16 @@ async fn invalid_policy_file_changes_nothing_and_is_reported() {
     }
     assert_eq!(connection.get("/books/1", HOST).await.unwrap().status, 200);
 
-    // The folder is still bad when we come back: the last good policy is active again.
+    // The folder is still invalid after a restart: the last good policy is active again.
     store.mesh.kill_control_plane().await;
     store.mesh.restart_control_plane().await;
     let policy = store.mesh.readyz().await["policy"].clone();
     assert_eq!(policy["revision"], good, "{policy:#}");
     assert_eq!(connection.get("/books/1", HOST).await.unwrap().status, 200);
 
-    // Mended, all of it counts.
+    // Once the mistake is fixed, the whole policy applies.
     store.mesh.remove_policy("mistake.toml");
-    eventually("the mended policy", async || {
+    eventually("the fixed policy", async || {
         ensure_status(&connection.get("/books/1", HOST).await?, 403)
     })
     .await;
@@ -116,10 +116,10 @@ async fn quick_edits_in_place_are_applied_as_one_revision() {
     let policy = store.mesh.folder().join("policy");
     let in_force = || store.mesh.log().matches("policy is active").count();
     let mut attempt = 0;
-    eventually("five edits within half of what settling takes", async || {
+    eventually("five edits within half of the settling time", async || {
         attempt += 1;
         let (before, started_at) = (in_force(), Instant::now());
-        // Each file alone is a change of policy that could be in force.
+        // Each file alone is a change of policy that could become active.
         for number in 0..4 {
             let text = format!("[[service]]\nname = \"extra-{attempt}-{number}\"\n");
             fs::write(policy.join(format!("extra-{number}.toml")), text).unwrap();
@@ -128,7 +128,7 @@ async fn quick_edits_in_place_are_applied_as_one_revision() {
         fs::write(policy.join("buyers.toml"), buyers(path_regex)).unwrap();
         let took = started_at.elapsed();
         wait_for_status(&store, if attempt % 2 == 1 { 403 } else { 200 }).await;
-        // On a machine that stalls between two edits, they are two indeed.
+        // On a machine that stalls between two edits, they count as two.
         anyhow::ensure!(took < SETTLE / 2, "the edits took {took:?}");
         assert_eq!(in_force() - before, 1, "{}", store.mesh.log());
         anyhow::Ok(())
@@ -137,7 +137,7 @@ async fn quick_edits_in_place_are_applied_as_one_revision() {
     store.assert_no_update_errors().await;
 }
 
-/// How long edits in place settle before they are applied.
+/// The time that edits in place settle before the control plane applies them.
 const SETTLE: Duration = Duration::from_millis(200);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -165,12 +165,12 @@ async fn change_burst_is_debounced_for_the_settle_time() {
         })
         .await;
     }
-    eventually("the last of them to be in force", async || {
+    eventually("the last edit to be active", async || {
         let dump = envoy.config_dump().await.to_string();
         if dump.contains("default/till|9") { Ok(()) } else { Err(dump) }
     })
     .await;
-    // One at the beginning of the burst, one at its end, and one where a time ends in between.
+    // One at the beginning of the burst, one at its end, and one for a timer that ends in between.
     let sets = sets().await - before;
     assert!(sets <= 3, "8 changes gave {sets} sets");
 }

@@ -1,4 +1,4 @@
-//! A proxy's own certificate, which it shows to the control plane, is changed under a running Envoy.
+//! A running Envoy reloads its proxy certificate, which authenticates it to the control plane.
 
 use std::path::Path;
 
@@ -21,8 +21,8 @@ async fn replaced_proxy_certificate_is_used_without_a_restart() {
     }
     let first = proxy_serial(&store.buyer).await;
 
-    // No command renews a proxy certificate yet. What is moved in is the pair of another proxy, which
-    // Envoy cannot tell from a renewed one.
+    // No command renews a proxy certificate yet. The test installs the pair of another proxy, which
+    // Envoy cannot distinguish from a renewed one.
     let other = store.mesh.bootstrap(&ProxyOptions::new("default/bookbuyer", 13)).await;
     install_pair(&other, &ours);
     let second =
@@ -31,22 +31,22 @@ async fn replaced_proxy_certificate_is_used_without_a_restart() {
             now => Err(now),
         })
         .await;
-    // The stream lives on with the certificate with which it began, and so does all traffic.
+    // The stream and all traffic continue with the certificate of their connection.
     assert_eq!(store.buyer.stat(CONNECTED).await, 1);
     ensure_status(&connection.get("/books/1", HOST).await.unwrap(), 200).unwrap();
 
-    // The next connection is made with what lies there: with this one the control plane refuses it,
-    // since the node id is not that of the certificate.
+    // The next connection uses the new files. The control plane rejects it, since the node id does
+    // not match the certificate.
     store.mesh.restart_control_plane().await;
     let rejection = "the node id contradicts the certificate";
-    eventually("a refusal", async || match store.mesh.log() {
+    eventually("a rejection", async || match store.mesh.log() {
         log if log.contains(rejection) => Ok(()),
         log => Err(log),
     })
     .await;
     assert_eq!(proxy_serial(&store.buyer).await, second);
 
-    // With its own pair back it is let in again, as soon as it connects anew.
+    // With its own pair back, the next connection is accepted.
     install_pair(&kept, &ours);
     eventually("the first certificate", async || match proxy_serial(&store.buyer).await {
         now if now == first => Ok(()),
@@ -65,17 +65,17 @@ async fn replaced_proxy_certificate_is_used_without_a_restart() {
     store.assert_no_update_errors().await;
 }
 
-/// Moves the pair in `from` over that in `to`, one file after the other.
+/// Replaces the pair in `to` by that in `from`, one file after the other.
 fn install_pair(from: &Path, to: &Path) {
     for file in PAIR {
-        // Beside the folder, which Envoy watches.
+        // Outside the folder, which Envoy watches.
         let part = to.with_extension("part");
         fs::copy(from.join(file), &part).unwrap();
         fs::rename(part, to.join(file)).unwrap();
     }
 }
 
-/// The serial number of the certificate that an Envoy shows to the control plane.
+/// The serial number of the certificate that an Envoy presents to the control plane.
 async fn proxy_serial(envoy: &Envoy) -> String {
     let certs = envoy.certs().await;
     let chains = certs.pointer("/certificates").and_then(Value::as_array);

@@ -42,7 +42,8 @@ async fn repeated_header_is_compared_and_delivered_as_one_value() {
     wait_for_endpoint(&ben, "default/store|80").await;
 
     let mut connection = Http1Connection::connect(ben.socket(8000)).await.unwrap();
-    // A path, the values of a header that a condition names, and what the application receives; none if denied.
+    // A path, the values of the header in a condition, and the value that the application receives;
+    // `None` if denied.
     let requests: [(&str, &str, &[&str], Option<&str>); 8] = [
         ("/vip", "x-tier", &["gold"], Some("gold")),
         ("/vip", "x-tier", &["lead"], None),

@@ -1,4 +1,4 @@
-//! Our own restart is no event (invariant 8): neither for traffic nor for what Envoy holds.
+//! Control-plane restarts affect neither traffic nor Envoy's configuration (invariant 8).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use ironmesh_tests::{App, Envoy, Ledger, Load, ProxyOptions, REQUESTS_PER_FAULT,
 
 use crate::bookstore::{Bookstore, HOST, ensure_status, wait_for_endpoint};
 
-/// Besides [`crate::bookstore`], a service whose calls are long streams, and one long connection.
+/// In addition to [`crate::bookstore`], a service with long streams and one long connection.
 pub(crate) const WAREHOUSE: &str = r#"
 [[http_route_group]]
 name = "warehouse"
@@ -77,7 +77,7 @@ async fn control_plane_restart_affects_neither_traffic_nor_envoys() {
     store.assert_no_update_errors().await;
 }
 
-/// What an Envoy holds, and how often it was told something about it.
+/// An Envoy's certificates, and its update counters.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EnvoyState {
     serials: BTreeSet<String>,
@@ -100,13 +100,13 @@ pub(crate) async fn envoy_states(envoys: &[&Envoy]) -> Vec<EnvoyState> {
         }
         held.push(EnvoyState { serials, stats });
     }
-    // A misspelt filter would find nothing, and so nothing that has changed.
+    // A misspelt filter would match nothing, and so never change.
     let unseen: Vec<_> = UPDATES.iter().filter(|filter| !seen.contains(*filter)).collect();
     assert!(unseen.is_empty(), "no Envoy has a statistic like {unseen:?}");
     held
 }
 
-/// Waits until Envoy has as many streams to the control plane.
+/// Waits until Envoy has this many streams to the control plane.
 pub(crate) async fn wait_for_streams(envoy: &Envoy, streams: u64) {
     eventually("the state of the connection", async || {
         match envoy.stat("control_plane.connected_state").await {
@@ -117,7 +117,7 @@ pub(crate) async fn wait_for_streams(envoy: &Envoy, streams: u64) {
     .await;
 }
 
-/// Counters that move when a resource is sent, added, changed or removed.
+/// Counters that change when a resource is sent, added, changed or removed.
 const UPDATES: [&str; 12] = [
     r"^cluster_manager\.cluster_added$",
     r"^cluster_manager\.cluster_modified$",

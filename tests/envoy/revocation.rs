@@ -1,4 +1,4 @@
-//! A proxy is shut out while it is called, and nobody else notices.
+//! The revocation of a called proxy disturbs no other proxy.
 
 use ironmesh_tests::{
     App, Load, Mesh, Programs, ProxyOptions, REQUESTS_PER_FAULT, eventually, get_once,
@@ -29,7 +29,7 @@ rules = [{ kind = "HTTPRouteGroup", name = "all" }]
 
 const CLUSTER: &str = "cluster.default/till|80";
 
-/// The proxy that joined at this address, as the control plane shows it.
+/// The proxy at this address, as the control plane lists it.
 async fn proxy_at(mesh: &Mesh, address: &str) -> Value {
     let proxies = mesh.proxies().await;
     let at = format!("{address}:15003");
@@ -38,7 +38,7 @@ async fn proxy_at(mesh: &Mesh, address: &str) -> Value {
     found.unwrap().clone()
 }
 
-/// Runs `ironmesh` to a good end, and returns what it prints.
+/// Runs `ironmesh` successfully and returns its output.
 async fn run(mesh: &Mesh, arguments: &[&str]) -> String {
     let output = mesh.run(arguments).await;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -94,20 +94,20 @@ async fn revoked_proxy_is_disconnected_and_callers_use_the_other() {
     load.wait_for_requests(REQUESTS_PER_FAULT).await;
     assert_eq!(one_app.requests(), seen, "it is called still");
 
-    // Nobody else was told anything but the endpoints.
+    // Other proxies were sent only the endpoints.
     let mut after = envoy_states(&[&customer, &other]).await;
     let updates = format!("{CLUSTER}.update_success");
     let reported = [&before, &after].map(|held| held[0].stats[&updates]);
-    assert_eq!(reported[1], reported[0] + 1, "the endpoints were told once");
+    assert_eq!(reported[1], reported[0] + 1, "the endpoints were sent once");
     after[0].stats.insert(updates, reported[0]);
     assert_eq!(after, before);
 
-    // It is remembered, and refused again and again.
+    // The revocation survives a restart, and each attempt is rejected.
     mesh.restart_control_plane().await;
     for envoy in [&customer, &other] {
         wait_for_streams(envoy, 1).await;
     }
-    eventually("it to be refused", async || {
+    eventually("the stream to be rejected", async || {
         let metrics = get_once(mesh.admin(), "/metrics", &[]).await?.text();
         let rejected = "ironmesh_xds_streams_closed_total{reason=\"refused\"} ";
         let count = metrics.lines().find_map(|line| line.strip_prefix(rejected));

@@ -1,4 +1,4 @@
-//! The service model on real Envoys: parts of a service, who knows of one, and what is spoken.
+//! The service model on real Envoys: subsets, visibility and protocols.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ sources = [{ name = "buyer" }]
 rules = [{ kind = "HTTPRouteGroup", name = "all" }]
 "#;
 
-/// Who answers how many of so many calls by this host.
+/// The number of calls to this host that each application answers.
 async fn count_answers(
     caller: &Envoy,
     host: &str,
@@ -82,12 +82,13 @@ async fn subset_contains_only_endpoints_with_its_labels() {
         if apps.keys().eq(["v2"]) { Ok(()) } else { Err(format!("{apps:?}")) }
     })
     .await;
-    // The whole goes by its split: a quarter to v2. (Fewer than 60 or more than 140 of 400 is one chance in
-    // a million.)
+    // The whole service follows its split: a quarter to v2. Fewer than 60 or more than 140 of 400
+    // is one chance in a million.
     let apps = count_answers(&buyer, "store", 400).await.unwrap();
     assert!((60..=140).contains(&apps["v2"]), "{apps:?}");
 
-    // The canary goes on by weight: no call of the whole is lost while it does, nor when its weights go.
+    // The canary goes on by weight: no call of the whole is lost meanwhile, nor when the weights
+    // go.
     let address = buyer.socket(15080);
     let load = Load::start(address, "store", "/");
     let whole =
@@ -105,7 +106,7 @@ async fn subset_contains_only_endpoints_with_its_labels() {
         .await;
     }
 
-    // A proxy that joins with a label is an endpoint of its part with no edit anywhere.
+    // A proxy enrolled with a label is an endpoint of its subset without any edit.
     let _app = app("v2-b", 24).await;
     let _four = mesh.envoy(&store(24, "version=v2")).await;
     eventually("the newcomer to answer", async || {
@@ -133,7 +134,7 @@ async fn subset_contains_only_endpoints_with_its_labels() {
     .await;
     load.finish().await.assert_undisturbed();
     assert_eq!(buyer.sum(r"^cluster\..*\.upstream_rq_retry$").await, 0);
-    // Nobody joins as a part.
+    // No proxy can enroll as a subset.
     let output = mesh
         .run(&[
             "proxy",
@@ -187,7 +188,7 @@ async fn private_permissive_service_is_limited_to_its_namespace() {
     wait_for_endpoint(&till, "shop/stock|3306").await;
     let status =
         async |from: &Envoy| get_once(from.socket(8000), "/", &[]).await.unwrap().status.as_u16();
-    eventually("the till to be let in", async || match status(&till).await {
+    eventually("the till to be allowed", async || match status(&till).await {
         200 => Ok(()),
         other => Err(other),
     })
@@ -196,10 +197,7 @@ async fn private_permissive_service_is_limited_to_its_namespace() {
     assert_eq!(connection.line().await.unwrap(), "stock");
     for port in [8000, 3306] {
         let connection = TcpConnection::connect(auditor.socket(port)).await;
-        assert!(
-            connection.is_err(),
-            "nobody listens where a service stands for none that is known"
-        );
+        assert!(connection.is_err(), "no listener for a service without known backends");
     }
     assert_eq!(
         get_once(auditor.socket(15080), "/", &[("host", "stock.shop")]).await.unwrap().status,
@@ -250,7 +248,7 @@ sources = [{ name = "buyer" }]
 rules = [{ kind = "HTTPRouteGroup", name = "all" }, { kind = "TCPRoute", name = "all" }]
 "#;
 
-/// An application that answers on TLS of its own, and the roots of its certificate.
+/// An application with its own TLS, and the roots of its certificate.
 async fn tls_echo(address: std::net::SocketAddr) -> RootCertStore {
     let certified = rcgen::generate_simple_self_signed(["store.example".to_owned()]).unwrap();
     let certificate = certified.cert.der().clone();
@@ -300,7 +298,7 @@ async fn each_port_carries_its_declared_protocol() {
         let headers = [("host", "store"), ("content-type", "application/grpc-web+proto")];
         let answer = connection.request(http::Method::POST, "/shop.Store/Buy", &headers).await;
         let answer = answer.map_err(|error| error.to_string())?;
-        // (What is no gRPC answer comes back as the message of an error.)
+        // An answer that is no gRPC comes back as the message of an error.
         let seen = answer.header("grpc-message").unwrap_or_default().to_owned();
         if seen.contains(r#""content-type":"application/grpc""#) { Ok(()) } else { Err(seen) }
     })

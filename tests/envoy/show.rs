@@ -1,4 +1,4 @@
-//! What operators and proxies are shown of what a proxy is to have.
+//! What `proxy show` and CSDS disclose of a proxy's resources.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::bookstore::Bookstore;
 
-/// Fails the test where a private key is in there, in whatever form.
+/// Fails the test if the bytes contain a private key in any form.
 fn assert_no_key(what: &str, bytes: &[u8], key: &str) {
     let contains = |part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
     let lines: Vec<_> = key.lines().filter(|line| !line.starts_with("-----")).collect();
@@ -24,19 +24,19 @@ fn assert_no_key(what: &str, bytes: &[u8], key: &str) {
     }
     assert!(!contains(lines.concat().as_bytes()), "{what} has the key in base64");
     assert!(!contains(b"PRIVATE KEY"), "{what} has some key in PEM");
-    // As a field of bytes it would be in base64 once more, from its beginning on.
+    // A bytes field would have the key's beginning in base64 once more.
     let twice = base64(key.as_bytes());
     assert!(
         !contains(twice.get(40..100).unwrap().as_bytes()),
         "{what} has the key's PEM in base64"
     );
     let raw = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
-    // The secret of the curve is in the midst of it (RFC 5958, RFC 5915).
+    // The secret scalar is in the middle (RFC 5958, RFC 5915).
     let raw = raw.secret_der().get(36..60).unwrap();
     assert!(!contains(raw), "{what} has the key as it is");
 }
 
-/// Whole groups of three bytes in base64.
+/// Base64 of whole groups of three bytes.
 fn base64(bytes: &[u8]) -> String {
     let digits: Vec<char> =
         ('A'..='Z').chain('a'..='z').chain('0'..='9').chain(['+', '/']).collect();
@@ -73,7 +73,7 @@ async fn run(mesh: &Mesh, arguments: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// How many of the resources stand how.
+/// The number of resources by status.
 fn states(config: &Value) -> BTreeMap<String, usize> {
     let mut states = BTreeMap::new();
     for resource in config["resources"].as_array().unwrap() {
@@ -92,7 +92,7 @@ async fn proxy_show_lists_resources_without_private_keys() {
     let (chain, key) = proxy_client.service_certificate("default/bookstore").await.unwrap();
     let id = proxy_client.node_id.clone();
 
-    let dump = eventually("all to be taken", async || {
+    let dump = eventually("all resources to be ACKed", async || {
         let dump = run(mesh, &["proxy", "show", &id, "--resources"]).await;
         let config: Value = serde_json::from_slice(&dump)?;
         let states = states(&config);
@@ -113,7 +113,7 @@ async fn proxy_show_lists_resources_without_private_keys() {
     assert!(by_port.contains("[redacted]"));
     assert_no_key("the admin port", by_port.as_bytes(), &key);
 
-    // The proxy itself is told the same, and of its key as little.
+    // The proxy itself sees the same, without the key.
     let request = ClientStatusRequest {
         node: Some(Node { id: id.clone(), ..Node::default() }),
         ..ClientStatusRequest::default()
@@ -129,7 +129,7 @@ async fn proxy_show_lists_resources_without_private_keys() {
     assert!(String::from_utf8_lossy(&reported).contains(first_line), "it has its certificate");
     assert_no_key("CSDS", &reported, &key);
 
-    // In words.
+    // The text form.
     let text = String::from_utf8(run(mesh, &["proxy", "show", &id]).await).unwrap();
     for part in [
         format!("proxy         {id}\n"),

@@ -1,6 +1,6 @@
-//! SMI's conformance suites on access and on specs, step by step: three applications A, B and C on port
-//! 9091; and what Open Service Mesh asks of traffic targets and of its permissive mode. (The suite on
-//! splits is in `splits`.)
+//! SMI's conformance suites on access and specs, step by step, with applications A, B and C on port
+//! 9091; and Open Service Mesh's requirements on traffic targets and permissive mode. The suite on
+//! splits is in `splits`.
 
 mod splits;
 
@@ -47,7 +47,7 @@ impl SmiMesh {
         Some(Self { mesh, a, b, c, _apps: apps })
     }
 
-    /// Waits until this is answered so five times in a row.
+    /// Waits until five requests in a row get this status.
     async fn wait_for_status(&self, from: &Envoy, call: (Method, &str, &str), status: u16) {
         let (method, to, path) = call;
         let what = format!("five answers {status} to {method} {path} of {to}");
@@ -83,9 +83,10 @@ fn target(name: &str, to: &str, from: &str, rule: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn smi_conformance_traffic_access() {
     let Some(setup) = SmiMesh::open("").await else { return };
-    // Blocked by default: A does not learn of B.
+    // Denied by default: A does not learn of B.
     setup.get(&setup.a, "app-b", "/echo", 404).await;
-    // A TCP route without ports and a target let A call B, by HTTP as well; and nobody else.
+    // A TCP route without ports and a target allow A to call B, by HTTP as well; and no other
+    // caller.
     let rule = "kind = \"TCPRoute\", name = \"all\"";
     let access = "[[tcp_route]]\nname = \"all\"\n".to_owned();
     setup.mesh.write_policy("access.toml", &(access + &target("a-b", "app-b", "app-a", rule)));
@@ -136,7 +137,8 @@ async fn traffic_targets_are_separate_per_source_and_namespace() {
     setup.get(&setup.c, "app-b", "/right", 200).await;
     setup.get(&setup.a, "app-b", "/right", 403).await;
     setup.get(&setup.c, "app-b", "/left", 403).await;
-    // A target of another namespace allows nothing here: it is refused as a whole, and what was, stays.
+    // A target of another namespace grants nothing here: the whole policy is rejected, and the
+    // previous one stays.
     let elsewhere = policy.replace(
         "[[traffic_target]]\nname = \"c\"\n",
         "[[traffic_target]]\nname = \"c\"\nnamespace = \"other\"\n",
@@ -176,7 +178,7 @@ async fn switch_between_permissive_and_policy_denies_no_request() {
     let access = "[[tcp_route]]\nname = \"all\"\n".to_owned();
     setup.mesh.write_policy("access.toml", &(access + &target("a-b", "app-b", "app-a", rule)));
     setup.get(&setup.a, "app-b", "/", 200).await;
-    // Back to strict, with the policy in force: nothing is denied on the way.
+    // Back to strict, with the same policy: nothing is denied meanwhile.
     let revision = setup.mesh.readyz().await["policy"]["revision"].clone();
     let mut connection = Http1Connection::connect(setup.a.socket(15080)).await.unwrap();
     setup.mesh.write_policy("services.toml", &strict);
@@ -187,7 +189,7 @@ async fn switch_between_permissive_and_policy_denies_no_request() {
         if now == revision { Err(now.to_string()) } else { Ok(()) }
     })
     .await;
-    eventually("the stranger to be shut out", async || {
+    eventually("the stranger to be denied", async || {
         let answer = connection.get("/", "app-b").await.unwrap();
         ensure_status(&answer, 200).unwrap();
         let mut stranger = Http1Connection::connect(setup.c.socket(15080)).await?;

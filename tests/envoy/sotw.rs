@@ -19,19 +19,19 @@ async fn sotw_granted_caller_is_served_and_others_are_denied() {
     assert_eq!(response.status, 403, "{}", response.text());
     assert_eq!((store.requests_seen(), store.denied_by_store().await), (seen + 1, denied + 2));
 
-    // A withdrawal arrives, and its clusters go; a new grant arrives, and they are back.
+    // A withdrawal removes the clusters, and a new grant restores them.
     store.mesh.remove_policy("buyers.toml");
     eventually("the buyer to be denied", async || {
         ensure_status(&store.buy("/books/1").await?, 403)
     })
     .await;
-    eventually("the clusters of the store to be gone", async || {
+    eventually("the clusters of the store to be removed", async || {
         let clusters = store.buyer.stats(r"^cluster\..*bookstore.*\.membership_total$").await;
         if clusters.is_empty() { Ok(()) } else { Err(format!("{clusters:?}")) }
     })
     .await;
     store.mesh.write_policy("buyers.toml", &buyers("/books/.*"));
-    eventually("the buyer to be let in again", async || {
+    eventually("the buyer to be allowed again", async || {
         ensure_status(&store.buy("/books/1").await?, 200)
     })
     .await;
@@ -72,7 +72,7 @@ async fn sotw_control_plane_restart_affects_neither_traffic_nor_envoys() {
         wait_for_streams(envoy, 1).await;
     }
     load.wait_for_requests(REQUESTS_PER_FAULT).await;
-    // It is served on the new streams.
+    // The new streams serve changes.
     store.mesh.write_policy("split.toml", &split(100, 0));
     eventually("the new weights", async || match second_version_of_100(&store).await {
         0 => Ok(()),
@@ -85,7 +85,7 @@ async fn sotw_control_plane_restart_affects_neither_traffic_nor_envoys() {
     wait_until_updates_stop(&store.buyer).await;
 }
 
-/// How many of 100 requests, amid all others, the second version answers. None may fail.
+/// The number of 100 requests that the second version answers, amid all others. None may fail.
 async fn second_version_of_100(store: &Bookstore) -> u64 {
     let mut connection = Http1Connection::connect(store.local_address()).await.unwrap();
     let mut second = 0;
@@ -97,9 +97,9 @@ async fn second_version_of_100(store: &Bookstore) -> u64 {
     second
 }
 
-/// Certificates, and how often clusters or listeners were told: where their version is what the
-/// client has, they are not told again (R12). (Endpoints, routes and secrets are, and Envoy finds
-/// that they are the same.)
+/// The certificates, and the update counters of clusters and listeners, which are not resent if the
+/// version is current (R12). Endpoints, routes and secrets are resent, and Envoy finds them
+/// unchanged.
 async fn sotw_states(store: &Bookstore) -> Vec<(Vec<String>, BTreeMap<String, u64>)> {
     let mut held = Vec::new();
     for envoy in [&store.buyer, &store.v1, &store.v2] {
@@ -111,7 +111,7 @@ async fn sotw_states(store: &Bookstore) -> Vec<(Vec<String>, BTreeMap<String, u6
     held
 }
 
-/// Nothing is pushed when nothing changes: an ACK is not taken for a question (R21).
+/// Nothing is pushed when nothing changes: an ACK is not read as a request (R21).
 async fn wait_until_updates_stop(envoy: &Envoy) {
     let updates = async || envoy.sum(r"update_(success|attempt)$").await;
     let mut before = updates().await;

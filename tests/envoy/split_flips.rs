@@ -1,4 +1,4 @@
-//! Conditional splits turn around under load: they are routes, and nothing else of an Envoy changes.
+//! Conditional splits change under load: only routes change in Envoy.
 
 use ironmesh_tests::{Envoy, eventually};
 
@@ -16,11 +16,11 @@ matches = [
 ]
 "#;
 
-/// All of these are behind the service at any time, so that no cluster comes or goes.
+/// All backends exist at any time, so that no cluster comes or goes.
 const BACKENDS: [&str; 3] = ["v1", "v2", "v3"];
 
-/// Splits by chance: up to three that ask for something, and one of all calls. That one stays: it is of
-/// connections too, and these have it in their listener.
+/// Random splits: up to three with conditions, and one for all calls. The latter stays, because it
+/// applies to TCP connections too, whose split is in the listener.
 fn policy(random: &mut Random) -> String {
     let mut policy = MATCHES.to_owned();
     for _ in 0..random.below(4) {
@@ -36,7 +36,7 @@ fn policy(random: &mut Random) -> String {
             (name, u32::try_from(weight).unwrap())
         });
         let to: Vec<_> = to.collect();
-        // What comes first is by chance too.
+        // The priority is random too.
         let name = format!("n{}", random.below(1_000_000_000));
         policy.push_str(&split(&name, "store", &[one], &to));
     }
@@ -47,7 +47,7 @@ fn unconditional_split() -> String {
     split("store", "store", &[], &BACKENDS.map(|name| (name, 1)))
 }
 
-/// What an Envoy has counted of listeners and clusters that came, changed or went.
+/// Envoy's counters of added, changed and removed listeners and clusters.
 async fn listener_and_cluster_changes(envoy: &Envoy) -> u64 {
     let counters = r"^(listener|cluster)_manager\.(listener|cluster)_(added|modified|removed|in_place_updated)$";
     let counters = envoy.stats(counters).await;
@@ -81,7 +81,7 @@ async fn conditional_split_flips_update_only_routes_without_failures() {
         + &unconditional_split();
     setup.mesh.write_policy("splits.toml", &last);
     setup.wait_for(&["v2"]).await;
-    // Edits that follow each other closely come into force together.
+    // Edits in quick succession become active together.
     let reloads = setup.buyer.sum(updates).await - reloads;
     assert!(reloads > 10, "the routes have turned {reloads} times only");
     assert_eq!(

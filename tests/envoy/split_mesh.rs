@@ -1,5 +1,5 @@
-//! A shop for the tests about splits: services of one account behind one sidecar, with an application
-//! each, and a buyer who may call all of them.
+//! A mesh for tests of splits: services of one account on one sidecar, each with an application,
+//! and a buyer who may call all of them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,8 +12,8 @@ use ironmesh_tests::{
 
 use crate::bookstore::ensure_status;
 
-/// The services: each has the HTTP port 14001 and the TCP port 3306, with an application that says its
-/// name.
+/// The services: each has the HTTP port 14001, the TCP port 3306, and an application that reports
+/// its name.
 pub(crate) const SERVICES: [&str; 5] = ["store", "v1", "v2", "v3", "next"];
 
 pub(crate) struct SplitMesh {
@@ -64,7 +64,7 @@ rules = [{ kind = "HTTPRouteGroup", name = "all" }, { kind = "TCPRoute", name = 
     policy
 }
 
-/// A split of `service`, for requests of these matches of the group `store`, or of all calls.
+/// A split of `service`, for requests that match these of the group `store`, or for all calls.
 pub(crate) fn split(name: &str, service: &str, matches: &[&str], to: &[(&str, u32)]) -> String {
     let mut policy = format!("[[traffic_split]]\nname = \"{name}\"\nservice = \"{service}\"\n");
     if !matches.is_empty() {
@@ -80,7 +80,7 @@ pub(crate) fn split(name: &str, service: &str, matches: &[&str], to: &[(&str, u3
 }
 
 impl SplitMesh {
-    /// Opens it with all services, and with these splits.
+    /// Opens the mesh with all services and these splits.
     pub(crate) async fn open(splits: &str) -> Option<Self> {
         let programs = Programs::find()?;
         let policy = [("services.toml", services(&SERVICES)), ("splits.toml", splits.to_owned())];
@@ -96,7 +96,7 @@ impl SplitMesh {
             server = server.with_service(&format!("default/{name}"));
         }
         let server = mesh.envoy(&server).await;
-        // Nobody is asked there but by those who start one.
+        // Only tests that start a DNS server there use it.
         let names = mesh.loopback().socket(2, 5353);
         let buyer = ProxyOptions::new("default/buyer", 11)
             .name_server(names)
@@ -124,7 +124,7 @@ impl SplitMesh {
         Http1Connection::connect(self.buyer.socket(14001)).await.unwrap()
     }
 
-    /// Load on the store, with a stream and a connection that stay.
+    /// Starts load on the store, with a long stream and a long connection.
     pub(crate) async fn load(&self) -> Load {
         let mut load = None;
         eventually("the load to begin", async || {
@@ -137,7 +137,7 @@ impl SplitMesh {
         load.unwrap()
     }
 
-    /// Who answers `count` requests with these headers, and how often.
+    /// The number of `count` requests with these headers that each application answers.
     pub(crate) async fn answers(&self, count: u32, headers: &[(&str, &str)]) -> Shares {
         let mut connection = self.connection().await;
         let headers = [&[("host", "store")], headers].concat();
@@ -150,7 +150,7 @@ impl SplitMesh {
         shares
     }
 
-    /// Who answers so many connections to the store.
+    /// The number of connections to the store that each application greets.
     pub(crate) async fn greetings(&self, count: u32) -> Shares {
         let mut shares = Shares::default();
         for _ in 0..count {
@@ -160,7 +160,7 @@ impl SplitMesh {
         shares
     }
 
-    /// Waits until requests are answered by all of these, and by nobody else in twenty.
+    /// Waits until exactly these applications answer twenty requests.
     pub(crate) async fn wait_for(&self, wanted: &[&str]) {
         eventually(&format!("{wanted:?} to answer"), async || {
             let answers = self.answers(20, &[]).await;
@@ -171,7 +171,7 @@ impl SplitMesh {
         .await;
     }
 
-    /// No request failed, none had to be tried again, and no Envoy has refused something.
+    /// Checks that no request failed or was retried, and that no Envoy NACKed an update.
     #[expect(clippy::print_stderr, reason = "the figures belong to the test's report")]
     pub(crate) async fn assert_no_failures(&self, load: Load) {
         let report = load.finish().await;
@@ -192,7 +192,7 @@ impl SplitMesh {
     }
 }
 
-/// How often whom.
+/// Counts by application.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shares(pub(crate) BTreeMap<String, u32>);
 
@@ -201,8 +201,8 @@ impl Shares {
         *self.0.entry(name.to_owned()).or_default() += 1;
     }
 
-    /// Fails unless exactly these have had about these parts of the whole: within six standard deviations
-    /// of a binomial distribution, which chance leaves once in 500 million times.
+    /// Fails unless exactly these applications have about these shares: within six standard
+    /// deviations of a binomial distribution, which chance misses once in 500 million runs.
     pub(crate) fn assert_about(&self, parts: &[(&str, f64)]) {
         let count: f64 = self.0.values().copied().map(f64::from).sum();
         let names: Vec<_> = parts.iter().map(|(name, _)| *name).collect();

@@ -1,4 +1,4 @@
-//! Traffic splits: conditions, several of them, nested ones, and backends that come and go.
+//! Traffic splits: conditions, several splits, nested splits, and backends that come and go.
 
 use anyhow::Context as _;
 use http::Method;
@@ -21,7 +21,7 @@ matches = [
 ]
 "#;
 
-/// Asks by either protocol, on connections that stay.
+/// Sends requests by either protocol, on kept connections.
 struct Buyer {
     http1: Http1Connection,
     http2: Http2Connection,
@@ -36,7 +36,7 @@ impl Buyer {
         }
     }
 
-    /// Who answers, by both protocols.
+    /// The application that answers by both protocols.
     async fn request(
         &mut self,
         method: &Method,
@@ -55,7 +55,7 @@ impl Buyer {
         name(&by1).context("no name")
     }
 
-    /// Waits until this one answers.
+    /// Waits until this application answers.
     async fn wait_for(&mut self, wanted: &str, method: &Method, headers: &[(&str, &str)]) {
         eventually(&format!("{wanted} to answer"), async || {
             let answered = self.request(method, "/", headers).await?;
@@ -75,7 +75,7 @@ async fn request_uses_the_first_split_with_matching_conditions() {
     let Some(setup) = SplitMesh::open(&splits).await else { return };
     let mut buyer = Buyer::of(&setup).await;
     let staff = ("x-staff", "yes");
-    // Again and again, so that each is asked after each other one on the same connection.
+    // Repeated, so that each request follows each other one on the same connection.
     for _ in 0..10 {
         for (method, path, headers, expected) in [
             (Method::GET, "/", &[][..], "v1"),
@@ -86,7 +86,7 @@ async fn request_uses_the_first_split_with_matching_conditions() {
             (Method::GET, "/search/books", &[], "v2"),
             (Method::GET, "/searching", &[], "v1"),
             (Method::GET, "/?q=/search", &[], "v1"),
-            // A path that a server may take for another one is covered by no expression.
+            // No expression covers a path that a server may read as another.
             (Method::GET, "/search/..;/", &[], "v1"),
             (Method::GET, "/search/?q=/..", &[], "v2"),
             (Method::POST, "/", &[], "v2"),
@@ -94,7 +94,7 @@ async fn request_uses_the_first_split_with_matching_conditions() {
             (Method::DELETE, "/", &[], "v1"),
             (Method::GET, "/", &[("host", "Beta.example:14001")], "v2"),
             (Method::GET, "/", &[("host", "alpha.example")], "v1"),
-            // Both hold: the names of the splits say which is first.
+            // Both match: the names of the splits decide the order.
             (Method::POST, "/search", &[staff], "next"),
         ] {
             let answered = buyer.request(&method, path, headers).await.unwrap();
@@ -111,11 +111,11 @@ async fn request_uses_the_first_split_with_matching_conditions() {
         ensure_status(&response, 200).unwrap();
         assert_eq!(response.header("x-app"), Some(expected));
     }
-    // Other names turn it round, on the same connections.
+    // Other names reverse the order, on the same connections.
     setup.mesh.write_policy("splits.toml", &splits.replace("10-staff", "30-staff"));
     buyer.wait_for("v2", &Method::POST, &[staff]).await;
     assert_eq!(buyer.request(&Method::GET, "/", &[staff]).await.unwrap(), "next");
-    // Without a split of all calls, what runs as the service itself answers the rest.
+    // Without a split of all calls, the service's own endpoints answer the rest.
     let conditional = split("10-staff", "store", &["staff"], &[("next", 1)]);
     setup.mesh.write_policy("splits.toml", &(MATCHES.to_owned() + &conditional));
     buyer.wait_for("store", &Method::GET, &[]).await;
@@ -153,7 +153,7 @@ async fn nested_splits_require_all_conditions_and_ignore_the_query() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn weights_multiply_through_nested_splits() {
-    // Two deep: store → v1 → v2, and the service itself among the backends.
+    // Two levels: store → v1 → v2, and the service itself among the backends.
     let splits = MATCHES.to_owned()
         + &split("store", "store", &[], &[("v1", 1500), ("store", 500)])
         + &split("v1", "v1", &[], &[("v1", 2), ("v2", 1)])
@@ -164,7 +164,7 @@ async fn weights_multiply_through_nested_splits() {
     setup.answers(4000, &[]).await.assert_about(&shares);
     let of_staff = [("store", 0.25), ("v1", 0.5), ("v2", 0.25)];
     setup.answers(4000, &[("x-staff", "yes")]).await.assert_about(&of_staff);
-    // Of connections nothing is known but where they go to, so conditions are not looked at.
+    // A TCP connection has no attributes besides its destination, so conditions are ignored.
     eventually("all to greet", async || match setup.greetings(100).await.0.len() {
         4 => Ok(()),
         count => Err(count),
@@ -183,7 +183,7 @@ async fn late_backend_gets_its_share_and_no_request_fails() {
     setup.wait_for(&["v1"]).await;
     let load = setup.load().await;
     for _ in 0..3 {
-        // Nothing but the service itself is added, and taken away again.
+        // Only the service itself is added and removed again.
         setup.mesh.write_policy("services.toml", &services(&SERVICES));
         setup.wait_for(&["next", "v1"]).await;
         setup.mesh.write_policy("services.toml", &services(&without));
@@ -193,7 +193,7 @@ async fn late_backend_gets_its_share_and_no_request_fails() {
     setup.wait_for(&["next", "v1"]).await;
     setup.answers(2000, &[]).await.assert_about(&[("next", 1.0 / 3.0), ("v1", 2.0 / 3.0)]);
     setup.assert_no_failures(load).await;
-    // With nobody left who has a weight, it is said so.
+    // Without any weight, a finding says so.
     setup
         .mesh
         .write_policy("splits.toml", &split("store", "store", &[], &[("gone", 1), ("v1", 0)]));

@@ -1,4 +1,4 @@
-//! TCP: judged in the handshake, also where the server speaks first, and never after it.
+//! TCP: authorized in the handshake, also if the server speaks first, and never after it.
 
 use ironmesh_tests::xds::ProxyClient;
 use ironmesh_tests::{Envoy, Ledger, Mesh, Programs, ProxyOptions, TcpConnection, eventually, tls};
@@ -27,7 +27,7 @@ name = "ledger"
 matches = { ports = [3306] }
 "#;
 
-/// The file `ledger.toml`: who may connect.
+/// The file `ledger.toml`: the callers that may connect.
 fn ledger(callers: &[&str]) -> String {
     let sources: Vec<_> = callers.iter().map(|name| format!("{{ name = \"{name}\" }}")).collect();
     format!(
@@ -40,7 +40,7 @@ fn ledger(callers: &[&str]) -> String {
 const UPSTREAM: &str = "default/bookwarehouse=3306";
 const SNI: &str = "3306.bookwarehouse.default.mesh.internal";
 
-/// How long the warehouse's Envoy lets go on what has no chain any more.
+/// The time for which the warehouse's Envoy keeps connections of removed chains.
 const DRAIN_SECONDS: u32 = 2;
 
 /// The warehouse, its sidecar, and the store's.
@@ -52,7 +52,7 @@ struct TcpMesh {
 }
 
 impl TcpMesh {
-    /// Opens it; the store alone may connect, and can.
+    /// Opens the mesh; only the store may connect, and can.
     async fn open() -> Option<Self> {
         let programs = Programs::find()?;
         let policy = [("services.toml", SERVICES), ("ledger.toml", &ledger(&["bookstore"]))];
@@ -68,7 +68,7 @@ impl TcpMesh {
         Some(warehouse)
     }
 
-    /// A connection through `sidecar` on which the warehouse has spoken.
+    /// A connection through `sidecar` that has received the warehouse's greeting.
     async fn connected(&self, sidecar: &Envoy) -> TcpConnection {
         eventually("the warehouse to speak", async || {
             let mut connection = TcpConnection::connect(sidecar.socket(3306)).await?;
@@ -78,7 +78,7 @@ impl TcpMesh {
         .await
     }
 
-    /// Somebody who dials the mesh port past any sidecar, with the true certificate of `account`.
+    /// A caller that dials the mesh port directly with the valid certificate of `account`.
     async fn direct_caller(&self, account: &str, host: u8) -> DirectCaller<'_> {
         let folder = self.mesh.bootstrap(&ProxyOptions::new(account, host)).await;
         let control_plane = self.mesh.xds();
@@ -95,12 +95,12 @@ struct DirectCaller<'a> {
 }
 
 impl DirectCaller<'_> {
-    /// What the warehouse says to it, unasked.
+    /// The warehouse's greeting.
     async fn greeting(&self) -> anyhow::Result<String> {
         self.dial().await?.line().await
     }
 
-    /// A connection whose handshake is done, as far as this side knows.
+    /// A connection after the handshake, as far as the client knows.
     async fn dial(&self) -> anyhow::Result<TcpConnection<TlsStream<TcpStream>>> {
         let (chain, key) = &self.certificate;
         let (port, roots) = (self.warehouse.sidecar.socket(15003), &self.proxy_client.roots);
@@ -126,7 +126,7 @@ async fn use_past_drain_time(connections: &mut [&mut TcpConnection]) {
 async fn denied_caller_of_server_first_protocol_receives_no_byte() {
     let Some(warehouse) = TcpMesh::open().await else { return };
     let store = warehouse.direct_caller("default/bookstore", 22).await;
-    assert_eq!(store.greeting().await.unwrap(), "bookwarehouse", "the way itself is good");
+    assert_eq!(store.greeting().await.unwrap(), "bookwarehouse", "the connection itself works");
 
     let thief = warehouse.direct_caller("default/bookthief", 12).await;
     let before = warehouse.app.connections();
@@ -137,7 +137,7 @@ async fn denied_caller_of_server_first_protocol_receives_no_byte() {
     }
     assert_eq!(warehouse.app.connections(), before, "the application saw a connection");
     assert_eq!(warehouse.sidecar.sum(failed).await, rejected + 5);
-    // A certificate of the mesh that is nobody's in policy.
+    // A certificate of the mesh that policy does not name.
     let folder = warehouse.mesh.bootstrap(&ProxyOptions::new("default/bookstore", 23)).await;
     let read = |name: &str| fs_err::read_to_string(folder.join(name)).unwrap();
     let proxy = DirectCaller { certificate: (read("proxy.crt"), read("proxy.key")), ..thief };
@@ -173,14 +173,14 @@ async fn added_caller_keeps_tcp_connections_and_withdrawal_ends_them() {
     warehouse.mesh.write_policy("ledger.toml", &ledger(&["bookstore", "bookkeeper"]));
     let mut kept = warehouse.connected(&keeper).await;
     assert_eq!(warehouse.sidecar.stat(modified).await, before, "the listener was touched");
-    // Longer than the drain time, so that a connection that was to be ended has ended.
+    // Longer than the drain time, so that a connection that should end has ended.
     use_past_drain_time(&mut [&mut old, &mut kept]).await;
 
-    // A withdrawal, and a restart of ours in between: what was let in is ended, and the others can
-    // come in again.
+    // A withdrawal with a control-plane restart in between: the withdrawn caller's connections end,
+    // and the others can reconnect.
     let keeper_dials = warehouse.direct_caller("default/bookkeeper", 14).await;
     assert_eq!(keeper_dials.greeting().await.unwrap(), "bookwarehouse");
-    // No sidecar of his own ends this one: it is the warehouse's that has to.
+    // No sidecar of its own ends this one: the warehouse's must.
     let mut past_sidecars = keeper_dials.dial().await.unwrap();
     assert_eq!(past_sidecars.line().await.unwrap(), "bookwarehouse");
     let certificate = keeper_dials.certificate.clone();
@@ -203,7 +203,7 @@ async fn added_caller_keeps_tcp_connections_and_withdrawal_ends_them() {
     let keeper_dials = DirectCaller { warehouse: &warehouse, proxy_client, certificate };
     keeper_dials.greeting().await.unwrap_err();
     let mut again = warehouse.connected(&warehouse.store).await;
-    // The withdrawal is carried out once: another restart ends nothing.
+    // The withdrawal is applied once: another restart ends no connection.
     warehouse.mesh.restart_control_plane().await;
     use_past_drain_time(&mut [&mut again]).await;
     warehouse.sidecar.assert_no_update_errors().await;
@@ -216,7 +216,7 @@ async fn tcp_port_without_grants_has_no_filter_chain() {
     let store = warehouse.direct_caller("default/bookstore", 22).await;
     let mut old = warehouse.connected(&warehouse.store).await;
     warehouse.mesh.remove_policy("ledger.toml");
-    eventually("the handshake to be refused", async || {
+    eventually("the handshake to be rejected", async || {
         store.greeting().await.err().ok_or("the warehouse still speaks")
     })
     .await;
@@ -224,12 +224,12 @@ async fn tcp_port_without_grants_has_no_filter_chain() {
         old.exchange("still there").await.err().ok_or("it is open")
     })
     .await;
-    // And back.
+    // Back to the first policy.
     warehouse.mesh.write_policy("ledger.toml", &ledger(&["bookstore"]));
     warehouse.connected(&warehouse.store).await.exchange("again").await.unwrap();
 }
 
-// A service whose TCP port nobody may call, beside one of another account that is called.
+// A TCP port without grants, next to one of another account with a caller.
 #[tokio::test(flavor = "multi_thread")]
 async fn tcp_port_without_grants_does_not_block_other_ports() {
     let Some(programs) = Programs::find() else { return };

@@ -1,5 +1,5 @@
-//! Telemetry: access logs and traces that arrive, what it costs to switch them on, and what becomes of
-//! calls when nobody takes them.
+//! Telemetry: access logs and traces arrive, enabling them drains only what it must, and calls
+//! survive a missing collector.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -54,7 +54,7 @@ const WEB: u16 = 8000;
 const LEDGER: u16 = 3306;
 const JOURNAL: u16 = 3307;
 
-/// A store with an archive behind the same sidecar, and one who calls both.
+/// A store and an archive on the same sidecar, and a caller of both.
 struct TelemetryMesh {
     mesh: Mesh,
     _apps: (App, Ledger, Ledger),
@@ -63,7 +63,7 @@ struct TelemetryMesh {
 }
 
 impl TelemetryMesh {
-    /// With this file `telemetry.toml`, which knows where a collector is to be.
+    /// Opens the mesh with this file `telemetry.toml`, given the collector's address.
     async fn open(telemetry: impl Fn(SocketAddr) -> String) -> Option<Self> {
         let programs = Programs::find()?;
         let mesh = Mesh::start(&programs, &[("services.toml", SERVICES)]).await;
@@ -92,7 +92,7 @@ impl TelemetryMesh {
         Some(Self { mesh, _apps: apps, store, buyer })
     }
 
-    /// Calls the store until it answers, with these headers.
+    /// Calls the store with these headers until it answers.
     async fn call(&self, path: &str, headers: &[(&str, &str)]) -> Value {
         let all: Vec<_> = [("host", "store")].into_iter().chain(headers.iter().copied()).collect();
         eventually("an answer", async || {
@@ -111,12 +111,12 @@ impl TelemetryMesh {
     }
 }
 
-/// Where the collector of a mesh is to be.
+/// The address of a mesh's collector.
 fn collector_address(mesh: &Mesh) -> SocketAddr {
     mesh.loopback().socket(61, 4317)
 }
 
-/// A connection to a ledger on which it has spoken.
+/// A connection to a ledger that has received its greeting.
 async fn ledger(envoy: &Envoy, port: u16) -> TcpConnection {
     eventually("the ledger to speak", async || {
         let mut connection = TcpConnection::connect(envoy.socket(port)).await?;
@@ -126,7 +126,7 @@ async fn ledger(envoy: &Envoy, port: u16) -> TcpConnection {
     .await
 }
 
-/// Telemetry that tells a collector of everything.
+/// Telemetry that reports everything to a collector.
 fn full_telemetry(name: &str, about: &str, collector: SocketAddr) -> String {
     let (host, port) = (collector.ip(), collector.port());
     format!(
@@ -181,7 +181,7 @@ async fn both_sidecars_deliver_access_logs_and_spans() {
     assert_eq!(client.parent, "");
     assert!(traceparent.contains(&server.id), "{traceparent}: {server:?}");
 
-    let records = eventually("what both say of the request and of the connection", async || {
+    let records = eventually("both records of the request and the connection", async || {
         let records = collector.records();
         let reported: BTreeSet<_> =
             records.iter().map(|one| (one.service.as_str(), one.body["status"] == "200")).collect();
@@ -201,14 +201,14 @@ async fn both_sidecars_deliver_access_logs_and_spans() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn file_access_log_applies_its_filter_and_default_fields() {
-    // Of all services: the bootstrap of the buyer allows no folder, so that only the store logs.
+    // For all services: the buyer's bootstrap allows no folder, so only the store logs.
     let telemetry = "[[telemetry]]\nname = \"log\"\n[telemetry.access_log]\n\
                      sink = { file = \"store.log\" }\nfilter = { status_at_least = 201 }\n";
     let plain = telemetry.replace("filter =", "# filter =");
     let Some(setup) = TelemetryMesh::open(|_| telemetry.to_owned()).await else { return };
     let file = setup.mesh.folder().join("store.log");
     setup.call("/filtered", &[]).await;
-    // The other file of policy is active when its first call is told of.
+    // The other policy file is active once its first call is logged.
     setup.mesh.write_policy("telemetry.toml", &plain);
     let lines = eventually("a line", async || {
         setup.call("/books/1?secret=1", &[("user-agent", "test")]).await;
@@ -241,7 +241,7 @@ async fn callers_cannot_increase_trace_sampling() {
     let collector = Collector::start(collector_address(&setup.mesh)).await;
     let forced = "4bf92f3577b34da6a3ce929d0e0e4736";
     let traceparent = format!("00-{forced}-00f067aa0ba902b7-01");
-    // The fourteenth digit of a request's id says `forced` to Envoy.
+    // The fourteenth digit of a request id means `forced` to Envoy.
     let id = ("x-request-id", "11111111-1111-a111-8111-111111111111");
     let claims = [
         ("x-envoy-force-trace", "1"),
@@ -273,8 +273,8 @@ async fn callers_cannot_increase_trace_sampling() {
     setup.assert_no_update_errors().await;
 }
 
-/// What switching telemetry on costs: of the service's own chains, and of nobody else's, connections are
-/// drained. No request is lost.
+/// The cost of enabling telemetry: only connections of the service's own chains drain. No request
+/// is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn enabling_telemetry_drains_only_chains_of_its_service() {
     let Some(setup) = TelemetryMesh::open(|_| String::new()).await else { return };
@@ -284,7 +284,7 @@ async fn enabling_telemetry_drains_only_chains_of_its_service() {
     let load = Load::start(setup.buyer.socket(WEB), "store", "/");
     let at = collector_address(&setup.mesh);
     setup.mesh.write_policy("telemetry.toml", &full_telemetry("store", "service = \"store\"", at));
-    eventually("the store to tell", async || {
+    eventually("records of the store", async || {
         let spans = collector.spans();
         if spans.iter().any(|span| span.service == "store.default") {
             Ok(())
@@ -305,11 +305,11 @@ async fn enabling_telemetry_drains_only_chains_of_its_service() {
         assert_eq!(envoy.sum("upstream_rq_retry$").await, 0);
     }
 
-    // That of the buyer drains its own listeners: its applications connect again, and lose nothing.
+    // The buyer's telemetry drains its own listeners: its applications reconnect and lose nothing.
     let load = Load::start(setup.buyer.socket(WEB), "store", "/");
     let both = full_telemetry("all", "scope = \"mesh\"", at);
     setup.mesh.write_policy("telemetry.toml", &both);
-    eventually("the buyer to tell", async || {
+    eventually("records of the buyer", async || {
         let spans = collector.spans();
         if spans.iter().any(|span| span.service == "buyer.default") {
             Ok(())
@@ -335,23 +335,23 @@ async fn unavailable_or_silent_collector_does_not_delay_calls() {
     let load = load.with_stream(setup.buyer.socket(WEB), "store").await.unwrap();
     let load = load.with_connection(setup.buyer.socket(LEDGER)).await.unwrap();
     let at = collector_address(&setup.mesh);
-    // (Envoy has no colon in the names of its stats.)
+    // Envoy's stat names have no colon.
     let stat = |name: &str| format!("cluster.telemetry|{}_{}.{name}", at.ip(), at.port());
-    // First nobody is there; then one who takes what he is told and says nothing; then nobody again.
-    eventually("attempts to tell", async || {
+    // First no collector; then one that accepts calls and never answers; then none again.
+    eventually("attempts to report", async || {
         let failed = setup.store.stat(&stat("upstream_cx_connect_fail")).await;
         if failed > 0 { Ok(()) } else { Err(failed) }
     })
     .await;
     let silent = Collector::start_silent(at).await;
-    eventually("calls that nobody answers", async || {
+    eventually("calls without an answer", async || {
         let calls = silent.calls();
         if calls > 5 { Ok(()) } else { Err(calls) }
     })
     .await;
     load.wait_for_requests(1000).await;
     drop(silent);
-    // And whoever comes back is told again.
+    // A collector that returns receives data again.
     let collector =
         eventually("the address to be free", async || std::net::TcpListener::bind(at).map(drop));
     collector.await;
@@ -364,7 +364,7 @@ async fn unavailable_or_silent_collector_does_not_delay_calls() {
     load.finish().await.assert_undisturbed();
     for envoy in [&setup.store, &setup.buyer] {
         assert_eq!(envoy.sum("default/store.*upstream_rq_retry$").await, 0);
-        // What is under way is bounded.
+        // The number of calls in flight is bounded.
         let under_way = envoy.stat(&stat("upstream_rq_active")).await;
         assert!(under_way <= 64, "{under_way}");
     }

@@ -1,4 +1,5 @@
-//! Upstream traffic settings: callers ask no more at once than is said, and nothing of who answers badly.
+//! Upstream traffic settings: limits of concurrent calls, retry budgets, and their nearest-object
+//! rule.
 
 mod global_rate_limits;
 mod local_rate_limits;
@@ -21,13 +22,13 @@ fn setting(text: &str) -> String {
     format!("[[upstream_traffic_setting]]\nname = \"store\"\nservice = \"store\"\n{text}\n")
 }
 
-/// What is said where nothing nearer says otherwise: of the namespace, and of the mesh.
+/// The settings of the namespace and of the mesh, which apply where no nearer object sets a value.
 const DEFAULT_SETTINGS: [&str; 2] = [
     "[[upstream_traffic_setting]]\nname = \"namespace\"\nconnection_settings.http.max_requests = 1000\n",
     "[[upstream_traffic_setting]]\nname = \"mesh\"\nscope = \"mesh\"\nconnection_settings.http.max_requests = 1\n",
 ];
 
-/// Waits until the buyer has a cluster of which `what` of its limits is this number.
+/// Waits until a cluster of the buyer has this limit.
 async fn wait_for_limit(buyer: &Envoy, cluster: &str, what: &str, limit: u32) {
     eventually(&format!("{what} = {limit} of {cluster}"), async || {
         let dump = buyer.config_dump().await;
@@ -46,7 +47,7 @@ async fn wait_for_limit(buyer: &Envoy, cluster: &str, what: &str, limit: u32) {
     .await;
 }
 
-/// Asks the store.
+/// Calls the store.
 async fn request(buyer: &Envoy) -> anyhow::Result<Response> {
     get_once(buyer.socket(14001), "/", &[]).await
 }
@@ -64,7 +65,7 @@ async fn requests_beyond_max_requests_are_rejected() {
     let of_the_store = setting("connection_settings.http.max_requests = 1");
     let [of_the_namespace, of_the_mesh] = DEFAULT_SETTINGS;
 
-    // Of the mesh, of the namespace, of the service: the nearest is heard.
+    // Of the mesh, the namespace and the service: the nearest applies.
     let levels = [
         (of_the_mesh.to_owned(), 1),
         (format!("{of_the_namespace}{of_the_mesh}"), 1000),
@@ -77,7 +78,7 @@ async fn requests_beyond_max_requests_are_rejected() {
         let held = store.hold().await;
         let socket = setup.buyer.socket(14001);
         let first = tokio::spawn(async move { get_once(socket, "/", &[]).await });
-        eventually("the first request to be under way", async || {
+        eventually("the first request to be in flight", async || {
             if store.requests() > requested { Ok(()) } else { Err(store.requests()) }
         })
         .await;
@@ -86,7 +87,7 @@ async fn requests_beyond_max_requests_are_rejected() {
             assert_eq!(setup.buyer.sum(overflow).await, before + 1);
         } else {
             let second = tokio::spawn(async move { get_once(socket, "/", &[]).await });
-            eventually("the second request to be under way", async || {
+            eventually("the second request to be in flight", async || {
                 if store.requests() > requested + 1 { Ok(()) } else { Err(store.requests()) }
             })
             .await;
@@ -102,7 +103,7 @@ async fn requests_beyond_max_requests_are_rejected() {
     setup.assert_no_update_errors().await;
 }
 
-/// A service outside of the mesh, which is spoken to by HTTP/1.1: of each connection there is one request.
+/// An external service over HTTP/1.1: each connection carries one request at a time.
 fn outside(address: IpAddr) -> String {
     format!(
         r#"
@@ -136,7 +137,7 @@ async fn requests_beyond_max_pending_requests_are_rejected() {
     };
     let stat = async |name| setup.buyer.stat(&format!("cluster.{cluster}.{name}")).await;
     let socket = setup.buyer.socket(15080);
-    // Whatever another service's limits do: the store's callers lose nothing.
+    // Limits of another service cost the store's callers nothing.
     let load = setup.load().await;
     for (pending, overflow) in [(1, 1), (2, 0)] {
         setup.mesh.write_policy("outside.toml", &limit(pending));
@@ -146,14 +147,14 @@ async fn requests_beyond_max_pending_requests_are_rejected() {
         })
         .await;
         let before = stat("upstream_rq_pending_overflow").await;
-        // One is under way, which is none that waits; another waits.
+        // One request is in flight, which does not count as waiting; another waits.
         let (held, requested) = (app.hold().await, app.requests());
         let mut requests = JoinSet::new();
         let mut request = || {
             requests.spawn(async move { get_once(socket, "/", &[("host", "outside")]).await });
         };
         request();
-        eventually("the first request to be under way", async || {
+        eventually("the first request to be in flight", async || {
             if app.requests() > requested { Ok(()) } else { Err("it is not") }
         })
         .await;
@@ -180,7 +181,7 @@ async fn requests_beyond_max_pending_requests_are_rejected() {
         }
     }
     setup.mesh.remove_policy("outside.toml");
-    eventually("nobody outside", async || {
+    eventually("no server outside the mesh", async || {
         ensure_status(&get_once(socket, "/", &[("host", "outside")]).await?, 404)
     })
     .await;
@@ -191,7 +192,7 @@ async fn requests_beyond_max_pending_requests_are_rejected() {
 async fn upstream_setting_changes_disturb_no_call() {
     let Some(setup) = SplitMesh::open("").await else { return };
     let load = setup.load().await;
-    // Also the services of the stream and of the connection.
+    // Also the services of the stream and the connection.
     let rest =
         "connection_settings.tcp.max_connections = 1000\noutlier_detection.consecutive_5xx = 5";
     for most in [1000, 2000, 3000] {
@@ -228,7 +229,7 @@ async fn connection_limits_follow_the_upstream_setting() {
     setup.assert_no_update_errors().await;
 }
 
-/// What the store refuses is tried once more.
+/// Requests that the store rejects are retried once.
 const RETRIED: &str = r#"
 [[retry]]
 name = "buyer"
@@ -237,15 +238,15 @@ destinations = [{ name = "store" }]
 retry_policy = { retry_on = "5xx", num_retries = 1, retry_backoff_base_interval = "1ms" }
 "#;
 
-/// How many calls of the store were tried again, and how many were not for want of room.
+/// The number of the store's retries, and of those that exceeded the budget.
 async fn retry_counts(buyer: &Envoy) -> [u64; 2] {
     let stat = async |name| buyer.stat(&format!("cluster.default/store|14001.{name}")).await;
     [stat("upstream_rq_retry").await, stat("upstream_rq_retry_overflow").await]
 }
 
-/// Asks the store eight times at once, which it refuses once all are there: those that come once more stay until
-/// there are eight of them. Waits until so many are answered; how often it was asked, how many were tried again,
-/// and how many had no room for it.
+/// Sends eight requests at once, which the store rejects once all have arrived; retries wait for
+/// eight of their kind. Waits until this many are answered. Returns the number of requests, retries
+/// and retries over the budget.
 async fn burst_retries(setup: &SplitMesh, answered: u64) -> [u64; 3] {
     let (name, socket, store) = (request_name(), setup.buyer.socket(14001), setup.app("store"));
     let before = retry_counts(&setup.buyer).await;
@@ -260,7 +261,7 @@ async fn burst_retries(setup: &SplitMesh, answered: u64) -> [u64; 3] {
     for _ in 0..answered {
         ensure_status(&requests.join_next().await.unwrap().unwrap().unwrap(), 503).unwrap();
     }
-    // The others are there once more.
+    // The retries have arrived.
     eventually("those that are tried again", async || match store.requests_named(&name) {
         count if count > 8 => Ok(()),
         count => Err(count),
@@ -273,7 +274,7 @@ async fn burst_retries(setup: &SplitMesh, answered: u64) -> [u64; 3] {
 #[tokio::test(flavor = "multi_thread")]
 async fn retries_stay_within_max_retries_and_retry_budget() {
     let Some(setup) = SplitMesh::open("").await else { return };
-    // Without a setting, up to 20 retries at once are within the budget.
+    // Without a setting, the budget allows up to 20 concurrent retries.
     setup.mesh.write_policy("retries.toml", RETRIED);
     eventually("retries", async || {
         let dump = setup.buyer.config_dump().await.to_string();

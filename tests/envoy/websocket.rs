@@ -1,5 +1,5 @@
-//! WebSockets through two sidecars: an HTTP/1.1 upgrade at both ends, and between the proxies a
-//! stream of HTTP/2 (RFC 8441).
+//! WebSockets through two sidecars: an HTTP/1.1 upgrade at both ends, and an HTTP/2 stream between
+//! the proxies (RFC 8441).
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -68,23 +68,23 @@ async fn websocket_passes_two_sidecars_if_its_request_is_granted() {
             timeout(patience(), exchange).await.expect("an echo in time").unwrap();
             assert!(echoed == message, "not what was sent came back");
         }
-        // A goodbye passes, too.
+        // A close passes, too.
         socket.shutdown().await.unwrap();
         let mut rest = Vec::new();
         timeout(patience(), socket.read_to_end(&mut rest)).await.expect("an end in time").unwrap();
         assert!(rest.is_empty());
     }
-    // The rest of the chat is forbidden to the guest, by whatever protocol.
+    // The rest of the chat is denied to the guest, by any protocol.
     let rejected = upgrade(guest.socket(8000), "/admin").await.unwrap();
     assert_eq!(rejected.err(), Some(StatusCode::FORBIDDEN));
-    // Between the proxies it was HTTP/2.
+    // The proxies spoke HTTP/2.
     assert!(guest.stat("cluster.default/chat|80.upstream_cx_http2_total").await > 0);
     assert_eq!(guest.sum(r"^cluster\.default/chat\|80\.upstream_cx_http1_total$").await, 0);
     chat.assert_no_update_errors().await;
     guest.assert_no_update_errors().await;
 }
 
-/// Asks for a WebSocket: the connection, or the status of the refusal.
+/// Requests a WebSocket: the connection, or the status of the rejection.
 async fn upgrade(
     address: SocketAddr,
     path: &str,
@@ -109,7 +109,7 @@ async fn upgrade(
     Ok(Ok(TokioIo::new(on(answer).await?)))
 }
 
-/// An application that takes every upgrade to a WebSocket, and sends back the bytes that come.
+/// An application that accepts every WebSocket upgrade and echoes bytes.
 async fn echo(address: SocketAddr) -> JoinSet<()> {
     let listener = TcpListener::bind(address).await.unwrap();
     let mut tasks = JoinSet::new();
@@ -148,6 +148,6 @@ async fn accept(request: Request<Incoming>) -> Result<Response<Empty<Bytes>>, In
     Ok(answer.unwrap())
 }
 
-/// What belongs to the key that is sent (RFC 6455 §1.3).
+/// The response to the key of the request (RFC 6455 §1.3).
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 const ANSWER: Duration = Duration::from_secs(10);

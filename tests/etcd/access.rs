@@ -1,4 +1,4 @@
-//! Who is not let in is told what to mend, and no secret is told with it.
+//! Users without access get an error that says what to fix, and no error discloses a secret.
 
 use fs_err as fs;
 
@@ -54,7 +54,7 @@ async fn etcd_access_errors_name_the_fix_without_secrets() {
             assert!(!run.stderr.contains("s3cr3t"), "{run:?}");
         }
     }
-    // A control plane that is not let in says the same, and goes on when it is.
+    // A control plane without access reports the same, and goes on once it has access.
     workspace.set(&password("paul", "wrong"));
     let mut serve = workspace.serve().await;
     let readyz = workspace
@@ -72,7 +72,7 @@ async fn etcd_access_errors_name_the_fix_without_secrets() {
     let log = fs::read_to_string(workspace.path().join("serve.log")).unwrap();
     assert!(!log.contains("s3cr3t"), "{log}");
 
-    // Before anything is made: a file that is not there.
+    // Before anything else: a missing file.
     workspace.set(&password("paul", "missing"));
     fs::remove_dir_all(workspace.path().join("state")).unwrap();
     let output = workspace.command(&["serve"]).output().await.unwrap();

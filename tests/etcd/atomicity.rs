@@ -1,4 +1,4 @@
-//! A policy is seen whole, or not at all, whatever its size.
+//! A policy of any size is visible whole or not at all.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,10 +9,10 @@ use crate::cluster::Etcd;
 use crate::documents::write_large;
 use crate::workspace::Workspace;
 
-/// etcd takes 128 operations in a transaction.
+/// etcd limits a transaction to 128 operations.
 const DOCUMENTS: usize = 200;
 
-/// The marks of all documents below `folder`, and how many these are.
+/// The marks of all documents below `folder`, and the number of documents.
 fn marks(folder: &Path) -> (BTreeSet<String>, usize) {
     let (mut marks, mut count) = (BTreeSet::new(), 0);
     for part in fs::read_dir(folder).unwrap() {
@@ -32,7 +32,7 @@ async fn large_policy_is_never_read_partially_during_replacement() {
     write_large(&workspace, "one", "one", DOCUMENTS);
     write_large(&workspace, "two", "two", DOCUMENTS);
     let revisions = [workspace.push("one").await, workspace.push("two").await];
-    // More than the 1.5 MiB that etcd takes in a transaction, in chunks of half a MiB.
+    // More than the 1.5 MiB that etcd accepts in a transaction, in chunks of half a MiB.
     assert!(etcd.keys("/ironmesh/default/policy/revisions/").await.len() > 2 * 4);
     let mut serve = workspace.serve().await;
     workspace.wait_until_active(&revisions[1]).await;

@@ -1,4 +1,4 @@
-//! etcd, one member or three, on addresses of its own.
+//! etcd with one member or three, on its own addresses.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,24 +11,24 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// A running etcd. Its members end with it.
+/// A running etcd. Dropping this value stops its members.
 #[derive(Debug)]
 pub(crate) struct Etcd {
     program: PathBuf,
-    /// Before the folder, so that they have ended when that is removed.
+    /// Before the folder, so that the members end before it is removed.
     members: Vec<Option<Child>>,
     loopback: Loopback,
     folder: TempDir,
     has_tls: bool,
-    /// The largest request that it takes, if it is not etcd's own.
+    /// The largest request in bytes, if not etcd's default.
     max_request_bytes: Option<u32>,
 }
 
-/// Who speaks to an etcd with TLS: the name is that of the certificate.
+/// The user of a client over TLS: the name in the certificate.
 const ROOT: &str = "root";
 
 impl Etcd {
-    /// One member, whom everybody may speak to. `None` where etcd is missing and the test is to be skipped.
+    /// Starts one member without access control. `None` skips the test because etcd is missing.
     pub(crate) async fn start() -> Option<Self> {
         let mut etcd = Self::new(1, false)?;
         etcd.start_member(0);
@@ -36,7 +36,7 @@ impl Etcd {
         Some(etcd)
     }
 
-    /// The same, which takes no request of more than so many bytes.
+    /// Starts one member that rejects requests above this size.
     pub(crate) async fn start_with_request_limit(bytes: u32) -> Option<Self> {
         let mut etcd = Self { max_request_bytes: Some(bytes), ..Self::new(1, false)? };
         etcd.start_member(0);
@@ -44,13 +44,13 @@ impl Etcd {
         Some(etcd)
     }
 
-    /// One member that does not run yet.
+    /// Prepares one member without starting it.
     pub(crate) fn stopped() -> Option<Self> {
         Self::new(1, false)
     }
 
-    /// Three members that speak mutual TLS, and let in who has a user of the name in the certificate: `root`,
-    /// who may do everything; `mesh`, who may what policy needs; and `stranger`, who may nothing.
+    /// Starts three members with mutual TLS. Users are the names in certificates: `root` may do
+    /// everything, `mesh` has the rights that policy needs, and `stranger` has none.
     pub(crate) async fn start_three() -> Option<Self> {
         let mut etcd = Self::new(3, true)?;
         for member in 0..3 {
@@ -85,7 +85,7 @@ impl Etcd {
         Some(etcd)
     }
 
-    /// Starts a member that does not run, with what it had.
+    /// Starts a stopped member with its data.
     pub(crate) fn start_member(&mut self, member: u8) {
         let client = self.endpoint(member);
         let count = u8::try_from(self.members.len()).unwrap();
@@ -97,7 +97,7 @@ impl Etcd {
         command.args(["--listen-peer-urls", &self.peer(member)]);
         command.args(["--initial-advertise-peer-urls", &self.peer(member)]);
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-        // What is at stake here is no power failure, and the disk is shared with other tests.
+        // No test is about power failures, and the disk is shared with other tests.
         command.args(["--initial-cluster", &all.join(","), "--unsafe-no-fsync"]);
         if let Some(bytes) = self.max_request_bytes {
             command.args(["--max-request-bytes", &bytes.to_string()]);
@@ -116,12 +116,12 @@ impl Etcd {
         *slot = Some(Child::start(&name, &mut command, &log));
     }
 
-    /// Waits until all that run take writes.
+    /// Waits until the running members accept writes.
     pub(crate) async fn ready(&mut self) {
         for member in self.members.iter_mut().flatten() {
             member.assert_running();
         }
-        eventually("etcd to take writes", async || {
+        eventually("etcd to accept writes", async || {
             match self.try_ctl(&["put", "/is-ready", "yes"]).await {
                 output if output.status.success() => Ok(()),
                 output => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
@@ -130,13 +130,13 @@ impl Etcd {
         .await;
     }
 
-    /// SIGKILL. Returns when it is gone.
+    /// Kills a member with SIGKILL and waits for its end.
     pub(crate) async fn kill(&mut self, member: u8) {
         let slot = self.members.get_mut(usize::from(member)).unwrap();
         slot.take().expect("the member runs").kill_hard().await;
     }
 
-    /// Puts a member that does not run back to a snapshot of `etcdctl`.
+    /// Restores a stopped member from a snapshot of `etcdctl`.
     pub(crate) async fn restore(&self, member: u8, snapshot: &Path) {
         let name = format!("m{member}");
         let data = self.file(&format!("data{member}"));
@@ -154,7 +154,7 @@ impl Etcd {
         .await;
     }
 
-    /// Which member leads.
+    /// The number of the leader.
     pub(crate) async fn leader(&self) -> u8 {
         let endpoints = (0..3).map(|member| self.endpoint(member)).collect::<Vec<_>>().join(",");
         let status =
@@ -168,12 +168,12 @@ impl Etcd {
         (0..3).find(|member| self.endpoint(*member) == endpoint).unwrap()
     }
 
-    /// Where a member is reached.
+    /// The client URL of a member.
     pub(crate) fn endpoint(&self, member: u8) -> String {
         format!("{}://{}", self.scheme(), self.socket(member))
     }
 
-    /// Where the other members reach it.
+    /// The peer URL of a member.
     fn peer(&self, member: u8) -> String {
         format!("{}://{}", self.scheme(), self.loopback.socket(member + 1, 2380))
     }
@@ -182,7 +182,7 @@ impl Etcd {
         if self.has_tls { "https" } else { "http" }
     }
 
-    /// The address of that.
+    /// The client address of a member.
     pub(crate) fn socket(&self, member: u8) -> SocketAddr {
         self.loopback.socket(member + 1, 2379)
     }
@@ -192,7 +192,8 @@ impl Etcd {
         self.folder.path().join(name)
     }
 
-    /// The settings by which `user` finds policy in here. Without TLS everybody is the same.
+    /// The settings by which `user` reads policy from this etcd. Without TLS the user does not
+    /// matter.
     pub(crate) fn settings(&self, user: &str) -> String {
         let count = u8::try_from(self.members.len()).unwrap();
         let endpoints: Vec<_> = (0..count).map(|member| self.endpoint(member)).collect();
@@ -206,7 +207,7 @@ impl Etcd {
         format!("{settings}ca = {ca:?}\ncertificate = {certificate:?}\nkey = {key:?}\n")
     }
 
-    /// Runs etcdctl, as who may do everything. Returns what it prints.
+    /// Runs etcdctl as `root` and returns its output.
     pub(crate) async fn ctl(&self, arguments: &[&str]) -> String {
         let output = self.try_ctl(arguments).await;
         assert!(output.status.success(), "etcdctl {arguments:?}: {output:?}");
@@ -235,7 +236,7 @@ impl Etcd {
         keys.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
     }
 
-    /// An authority, and what each member and each user is known by.
+    /// Creates an authority, and the certificates of members and users.
     fn make_certificates(&self) {
         let key = KeyPair::generate().unwrap();
         let mut ca = CertificateParams::default();
@@ -245,7 +246,7 @@ impl Etcd {
         fs::write(self.file("ca.pem"), pem).unwrap();
         let issuer = Issuer::new(ca, key);
         for member in 0..3 {
-            // Where it listens, and where its connections to the others come from.
+            // Its listen address, and the source address of its connections to the others.
             let addresses = [self.loopback.host(member + 1), [127, 0, 0, 1].into()];
             let names = addresses.map(SanType::IpAddress).into();
             issue(self.folder.path(), &format!("m{member}"), names, &issuer);

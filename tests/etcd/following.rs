@@ -1,4 +1,4 @@
-//! A control plane that follows etcd.
+//! A control plane that follows policy in etcd.
 
 use crate::cluster::Etcd;
 use crate::documents::service;
@@ -32,7 +32,7 @@ async fn running_control_plane_applies_a_push() {
     let readyz = workspace.wait_until_active(&first).await;
     let message = format!("rollback to {first}");
     assert_eq!(readyz["policy"]["in_force"]["message"], message);
-    // What a push of the same would do is there already.
+    // What a second push would write exists already.
     workspace.policy(&["rollback", &first]).await.assert_success();
     assert!(serve.terminate().await.success());
 }
@@ -59,14 +59,14 @@ async fn manual_etcd_edit_is_reported_and_the_last_good_stays_active() {
     ] {
         etcd.ctl(&["put", current, value]).await;
         wait_for_finding(&workspace, &good, expected).await;
-        // Neither are others led astray.
+        // A pull ignores the foreign keys, too.
         let run = workspace.policy(&["pull", "out"]).await;
         assert!(run.code == 1 && run.stderr.contains(expected), "{run:?}");
     }
     etcd.ctl(&["put", &chunk, "something else"]).await;
     etcd.ctl(&["put", current, manifest]).await;
     wait_for_finding(&workspace, &good, "do not have the content that was pushed").await;
-    // There is no folder that a check could draw.
+    // There is no folder for `policy check`.
     let status = workspace.status().await;
     assert!(status.code == 1 && status.stdout.contains("is rejected since "), "{status:?}");
     assert!(status.stdout.contains("`ironmesh policy push`"), "{status:?}");
@@ -78,7 +78,7 @@ async fn manual_etcd_edit_is_reported_and_the_last_good_stays_active() {
     etcd.ctl(&["put", current, manifest]).await;
     workspace.wait_until_active(&good).await;
 
-    // What is not there is no policy without services.
+    // A missing policy is not an empty policy.
     etcd.ctl(&["del", "--prefix", "/ironmesh/"]).await;
     let readyz = workspace
         .wait_for_readyz("that nothing is there", |readyz| {
@@ -89,7 +89,7 @@ async fn manual_etcd_edit_is_reported_and_the_last_good_stays_active() {
         (&readyz["ready"], &readyz["policy"]["revision"]),
         (&true.into(), &good.as_str().into())
     );
-    // A push puts all of it right.
+    // A push repairs everything.
     etcd.ctl(&["put", current, "garbage"]).await;
     workspace.write("policy/a.toml", &service("b"));
     let next = workspace.push("policy").await;
@@ -97,7 +97,7 @@ async fn manual_etcd_edit_is_reported_and_the_last_good_stays_active() {
     assert!(serve.terminate().await.success());
 }
 
-/// Waits until the finding is told, beside what stays in force.
+/// Waits for the finding, while this revision stays active.
 async fn wait_for_finding(workspace: &Workspace, good: &str, expected: &str) {
     let readyz = workspace
         .wait_for_readyz(expected, |readyz| {
@@ -175,7 +175,7 @@ async fn compacted_pushes_are_read_again_after_a_lost_watch() {
     workspace.wait_until_active(&first).await;
 
     serve.signal(rustix::process::Signal::STOP);
-    // Its watch is lost with the member that it was at.
+    // Its watch is lost with its member.
     etcd.kill(0).await;
     etcd.start_member(0);
     etcd.ready().await;
@@ -192,14 +192,14 @@ async fn compacted_pushes_are_read_again_after_a_lost_watch() {
     let last = list["revisions"][0]["revision"].as_str().unwrap();
     assert_ne!(last, first);
     workspace.wait_until_active(last).await;
-    // And it watches on.
+    // The watch goes on.
     workspace.write("policy/a.toml", &service("d"));
     let next = workspace.push("policy").await;
     workspace.wait_until_active(&next).await;
     assert!(serve.terminate().await.success());
 }
 
-/// At which revision of etcd the pointer was written, and at which etcd is.
+/// The etcd revision of the pointer, and etcd's current revision.
 async fn revisions(etcd: &Etcd) -> (i64, i64) {
     let current = "/ironmesh/default/policy/current";
     let got = etcd.ctl(&["get", "--keys-only", "--write-out=json", current]).await;
@@ -216,7 +216,7 @@ async fn push_after_an_etcd_restore_is_applied() {
     workspace.push("policy").await;
     let backup = etcd.file("backup");
     etcd.ctl(&["snapshot", "save", &backup.display().to_string()]).await;
-    // So that the revisions of etcd can come to the same again, whatever its start takes.
+    // Advances etcd's revision, so that it can reach the same number again after the restore.
     for _ in 0..10 {
         etcd.ctl(&["put", "/filler", ""]).await;
     }

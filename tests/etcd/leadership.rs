@@ -1,4 +1,4 @@
-//! Control planes that share a policy in etcd, and take turns at asking Azure.
+//! Control planes that share a policy in etcd and elect a leader that polls Azure.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::workspace::Workspace;
 const POLICY: &str = "[[service]]\nname = \"web\"\nports = [{ port = 80, protocol = \"http\" }]\n\
                       endpoints = { azure_scale_set = { name = \"web\" } }\n";
 
-/// Whose turn it is, and below it what that one has told.
+/// The key of the lease, and below it the leader's report.
 const LEADERSHIP_KEY: &str = "/ironmesh/default/policy/turns/azure";
 
-/// Settings that name this etcd and this Azure.
+/// Settings with this etcd and this Azure.
 fn settings(etcd: &Etcd, azure: &FakeAzure) -> String {
     format!(
         "azure.subscription = \"{SUBSCRIPTION}\"\nazure.resource_group = \"{GROUP}\"\n\
@@ -28,7 +28,7 @@ fn settings(etcd: &Etcd, azure: &FakeAzure) -> String {
     )
 }
 
-/// Two places with these settings. `None` where a program is missing.
+/// Two workspaces with these settings. `None` if a program is missing.
 fn two_workspaces(etcd: &Etcd, azure: &FakeAzure) -> Option<[Workspace; 2]> {
     let settings = settings(etcd, azure);
     Some([Workspace::open(&settings)?, Workspace::open(&settings)?])
@@ -43,7 +43,7 @@ fn add(azure: &FakeAzure, number: u8) {
     });
 }
 
-/// Waits until a control plane knows so many endpoints.
+/// Waits until a control plane has this many endpoints.
 async fn wait_for_endpoints(workspace: &Workspace, count: usize) {
     eventually(&format!("{count} endpoints"), async || {
         let endpoints = workspace.get("/v1/endpoints/default/web").await?;
@@ -54,10 +54,10 @@ async fn wait_for_endpoints(workspace: &Workspace, count: usize) {
     .await;
 }
 
-/// For how long who follows waits for an answer to its own question.
+/// The time for which a follower waits for a report on its own query.
 const LEASE: Duration = Duration::from_secs(10);
 
-/// How many have asked: each gets a token of its own.
+/// The number of control planes that have polled Azure: each requests its own token.
 fn tokens_issued(azure: &FakeAzure) -> usize {
     azure.count(RequestKind::Metadata)
 }
@@ -80,20 +80,20 @@ async fn leader_polls_azure_and_a_follower_replaces_it_on_death() {
     for workspace in [&first, &second] {
         wait_for_endpoints(workspace, 2).await;
     }
-    assert_eq!(tokens_issued(&azure), 1, "one asks for both");
+    assert_eq!(tokens_issued(&azure), 1, "only the leader polls");
 
     one.kill_hard().await;
     add(&azure, 3);
     wait_for_endpoints(&second, 3).await;
-    assert_eq!(tokens_issued(&azure), 2, "the other goes on");
+    assert_eq!(tokens_issued(&azure), 2, "the other takes over");
     one = first.serve().await;
     add(&azure, 4);
     for workspace in [&first, &second] {
         wait_for_endpoints(workspace, 4).await;
     }
-    assert_eq!(tokens_issued(&azure), 2, "who comes back follows");
+    assert_eq!(tokens_issued(&azure), 2, "the restarted one follows");
 
-    // Who ends in good order gives the turn back.
+    // A leader that ends in good order releases the lease.
     assert!(other.terminate().await.success());
     add(&azure, 5);
     wait_for_endpoints(&first, 5).await;
@@ -121,7 +121,7 @@ async fn control_planes_poll_azure_separately_without_etcd() {
         wait_for_endpoints(workspace, 2).await;
     }
     assert_eq!(tokens_issued(&azure), 2);
-    // It comes back, and so do turns: who does not have one asks no more.
+    // Once etcd is back, elections go on: a follower polls no more.
     etcd.start_member(0);
     etcd.ready().await;
     add(&azure, 3);
@@ -145,7 +145,7 @@ async fn leader_that_regains_its_lease_publishes_again() {
     first.wait_until_active(&revision).await;
     wait_for_endpoints(&first, 1).await;
     let leader_state = async || {
-        eventually("the turn, and what is told", async || {
+        eventually("the lease and the report", async || {
             let leaders = etcd.ctl(&["get", "--prefix", "--keys-only", LEADERSHIP_KEY]).await;
             let keys: Vec<_> = leaders.split_whitespace().collect();
             if keys.len() == 2 { Ok(()) } else { Err(leaders) }
@@ -153,15 +153,15 @@ async fn leader_that_regains_its_lease_publishes_again() {
         .await;
         etcd.ctl(&["get", "--print-value-only", LEADERSHIP_KEY]).await
     };
-    // Its lease ends though it lives, as when it cannot reach etcd for a while: it takes the turn again.
+    // Its lease expires although it lives, as when it cannot reach etcd: it campaigns again.
     let before = leader_state().await;
     etcd.ctl(&["lease", "revoke", before.trim()]).await;
     assert_ne!(leader_state().await, before);
-    // A newcomer is told all, though nothing has changed since.
+    // A new follower gets the whole report, although nothing has changed since.
     let mut other = second.serve().await;
     second.wait_until_active(&revision).await;
     wait_for_endpoints(&second, 1).await;
-    assert_eq!(tokens_issued(&azure), 1, "one asks for both");
+    assert_eq!(tokens_issued(&azure), 1, "only the leader polls");
     for child in [&mut one, &mut other] {
         assert!(child.terminate().await.success());
     }
@@ -181,15 +181,15 @@ async fn leader_that_cannot_publish_lets_followers_poll_azure() {
     let mut other = second.serve().await;
     second.wait_until_active(&revision).await;
     wait_for_endpoints(&second, 1).await;
-    assert_eq!(tokens_issued(&azure), 1, "one asks for both");
-    // It is too much for this etcd.
+    assert_eq!(tokens_issued(&azure), 1, "only the leader polls");
+    // The report exceeds this etcd's limit.
     for number in 2..=150 {
         add(&azure, number);
     }
     for workspace in [&first, &second] {
         wait_for_endpoints(workspace, 150).await;
     }
-    assert_eq!(tokens_issued(&azure), 2, "each asks for itself");
+    assert_eq!(tokens_issued(&azure), 2, "both poll");
     for child in [&mut one, &mut other] {
         assert!(child.terminate().await.success());
     }
@@ -201,7 +201,8 @@ async fn follower_with_different_settings_polls_azure_itself() {
     let Some(etcd) = Etcd::start().await else { return };
     let azure = FakeAzure::start().await;
     add(&azure, 1);
-    // A scale set of the same name, in another resource group, which the settings of the second name.
+    // A scale set of the same name in another resource group, which the settings of the second
+    // control plane name.
     azure.change_in(SUBSCRIPTION, OTHER_GROUP, |vms| {
         vms.scale_sets.insert("web".to_owned(), ScaleSet::default());
         vms.machines.extend(["2", "3"].map(|n| Machine::of("web", n, &format!("10.1.0.{n}"))));
@@ -215,7 +216,7 @@ async fn follower_with_different_settings_polls_azure_itself() {
     wait_for_endpoints(&first, 1).await;
     let mut other = second.serve().await;
     second.wait_until_active(&revision).await;
-    // It asks for itself, since nobody tells it anything.
+    // It polls for itself, since no report has its query.
     wait_for_endpoints(&second, 2).await;
     assert_eq!(tokens_issued(&azure), 2);
     add(&azure, 4);
@@ -251,9 +252,9 @@ async fn leader_polls_the_scale_set_of_a_changed_policy() {
         workspace.wait_until_active(&revision).await;
         wait_for_endpoints(workspace, 2).await;
     }
-    // Where policy took longer than the lease to come to both, who follows may have asked for itself meanwhile.
+    // If policy took longer than the lease to reach both, the follower may have polled meanwhile.
     if started_at.elapsed() < LEASE {
-        assert_eq!(tokens_issued(&azure), 1, "one asks for both");
+        assert_eq!(tokens_issued(&azure), 1, "only the leader polls");
     }
     for child in [&mut one, &mut other] {
         assert!(child.terminate().await.success());

@@ -1,5 +1,5 @@
-//! Policy in etcd, with real ones: pushing, pulling and following it, and what becomes of these when etcd
-//! is away, says no, or holds what nobody pushed.
+//! Policy in etcd, with real etcds: push, pull, follow and roll back, and their behaviour when etcd
+//! fails, denies access, or holds foreign data.
 
 #![expect(
     clippy::indexing_slicing,

@@ -13,14 +13,14 @@ async fn member_failures_have_no_effect_until_quorum_is_lost() {
     let mut serve = workspace.serve().await;
     workspace.wait_until_active(&first).await;
 
-    // kill -9 of the leader: the others choose another, and a push waits for that.
+    // kill -9 of the leader: the others elect another, and a push waits for that.
     let leader = etcd.leader().await;
     etcd.kill(leader).await;
     workspace.write("policy/a.toml", &service("b"));
     let second = workspace.push("policy").await;
     workspace.wait_until_active(&second).await;
 
-    // One of three is left: nothing can be written, and what is read would be old.
+    // One of three is left: writes fail, and reads would be stale.
     let another = (leader + 1) % 3;
     etcd.kill(another).await;
     let readyz = workspace

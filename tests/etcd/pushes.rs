@@ -1,4 +1,4 @@
-//! Pushing, pulling, listing and rolling back.
+//! Push, pull, list and roll back.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -65,7 +65,7 @@ async fn pull_returns_the_pushed_files_unchanged() {
     let run = workspace.policy(&["pull", "out"]).await;
     assert!(run.code == 1 && run.stderr.contains("exists already"), "{run:?}");
 
-    // The same again is no push.
+    // A second identical push changes nothing.
     let run = workspace.policy(&["push", "policy", "--output", "json"]).await.assert_success();
     assert_eq!(run.json()["pushed"], false, "{run:?}");
     workspace.write("policy/a.toml", &service("c"));
@@ -99,7 +99,7 @@ async fn push_rejects_policy_with_errors() {
     }
     assert!(etcd.keys("/ironmesh").await.is_empty());
 
-    // A warning does not hinder.
+    // A warning does not prevent a push.
     let target = "[[traffic_target]]\nname = \"t\"\ndestination = { name = \"a\" }\n\
                   sources = [{ name = \"a\" }]\nrules = [{ kind = \"TCPRoute\", name = \"r\" }]\n\
                   [[tcp_route]]\nname = \"r\"\nmatches = { ports = [3306] }\n";
@@ -178,7 +178,7 @@ async fn rollback_json_has_equal_keys_for_etcd_and_folder() {
     workspace.set("policy = \"policy\"\n");
     let mut serve = workspace.serve().await;
     workspace.wait_until_active(&revisions[1]).await;
-    // What was in force for less than a second is kept when somebody asks for it.
+    // A revision that was active for less than a second is kept if a command requests it.
     let run =
         workspace.policy(&["rollback", &revisions[1], "--output", "json"]).await.assert_success();
     let reported = run.json();
@@ -195,11 +195,11 @@ async fn rollback_json_has_equal_keys_for_etcd_and_folder() {
     assert!(serve.terminate().await.success());
 }
 
-/// All keys of what is told, and of the policy in it.
+/// All keys of the output, and of the policy in it.
 fn keys(reported: &Value) -> Vec<String> {
     let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     let mut policy = names(&reported["policy"]);
-    // Only where there is one.
+    // Only present with a message.
     policy.retain(|key| key != "message");
     [names(reported), policy].concat()
 }

@@ -1,4 +1,4 @@
-//! Pushes that meet, and pushes that do not come to their end.
+//! Concurrent pushes, and interrupted pushes.
 
 use std::process::{Output, Stdio};
 
@@ -19,7 +19,7 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
-/// Begins to push a large policy, and stops the process in its midst.
+/// Starts to push a large policy, and stops the process in the middle.
 async fn push_half(etcd: &Etcd, workspace: &Workspace) -> Child {
     let before = etcd.keys(CHUNKS).await.len();
     let mut command = workspace.command(&["policy", "push", "large"]);
@@ -68,9 +68,9 @@ async fn overtaken_push_names_the_winner_and_leaves_nothing() {
     write_large(&workspace, "large", "large", 1000);
     workspace.write("small/a.toml", &service("small"));
     let slow = push_half(&etcd, &workspace).await;
-    // While it lasts, another may push, and sweeps nothing that is not over.
+    // Meanwhile another push may succeed, and removes no chunks of a push in flight.
     let small = workspace.push("small").await;
-    assert!(etcd.keys(CHUNKS).await.len() > 1, "the push that is under way is left alone");
+    assert!(etcd.keys(CHUNKS).await.len() > 1, "the push in flight keeps its chunks");
     signal(&slow, Signal::CONT);
     let Output { status, stderr, .. } = slow.wait_with_output().await.unwrap();
     let stderr = String::from_utf8(stderr).unwrap();
@@ -89,7 +89,8 @@ async fn push_retry_does_not_conflict_with_its_own_late_commit() {
     workspace.write("policy/a.toml", &service("a"));
     let pushing = async { workspace.policy(&["push", "policy"]).await };
     let network = async {
-        // No answer comes to the first attempt, so there is a second: it has seen that nothing is current.
+        // The first attempt gets no answer, so there is a second: it has read that no revision is
+        // current.
         eventually("a second attempt", async || match relay.held() {
             2 => Ok(()),
             held => Err(held),
@@ -125,17 +126,19 @@ async fn killed_push_is_removed_when_its_lease_expires() {
     assert_eq!(list["revisions"].as_array().unwrap().len(), 1);
     assert_eq!(list["revisions"][0]["revision"], small);
 
-    // All that it has written hangs on a lease that nobody keeps alive: etcd ends it, and takes that out.
+    // All chunks hang on a lease without keepalive: etcd expires it and removes them.
     let leases = etcd.ctl(&["lease", "list"]).await;
     assert!(leases.contains("found 1 leases"), "{leases}");
-    eventually("etcd to take out what broke off", async || match etcd.keys("/ironmesh").await {
-        keys if keys == kept => Ok(()),
-        keys => Err(format!("{keys:?}")),
+    eventually("etcd to remove the interrupted push", async || {
+        match etcd.keys("/ironmesh").await {
+            keys if keys == kept => Ok(()),
+            keys => Err(format!("{keys:?}")),
+        }
     })
     .await;
     let list = workspace.policy(&["revisions", "--output", "json"]).await.assert_success().json();
     assert_eq!(list["revisions"][0]["revision"], small);
-    // Who pushes the same again succeeds.
+    // A repeated push succeeds.
     workspace.push("large").await;
     assert!(etcd.ctl(&["lease", "list"]).await.contains("found 0 leases"), "none is left over");
 }

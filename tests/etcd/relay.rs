@@ -1,4 +1,4 @@
-//! Stands between a client and etcd, and holds back the step of a push that counts.
+//! A TCP relay between a client and etcd that holds back the commit of a push.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
-/// What only a manifest says, which goes to etcd in the transaction that moves the pointer.
+/// Bytes that only a manifest has, which goes to etcd in the transaction that moves the pointer.
 const MANIFEST: &[u8] = br#"{"format":"#;
 
 #[derive(Debug)]
@@ -20,18 +20,18 @@ pub(crate) struct Relay {
     _task: AbortOnDropHandle<()>,
 }
 
-/// Where transactions wait.
+/// The transactions that the relay holds back.
 #[derive(Debug)]
 struct HeldTransactions {
-    /// How many have come.
+    /// The number of held transactions so far.
     held: AtomicUsize,
-    /// For each, in the order of their coming: one permit for itself, and one for what comes behind it on its
-    /// connection.
+    /// For each, in order of arrival: one permit for the transaction, and one for what follows on
+    /// its connection.
     permits: [Semaphore; 2],
 }
 
 impl Relay {
-    /// In front of the etcd that listens at `target`, for two transactions.
+    /// Starts a relay in front of the etcd at `target`, for two transactions.
     pub(crate) async fn start(target: SocketAddr) -> Self {
         let listener = TcpListener::bind((target.ip(), 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -39,7 +39,7 @@ impl Relay {
         let transactions = Arc::new(HeldTransactions { held: AtomicUsize::new(0), permits });
         let of_connections = Arc::clone(&transactions);
         let task = tokio::spawn(async move {
-            // They last as long as the relay does.
+            // The connections last as long as the relay.
             let mut open = Vec::new();
             loop {
                 let (client, _) = listener.accept().await.unwrap();
@@ -57,28 +57,28 @@ impl Relay {
         Self { address, transactions, _task: AbortOnDropHandle::new(task) }
     }
 
-    /// Where clients are to connect.
+    /// The URL for clients.
     pub(crate) fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// How many transactions are held back, or were.
+    /// The number of transactions that are or were held back.
     pub(crate) fn held(&self) -> usize {
         self.transactions.held.load(Ordering::SeqCst)
     }
 
-    /// Lets a transaction go on. What its client has sent since stays where it is.
+    /// Releases a transaction, but not what its client has sent since.
     pub(crate) fn release_alone(&self, transaction: usize) {
         self.transactions.permits[transaction].add_permits(1);
     }
 
-    /// Lets a transaction go on, and all that comes behind it.
+    /// Releases a transaction and all that follows it.
     pub(crate) fn release(&self, transaction: usize) {
         self.transactions.permits[transaction].add_permits(2);
     }
 }
 
-/// Hands on what the client asks, but for a transaction and what comes behind it.
+/// Forwards requests, and holds back transactions with all that follows them.
 async fn forward_requests(
     mut client: OwnedReadHalf,
     mut etcd: OwnedWriteHalf,
@@ -103,7 +103,7 @@ async fn forward_requests(
     }
 }
 
-/// Hands on what etcd answers. A client that has given up is no reason to leave etcd.
+/// Forwards answers. A client that gives up does not end the connection to etcd.
 async fn forward_answers(mut etcd: OwnedReadHalf, mut client: OwnedWriteHalf) {
     let _ = copy(&mut etcd, &mut client).await;
 }

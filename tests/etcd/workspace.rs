@@ -1,4 +1,4 @@
-//! A folder, `ironmesh`, and a control plane of one's own.
+//! A folder with settings, the `ironmesh` command, and a control plane.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// How a run ended.
+/// The result of a run of `ironmesh`.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: i32,
@@ -18,12 +18,12 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// What it printed as JSON.
+    /// The output as JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The same run, if it was good.
+    /// The same run; fails the test unless it succeeded.
     pub(crate) fn assert_success(self) -> Self {
         assert_eq!(self.code, 0, "{self:?}");
         self
@@ -38,7 +38,7 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// One whose settings have this about policy. `None` where the program is missing.
+    /// Opens a workspace with these settings on policy. `None` if the program is missing.
     pub(crate) fn open(settings: &str) -> Option<Self> {
         let workspace = Self {
             program: require_ironmesh()?,
@@ -93,7 +93,7 @@ impl Workspace {
         Run { code, stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// Pushes a folder, which must be taken. Returns its revision.
+    /// Pushes a folder, which must succeed. Returns its revision.
     pub(crate) async fn push(&self, folder: &str) -> String {
         let run = self.policy(&["push", folder, "--output", "json"]).await.assert_success();
         run.json()["policy"]["revision"].as_str().unwrap().to_owned()
@@ -111,19 +111,19 @@ impl Workspace {
         child
     }
 
-    /// What the admin port answers.
+    /// The answer of the admin port.
     pub(crate) async fn get(&self, path: &str) -> anyhow::Result<Value> {
         let answer = get_once(self.loopback.socket(1, 15014), path, &[]).await?;
         anyhow::ensure!(answer.status == 200, "{} {}", answer.status, answer.text());
         Ok(answer.json())
     }
 
-    /// What `/readyz` says.
+    /// The answer of `/readyz`.
     pub(crate) async fn readyz(&self) -> Value {
         get_once(self.loopback.socket(1, 15014), "/readyz", &[]).await.unwrap().json()
     }
 
-    /// Waits until `/readyz` says what is looked for.
+    /// Waits until `/readyz` satisfies a condition.
     pub(crate) async fn wait_for_readyz(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         eventually(what, async || match self.readyz().await {
             readyz if is(&readyz) => Ok(readyz),
@@ -132,7 +132,7 @@ impl Workspace {
         .await
     }
 
-    /// Waits until this revision is in force, and nothing is stale.
+    /// Waits until this revision is active, and not stale.
     pub(crate) async fn wait_until_active(&self, revision: &str) -> Value {
         self.wait_for_readyz(revision, |readyz| {
             let policy = &readyz["policy"];

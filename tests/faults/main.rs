@@ -1,8 +1,8 @@
-//! The fault table: each row breaks one part of a mesh of real Envoys under load, counts what callers lose, and
-//! compares that with what `ironmesh status` reports (design, invariant 12).
+//! The fault table: each row breaks one part of a mesh of real Envoys under load, counts failed requests,
+//! and compares them with `ironmesh status` (design, invariant 12).
 //!
-//! The rule of every row: no state in which requests fail is reported as healthy. Rows that need more than a mesh
-//! on one machine, or no traffic, are tests of other suites:
+//! The rule of every row: status never reports a healthy mesh while requests fail. Faults that need more than a mesh
+//! on one machine, or no traffic, have tests in other suites:
 //!
 //! | fault | test |
 //! |---|---|

@@ -1,13 +1,13 @@
 //! The mesh that the rows break: a buyer under load, and a store on two machines.
 //!
-//! It owns the load and the observation of a row. It breaks nothing by itself.
+//! It owns the load and the observations of a row. It breaks nothing by itself.
 
 use ironmesh_tests::{
     App, Envoy, Load, LoadReport, Mesh, Programs, ProxyOptions, REQUESTS_PER_FAULT, eventually,
     get_once,
 };
 
-/// Services and grants of the shop: file `shop.toml`.
+/// Services and grants of the mesh: file `shop.toml`.
 pub(crate) const POLICY: &str = r#"
 [[service]]
 name = "buyer"
@@ -38,7 +38,7 @@ pub(crate) struct FaultMesh {
     load: Load,
 }
 
-/// What `ironmesh status` printed, and its exit code.
+/// The output of `ironmesh status`, and its exit code.
 #[derive(Debug, Clone)]
 pub(crate) struct Status {
     pub(crate) code: i32,
@@ -46,7 +46,8 @@ pub(crate) struct Status {
 }
 
 impl FaultMesh {
-    /// Opens the shop; none without Envoy. Load runs from here to [`Self::close`], and all of it has passed so far.
+    /// Opens the mesh; `None` without Envoy. Load runs until [`Self::close`], and none of it has
+    /// failed so far.
     pub(crate) async fn open() -> Option<Self> {
         let programs = Programs::find()?;
         let mesh = Mesh::start(&programs, &[("shop.toml", POLICY)]).await;
@@ -77,7 +78,7 @@ impl FaultMesh {
         Some(setup)
     }
 
-    /// What operators see now.
+    /// The current status.
     pub(crate) async fn status(&self) -> Status {
         let output = self.mesh.run(&["status"]).await;
         let text = [output.stdout, output.stderr].concat();
@@ -85,9 +86,9 @@ impl FaultMesh {
         Status { code: output.status.code().unwrap_or(-1), text }
     }
 
-    /// Waits until `status` exits with `code` and says all of `words`.
+    /// Waits until `status` exits with `code` and has all of `words`.
     pub(crate) async fn wait_for_status(&self, code: i32, words: &[&str]) -> Status {
-        eventually(&format!("status to exit with {code} and to say {words:?}"), async || {
+        eventually(&format!("status to exit with {code} and print {words:?}"), async || {
             let status = self.status().await;
             let says_all = words.iter().all(|words| status.text.contains(words));
             if status.code == code && says_all { Ok(status) } else { Err(format!("{status:?}")) }
@@ -95,7 +96,7 @@ impl FaultMesh {
         .await
     }
 
-    /// Waits until nothing is wrong, and until no request fails any more.
+    /// Waits until status reports no error, and no request fails any more.
     pub(crate) async fn wait_until_healthy(&self) {
         self.wait_for_status(0, &[]).await;
         eventually("requests to pass", async || {
@@ -105,16 +106,16 @@ impl FaultMesh {
         .await;
     }
 
-    /// How many of the next requests fail, at least this many.
+    /// The number of failures among at least this many further requests.
     pub(crate) async fn failures_of(&self, requests: u64) -> u64 {
         let before = self.load.failed();
         self.load.wait_for_requests(requests).await;
         self.load.failed() - before
     }
 
-    /// Keeps the fault up until enough requests have met it, and fails the test if any fails while `status` reports
-    /// a healthy mesh. To be called once the fault is detected ([`FaultMesh::wait_for_status`]). Prints the row, and returns how
-    /// many requests failed.
+    /// Keeps the fault until enough requests have met it. Fails the test if a request fails while
+    /// `status` reports a healthy mesh. Tests call it once the fault is detected
+    /// ([`Self::wait_for_status`]). Prints the row, and returns the number of failed requests.
     pub(crate) async fn row(&self, fault: &str) -> u64 {
         let mut lost = 0;
         for _ in 0..WINDOWS {
@@ -129,11 +130,11 @@ impl FaultMesh {
         lost
     }
 
-    /// Ends the row. Returns what became of all the load.
+    /// Ends the row. Returns the report of the whole load.
     pub(crate) async fn close(self) -> LoadReport {
         self.load.finish().await
     }
 }
 
-/// How often a row compares the load with the status.
+/// The number of comparisons of load and status in a row.
 const WINDOWS: u64 = 5;

@@ -1,8 +1,8 @@
-//! Rows in which policy is lost, broken or leads nowhere.
+//! Rows in which policy is lost, broken or leads to no endpoint.
 
 use crate::mesh::{FaultMesh, POLICY};
 
-/// A backend that no proxy has joined as, and all calls to it: file `split.toml`.
+/// A backend without a proxy, and a split of all calls to it: file `split.toml`.
 const SPLIT: &str = r#"
 [[service]]
 name = "stall"

@@ -51,8 +51,8 @@ async fn killed_caller_envoy_is_reported() {
     setup.close().await;
 }
 
-/// A row that needs application health: Envoy and control plane are well, the application is not. Nothing probes it
-/// yet, so what is shown is `unknown`, and never `healthy`.
+/// A row that needs application health: Envoy and control plane work, the application does not. No
+/// health probe exists yet, so status shows `unknown`, and never `healthy`.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_application_is_shown_as_unknown() {
     let Some(mut setup) = FaultMesh::open().await else { return };

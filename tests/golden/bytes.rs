@@ -1,5 +1,5 @@
-//! Same input, same bytes (invariant 4): in 20 processes of their own, since what varies, such as the
-//! order of a hash map, varies from process to process.
+//! Equal input compiles to equal bytes (invariant 4), in 20 separate processes: what varies, such
+//! as the order of a hash map, varies between processes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use crate::case::Case;
 
 const PROCESSES: usize = 20;
 
-/// Names the file that a process of this test is to write.
+/// The environment variable with the path of a child's output file.
 const OUTPUT: &str = "IRONMESH_GOLDEN_VERSIONS";
 
 #[test]
@@ -48,7 +48,7 @@ fn golden_resources_encode_identically_in_20_processes() {
     );
 }
 
-/// Not a test of its own: what each of the processes does.
+/// Not a test of its own: the body of each child process.
 #[test]
 fn child_process_writes_all_resource_versions() {
     let Some(file) = std::env::var_os(OUTPUT) else { return };

@@ -1,4 +1,4 @@
-//! A case: its policy, its proxies, and what is compiled from them.
+//! A golden case: its policy, its proxies, and the resources compiled from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -22,8 +22,8 @@ use uuid::Uuid;
 
 use crate::certificates;
 
-/// Loads a copy of `folder`: examples of the documentation are links to it, and a policy folder reads nothing
-/// outside of itself.
+/// Loads a copy of `folder`: documentation examples are links to it, and a policy folder reads
+/// nothing outside itself.
 fn load_policy(folder: &Path) -> Loaded {
     let copy = tempfile::tempdir().unwrap();
     for file in fs::read_dir(folder).unwrap() {
@@ -39,17 +39,17 @@ pub(crate) struct Case {
     folder: PathBuf,
     loaded: Loaded,
     proxies: Vec<Labelled>,
-    /// What providers know of some services, in place of what policy lists.
+    /// Provider reports of some services, instead of the endpoints in policy.
     discovered: Discovered,
 }
 
-/// A proxy of a case, by the name that its files have.
+/// A proxy of a case, with the name of its files.
 struct Labelled {
     label: String,
     proxy: Proxy,
 }
 
-/// What the compiler made for one proxy.
+/// The compiled resources of one proxy.
 pub(crate) struct CompiledProxy {
     pub(crate) label: String,
     pub(crate) proxy: Proxy,
@@ -57,7 +57,7 @@ pub(crate) struct CompiledProxy {
 }
 
 impl Case {
-    /// All cases, by name.
+    /// All cases by name.
     pub(crate) fn all() -> Vec<Self> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/cases");
         let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -86,12 +86,13 @@ impl Case {
         Self { name, folder, loaded, proxies, discovered }
     }
 
-    /// Where its expected files are.
+    /// The folder of the expected files.
     pub(crate) fn expectation(&self) -> PathBuf {
         self.folder.join("expect")
     }
 
-    /// Compiles every proxy, by one compiler as the control plane does. None of a refused policy.
+    /// Compiles every proxy with one compiler, as the control plane does. Empty for a rejected
+    /// policy.
     pub(crate) fn compile(&self) -> Vec<CompiledProxy> {
         let Some(snapshot) = self.snapshot() else { return Vec::new() };
         let mut compiler = Compiler::new(Arc::new(snapshot));
@@ -103,7 +104,7 @@ impl Case {
         self.proxies.iter().map(compile).collect()
     }
 
-    /// All that is found wrong, as an operator sees it: with policy, with the mesh, with each proxy.
+    /// All findings as operators see them: of the policy, the mesh and each proxy.
     pub(crate) fn findings(&self, compiled: &[CompiledProxy]) -> String {
         let mesh = self.snapshot();
         let mesh: Vec<_> = mesh.iter().flat_map(|snapshot| snapshot.findings().cloned()).collect();
@@ -119,7 +120,7 @@ impl Case {
         })
     }
 
-    /// The moment of the mesh that is compiled; none of a refused policy.
+    /// The snapshot to compile; `None` for a rejected policy.
     pub(crate) fn snapshot(&self) -> Option<Snapshot> {
         let specification = self.loaded.specification.clone()?;
         let records = self.proxies.iter().map(|one| &one.proxy.record);
@@ -152,7 +153,7 @@ struct Proxies {
     proxy: Vec<ProxyEntry>,
 }
 
-/// `[[proxy]]`: what it joined as, and what it says of itself.
+/// `[[proxy]]`: the enrollment and the node metadata.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProxyEntry {
@@ -171,7 +172,7 @@ struct ProxyEntry {
     #[serde(default)]
     labels: Labels,
     locality: Option<String>,
-    /// Whether it has all ports of its services in force.
+    /// Whether the proxy has ACKed all ports of its services.
     #[serde(default = "default_true")]
     participates: bool,
 }

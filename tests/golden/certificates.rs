@@ -1,5 +1,5 @@
-//! Certificates: placeholder texts where files are compared, so that they never change; real ones,
-//! made anew, where Envoy reads them.
+//! Certificates: constant placeholders where files are compared, and real ones where Envoy reads
+//! them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use ironmesh_catalog::{
 use ironmesh_cert::{Authority, PROXY_LIFETIME, generate_proxy_key_and_csr};
 use jiff::Timestamp;
 
-/// A text in place of the certificate and the key of each of `accounts`.
+/// Placeholder certificates and keys for `accounts`.
 pub(crate) fn placeholders(
     accounts: &BTreeSet<ServiceAccount>,
 ) -> OrdMap<ServiceAccount, Arc<ServiceCertificate>> {
@@ -29,12 +29,12 @@ pub(crate) fn placeholders(
     accounts.iter().map(|account| (account.clone(), Arc::new(certificate(account)))).collect()
 }
 
-/// A text in place of the roots.
+/// A placeholder trust bundle.
 pub(crate) fn placeholder_roots() -> TrustBundle {
     TrustBundle { roots: "the roots of the mesh".to_owned() }
 }
 
-/// An authority of this test's own.
+/// The certificate authority of one test.
 pub(crate) struct RealCertificates {
     authority: Authority,
     now: Timestamp,
@@ -48,18 +48,18 @@ impl RealCertificates {
         Self { authority, now }
     }
 
-    /// The roots, in PEM.
+    /// The roots in PEM.
     pub(crate) fn roots(&self) -> String {
         self.authority.trust_bundle().roots
     }
 
-    /// A certificate of `account`, with its key.
+    /// Issues a certificate of `account`, with its key.
     pub(crate) fn of_account(&self, account: &ServiceAccount) -> ServiceCertificate {
         let day = Duration::from_secs(86_400);
         self.authority.issue_service_certificate(account, day, self.now).unwrap()
     }
 
-    /// The chain and the key of a proxy's own certificate, in PEM.
+    /// Issues a proxy certificate: the chain and the key in PEM.
     pub(crate) fn of_proxy(&self, proxy: &Proxy) -> (String, Secret) {
         let (key, request) = generate_proxy_key_and_csr().unwrap();
         let record = &proxy.record;
@@ -77,7 +77,7 @@ impl RealCertificates {
     }
 }
 
-/// A store for an authority that lives no longer than its test.
+/// A store that keeps nothing, for an authority of one test.
 struct EmptyStore;
 
 impl CertificateStore for EmptyStore {

@@ -1,4 +1,4 @@
-//! A real Envoy reads what is compiled, without running it.
+//! A real Envoy validates the compiled resources without running them.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -49,7 +49,7 @@ fn envoy_accepts_the_bootstrap_of_every_proxy() {
     assert!(rejected.is_empty(), "{rejected}");
 }
 
-/// Guards the other tests here: Envoy must look into what is inlined.
+/// Guards the other tests here: Envoy must validate inlined resources.
 #[test]
 fn envoy_rejects_mistakes_in_inlined_routes_and_secrets() {
     let Some(program) = require_envoy() else { return };
@@ -73,7 +73,7 @@ fn envoy_rejects_mistakes_in_inlined_routes_and_secrets() {
     }
 }
 
-/// What `ironmesh proxy bootstrap` writes for `proxy`.
+/// The files of `ironmesh proxy bootstrap` for `proxy`.
 fn sidecar_folder(proxy: &Proxy, certificates: &RealCertificates) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let files = Bootstrap {
@@ -100,7 +100,7 @@ fn sidecar_folder(proxy: &Proxy, certificates: &RealCertificates) -> TempDir {
     folder
 }
 
-/// What Envoy says of a bootstrap that it accepts, or else of one that it refuses.
+/// Envoy's output for a bootstrap: `Ok` if it accepts, `Err` if it rejects.
 pub(crate) fn validate(program: &Path, bootstrap: &Value) -> Result<String, String> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("envoy.json");
@@ -112,8 +112,8 @@ fn validate_file(program: &Path, file: &Path) -> Result<String, String> {
     let mut command = Command::new(program);
     command.args(["--mode", "validate", "-l", "warning", "-c"]).arg(file);
     let output = command.output().unwrap();
-    let reported_text = [output.stdout, output.stderr]
+    let text = [output.stdout, output.stderr]
         .map(|text| String::from_utf8_lossy(&text).into_owned())
         .concat();
-    if output.status.success() { Ok(reported_text) } else { Err(reported_text) }
+    if output.status.success() { Ok(text) } else { Err(text) }
 }

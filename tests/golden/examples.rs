@@ -18,7 +18,7 @@ fn every_reference_example_is_part_of_a_golden_case() {
         let text = fs::read_to_string(&page).unwrap();
         let examples =
             text.split("```toml\n").skip(1).map(|part| part.split("```").next().unwrap());
-        // (A line for editors is no policy.)
+        // A schema line for editors is no policy.
         for example in examples.filter(|example| !example.starts_with("#:schema")) {
             let is_in_a_case = policies.iter().any(|policy| policy.contains(example));
             assert!(is_in_a_case, "{} has an example in no case:\n{example}", page.display());

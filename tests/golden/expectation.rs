@@ -1,4 +1,4 @@
-//! What must come out of a case, as files, and where what came out differs.
+//! The expected files of a case, and how the actual ones differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::case::Case;
 
-/// How many lines of a difference are shown, and how many before it.
+/// The number of lines shown of a difference, and the number before it.
 const SHOWN: usize = 12;
 const BEFORE: usize = 4;
 
@@ -35,7 +35,7 @@ fn every_case_compiles_to_its_expected_files() {
 /// File name → text.
 pub(crate) type Files = BTreeMap<String, String>;
 
-/// What comes out of a case.
+/// The actual files of a case.
 fn files(case: &Case) -> Files {
     let compiled = case.compile();
     let mut files: Files = compiled
@@ -49,7 +49,7 @@ fn files(case: &Case) -> Files {
     files
 }
 
-/// What a proxy is to have, by type and by name.
+/// A proxy's resources as JSON, by type and name.
 fn to_json(compiled: &Compiled) -> Value {
     let mut resources: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
     for resource in compiled.resources.iter() {
@@ -87,7 +87,7 @@ pub(crate) fn rewrite(folder: &Path, files: &Files) {
     }
 }
 
-/// The files that differ, each with how.
+/// The files that differ, each with its difference.
 pub(crate) fn compare(expected: &Files, actual: &Files) -> Vec<(String, String)> {
     let names: BTreeSet<_> = expected.keys().chain(actual.keys()).collect();
     let difference = |name: &String| match (expected.get(name), actual.get(name)) {
@@ -98,7 +98,7 @@ pub(crate) fn compare(expected: &Files, actual: &Files) -> Vec<(String, String)>
     names.into_iter().filter_map(|name| Some((name.clone(), difference(name)?))).collect()
 }
 
-/// The lines around the first that differs.
+/// The lines around the first difference.
 fn first_difference(expected: &str, actual: &str) -> Option<String> {
     if expected == actual {
         return None;

@@ -1,6 +1,6 @@
-//! Policy in YAML, and what becomes of it: a folder below `imports/` has files of YAML, and `expect/`
-//! with the policy in TOML and with all that is told. Its name begins with the origin that is said:
-//! `osm`, `smi`, or `any` for none.
+//! Imports of YAML: a folder below `imports/` has YAML files, and `expect/` with the policy in TOML
+//! and the command's output. The folder's name begins with the value of `--from`: `osm`, `smi`, or
+//! `any` for none.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -50,7 +50,7 @@ fn read_import(folder: PathBuf) -> Import {
     Import { name, folder, documents, result }
 }
 
-/// What comes out, as files.
+/// The output of the import, as files.
 fn files(import: &Import) -> Files {
     let mut reported = String::new();
     let mut files = Files::new();

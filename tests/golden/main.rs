@@ -1,12 +1,12 @@
-//! Golden tests: a policy folder and the proxies of a mesh go in, the resources of each proxy and all
-//! findings come out, as files.
+//! Golden tests: the input is a policy folder and the proxies of a mesh; the output, as files, is
+//! each proxy's resources and all findings.
 //!
-//! A case is a folder below `cases/`: `policy/` with its documents, `proxies.toml` with who joined,
-//! and `expect/` with what must come out. `UPDATE_GOLDEN=1` rewrites the last; read what it wrote.
-//! What is in `expect/` is a claim, so it is checked twice more: nothing may refer to what is not
-//! there, and a real Envoy must accept it.
+//! A case is a folder below `cases/`: `policy/` with its documents, `proxies.toml` with the
+//! enrolled proxies, and `expect/` with the expected output. `UPDATE_GOLDEN=1` rewrites `expect/`;
+//! read what it wrote. `expect/` is a claim, so two more tests check it: every reference must
+//! resolve, and a real Envoy must accept it.
 //!
-//! No network, no clock: certificates are placeholder texts, except where Envoy looks at them.
+//! No network and no clock: certificates are placeholders, except where Envoy reads them.
 
 #![expect(
     clippy::unwrap_used,

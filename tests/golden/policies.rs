@@ -1,5 +1,5 @@
-//! What the loader accepts, Envoy accepts: whole policies by chance, at the limits of names, ports and
-//! weights, compiled for a proxy of each service that declares all others as its upstreams.
+//! Every policy that the loader accepts, Envoy accepts: random policies at the limits of names,
+//! ports and weights, compiled for a proxy of each service with all others as upstreams.
 
 mod random;
 
@@ -16,7 +16,7 @@ use crate::certificates::RealCertificates;
 use crate::regexes::random::SeededRandom;
 use crate::{envoy, rendering};
 
-/// How many policies Envoy is shown, and how many at once.
+/// The number of policies that Envoy validates, and the number at a time.
 const POLICIES: usize = 100;
 const AT_ONCE: usize = 20;
 
@@ -28,7 +28,7 @@ fn envoy_accepts_every_policy_the_loader_accepts() {
     let mut accepted: Vec<Policy> = Vec::new();
     let mut tried = 0;
     while accepted.len() < POLICIES {
-        // In namespaces of its own: many are rendered together.
+        // In its own namespaces, because many are rendered together.
         let policy = generator.policy(tried);
         tried += 1;
         if load_documents([Document::new("p.toml", &*policy.text)]).specification.is_some() {
@@ -51,14 +51,17 @@ fn envoy_accepts_every_policy_the_loader_accepts() {
             let bootstrap =
                 rendering::bootstrap_of(proxies.iter().map(|one| &one.compiled), &certificates);
             if let Err(rejection) = envoy::validate(&program, &bootstrap) {
-                panic!("{}\n\nis accepted here, and Envoy says:\n{rejection}", policy.text);
+                panic!(
+                    "{}\n\nis accepted by the loader, and rejected by Envoy:\n{rejection}",
+                    policy.text
+                );
             }
         }
-        panic!("Envoy refuses together what it accepts one by one");
+        panic!("Envoy rejects policies together that it accepts one by one");
     }
 }
 
-/// What is compiled for a proxy of each service.
+/// Compiles the policy for a proxy of each service.
 fn compile(policy: &Policy, address: &mut Ipv4Addr) -> Vec<CompiledProxy> {
     let upstreams = policy.ports.iter().zip(20_000..).map(|((service, port), local_port)| {
         format!("{{ service = \"{service}\", port = {port}, local_port = {local_port} }}")

@@ -1,4 +1,4 @@
-//! What resources refer to, read from their JSON: all of it must be there.
+//! Every reference in compiled resources, read from their JSON, resolves.
 
 use ironmesh_xds_compile::Compiled;
 use ironmesh_xds_wire::{Resource, ResourceType};
@@ -26,7 +26,7 @@ fn every_resource_reference_resolves() {
     assert!(followed > 200, "only {followed} references: are they still read where they are?");
 }
 
-/// Who refers, and to what.
+/// The referring resource, and the type and name that it refers to.
 type Reference = (String, ResourceType, String);
 
 fn references(compiled: &Compiled) -> Vec<Reference> {

@@ -1,6 +1,6 @@
-//! What the loader accepts, Envoy accepts: expressions by chance, at the limit of their size and at
-//! the border of their language. Envoy would refuse a port's routes for ever for one that it refuses,
-//! and keep the grants that it had.
+//! Every regular expression that the loader accepts, Envoy accepts: random ones, ones at the size
+//! limit, and ones at the border of the language. Envoy would NACK a port's routes because of one
+//! bad expression, and keep the previous grants.
 
 pub(crate) mod random;
 
@@ -18,7 +18,7 @@ use crate::case::Case;
 use crate::certificates::RealCertificates;
 use crate::{envoy, rendering};
 
-/// Where an expression is written. The compiler writes something else round each.
+/// The position of an expression. The compiler adds different text around each.
 #[derive(Debug, Clone, Copy)]
 enum RegexPosition {
     Path,
@@ -29,8 +29,8 @@ enum RegexPosition {
 const POSITIONS: [RegexPosition; 3] =
     [RegexPosition::Path, RegexPosition::Header, RegexPosition::Host];
 
-/// Here RE2 writes more than one would think: what two loops begin with, loops that it takes out of
-/// an alternation, loops of what may be empty, loops of anything.
+/// RE2 compiles these to more than one would expect: common prefixes of loops, loops factored out
+/// of an alternation, loops over empty matches, loops over any character.
 const LARGE_PATTERNS: [&str; 5] = [
     r"(?:[\-\s0-9a-z]{1,})*?",
     "(?:c(?:a)+?|c)+",
@@ -54,7 +54,7 @@ fn envoy_accepts_the_largest_expressions_the_loader_accepts() {
         if !is_accepted(position, &repeated(1)) {
             continue;
         }
-        // The loader refuses what is larger than something that it refuses.
+        // The loader rejects every size above one that it rejects.
         let (mut good, mut bad) = (1, 1001);
         while bad - good > 1 {
             let middle = u32::midpoint(good, bad);
@@ -65,7 +65,7 @@ fn envoy_accepts_the_largest_expressions_the_loader_accepts() {
     let mut sizes: Vec<_> =
         largest.chunks(60).flat_map(|some| sizes_in_envoy(&program, some)).collect();
     sizes.sort_unstable();
-    // Some say nothing that could grow, as `\b` does. The others come near what Envoy allows.
+    // Some cannot grow, such as `\b`. The others come close to Envoy's limit.
     let half = sizes[sizes.len() / 2];
     assert!(half > 700, "half of the largest have at most {half} instructions: {sizes:?}");
 }
@@ -87,8 +87,8 @@ fn envoy_accepts_every_expression_the_loader_accepts() {
     }
 }
 
-/// In a split behind another one, the expression is compared with the path and its query, in the form in
-/// which the loader rewrites it: or not at all, where that would be too large.
+/// In a nested split, the expression is compared with the path and its query, in the form that the
+/// loader rewrites, unless that would be too large.
 #[test]
 fn envoy_accepts_path_conditions_of_nested_splits() {
     let Some(program) = require_envoy() else { return };
@@ -110,7 +110,7 @@ fn envoy_accepts_path_conditions_of_nested_splits() {
         let all: Vec<_> = some.iter().map(|path| (RegexPosition::Path, path.clone())).collect();
         let policy = format!("{POLICY}\n{NESTED_SPLIT}\n{}", group(&all));
         let compiled = compiled(&policy, BUYER);
-        // The one on disguised paths is inverted, which is said first.
+        // The condition on disguised paths is inverted, and comes first.
         let header = r#"{"name":":path","stringMatch""#;
         let resources = compiled.resources.iter().map(|one| one.to_json().to_string());
         rewritten += resources.map(|text| text.matches(header).count()).sum::<usize>();
@@ -120,7 +120,7 @@ fn envoy_accepts_path_conditions_of_nested_splits() {
     assert!(rewritten > 200, "only {rewritten} conditions on paths with queries");
 }
 
-/// What the first of these proxies is to have.
+/// The resources of the first of these proxies.
 fn compiled(policy: &str, proxies: &str) -> Compiled {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("policy")).unwrap();
@@ -150,8 +150,8 @@ fn group(expressions: &[(RegexPosition, String)]) -> String {
     group
 }
 
-/// The sizes that Envoy finds, in any order. It must accept all of the expressions, in the form in
-/// which they are compiled.
+/// The sizes that Envoy reports, in any order. It must accept all expressions in their compiled
+/// form.
 fn sizes_in_envoy(program: &Path, expressions: &[(RegexPosition, String)]) -> Vec<u32> {
     let compiled = compiled(&format!("{POLICY}\n{}", group(expressions)), PROXIES);
     let mut bootstrap = rendering::bootstrap(&compiled, &RealCertificates::new());
@@ -159,15 +159,15 @@ fn sizes_in_envoy(program: &Path, expressions: &[(RegexPosition, String)]) -> Ve
     limits["max_program_size"]["warn_level"] = json!(0);
     let output =
         envoy::validate(program, &bootstrap).unwrap_or_else(|rejection| panic!("{rejection}"));
-    let reported_text: Vec<_> = output.split(" RE2 program size of ").collect();
-    let sizes = reported_text.windows(2).filter(|pair| !pair[0].ends_with(COMPILER_SUFFIX));
+    let reports: Vec<_> = output.split(" RE2 program size of ").collect();
+    let sizes = reports.windows(2).filter(|pair| !pair[0].ends_with(COMPILER_SUFFIX));
     let sizes: Vec<_> =
         sizes.map(|pair| pair[1].split(' ').next().unwrap().parse().unwrap()).collect();
-    assert_eq!(sizes.len(), expressions.len(), "Envoy says the size of each: {output}");
+    assert_eq!(sizes.len(), expressions.len(), "Envoy reports the size of each: {output}");
     sizes
 }
 
-/// How the expression on disguised paths ends, which goes with each of those on paths.
+/// The suffix that the compiler adds to each expression on paths.
 const COMPILER_SUFFIX: &str = "(?:(?:/|%2[fF]|%5[cC])(?s:.*))?'";
 
 const POLICY: &str = r#"
@@ -193,7 +193,7 @@ services = ["store"]
 mesh_address = "127.0.1.11:15003"
 "#;
 
-/// A split of all that the group `all` matches, behind one of some paths.
+/// A split of all calls that the group `all` matches, nested in one of some paths.
 const NESTED_SPLIT: &str = r#"
 [[service]]
 name = "shelf"

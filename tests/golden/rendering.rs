@@ -1,5 +1,4 @@
-//! What a proxy is told as one bootstrap that needs no control plane, with real certificates in place of
-//! placeholders: `envoy --mode validate` reads it.
+//! A proxy's resources as one static bootstrap with real certificates, for `envoy --mode validate`.
 
 use ironmesh_xds_compile::Compiled;
 use ironmesh_xds_compile::rendering::{PlaceholderSecrets, Rendering};
@@ -12,8 +11,8 @@ pub(crate) fn bootstrap(compiled: &Compiled, certificates: &RealCertificates) ->
     bootstrap_of([compiled], certificates)
 }
 
-/// The resources of a proxy as the bootstrap of an Envoy that runs: each account has a certificate of its
-/// own, by which its peers know it.
+/// The resources of a proxy as the bootstrap of a running Envoy: each account has its own
+/// certificate, by which peers know it.
 pub(crate) fn running_bootstrap(compiled: &Compiled, certificates: &RealCertificates) -> Value {
     let mut bootstrap = bootstrap(compiled, certificates);
     for secret in bootstrap["static_resources"]["secrets"].as_array_mut().unwrap() {

@@ -1,5 +1,5 @@
-//! What a change of one file costs in a policy of a thousand services, a thousand splits and five
-//! thousand rules, counted: what is read again, and whom it affects.
+//! The cost of a change of one file in a policy of a thousand services, a thousand splits and five
+//! thousand rules, counted: documents read again, and proxies affected.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use crate::certificates;
 const SERVICES: usize = 1000;
 const RULES_OF_EACH: usize = 5;
 
-/// A service that `caller` may call in some ways, with a second version behind a split.
+/// A service that `caller` may call for some requests, with a split to a second version.
 fn document(number: usize, path: &str) -> Document {
     let name = format!("s{number:04}");
     let ports = "ports = [{ port = 80, protocol = \"http\" }]";
@@ -120,6 +120,6 @@ fn one_file_change_reparses_one_file_and_affects_one_service() {
     assert!(!is_any && changes.endpoints.is_empty(), "{changes:?}");
     let [caller_after, seven_after, eight_after] = compile(&mut compiler);
     assert_ne!(seven, seven_after, "its routes have other rules");
-    assert_eq!(caller, caller_after, "who may call is said by the server alone");
+    assert_eq!(caller, caller_after, "grants are in the server's resources only");
     assert_eq!(eight, eight_after);
 }

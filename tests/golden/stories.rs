@@ -1,4 +1,4 @@
-//! The stories of policy that are kept of the fuzzer's, and those that it begins with (`fuzz/`).
+//! Kept inputs of the fuzzer on policy, and its initial corpus (`fuzz/`).
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! What the loader takes in the format of an access log, Envoy takes: it would refuse the whole listener
-//! otherwise, and all chains in it.
+//! Every access log format that the loader accepts, Envoy accepts: otherwise it would NACK the
+//! whole listener with all its chains.
 
 use ironmesh_config_language::policy::log_operators;
 use ironmesh_config_language::{Document, load_documents};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::envoy;
 
-/// Formats that are refused, each for another reason.
+/// Rejected formats, each for a different reason.
 const REJECTED: [&str; 14] = [
     "%NOPE%",
     "%NOPE(x)%",
@@ -46,7 +46,7 @@ fn envoy_rejects_log_formats_the_loader_rejects() {
     envoy::validate(&program, &bootstrap("%DURATION%")).unwrap();
 }
 
-/// Whether the loader takes a format. (It is cut where it is longer than one may be.)
+/// Whether the loader accepts a format, cut to the maximum length.
 fn is_accepted(format: &str) -> bool {
     let parts: Vec<&str> = format.split_inclusive(' ').collect();
     parts.chunks(50).all(|some| {
@@ -56,7 +56,7 @@ fn is_accepted(format: &str) -> bool {
     })
 }
 
-/// An Envoy that logs in this format.
+/// An Envoy with this access log format.
 fn bootstrap(format: &str) -> Value {
     json!({ "static_resources": {
         "clusters": [{ "name": "nowhere" }],

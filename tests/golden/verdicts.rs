@@ -1,9 +1,9 @@
-//! What `policy explain` answers is what happens: on policies and requests by chance, the verdict, the
-//! RBAC that is compiled, and a real Envoy agree.
+//! `policy explain` is accurate: for random policies and requests, its verdict, the compiled RBAC
+//! and a real Envoy agree.
 //!
-//! One Envoy serves all services of a policy and calls them as one of its accounts. So it judges the calls
-//! of all accounts, each with its own certificate, straight at the mesh port; and it carries the calls of
-//! one account the whole way: by `Host`, over mutual TLS to itself.
+//! One Envoy serves all services of a policy and calls them as one account. It authorizes calls of
+//! all accounts directly at the mesh port, each with its own certificate. It also carries the calls
+//! of its own account the whole way: by `Host`, over mutual TLS to itself.
 
 mod random;
 mod rbac;
@@ -29,10 +29,10 @@ use crate::certificates::RealCertificates;
 use crate::regexes::SeededRandom;
 use crate::rendering;
 
-/// How many policies are tried, unless `PROPTEST_CASES` says so.
+/// The number of policies, unless `PROPTEST_CASES` sets another.
 const POLICIES: usize = 4;
 
-/// How many requests each caller makes of each service.
+/// The number of requests of each caller to each service.
 const REQUESTS: usize = 12;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,7 +42,7 @@ async fn explain_verdict_matches_compiled_rbac_and_envoy() {
     let seed = of_environment("PROPTEST_RNG_SEED").unwrap_or_else(rand_seed);
     let cases = of_environment("PROPTEST_CASES").map_or(POLICIES, |n| usize::try_from(n).unwrap());
     let mut tally = Tally::default();
-    // Chance may make a few policies under which something never happens: then there are some more.
+    // A few random policies may miss an outcome: then the test tries more.
     for number in 0..cases * 5 {
         if number >= cases && tally.is_whole() {
             break;
@@ -57,23 +57,23 @@ fn rand_seed() -> u64 {
     u64::from_le_bytes(uuid::Uuid::new_v4().as_bytes()[..8].try_into().unwrap())
 }
 
-/// What was seen, and how often.
+/// Counts of the outcomes seen.
 #[derive(Debug, Default)]
 struct Tally {
-    /// By what Envoy answered.
+    /// Counts by Envoy's status.
     statuses: BTreeMap<u16, usize>,
-    /// Calls by a host that is not the service's.
+    /// Calls by a host of another service.
     foreign_hosts: usize,
-    /// Calls that come to something else at a declared upstream.
+    /// Calls with a different outcome at a declared upstream.
     different_at_upstreams: usize,
-    /// Calls that are changed on their way, and let through as they arrive.
+    /// Calls that HTTP routes changed and the server allowed.
     changed: usize,
-    /// The same, and not let through.
+    /// Calls that HTTP routes changed and the server denied.
     changed_and_denied: usize,
 }
 
 impl Tally {
-    /// Guards the test itself: whether each kind of answer was seen, or nothing was compared.
+    /// Guards the test itself: each kind of outcome occurred, so the comparison is not empty.
     fn is_whole(&self) -> bool {
         let is_seen = |status| self.statuses.contains_key(status);
         [200, 308, 400, 403, 404, 503].iter().all(is_seen)
@@ -84,16 +84,16 @@ impl Tally {
     }
 }
 
-/// One policy by chance, and all that calls under it.
+/// One random policy with its callers.
 struct RandomMesh {
     seed: u64,
     generator: SeededRandom,
     loopback: Loopback,
-    /// The account as which the Envoy calls.
+    /// The account of the Envoy.
     caller: ServiceAccount,
     policy: String,
     snapshot: Snapshot,
-    /// The same without the HTTP routes, which are for the callers' sidecars.
+    /// The snapshot without HTTP routes, which apply in the callers' sidecars.
     mesh_port_snapshot: Snapshot,
     compiled: Compiled,
 }
@@ -152,7 +152,7 @@ impl RandomMesh {
         self.call_by_host(&envoy, tally).await;
     }
 
-    /// Calls each service at the mesh port as a caller, with its certificate.
+    /// Calls each service at the mesh port with a caller's certificate.
     async fn call_mesh_port(
         &mut self,
         account: &ServiceAccount,
@@ -175,13 +175,13 @@ impl RandomMesh {
                 let service = format!("s{service}");
                 let host = random::host(&mut self.generator, &service);
                 let request = random::request(&mut self.generator, &host, false);
-                // (No sidecar lets a call by another host come here.)
+                // No sidecar sends a call by another host here.
                 let mesh_port_snapshot =
                     self.verdict(&self.mesh_port_snapshot, account, &service, &request);
                 let Ok(verdict) = mesh_port_snapshot else { continue };
                 let status = send(&mut connection, &request).await;
                 if status == 400 {
-                    // Envoy closes it behind that.
+                    // Envoy closes the connection after such a request.
                     connection = connect().await;
                 }
                 *tally.statuses.entry(status).or_default() += 1;
@@ -201,7 +201,7 @@ impl RandomMesh {
                     tally.different_at_upstreams += 1;
                 }
                 let about = || self.about(&request, &verdict);
-                assert_eq!(reported, status, "Envoy says otherwise: {}", about());
+                assert_eq!(reported, status, "Envoy's answer differs: {}", about());
                 if status != 400 {
                     let name = format!("inbound|default/{service}|80");
                     let routes = &self.compiled.resources.of(ResourceType::Route)[&*name];
@@ -222,7 +222,7 @@ impl RandomMesh {
                     assert_eq!(
                         rbac::evaluate(routes, &seen),
                         reported,
-                        "the RBAC says otherwise: {}",
+                        "the RBAC's answer differs: {}",
                         about()
                     );
                 }
@@ -230,12 +230,12 @@ impl RandomMesh {
         }
     }
 
-    /// Calls each service by its name as the account of the Envoy: the whole way.
+    /// Calls each service by name as the Envoy's account, the whole way.
     async fn call_by_host(&mut self, envoy: &Envoy, tally: &mut Tally) {
         let caller = self.caller.clone();
         let services = (0..SERVICES).map(|n| (format!("s{n}"), REQUESTS));
         let others = PARTS.into_iter().chain(EXTERNAL).map(|name| (name, REQUESTS));
-        // Of these there are most ways.
+        // These have the most kinds of outcomes.
         let others = others.chain(APEXES.map(|apex| (apex, 4 * REQUESTS)));
         for (service, requests) in services.chain(others.map(|(name, n)| (name.to_owned(), n))) {
             let mut connection = Http1Connection::connect(envoy.socket(15080)).await.unwrap();
@@ -251,7 +251,7 @@ impl RandomMesh {
                 let verdict = match verdict {
                     Ok(verdict) => verdict,
                     Err(error) => {
-                        // Whether escaped slashes are kept there depends on what else it may call.
+                        // Whether escaped slashes stay depends on the caller's other services.
                         let is_unknown =
                             status == 404 || status == 400 && has_escaped_slash(&request);
                         assert!(is_unknown, "seed {}: {request:?}: {status}: {error}", self.seed);
@@ -261,7 +261,7 @@ impl RandomMesh {
                 };
                 let predicted = by_host(&verdict);
                 let about = || self.about(&request, &verdict);
-                assert!(predicted.contains(&status), "Envoy says {status}: {}", about());
+                assert!(predicted.contains(&status), "Envoy answers {status}: {}", about());
                 if verdict.only_at_upstream {
                     tally.foreign_hosts += 1;
                     continue;
@@ -278,7 +278,7 @@ impl RandomMesh {
         }
     }
 
-    /// The verdict; none where the host is another's.
+    /// The verdict; `None` if the host is not of the service.
     fn verdict(
         &self,
         snapshot: &Snapshot,
@@ -309,10 +309,10 @@ fn has_escaped_slash(request: &Request) -> bool {
     path.contains("%2f") || path.contains("%5c")
 }
 
-/// The statuses of which a verdict says that a caller by `Host` gets one.
+/// The statuses that a verdict predicts for a caller by `Host`.
 fn by_host(verdict: &Verdict) -> BTreeSet<u16> {
     match &verdict.answer {
-        // Whether escaped slashes are kept there depends on what else the caller may call.
+        // Whether escaped slashes stay depends on the caller's other services.
         _ if (!verdict.known || verdict.only_at_upstream)
             && verdict.request.as_ref().is_some_and(has_escaped_slash) =>
         {

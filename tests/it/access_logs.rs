@@ -1,4 +1,4 @@
-//! Clients that tell of calls (the access log service).
+//! Clients that stream access logs (the access log service).
 
 use ironmesh_tests::authority::Identity;
 use ironmesh_tests::eventually::patience;
@@ -23,7 +23,7 @@ use crate::bystander::Bystander;
 use crate::client::connect;
 use crate::server::Server;
 
-/// A stream that tells of calls.
+/// A stream of access logs.
 struct LogStream {
     messages: mpsc::Sender<StreamAccessLogsMessage>,
     end: JoinHandle<Result<Response<StreamAccessLogsResponse>, Status>>,
@@ -64,9 +64,9 @@ fn message(id: Option<&str>, calls: usize) -> StreamAccessLogsMessage {
     }
 }
 
-/// Waits until the server has taken all calls of these.
+/// Waits until the server has logged all calls of these messages.
 async fn wait_for_logged_calls(server: &Server, client: &Identity, count: usize) {
-    ironmesh_tests::eventually("what was told", async || {
+    ironmesh_tests::eventually("the logged calls", async || {
         let logged_calls = server.logged_calls.lock().unwrap();
         let logged_calls = logged_calls.iter().filter(|(key, _)| **key == *client.name()).count();
         if logged_calls == count { Ok(()) } else { Err(logged_calls) }
@@ -74,7 +74,7 @@ async fn wait_for_logged_calls(server: &Server, client: &Identity, count: usize)
     .await;
 }
 
-// A80: who tells of calls, and who says so of whom.
+// A80: the server attributes calls by the certificate, not by the message.
 #[tokio::test]
 async fn access_logs_are_attributed_by_certificate() {
     let server = Server::start().await;
@@ -105,7 +105,7 @@ async fn access_logs_are_attributed_by_certificate() {
     bystander.assert_served(&server).await;
 }
 
-// A81: they have seats that xDS may need.
+// A81: these streams occupy connections that xDS may need.
 #[tokio::test]
 async fn access_log_streams_leave_connections_for_xds() {
     let limits = Limits { connections_per_client: 4, ..Limits::default() };
@@ -124,8 +124,8 @@ async fn access_log_streams_leave_connections_for_xds() {
     let end = one_more.end().await;
     assert_eq!(end.code(), Code::ResourceExhausted, "{end}");
     assert_eq!(server.hub.counters().streams_closed(CloseReason::TooManyStreams), 1);
-    // Its connection has left: there is a seat for xDS, of this client as well.
-    ironmesh_tests::eventually("a seat", async || {
+    // The connection has ended, so the limit has room for xDS, also of this client.
+    ironmesh_tests::eventually("room for a connection", async || {
         let clusters = crate::client::clusters(&client);
         let channel = connect(&server, &client).await;
         crate::client::Stream::try_begin(channel, clusters).await.map(drop)
@@ -137,7 +137,7 @@ async fn access_log_streams_leave_connections_for_xds() {
     }
 }
 
-// A82: it is read as fast as it may tell, and not cut.
+// A82: the server reads as fast as the rate limit allows, and does not end the stream.
 #[tokio::test]
 async fn endless_access_log_stream_is_throttled_without_delaying_others() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! A real Envoy without a mesh: how it finds the engine of a test.
+//! A bootstrap for a real Envoy without a mesh, connected to a test's xDS server.
 
 use std::net::SocketAddr;
 
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::server::Server;
 use ironmesh_tests::authority::Identity;
 
-/// A bootstrap of `client` with its admin port at `admin`, that asks the engine for what `dynamic` says
-/// (`dynamic_resources`), by the cluster `xds`.
+/// A bootstrap of `client` with its admin port at `admin`. Its cluster `xds` leads to the server,
+/// and `dynamic` is its `dynamic_resources`.
 pub(crate) fn bootstrap(
     server: &Server,
     client: &Identity,

@@ -1,4 +1,4 @@
-//! Another client, whose stream does not suffer from what one does.
+//! A well-behaved client that must be served while another client misbehaves.
 
 use ironmesh_xds_wire::ResourceType::Cluster;
 
@@ -19,7 +19,7 @@ impl Bystander {
         Self { client, stream, pushes: 0 }
     }
 
-    /// Gets a push of its own, and takes it.
+    /// Publishes a resource, waits for the push and ACKs it.
     pub(crate) async fn assert_served(&mut self, server: &Server) {
         self.pushes += 1;
         let (resource, set) = cluster("bystander", &self.pushes.to_string());

@@ -1,4 +1,4 @@
-//! gRPC's own client, over TLS of the test's choice.
+//! gRPC's own client over TLS that the test chooses.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Opens a stream that asks for clusters, on a connection of its own.
+    /// Opens a stream that subscribes to clusters, on a new connection.
     pub(crate) async fn open(server: &Server, client: &Identity) -> Self {
         Self::begin(connect(server, client).await, clusters(client)).await
     }
@@ -44,7 +44,7 @@ impl Stream {
         Self::try_begin(channel, first).await.unwrap()
     }
 
-    /// The same, where it may be refused.
+    /// Opens a stream with this first request, which the server may reject.
     pub(crate) async fn try_begin(
         channel: Channel,
         first: DeltaDiscoveryRequest,
@@ -66,7 +66,7 @@ impl Stream {
         drop(self.requests.send(request).await);
     }
 
-    /// Answers a push: takes it, or says what is wrong with it.
+    /// Answers a push with an ACK, or with a NACK and its error.
     pub(crate) async fn answer(&self, push: &DeltaDiscoveryResponse, error: Option<&str>) {
         let words =
             |message: &str| rpc::Status { code: 13, message: message.to_owned(), details: vec![] };
@@ -80,15 +80,15 @@ impl Stream {
     }
 
     pub(crate) async fn next(&mut self) -> Result<Option<DeltaDiscoveryResponse>, Status> {
-        timeout(patience(), self.responses.message()).await.expect("something comes")
+        timeout(patience(), self.responses.message()).await.expect("a response")
     }
 
-    /// The next push, as the names and contents in it.
+    /// Reads the next push.
     pub(crate) async fn push(&mut self) -> DeltaDiscoveryResponse {
         self.next().await.expect("a push").expect("no end")
     }
 
-    /// How the stream ends.
+    /// Reads until the stream ends, and returns its status.
     pub(crate) async fn end(&mut self) -> Status {
         loop {
             match self.next().await {
@@ -100,12 +100,12 @@ impl Stream {
     }
 }
 
-/// The names of the resources of a push.
+/// The names of a push's resources.
 pub(crate) fn names(push: &DeltaDiscoveryResponse) -> Vec<&str> {
     push.resources.iter().map(|resource| resource.name.as_str()).collect()
 }
 
-/// The first request for clusters, by a client that calls itself what it is.
+/// The first request for clusters, with a node id that matches the certificate.
 pub(crate) fn clusters(client: &Identity) -> DeltaDiscoveryRequest {
     DeltaDiscoveryRequest {
         node: Some(Node { id: client.name(), ..Node::default() }),
@@ -114,7 +114,7 @@ pub(crate) fn clusters(client: &Identity) -> DeltaDiscoveryRequest {
     }
 }
 
-/// A connection for gRPC.
+/// Opens a gRPC connection.
 pub(crate) async fn connect(server: &Server, client: &Identity) -> Channel {
     connect_with(Endpoint::from_static("http://xds"), server, client).await
 }
@@ -129,7 +129,7 @@ pub(crate) async fn connect_with(
     endpoint.connect_with_connector(connector).await.unwrap()
 }
 
-/// A connection without gRPC.
+/// Opens a connection without gRPC.
 pub(crate) async fn dial(
     address: SocketAddr,
     config: Arc<ClientConfig>,
@@ -139,7 +139,7 @@ pub(crate) async fn dial(
     timeout(patience(), handshake).await.expect("the handshake ends")
 }
 
-/// TLS as a client has it: trusting `roots`, showing the certificate of `client`.
+/// The TLS configuration of a client that trusts `roots` and presents the certificate of `client`.
 pub(crate) fn config(
     roots: RootCertStore,
     client: Option<&Identity>,

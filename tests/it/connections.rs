@@ -1,4 +1,4 @@
-//! Who may connect at all.
+//! Which connections the server accepts.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,8 +20,8 @@ use crate::client::{Stream, clusters, config, connect, dial, names};
 use crate::server::{Server, cluster};
 use ironmesh_tests::authority::{Identity, TestAuthority};
 
-/// How the server turns a connection down. (In TLS 1.3 the client has done its part by then, and
-/// learns of it at its first read.)
+/// The error with which the server rejects a connection. In TLS 1.3 the client completes the
+/// handshake first, and reads the error afterwards.
 async fn rejection(server: &Server, config: Arc<ClientConfig>) -> io::Error {
     let mut connection = match dial(server.address, config).await {
         Ok(connection) => connection,
@@ -100,14 +100,14 @@ async fn silent_connection_does_not_delay_other_clients() {
     drop(silent);
 }
 
-// A13: a session that is resumed would not be checked again.
+// A13: a resumed session would skip the certificate check.
 #[tokio::test]
 async fn tls_sessions_are_never_resumed() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let tls = with_tls13(&server, Some(&client));
     for _ in 0..3 {
-        // (The same configuration keeps what it is given to resume with.)
+        // The configuration keeps the tickets that it receives.
         let connection = dial(server.address, Arc::clone(&tls)).await.unwrap();
         assert_eq!(connection.get_ref().1.handshake_kind(), Some(rustls::HandshakeKind::Full));
         let channel = connect(&server, &client).await;
@@ -118,7 +118,7 @@ async fn tls_sessions_are_never_resumed() {
     }
 }
 
-// A13: also one who is cut off, and has kept what TLS gave it, must show its certificate again.
+// A13: a client that was disconnected must present its certificate again, even with a ticket.
 #[tokio::test]
 async fn disconnected_client_makes_a_full_handshake() {
     let server = Server::start().await;

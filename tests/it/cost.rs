@@ -1,4 +1,4 @@
-//! What a change costs, counted and not timed (invariant 5).
+//! The cost of a change, counted and not timed (invariant 5).
 
 use ironmesh_tests::eventually;
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
@@ -8,7 +8,7 @@ use crate::client::{Stream, clusters, connect};
 use crate::server::{Server, cluster};
 use ironmesh_tests::authority::Identity;
 
-/// How many clients there are, and how many of them a change is for.
+/// The number of clients, and the number of them that a change affects.
 const CLIENTS: usize = 20;
 const AFFECTED: usize = 5;
 
@@ -17,16 +17,16 @@ fn pushes(server: &Server) -> u64 {
     ResourceType::ALL.into_iter().map(|of| counters.pushes(of)).sum()
 }
 
-/// Waits until so many pushes were taken.
+/// Waits until the server has counted this many ACKs.
 async fn acks(server: &Server, wanted: usize) {
-    eventually("the answers", async || match server.hub.counters().acks(ResourceType::Cluster) {
+    eventually("the ACKs", async || match server.hub.counters().acks(ResourceType::Cluster) {
         acks if acks == u64::try_from(wanted).unwrap() => Ok(()),
         acks => Err(acks),
     })
     .await;
 }
 
-/// Ten clusters, of which the first has this content.
+/// Ten clusters; the first has this content.
 fn base(content: &str) -> ResourceSet {
     let mut set = ResourceSet::default();
     for n in 0..10 {
@@ -70,11 +70,11 @@ async fn change_pushes_only_changed_resources_to_affected_clients() {
     acks(&server, CLIENTS + AFFECTED).await;
     assert_eq!(pushes(&server), before + u64::try_from(AFFECTED).unwrap());
 
-    // The same content again, sharing nothing with what they have: nothing is sent.
+    // The same content without shared allocations: the server sends nothing.
     for (client, _) in clients.iter().take(AFFECTED) {
         server.hub.publish(&client.name(), base("2"));
     }
-    // What is sent next comes next.
+    // The next push has the next change.
     let (client, stream) = clients.first_mut().unwrap();
     let mut last = base("2");
     last.insert(cluster("c0", "3").0);

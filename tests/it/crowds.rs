@@ -1,4 +1,4 @@
-//! Clients that come in crowds, and whom they do not shut out.
+//! Crowds of connections that must not starve other clients.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ use crate::client::{Stream, clusters, config, connect, dial, names};
 use crate::server::{Server, cluster};
 use crate::sotw::{self, SotwStream};
 
-// A36. (While they hang, the bystander comes anew, and is there long before their time is over.)
+// A36. The bystander reconnects while they hang, long before their timeout.
 #[tokio::test]
 async fn many_silent_connections_do_not_delay_other_clients() {
     let server = Server::start_with(Limits { handshakes: 16, ..Limits::default() }).await;
@@ -35,13 +35,13 @@ async fn many_silent_connections_do_not_delay_other_clients() {
     assert_eq!(counters.connections_rejected(ConnectionRejection::SlowHandshake), 0);
 }
 
-/// Opens silent connections from an address without end, a few hundred of which are open at once.
+/// Opens silent connections without end from one address, a few hundred at a time.
 async fn flood(server: SocketAddr, from: IpAddr) {
     let mut open = VecDeque::new();
     loop {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((from, 0).into()).unwrap();
-        // (Where the system has no port or file left for it, others are about to be closed.)
+        // If the system has no port or file left, older connections are about to close.
         if let Ok(connection) = socket.connect(server).await {
             open.push_back(connection);
         }
@@ -52,7 +52,7 @@ async fn flood(server: SocketAddr, from: IpAddr) {
     }
 }
 
-// A36: while the flood goes on, each client from another address comes in at its first attempt.
+// A36: during the flood, each client from a different address connects at its first attempt.
 #[tokio::test]
 async fn flood_of_silent_connections_starves_no_other_client() {
     let server = Server::start_with(Limits { handshakes: 16, ..Limits::default() }).await;
@@ -69,7 +69,8 @@ async fn flood_of_silent_connections_starves_no_other_client() {
         new.assert_served(&server).await;
         old.assert_served(&server).await;
     }
-    // A client of the same address comes in as well, if it speaks before the next 64 connections come.
+    // A client of the flood's address connects as well, if it speaks before the next 64 connections
+    // arrive.
     let client = server.authority.proxy();
     let tls = config(server.authority.roots(), Some(&client), &[&TLS13]);
     eventually("a handshake from the address of the flood", async || {
@@ -84,7 +85,7 @@ async fn flood_of_silent_connections_starves_no_other_client() {
     flood.abort();
 }
 
-// A40: also where it has a certificate for each.
+// A40: also with a certificate for each connection.
 #[tokio::test]
 async fn connections_beyond_the_client_limit_are_rejected() {
     let limits = Limits { connections_per_client: 3, ..Limits::default() };
@@ -104,7 +105,7 @@ async fn connections_beyond_the_client_limit_are_rejected() {
     assert_eq!(reported.code(), Code::ResourceExhausted, "{reported}");
     assert!(reported.message().contains("too many connections"), "{reported}");
 
-    // Who does not even ask is closed, as soon as there are twice as many.
+    // A connection without a request is closed as soon as there are twice as many.
     let tls = config(server.authority.roots(), Some(&client), &[&TLS13]);
     let mut crowd = Vec::new();
     for _ in 0..20 {
@@ -120,9 +121,9 @@ async fn connections_beyond_the_client_limit_are_rejected() {
     for stream in &mut streams {
         assert_eq!(names(&stream.push().await), ["a"], "those that were there stay");
     }
-    // When they have gone, it may come again.
+    // Once they have ended, the client may connect again.
     drop((crowd, last, streams));
-    eventually("a seat", async || {
+    eventually("room for a connection", async || {
         let mut stream =
             Stream::try_begin(connect(&server, &client).await, clusters(&client)).await?;
         server.publish(&client, cluster("a", "1").1).await;

@@ -1,4 +1,4 @@
-//! Requests of good form that ask for too much, or for what makes no sense.
+//! Well-formed requests that ask for too much, or that make no sense.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use crate::client::{Stream, clusters, connect, names};
 use crate::server::{Server, cluster};
 use crate::sotw::{self, SotwStream};
 
-/// A request about names.
+/// A delta request for names.
 fn delta_request(of: ResourceType, names: Vec<String>) -> DeltaDiscoveryRequest {
     DeltaDiscoveryRequest {
         type_url: of.url().to_owned(),
@@ -34,7 +34,7 @@ fn sotw_request(of: ResourceType, names: Vec<String>) -> DiscoveryRequest {
     }
 }
 
-/// Takes pushes until all of `count` names are told to be gone. Returns how many names that were.
+/// Reads pushes until all of `count` names are reported as removed. Returns their number.
 async fn read_removals(stream: &mut Stream, of: ResourceType, count: usize) -> usize {
     let mut gone = 0;
     while gone < count {
@@ -69,7 +69,7 @@ async fn too_many_unknown_types_end_the_stream() {
     bystander.assert_served(&server).await;
 }
 
-// A26: what is within bounds is answered, in responses of a bounded size.
+// A26: within the limit the server answers, in responses of bounded size.
 #[tokio::test]
 async fn hundred_thousand_names_are_answered_and_more_end_the_stream() {
     let server = Server::start().await;
@@ -98,11 +98,11 @@ async fn hundred_thousand_names_are_answered_and_more_end_the_stream() {
     let end = stream.end().await;
     assert_eq!(end.code(), Code::ResourceExhausted);
     assert!(end.message().contains("too many names"), "{end}");
-    // All names at once are a request of 20 MB, which is not even read.
+    // All names at once make a request of 20 MB, which the server does not read.
     let all = sotw_request(Listener, (0..20).flat_map(|round| names(round * 100)).collect());
     sotw.requests.send(all).await.unwrap();
     assert_eq!(sotw.end().await.code(), Code::ResourceExhausted);
-    // Many short ones are within that bound, and not within ours.
+    // Many short names fit that limit, but not the limit on names.
     let all = sotw_request(Listener, (0..400_000).map(|n| format!("{n:x}")).collect());
     let mut sotw = SotwStream::begin(&server, &client, sotw::clusters(&client)).await;
     sotw.requests.send(all).await.unwrap();
@@ -112,7 +112,7 @@ async fn hundred_thousand_names_are_answered_and_more_end_the_stream() {
     bystander.assert_served(&server).await;
 }
 
-/// Takes pushes until there is one of listeners: then its names are held.
+/// Reads pushes until one of listeners: from then on the server holds its names.
 async fn wait_for_listeners(stream: &mut Stream) {
     loop {
         let push = stream.push().await;
@@ -123,7 +123,7 @@ async fn wait_for_listeners(stream: &mut Stream) {
     }
 }
 
-// A26: what one client makes us hold is bounded on all its streams together.
+// A26: the name limit counts all streams of a client.
 #[tokio::test]
 async fn name_limit_counts_all_streams_of_a_client() {
     let limits = Limits { names_per_client: 1 << 20, ..Limits::default() };
@@ -146,7 +146,7 @@ async fn name_limit_counts_all_streams_of_a_client() {
     assert_eq!(end.code(), Code::ResourceExhausted);
     assert!(end.message().contains("too many names on all its streams"), "{end}");
     assert_eq!(server.hub.counters().streams_closed(CloseReason::TooManyNames), 1);
-    // The names of a stream go with it, and another client has its own.
+    // The names of a stream are released with it, and other clients have their own limit.
     drop(second);
     server.status_where(&client, "one stream", |status| status.streams == 1).await;
     for client in [&client, &other] {
@@ -182,7 +182,7 @@ async fn duplicate_names_in_a_request_count_once() {
     assert_eq!(stream.push().await.resources.len(), 1);
 }
 
-// A28: of types without a wildcard a star is a name.
+// A28: for types without a wildcard, a star is a plain name.
 #[tokio::test]
 async fn unusual_resource_names_are_answered_like_others() {
     let server = Server::start().await;
@@ -229,7 +229,7 @@ async fn initial_versions_of_a_client_are_limited() {
     assert!(end.message().contains("reports too many initial versions"), "{end}");
     bystander.assert_served(&server).await;
 
-    // Within bounds, each is told to be gone, and nothing else.
+    // Within the limit, the server reports each as removed, and nothing else.
     let count = 100_000;
     let mut stream = Stream::begin(connect(&server, &client).await, first(count)).await;
     server.publish(&client, cluster("there", "1").1).await;
@@ -265,7 +265,7 @@ async fn long_nack_message_is_truncated() {
     let status = server.status_where(&client, "a NACK", |s| !s.nacks.is_empty()).await;
     assert_eq!(status.nacks[&(Cluster, "a".into())].message.len(), ErrorDetail::MAX_LENGTH);
 
-    // One of 10 MB is not read.
+    // The server does not read one of 10 MB.
     let message = "no".repeat(5 << 20);
     let error = Some(rpc::Status { code: 13, message, details: vec![] });
     delta
@@ -282,7 +282,7 @@ async fn long_nack_message_is_truncated() {
     bystander.assert_served(&server).await;
 }
 
-// A32: their names count in delta, and nothing of them in the other variant.
+// A32: their names count in delta, and nothing of them counts in the other variant.
 #[tokio::test]
 async fn acks_with_unknown_nonces_change_nothing() {
     let server = Server::start().await;
@@ -293,7 +293,7 @@ async fn acks_with_unknown_nonces_change_nothing() {
     let mut delta = Stream::open(&server, &client).await;
     server.publish(&client, set.clone()).await;
     let push = delta.push().await;
-    // A nonce that never was, one of another type, and one of before there was any response.
+    // A nonce that never existed, one of another type, and one from before the first response.
     for (of, nonce) in [(Cluster, "no-such-nonce"), (Secret, &*push.nonce), (Cluster, "99")] {
         let response_nonce = nonce.to_owned();
         delta
@@ -303,14 +303,14 @@ async fn acks_with_unknown_nonces_change_nothing() {
             })
             .await;
     }
-    // The secret is told of, which stands for the clusters too: those wait for the ACK.
+    // The secret is pushed before the clusters, which wait for its ACK.
     let reported = delta.push().await;
     assert_eq!(
         (&*reported.type_url, &reported.removed_resources[..]),
         (Secret.url(), &["b".to_owned()][..])
     );
     let has = |s: &ironmesh_xds_server::ClientStatus| s.has(Cluster, "a", a.version());
-    assert!(!has(&server.hub.status_of(&client.name()).unwrap()), "nothing was taken");
+    assert!(!has(&server.hub.status_of(&client.name()).unwrap()), "nothing was ACKed");
     delta.answer(&push, None).await;
     assert_eq!(delta.push().await.removed_resources, ["b"]);
     server.status_where(&client, "it has a", has).await;
@@ -325,7 +325,7 @@ async fn acks_with_unknown_nonces_change_nothing() {
         sotw.requests.send(request).await.unwrap();
     }
     assert_eq!(sotw.push().await.type_url, Secret.url(), "the first request of its type");
-    assert!(!has(&server.hub.status_of(&client.name()).unwrap()), "nothing was taken");
+    assert!(!has(&server.hub.status_of(&client.name()).unwrap()), "nothing was ACKed");
     bystander.assert_served(&server).await;
 }
 
@@ -338,7 +338,7 @@ async fn duplicate_acks_and_nacks_cause_no_push() {
 
     let client = server.authority.proxy();
     let mut delta = Stream::open(&server, &client).await;
-    // An ACK before there is a response.
+    // An ACK before any response.
     let nonce = "1".to_owned();
     delta
         .send(DeltaDiscoveryRequest { response_nonce: nonce, ..delta_request(Cluster, vec![]) })
@@ -374,7 +374,7 @@ async fn duplicate_acks_and_nacks_cause_no_push() {
     bystander.assert_served(&server).await;
 }
 
-// A33: an ACK that comes twice looks like a client that warms something anew, and asks again (R15).
+// A33: a repeated ACK looks like a client that warms again and requests the resource (R15).
 #[tokio::test]
 async fn sotw_duplicate_acks_cause_no_endless_responses() {
     let server = Server::start().await;
@@ -400,7 +400,7 @@ async fn sotw_duplicate_acks_cause_no_endless_responses() {
             stream.requests.send(ack.clone()).await.unwrap();
         }
     }
-    // What comes next is the answer to the next request.
+    // The next push answers the next request.
     stream.requests.send(sotw_request(Secret, vec![])).await.unwrap();
     assert_eq!(stream.push().await.type_url, Secret.url());
     bystander.assert_served(&server).await;

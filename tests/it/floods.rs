@@ -1,4 +1,4 @@
-//! Clients that do much, and others that are served meanwhile.
+//! Clients that send without pause, while others are served.
 
 use ironmesh_xds_server::CloseReason;
 use ironmesh_xds_wire::ResourceType::Endpoint;
@@ -9,7 +9,7 @@ use crate::bystander::Bystander;
 use crate::client::{Stream, clusters, connect, names};
 use crate::server::{Server, cluster};
 
-// A41: the newest is what counts, and nobody else waits.
+// A41: the newest request counts, and other clients do not wait.
 #[tokio::test]
 async fn endless_subscription_changes_do_not_delay_others() {
     let server = Server::start().await;
@@ -47,14 +47,14 @@ async fn endless_subscription_changes_do_not_delay_others() {
     assert_eq!(server.hub.counters().streams_closed(CloseReason::Flood), 0);
 }
 
-// A39: also where each is closed at once.
+// A39: also if each stream is closed at once.
 #[tokio::test]
 async fn client_opening_endless_streams_is_disconnected() {
     let server = Server::start().await;
     let client = server.authority.proxy();
     let mut bystander = Bystander::open(&server).await;
     let channel = connect(&server, &client).await;
-    // Each ends by itself, as one without a node.
+    // Each stream ends by itself, because its request has no node.
     let rejected = || DeltaDiscoveryRequest { node: None, ..clusters(&client) };
     let mut count = 0;
     let end = loop {
@@ -67,7 +67,7 @@ async fn client_opening_endless_streams_is_disconnected() {
     assert_eq!(end.code(), Code::ResourceExhausted, "{end}");
     assert!((1024..2048).contains(&count), "{count}");
     assert_eq!(server.hub.counters().streams_closed(CloseReason::Flood), 1);
-    // It has gone, and comes on another connection.
+    // The client was disconnected, and reconnects.
     let mut stream = Stream::begin(connect(&server, &client).await, clusters(&client)).await;
     server.publish(&client, cluster("a", "1").1).await;
     assert_eq!(names(&stream.push().await), ["a"]);

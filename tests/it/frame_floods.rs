@@ -1,4 +1,4 @@
-//! Floods of HTTP/2 frames: their connection ends, and nobody else notices.
+//! Floods of HTTP/2 frames: the server ends the connection without delaying others.
 
 use ironmesh_tests::eventually;
 use ironmesh_xds_server::CloseReason;
@@ -22,12 +22,12 @@ const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
-/// Of no standard: such are to be passed over.
+/// An unknown type, which receivers must ignore.
 const UNKNOWN: u8 = 0x55;
 
 const END_HEADERS: u8 = 4;
 
-/// The reason that is given to one who does too much (RFC 9113, 7).
+/// The error code for excessive load (RFC 9113, section 7).
 const ENHANCE_YOUR_CALM: u32 = 11;
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -35,14 +35,14 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The headers of a stream of requests, in HPACK without Huffman.
+/// The headers of a request stream, in HPACK without Huffman coding.
 fn headers(stream: u32) -> Vec<u8> {
     let text = |name: u8, value: &str| {
         [&[name, u8::try_from(value.len()).unwrap()], value.as_bytes()].concat()
     };
     let path = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
     let block = [
-        // POST, http, and names of the static table with values.
+        // POST, http, and static table names with literal values.
         vec![0x83, 0x86],
         text(0x04, path),
         text(0x01, "xds"),
@@ -52,7 +52,7 @@ fn headers(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &block.concat())
 }
 
-/// A flood: what comes first, and then without end.
+/// A flood: its name, its first bytes, and the frame that repeats without end.
 type Flood = (&'static str, Vec<u8>, fn(u32) -> Vec<u8>);
 
 fn floods() -> Vec<Flood> {
@@ -73,7 +73,7 @@ fn floods() -> Vec<Flood> {
     ]
 }
 
-/// Sends a flood until the connection ends. Returns what was said.
+/// Sends a flood until the connection ends. Returns the bytes received.
 async fn send(mut io: TlsStream<TcpStream>, (_, first, next): Flood) -> Vec<u8> {
     io.write_all(&[PREFACE, &frame(SETTINGS, 0, 0, &[]), &first].concat()).await.unwrap();
     let (mut read, mut write) = tokio::io::split(io);
@@ -85,7 +85,7 @@ async fn send(mut io: TlsStream<TcpStream>, (_, first, next): Flood) -> Vec<u8> 
             }
         }
     };
-    let mut reported_text = Vec::new();
+    let mut received = Vec::new();
     let mut buffer = [0; 4096];
     tokio::pin!(flood);
     let mut floods = true;
@@ -93,29 +93,29 @@ async fn send(mut io: TlsStream<TcpStream>, (_, first, next): Flood) -> Vec<u8> 
         tokio::select! {
             () = &mut flood, if floods => floods = false,
             read = read.read(&mut buffer) => match read {
-                Ok(0) | Err(_) => return reported_text,
-                Ok(count) => reported_text.extend(buffer.iter().take(count)),
+                Ok(0) | Err(_) => return received,
+                Ok(count) => received.extend(buffer.iter().take(count)),
             },
         }
     }
 }
 
-/// The errors with which the server says goodbye.
-fn goodbyes(mut reported_text: &[u8]) -> Vec<u32> {
+/// The error codes of the server's GOAWAY frames.
+fn goodbyes(mut received: &[u8]) -> Vec<u32> {
     let mut goodbyes = Vec::new();
-    while let [a, b, c, kind, _, _, _, _, _, rest @ ..] = reported_text {
+    while let [a, b, c, kind, _, _, _, _, _, rest @ ..] = received {
         let length = usize::try_from(u32::from_be_bytes([0, *a, *b, *c])).unwrap();
         let Some((payload, rest)) = rest.split_at_checked(length) else { break };
         if *kind == GOAWAY {
             let (_, error) = payload.split_first_chunk::<4>().unwrap();
             goodbyes.push(u32::from_be_bytes(*error.first_chunk().unwrap()));
         }
-        reported_text = rest;
+        received = rest;
     }
     goodbyes
 }
 
-// A38. What h2 bounds it says with a reason; the others are told to go.
+// A38. h2 ends its own limits with a reason; other connections get a plain GOAWAY.
 #[tokio::test]
 async fn http2_frame_flood_ends_its_connection_without_delaying_others() {
     let server = Server::start().await;
@@ -142,11 +142,11 @@ async fn http2_frame_flood_ends_its_connection_without_delaying_others() {
     assert!(served > 10, "the other was served {served} times meanwhile");
     for (name, attack) in attacks {
         let goodbyes = goodbyes(&attack.await.unwrap());
-        // (Streams that we see before they are reset have a bound of ours.)
+        // Streams that the server sees before their reset have a limit of the server.
         let reported = match name {
             "resets" => !goodbyes.is_empty(),
             "headers that go on" | "empty data" => goodbyes.contains(&ENHANCE_YOUR_CALM),
-            // (The reset of a connection with unread data may overtake the last words.)
+            // The reset of a connection with unread data may overtake the GOAWAY.
             _ => goodbyes.is_empty() || goodbyes.contains(&0),
         };
         assert!(reported, "{name}: {goodbyes:?}");

@@ -1,4 +1,4 @@
-//! Bytes that are no requests, or none of the method's.
+//! Bytes that are no gRPC requests, or not of the method's type.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, StreamBody};
@@ -26,7 +26,7 @@ const SOTW: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 const SECRETS: &str = "/envoy.service.secret.v3.SecretDiscoveryService/StreamSecrets";
 
-/// Sends bytes as they are, and then no more. Returns how the stream ends.
+/// Sends raw bytes, then nothing more. Returns the status of the stream.
 async fn end_of(channel: &Channel, path: &str, encoding: &str, bytes: Vec<u8>) -> Status {
     let silence = tokio_stream::pending();
     let bytes = Ok::<_, Status>(Frame::data(Bytes::from(bytes)));
@@ -39,7 +39,7 @@ async fn end_of(channel: &Channel, path: &str, encoding: &str, bytes: Vec<u8>) -
     .await
 }
 
-/// The same, where the client says that it has no more to send.
+/// Sends raw bytes and half-closes the stream. Returns its status.
 async fn end_of_closed(channel: &Channel, path: &str, bytes: Vec<u8>) -> Status {
     send(channel, path, "identity", Body::new(http_body_util::Full::new(Bytes::from(bytes)))).await
 }
@@ -64,13 +64,13 @@ async fn send(channel: &Channel, path: &str, encoding: &str, body: Body) -> Stat
     timeout(patience(), end).await.expect("the stream ends")
 }
 
-/// A message as gRPC frames it.
+/// A message with gRPC's frame header.
 fn framed(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     [&[0], &length[..], message].concat()
 }
 
-/// Bytes that nobody has chosen, the same in each run.
+/// Pseudorandom bytes, the same in each run.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let next = || {
@@ -86,7 +86,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
 async fn undecodable_frame_ends_only_its_stream() {
     let server = Server::start().await;
     let (client, other) = (server.authority.proxy(), server.authority.proxy());
-    // One stream on the same connection, one of another client.
+    // One stream on the same connection, and one of another client.
     let channel = connect(&server, &client).await;
     let mut long_connections = Stream::begin(channel.clone(), clusters(&client)).await;
     let mut elsewhere = Stream::open(&server, &other).await;
@@ -96,7 +96,7 @@ async fn undecodable_frame_ends_only_its_stream() {
         assert_eq!(end.code(), Code::InvalidArgument);
         assert!(end.message().contains("decode"), "{end}");
     }
-    // Also behind a request that is one.
+    // Also after a valid request.
     let garbage = [framed(&clusters(&client).encode_to_vec()), framed(&[0xff; 100])].concat();
     let end = end_of(&channel, DELTA, "identity", garbage).await;
     assert_eq!(end.code(), Code::InvalidArgument);
@@ -120,7 +120,7 @@ async fn random_and_truncated_bytes_are_an_invalid_argument() {
             let bytes = noise(seed, usize::try_from(seed).unwrap() * 7 + 1);
             let end = end_of(&channel, path, "identity", framed(&bytes)).await;
             assert_eq!(end.code(), Code::InvalidArgument, "{seed}: {end}");
-            // Without a frame around them: most are no frame either, or one of a huge length.
+            // Without a frame header: most are invalid frames or declare a huge length.
             let end = end_of_closed(&channel, path, bytes).await;
             let codes = [Code::InvalidArgument, Code::ResourceExhausted];
             assert!(codes.contains(&end.code()), "{seed}: {end}");
@@ -131,7 +131,7 @@ async fn random_and_truncated_bytes_are_an_invalid_argument() {
         }
         bystander.assert_served(&server).await;
     }
-    // The frame itself may end too early.
+    // The frame itself may be truncated.
     let whole = framed(&request);
     for length in 1..whole.len() {
         let end = end_of_closed(&channel, DELTA, whole[..length].to_vec()).await;
@@ -142,7 +142,7 @@ async fn random_and_truncated_bytes_are_an_invalid_argument() {
     assert!(status.iter().all(|(key, _)| **key != *client.name()), "it never was one: {status:?}");
 }
 
-// A22, A23: what is said is believed before anything is read.
+// A22, A23: the declared length is checked before the body is read.
 #[tokio::test]
 async fn oversized_request_is_rejected_by_its_length() {
     let server = Server::start().await;
@@ -173,7 +173,7 @@ async fn compressed_requests_are_rejected() {
             let end = end_of(&channel, path, encoding, compressed.clone()).await;
             assert_eq!(end.code(), Code::Unimplemented, "{end}");
         }
-        // Who sets the flag and does not say by what breaks the protocol.
+        // A client that sets the flag without naming an encoding violates the protocol.
         let end = end_of(&channel, path, "identity", compressed.clone()).await;
         assert_eq!(end.code(), Code::InvalidArgument, "{end}");
     }
@@ -202,7 +202,7 @@ async fn invalid_utf_8_is_an_invalid_argument() {
     bystander.assert_served(&server).await;
 }
 
-/// A name that is asked for, encoded: the field has the same number in both variants.
+/// A requested name, encoded: both variants use the same field number.
 fn names_field(name: &str) -> Vec<u8> {
     DiscoveryRequest { resource_names: vec![name.to_owned()], ..DiscoveryRequest::default() }
         .encode_to_vec()
@@ -237,7 +237,7 @@ async fn deeply_nested_node_is_an_invalid_argument() {
     bystander.assert_served(&server).await;
 }
 
-/// A field of bytes.
+/// A length-delimited field.
 fn field(number: u32, content: &[u8]) -> Vec<u8> {
     let mut field = Vec::new();
     encode_key(number, prost::encoding::WireType::LengthDelimited, &mut field);

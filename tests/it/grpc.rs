@@ -1,6 +1,6 @@
-//! gRPC's own xDS client, which is not Envoy: it names what it wants, also listeners and clusters, in
-//! the state-of-the-world variant, and knows an API listener (R61). Beside that it asks for the health of
-//! the server.
+//! gRPC's own xDS client, an alternative to Envoy: in the state-of-the-world variant it subscribes
+//! to listeners and clusters by name, and uses an API listener (R61). The test also checks the gRPC
+//! health service.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -17,7 +17,7 @@ use tokio::process::Command;
 use crate::hand_made::{ads, cluster, endpoints, manager, routes, set_of};
 use crate::server::Server;
 
-/// All that a client of `api.mesh.local` needs, whose calls go to `port`.
+/// All resources that a client of `api.mesh.local` needs; calls go to `port`.
 fn set(port: u16) -> ResourceSet {
     let listener = Listener {
         name: "api.mesh.local".to_owned(),
@@ -48,7 +48,7 @@ async fn grpc_client_verifies_the_server_by_address_and_follows_it() {
         fs_err::write(&path, content).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    // It compares the name that it connects to, and knows nothing of SPIFFE IDs.
+    // The client compares the name that it connects to, and does not know SPIFFE IDs.
     let tls = json!({
         "ca_certificate_file": file("roots.pem", &server.authority.roots_pem()),
         "certificate_file": file("client.pem", &client.chain),
@@ -81,7 +81,7 @@ async fn grpc_client_verifies_the_server_by_address_and_follows_it() {
         calls.write_all(format!("{line}\n").as_bytes()).await.unwrap();
         answers.next_line().await.unwrap().expect("it runs")
     };
-    // It is in good health, in field 1, and nothing else is known.
+    // The server is healthy (field 1), and unknown services are not found.
     let ads = "envoy.service.discovery.v3.AggregatedDiscoveryService";
     assert_eq!(say(&format!("health {ads}")).await, "0801");
     let unknown = say("health x").await;

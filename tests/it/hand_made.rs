@@ -1,4 +1,4 @@
-//! Resources made by hand, as a user of the engine without a mesh would make them.
+//! Handwritten resources, for use of the xDS server without a mesh.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use ironmesh_xds_wire::pb::envoy::extensions::filters::network::http_connection_
 use ironmesh_xds_wire::pb::google::protobuf::UInt32Value;
 use ironmesh_xds_wire::{Resource, ResourceSet, any};
 
-/// By the aggregated stream.
+/// A config source over the aggregated stream.
 pub(crate) fn ads() -> ConfigSource {
     ConfigSource {
         config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
@@ -33,7 +33,7 @@ pub(crate) fn ads() -> ConfigSource {
     }
 }
 
-/// HTTP by the routes of this name.
+/// An HTTP connection manager with the routes of this name.
 pub(crate) fn manager(routes: &str, source: &ConfigSource) -> HttpConnectionManager {
     let router = HttpFilter {
         name: "router".to_owned(),
@@ -77,7 +77,7 @@ pub(crate) fn routes(name: &str, cluster: &str) -> RouteConfiguration {
     }
 }
 
-/// A cluster whose endpoints are told apart from it.
+/// A cluster whose endpoints come by EDS.
 pub(crate) fn cluster(name: &str, source: &ConfigSource) -> Cluster {
     Cluster {
         name: name.to_owned(),
@@ -90,7 +90,7 @@ pub(crate) fn cluster(name: &str, source: &ConfigSource) -> Cluster {
     }
 }
 
-/// Endpoints that are one.
+/// A load assignment with one endpoint.
 pub(crate) fn endpoints(cluster: &str, address: SocketAddr) -> ClusterLoadAssignment {
     let endpoint = Endpoint { address: Some(socket(address)), ..Endpoint::default() };
     ClusterLoadAssignment {
@@ -108,7 +108,7 @@ pub(crate) fn endpoints(cluster: &str, address: SocketAddr) -> ClusterLoadAssign
     }
 }
 
-/// An address as messages have it.
+/// An address as an Envoy message.
 pub(crate) fn socket(address: SocketAddr) -> Address {
     let socket = SocketAddress {
         address: address.ip().to_string(),
@@ -118,7 +118,7 @@ pub(crate) fn socket(address: SocketAddr) -> Address {
     Address { address: Some(address::Address::SocketAddress(socket)) }
 }
 
-/// A set of these.
+/// A resource set of these resources.
 pub(crate) fn set_of(resources: &[Resource]) -> ResourceSet {
     let mut set = ResourceSet::default();
     for resource in resources {

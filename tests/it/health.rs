@@ -1,4 +1,4 @@
-//! Whether xDS is served, as gRPC's health protocol says it; and what is not served at all.
+//! gRPC's health protocol reports whether xDS is served; other methods are not served.
 
 use ironmesh_tests::eventually::patience;
 use tokio::time::timeout;
@@ -41,10 +41,10 @@ async fn health_watch_of_unknown_service_stays_open() {
     let channel = connect(&server, &server.authority.proxy()).await;
     let watch = timeout(patience(), HealthClient::new(channel).watch(of("x"))).await.unwrap();
     let mut watch = watch.unwrap().into_inner();
-    let mut next = async || timeout(patience(), watch.message()).await.expect("something comes");
+    let mut next = async || timeout(patience(), watch.message()).await.expect("a response");
     let reported = next().await.unwrap().expect("no end");
     assert_eq!(reported.status(), ServingStatus::ServiceUnknown);
-    // It ends with the server, and not before.
+    // The stream ends with the server, and not before.
     server.shutdown.cancel();
     assert_eq!(next().await.unwrap_err().code(), Code::Unavailable);
     server.ended().await;
@@ -58,7 +58,7 @@ async fn health_watch_reports_shutdown_before_the_stream_ends() {
     let channel = connect(&server, &client).await;
     let watch = HealthClient::new(channel).watch(of(ADS)).await;
     let mut watch = watch.unwrap().into_inner();
-    let mut next = async || timeout(patience(), watch.message()).await.expect("something comes");
+    let mut next = async || timeout(patience(), watch.message()).await.expect("a response");
     let status = |reported: Option<HealthCheckResponse>| reported.expect("no end").status();
     assert_eq!(status(next().await.unwrap()), ServingStatus::Serving);
     server.shutdown.cancel();

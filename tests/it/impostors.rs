@@ -1,4 +1,4 @@
-//! Clients that claim to be others, or ask for what is theirs.
+//! Clients that claim another identity, or request resources of others.
 
 use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
 use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3::Secret as SecretMessage;
@@ -14,7 +14,7 @@ use crate::server::Server;
 use crate::sotw::{self, SotwStream};
 use ironmesh_tests::authority::Identity;
 
-/// A set with one secret.
+/// A resource set with one secret.
 fn secret(name: &str) -> ResourceSet {
     let mut set = ResourceSet::default();
     set.insert(Resource::new(&SecretMessage { name: name.to_owned(), r#type: None }).into());
@@ -75,7 +75,7 @@ async fn node_id_change_within_a_stream_ends_it() {
     bystander.assert_served(&server).await;
 }
 
-// A29: it would be held for as long as the stream, and shown to people.
+// A29: the server would hold it as long as the stream, and show it to operators.
 #[tokio::test]
 async fn huge_or_unprintable_node_id_is_an_invalid_argument() {
     let server = Server::start().await;
@@ -95,7 +95,7 @@ async fn huge_or_unprintable_node_id_is_an_invalid_argument() {
     bystander.assert_served(&server).await;
 }
 
-// A10: what is published for another is not there.
+// A10: a resource that is published for another client does not exist for this one.
 #[tokio::test]
 async fn secret_of_a_different_client_is_not_found() {
     let server = Server::start().await;

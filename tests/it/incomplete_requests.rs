@@ -1,4 +1,4 @@
-//! Clients that begin requests and do not end them.
+//! Clients that begin requests and never complete them.
 
 use bytes::Bytes;
 use h2::client::SendRequest;
@@ -21,7 +21,7 @@ use ironmesh_tests::authority::Identity;
 const METHOD: &str =
     "http://xds/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
-/// HTTP/2 without gRPC, on a connection of its own.
+/// Opens HTTP/2 without gRPC, on a new connection.
 async fn http2_client(server: &Server, client: &Identity) -> SendRequest<Bytes> {
     let tls = config(server.authority.roots(), Some(client), &[&TLS13]);
     let io = dial(server.address, tls).await.unwrap();
@@ -30,7 +30,7 @@ async fn http2_client(server: &Server, client: &Identity) -> SendRequest<Bytes> 
     requests
 }
 
-/// A stream on which these bytes were sent.
+/// A stream on which a test sent raw bytes.
 struct PartialStream {
     body: SendStream<Bytes>,
     response: RecvStream,
@@ -49,7 +49,7 @@ impl PartialStream {
         Self { body, response }
     }
 
-    /// How the stream ends.
+    /// The status with which the stream ends.
     async fn end(mut self) -> Status {
         let trailers = timeout(patience(), async {
             while let Some(data) = self.response.data().await {
@@ -61,19 +61,19 @@ impl PartialStream {
     }
 }
 
-/// A whole request, as gRPC frames it.
+/// A whole request with gRPC's frame header.
 fn framed(request: &DeltaDiscoveryRequest) -> Vec<u8> {
     let message = request.encode_to_vec();
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     [&[0], &length[..], &message].concat()
 }
 
-/// A first request, and the beginning of another that is said to be of so many bytes.
+/// A first request, followed by the beginning of another with this declared length.
 fn partial_request(client: &Identity, length: u32) -> Bytes {
     [&framed(&clusters(client)), &[0][..], &length.to_be_bytes(), &[0; 100]].concat().into()
 }
 
-/// A first request as Envoy sends it: of 61 KB, in two parts.
+/// A first request of 61 KB, as Envoy sends it, in two parts.
 fn large_first(client: &Identity) -> (Bytes, Bytes) {
     let node = Node { id: client.name(), user_agent_name: "x".repeat(61 << 10), ..Node::default() };
     let mut all =
@@ -82,7 +82,7 @@ fn large_first(client: &Identity) -> (Bytes, Bytes) {
     (begin, all)
 }
 
-/// One who says who it is in two parts is served.
+/// A client whose first request arrives in two parts is served.
 async fn assert_new_client_is_served(server: &Server) {
     let client = server.authority.proxy();
     let (begin, rest) = large_first(&client);
@@ -121,7 +121,7 @@ async fn incomplete_requests_of_a_client_share_one_memory_quota() {
     server.status_where(&client, "two streams", |status| status.streams == 2).await;
     assert_new_client_is_served(&server).await;
     bystander.assert_served(&server).await;
-    // One more is told why; and when the others have gone, there is room again.
+    // One more is rejected with the reason; once the others end, the quota has room again.
     let requests = http2_client(&server, &client).await;
     let end = PartialStream::new(&requests, partial_request(&client, 400 << 10)).await.end().await;
     assert_eq!(end.code(), Code::ResourceExhausted);
@@ -134,7 +134,7 @@ async fn incomplete_requests_of_a_client_share_one_memory_quota() {
     assert_eq!(server.hub.counters().streams_closed(CloseReason::QuotaExceeded), 8);
 }
 
-// Invariant 10: what an Envoy says at first has room at all times.
+// Invariant 10: an Envoy's first request always fits the memory quota.
 #[tokio::test]
 async fn incomplete_request_limit_leaves_memory_for_first_requests() {
     let limits = Limits { unfinished: 1 << 20, ..Limits::default() };

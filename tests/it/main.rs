@@ -1,5 +1,5 @@
-//! The xDS server in this process, on loopback with real mutual TLS, gRPC's own client, and an Envoy without
-//! a mesh.
+//! The xDS server in this process, on loopback with real mutual TLS, gRPC's own client, and an
+//! Envoy without a mesh.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! A real Envoy that refuses a whole response because of one malformed resource in it.
+//! A real Envoy NACKs a whole response because of one malformed resource.
 
 use std::path::Path;
 
@@ -16,8 +16,8 @@ use crate::server::Server;
 
 const COUNT: usize = 64;
 
-/// So many clusters, one of which Envoy must refuse: a time that is negative is against the rules of
-/// the message itself, and then nothing else in the response is looked at (rule 5).
+/// This many clusters, one of which Envoy must NACK: a negative timeout violates the rules of the
+/// message. Envoy then applies nothing of the response (rule 5).
 fn clusters(malformed: usize) -> ResourceSet {
     let cluster = |number: usize| {
         let seconds = if number == malformed { -1 } else { 5 };
@@ -52,8 +52,8 @@ async fn assert_only_malformed_resource_is_nacked(envoy: &Path, api_type: &str) 
         let status = server.status_where(&client, "the guilty to be found", is_found).await;
         let words = status.nacks.values().map(|nack| &*nack.message).collect::<String>();
         assert!(words.contains("positive duration"), "{words}");
-        eventually("all others to be in force", async || {
-            // Besides these there is that of the control plane.
+        eventually("all other clusters to be active", async || {
+            // One more cluster is that of the control plane.
             match envoy.stat("cluster_manager.active_clusters").await {
                 active if active == COUNT as u64 => Ok(()),
                 active => Err(active),
@@ -64,20 +64,20 @@ async fn assert_only_malformed_resource_is_nacked(envoy: &Path, api_type: &str) 
         assert!(!there.contains(&format!("{guilty}::")), "{there}");
     };
     all_but("cluster-40").await;
-    // By halves and not one by one.
+    // By halves, not one by one.
     let rejected = envoy.stat("cluster_manager.cds.update_rejected").await;
-    assert!(rejected <= 7, "{rejected} pushes were refused");
+    assert!(rejected <= 7, "{rejected} pushes were NACKed");
     let accepted = envoy.stat("cluster_manager.cds.update_success").await;
-    assert!(accepted <= 8, "{accepted} pushes were taken");
+    assert!(accepted <= 8, "{accepted} pushes were ACKed");
 
-    // It is put right, and another is wrong that is in force: its version of before stays.
+    // The resource is fixed, and another active one becomes malformed: its previous version stays.
     server.hub.publish(&client.name(), clusters(COUNT));
-    server.status_where(&client, "no refusal", |status| status.nacks.is_empty()).await;
+    server.status_where(&client, "no NACK", |status| status.nacks.is_empty()).await;
     server.hub.publish(&client.name(), clusters(3));
     let guilty = |status: &ironmesh_xds_server::ClientStatus| {
         status.nacks.contains_key(&(Cluster, "cluster-3".into()))
     };
-    server.status_where(&client, "the other to be refused", guilty).await;
+    server.status_where(&client, "the other to be NACKed", guilty).await;
     assert_eq!(envoy.stat("cluster_manager.active_clusters").await, COUNT as u64 + 1);
 }
 

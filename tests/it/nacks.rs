@@ -1,4 +1,4 @@
-//! Clients that refuse all that they are sent, as fast as they can.
+//! Clients that NACK every response as fast as they can.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::server::Server;
 use crate::sotw::{self, SotwStream};
 use ironmesh_tests::authority::Identity;
 
-/// How many clusters there are, and so how many may be refused.
+/// The number of clusters, all of which may be NACKed.
 const COUNT: usize = 200;
 
 fn clusters(content: &str) -> ResourceSet {
@@ -28,21 +28,22 @@ fn clusters(content: &str) -> ResourceSet {
     set
 }
 
-/// Whether the server knows that all of it is refused.
+/// Whether the server counts every resource as NACKed.
 fn is_all_nacked(server: &Server, client: &Identity) -> bool {
     server.hub.status_of(&client.name()).is_some_and(|status| status.nacks.len() == COUNT)
 }
 
-/// Waits until the server has heard so many refusals.
+/// Waits until the server has counted this many NACKs.
 async fn wait_for_nacks(server: &Server, refusals: u32) {
-    eventually("a refusal to be heard", async || match server.hub.counters().nacks(Cluster) {
+    eventually("a NACK to be counted", async || match server.hub.counters().nacks(Cluster) {
         heard if heard == u64::from(refusals) => Ok(()),
         heard => Err(heard),
     })
     .await;
 }
 
-/// Each of `COUNT` is found by halves, which takes less than twice as many pushes; and no push follows.
+/// Bisection finds each of `COUNT` resources in fewer than twice as many pushes, and no push
+/// follows.
 fn pushes(server: &Server) -> u64 {
     server.hub.counters().pushes(Cluster)
 }
@@ -67,11 +68,11 @@ async fn client_nacking_everything_gets_bounded_pushes() {
         if is_all_nacked(&server, &client) {
             break;
         }
-        assert!(usize::try_from(refusals).unwrap() <= 2 * COUNT, "it is asked again and again");
+        assert!(usize::try_from(refusals).unwrap() <= 2 * COUNT, "the server keeps pushing");
     }
     assert!(others > 3, "the other was served {others} times meanwhile");
     assert!(pushes(&server) - before - others <= 2 * COUNT as u64);
-    // What is refused is not sent again, and what is new is.
+    // NACKed versions are not sent again, and new versions are.
     let mut set = clusters("bad");
     let new = ClusterMessage { name: "new".to_owned(), ..ClusterMessage::default() };
     set.insert(Resource::new(&new).into());
@@ -80,7 +81,7 @@ async fn client_nacking_everything_gets_bounded_pushes() {
     bystander.assert_served(&server).await;
 }
 
-// A42. Here all that a response has is refused with it.
+// A42. In this variant, a NACK rejects the whole response.
 #[tokio::test]
 async fn sotw_client_nacking_everything_gets_bounded_pushes() {
     let server = Server::start().await;
@@ -95,7 +96,7 @@ async fn sotw_client_nacking_everything_gets_bounded_pushes() {
     let version = push.version_info;
     for refusals in 1_u32.. {
         let mut push = stream.push().await;
-        // It has what it had.
+        // The client keeps its previous version.
         push.version_info.clone_from(&version);
         stream.answer(&push, Some("no")).await;
         if refusals % 50 == 0 {
@@ -106,7 +107,7 @@ async fn sotw_client_nacking_everything_gets_bounded_pushes() {
         if is_all_nacked(&server, &client) {
             break;
         }
-        assert!(usize::try_from(refusals).unwrap() <= 2 * COUNT, "it is asked again and again");
+        assert!(usize::try_from(refusals).unwrap() <= 2 * COUNT, "the server keeps pushing");
     }
     assert!(others > 3, "the other was served {others} times meanwhile");
     assert!(pushes(&server) - before - others <= 2 * COUNT as u64);

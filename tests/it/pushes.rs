@@ -1,4 +1,4 @@
-//! From a published set to a client, and from its answers to the status.
+//! From a published set to a client, and from its ACKs and NACKs to the status.
 
 use ironmesh_xds_wire::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use ironmesh_xds_wire::{ResourceSet, ResourceType::Cluster};
@@ -33,12 +33,13 @@ async fn acked_version_is_recorded() {
     let has =
         |status: &ironmesh_xds_server::ClientStatus| status.has(Cluster, "a", resource.version());
     let before = server.status_where(&client, "it is connected", |s| s.streams == 1).await;
-    assert!(!has(&before), "it is sent, and not taken");
+    assert!(!has(&before), "it is sent, and not ACKed");
     stream.answer(&push, None).await;
     server.status_where(&client, "it has the cluster", has).await;
 }
 
-// Invariants 4 and 8: what it has from before our restart it is not sent, so it does not answer.
+// Invariants 4 and 8: the server does not send what the client has from before a restart, so no ACK
+// follows.
 #[tokio::test]
 async fn initial_versions_count_as_acked() {
     let server = Server::start().await;
@@ -72,9 +73,9 @@ async fn nack_message_is_kept_until_a_version_is_acked() {
     let nack = &status.nacks[&(Cluster, "a".into())];
     assert_eq!((nack.version, nack.message.as_str()), (bad.version(), "no such thing"));
 
-    // On another stream, where the client says what it has kept, the refusal still counts.
+    // On another stream, where the client reports its versions, the NACK still counts.
     drop(stream);
-    server.status_where(&client, "it is gone", |s| s.streams == 0).await;
+    server.status_where(&client, "the stream has ended", |s| s.streams == 0).await;
     let initial = [("a".to_owned(), good.version().to_string())];
     let first =
         DeltaDiscoveryRequest { initial_resource_versions: initial.into(), ..clusters(&client) };
@@ -87,7 +88,7 @@ async fn nack_message_is_kept_until_a_version_is_acked() {
     let (b, _) = cluster("b", "1");
     let status =
         server.status_where(&client, "it has b", |s| s.has(Cluster, "b", b.version())).await;
-    assert!(status.nacks.contains_key(&(Cluster, "a".into())), "it refuses it still");
+    assert!(status.nacks.contains_key(&(Cluster, "a".into())), "the NACK still counts");
 
     set.insert(cluster("a", "2").0);
     server.publish(&client, set).await;
@@ -128,8 +129,8 @@ async fn two_streams_of_one_client_both_get_its_pushes() {
     assert_eq!(names(&second.push().await), ["a"]);
 }
 
-// R19 is about one process. A machine that is killed and back before its old connection is known to be
-// dead, or a hot restart: the old stream is open still.
+// R19 is about one process. After a machine is killed and restarted, or after a hot restart, the
+// old stream may still be open.
 #[tokio::test]
 async fn fresh_client_is_sent_resources_its_predecessor_nacked() {
     let server = Server::start().await;

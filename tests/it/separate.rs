@@ -1,5 +1,5 @@
-//! A real Envoy to which every type comes by a service of its own, in both variants: clusters and
-//! listeners by its bootstrap, endpoints, routes and secrets by what the resources say.
+//! A real Envoy that receives each type by its own service, in both variants: clusters and
+//! listeners by its bootstrap; endpoints, routes and secrets by references in resources.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::bare_envoy::bootstrap;
 use crate::hand_made::{cluster, endpoints, manager, routes, set_of, socket};
 use crate::server::Server;
 
-/// A service of a single type, in one of the variants.
+/// The config source of a single type's service, in one of the variants.
 fn source(api_type: ApiType) -> ConfigSource {
     let service = GrpcService {
         target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(grpc_service::EnvoyGrpc {
@@ -45,7 +45,7 @@ fn source(api_type: ApiType) -> ConfigSource {
     }
 }
 
-/// A listener with TLS whose calls go by `cluster` to `app`.
+/// A TLS listener whose calls go through `cluster` to `app`.
 struct SeparateSet<'a> {
     api_type: ApiType,
     listener: Option<SocketAddr>,
@@ -139,7 +139,7 @@ async fn assert_types_arrive_by_separate_services(envoy: &Path, api_type: ApiTyp
         own: &own,
     };
 
-    // It asks for clusters before there is an answer, and is ready when it has everything.
+    // Envoy requests clusters before the server has any, and is ready once it has everything.
     let starting = Envoy::start(envoy, "separate", folder.path(), loopback.host(11), 30);
     let (envoy, ()) = tokio::join!(starting, server.publish(&client, first.set()));
     let ask = async || {
@@ -158,7 +158,7 @@ async fn assert_types_arrive_by_separate_services(envoy: &Path, api_type: ApiTyp
     let status = server.status_where(&client, "its streams", |status| status.streams == 5).await;
     assert!(status.nacks.is_empty(), "{:?}", status.nacks);
 
-    // Other endpoints; then another cluster, and routes that lead there.
+    // First new endpoints; then a new cluster, and routes that lead to it.
     server.hub.publish(&client.name(), SeparateSet { app: b.address(), ..first }.set());
     answered_by("b").await;
     server.hub.publish(&client.name(), SeparateSet { cluster: "two", ..first }.set());
@@ -168,7 +168,7 @@ async fn assert_types_arrive_by_separate_services(envoy: &Path, api_type: ApiTyp
         if clusters.lines().any(|line| line.starts_with("one::")) { Err(clusters) } else { Ok(()) }
     })
     .await;
-    // Nothing listens any more.
+    // The listener is removed.
     server
         .hub
         .publish(&client.name(), SeparateSet { cluster: "two", listener: None, ..first }.set());

@@ -1,4 +1,4 @@
-//! An xDS server of one test.
+//! The xDS server of one test.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -26,9 +26,9 @@ pub(crate) struct Server {
     pub(crate) hub: Arc<Hub>,
     pub(crate) tls: watch::Sender<Arc<ServerConfig>>,
     pub(crate) shutdown: CancellationToken,
-    /// The calls that clients have told of.
+    /// The calls in clients' access logs.
     pub(crate) logged_calls: LoggedCalls,
-    /// From where streams were opened that were refused.
+    /// The source addresses of rejected streams.
     pub(crate) rejected_from: Arc<Mutex<Vec<SocketAddr>>>,
     serving: JoinHandle<()>,
 }
@@ -59,13 +59,13 @@ impl Server {
         Self { authority, address, hub, tls, shutdown, logged_calls, rejected_from, serving }
     }
 
-    /// Gives a client its set, when it is there.
+    /// Publishes a client's resource set once the client is known.
     pub(crate) async fn publish(&self, client: &Identity, set: ResourceSet) {
         self.status_where(client, "it is connected", |status| status.streams > 0).await;
         self.hub.publish(&client.name(), set);
     }
 
-    /// Waits until what is known of a client is as wanted.
+    /// Waits until a client's status satisfies a condition.
     pub(crate) async fn status_where(
         &self,
         client: &Identity,
@@ -88,10 +88,10 @@ impl Server {
     }
 }
 
-/// Calls, with who has told of them.
+/// Logged calls, each with the client that reported it.
 pub(crate) type LoggedCalls = Arc<Mutex<Vec<(ClientKey, LoggedCall)>>>;
 
-/// Lets in every proxy of the mesh that calls itself as its certificate does.
+/// Admits every proxy of the mesh whose node id matches its certificate.
 struct ByCertificate {
     logged_calls: LoggedCalls,
     rejected_from: Arc<Mutex<Vec<SocketAddr>>>,
@@ -120,7 +120,7 @@ impl Admission for ByCertificate {
     }
 }
 
-/// A set of one cluster, with a content that tells it from others of its name.
+/// A resource set of one cluster, whose content distinguishes it from others of its name.
 pub(crate) fn cluster(name: &str, content: &str) -> (Arc<Resource>, ResourceSet) {
     let cluster = Resource::new(&Cluster {
         name: name.to_owned(),

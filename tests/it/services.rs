@@ -1,4 +1,4 @@
-//! The services of single types, in both variants, and what is not served.
+//! The services of single types, in both variants, and unknown services.
 
 use ironmesh_tests::eventually::patience;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::Node;
@@ -22,7 +22,7 @@ use crate::client::connect;
 use crate::server::{Server, cluster};
 use ironmesh_tests::authority::Identity;
 
-/// Opens a stream of a method, with a first request; the others go into what is returned.
+/// Opens a stream of a method with a first request; the returned sender takes further ones.
 async fn open<Q, R>(
     server: &Server,
     client: &Identity,
@@ -44,11 +44,11 @@ where
 }
 
 async fn next<R>(responses: &mut Streaming<R>) -> Result<R, Status> {
-    let next = timeout(patience(), responses.message()).await.expect("something comes");
+    let next = timeout(patience(), responses.message()).await.expect("a response");
     next.map(|response| response.expect("no end"))
 }
 
-/// The services, by the last part of their names, and their types.
+/// The services by the last part of their names, and their types.
 const SERVICES: [(&str, &str, ResourceType); 5] = [
     ("cluster.v3.Cluster", "Clusters", ResourceType::Cluster),
     ("endpoint.v3.Endpoint", "Endpoints", ResourceType::Endpoint),
@@ -61,7 +61,7 @@ fn path(service: &str, variant: &str, plural: &str) -> String {
     format!("/envoy.service.{service}DiscoveryService/{variant}{plural}")
 }
 
-/// One resource of each type, all of them called `x`.
+/// One resource of each type, all named `x`.
 fn everything() -> ResourceSet {
     let name = || "x".to_owned();
     let mut set = cluster("x", "1").1;
@@ -83,7 +83,7 @@ fn node(client: &Identity) -> Node {
     Node { id: client.name(), ..Node::default() }
 }
 
-// R5: the type may be left out.
+// R5: the request may omit the type.
 #[tokio::test]
 async fn each_type_has_its_own_service_in_both_variants() {
     let server = Server::start().await;
@@ -156,7 +156,7 @@ async fn type_of_a_different_service_is_an_invalid_argument() {
     }
 }
 
-// Several streams of one client do not overwrite what each of them has.
+// Several streams of one client do not overwrite each other's state.
 #[tokio::test]
 async fn acks_of_separate_streams_are_merged() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! The end of the server.
+//! The shutdown of the server.
 
 use tonic::Code;
 use tonic::transport::Endpoint;
@@ -19,7 +19,7 @@ async fn streams_end_as_unavailable_and_the_server_returns() {
     let end = stream.end().await;
     assert_eq!(end.code(), Code::Unavailable);
     assert_eq!(end.message(), "the control plane is shutting down");
-    server.status_where(&client, "it is gone", |s| s.streams == 0).await;
+    server.status_where(&client, "the stream has ended", |s| s.streams == 0).await;
     server.ended().await;
 }
 
@@ -38,7 +38,7 @@ async fn sotw_streams_end_as_unavailable() {
     server.ended().await;
 }
 
-// Invariant 10: who does not read harms only itself.
+// Invariant 10: a client that does not read harms only itself.
 #[tokio::test]
 async fn server_shuts_down_although_a_client_does_not_read() {
     let server = Server::start().await;
@@ -49,7 +49,7 @@ async fn server_shuts_down_although_a_client_does_not_read() {
     let channel = connect_with(small, &server, &client).await;
     let _unread = Stream::begin(channel, clusters(&client)).await;
     server.publish(&client, cluster("a", &"x".repeat(8 << 20)).1).await;
-    // Another one is served all the while, so that the first is under way by then.
+    // Another client is served meanwhile, so that the first push is in flight by then.
     let other = server.authority.proxy();
     let mut stream = Stream::begin(connect(&server, &other).await, clusters(&other)).await;
     server.publish(&other, cluster("a", "1").1).await;

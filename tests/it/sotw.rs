@@ -1,4 +1,4 @@
-//! The state-of-the-world variant, by gRPC's own client.
+//! The state-of-the-world variant with gRPC's own client.
 
 use ironmesh_tests::eventually::patience;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
@@ -34,14 +34,14 @@ impl SotwStream {
     }
 
     pub(crate) async fn next(&mut self) -> Result<Option<DiscoveryResponse>, Status> {
-        timeout(patience(), self.responses.message()).await.expect("something comes")
+        timeout(patience(), self.responses.message()).await.expect("a response")
     }
 
     pub(crate) async fn push(&mut self) -> DiscoveryResponse {
         self.next().await.expect("a push").expect("no end")
     }
 
-    /// How the stream ends.
+    /// Reads until the stream ends, and returns its status.
     pub(crate) async fn end(&mut self) -> Status {
         loop {
             match self.next().await {
@@ -74,7 +74,7 @@ pub(crate) fn clusters(client: &Identity) -> DiscoveryRequest {
     }
 }
 
-/// The names of the clusters of a push.
+/// The names of a push's clusters.
 fn names(push: &DiscoveryResponse) -> Vec<String> {
     let decode = |any: &ironmesh_xds_wire::pb::google::protobuf::Any| {
         assert_eq!(any.type_url, push.type_url);
@@ -97,7 +97,7 @@ async fn sotw_published_set_reaches_its_client_and_answers_are_recorded() {
     let of = ResourceType::Cluster;
     server.status_where(&client, "it has a", |s| s.has(of, "a", a.version())).await;
 
-    // The complete state, each time.
+    // Each response has the complete state.
     let (b, _) = cluster("b", "bad");
     set.insert(b.clone());
     server.publish(&client, set).await;
@@ -107,7 +107,7 @@ async fn sotw_published_set_reaches_its_client_and_answers_are_recorded() {
     let status = server.status_where(&client, "a NACK", |s| !s.nacks.is_empty()).await;
     let nack = &status.nacks[&(of, "b".into())];
     assert_eq!((nack.version, nack.message.as_str()), (b.version(), "no such thing"));
-    assert!(status.has(of, "a", a.version()), "the rest is in force");
+    assert!(status.has(of, "a", a.version()), "the rest is active");
 }
 
 // R12, invariant 8.
@@ -127,7 +127,8 @@ async fn sotw_reconnect_with_current_cluster_version_counts_as_ack() {
     assert_eq!(names(&push), ["a", "c"], "a first: no answer to the first request came before");
 }
 
-// R19: what is refused on one stream is not sent on the next, and what was before stays in force.
+// R19: a version that one stream NACKed is not sent on the next, and the previous version stays
+// active.
 #[tokio::test]
 async fn sotw_acked_version_survives_its_stream() {
     let server = Server::start().await;
@@ -142,7 +143,7 @@ async fn sotw_acked_version_survives_its_stream() {
     stream.answer(&push, Some("no")).await;
     server.status_where(&client, "a NACK", |s| !s.nacks.is_empty()).await;
     drop(stream);
-    server.status_where(&client, "it is gone", |s| s.streams == 0).await;
+    server.status_where(&client, "the stream has ended", |s| s.streams == 0).await;
 
     let first =
         DiscoveryRequest { version_info: accepted.version_info.clone(), ..clusters(&client) };
@@ -151,7 +152,7 @@ async fn sotw_acked_version_survives_its_stream() {
     server.publish(&client, bad).await;
     let push = stream.push().await;
     assert_eq!(names(&push), ["a", "b"]);
-    assert_eq!(push.resources[0], accepted.resources[0], "in the version that it has taken");
+    assert_eq!(push.resources[0], accepted.resources[0], "in the ACKed version");
 }
 
 // R2, R3, R5.
@@ -176,7 +177,7 @@ async fn sotw_request_without_node_or_type_is_an_invalid_argument() {
     assert!(end.message().contains("must have a node"), "{end}");
 }
 
-// As with delta: also while the stream of the process before is open.
+// As with delta: also while the predecessor's stream is open.
 #[tokio::test]
 async fn sotw_fresh_client_is_sent_resources_its_predecessor_nacked() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! What a client is told of itself (CSDS).
+//! The status that a client may read of itself (CSDS).
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::bystander::Bystander;
 use crate::client::{Stream, clusters, connect};
 use crate::server::{Server, cluster};
 
-/// What stands for a private key.
+/// A placeholder of a private key.
 const KEY: &str = "-----BEGIN PRIVATE KEY-----";
 
 fn question(client: &Identity) -> ClientStatusRequest {
@@ -47,7 +47,7 @@ async fn fetch(
     Ok(timeout(patience(), answer).await.expect("an answer")?.into_inner())
 }
 
-/// What one who asks for nothing special is told.
+/// The default status of a client.
 async fn own_status(channel: &Channel, client: &Identity) -> ClientConfig {
     let answer = fetch(channel, question(client)).await.unwrap();
     let [config] = &answer.config[..] else { panic!("{answer:?}") };
@@ -55,7 +55,7 @@ async fn own_status(channel: &Channel, client: &Identity) -> ClientConfig {
     config.clone()
 }
 
-/// A resource, its version, and how it stands.
+/// A resource's name, version, config status and client status.
 type ResourceState = (String, String, ConfigStatus, ClientResourceStatus);
 
 fn resource_states(config: &ClientConfig) -> Vec<ResourceState> {
@@ -115,7 +115,7 @@ async fn csds_reports_sync_status_per_resource_without_secrets() {
     stream.send(ask).await;
     let push = stream.push().await;
     stream.answer(&push, Some("key does not match")).await;
-    server.status_where(&client, "a refusal", |status| !status.nacks.is_empty()).await;
+    server.status_where(&client, "a NACK", |status| !status.nacks.is_empty()).await;
 
     let (version, rejected) = (one.version().to_string(), secret.version().to_string());
     let config = own_status(&channel, &client).await;
@@ -136,7 +136,7 @@ async fn csds_reports_sync_status_per_resource_without_secrets() {
     assert!(!shown.contains(KEY), "{shown}");
     assert_eq!(of_cluster.type_url, ResourceType::Cluster.url());
 
-    // What is on its way, and what is to go.
+    // One push in flight, and one removal pending.
     let (two, mut set) = cluster("b", "1");
     set.insert(Arc::clone(&secret));
     server.publish(&client, set).await;
@@ -227,7 +227,7 @@ async fn csds_connection_serves_one_stream_and_answers_each_request() {
     let mut service = ClientStatusDiscoveryServiceClient::new(channel.clone());
     let stream = service.stream_client_status(ReceiverStream::new(outgoing)).await.unwrap();
     let mut answers = stream.into_inner();
-    // Who it is is said once.
+    // The node is required once per stream.
     requests.send(ClientStatusRequest::default()).await.unwrap();
     for _ in 0..2 {
         let answer = timeout(patience(), answers.message()).await.unwrap().unwrap().unwrap();

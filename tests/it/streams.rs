@@ -1,4 +1,4 @@
-//! Which streams are served, and how the others are turned down.
+//! Which streams the server accepts, and how it rejects others.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn rejected_client_receives_the_reason() {
 async fn repeatedly_rejected_client_loses_its_connection() {
     let server = Server::start().await;
     let (client, other) = (server.authority.proxy(), server.authority.proxy());
-    // Envoy tries again on the connection that it has, with the certificate that it had.
+    // Envoy retries on its open connection, with the certificate of that connection.
     let channel = connect(&server, &client).await;
     let ask = async || {
         let mut client = AggregatedDiscoveryServiceClient::new(channel.clone());
@@ -40,7 +40,7 @@ async fn repeatedly_rejected_client_loses_its_connection() {
         stream.into_inner().message().await
     };
     assert_eq!(ask().await.unwrap_err().code(), Code::PermissionDenied);
-    // The next ones may not even be told why.
+    // Later ones may be rejected without a reason.
     for _ in 0..3 {
         ask().await.unwrap_err();
     }
@@ -116,7 +116,7 @@ async fn node_of_61_kilobytes_is_accepted() {
     assert_eq!(names(&stream.push().await), ["a"]);
 }
 
-// A12: what a revocation does, however many streams there are.
+// A12: a revocation ends all streams, however many.
 #[tokio::test]
 async fn disconnect_ends_all_streams_of_a_client_with_the_reason() {
     let server = Server::start().await;
@@ -135,18 +135,18 @@ async fn disconnect_ends_all_streams_of_a_client_with_the_reason() {
     server.status_where(&client, "none", |status| status.streams == 0).await;
     assert_eq!(server.hub.counters().streams_closed(CloseReason::Disconnected), 3);
     bystander.assert_served(&server).await;
-    // Here it is still admitted, and so it may come again.
+    // The client is still admitted here, so it may reconnect.
     let mut stream = Stream::open(&server, &client).await;
     server.publish(&client, cluster("a", "1").1).await;
     assert_eq!(names(&stream.push().await), ["a"]);
 }
 
-// A12: TLS looks at it only once.
+// A12: TLS checks the expiry only once.
 #[tokio::test]
 async fn expired_certificate_ends_open_streams() {
     let server = Server::start().await;
     let mut bystander = Bystander::open(&server).await;
-    // Long enough to connect, however busy the machine is.
+    // Long enough to connect on a busy machine.
     let client = server.authority.proxy_for(Duration::from_secs(8));
     let channel = connect(&server, &client).await;
     let mut streams = [

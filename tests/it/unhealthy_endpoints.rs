@@ -1,5 +1,5 @@
-//! A real Envoy, and endpoints of which a provider says that they are draining or unhealthy: what a caller
-//! is told is compiled as in a control plane (docs/decisions/0032).
+//! A real Envoy, and endpoints that a provider reports as draining or unhealthy. The resources are
+//! compiled as in a control plane (docs/decisions/0032).
 
 use std::sync::Arc;
 
@@ -39,11 +39,11 @@ consul = {}
 name = "customer"
 "#;
 
-/// Where the tills are, and the ledger.
+/// The hosts of the tills, and of the ledger.
 const TILLS: [u8; 3] = [41, 42, 43];
 const LEDGER: u8 = 44;
 
-/// The customer's way to the ledger: a local port.
+/// The customer's local port for the ledger.
 const LOCAL: u16 = 3307;
 
 /// A customer of the tills and the ledger.
@@ -55,7 +55,7 @@ struct Customer {
 }
 
 impl Customer {
-    /// What it is to have while the tills and the ledger are as a provider says.
+    /// The customer's resource set for this health of the tills and the ledger.
     fn resource_set(&self, tills: [Health; 3], ledger: Health) -> ResourceSet {
         let Self { server, loopback, client, certificate } = self;
         let loaded = load_documents([Document::new("policy.toml", POLICY)]);
@@ -103,7 +103,7 @@ impl Customer {
         compiler.compile(&Proxy { record, statement }).resources
     }
 
-    /// Tells it.
+    /// Publishes it.
     fn publish(&self, tills: [Health; 3], ledger: Health) {
         self.server.hub.publish(&self.client.name(), self.resource_set(tills, ledger));
     }
@@ -154,7 +154,7 @@ async fn draining_and_unhealthy_endpoints_get_no_new_calls() {
     })
     .await;
 
-    // Less than half of them are healthy: by itself Envoy would send to all.
+    // Less than half of them are healthy: by default Envoy would send to all (panic mode).
     let load = Load::start(envoy.socket(15080), "till", "/");
     let load = load.with_connection(envoy.socket(LOCAL)).await.unwrap();
     let [ill, leaving, _] = TILLS.map(|at| format!("{}:8080::health_flags::", loopback.host(at)));
@@ -162,7 +162,7 @@ async fn draining_and_unhealthy_endpoints_get_no_new_calls() {
     customer.publish(unwell, Unhealthy);
     is_in_force(&format!("{ill}/failed_eds_health")).await;
     is_in_force(&format!("{leaving}/eds_status_draining")).await;
-    // What was on its way has come.
+    // Requests in flight have arrived.
     let before = eventually("the rest of the requests", async || {
         let before = seen();
         for _ in 0..20 {
@@ -176,9 +176,9 @@ async fn draining_and_unhealthy_endpoints_get_no_new_calls() {
         assert_eq!(call().await.unwrap().status, 200);
     }
     let after = seen();
-    assert_eq!(after[..2], before[..2], "who is not healthy is called");
+    assert_eq!(after[..2], before[..2], "an unhealthy endpoint was called");
     assert!(after[2] >= before[2] + 120, "{before:?}, then {after:?}");
-    // The ledger is unhealthy as well: who is connected stays so, and nobody else comes.
+    // The ledger is unhealthy as well: open connections stay, and no new one is made.
     let connections = ledger.connections();
     let rejected = async {
         let mut connection = TcpConnection::connect(envoy.socket(LOCAL)).await?;
@@ -187,7 +187,7 @@ async fn draining_and_unhealthy_endpoints_get_no_new_calls() {
     assert!(rejected.await.is_err(), "an unhealthy ledger was reached");
     assert_eq!(ledger.connections(), connections);
 
-    // All are well again, and the connections of the beginning have lasted.
+    // All are healthy again, and the first connections have lasted.
     customer.publish([Healthy; 3], Healthy);
     eventually("all tills to be called again", async || {
         call().await?;
@@ -198,7 +198,7 @@ async fn draining_and_unhealthy_endpoints_get_no_new_calls() {
     .await;
     load.finish().await.assert_undisturbed();
 
-    // Nobody is healthy: nobody is called.
+    // No endpoint is healthy: none is called.
     let none = [Draining, Unhealthy, Draining];
     customer.publish(none, Healthy);
     eventually("503", async || match call().await?.status.as_u16() {

@@ -27,9 +27,9 @@ fn silent_connection_is_closed_after_10_s_without_delaying_others() {
                 let mut connection = TcpStream::connect(("server", PORT)).await?;
                 open.update(|open| open + 1);
                 let since = tokio::time::Instant::now();
-                assert_eq!(connection.read(&mut [0]).await?, 0, "it is told nothing");
+                assert_eq!(connection.read(&mut [0]).await?, 0, "the server sends nothing");
                 open.update(|open| open - 1);
-                // And the network takes its time, there and back.
+                // The network delays messages in both directions.
                 let closed = Duration::from_millis(9_900)..Duration::from_millis(10_200);
                 assert!(closed.contains(&since.elapsed()), "{:?}", since.elapsed());
                 Ok(())

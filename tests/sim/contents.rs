@@ -1,4 +1,4 @@
-//! Resources to test with: a number that stands for the content, and names of what they refer to.
+//! Test resources: a number stands for the content, with the names of references.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,14 +19,14 @@ use ironmesh_xds_wire::pb::envoy::extensions::transport_sockets::tls::v3 as tls;
 use ironmesh_xds_wire::pb::google::protobuf::Any;
 use ironmesh_xds_wire::{Discoverable, Resource, ResourceSet};
 
-/// A resource by its type and name.
+/// The type and name of a resource.
 pub(crate) type Key = (ResourceType, String);
 
 pub(crate) fn key(resource: &Resource) -> Key {
     (resource.resource_type(), resource.name().to_string())
 }
 
-/// What is in a resource.
+/// The content of a resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) number: u32,
@@ -44,7 +44,7 @@ impl fmt::Display for Content {
 }
 
 impl Content {
-    /// What `resource` has in it.
+    /// The content of `resource`.
     pub(crate) fn of(resource: &Resource) -> Self {
         let text = match resource.resource_type() {
             Cluster => message::<cluster::Cluster>(resource).alt_stat_name,
@@ -73,10 +73,10 @@ impl Content {
         Self { number, refers_to: words.map(reference).collect() }
     }
 
-    /// The resource of this content.
+    /// The resource with this content.
     fn resource(&self, of: ResourceType, name: &str) -> Resource {
         let (name, text) = (name.to_owned(), self.to_string());
-        // The engine knows by them what refers to what: each is a text of its own.
+        // The engine identifies references by these names, so each is a separate string.
         let names = self.refers_to.iter().map(|(_, name)| name.clone());
         let filter = |name| listener::ListenerFilter { name, ..Default::default() };
         match of {
@@ -120,7 +120,7 @@ fn message<M: Discoverable + Default>(resource: &Resource) -> M {
     resource.message().unwrap()
 }
 
-/// What came over the wire.
+/// A resource as received over the wire.
 pub(crate) fn received(of: ResourceType, any: &Any) -> Arc<Resource> {
     fn decode<M: Discoverable + Default>(any: &Any) -> Resource {
         Resource::new(&M::decode(&*any.value).unwrap())
@@ -135,12 +135,12 @@ pub(crate) fn received(of: ResourceType, any: &Any) -> Arc<Resource> {
     })
 }
 
-/// What a story edits and then publishes. What is in it refers to nothing that is not.
+/// The resources that a scenario edits and publishes. Every reference resolves.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Contents(BTreeMap<Key, Content>);
 
 impl Contents {
-    /// Services of these names, each with one of everything.
+    /// Services of these names, each with one resource of every type.
     pub(crate) fn of_services(names: &[&str]) -> Self {
         let mut contents = Self::default();
         for name in names {
@@ -149,7 +149,7 @@ impl Contents {
         contents
     }
 
-    /// Adds a service: a cluster with its endpoints and its secret, and a listener with its routes to
+    /// Adds a service: a cluster with its endpoints and its secret, and a listener with routes to
     /// that cluster.
     pub(crate) fn add_service(&mut self, name: &str, number: u32) {
         let secret = (Secret, format!("identity-of-{name}"));
@@ -160,7 +160,7 @@ impl Contents {
         self.put(Secret, &secret.1, number, []);
     }
 
-    /// Removes it, and all references to its cluster: what has no cluster left goes as well.
+    /// Removes a service and all references to its cluster; routes without a cluster go as well.
     pub(crate) fn remove_service(&mut self, name: &str) {
         self.0.remove(&(Listener, name.to_owned()));
         self.0.remove(&(Route, name.to_owned()));
@@ -180,18 +180,18 @@ impl Contents {
         self.0.remove(&(Secret, format!("identity-of-{name}")));
     }
 
-    /// Gives a resource another content, and leaves what it refers to.
+    /// Changes the content of a resource, and keeps its references.
     pub(crate) fn change(&mut self, of: ResourceType, name: &str, number: u32) {
         self.0.get_mut(&(of, name.to_owned())).unwrap().number = number;
     }
 
-    /// Lets the routes of a service lead to these clusters.
+    /// Sets the clusters of a service's routes.
     pub(crate) fn route(&mut self, name: &str, number: u32, clusters: &[&str]) {
         let clusters = clusters.iter().map(|&cluster| (Cluster, cluster.to_owned()));
         self.0.insert((Route, name.to_owned()), Content { number, refers_to: clusters.collect() });
     }
 
-    /// Gives everything that has content like this another one.
+    /// Changes the content of all resources whose number satisfies a condition.
     pub(crate) fn change_where(&mut self, condition: impl Fn(u32) -> bool, number: u32) {
         for content in self.0.values_mut().filter(|content| condition(content.number)) {
             content.number = number;
@@ -206,7 +206,7 @@ impl Contents {
         self.0.keys().filter(|(one, _)| *one == of).map(|(_, name)| &**name).collect()
     }
 
-    /// All of it, as a set.
+    /// All resources as a set.
     pub(crate) fn set(&self) -> ResourceSet {
         let mut set = ResourceSet::default();
         for ((of, name), content) in &self.0 {

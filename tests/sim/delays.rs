@@ -1,4 +1,4 @@
-//! A network that is slow, holds back messages, or loses them in one direction.
+//! A network that is slow, holds messages back, or loses them in one direction.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn short_message_delay_keeps_the_stream() {
     in_both_variants(|variant, seed| {
         let mut contents = Contents::of_services(&["a", "b"]);
         let mut mesh = Mesh::of_two(seed, variant, &contents.set());
-        // More than a push waits for its ACK, and less than a keepalive does.
+        // Longer than a push waits for its ACK, and shorter than a keepalive.
         for (number, held) in [(2, 3), (3, 18)] {
             mesh.sim.hold("away", "server");
             contents.change(Cluster, "a", number);

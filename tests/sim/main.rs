@@ -1,18 +1,17 @@
-//! The engine in a simulated network: partitions, restarts, delays, and clients that come and go.
+//! The xDS server in a simulated network: partitions, restarts, delays, and clients that come and
+//! go.
 //!
-//! What runs is the real engine with real mutual TLS, in turmoil: hosts with a network between them
-//! that a test can break, and one virtual clock. The clients are models of Envoy (`proxy.rs`), which
-//! assert at all times that nothing refers to what they were not offered. Nothing waits for a real clock.
+//! The real server with real mutual TLS runs in turmoil: hosts, a network that a test can break,
+//! and one virtual clock. The clients are models of Envoy (`proxy.rs`), which assert at all times
+//! that every reference resolves. Nothing waits for a real clock.
 //!
-//! A story runs with a fixed seed, which decides about the network and about the clients. One that
-//! fails says its seed; `SIM_SEED=7` runs that one, and `SIM_RUNS=100` so many from there on. (The order
-//! in which `tokio::select!` looks at what is ready is chance all the same, unless everything is built
-//! with `RUSTFLAGS="--cfg tokio_unstable"`.)
+//! A scenario has a fixed seed for the network and the clients. A failed scenario prints its seed;
+//! `SIM_SEED=7` repeats it, and `SIM_RUNS=100` runs that many seeds from there. The order in which
+//! `tokio::select!` polls stays random, unless everything is built with `RUSTFLAGS="--cfg
+//! tokio_unstable"`.
 //!
-//! ```text
-//! a story → Mesh → Server: Hub, listener, a publisher of sets    (a host, can be restarted)
-//!                  Proxy: connects, subscribes, answers, keeps   (a host, can be restarted)
-//! ```
+//! `mesh.rs` has the world of a scenario: servers (hub, listener and a publisher of sets) and
+//! proxies (connect, subscribe, answer, keep resources) on hosts that can be restarted.
 
 #![expect(
     clippy::unwrap_used,

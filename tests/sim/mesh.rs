@@ -1,4 +1,4 @@
-//! The simulated world of one story: servers, proxies, the network between them, and the clock.
+//! The simulated world of one scenario: servers, proxies, network and clock.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -21,14 +21,14 @@ use crate::proxy::{Proxy, Variant};
 use crate::random::SeededRandom;
 use crate::server::{Server, Sets};
 
-/// How exact the clock and the network are. What happens on a host is exact to the millisecond.
+/// The resolution of the clock and the network. Events on one host are exact to the millisecond.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How many ticks pass between two looks at what is waited for.
+/// The number of ticks between two probes of an awaited state.
 const TICKS_PER_PROBE: u32 = 5;
 
-/// How long it may take until all have what they are to have: a dead stream is cut after 50 s, and
-/// proxies try again within a second.
+/// The time limit for convergence: a dead stream is cut after 50 s, and proxies retry within a
+/// second.
 pub(crate) const CONVERGENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Mesh {
@@ -41,7 +41,7 @@ pub(crate) struct Mesh {
 }
 
 impl Mesh {
-    /// A world of this seed, where a message takes up to 50 ms.
+    /// A world with this seed and latencies of up to 50 ms.
     pub(crate) fn new(seed: u64) -> Self {
         Self::with_latency(seed, Duration::from_millis(50))
     }
@@ -76,7 +76,7 @@ impl Mesh {
         self.sim.host(host, move || server.clone().run());
     }
 
-    /// Starts a proxy, which is to have nothing until it is given something.
+    /// Starts a proxy, whose resource set is empty at first.
     pub(crate) fn start_proxy(
         &mut self,
         host: &'static str,
@@ -101,7 +101,7 @@ impl Mesh {
         self.sim.host(host, move || proxy.clone().run());
     }
 
-    /// A mesh of one server and two proxies of a variant, `near` and `away`, that have `set`.
+    /// A mesh of one server and two proxies of one variant, `near` and `away`, with `set`.
     pub(crate) fn of_two(seed: u64, variant: Variant, set: &ResourceSet) -> Self {
         let mut mesh = Self::new(seed);
         mesh.start_server("server");
@@ -124,31 +124,31 @@ impl Mesh {
         Arc::clone(&self.servers[server].hub.borrow())
     }
 
-    /// What a server knows of a proxy.
+    /// A server's status of a proxy.
     pub(crate) fn status(&self, server: &str, proxy: &str) -> ClientStatus {
         self.hub(server).status_of(&self.proxies[proxy].id).unwrap_or_default()
     }
 
-    /// How many responses of a type a server has sent since its start.
+    /// The number of responses by type since the server's start.
     pub(crate) fn pushes(&self, server: &str) -> Vec<(ResourceType, u64)> {
         let hub = self.hub(server);
         let pushes = ResourceType::ALL.into_iter().map(|of| (of, hub.counters().pushes(of)));
         pushes.filter(|(_, pushes)| *pushes > 0).collect()
     }
 
-    /// Every proxy is to have `set` from now on.
+    /// Publishes `set` to every proxy.
     pub(crate) fn publish_to_all(&self, set: &ResourceSet) {
         self.sets.send_modify(|sets| sets.values_mut().for_each(|one| *one = set.clone()));
     }
 
-    /// Forgets what has come so far, at every proxy.
+    /// Clears the logs of all proxies.
     pub(crate) fn forget_logs(&self) {
         for proxy in self.proxies.values() {
             proxy.state.borrow_mut().log.clear();
         }
     }
 
-    /// A server or a proxy ends at once. The network is told, if it is there.
+    /// Crashes a server or a proxy. The network sees it, if it is connected.
     pub(crate) fn crash(&mut self, host: &str) {
         self.sim.crash(host);
         if let Some(proxy) = self.proxies.get(host) {
@@ -159,7 +159,7 @@ impl Mesh {
         }
     }
 
-    /// One that has crashed begins again, and has nothing.
+    /// Restarts a crashed host, with empty state.
     pub(crate) fn restart(&mut self, host: &str) {
         self.sim.bounce(host);
     }
@@ -168,7 +168,7 @@ impl Mesh {
         self.sim.step().unwrap();
     }
 
-    /// Time passes.
+    /// Advances the clock.
     pub(crate) fn advance(&mut self, time: Duration) {
         let end = self.sim.elapsed() + time;
         while self.sim.elapsed() < end {
@@ -176,8 +176,8 @@ impl Mesh {
         }
     }
 
-    /// Time passes until something is so, and how long that took is returned. An `Err` tells what is
-    /// missing.
+    /// Advances the clock until a condition holds, and returns the elapsed time. An `Err` describes
+    /// what is missing.
     pub(crate) fn wait_until(
         &mut self,
         limit: Duration,
@@ -193,7 +193,7 @@ impl Mesh {
         }
     }
 
-    /// Waits until every proxy has what it is to have.
+    /// Waits until every proxy has its resource set.
     pub(crate) fn converge(&mut self) -> Duration {
         self.converge_within(CONVERGENCE)
     }
@@ -204,14 +204,15 @@ impl Mesh {
         })
     }
 
-    /// Waits until these have what they are to have.
+    /// Waits until these proxies have their resource sets.
     pub(crate) fn converge_hosts(&mut self, hosts: &[&str], limit: Duration) -> Duration {
         self.wait_until(limit, "some to have what they are to have", |mesh| {
             hosts.iter().try_for_each(|host| mesh.check_sync(host))
         })
     }
 
-    /// Whether a proxy has what it is to have, and its server knows. Otherwise, what is missing.
+    /// Checks that a proxy has its resource set and that its server knows; an `Err` describes what
+    /// is missing.
     pub(crate) fn check_sync(&self, host: &str) -> Result<(), String> {
         let proxy = &self.proxies[host];
         self.compare(proxy).map_err(|missing| format!("{host} {missing}"))?;
@@ -240,11 +241,11 @@ impl Mesh {
             let key = key(resource);
             let has = state.has.get(&key).is_some_and(|has| has == resource);
             if state.is_bad(resource) {
-                assert!(!has, "what it refuses is taken: {resource:?}");
+                assert!(!has, "a NACKed version is active: {resource:?}");
                 nack_scope += 1;
                 let nack = status.nacks.get(&(of, Arc::clone(name)));
                 if nack.map(|nack| nack.version) != Some(resource.version()) {
-                    return Err(format!("refuses {resource:?}, and {server} does not know"));
+                    return Err(format!("NACKed {resource:?}, and {server} does not know"));
                 }
             } else if !has {
                 return Err(format!("lacks {resource:?}"));
@@ -255,13 +256,13 @@ impl Mesh {
         if let Some((of, name)) = state.has.keys().find(|(of, name)| !set.contains(*of, name)) {
             return Err(format!("still has {of} {name}"));
         }
-        // (A proxy may have come to another version elsewhere, of which this server was told nothing.)
+        // A proxy may have ACKed another version elsewhere, which this server does not know.
         let nacks = status.nacks.iter().filter(|((of, name), nack)| {
             set.of(*of).get(name).is_some_and(|resource| resource.version() == nack.version)
         });
         let nacks: Vec<_> = nacks.collect();
         if nacks.len() != nack_scope {
-            return Err(format!("refuses {nack_scope}; {server} thinks {nacks:?}"));
+            return Err(format!("NACKed {nack_scope}; {server} has {nacks:?}"));
         }
         let is_bad = |name: &str| {
             let endpoints = set.of(ResourceType::Endpoint).get(name);

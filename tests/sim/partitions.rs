@@ -20,7 +20,7 @@ fn partitioned_proxy_delays_no_other_and_converges_on_return() {
         contents.remove_service("b");
         mesh.publish_to_all(&contents.set());
         mesh.converge_hosts(&["near"], Duration::from_secs(3));
-        assert_eq!(mesh.status("server", "away").streams, 1, "nobody knows yet");
+        assert_eq!(mesh.status("server", "away").streams, 1, "the server has not noticed yet");
         // 30 s of silence, and 20 s without an answer.
         let cut =
             mesh.wait_until(
@@ -49,7 +49,7 @@ fn nacked_resource_is_not_resent_after_reconnects() {
         let mut contents = Contents::of_services(&["a"]);
         let mut mesh = Mesh::of_two(seed, variant, &contents.set());
         mesh.proxy("away").state.borrow_mut().nack_scope = Some(NackScope::WholeResponse);
-        // One of which it has another version, and one of which it has none.
+        // The proxy has another version of one, and none of the other.
         contents.add_service("b", 1);
         contents.change(Route, "b", BAD);
         contents.change(Secret, "identity-of-a", BAD);
@@ -60,7 +60,7 @@ fn nacked_resource_is_not_resent_after_reconnects() {
             mesh.sim.partition("away", "server");
             mesh.advance(Duration::from_secs(60));
             mesh.sim.repair("away", "server");
-            // Its server has to know what it refuses.
+            // The server must know the NACKs.
             mesh.converge_within(Duration::from_secs(5));
             let log = &mesh.state("away").log;
             for nacked in ["route configuration +b", "secret +identity-of-a"] {

@@ -1,5 +1,5 @@
-//! A model of Envoy: it connects, subscribes, takes or refuses what it is sent, keeps what it has, and
-//! comes back when its connection is lost.
+//! A model of Envoy: it connects, subscribes, ACKs or NACKs responses, keeps resources, and
+//! reconnects.
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -29,46 +29,44 @@ pub(crate) mod state;
 
 use state::State;
 
-/// How long a connection attempt may take, as in the bootstrap.
+/// The connect timeout, as in the bootstrap.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// After how long a silence it asks whether the server is there, and how long that may take to answer,
-/// as in the bootstrap.
+/// The silence before a keepalive, and the time to answer it, as in the bootstrap.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(5));
 
-/// The longest time between two attempts, in milliseconds: after the first one that fails, and after
-/// several, as in the bootstrap.
+/// The longest backoff in milliseconds, after the first failed attempt and after several, as in the
+/// bootstrap.
 const BACKOFF: (usize, usize) = (500, 1000);
 
-/// How much may be on its way to it that it has not read: little, so that one who does not read is soon
-/// felt.
+/// The receive window in bytes: small, so that a slow reader soon takes effect.
 const WINDOW: u32 = 2048;
 
-/// The variant of the protocol that a client speaks.
+/// The protocol variant of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variant {
     Delta,
     Sotw,
 }
 
-/// One proxy, and what can be seen of it from outside.
+/// One proxy and its observable state.
 #[derive(Clone)]
 pub(crate) struct Proxy {
     pub(crate) id: String,
     pub(crate) variant: Variant,
-    /// The servers that it tries, one after the other.
+    /// The servers that it tries in turn.
     pub(crate) servers: Vec<&'static str>,
     pub(crate) tls: Arc<ClientConfig>,
     pub(crate) state: Rc<RefCell<State>>,
-    /// Whether it reads what is sent to it.
+    /// Whether it reads responses.
     pub(crate) reads: Rc<watch::Sender<bool>>,
-    /// How long it may take to answer, in milliseconds.
+    /// The maximum delay of its answers in milliseconds.
     pub(crate) max_delay_ms: Rc<Cell<usize>>,
     pub(crate) random: Rc<RefCell<SeededRandom>>,
 }
 
 impl Proxy {
-    /// Its whole life, from a process that has nothing.
+    /// Runs a process with empty state until the simulation ends.
     pub(crate) async fn run(self) -> turmoil::Result {
         self.state.borrow_mut().begin();
         let mut failures = 0;
@@ -85,7 +83,7 @@ impl Proxy {
         Ok(())
     }
 
-    /// One connection and its stream, to their end.
+    /// Runs one connection and its stream until they end.
     async fn run_stream(&self, server: &'static str) -> Result<(), Status> {
         let endpoint = Endpoint::from_static("http://xds")
             .http2_keep_alive_interval(KEEPALIVE.0)
@@ -109,7 +107,7 @@ impl Proxy {
         Node { id: self.id.clone(), ..Node::default() }
     }
 
-    /// Waits until it is to read on, and a moment.
+    /// Waits until reading is enabled, and for a random delay.
     async fn wait_before_reading(&self) {
         drop(self.reads.subscribe().wait_for(|reads| *reads).await);
         let longest = self.max_delay_ms.get();
@@ -120,7 +118,7 @@ impl Proxy {
     }
 }
 
-/// Connects tonic to a host of the simulation, by mutual TLS.
+/// Connects tonic to a simulated host with mutual TLS.
 struct Connector {
     server: &'static str,
     config: Arc<ClientConfig>,

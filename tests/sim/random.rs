@@ -1,11 +1,11 @@
-//! What is random, and how it can be had again.
+//! Random numbers and seeds, so that a failed run can be repeated.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use crate::proxy::Variant;
 
-/// Random numbers that follow from a seed. (SplitMix64.)
+/// A random number generator with a seed (SplitMix64).
 #[derive(Debug, Clone)]
 pub(crate) struct SeededRandom(u64);
 
@@ -14,7 +14,7 @@ impl SeededRandom {
         Self(seed)
     }
 
-    /// Another one, which goes its own way.
+    /// An independent generator.
     pub(crate) fn split(&mut self) -> Self {
         Self(self.next())
     }
@@ -32,7 +32,7 @@ impl SeededRandom {
         usize::try_from(self.next() % end).unwrap()
     }
 
-    /// True once in so many times.
+    /// True once in this many times on average.
     pub(crate) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
@@ -47,7 +47,7 @@ impl SeededRandom {
     }
 }
 
-/// Runs a story in both variants.
+/// Runs a scenario in both variants.
 pub(crate) fn in_both_variants(story: impl Fn(Variant, u64)) {
     with_seeds(1, |seed| {
         for variant in [Variant::Delta, Variant::Sotw] {
@@ -56,7 +56,7 @@ pub(crate) fn in_both_variants(story: impl Fn(Variant, u64)) {
     });
 }
 
-/// Runs a story with so many seeds, if nobody says otherwise.
+/// Runs a scenario with this many seeds, unless the environment sets others.
 pub(crate) fn with_seeds(runs: u64, story: impl Fn(u64)) {
     let number = |name: &str| {
         let text = std::env::var(name).ok()?;
@@ -72,7 +72,7 @@ pub(crate) fn with_seeds(runs: u64, story: impl Fn(u64)) {
     }
 }
 
-/// Tells the seed of a story that fails.
+/// Prints the seed when a scenario fails.
 struct PrintSeedOnFailure(u64);
 
 impl Drop for PrintSeedOnFailure {

@@ -1,4 +1,4 @@
-//! Two control planes that compile the same.
+//! Two control planes with the same resource sets.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn proxy_changing_replicas_is_not_resent_its_resources() {
             before.into_iter().map(|(of, n)| (of, n + u64::from(again.contains(&of)))).collect();
         assert_eq!(own(&mesh), expected);
 
-        // And back, with a change on the way.
+        // And back, with a change meanwhile.
         mesh.restart("left");
         contents.change(Endpoint, "b", 2);
         mesh.publish_to_all(&contents.set());

@@ -1,4 +1,4 @@
-//! Control planes and proxies that end and begin again.
+//! Control planes and proxies that restart.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::mesh::Mesh;
 use crate::proxy::Variant;
 use crate::random::in_both_variants;
 
-/// What a proxy was sent, without the order in which it came.
+/// The resources that a proxy was sent, sorted.
 fn log(mesh: &Mesh, host: &str) -> Vec<String> {
     let mut log = mesh.state(host).log.clone();
     log.sort();
@@ -30,7 +30,7 @@ fn control_plane_restart_resends_nothing_proxies_have() {
         mesh.advance(Duration::from_secs(20));
         let pushes = match variant {
             Variant::Delta => vec![],
-            // One version says too little of these, so each is answered once.
+            // One version says too little of these, so the server answers each once.
             Variant::Sotw => [Secret, Endpoint, Route].map(|of| (of, 2)).to_vec(),
         };
         assert_eq!(mesh.pushes("server"), pushes);
@@ -60,7 +60,7 @@ fn changes_and_removals_during_a_restart_are_sent() {
             let (came, gone): (Vec<_>, Vec<_>) =
                 log(&mesh, host).into_iter().partition(|line| line.contains(" +"));
             if variant == Variant::Delta {
-                // The endpoints of what has changed come along (rule 1).
+                // The endpoints of a changed cluster are sent with it (rule 1).
                 let expected = [
                     "cluster +a",
                     "cluster +d",
@@ -80,7 +80,7 @@ fn changes_and_removals_during_a_restart_are_sent() {
     });
 }
 
-// Invariant 8: a machine that loses its power says no farewell.
+// Invariant 8: a machine that loses power closes no connection.
 #[test]
 fn proxies_reconnect_after_a_silent_control_plane_loss() {
     in_both_variants(|variant, seed| {
@@ -95,7 +95,7 @@ fn proxies_reconnect_after_a_silent_control_plane_loss() {
         mesh.restart("server");
         contents.change(Listener, "a", 2);
         mesh.publish_to_all(&contents.set());
-        // Its keepalive tells a proxy after 35 s; then it tries again.
+        // A proxy notices by its keepalive after 35 s, and reconnects.
         mesh.converge_within(Duration::from_secs(45));
     });
 }
@@ -119,7 +119,7 @@ fn restarted_proxy_gets_all_resources_despite_its_old_stream() {
             if has == set.iter().count() { Ok(()) } else { Err(format!("{has} resources")) }
         };
         mesh.wait_until(Duration::from_secs(3), "away to have all", has_all);
-        assert_eq!(mesh.status("server", "away").streams, 2, "the old one is not known to be dead");
+        assert_eq!(mesh.status("server", "away").streams, 2, "the old stream still looks open");
         mesh.converge();
     });
 }

@@ -1,4 +1,4 @@
-//! A control plane of the simulation: the engine, and a reconciler that gives each client its set.
+//! A simulated control plane: the xDS server, and a reconciler that publishes each client's set.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,20 +17,20 @@ use turmoil::net::TcpListener;
 
 pub(crate) const PORT: u16 = 15128;
 
-/// What each proxy is to have, by its id. All servers compile the same.
+/// The resource sets by proxy id. All servers compile the same.
 pub(crate) type Sets = BTreeMap<String, ResourceSet>;
 
-/// One control plane. Its software may be started again: then it knows nothing of before.
+/// One control plane. A restart loses its state.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) tls: Arc<ServerConfig>,
     pub(crate) sets: Rc<watch::Sender<Sets>>,
-    /// The engine that runs now, or ran last.
+    /// The hub of the current or the last process.
     pub(crate) hub: Rc<RefCell<Arc<Hub>>>,
 }
 
 impl Server {
-    /// From its start until it crashes.
+    /// Runs from a start to a crash.
     pub(crate) async fn run(self) -> turmoil::Result {
         let hub = Arc::new(Hub::default());
         self.hub.replace(Arc::clone(&hub));
@@ -53,13 +53,12 @@ impl Server {
     }
 }
 
-/// Gives each client that is connected what it is to have, as soon as that differs from what it was
-/// given.
+/// Publishes each connected client's set whenever it differs from the last one.
 async fn reconcile(hub: &Hub, mut sets: watch::Receiver<Sets>) {
     let mut changes = hub.changes();
     loop {
         changes.mark_unchanged();
-        // Who it was does not matter here; but what is not taken is not told again.
+        // The changed clients do not matter here, but unread changes are not reported again.
         drop(hub.take_changed());
         for (client, set) in &*sets.borrow_and_update() {
             if !hub.published(client).is_some_and(|published| published.is_same_as(set)) {
@@ -73,7 +72,7 @@ async fn reconcile(hub: &Hub, mut sets: watch::Receiver<Sets>) {
     }
 }
 
-/// Lets in every proxy that calls itself as its certificate does.
+/// Admits every proxy whose node id matches its certificate.
 struct ByCertificate;
 
 impl Admission for ByCertificate {

@@ -1,4 +1,4 @@
-//! Those who do not do their part, and whom they harm.
+//! Clients that do not read or answer, and their effect on others.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn slow_reader_is_disconnected_without_delaying_others() {
         mesh.proxy("away").reads.send_replace(false);
         let mut number = 2;
         let begin = mesh.sim.elapsed();
-        // After 15 s each push goes on without the answer to the one before; 16 may wait, for 60 s.
+        // After 15 s each push goes on without the previous ACK; 16 may wait, for 60 s.
         while mesh.status("server", "away").streams > 0 {
             let since = mesh.sim.elapsed() - begin;
             assert!(since < Duration::from_secs(240), "{:?}", mesh.pushes("server"));
@@ -34,7 +34,7 @@ fn slow_reader_is_disconnected_without_delaying_others() {
             let end = mesh.state("away").last_end.clone();
             end.map(drop).ok_or_else(|| "no end".to_owned())
         };
-        mesh.wait_until(Duration::from_secs(5), "it to be told", has_ended);
+        mesh.wait_until(Duration::from_secs(5), "the stream to end", has_ended);
         let end = mesh.state("away").last_end.clone().unwrap();
         assert_eq!(
             (end.code(), end.message()),

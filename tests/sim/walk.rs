@@ -1,4 +1,4 @@
-//! Everything at once, at random: in the end all have what they are to have (R63, R64).
+//! All faults at random: in the end all proxies have their resource sets (R63, R64).
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ fn random_walk_converges_to_the_published_sets() {
         let settled: Vec<_> = PROXIES.iter().filter(|proxy| !walk.is_stuck(**proxy)).collect();
         let settled: Vec<_> = settled.into_iter().map(|(proxy, _)| *proxy).collect();
         walk.mesh.converge_hosts(&settled, CONVERGENCE);
-        // What some refuse is mended.
+        // Bad content is fixed.
         let number = walk.next_number();
         walk.contents.change_where(|number| number >= BAD, number);
         walk.publish();
@@ -41,7 +41,7 @@ fn random_walk_converges_to_the_published_sets() {
     });
 }
 
-/// What is wrong between a proxy and a server.
+/// A fault between a proxy and a server.
 #[derive(Debug, Clone, Copy)]
 enum LinkFault {
     Partition,
@@ -55,7 +55,7 @@ struct Walk {
     contents: Contents,
     number: u32,
     faults: BTreeMap<(&'static str, &'static str), LinkFault>,
-    /// The hosts that are down.
+    /// The crashed hosts.
     down: Vec<&'static str>,
 }
 
@@ -112,13 +112,13 @@ impl Walk {
         let pause = self.mesh.random.millis(0..pause);
         self.mesh.advance(pause);
         for (proxy, _) in PROXIES {
-            // Whose server knows what it has by now.
+            // The server may know its state by now.
             drop(self.mesh.check_sync(proxy));
         }
     }
 
-    /// Whether it may be that nothing can be sent of a type. One that refuses the state of the world from
-    /// a server that does not know what it has keeps all of it as it is, until what is bad is mended.
+    /// Whether a type cannot be updated. A state-of-the-world proxy that NACKs, at a server that
+    /// does not know its state, keeps all its resources until the bad content is fixed.
     fn is_stuck(&self, (proxy, variant): (&str, Variant)) -> bool {
         let state = self.mesh.state(proxy);
         let set = self.contents.set();
@@ -206,7 +206,7 @@ impl Walk {
         }
     }
 
-    /// All is well again.
+    /// Repairs all faults.
     fn heal(&mut self) {
         while !self.faults.is_empty() {
             self.repair_link();

@@ -1,24 +1,24 @@
-//! Loopback addresses that belong to one test alone.
+//! Loopback networks, one for each test.
 //!
-//! Ports such as 15003 and 15000 are fixed by the design and cannot all be chosen by the system.
-//! All of 127.0.0.0/8 is on the loopback interface, so each test gets a network of its own in it
-//! and uses the fixed ports there, beside any other test on the machine.
+//! Some ports, such as 15003 and 15000, are fixed by the design, so the system cannot choose them
+//! all. All of 127.0.0.0/8 is on the loopback interface. Each test therefore claims a network of
+//! its own and uses the fixed ports there.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use uuid::Uuid;
 
-/// One network 127.A.B.0/24, for as long as this value lives.
+/// One network 127.A.B.0/24, claimed for as long as this value lives.
 #[derive(Debug)]
 pub struct Loopback {
     network: [u8; 2],
-    /// Holds the network: whoever else wants it fails to listen here. The system lets go of it
-    /// even if this process is killed.
+    /// The claim: a second test fails to listen on the same address. The system releases it even if
+    /// this process is killed.
     _claim: TcpListener,
 }
 
 impl Loopback {
-    /// Claims a network that no other test on this machine has.
+    /// Claims a network that no other test on this machine holds.
     pub fn claim() -> Self {
         for _ in 0..1000 {
             let [first, second, ..] = *Uuid::new_v4().as_bytes();
@@ -45,11 +45,11 @@ fn address([a, b]: [u8; 2], n: u8) -> IpAddr {
     IpAddr::from([127, a, b, n])
 }
 
-/// Below are the networks that people and their tools use by hand.
+/// Networks below this one are left for manual use.
 const FIRST: u8 = 64;
 const LAST: u8 = 250;
 const CLAIM_HOST: u8 = 254;
-/// Not below 1024, so that an ordinary user may have it.
+/// Not below 1024, so that an unprivileged user may bind it.
 const CLAIM_PORT: u16 = 61000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Small applications for sidecars to stand in front of.
+//! Small HTTP applications that run behind sidecars.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,12 +20,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// An application: it answers 200 to everything, unless it is told otherwise, with what it was asked as JSON and its name in
-/// the header `x-app`. It ends when this is dropped.
+/// An HTTP application that answers every request with 200, unless told otherwise. The body is the
+/// request as JSON, and the header `x-app` is the application's name. Dropping this value stops it.
 ///
-/// A request says by a header if it is to be answered otherwise: `x-answer: 503` with another status, and
-/// `x-answer: never` not at all. By `x-request-name` it says a name of its own, by which it is found again; with
-/// `x-batch-size: 8` those of one name are answered by eights, each once all eight are there.
+/// Request headers change the answer: `x-answer: 503` sets the status, and `x-answer: never`
+/// suppresses the answer. `x-request-name` names a request, so that a test can count it. With
+/// `x-batch-size: 8`, requests of one name are answered in groups of eight, once all eight have
+/// arrived.
 #[derive(Debug)]
 pub struct App {
     address: SocketAddr,
@@ -34,13 +35,13 @@ pub struct App {
 }
 
 impl App {
-    /// Starts one that speaks HTTP/1.1 alone.
+    /// Starts an application that speaks HTTP/1.1 only.
     pub async fn http1(name: &str, address: SocketAddr) -> Self {
         Self::start(name, address, Protocol::Http1).await
     }
 
-    /// Starts one that speaks HTTP/2 alone, in plaintext. At `/echo` it sends every piece of the
-    /// request's body back as it comes.
+    /// Starts an application that speaks HTTP/2 only, in plaintext. At `/echo` it returns each
+    /// piece of the request's body as it arrives.
     pub async fn http2(name: &str, address: SocketAddr) -> Self {
         Self::start(name, address, Protocol::Http2).await
     }
@@ -55,38 +56,38 @@ impl App {
         Self { address, state, task }
     }
 
-    /// Where it listens.
+    /// The address at which the application listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many requests have reached it.
+    /// The number of requests that have arrived.
     pub fn requests(&self) -> u64 {
         self.state.requests.load(Ordering::Acquire)
     }
 
-    /// How often a request has reached it that says this name for itself (`x-request-name`). Whatever [`Self::requests`]
-    /// has counted is counted here.
+    /// The number of requests that have arrived with this name (`x-request-name`). It includes all
+    /// requests that [`Self::requests`] has counted.
     pub fn requests_named(&self, name: &str) -> u64 {
         self.state.by_name.lock().get(name).copied().unwrap_or_default()
     }
 
-    /// How many requests have reached it that say no name, such as those of load.
+    /// The number of requests without a name, such as those of load.
     pub fn unnamed_requests(&self) -> u64 {
         self.requests_named("")
     }
 
-    /// From now on it answers with this status.
+    /// Sets the status of all later answers.
     pub fn answer_with(&self, status: StatusCode) {
         self.state.status.store(status.as_u16(), Ordering::Relaxed);
     }
 
-    /// It answers nothing until what this returns is dropped.
+    /// Suspends all answers until the returned guard is dropped.
     pub async fn hold(&self) -> OwnedRwLockWriteGuard<()> {
         Arc::clone(&self.state.gate).write_owned().await
     }
 
-    /// How many connections have reached it.
+    /// The number of connections that have arrived.
     pub fn connections(&self) -> u64 {
         self.state.connections.load(Ordering::Relaxed)
     }
@@ -98,7 +99,7 @@ impl Drop for App {
     }
 }
 
-/// A name for a request (`x-request-name`) that no other one has.
+/// A unique name for a request (`x-request-name`).
 pub fn request_name() -> String {
     static NAMES: AtomicU64 = AtomicU64::new(0);
     NAMES.fetch_add(1, Ordering::Relaxed).to_string()
@@ -113,19 +114,19 @@ enum Protocol {
 #[derive(Debug, Default)]
 struct AppState {
     name: String,
-    /// With what it answers; 0 is 200.
+    /// The status of answers; 0 means 200.
     status: AtomicU16,
-    /// Taken for writing while it is to answer nothing.
+    /// Held for writing while answers are suspended.
     gate: Arc<RwLock<()>>,
     requests: AtomicU64,
-    /// By the name that they say.
+    /// Request counts by name.
     by_name: Mutex<BTreeMap<String, u64>>,
-    /// Told of each request that is counted.
+    /// Notified of each counted request.
     arrivals: watch::Sender<()>,
     connections: AtomicU64,
 }
 
-/// Takes connections until it is aborted, which ends them all.
+/// Accepts connections until the task is aborted, which closes them all.
 async fn accept(listener: TcpListener, protocol: Protocol, state: Arc<AppState>) {
     let mut connections = JoinSet::new();
     loop {
@@ -137,11 +138,11 @@ async fn accept(listener: TcpListener, protocol: Protocol, state: Arc<AppState>)
 }
 
 async fn serve(stream: TcpStream, protocol: Protocol, state: Arc<AppState>) {
-    // Without this every answer would take 40 ms.
+    // Without this, each answer would take 40 ms.
     let _ = stream.set_nodelay(true);
     let stream = TokioIo::new(stream);
     let service = service_fn(|request| answer(Arc::clone(&state), request, protocol));
-    // How a connection ends is the client's affair.
+    // The client decides how a connection ends.
     let _ = match protocol {
         Protocol::Http1 => http1::Builder::new().serve_connection(stream, service).await,
         Protocol::Http2 => {
@@ -167,7 +168,7 @@ async fn answer(
         *count += 1;
         *count
     };
-    // After its name, so that who waits for the number finds the name.
+    // Counted after the name, so that a test that waits for the count finds the name.
     state.requests.fetch_add(1, Ordering::Release);
     state.arrivals.send_replace(());
     let batch_size =
@@ -180,14 +181,14 @@ async fn answer(
     }
     let wanted = head.headers.get("x-answer").and_then(|value| value.to_str().ok());
     if wanted == Some("never") {
-        // Until the client has enough of it, which drops this.
+        // The client cancels the request at some point, which drops this future.
         std::future::pending::<()>().await;
     }
     let wanted = wanted.and_then(|status| status.parse().ok());
     let body = if matches!(protocol, Protocol::Http2) && head.uri.path() == "/echo" {
         body.boxed()
     } else {
-        // Read to the end, so that the connection can be used again.
+        // Read to the end, so that the connection stays usable.
         let _ = body.collect().await;
         let lines: Vec<(&str, String)> = head
             .headers

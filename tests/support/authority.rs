@@ -1,4 +1,4 @@
-//! A certification authority that keeps nothing, and what it issues.
+//! A certificate authority in memory, and the certificates that it issues.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{RootCertStore, ServerConfig};
 use uuid::Uuid;
 
-/// An authority of one test. Two of them have nothing in common.
+/// A certificate authority of one test. Two of them share nothing.
 #[derive(Debug)]
 pub struct TestAuthority(Authority);
 
@@ -25,36 +25,36 @@ impl Default for TestAuthority {
     }
 }
 
-/// A proxy and its certificate.
+/// A proxy id with its certificate and key.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// Who it is.
+    /// The id of the proxy.
     pub proxy: ProxyId,
-    /// Its certificate and what is between that and the roots, in PEM.
+    /// The certificate chain without the root, in PEM.
     pub chain: String,
-    /// Its private key, in PEM.
+    /// The private key, in PEM.
     pub key: String,
 }
 
 impl TestAuthority {
-    /// A new one.
+    /// Creates an authority.
     pub fn new() -> Self {
         let trust_domain = TrustDomain::new(Domain::default());
         let store = MemoryStore::default();
         Self(Authority::open(&store, &trust_domain, Timestamp::now()).unwrap())
     }
 
-    /// A new proxy.
+    /// Issues a certificate for a new proxy.
     pub fn proxy(&self) -> Identity {
         self.issue(ProxyId(Uuid::new_v4()))
     }
 
-    /// A new proxy whose certificate ends soon.
+    /// Issues a short-lived certificate for a new proxy.
     pub fn proxy_for(&self, lifetime: Duration) -> Identity {
         self.issue_for(ProxyId(Uuid::new_v4()), lifetime)
     }
 
-    /// What `proxy` is identified by.
+    /// Issues a certificate for the proxy `proxy`.
     pub fn issue(&self, proxy: ProxyId) -> Identity {
         self.issue_for(proxy, Duration::from_secs(3600))
     }
@@ -69,7 +69,7 @@ impl TestAuthority {
         Identity { proxy, chain: certificate.chain, key: key.expose().to_owned() }
     }
 
-    /// The TLS configuration of an xDS server that listens on loopback.
+    /// The TLS configuration of an xDS server on loopback.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         let names = ServerNames {
             hosts: ["localhost".to_owned()].into(),
@@ -79,18 +79,18 @@ impl TestAuthority {
         ironmesh_cert::tls::server_config(&certificate, &self.0.trust_bundle()).unwrap()
     }
 
-    /// A certificate of a service account.
+    /// Issues a service certificate for an account.
     pub fn account(&self, account: &ServiceAccount) -> ServiceCertificate {
         let hour = Duration::from_secs(3600);
         self.0.issue_service_certificate(account, hour, Timestamp::now()).unwrap()
     }
 
-    /// What peers are checked against.
+    /// The trust bundle against which peers verify each other.
     pub fn trust_bundle(&self) -> TrustBundle {
         self.0.trust_bundle()
     }
 
-    /// What those trust who trust this authority.
+    /// The roots of this authority.
     pub fn roots(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
         for root in CertificateDer::pem_slice_iter(self.roots_pem().as_bytes()) {
@@ -99,24 +99,24 @@ impl TestAuthority {
         roots
     }
 
-    /// The same in PEM.
+    /// The roots in PEM.
     pub fn roots_pem(&self) -> String {
         self.0.trust_bundle().roots
     }
 }
 
 impl Identity {
-    /// What the client is known by.
+    /// The name by which the xDS server knows this client.
     pub fn name(&self) -> String {
         self.proxy.to_string()
     }
 
-    /// Its chain.
+    /// The certificate chain.
     pub fn certificates(&self) -> Vec<CertificateDer<'static>> {
         CertificateDer::pem_slice_iter(self.chain.as_bytes()).map(Result::unwrap).collect()
     }
 
-    /// Its key.
+    /// The private key.
     pub fn private_key(&self) -> PrivateKeyDer<'static> {
         PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap()
     }

@@ -1,8 +1,8 @@
-//! A fake Azure, as strict as the real one: its Resource Manager (compute, network, Resource Graph), who gives
-//! out tokens, and the metadata service of a machine.
+//! A fake Azure that is as strict as the real one: Resource Manager (compute, network, Resource
+//! Graph), token endpoints and the metadata service of a machine.
 //!
-//! It answers with the official examples and what tests have put in them, refuses what Azure refuses, counts
-//! what it is asked, and misbehaves on command.
+//! It answers with the official examples, filled with the machines of the test. It rejects what
+//! Azure rejects, counts requests and injects faults.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,63 +23,63 @@ mod tokens;
 
 pub use resource_group::{GROUP, Interface, Machine, ResourceGroup, SUBSCRIPTION, ScaleSet};
 
-/// What is asked.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestKind {
-    /// Which scale sets there are.
+    /// List scale sets.
     ScaleSets,
-    /// The machines of a uniform scale set.
+    /// List the machines of a uniform scale set.
     UniformMachines,
-    /// Their network interfaces.
+    /// List the network interfaces of a uniform scale set.
     UniformInterfaces,
-    /// The machines of a flexible scale set.
+    /// List the machines of a flexible scale set.
     FlexibleMachines,
-    /// All machines that are in no uniform scale set.
+    /// List the machines outside uniform scale sets.
     Machines,
-    /// Whether they run.
+    /// List the power states of these machines.
     States,
-    /// Their network interfaces.
+    /// List the network interfaces of these machines.
     Interfaces,
-    /// Resource Graph.
+    /// Query Resource Graph.
     Graph,
-    /// The machines of a scale set, of Resource Graph in its provider's stead.
+    /// List the machines of a scale set from Resource Graph instead of from the compute provider.
     GraphMachines,
-    /// A token of an application.
+    /// Request a token for an application.
     Login,
-    /// A token of a machine.
+    /// Request a token for a machine.
     Metadata,
-    /// Whatever came to a host that has nothing to do with it.
+    /// Any request to a host that is not part of Azure.
     Foreign,
 }
 
-/// What is wrong.
+/// A fault that the fake injects into the answers to one kind of request.
 #[derive(Debug, Clone)]
 pub enum AzureFault {
-    /// It answers with a status and a code.
+    /// Answer with a status and an error code.
     Status(u16, &'static str),
-    /// It was asked too often, and says after how many seconds it may be asked again.
+    /// Answer 429 with `retry-after` in seconds.
     Throttled(u64),
-    /// It is being updated, or fails, this many times: with this status.
+    /// Answer with this status this many times, then recover.
     Transient(u16, usize),
-    /// The body is this.
+    /// Answer with this body.
     Body(String),
-    /// It takes this long to answer.
+    /// Delay the answer.
     Slow(Duration),
-    /// There is nothing in the list.
+    /// Answer with an empty list.
     Empty,
-    /// It ends the connection.
+    /// Break the connection in the middle of the answer.
     Disconnect,
-    /// The next page is said to be at a foreign host.
+    /// Point the next page at a foreign host.
     NextPageAtForeignHost,
-    /// The next page is said to be at another port of the same host.
+    /// Point the next page at another port of the same host.
     NextPageAtOtherPort,
-    /// It says that little is left to ask.
+    /// Report a low remaining quota.
     LowQuota,
-    /// It takes no token, and says that it is so many minutes later than it is here.
+    /// Reject the token, and report a clock this many minutes ahead.
     ClockAhead(i64),
 }
 
-/// The fake.
+/// A running fake Azure.
 #[derive(Debug)]
 pub struct FakeAzure {
     shared: Arc<Shared>,
@@ -90,7 +90,7 @@ pub struct FakeAzure {
     _tasks: Vec<AbortOnDropHandle<()>>,
 }
 
-/// What is done to the world after a page was answered.
+/// A change to the machines after one page is answered.
 type AfterPage = Box<dyn FnOnce(&mut ResourceGroup) + Send>;
 
 pub(crate) struct Shared {
@@ -108,7 +108,7 @@ impl std::fmt::Debug for Shared {
 
 #[derive(Default)]
 pub(crate) struct Inner {
-    /// What there is in each resource group, by its subscription and name in lower case.
+    /// The resource groups by subscription and lower-case name.
     groups: BTreeMap<(String, String), ResourceGroup>,
     pub(crate) faults: BTreeMap<RequestKind, AzureFault>,
     pub(crate) counts: BTreeMap<RequestKind, usize>,
@@ -118,12 +118,12 @@ pub(crate) struct Inner {
     pub(crate) tokens: tokens::Tokens,
     pub(crate) foreign_requests: Vec<String>,
     pub(crate) request_times: Vec<(RequestKind, tokio::time::Instant)>,
-    /// It is gone: connections that there are still are cut.
+    /// The fake has been dropped: it closes the remaining connections.
     pub(crate) is_closed: bool,
 }
 
 impl FakeAzure {
-    /// An empty one.
+    /// Starts an empty fake.
     pub async fn start() -> Self {
         let loopback = Loopback::claim();
         let listen = async |host: u8| TcpListener::bind((loopback.host(host), 0)).await.unwrap();
@@ -162,27 +162,27 @@ impl FakeAzure {
         }
     }
 
-    /// The Resource Manager.
+    /// The URL of the Resource Manager.
     pub fn manager(&self) -> String {
         format!("http://{}", self.manager)
     }
 
-    /// Where applications get tokens.
+    /// The URL where applications request tokens.
     pub fn login(&self) -> String {
         format!("http://{}", self.login)
     }
 
-    /// Where the machine gets tokens.
+    /// The URL where the machine requests tokens.
     pub fn metadata(&self) -> String {
         format!("http://{}", self.metadata)
     }
 
-    /// Changes what there is.
+    /// Changes the machines of the default resource group.
     pub fn change<T>(&self, change: impl FnOnce(&mut ResourceGroup) -> T) -> T {
         self.change_in(SUBSCRIPTION, GROUP, change)
     }
 
-    /// Changes what there is in a resource group, which is there from now on.
+    /// Changes the machines of a resource group, which is created if it is missing.
     pub fn change_in<T>(
         &self,
         subscription: &str,
@@ -192,7 +192,7 @@ impl FakeAzure {
         change(self.shared.state.lock().resource_group(subscription, group))
     }
 
-    /// From now on it is wrong like this about what is asked; none for nothing wrong.
+    /// Sets the fault of one kind of request; `None` removes it.
     pub fn set_fault(&self, kind: RequestKind, fault: impl Into<Option<AzureFault>>) {
         let mut state = self.shared.state.lock();
         match fault.into() {
@@ -201,17 +201,17 @@ impl FakeAzure {
         }
     }
 
-    /// From now on ids are told in whatever case.
+    /// Varies the case of ids from now on.
     pub fn mix_case(&self) {
         self.shared.state.lock().mixes_case = true;
     }
 
-    /// So many entries are on a page.
+    /// Sets the number of entries on a page.
     pub fn set_page_size(&self, size: usize) {
         self.shared.state.lock().page_size = size;
     }
 
-    /// After the next page of this kind, this happens.
+    /// Runs a change once, after the next page of this kind.
     pub fn after_page(
         &self,
         kind: RequestKind,
@@ -220,49 +220,49 @@ impl FakeAzure {
         self.shared.state.lock().after_page.insert(kind, Box::new(change));
     }
 
-    /// How often this was asked.
+    /// The number of requests of this kind.
     pub fn count(&self, kind: RequestKind) -> usize {
         self.shared.state.lock().counts.get(&kind).copied().unwrap_or(0)
     }
 
-    /// How often the Resource Manager was asked.
+    /// The number of requests to the Resource Manager.
     pub fn calls(&self) -> usize {
         let counts = self.shared.state.lock().counts.clone();
         let of_tokens = [RequestKind::Login, RequestKind::Metadata, RequestKind::Foreign];
         counts.iter().filter(|(kind, _)| !of_tokens.contains(kind)).map(|(_, count)| count).sum()
     }
 
-    /// When what was asked, by the clock of the tests.
+    /// The kind and time of each request, by the test's clock.
     pub fn request_times(&self) -> Vec<(RequestKind, tokio::time::Instant)> {
         self.shared.state.lock().request_times.clone()
     }
 
-    /// What came to hosts that have nothing to do with it.
+    /// The requests that reached hosts outside Azure.
     pub fn foreign_requests(&self) -> Vec<String> {
         self.shared.state.lock().foreign_requests.clone()
     }
 
-    /// No token that was given out up to now is good any more.
+    /// Revokes all tokens issued so far.
     pub fn revoke_tokens(&self) {
         self.shared.state.lock().tokens.revoke();
     }
 
-    /// Who asks may not do this any more, on this machine's resource group or subscription.
+    /// Denies an action on the resource group and the subscription.
     pub fn deny(&self, action: &'static str) {
         self.shared.state.lock().tokens.denied.insert(action);
     }
 
-    /// Who asks may do all again.
+    /// Allows all actions again.
     pub fn deny_nothing(&self) {
         self.shared.state.lock().tokens.denied.clear();
     }
 
-    /// Tokens live this long from now on.
+    /// Sets the lifetime of tokens issued from now on.
     pub fn set_token_lifetime(&self, life: Duration) {
         self.shared.state.lock().tokens.life = life;
     }
 
-    /// The secret of the application is this from now on.
+    /// Sets the application's secret.
     pub fn set_secret(&self, secret: &str) {
         secret.clone_into(&mut self.shared.state.lock().tokens.secret);
     }
@@ -275,13 +275,13 @@ impl Drop for FakeAzure {
 }
 
 impl Inner {
-    /// What there is in a resource group. It is made where there is none.
+    /// A resource group, created if it is missing.
     pub(crate) fn resource_group(&mut self, subscription: &str, group: &str) -> &mut ResourceGroup {
         let key = (subscription.to_lowercase(), group.to_lowercase());
         self.groups.entry(key).or_insert_with(|| ResourceGroup::of(subscription, group))
     }
 
-    /// What there is in a subscription; in one resource group alone where it is named.
+    /// The resource groups of a subscription, or only the named one.
     pub(crate) fn resource_groups(
         &self,
         subscription: &str,
@@ -296,7 +296,7 @@ impl Inner {
 }
 
 impl Shared {
-    /// Notes what was asked, and says what is wrong about it.
+    /// Counts a request and returns the fault for its kind.
     pub(crate) fn record(&self, kind: RequestKind) -> Option<AzureFault> {
         let mut state = self.state.lock();
         *state.counts.entry(kind).or_default() += 1;
@@ -320,11 +320,11 @@ impl Shared {
     }
 }
 
-/// Nobody has any business here.
+/// Records a request that must not have come here, and rejects it.
 async fn foreign_host(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     shared.record(RequestKind::Foreign);
     let headers = request.headers().keys().map(ToString::to_string).collect::<Vec<_>>();
     let what = format!("{} {}", request.uri(), headers.join(" "));
     shared.with(|state| state.foreign_requests.push(what));
-    manager::error_response(404, "NotFound", "nobody is here")
+    manager::error_response(404, "NotFound", "no such host")
 }

@@ -1,6 +1,6 @@
-//! HTTP clients on single connections that the test holds in its hand.
+//! HTTP clients on single connections that the test owns.
 //!
-//! Nothing reconnects or retries here: whether a connection survived is often what a test asks.
+//! They never reconnect or retry: whether a connection survives is often the point of a test.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -21,14 +21,14 @@ use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// An answer, read to its end.
+/// An HTTP response with its whole body.
 #[derive(Debug, Clone)]
 pub struct Response {
-    /// Its status.
+    /// The status.
     pub status: StatusCode,
-    /// Its headers.
+    /// The headers.
     pub headers: HeaderMap,
-    /// Its body.
+    /// The body.
     pub body: Bytes,
 }
 
@@ -44,7 +44,7 @@ impl Response {
             .unwrap_or_else(|error| panic!("no JSON: {error}: {}", self.text()))
     }
 
-    /// The header `name` as text, if there is one.
+    /// The header `name` as text, if present.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
@@ -62,21 +62,22 @@ impl Http1Connection {
         Self::over(dial(address).await?).await
     }
 
-    /// Speaks HTTP/1.1 on a connection that there is already, such as one with TLS.
+    /// Speaks HTTP/1.1 on an open connection, such as one with TLS.
     pub async fn over(stream: impl Stream) -> anyhow::Result<Self> {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
         Ok(Self { sender })
     }
 
-    /// `GET path` with this `Host`.
+    /// Sends `GET path` with this `Host`.
     pub async fn get(&mut self, path: &str, host: &str) -> anyhow::Result<Response> {
         self.request(Method::GET, path, &[("host", host)]).await
     }
 
-    /// A request without a body. `target` is sent as it is: a path, or a whole URL as to a proxy.
+    /// Sends a request without a body. `target` is sent literally: a path, or a whole URL as to a
+    /// proxy.
     ///
-    /// A connection that the other side has closed is an error.
+    /// A connection that the peer has closed is an error.
     pub async fn request(
         &mut self,
         method: Method,
@@ -91,13 +92,13 @@ impl Http1Connection {
         .await
     }
 
-    /// Whether the other side has closed it.
+    /// Whether the peer has closed the connection.
     pub fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 }
 
-/// One HTTP/2 connection, with prior knowledge. Requests on it may run at the same time.
+/// One HTTP/2 connection with prior knowledge. Requests may run concurrently.
 #[derive(Debug, Clone)]
 pub struct Http2Connection {
     sender: http2::SendRequest<Body>,
@@ -109,7 +110,7 @@ impl Http2Connection {
         Self::over(dial(address).await?).await
     }
 
-    /// Speaks HTTP/2 on a connection that there is already, such as one with TLS.
+    /// Speaks HTTP/2 on an open connection, such as one with TLS.
     pub async fn over(stream: impl Stream) -> anyhow::Result<Self> {
         let (sender, connection) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
@@ -117,12 +118,12 @@ impl Http2Connection {
         Ok(Self { sender })
     }
 
-    /// `GET path` with this `:authority`.
+    /// Sends `GET path` with this `:authority`.
     pub async fn get(&mut self, path: &str, host: &str) -> anyhow::Result<Response> {
         self.request(Method::GET, path, &[("host", host)]).await
     }
 
-    /// A request without a body. A header `host` becomes the `:authority`.
+    /// Sends a request without a body. A header `host` becomes the `:authority`.
     pub async fn request(
         &mut self,
         method: Method,
@@ -139,8 +140,8 @@ impl Http2Connection {
         .await
     }
 
-    /// Opens one long stream whose two directions stay open, as a gRPC stream's do. What answers
-    /// must echo, as an [`App`](crate::App) with HTTP/2 does at `/echo`.
+    /// Opens a stream whose two directions stay open, as those of gRPC do. The server must echo, as
+    /// an [`App`](crate::App) with HTTP/2 does at `/echo`.
     pub async fn open_echo(&mut self, path: &str, host: &str) -> anyhow::Result<EchoStream> {
         let (sender, receiver) = mpsc::channel(1);
         let frames = ReceiverStream::new(receiver).map(|chunk| Ok(Frame::data(chunk)));
@@ -153,14 +154,14 @@ impl Http2Connection {
             self.sender.ready().await.context("the connection is closed")?;
             let response = self.sender.send_request(request).await?;
             if response.status() != StatusCode::OK {
-                bail!("the stream was refused: {}", response.status());
+                bail!("the stream was rejected: {}", response.status());
             }
             Ok(EchoStream { sender, body: response.into_body() })
         })
         .await
     }
 
-    /// Whether the other side has closed it.
+    /// Whether the peer has closed the connection.
     pub fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
@@ -174,7 +175,7 @@ pub struct EchoStream {
 }
 
 impl EchoStream {
-    /// Sends `message` and waits until as many bytes have come back.
+    /// Sends `message` and waits until as many bytes return.
     pub async fn exchange(&mut self, message: Bytes) -> anyhow::Result<()> {
         with_timeout(async {
             let mut missing = message.len();
@@ -190,7 +191,7 @@ impl EchoStream {
     }
 }
 
-/// One `GET` on an HTTP/1.1 connection of its own.
+/// Sends one `GET` on a new HTTP/1.1 connection.
 pub async fn get_once(
     address: SocketAddr,
     path: &str,
@@ -205,12 +206,11 @@ pub async fn get_once(
     connection.request(Method::GET, path, &headers).await
 }
 
-/// What HTTP can be spoken on.
+/// A transport for HTTP.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for T {}
 
-/// A TCP connection to `address` that sends small pieces at once: with Nagle's algorithm a request
-/// takes 40 ms.
+/// Opens a TCP connection without Nagle's algorithm, which would delay a request by 40 ms.
 pub(crate) async fn dial(address: SocketAddr) -> anyhow::Result<TcpStream> {
     let stream = with_timeout(async { Ok(TcpStream::connect(address).await?) })
         .await
@@ -219,7 +219,7 @@ pub(crate) async fn dial(address: SocketAddr) -> anyhow::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The same from an address of the test's choice, which the other side sees.
+/// Opens a TCP connection from the address `source`, which the server sees.
 pub async fn dial_from(source: IpAddr, address: SocketAddr) -> anyhow::Result<TcpStream> {
     let socket = if source.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.bind(SocketAddr::new(source, 0))?;
@@ -252,15 +252,16 @@ async fn read(response: http::Response<Incoming>) -> anyhow::Result<Response> {
     Ok(Response { status: head.status, headers: head.headers, body })
 }
 
-/// Whether this is the error of a request that was never sent: its connection closed between the check and the
-/// sending. A client may repeat such a request, whatever its method (RFC 9110, section 9.2.2).
+/// Whether a request failed before it was sent: the peer closed the connection between the check
+/// and the write. A client may repeat such a request, whatever its method (RFC 9110, section
+/// 9.2.2).
 pub fn is_unsent(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<hyper::Error>()
         .is_some_and(|error| error.is_canceled() || error.is_closed())
 }
 
-/// No request waits for ever, or a test would hang instead of failing.
+/// Limits the time of a request, so that a test fails instead of hanging.
 async fn with_timeout<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     timeout(REQUEST_TIMEOUT, work).await.context("no answer in time")?
 }
@@ -277,7 +278,7 @@ mod tests {
     use super::*;
     use crate::eventually::eventually;
 
-    /// A server that answers one request and then closes, before or after it has read another.
+    /// A server that answers one request and then closes, before or after it reads the next.
     async fn serve_once(reads_another: bool) -> SocketAddr {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,5 +1,5 @@
-/* For LD_PRELOAD: shifts CLOCK_REALTIME by the seconds in the file $SKEW_FILE, which is read anew
-   each time. Other clocks stay as they are. */
+/* For LD_PRELOAD: shifts CLOCK_REALTIME by the seconds in the file $SKEW_FILE, which it reads on
+   each call. Other clocks stay unchanged. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-//! A wall clock that a test sets, for a program that it starts.
+//! A wall clock that a test sets for a program that it starts.
 //!
-//! It never touches the clock of the machine, nor the program's other clocks.
+//! It never touches the machine's clock, nor the program's other clocks.
 
 use std::path::{Path, PathBuf};
 use std::process::Command as Program;
@@ -8,7 +8,7 @@ use std::process::Command as Program;
 use fs_err as fs;
 use tokio::process::Command;
 
-/// A wall clock that differs from the machine's by what the test wants.
+/// A wall clock with an offset from the machine's clock.
 #[derive(Debug)]
 pub struct SkewedClock {
     library: PathBuf,
@@ -16,7 +16,7 @@ pub struct SkewedClock {
 }
 
 impl SkewedClock {
-    /// One that shows the right time so far, with its files in `folder`.
+    /// Creates a clock without an offset, with its files in `folder`.
     ///
     /// # Panics
     ///
@@ -33,14 +33,14 @@ impl SkewedClock {
         clock
     }
 
-    /// Sets it to so many seconds ahead of the right time, or behind it where negative.
+    /// Sets the offset in seconds; negative values are in the past.
     pub fn set(&self, seconds: i64) {
         let part = self.file.with_extension("part");
         fs::write(&part, seconds.to_string()).unwrap();
         fs::rename(&part, &self.file).unwrap();
     }
 
-    /// Gives it to a program that is about to start.
+    /// Applies the clock to a program that is about to start.
     pub fn give_to(&self, command: &mut Command) {
         command.env("LD_PRELOAD", &self.library).env("SKEW_FILE", &self.file);
     }

@@ -1,4 +1,4 @@
-//! An OpenTelemetry collector: it keeps the log records and the spans that it is told by OTLP over gRPC.
+//! An OpenTelemetry collector that keeps the log records and spans it receives by OTLP over gRPC.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -21,14 +21,14 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// A collector, for as long as this value lives.
+/// A collector that runs for as long as this value lives.
 #[derive(Debug)]
 pub struct Collector {
     received: Arc<Received>,
     task: AbortHandle,
 }
 
-/// What it was told.
+/// The data received so far.
 #[derive(Debug, Default)]
 struct Received {
     is_silent: bool,
@@ -37,39 +37,39 @@ struct Received {
     calls: Mutex<u64>,
 }
 
-/// A log record.
+/// A received log record.
 #[derive(Debug, Clone)]
 pub struct Record {
-    /// `service.name` of who tells it.
+    /// The `service.name` of the sender.
     pub service: String,
-    /// Its body.
+    /// The body of the record.
     pub body: Value,
-    /// Its attributes.
+    /// The attributes of the record.
     pub attributes: BTreeMap<String, Value>,
 }
 
-/// A span.
+/// A received span.
 #[derive(Debug, Clone)]
 pub struct Span {
-    /// `service.name` of who tells it.
+    /// The `service.name` of the sender.
     pub service: String,
-    /// The trace that it is of, in hexadecimal digits, as `traceparent` has it.
+    /// The trace id in hexadecimal digits, as in `traceparent`.
     pub trace: String,
-    /// Its own id.
+    /// The id of the span.
     pub id: String,
-    /// That of the span around it; empty where there is none.
+    /// The id of the parent span; empty without one.
     pub parent: String,
-    /// Whether it is that of a server (2) or of a client (3).
+    /// The kind of the span: server (2) or client (3).
     pub kind: i32,
 }
 
 impl Collector {
-    /// Starts one.
+    /// Starts a collector.
     pub async fn start(address: SocketAddr) -> Self {
         Self::start_with(address, Received::default()).await
     }
 
-    /// Starts one that takes calls and never answers.
+    /// Starts a collector that accepts calls and never answers.
     pub async fn start_silent(address: SocketAddr) -> Self {
         Self::start_with(address, Received { is_silent: true, ..Received::default() }).await
     }
@@ -81,22 +81,22 @@ impl Collector {
         Self { received, task }
     }
 
-    /// The records so far.
+    /// The records received so far.
     pub fn records(&self) -> Vec<Record> {
         self.received.records.lock().clone()
     }
 
-    /// Those of them that are so, where there are many others.
+    /// The records for which `predicate` holds.
     pub fn records_where(&self, predicate: impl Fn(&Record) -> bool) -> Vec<Record> {
         self.received.records.lock().iter().filter(|one| predicate(one)).cloned().collect()
     }
 
-    /// The spans so far.
+    /// The spans received so far.
     pub fn spans(&self) -> Vec<Span> {
         self.received.spans.lock().clone()
     }
 
-    /// How often it was called.
+    /// The number of calls.
     pub fn calls(&self) -> u64 {
         *self.received.calls.lock()
     }
@@ -116,7 +116,7 @@ async fn accept(listener: TcpListener, received: Arc<Received>) {
         connections.spawn(async move {
             let service = service_fn(|request| answer(Arc::clone(&received), request));
             let server = http2::Builder::new(TokioExecutor::new());
-            // How a connection ends is the client's affair.
+            // The client decides how a connection ends.
             let _ = server.serve_connection(TokioIo::new(stream), service).await;
         });
     }
@@ -134,12 +134,12 @@ async fn answer(
     if received.is_silent {
         pending::<()>().await;
     }
-    // A message of gRPC stands behind a flag (not compressed) and four bytes of its length.
+    // A gRPC message follows one byte of flags and four bytes of length.
     let message = body.slice(5..);
     match &*path {
         "/opentelemetry.proto.collector.logs.v1.LogsService/Export" => received.store_logs(message),
         "/opentelemetry.proto.collector.trace.v1.TraceService/Export" => {
-            received.store_spans(message)
+            received.store_spans(message);
         }
         other => panic!("a collector is not called at {other}"),
     }
@@ -201,7 +201,7 @@ fn json(value: AnyValue) -> Value {
         Some(any_value::Value::KvlistValue(list)) => {
             Value::Object(map(list.values).into_iter().collect())
         }
-        other => panic!("no such value is told: {other:?}"),
+        other => panic!("unsupported attribute value: {other:?}"),
     }
 }
 
@@ -212,7 +212,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     })
 }
 
-/// The messages of OTLP 1.0, as far as they are looked at.
+/// The messages of OTLP 1.0, reduced to the fields that tests read.
 mod otlp {
     use ironmesh_xds_wire::pb::opentelemetry::proto::common::v1::{AnyValue, KeyValue};
 

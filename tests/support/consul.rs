@@ -1,4 +1,4 @@
-//! A real Consul, on addresses of its own: one agent, or three servers and an agent with TLS, ACLs and
+//! A real Consul on its own addresses: one agent, or three servers and one agent with TLS, ACLs and
 //! encrypted gossip.
 
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use crate::programs::require_consul;
 use crate::tls::plain_http_client;
 use crate::{Loopback, eventually};
 
-/// A running Consul. Its agents end with it.
+/// A running Consul. Dropping this value stops its agents.
 #[derive(Debug)]
 pub struct Consul {
     program: PathBuf,
-    /// Before the folder, so that they have ended when that is removed.
+    /// Before the folder, so that the agents end before it is removed.
     agents: Vec<Option<Child>>,
     loopback: Loopback,
     folder: TempDir,
@@ -29,37 +29,37 @@ pub struct Consul {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Setup {
-    /// One agent that keeps nothing, and that everybody may ask.
+    /// One agent in memory, without ACLs.
     Dev,
-    /// One agent that keeps nothing and denies by default.
+    /// One agent in memory that denies by default.
     DevWithTokens,
-    /// Three servers, and behind them an agent.
+    /// Three servers and one agent.
     Cluster,
 }
 
-/// The token that may do everything, where there are tokens.
+/// The management token, where ACLs are enabled.
 pub const MASTER_TOKEN: &str = "5d1a7b7e-2f6b-4d6f-9a43-6d7a3c1f0b11";
-/// Longer than servers keep one waiting for a leader.
+/// Longer than servers delay a request without a leader.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// The rights that the mesh asks for.
+/// The ACL rules that the mesh needs.
 pub const READ_ALL_RULES: &str =
     r#"service_prefix "" { policy = "read" } node_prefix "" { policy = "read" }"#;
-/// Of a cluster, the agent that is no server.
+/// The number of the agent of a cluster that is not a server.
 pub const AGENT: u8 = 3;
 
 impl Consul {
-    /// One agent that keeps nothing: started again, it is empty. `None` where Consul is missing and the test is
-    /// to be skipped.
+    /// Starts one agent in memory: after a restart it is empty. `None` skips the test because
+    /// Consul is missing.
     pub async fn dev() -> Option<Self> {
         Self::start_all(Setup::Dev, 1).await
     }
 
-    /// The same, with ACLs: who has no token sees nothing.
+    /// Starts one agent with ACLs: callers without a token see nothing.
     pub async fn dev_with_tokens() -> Option<Self> {
         Self::start_all(Setup::DevWithTokens, 1).await
     }
 
-    /// Three servers (0 to 2) and an agent ([`AGENT`]), with mutual TLS and ACLs.
+    /// Starts three servers (0 to 2) and an agent ([`AGENT`]) with mutual TLS and ACLs.
     pub async fn cluster() -> Option<Self> {
         Self::start_all(Setup::Cluster, 4).await
     }
@@ -80,7 +80,7 @@ impl Consul {
         Some(consul)
     }
 
-    /// Starts an agent that does not run.
+    /// Starts an agent that is not running.
     pub fn start(&mut self, agent: u8) {
         let name = format!("agent{agent}");
         let config = self.file(&format!("{name}.json"));
@@ -95,13 +95,13 @@ impl Consul {
         *slot = Some(Child::start(&format!("consul {name}"), &mut command, &log));
     }
 
-    /// SIGKILL. Returns when it is gone.
+    /// Kills an agent with SIGKILL and waits for its end.
     pub async fn kill(&mut self, agent: u8) {
         let slot = self.agents.get_mut(usize::from(agent)).unwrap();
         slot.take().expect("the agent runs").kill_hard().await;
     }
 
-    /// Waits until all agents that run know of a leader, and of all servers that run.
+    /// Waits until all running agents know a leader and all running servers.
     pub async fn ready(&mut self) {
         let running: Vec<u8> =
             (0..).zip(&self.agents).filter(|(_, child)| child.is_some()).map(|(n, _)| n).collect();
@@ -119,7 +119,7 @@ impl Consul {
         }
     }
 
-    /// Where the provider asks an agent.
+    /// The URL at which the provider queries an agent.
     pub fn url(&self, agent: u8) -> String {
         match self.kind {
             Setup::Cluster => format!("https://{}", self.loopback.socket(agent + 1, 8501)),
@@ -127,22 +127,22 @@ impl Consul {
         }
     }
 
-    /// Where tests ask it.
+    /// The URL at which tests query an agent.
     pub fn plain_url(&self, agent: u8) -> String {
         format!("http://{}", self.loopback.socket(agent + 1, 8500))
     }
 
-    /// A file of this Consul. Of a cluster, `ca.pem`, `client.pem` and `client.key` are there.
+    /// A file of this Consul. A cluster has `ca.pem`, `client.pem` and `client.key`.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// An address for something that stands before it.
+    /// A free address of this Consul's network, for a proxy in front of an agent.
     pub fn spare_address(&self) -> std::net::IpAddr {
         self.loopback.host(100)
     }
 
-    /// Registers an instance of a service, on a node that no agent looks after.
+    /// Registers an instance of a service on a node without an agent.
     pub async fn register(&self, service: &str, id: &str, address: &str) {
         self.register_as(json!({
             "Node": format!("node-{id}"), "Address": "10.255.0.1",
@@ -151,18 +151,18 @@ impl Consul {
         .await;
     }
 
-    /// Registers whatever is said, as `/v1/catalog/register` takes it.
+    /// Registers the given body with `/v1/catalog/register`.
     pub async fn register_as(&self, registration: Value) {
         self.put("catalog/register", registration).await;
     }
 
-    /// Takes an instance away that [`Self::register`] registered.
+    /// Deregisters an instance that [`Self::register`] registered.
     pub async fn deregister(&self, id: &str) {
         let what = json!({ "Node": format!("node-{id}"), "ServiceID": id });
         self.put("catalog/deregister", what).await;
     }
 
-    /// Makes a token that has these rights.
+    /// Creates a token with these rules.
     pub async fn token(&self, name: &str, rules: &str) -> Token {
         self.put("acl/policy", json!({ "Name": name, "Rules": rules })).await;
         let made = self.put("acl/token", json!({ "Policies": [{ "Name": name }] })).await;
@@ -170,7 +170,7 @@ impl Consul {
         Token { accessor: text("AccessorID"), secret: text("SecretID") }
     }
 
-    /// Gives a policy of [`Self::token`] other rights.
+    /// Replaces the rules of a policy of [`Self::token`].
     pub async fn change_policy(&self, name: &str, rules: &str) {
         let policies = self.try_get(self.running_agent(), "acl/policies").await.unwrap();
         let is = |policy: &&Value| policy.get("Name").and_then(Value::as_str) == Some(name);
@@ -179,12 +179,13 @@ impl Consul {
         self.put(&format!("acl/policy/{id}"), json!({ "Name": name, "Rules": rules })).await;
     }
 
-    /// How many connections there are to where the provider asks an agent. (One agent alone is asked there by
-    /// the test as well, over one connection.)
+    /// The number of connections to the address at which the provider queries an agent. With one
+    /// agent, the test itself adds one connection.
     pub fn connections(&self, agent: u8) -> usize {
         let std::net::IpAddr::V4(host) = self.loopback.host(agent + 1) else { return 0 };
         let port = if self.kind == Setup::Cluster { 8501 } else { 8500 };
-        // As the system writes it: the address in the order of this machine's bytes, and 01 for established.
+        // The kernel's format: the address in the byte order of this machine, and 01 for
+        // established.
         let local = format!("{:08X}:{:04X}", u32::from_ne_bytes(host.octets()), port);
         let table = fs::read_to_string("/proc/self/net/tcp").unwrap();
         let is_one = |line: &&str| {
@@ -194,13 +195,13 @@ impl Consul {
         table.lines().filter(is_one).count()
     }
 
-    /// Takes a token back.
+    /// Revokes a token.
     pub async fn revoke(&self, token: &Token) {
         let path = format!("acl/token/{}", token.accessor);
         self.request(self.running_agent(), Method::DELETE, &path, None).await.unwrap();
     }
 
-    /// Which of the servers leads.
+    /// The number of the leader.
     pub async fn leader(&self) -> u8 {
         eventually("a leader", async || {
             let leader = self.try_get(self.running_agent(), "status/leader").await?;
@@ -211,9 +212,9 @@ impl Consul {
         .await
     }
 
-    /// Writes something, as who may do everything, until Consul takes it: without a leader it does not.
+    /// Writes with the management token, and retries until Consul accepts, which needs a leader.
     pub async fn put(&self, path: &str, body: Value) -> Value {
-        eventually(&format!("Consul to take {path}"), async || {
+        eventually(&format!("Consul to accept {path}"), async || {
             self.request(self.running_agent(), Method::PUT, path, Some(&body)).await
         })
         .await
@@ -251,7 +252,7 @@ impl Consul {
         }
     }
 
-    /// An agent that runs.
+    /// The number of a running agent.
     fn running_agent(&self) -> u8 {
         (0..).zip(&self.agents).find(|(_, child)| child.is_some()).map(|(n, _)| n).unwrap()
     }
@@ -276,7 +277,8 @@ impl Consul {
                 "acl",
                 json!({
                     "enabled": true, "default_policy": "deny",
-                    // What is revoked is to be seen soon: agents keep tokens for 30 s.
+                    // Short, so that revocations take effect soon: agents cache tokens for 30 s by
+                    // default.
                     "token_ttl": "200ms", "policy_ttl": "200ms",
                     "tokens": { "master": MASTER_TOKEN, "agent": MASTER_TOKEN }
                 }),
@@ -306,7 +308,7 @@ impl Consul {
         config
     }
 
-    /// As operators make them: with Consul's own commands.
+    /// Creates the certificates with Consul's own commands, as operators do.
     async fn make_certificates(&self) {
         fs::write(self.file("gossip.key"), self.run(&["keygen"]).await).unwrap();
         self.run(&["tls", "ca", "create"]).await;
@@ -326,7 +328,7 @@ impl Consul {
         self.rename("dc1-client-consul-0-key.pem", "client.key");
     }
 
-    /// Runs a command of Consul, and returns what it prints.
+    /// Runs a command of Consul and returns its output.
     async fn run(&self, arguments: &[&str]) -> Vec<u8> {
         let mut command = Command::new(&self.program);
         command.current_dir(self.folder.path()).args(arguments).kill_on_drop(true);
@@ -344,8 +346,8 @@ impl Consul {
 /// An ACL token.
 #[derive(Debug, Clone)]
 pub struct Token {
-    /// By which it is spoken of.
+    /// The accessor id, by which operators refer to the token.
     pub accessor: String,
-    /// What whoever has it shows.
+    /// The secret id, which authenticates the caller.
     pub secret: String,
 }

@@ -1,4 +1,4 @@
-//! A name server that knows the names that a test gives it, with their addresses of IPv4.
+//! A DNS server for names and IPv4 addresses that a test sets.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 
-/// A name server on UDP, for as long as this value lives.
+/// A DNS server on UDP that runs for as long as this value lives.
 #[derive(Debug)]
 pub struct NameServer {
     names: Arc<Mutex<BTreeMap<String, Vec<IpAddr>>>>,
@@ -16,7 +16,7 @@ pub struct NameServer {
 }
 
 impl NameServer {
-    /// Starts one that knows no name.
+    /// Starts a server without names.
     pub async fn start(address: SocketAddr) -> Self {
         let socket = UdpSocket::bind(address).await.unwrap();
         let names = Arc::new(Mutex::new(BTreeMap::new()));
@@ -24,12 +24,12 @@ impl NameServer {
         Self { names, task }
     }
 
-    /// Lets it know a name from now on.
+    /// Sets the address of a name.
     pub fn set(&self, name: &str, address: IpAddr) {
         self.set_all(name, &[address]);
     }
 
-    /// The same for a name with several addresses, answered in this order.
+    /// Sets several addresses of a name, answered in this order.
     pub fn set_all(&self, name: &str, addresses: &[IpAddr]) {
         self.names.lock().insert(name.to_owned(), addresses.to_vec());
     }
@@ -52,8 +52,8 @@ async fn serve(socket: UdpSocket, names: Arc<Mutex<BTreeMap<String, Vec<IpAddr>>
     }
 }
 
-/// The answer to a query (RFC 1035, section 4): addresses that are good for a second, no address where one
-/// of another kind is asked for, or that there is no such name. `None` for what is no query.
+/// The answer to a query (RFC 1035, section 4): A records with a TTL of one second, no record for
+/// other types, or NXDOMAIN. `None` for bytes that are no query.
 fn answer(query: &[u8], names: &BTreeMap<String, Vec<IpAddr>>) -> Option<Vec<u8>> {
     let (header, mut rest) = query.split_at_checked(12)?;
     let mut labels = Vec::new();
@@ -83,7 +83,7 @@ fn answer(query: &[u8], names: &BTreeMap<String, Vec<IpAddr>>) -> Option<Vec<u8>
     answer.extend([0x81, 0x80 | code, 0, 1, 0, count, 0, 0, 0, 0]);
     answer.extend(query.get(12..end)?);
     for address in addresses {
-        // The name is that of the question; type A, class IN, a second, four bytes.
+        // The name is a pointer to the question; type A, class IN, TTL 1 s, four bytes.
         answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4]);
         answer.extend(address);
     }

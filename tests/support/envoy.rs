@@ -1,4 +1,4 @@
-//! A real Envoy, and what it says of itself.
+//! A real Envoy and its admin interface.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use crate::client::{Response, get_once};
 use crate::eventually::eventually;
 use crate::process::Child;
 
-/// A running Envoy. It ends when this is dropped.
+/// A running Envoy. Dropping this value ends it.
 #[derive(Debug)]
 pub struct Envoy {
     name: String,
@@ -22,7 +22,7 @@ pub struct Envoy {
 }
 
 impl Envoy {
-    /// Starts Envoy on the bootstrap in `folder`, and waits until it has its first configuration.
+    /// Starts Envoy with the bootstrap in `folder`, and waits until it is ready.
     pub async fn start(
         program: &Path,
         name: &str,
@@ -32,7 +32,7 @@ impl Envoy {
     ) -> Self {
         let mut command = Command::new(program);
         command.arg("-c").arg(folder.join("envoy.yaml"));
-        // Several run on one machine, so none may be the one that hot restarts are for.
+        // Several Envoys run on one machine, so none may take part in hot restarts.
         command.args(["--disable-hot-restart", "--drain-time-s", &drain_seconds.to_string()]);
         command.args(["--concurrency", "1", "-l", "warning"]);
         let log = folder.join("envoy.log");
@@ -50,62 +50,62 @@ impl Envoy {
         envoy
     }
 
-    /// Its address, for the mesh and for its own machine alike.
+    /// The address of this Envoy, both in the mesh and for its application.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Port `port` at its address.
+    /// Port `port` at this Envoy's address.
     pub fn socket(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.address, port)
     }
 
-    /// `GET path` on its admin port.
+    /// Sends `GET path` to the admin port.
     pub async fn admin_get(&self, path: &str) -> Response {
         let response = get_once(self.admin(), path, &[]).await.unwrap();
         assert!(response.status.is_success(), "{}: {path}: {}", self.name, response.text());
         response
     }
 
-    /// The counters and gauges whose names the regular expression finds.
+    /// The counters and gauges whose names match the regular expression.
     pub async fn stats(&self, filter: &str) -> BTreeMap<String, u64> {
         let path = format!("/stats?filter={}", percent_encoded(filter));
         let text = self.admin_get(&path).await.text();
-        // Histograms and texts are no numbers, and are left out.
+        // Histograms and text values are no numbers, and are left out.
         text.lines()
             .filter_map(|line| line.rsplit_once(": "))
             .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
             .collect()
     }
 
-    /// One counter or gauge.
+    /// The value of one counter or gauge.
     ///
     /// # Panics
     ///
-    /// If there is none of that name: a 0 for a misspelt name would make a test pass.
+    /// If the name is unknown: a 0 for a misspelt name would let a test pass.
     pub async fn stat(&self, name: &str) -> u64 {
         let filter = format!("^{}$", regex_escaped(name));
         let found = self.stats(&filter).await;
         *found.get(name).unwrap_or_else(|| panic!("{} has no stat `{name}`", self.name))
     }
 
-    /// The sum of the counters and gauges whose names the regular expression finds; 0 when there
-    /// are none, since some appear with their first event.
+    /// The sum of the counters and gauges whose names match the regular expression. It is 0 without
+    /// a match, since some stats appear with their first event.
     pub async fn sum(&self, filter: &str) -> u64 {
         self.stats(filter).await.values().sum()
     }
 
-    /// All of its configuration, with endpoints.
+    /// The whole configuration, with endpoints.
     pub async fn config_dump(&self) -> Value {
         self.admin_get("/config_dump?include_eds").await.json()
     }
 
-    /// The certificates that it has loaded.
+    /// The loaded certificates.
     pub async fn certs(&self) -> Value {
         self.admin_get("/certs").await.json()
     }
 
-    /// The serial numbers of its own certificates.
+    /// The serial numbers of Envoy's own certificates.
     pub async fn serials(&self) -> BTreeSet<String> {
         let certs = self.certs().await;
         own_certificates(&certs)
@@ -114,7 +114,7 @@ impl Envoy {
             .collect()
     }
 
-    /// The URIs for which its own certificates stand.
+    /// The URI SANs of Envoy's own certificates.
     pub async fn uri_sans(&self) -> BTreeSet<String> {
         let certs = self.certs().await;
         own_certificates(&certs)
@@ -125,36 +125,37 @@ impl Envoy {
             .collect()
     }
 
-    /// Fails the test if Envoy ever refused something, or gave up waiting for something that it
-    /// had been told of: both are mistakes of the control plane that traffic may not show.
+    /// Fails the test if Envoy NACKed an update, or timed out while it waited for a resource. Both
+    /// are mistakes of the control plane that traffic may not show.
     pub async fn assert_no_update_errors(&self) {
         let mut upset = self.stats(r"(init_fetch_timeout|update_rejected)$").await;
         assert!(!upset.is_empty(), "{} has no such stats: is the filter right?", self.name);
         upset.retain(|_, count| *count > 0);
-        assert!(upset.is_empty(), "{} is upset: {upset:#?}", self.name);
+        assert!(upset.is_empty(), "{} has rejected updates or timeouts: {upset:#?}", self.name);
     }
 
-    /// Fails the test if it has ended by itself.
+    /// Fails the test if Envoy has ended by itself.
     pub fn assert_running(&mut self) {
         self.child.assert_running();
     }
 
-    /// SIGKILL, as when its machine loses power. Returns when it is gone.
+    /// Kills Envoy with SIGKILL, as a power failure would, and waits for its end.
     pub async fn kill(&mut self) {
         self.child.kill_hard().await;
     }
 
-    /// SIGSTOP: its connections stay open and nothing answers on them, as on a machine that hangs.
+    /// Stops Envoy with SIGSTOP: connections stay open and nothing answers, as on a machine that
+    /// hangs.
     pub fn freeze(&self) {
         self.child.signal(Signal::STOP);
     }
 
-    /// SIGCONT: it goes on after [`Self::freeze`].
+    /// Continues Envoy with SIGCONT after [`Self::freeze`].
     pub fn thaw(&self) {
         self.child.signal(Signal::CONT);
     }
 
-    /// Asks it to end, and waits for that.
+    /// Terminates Envoy and waits for its end.
     pub async fn stop(mut self) {
         self.child.terminate().await;
     }
@@ -164,7 +165,7 @@ impl Envoy {
     }
 }
 
-/// The chains of `/certs`, and not the authorities that it trusts.
+/// The certificate chains of `/certs`, without the trusted authorities.
 fn own_certificates(certs: &Value) -> impl Iterator<Item = &Value> {
     let certificates = certs["certificates"].as_array().expect("`/certs` has a list");
     certificates.iter().filter_map(|one| one["cert_chain"].as_array()).flatten()

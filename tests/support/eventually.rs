@@ -1,18 +1,18 @@
-//! The one way to wait in a test: look at the state again until it is as wanted, or give up.
+//! The one way to wait in a test: probe a state until it is as expected or the deadline passes.
 //!
-//! It is level-triggered, so that nothing is missed that happened between two looks, and a test
-//! that gives up says what it saw last.
+//! It is level-triggered, so it misses nothing that happens between two probes. A test that gives
+//! up reports the last state.
 
 use std::fmt::Display;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// Calls `look` until it gives `Ok`, and returns that. An `Err` tells what is still missing.
+/// Calls `probe` until it returns `Ok`, and returns that value. An `Err` describes what is missing.
 ///
 /// # Panics
 ///
-/// After [`patience`], with `what` was waited for and the last `Err`.
+/// After [`patience`], with `what` and the last `Err`.
 pub async fn eventually<T, E: Display>(what: &str, probe: impl AsyncFnMut() -> Result<T, E>) -> T {
     within(patience(), what, probe).await
 }
@@ -30,14 +30,14 @@ async fn within<T, E: Display>(
             Ok(Err(state)) => last = state.to_string(),
             Err(_) => {}
         }
-        // A look that never waits for anything is never cut short, so the time is looked at as well.
+        // A probe that never waits is never cut short, so the deadline is checked here as well.
         assert!(Instant::now() < deadline, "waited {patience:?} for {what}; last seen: {last}");
-        // The only sleep in the test suites: between two looks.
+        // The only sleep of the test suites: between two probes.
         sleep(INTERVAL).await;
     }
 }
 
-/// How long a test waits for anything: `IRONMESH_TEST_PATIENCE` in seconds, else 30 s.
+/// The longest time that a test waits: `IRONMESH_TEST_PATIENCE` in seconds, else 30 s.
 pub fn patience() -> Duration {
     let seconds = std::env::var("IRONMESH_TEST_PATIENCE").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(30))

@@ -1,4 +1,4 @@
-//! TCP: an application that speaks first, and a client on a connection that the test holds in its hand.
+//! TCP: an application that speaks first, and a client on a connection that the test owns.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use tokio::time::timeout;
 use crate::client::dial;
 use crate::eventually::patience;
 
-/// A program that says its name as soon as somebody connects, and then sends every line back. It
-/// ends when this is dropped, and its connections with it.
+/// A TCP application that sends its name on connect and then echoes each line. Dropping this value
+/// ends it and its connections.
 #[derive(Debug)]
 pub struct Ledger {
     connections: Arc<AtomicU64>,
@@ -22,7 +22,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Starts one.
+    /// Starts a ledger.
     pub async fn start(name: &str, address: SocketAddr) -> Self {
         let listener = TcpListener::bind(address)
             .await
@@ -32,7 +32,7 @@ impl Ledger {
         Self { connections, task: task.abort_handle() }
     }
 
-    /// How many connections have reached it.
+    /// The number of connections that have arrived.
     pub fn connections(&self) -> u64 {
         self.connections.load(Ordering::Relaxed)
     }
@@ -52,7 +52,7 @@ async fn accept(listener: TcpListener, name: String, count: Arc<AtomicU64>) {
         while connections.try_join_next().is_some() {}
         let name = name.clone();
         connections.spawn(async move {
-            // How a connection ends is the client's affair.
+            // The client decides how a connection ends.
             let _ = stream.set_nodelay(true);
             let _ = serve(stream, &name).await;
         });
@@ -70,26 +70,26 @@ async fn serve(stream: TcpStream, name: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A client of a [`Ledger`].
+/// A client connection to a [`Ledger`].
 #[derive(Debug)]
 pub struct TcpConnection<S = TcpStream> {
     stream: BufReader<S>,
 }
 
 impl TcpConnection {
-    /// Connects to `address`, and says nothing yet.
+    /// Connects to `address`, and sends nothing yet.
     pub async fn connect(address: SocketAddr) -> anyhow::Result<Self> {
         Ok(Self::over(dial(address).await?))
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TcpConnection<S> {
-    /// Over a stream that is there already.
+    /// Uses a stream that is already open.
     pub fn over(stream: S) -> Self {
         Self { stream: BufReader::new(stream) }
     }
 
-    /// The next line; an error when the other side has closed.
+    /// Reads the next line; an error if the peer has closed the connection.
     pub async fn line(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
         let read = timeout(patience(), self.stream.read_line(&mut line));
@@ -99,7 +99,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TcpConnection<S> {
         }
     }
 
-    /// Sends a line, and waits for it to come back.
+    /// Sends a line and waits for its echo.
     pub async fn exchange(&mut self, line: &str) -> anyhow::Result<()> {
         self.stream.write_all(format!("{line}\n").as_bytes()).await?;
         let answer = self.line().await?;

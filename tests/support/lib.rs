@@ -1,8 +1,8 @@
-//! What the test suites share: addresses, processes, a whole mesh with real Envoys, and the
-//! clients, applications and load that act in it.
+//! Shared support of the test suites: addresses, processes, a whole mesh with real Envoys, and
+//! the clients, applications and load in it.
 //!
-//! It never sleeps: waiting is looking again until a deadline, in [`eventually()`]. It ends only
-//! processes that it started. Start reading at [`Mesh`].
+//! Tests wait only with [`eventually()`], which probes a state until a deadline. They end only
+//! processes that they started. Start reading at [`Mesh`].
 //!
 //! ```text
 //! Programs → Mesh (control plane) → Envoy, as many as the test has proxies

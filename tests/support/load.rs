@@ -1,4 +1,4 @@
-//! Traffic that goes on while something happens to the mesh.
+//! Load on a mesh while a test changes it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,51 +16,50 @@ use crate::client::{Http1Connection, Http2Connection, Response, is_unsent};
 use crate::eventually::eventually;
 use crate::ledger::TcpConnection;
 
-/// Running load. It is bounded by the test: dropping it ends it.
+/// Running load. Dropping this value stops it.
 #[derive(Debug)]
 pub struct Load {
     report: Arc<Mutex<LoadReport>>,
-    /// How many requests there are at least before it ends.
+    /// The minimum number of requests before the load may finish.
     min_requests: u64,
     begin: Instant,
     stop: CancellationToken,
     workers: JoinSet<()>,
 }
 
-/// What became of it.
+/// The result of load.
 #[derive(Debug, Clone, Default)]
 pub struct LoadReport {
-    /// How many requests were answered or failed.
+    /// The number of requests that were answered or failed.
     pub requests: u64,
-    /// How many messages went over the long stream and back.
+    /// The number of messages that the long stream echoed.
     pub stream_messages: u64,
-    /// How many lines went over the long TCP connection and back.
+    /// The number of lines that the long TCP connection echoed.
     pub connection_lines: u64,
-    /// What was not a 200, in words; the first hundred.
+    /// Descriptions of results other than 200; the first hundred.
     pub failures: Vec<String>,
-    /// How many were not a 200.
+    /// The number of results other than 200.
     pub failed: u64,
-    /// How many answers had which status.
+    /// The number of answers by status.
     pub by_status: BTreeMap<u16, u64>,
-    /// How often a connection was closed in good order and so had to be opened again.
+    /// The number of connections that the server closed in good order and a worker reopened.
     pub reconnects: u64,
-    /// How long it ran.
+    /// The duration of the load.
     pub duration: Duration,
 }
 
 impl LoadReport {
-    /// Fails the test unless every request got a 200 on the connections of the beginning.
+    /// Fails the test unless every request got a 200 on its first connection.
     pub fn assert_undisturbed(&self) {
         self.assert_answered_with(&[StatusCode::OK]);
     }
 
-    /// The same where settings make other answers than a 200: fails the test unless every request got one of
-    /// these.
+    /// Fails the test unless every request got one of these statuses.
     pub fn assert_answered_with(&self, statuses: &[StatusCode]) {
         let is_foreseen = |status: &&u16| statuses.iter().any(|one| one.as_u16() == **status);
         let answered = self.by_status.iter().filter(|(status, _)| is_foreseen(status));
         let of_settings = answered.filter(|(status, _)| **status != 200).map(|(_, count)| count);
-        // What had no answer has failed as well, and so have what goes on beside the requests.
+        // Requests without an answer and errors of long-lived connections are failures as well.
         assert!(
             self.failed == of_settings.sum::<u64>()
                 && self.by_status.keys().all(|one| is_foreseen(&one)),
@@ -76,13 +75,14 @@ impl LoadReport {
 }
 
 impl Load {
-    /// Starts asking `address` for `path` of `host` over kept HTTP/1.1 and HTTP/2 connections, up to 250 times
-    /// a second. A busy machine may be slower: how much load a test needs is counted, never timed.
+    /// Starts load on `path` of `host` over kept HTTP/1.1 and HTTP/2 connections, up to 250
+    /// requests a second. A busy machine may be slower: the required amount of load is counted,
+    /// never timed.
     pub fn start(address: SocketAddr, host: &str, path: &str) -> Self {
         Self::start_at_rate(address, host, path, REQUESTS_PER_SECOND, REQUESTS_PER_FAULT)
     }
 
-    /// The same, 50 times a second where the machine finds the time: beside other load.
+    /// Starts load of up to 50 requests a second, to run next to other load.
     pub fn long_connections(address: SocketAddr, host: &str, path: &str) -> Self {
         Self::start_at_rate(address, host, path, SLOW_REQUESTS_PER_SECOND, MIN_REQUESTS_SLOW)
     }
@@ -116,8 +116,8 @@ impl Load {
         load
     }
 
-    /// Adds one long stream to `/echo` of `host`, over which a message goes and returns 50 times a
-    /// second. Returns when it is open.
+    /// Adds one long stream to `/echo` of `host` that echoes up to 50 messages a second. Returns
+    /// once it is open.
     pub async fn with_stream(mut self, address: SocketAddr, host: &str) -> anyhow::Result<Self> {
         let mut connection = Http2Connection::connect(address).await?;
         let mut stream = connection.open_echo("/echo", host).await?;
@@ -139,8 +139,8 @@ impl Load {
         Ok(self)
     }
 
-    /// Adds one long TCP connection to a [`crate::Ledger`], over which a line goes and returns 50
-    /// times a second. Returns when it is open.
+    /// Adds one long TCP connection to a [`crate::Ledger`] that echoes up to 50 lines a second.
+    /// Returns once it is open.
     pub async fn with_connection(mut self, address: SocketAddr) -> anyhow::Result<Self> {
         let mut connection = TcpConnection::connect(address).await?;
         connection.line().await?;
@@ -161,13 +161,13 @@ impl Load {
         Ok(self)
     }
 
-    /// How many requests there have been so far.
+    /// The number of requests so far.
     pub fn requests(&self) -> u64 {
         self.report.lock().unwrap().requests
     }
 
-    /// Waits until this many more requests have been answered or have failed. A fault that lasts is kept up
-    /// meanwhile: it is over when enough load has met it, not when enough time has passed.
+    /// Waits until this many more requests were answered or failed. A lasting fault stays in place
+    /// meanwhile: it ends when enough load has met it, not after a fixed time.
     pub async fn wait_for_requests(&self, requests: u64) {
         let before = self.requests();
         eventually(&format!("{requests} more requests"), async || {
@@ -177,18 +177,17 @@ impl Load {
         .await;
     }
 
-    /// How many requests so far were not answered with a 200.
+    /// The number of requests so far that did not get a 200.
     pub fn failed(&self) -> u64 {
         self.report.lock().unwrap().failed
     }
 
-    /// How many answers with this status there have been so far.
+    /// The number of answers so far with this status.
     pub fn answers(&self, status: StatusCode) -> u64 {
         self.report.lock().unwrap().answers(status)
     }
 
-    /// Waits until one more request is answered with this status, so that it is load that has seen what makes it
-    /// so.
+    /// Waits for one more answer with this status, so that the load has met its cause.
     pub async fn wait_for_status(&self, status: StatusCode) {
         let before = self.answers(status);
         eventually(&format!("load that is answered with {status}"), async || {
@@ -198,8 +197,8 @@ impl Load {
         .await;
     }
 
-    /// Ends it when enough requests have passed, in all and since the last change of the test. Requests on their
-    /// way are waited for.
+    /// Finishes the load once enough requests have passed, in total and since the last change.
+    /// Waits for requests in flight.
     pub async fn finish(mut self) -> LoadReport {
         let missing = self.min_requests.saturating_sub(self.requests());
         self.wait_for_requests(missing.max(REQUESTS_AFTER_LAST_CHANGE)).await;
@@ -214,7 +213,7 @@ impl Load {
 }
 
 impl LoadReport {
-    /// How many answers had this status.
+    /// The number of answers with this status.
     pub fn answers(&self, status: StatusCode) -> u64 {
         self.by_status.get(&status.as_u16()).copied().unwrap_or_default()
     }
@@ -240,13 +239,13 @@ impl LoadReport {
     }
 }
 
-/// One connection's worth of load.
+/// One connection of load.
 struct Worker {
     address: SocketAddr,
     host: String,
     path: String,
     http2: bool,
-    /// How many requests a second all of them make.
+    /// The request rate of all workers together, per second.
     rate: u64,
     report: Arc<Mutex<LoadReport>>,
     stop: CancellationToken,
@@ -255,13 +254,14 @@ struct Worker {
 impl Worker {
     async fn run(self) {
         let mut rate = interval(Duration::from_millis(1000 * WORKERS / self.rate));
-        // What was late is made up for, so that a pause of the machine does not lower the rate.
+        // Late requests are made up for, so that a pause of the machine does not lower the rate.
         rate.set_missed_tick_behavior(MissedTickBehavior::Burst);
         let mut connection = None;
         while !self.stop.is_cancelled() {
             rate.tick().await;
             let mut outcome = self.request(&mut connection).await;
-            // The server drained the connection before the request left: a good client sends it on another.
+            // The server drained the connection before the request was sent: a client repeats it on
+            // a new one.
             if connection.is_some() && outcome.as_ref().is_err_and(is_unsent) {
                 connection = None;
                 self.report.lock().unwrap().reconnects += 1;
@@ -271,7 +271,7 @@ impl Worker {
             match outcome {
                 // A failure may have left the connection unusable.
                 Err(_) => connection = None,
-                // The server asks for it to be left: a good client does so, and it is no failure.
+                // The server requests that the client leaves the connection, which is no failure.
                 Ok(response) if response.header(header::CONNECTION.as_str()) == Some("close") => {
                     connection = None;
                     self.report.lock().unwrap().reconnects += 1;
@@ -282,7 +282,8 @@ impl Worker {
     }
 
     async fn request(&self, kept: &mut Option<Connection>) -> anyhow::Result<Response> {
-        // An HTTP/2 connection that was sent away takes no new requests: see the header above.
+        // An HTTP/2 connection after GOAWAY accepts no new requests; it has no header to announce
+        // this.
         if matches!(kept, Some(Connection::Http2(connection)) if connection.is_closed()) {
             *kept = None;
             self.report.lock().unwrap().reconnects += 1;
@@ -308,7 +309,7 @@ enum Connection {
     Http2(Http2Connection),
 }
 
-/// How many requests meet a fault at least (design §11).
+/// The minimum number of requests that meet a fault (design §11).
 pub const REQUESTS_PER_FAULT: u64 = 500;
 const MIN_REQUESTS_SLOW: u64 = 100;
 const REQUESTS_AFTER_LAST_CHANGE: u64 = 50;
@@ -324,7 +325,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn load_counts_failures() {
-        // HTTP/1.1 alone, so that what asks by HTTP/2 fails.
+        // HTTP/1.1 only, so that HTTP/2 workers fail.
         let app = App::http1("shop", SocketAddr::from(([127, 0, 0, 1], 0))).await;
         let load = Load::start(app.address(), "bookstore", "/");
         eventually("some load", async || match load.requests() {
@@ -359,7 +360,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn load_on_slow_server_ends_after_enough_requests() {
         let app = App::http2("shop", SocketAddr::from(([127, 0, 0, 1], 0))).await;
-        // A fiftieth of the usual pace: what counts is the number of requests.
+        // A fiftieth of the usual rate: the number of requests counts.
         let load =
             Load::start_at_rate(app.address(), "bookstore", "/", REQUESTS_PER_SECOND / 50, 20);
         let report = load.finish().await;

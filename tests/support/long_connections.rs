@@ -1,4 +1,4 @@
-//! What goes on beside the requests of load: a stream of gRPC's kind and a TCP connection that stay.
+//! Long-lived connections during load: a gRPC-like stream and a TCP connection.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use crate::ledger::{Ledger, TcpConnection};
 use crate::load::{Load, LoadReport};
 use crate::proxy_options::ProxyOptions;
 
-/// Two services of their own, `calls` and `ledger`, so that tests of HTTP services have load of all kinds.
+/// Two services, `calls` and `ledger`, that add a long stream and a long connection to HTTP load.
 #[derive(Debug)]
 pub struct LongConnections {
     _calls: App,
@@ -20,7 +20,7 @@ pub struct LongConnections {
 }
 
 impl LongConnections {
-    /// The two services; `buyer` may call them.
+    /// The policy of the two services; `buyer` may call both.
     pub const POLICY: &str = r#"
 [[service]]
 name = "calls"
@@ -46,25 +46,25 @@ sources = [{ name = "buyer" }]
 rules = [{ kind = "HTTPRouteGroup", name = "beside" }, { kind = "TCPRoute", name = "beside" }]
 "#;
 
-    /// Starts their applications, at the ports of the server's machine that policy says.
+    /// Starts both applications at the target ports of the policy.
     pub async fn start(socket: impl Fn(u16) -> SocketAddr) -> Self {
         let calls = App::http2("calls", socket(8070)).await;
         Self { _calls: calls, _ledger: Ledger::start("ledger", socket(8071)).await }
     }
 
-    /// Lets a proxy serve them.
+    /// Adds both services to a proxy.
     #[must_use]
     pub fn with_services(server: ProxyOptions) -> ProxyOptions {
         server.with_service("default/calls").with_service("default/ledger")
     }
 
-    /// Lets a proxy of `buyer` call them.
+    /// Adds both upstreams to a proxy of `buyer`.
     #[must_use]
     pub fn with_upstreams(buyer: ProxyOptions) -> ProxyOptions {
         buyer.upstream("default/calls=15014").upstream("default/ledger=15015")
     }
 
-    /// Waits until `buyer` can call them: load that has begun is not begun again.
+    /// Waits until `buyer` can call both, because load does not retry its start.
     pub async fn wait_for(&self, buyer: &Envoy) {
         eventually("a stream and a connection", async || {
             let mut connection = Http2Connection::connect(buyer.socket(15014)).await?;
@@ -75,13 +75,13 @@ rules = [{ kind = "HTTPRouteGroup", name = "beside" }, { kind = "TCPRoute", name
         .await;
     }
 
-    /// Lets a stream and a connection of `buyer` be part of load.
+    /// Adds a stream and a connection of `buyer` to load.
     pub async fn join(&self, load: Load, buyer: &Envoy) -> Load {
         let load = load.with_stream(buyer.socket(15014), "calls").await.unwrap();
         load.with_connection(buyer.socket(15015)).await.unwrap()
     }
 
-    /// Fails the test unless both were there; what was broken of them is among the failures of the load.
+    /// Fails the test unless both carried data. Errors on them are failures of the load.
     pub fn assert_uninterrupted(&self, report: &LoadReport) {
         assert!(report.stream_messages > 0 && report.connection_lines > 0, "{report:?}");
     }

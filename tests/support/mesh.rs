@@ -1,4 +1,4 @@
-//! A whole mesh for one test: a control plane on addresses of its own, and proxies that join it.
+//! A whole mesh for one test: a control plane on its own addresses, and proxies enrolled with it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,15 +20,15 @@ use crate::process::Child;
 use crate::programs::Programs;
 use crate::proxy_options::ProxyOptions;
 
-/// A running control plane with its policy folder. All of it goes away when this is dropped; when
-/// that is because the test failed, its folder stays and is named.
+/// A running control plane with its policy folder. Dropping this value removes both; after a failed
+/// test the folder stays, and its path is printed.
 #[derive(Debug)]
 pub struct Mesh {
     programs: Programs,
-    /// Before the folder, so that it has ended when that is removed.
+    /// Before the folder, so that the process ends before the folder is removed.
     control_plane: Option<Child>,
     loopback: Loopback,
-    /// What the control plane takes for the time, if not that of the machine.
+    /// The control plane's own wall clock, if a test sets one.
     clock: Option<SkewedClock>,
     folder: TempDir,
 }
@@ -39,14 +39,14 @@ impl Mesh {
         Self::start_with("", programs, policy).await
     }
 
-    /// The same with these settings besides its own.
+    /// Starts a control plane with additional settings.
     pub async fn start_with(settings: &str, programs: &Programs, policy: &[(&str, &str)]) -> Self {
         let mut mesh = Self::prepare(settings, programs, policy);
         mesh.restart_control_plane().await;
         mesh
     }
 
-    /// The same, but for a control plane: none runs yet.
+    /// Prepares a mesh without starting its control plane.
     pub fn prepare(settings: &str, programs: &Programs, policy: &[(&str, &str)]) -> Self {
         let mesh = Self {
             programs: programs.clone(),
@@ -61,7 +61,7 @@ impl Mesh {
             mesh.write_policy(file, text);
         }
         if policy.is_empty() {
-            // A folder without content is no policy.
+            // An empty folder is no policy.
             mesh.write_policy("none.toml", "# Nothing is allowed yet.\n");
         }
         let config = config(mesh.folder(), mesh.xds(), mesh.admin());
@@ -69,7 +69,7 @@ impl Mesh {
         mesh
     }
 
-    /// The addresses of this mesh. Host 1 is the control plane's.
+    /// The network of this mesh. Host 1 is the control plane.
     pub fn loopback(&self) -> &Loopback {
         &self.loopback
     }
@@ -79,9 +79,9 @@ impl Mesh {
         self.folder.path()
     }
 
-    /// Puts a policy file in place as an editor would: whole, by a rename.
+    /// Replaces a policy file by a rename, as editors do.
     pub fn write_policy(&self, file: &str, text: &str) {
-        // The part file lies outside of the policy folder, where it cannot be taken for policy.
+        // The partial file is outside the policy folder, where it cannot be read as policy.
         let part = self.folder.path().join("policy.part");
         fs::write(&part, text).unwrap();
         fs::rename(&part, self.policy_folder().join(file)).unwrap();
@@ -92,15 +92,15 @@ impl Mesh {
         fs::remove_file(self.policy_folder().join(file)).unwrap();
     }
 
-    /// Starts the control plane again, after [`Self::kill_control_plane`], [`Self::stop`], or
-    /// while it runs: then it is asked to end first. Waits until it is ready.
+    /// Starts the control plane again after [`Self::kill_control_plane`] or [`Self::stop`], or
+    /// stops and restarts it. Waits until it is ready.
     pub async fn restart_control_plane(&mut self) {
         self.stop().await;
         self.launch_control_plane(&[]);
         self.ready().await;
     }
 
-    /// Starts the control plane, which does not run, with these arguments, and waits for nothing.
+    /// Starts the control plane with these arguments, without waiting. It must not be running.
     pub fn launch_control_plane(&mut self, arguments: &[&str]) {
         let mut command = self.ironmesh(&[&["serve"], arguments].concat());
         if let Some(clock) = &self.clock {
@@ -110,19 +110,19 @@ impl Mesh {
         self.control_plane = Some(Child::start("ironmesh serve", &mut command, &log));
     }
 
-    /// Restarts the control plane with a wall clock that [`Self::set_clock`] sets. It shows the right time
-    /// so far.
+    /// Restarts the control plane with a wall clock that [`Self::set_clock`] sets. Its offset is
+    /// zero at first.
     pub async fn restart_with_own_clock(&mut self) {
         self.clock = Some(SkewedClock::new(self.folder.path()));
         self.restart_control_plane().await;
     }
 
-    /// Sets the clock of the control plane to so many seconds ahead of the right time.
+    /// Sets the offset of the control plane's clock in seconds.
     pub fn set_clock(&self, seconds: i64) {
         self.clock.as_ref().expect("it has its own clock").set(seconds);
     }
 
-    /// Waits until the control plane that runs is ready.
+    /// Waits until the running control plane is ready.
     pub async fn ready(&mut self) {
         let admin = self.admin();
         let child = self.control_plane.as_mut().unwrap();
@@ -135,18 +135,18 @@ impl Mesh {
         .await;
     }
 
-    /// SIGKILL.
+    /// Kills the control plane with SIGKILL.
     pub async fn kill_control_plane(&mut self) {
         let mut child = self.control_plane.take().expect("the control plane runs");
         child.kill_hard().await;
     }
 
-    /// SIGSTOP: the control plane keeps its connections and answers nothing.
+    /// Stops the control plane with SIGSTOP: it keeps its connections and answers nothing.
     pub fn freeze_control_plane(&self) {
         self.signal_control_plane(Signal::STOP);
     }
 
-    /// SIGCONT: it goes on after [`Self::freeze_control_plane`].
+    /// Continues the control plane with SIGCONT after [`Self::freeze_control_plane`].
     pub fn thaw_control_plane(&self) {
         self.signal_control_plane(Signal::CONT);
     }
@@ -156,11 +156,11 @@ impl Mesh {
         self.control_plane.as_ref().expect("the control plane runs").signal(signal);
     }
 
-    /// Ends the control plane in good order, if it runs.
+    /// Terminates the control plane if it runs.
     ///
     /// # Panics
     ///
-    /// If it reports a failure by its exit code.
+    /// If its exit code reports a failure.
     pub async fn stop(&mut self) {
         if let Some(mut child) = self.control_plane.take() {
             let status = child.terminate().await;
@@ -168,37 +168,37 @@ impl Mesh {
         }
     }
 
-    /// What `/readyz` says.
+    /// The answer of `/readyz`.
     pub async fn readyz(&self) -> Value {
         self.admin_get("/readyz").await
     }
 
-    /// What the control plane knows of its proxies.
+    /// The proxies that the control plane lists.
     pub async fn proxies(&self) -> Value {
         self.admin_get("/v1/proxies").await
     }
 
-    /// `GET path` on the control plane's admin port, as JSON.
+    /// Sends `GET path` to the control plane's admin port; the answer as JSON.
     pub async fn admin_get(&self, path: &str) -> Value {
         get_once(self.admin(), path, &[]).await.unwrap().json()
     }
 
-    /// Where the control plane answers operators.
+    /// The address of the admin API.
     pub fn admin(&self) -> SocketAddr {
         self.loopback.socket(CONTROL_PLANE_HOST, 15014)
     }
 
-    /// Where the control plane serves xDS.
+    /// The address of the xDS server.
     pub fn xds(&self) -> SocketAddr {
         self.loopback.socket(CONTROL_PLANE_HOST, 15128)
     }
 
-    /// What the control plane has logged.
+    /// The log of the control plane.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("control-plane.log")).unwrap()
     }
 
-    /// Lets a proxy join by `ironmesh proxy bootstrap`; returns the folder with its files.
+    /// Enrolls a proxy with `ironmesh proxy bootstrap`; returns the folder with its files.
     pub async fn bootstrap(&self, options: &ProxyOptions) -> PathBuf {
         let address = self.loopback.host(options.host);
         let app_address = options.app_address.unwrap_or(address).to_string();
@@ -250,7 +250,7 @@ impl Mesh {
         folder
     }
 
-    /// Lets a proxy join and starts its Envoy; returns when that has its first configuration.
+    /// Enrolls a proxy and starts its Envoy; returns once that is ready.
     pub async fn envoy(&self, options: &ProxyOptions) -> Envoy {
         let folder = self.bootstrap(options).await;
         let name = options.name();
@@ -258,7 +258,7 @@ impl Mesh {
         Envoy::start(&self.programs.envoy, &name, &folder, address, options.drain_seconds).await
     }
 
-    /// Runs `ironmesh` with these arguments and this mesh's configuration until it ends.
+    /// Runs `ironmesh` with these arguments and this mesh's settings until it ends.
     pub async fn run(&self, arguments: &[&str]) -> Output {
         let mut command = self.ironmesh(arguments);
         let output = command.kill_on_drop(true).output();
@@ -297,7 +297,7 @@ fn select_sotw(folder: &Path) {
     let file = folder.join("envoy.yaml");
     let delta = fs::read_to_string(&file).unwrap();
     let sotw = delta.replace("DELTA_GRPC", "GRPC");
-    assert_ne!(sotw, delta, "the bootstrap does not say DELTA_GRPC");
+    assert_ne!(sotw, delta, "the bootstrap has no DELTA_GRPC");
     fs::write(&file, sotw).unwrap();
 }
 
@@ -332,7 +332,7 @@ admin = "{admin}"
     )
 }
 
-/// The control plane's place among the addresses of a mesh.
+/// The control plane's host number in the network of a mesh.
 const CONTROL_PLANE_HOST: u8 = 1;
 
 #[cfg(test)]

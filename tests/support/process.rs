@@ -1,4 +1,4 @@
-//! Processes that a test starts, and that end with it.
+//! Processes that a test starts and that end with it.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -10,8 +10,8 @@ use tokio::time::timeout;
 
 use crate::eventually::patience;
 
-/// A running process. It is killed when this is dropped; when that is because the test failed, the
-/// end of its log is printed.
+/// A running process. Dropping this value kills it; after a failed test, the end of its log is
+/// printed.
 #[derive(Debug)]
 pub struct Child {
     name: String,
@@ -20,7 +20,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts `command`; what it prints is appended to the file `log`.
+    /// Starts `command`; its output is appended to the file `log`.
     pub fn start(name: &str, command: &mut Command, log: &Path) -> Self {
         let output = OpenOptions::new().create(true).append(true).open(log).unwrap().into_parts().0;
         let process = command
@@ -40,32 +40,32 @@ impl Child {
         }
     }
 
-    /// The id of the process; none once it has ended and been waited for.
+    /// The process id; `None` once the process has ended and been waited for.
     pub fn id(&self) -> Option<u32> {
         self.process.id()
     }
 
-    /// SIGKILL: it gets no chance to say goodbye. Returns when it is gone.
+    /// Kills the process with SIGKILL and waits for its end.
     pub async fn kill_hard(&mut self) {
         self.process.kill().await.unwrap();
     }
 
-    /// SIGTERM: it is asked to end. Returns when it has.
+    /// Terminates the process with SIGTERM and waits for its end.
     pub async fn terminate(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait().await
     }
 
-    /// Sends it a signal, and not those that it has started.
+    /// Sends a signal to this process, not to its children.
     pub fn signal(&self, signal: Signal) {
-        // Without an id it has ended, and been waited for.
+        // Without an id the process has ended and been waited for.
         if let Some(id) = self.process.id() {
             let pid = Pid::from_raw(i32::try_from(id).unwrap()).unwrap();
             kill_process(pid, signal).unwrap();
         }
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the process ends by itself.
     pub async fn wait(&mut self) -> ExitStatus {
         timeout(patience(), self.process.wait())
             .await
@@ -73,7 +73,7 @@ impl Child {
             .unwrap()
     }
 
-    /// The last lines that it has printed.
+    /// The last lines of the log.
     pub fn log_tail(&self) -> String {
         let text = fs_err::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);

@@ -1,63 +1,64 @@
-//! The programs that tests of the whole mesh run, and what happens when one is missing.
+//! The programs that tests of the whole mesh run, and how tests are skipped without them.
 
 use std::path::{Path, PathBuf};
 
-/// Where the programs are.
+/// The paths of the programs.
 #[derive(Debug, Clone)]
 pub struct Programs {
-    /// Envoy: `ENVOY_BIN`, else what `scripts/get-envoy.sh` fetched.
+    /// Envoy: `ENVOY_BIN`, else the file from `scripts/get-envoy.sh`.
     pub envoy: PathBuf,
-    /// Our own binary: `IRONMESH_BIN`, else the one built beside this test.
+    /// The `ironmesh` binary: `IRONMESH_BIN`, else the one built next to this test.
     pub ironmesh: PathBuf,
 }
 
 impl Programs {
-    /// Finds both. If one is missing, a person is told and the test is to be skipped: `None`.
+    /// Finds both programs. If one is missing, it prints which, and `None` skips the test.
     ///
     /// # Panics
     ///
-    /// If one is missing and `CI=true`, because there a skipped test would look like a passed one.
+    /// If a program is missing and `CI=true`, because a skipped test would look like a passed one.
     pub fn find() -> Option<Self> {
         Some(Self { envoy: require_envoy()?, ironmesh: require_ironmesh()? })
     }
 }
 
-/// The path of Envoy, or `None` as in [`Programs::find`].
+/// The path of Envoy; `None` as in [`Programs::find`].
 pub fn require_envoy() -> Option<PathBuf> {
     let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/envoy");
     require("ENVOY_BIN", fetched, "`make envoy` fetches it")
 }
 
-/// The path of etcd, with `etcdctl` beside it, or `None` as in [`Programs::find`].
+/// The path of etcd, with `etcdctl` in the same folder; `None` as in [`Programs::find`].
 pub fn require_etcd() -> Option<PathBuf> {
     let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/etcd");
     require("ETCD_BIN", fetched, "`scripts/get-etcd.sh` fetches it")
 }
 
-/// The path of Consul, or `None` as in [`Programs::find`].
+/// The path of Consul; `None` as in [`Programs::find`].
 pub fn require_consul() -> Option<PathBuf> {
     let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/consul");
     require("CONSUL_BIN", fetched, "`scripts/get-consul.sh` fetches it")
 }
 
-/// The folder of gRPC's Python client, or `None` as in [`Programs::find`].
+/// The folder of gRPC's Python client; `None` as in [`Programs::find`].
 pub fn require_grpcio() -> Option<PathBuf> {
     let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/grpcio");
     require("GRPCIO_PATH", fetched, "`scripts/get-grpcio.sh` fetches it")
 }
 
-/// The path of our own binary, or `None` as in [`Programs::find`].
+/// The path of the `ironmesh` binary; `None` as in [`Programs::find`].
 pub fn require_ironmesh() -> Option<PathBuf> {
     require("IRONMESH_BIN", built("ironmesh"), "`cargo build --workspace --bins` builds it")
 }
 
-/// The path of the load generator, or `None` as in [`Programs::find`].
+/// The path of the load generator; `None` as in [`Programs::find`].
 pub fn require_bench() -> Option<PathBuf> {
     let remedy = "`cargo build --workspace --bins` builds it";
     require("IRONMESH_BENCH_BIN", built("ironmesh-bench"), remedy)
 }
 
-/// A binary of ours: a test is `<target>/<profile>/deps/<name>`, and they lie in `<target>/<profile>`.
+/// A binary of this workspace: tests are in `<target>/<profile>/deps`, binaries in
+/// `<target>/<profile>`.
 fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.ancestors().nth(2).unwrap().join(name)

@@ -1,5 +1,5 @@
-//! A small rate limit service (`envoy.service.ratelimit.v3`): it counts descriptors, and lets each through as
-//! often as the test says.
+//! A small rate limit service (`envoy.service.ratelimit.v3`) that counts descriptors and limits
+//! each to a number that the test sets.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,19 +18,19 @@ use tokio::runtime::{Builder, Runtime};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
 
-/// A rate limit service, for as long as this value lives.
+/// A rate limit service that runs for as long as this value lives.
 #[derive(Debug)]
 pub struct RateLimits {
     counts: Counts,
-    /// Its own, so that its connections end with it.
+    /// Its own runtime, so that its connections end with it.
     runtime: Option<Runtime>,
 }
 
-/// How often was asked for a descriptor, as in `shop: of=all user=anna`.
+/// The number of requests by descriptor, such as `shop: of=all user=anna`.
 type Counts = Arc<Mutex<BTreeMap<String, u32>>>;
 
 impl RateLimits {
-    /// Starts one that lets each descriptor through so often.
+    /// Starts a service that allows each descriptor this many times.
     pub async fn start(address: SocketAddr, limit: u32) -> Self {
         let counts = Counts::default();
         let listener = TcpListener::bind(address).await.unwrap().into_std().unwrap();
@@ -46,7 +46,7 @@ impl RateLimits {
         Self { counts, runtime: Some(runtime) }
     }
 
-    /// How often it was asked for each descriptor.
+    /// The number of requests by descriptor.
     pub fn counts(&self) -> BTreeMap<String, u32> {
         self.counts.lock().clone()
     }

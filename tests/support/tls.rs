@@ -1,4 +1,4 @@
-//! Dialling a mesh port as a peer would, with a certificate of the test's choice.
+//! TLS connections to mesh ports as a peer makes them, with a certificate that the test chooses.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub async fn connect_mesh(
     connect_over(stream, sni, alpn, Some((chain_pem, key_pem)), roots_pem).await
 }
 
-/// The same on a connection that there is already; without a certificate where `identity` is none.
+/// Starts TLS on an open connection; without a client certificate if `identity` is `None`.
 pub async fn connect_over(
     stream: TcpStream,
     sni: &str,
@@ -63,8 +63,8 @@ pub fn client_config(
     })
 }
 
-/// A client for plain HTTP that goes where it is told, whatever proxy the environment names. (Without TLS of
-/// its own it would look for the process's.)
+/// A plain HTTP client that ignores proxies of the environment. It sets TLS explicitly, because it
+/// would otherwise look for the process's default.
 pub fn plain_http_client() -> reqwest::Client {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
@@ -101,7 +101,7 @@ mod tests {
             Self { pem, issuer: Issuer::new(params, key) }
         }
 
-        /// The chain and the key of one who has a SPIFFE ID and no hostname.
+        /// A chain and a key with a SPIFFE ID and no host name.
         fn issue(&self, account: &str) -> (String, String) {
             let mut params = CertificateParams::default();
             let id = format!("spiffe://mesh.internal/ns/default/sa/{account}");
@@ -110,7 +110,7 @@ mod tests {
             (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
         }
 
-        /// Takes one connection from whom this authority knows.
+        /// Accepts one connection from a client of this authority.
         async fn serve_once(&self) -> SocketAddr {
             let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
             let mut roots = RootCertStore::empty();

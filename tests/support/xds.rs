@@ -1,4 +1,4 @@
-//! gRPC's own client against a control plane, over mutual TLS of the test's choice.
+//! A gRPC client for the control plane, over mutual TLS that the test chooses.
 
 use std::io;
 use std::net::SocketAddr;
@@ -32,31 +32,31 @@ use tower_service::Service;
 use crate::eventually::patience;
 use crate::tls::client_config;
 
-/// The TLS of a client that shows a certificate: chain, key and roots in PEM.
+/// The TLS configuration of a client with a certificate: chain, key and roots in PEM.
 pub fn client_tls(chain: &str, key: &str, roots: &str) -> anyhow::Result<Arc<ClientConfig>> {
     let mut config = client_config(Some((chain, key)), roots)?;
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(Arc::new(config))
 }
 
-/// A connection for gRPC to `address`.
+/// Opens a gRPC connection to `address`.
 pub async fn channel(address: SocketAddr, config: Arc<ClientConfig>) -> anyhow::Result<Channel> {
     let connector = Connector { address, config };
     Ok(Endpoint::from_static("http://xds").connect_with_connector(connector).await?)
 }
 
-/// A client that has what `ironmesh proxy bootstrap` wrote into `folder`, in place of its Envoy.
+/// An xDS client with the files of `ironmesh proxy bootstrap`, instead of an Envoy.
 #[derive(Debug)]
 pub struct ProxyClient {
     channel: Channel,
-    /// Its node id, as in the bootstrap.
+    /// The node id, as in the bootstrap.
     pub node_id: String,
     /// The roots of the mesh, in PEM.
     pub roots: String,
 }
 
 impl ProxyClient {
-    /// Connects to `control_plane`.
+    /// Connects to `control_plane` with the files in `folder`.
     pub async fn connect(folder: &Path, control_plane: SocketAddr) -> anyhow::Result<Self> {
         let read = |name: &str| fs::read_to_string(folder.join(name));
         let roots = read("ca.crt")?;
@@ -67,12 +67,12 @@ impl ProxyClient {
         Ok(Self { channel: channel(control_plane, config).await?, node_id, roots })
     }
 
-    /// Its connection.
+    /// The gRPC connection.
     pub fn channel(&self) -> &Channel {
         &self.channel
     }
 
-    /// Asks for a secret as `node`, on a stream of its own, and returns the first answer.
+    /// Requests a secret as `node` on a new stream, and returns the first response.
     pub async fn request_secret(
         &self,
         node: Node,
@@ -94,8 +94,8 @@ impl ProxyClient {
         timeout(patience(), answer).await.expect("an answer in time")
     }
 
-    /// Subscribes to all clusters as `node` on a stream of its own, NACKs the first response with `words`, and
-    /// returns the stream, which stays open.
+    /// Subscribes to all clusters as `node` on a new stream, NACKs the first response with `words`,
+    /// and returns the open stream.
     pub async fn nack(
         &self,
         node: Node,
@@ -108,7 +108,7 @@ impl ProxyClient {
             ..DeltaDiscoveryRequest::default()
         };
         sender.try_send(subscribe).map_err(|_| Status::unknown("the stream ended"))?;
-        // (The stream ends with its requests.)
+        // The stream would end with its requests.
         let requests = StreamExt::chain(ReceiverStream::new(requests), pending());
         let mut client = AggregatedDiscoveryServiceClient::new(self.channel.clone());
         let answer = async {
@@ -132,7 +132,7 @@ impl ProxyClient {
         timeout(patience(), answer).await.expect("an answer in time")
     }
 
-    /// The service certificate of `account` (as `namespace/name`) that it is given: chain and key.
+    /// The service certificate of `account` (`namespace/name`): chain and key.
     pub async fn service_certificate(&self, account: &str) -> anyhow::Result<(String, String)> {
         let node = Node { id: self.node_id.clone(), ..Node::default() };
         let answer = self.request_secret(node, &format!("service-cert:{account}")).await?;
@@ -153,12 +153,12 @@ impl ProxyClient {
     }
 }
 
-/// Connects tonic by this TLS, which tonic's own settings cannot express.
+/// Connects tonic with a TLS configuration that tonic's own settings cannot express.
 #[derive(Debug)]
 pub struct Connector {
-    /// Where to.
+    /// The address of the server.
     pub address: SocketAddr,
-    /// How.
+    /// The TLS configuration.
     pub config: Arc<ClientConfig>,
 }
 

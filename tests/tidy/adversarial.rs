@@ -1,19 +1,19 @@
-//! The tables of docs/adversarial.md: each case is there once, and its tests exist.
+//! The tables of docs/adversarial.md: each case occurs once, and its tests exist.
 
 use crate::conformance::{exists_by_variant, tables, tests_in};
 use crate::workspace::root;
 
 const PAGE: &str = "docs/adversarial.md";
 
-/// The headings of its two tables.
+/// The headings of the two tables.
 const MEASURED_COLUMNS: [&str; 5] =
     ["case", "what comes", "what happens", "tests", "others are measured in"];
 const OTHER_COLUMNS: [&str; 3] = ["cases", "what comes", "where it belongs"];
 
-/// How many cases there are.
+/// The number of cases.
 const CASES: u32 = 84;
 
-/// How it is told why others are not measured.
+/// The prefix of a reason why other clients are not measured.
 const NOT_MEASURED: &str = "not measured: ";
 
 #[test]
@@ -23,7 +23,7 @@ fn every_adversarial_case_is_tested_or_belongs_elsewhere() {
         let table = tables.iter().find(|table| table[0] == heading);
         table.unwrap_or_else(|| panic!("{PAGE} has no table of {heading:?}"))
     };
-    // (Behind the heading and the line below it.)
+    // After the heading and its separator line.
     let (here, elsewhere) = (&of(&MEASURED_COLUMNS)[2..], &of(&OTHER_COLUMNS)[2..]);
     let mut problems = Vec::new();
     for case in 1..=CASES {
@@ -46,7 +46,8 @@ fn every_adversarial_case_is_tested_or_belongs_elsewhere() {
         }
         let is_told_why = others.strip_prefix(NOT_MEASURED).is_some_and(|why| !why.is_empty());
         if !is_told_why && tests_in(others).next().is_none() {
-            problems.push(format!("{case}: neither are others measured, nor is it told why"));
+            problems
+                .push(format!("{case}: other clients are not measured, and no reason is given"));
         }
         let alone =
             tests_in(others).filter(|test| test.starts_with("it::") && !has_bystander(test));
@@ -55,7 +56,7 @@ fn every_adversarial_case_is_tested_or_belongs_elsewhere() {
     assert!(problems.is_empty(), "{PAGE}\n{}", problems.join("\n"));
 }
 
-/// Whether a case is one of `A7` or `A7 to A9`.
+/// Whether a case is in `A7` or `A7 to A9`.
 fn is_within(case: u32, cases: &str) -> bool {
     let number = |text: &str| text.trim().strip_prefix('A')?.parse::<u32>().ok();
     match cases.split_once(" to ") {
@@ -64,7 +65,7 @@ fn is_within(case: u32, cases: &str) -> bool {
     }
 }
 
-/// Whether a test of `tests/it` has a client that is served meanwhile.
+/// Whether a test of `tests/it` checks that another client is served meanwhile.
 fn has_bystander(test: &str) -> bool {
     let Some([_, file, name]) = test.split("::").collect::<Vec<_>>().first_chunk::<3>().copied()
     else {

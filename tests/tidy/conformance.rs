@@ -1,5 +1,5 @@
-//! The tables of docs/conformance.md: every rule is held by a test that exists, or has a reason; and the
-//! mutations that show that these tests can fail.
+//! The tables of docs/conformance.md: every rule has a test that exists, or a reason; and the
+//! mutations show that these tests can fail.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -9,13 +9,13 @@ use crate::workspace::root;
 /// The heading of the tables of rules.
 const HEADING: [&str; 4] = ["rule", "both", "delta", "state of the world"];
 
-/// Where the tests are that a column names without a prefix.
+/// The folders of the tests that a column names without a prefix.
 const COLUMNS: [&str; 3] = [SCENARIOS, "xds/server/src/delta/tests", "xds/server/src/sotw/tests"];
 
-/// Where the tests of both variants are.
+/// The folder of the tests of both variants.
 const SCENARIOS: &str = "xds/server/src/scenarios";
 
-/// Where those with a prefix are.
+/// The folders of the tests with a prefix.
 const PREFIXES: &[(&str, &str)] = &[
     ("scenarios", SCENARIOS),
     ("server", "xds/server/src"),
@@ -31,7 +31,7 @@ const PREFIXES: &[(&str, &str)] = &[
     ("tests", "xds/compile/src/tests"),
 ];
 
-/// How a reason begins that stands in the place of a test.
+/// The prefixes of a reason instead of a test.
 const REASONS: [&str; 2] = ["does not apply: ", "not served: "];
 
 #[test]
@@ -44,14 +44,14 @@ fn every_rule_of_xds_has_a_test_or_a_reason_in_both_variants() {
     let wanted = (1..=10).map(|n| format!("rule {n}")).chain((1..=64).map(|n| format!("R{n}")));
     for rule in wanted {
         if !rules.iter().any(|row| row[0] == rule) {
-            problems.push(format!("{rule}: xds-rules.md does not say what it is"));
+            problems.push(format!("{rule}: xds-rules.md does not define it"));
         }
         match &page.iter().filter(|row| row[0] == rule).collect::<Vec<_>>()[..] {
             [row] if row.len() == HEADING.len() => {
                 let cells = row[1..].iter().zip(COLUMNS);
                 problems.extend(cells.filter_map(|(cell, folder)| {
                     let test = tests_in(cell).find(|test| !exists(test, folder))?;
-                    Some(format!("{rule}: no test `{test}` (in {folder}, where nothing is said)"))
+                    Some(format!("{rule}: no test `{test}` (in {folder}, if no folder is named)"))
                 }));
                 problems.extend(coverage_problem(row).map(|why| format!("{rule}: {why}")));
             }
@@ -61,7 +61,7 @@ fn every_rule_of_xds_has_a_test_or_a_reason_in_both_variants() {
     assert!(problems.is_empty(), "docs/conformance.md\n{}", problems.join("\n"));
 }
 
-/// The same as [`exists`] where no column says which variant is meant, and the name does, if any.
+/// Like [`exists`], where no column selects the variant; the name may.
 pub(crate) fn exists_by_variant(test: &str) -> bool {
     match test.split_once("::") {
         Some((variant @ ("delta" | "sotw"), test)) => {
@@ -82,8 +82,8 @@ fn every_mutation_still_applies() {
         if source.matches(field("from")).count() != 1 {
             problems.push(format!("not once in {}: {}", field("file"), field("from")));
         }
-        // The tests of a variant are in files of their own, those of `separate` are not. A scenario
-        // is one function for both variants.
+        // Tests of one variant are in their own files, those of `separate` are not. A scenario is
+        // one function for both variants.
         let mut test = field("test").replace("::tests::", "::");
         if test.starts_with("scenarios::") {
             test = test.replace("::delta::", "::").replace("::sotw::", "::");
@@ -95,8 +95,8 @@ fn every_mutation_still_applies() {
     assert!(problems.is_empty(), "xtask/mutations.toml\n{}", problems.join("\n"));
 }
 
-/// What is wrong with a row of rules, if anything: each variant has a test or a reason, and where a rule
-/// does not apply to one, no test is said to be of both.
+/// The problem of a row, if any: each variant needs a test or a reason, and a rule that does not
+/// apply to one has no test of both.
 fn coverage_problem(row: &[String]) -> Option<String> {
     let is_reason = |cell: &&String| {
         let why = |reason: &str| cell.strip_prefix(reason).is_some_and(|why| !why.is_empty());
@@ -132,7 +132,7 @@ fn exists(test: &str, folder: &str) -> bool {
     tests_of(&text).contains(function)
 }
 
-/// The names of the test functions of a file, and of the scenarios of which tests are made.
+/// The names of a file's test functions, and of the scenarios that tests are made of.
 fn tests_of(text: &str) -> BTreeSet<&str> {
     let lines: Vec<_> = text.lines().map(str::trim).collect();
     let is_mark = |line: &str| line.starts_with("#[test]") || line.starts_with("#[tokio::test");
@@ -146,12 +146,12 @@ fn tests_of(text: &str) -> BTreeSet<&str> {
     functions.chain(scenarios).collect()
 }
 
-/// The rows of all tables of a page, as their cells.
+/// The rows of all tables of a page, as cells.
 fn rows(page: &str) -> Vec<Vec<String>> {
     tables(page).into_iter().flatten().collect()
 }
 
-/// The tables of a page: their headings, and then their rows.
+/// The tables of a page: headings, then rows.
 pub(crate) fn tables(page: &str) -> Vec<Vec<Vec<String>>> {
     let text = fs_err::read_to_string(root().join(page)).unwrap();
     let cells = |line: &str| -> Option<Vec<String>> {

@@ -1,19 +1,20 @@
-//! Who may import whom. A new edge is an edit of a table below, with the reason in the commit.
+//! The allowed imports between crates. A new edge is an edit of a table below, with the reason in
+//! the commit.
 //!
-//! Only normal dependencies count: what a crate's own tests use shapes nothing.
+//! Only normal dependencies count: a crate's own tests may use more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::workspace::{metadata, named_dependencies, normal_graph};
 
-/// The crates that wire or test the others, and so may import them all.
+/// The crates that wire or test the others, and so may import all.
 const MAY_IMPORT_ALL: &[&str] = &["ironmesh", "ironmesh-tests", "xtask"];
 
-/// For every other crate of ours, those of ours that it may import.
+/// The workspace crates that each other crate may import.
 const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("ironmesh-admin", &["ironmesh-analysis", "ironmesh-catalog"]),
     ("ironmesh-analysis", &["ironmesh-catalog"]),
-    // The floor has the TLS of a control plane, by the same code, and an authority for it.
+    // The baseline server (`floor`) uses the control plane's TLS code, and an authority for it.
     (
         "ironmesh-bench",
         &["ironmesh-catalog", "ironmesh-cert", "ironmesh-store", "ironmesh-xds-wire"],
@@ -60,11 +61,11 @@ const ALLOWED_EDGES: &[(&str, &[&str])] = &[
     ("ironmesh-xds-wire", &[]),
 ];
 
-/// Crates of others that only some of ours may name, besides the tests and `xtask`.
+/// External crates that only some crates may name, besides the tests and `xtask`.
 const RESERVED: &[(&str, &[&str], &str)] = &[
     (
         "anyhow",
-        // (The tasks of the control plane end the process when they fail: nobody matches their errors.)
+        // The control plane's tasks end the process when they fail: no code matches their errors.
         &["ironmesh", "ironmesh-bench", "ironmesh-control-plane"],
         "errors of a library are types that callers match",
     ),
@@ -75,7 +76,7 @@ const RESERVED: &[(&str, &[&str], &str)] = &[
     ("toml", &["ironmesh-config-language"], "files are read in one place"),
 ];
 
-/// The crates that must stay free of IO, and what they may not name for it.
+/// The crates without IO, and the dependencies that they may not name.
 const PURE: &[&str] = &[
     "ironmesh-analysis",
     "ironmesh-catalog",
@@ -96,8 +97,8 @@ const IO: &[&str] = &[
     "rustix",
 ];
 
-/// The one crate through which a pure crate may have tokio below it: `envoy-types` brings tonic
-/// along with its messages, and nobody but `xds-wire` can name what is in there.
+/// The one crate through which a pure crate may depend on tokio: `envoy-types` brings tonic with
+/// its messages, and only `xds-wire` can name its content.
 const OPAQUE: &str = "envoy-types";
 
 #[test]

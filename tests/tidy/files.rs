@@ -1,18 +1,18 @@
-//! What files look like: headers, lengths, names.
+//! The form of files: headers, lengths and names.
 
 use std::path::{Path, PathBuf};
 
 use crate::workspace::{metadata, root};
 
-/// No file is longer, and half of them are not longer than `MEDIAN_LINES`.
+/// No file is longer, and half of the files have at most `MEDIAN_LINES`.
 const MOST_LINES: usize = 800;
 const MEDIAN_LINES: usize = 200;
 
-/// Names that say nothing of what is inside.
+/// Names that do not describe the content.
 const EMPTY_NAMES: &[&str] =
     &["common.rs", "helpers.rs", "misc.rs", "mod.rs", "util.rs", "utils.rs"];
 
-/// Folders that hold nothing hand-written.
+/// Folders without handwritten files.
 const SKIPPED_FOLDERS: &[&str] = &["target", "generated"];
 
 #[test]
@@ -54,7 +54,7 @@ fn file_names_are_specific() {
         .into_iter()
         .filter(|path| EMPTY_NAMES.iter().any(|name| path.ends_with(name)))
         .collect();
-    assert!(bad.is_empty(), "files with a name that says nothing: {bad:?}");
+    assert!(bad.is_empty(), "files with a name that describes nothing: {bad:?}");
 }
 
 #[test]
@@ -70,7 +70,8 @@ fn architecture_page_names_every_crate() {
     assert!(missing.is_empty(), "ARCHITECTURE.md does not name, in backticks: {missing:?}");
 }
 
-/// All hand-written Rust files, by walking the folders: what is not committed yet counts as well.
+/// All handwritten Rust files, found by walking the folders, so that uncommitted files count as
+/// well.
 pub(crate) fn rust_files() -> Vec<PathBuf> {
     let mut files = Vec::new();
     walk(&root(), &mut files);
@@ -84,7 +85,7 @@ fn walk(folder: &Path, files: &mut Vec<PathBuf>) {
         let (path, name) = (entry.path(), entry.file_name());
         let name = name.to_string_lossy();
         if entry.file_type().unwrap().is_dir() {
-            // `CARGO_TARGET_DIR` may lie in the checkout under any name: Cargo marks it.
+            // `CARGO_TARGET_DIR` may be in the checkout under any name: Cargo marks it.
             let marked = path.join("CACHEDIR.TAG").exists();
             if !name.starts_with('.') && !marked && !SKIPPED_FOLDERS.contains(&&*name) {
                 walk(&path, files);

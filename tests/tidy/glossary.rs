@@ -1,4 +1,4 @@
-//! `docs/glossary.md`: each term names code that exists, and no type has the name of a banned word.
+//! `docs/glossary.md`: each term names code that exists, and no type has a banned name.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use crate::conformance::tables;
 use crate::files::rust_files;
 use crate::workspace::root;
 
-/// Types whose names the glossary bans, still to be renamed. The list only becomes shorter.
+/// Types with banned names that are still to be renamed. The list only shrinks.
 const TO_BE_RENAMED: [&str; 8] =
     ["Asked", "Doubt", "Refusal", "Told", "Turn", "Turns", "WayInward", "WayOut"];
 
-/// The rows of the glossary: term, meaning, code, equivalents, words not to use.
+/// The rows of the glossary: term, meaning, code, equivalents, banned words.
 fn terms() -> Vec<[String; 5]> {
     let rows = tables("docs/glossary.md").into_iter().flatten();
     let rows = rows
@@ -73,10 +73,10 @@ fn type_names_are_not_banned_words() {
     let new: Vec<_> = found.difference(&expected).collect();
     assert!(new.is_empty(), "docs/glossary.md has other words for these: {new:?}");
     let renamed: Vec<_> = expected.difference(&found).collect();
-    assert!(renamed.is_empty(), "take these off `TO_BE_RENAMED`: {renamed:?}");
+    assert!(renamed.is_empty(), "remove these from `TO_BE_RENAMED`: {renamed:?}");
 }
 
-/// The name that a line gives a type.
+/// The name of the type that a line defines.
 fn type_name(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let line = match line.strip_prefix("pub") {

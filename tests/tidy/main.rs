@@ -1,7 +1,7 @@
-//! The shape of the workspace, held by tests: who may import whom, and what files look like.
+//! The structure of the workspace: imports between crates, and the form of files.
 //!
-//! Nothing here runs our code. What fails is mended by moving code, or by an edit of a table here,
-//! in a commit of its own that gives the reason.
+//! Nothing here runs the product. To fix a failure, move code, or edit a table here in a separate
+//! commit that gives the reason.
 
 #![expect(clippy::unwrap_used, reason = "test code: a panic is a failed test")]
 

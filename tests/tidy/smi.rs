@@ -1,10 +1,11 @@
-//! The tables of docs/smi.md: every test that they name exists, and every row has one or says why not.
+//! The tables of docs/smi.md: every test that they name exists, and every row has a test or a
+//! reason.
 
 use crate::conformance::{exists_by_variant, tables, tests_in};
 
 const PAGE: &str = "docs/smi.md";
 
-/// How it begins where there is no test.
+/// The prefix of a reason instead of a test.
 const REASON: &str = "not served: ";
 
 #[test]
@@ -12,7 +13,7 @@ fn every_smi_rule_and_scenario_has_a_test_or_a_reason() {
     let tables = tables(PAGE);
     assert_eq!(tables.len(), 2, "{PAGE}");
     let mut problems = Vec::new();
-    // (Behind the heading and the line below it.)
+    // After the heading and its separator line.
     for row in tables.iter().flat_map(|table| &table[2..]) {
         let Some((tests, what)) = row.split_last() else { continue };
         let has_reason = what.last().is_some_and(|words| words.starts_with(REASON));

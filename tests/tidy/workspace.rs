@@ -6,8 +6,8 @@ use std::process::Command;
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package, PackageId};
 
-/// Reads the metadata of this workspace, for this machine's platform only: that much is downloaded
-/// whenever these tests have been built.
+/// Reads the metadata of this workspace, for this platform only: the built tests have downloaded
+/// that much.
 pub(crate) fn metadata() -> Metadata {
     let rustc = Command::new("rustc").arg("-vV").output().unwrap();
     let host = String::from_utf8(rustc.stdout)
@@ -28,13 +28,13 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(tests).parent().unwrap().to_owned()
 }
 
-/// What a package names under `[dependencies]`; not what only its tests or build script use.
+/// The packages under `[dependencies]`; not those of tests and build scripts.
 pub(crate) fn named_dependencies(package: &Package) -> BTreeSet<&str> {
     let normal = |kind| kind == DependencyKind::Normal;
     package.dependencies.iter().filter(|d| normal(d.kind)).map(|d| d.name.as_str()).collect()
 }
 
-/// The normal dependencies of every package that is built, ours or not.
+/// The normal dependencies of every built package, of the workspace or external.
 pub(crate) fn normal_graph(metadata: &Metadata) -> BTreeMap<&PackageId, Vec<&PackageId>> {
     let resolve = metadata.resolve.as_ref().unwrap();
     let normal = |dep: &&cargo_metadata::NodeDep| {

@@ -1,4 +1,4 @@
-//! What the reference says of settings of HTTP routes, and of several of them together.
+//! The reference's rules for settings of HTTP routes and their combinations, as a model.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -40,18 +40,18 @@ pub(super) const ALL: [Setting; 11] = [
     NoOverrides,
 ];
 
-/// Who says a setting, the farthest first.
+/// The level that sets a setting, farthest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Mesh,
     Namespace,
     Service,
-    /// An object of the kind `retry`, which says nothing but retries.
+    /// An object of the kind `retry`, which sets only retries.
     Retry,
     Route,
 }
 
-/// Those that say more than retries.
+/// The levels that set more than retries.
 pub(super) const LEVELS: [Level; 4] = [Level::Mesh, Level::Namespace, Level::Service, Level::Route];
 
 impl Level {
@@ -59,7 +59,7 @@ impl Level {
         format!("{self:?}").to_lowercase()
     }
 
-    /// A number that this level says, and nobody else.
+    /// A number that identifies this level.
     fn number(self) -> u8 {
         match self {
             Self::Mesh => 2,
@@ -70,12 +70,12 @@ impl Level {
         }
     }
 
-    /// How often is tried again that this level says.
+    /// The number of retries that this level sets.
     pub(super) fn retries(self) -> u64 {
         self.number().into()
     }
 
-    /// The status with which it aborts.
+    /// The status with which this level aborts.
     fn abort_status(self) -> StatusCode {
         match self {
             Self::Mesh => StatusCode::IM_A_TEAPOT,
@@ -85,13 +85,13 @@ impl Level {
         }
     }
 
-    /// The service that gets its copies.
+    /// The service that receives this level's copies.
     pub(super) fn shadow(self) -> String {
         format!("shadow-{}", self.name())
     }
 }
 
-/// How often who asks would like to be tried again.
+/// The number of retries that the caller requests.
 pub(super) const CALLER_RETRIES: u64 = 1;
 
 impl Setting {
@@ -103,11 +103,11 @@ impl Setting {
         format!("/{}", self.name())
     }
 
-    /// What an HTTP route of a level says, but for faults.
+    /// The setting as TOML; faults without their table.
     fn key(self, level: Level) -> String {
-        let name_of = level.name();
+        let level_name = level.name();
         match self {
-            // No test waits for so long: what a caller may say is shorter.
+            // Longer than any test waits, and longer than callers may request.
             Timeout => format!("timeout = \"{}s\"", 60 + level.number()),
             Retries => format!(
                 "retries = {{ retry_on = [\"503\"], num_retries = {}, backoff_base_interval = \"1ms\" }}",
@@ -119,14 +119,16 @@ impl Setting {
             Abort => {
                 format!("abort = {{ status = {}, percent = 100 }}", level.abort_status().as_u16())
             }
-            RequestHeaders => format!("request_headers = {{ set = {{ x-said = \"{name_of}\" }} }}"),
+            RequestHeaders => {
+                format!("request_headers = {{ set = {{ x-sent-level = \"{level_name}\" }} }}")
+            }
             ResponseHeaders => {
-                format!("response_headers = {{ set = {{ x-told = \"{name_of}\" }} }}")
+                format!("response_headers = {{ set = {{ x-returned-level = \"{level_name}\" }} }}")
             }
             Rewrite => {
-                format!("rewrite = {{ path_prefix = {{ from = \"/\", to = \"/{name_of}\" }} }}")
+                format!("rewrite = {{ path_prefix = {{ from = \"/\", to = \"/{level_name}\" }} }}")
             }
-            Redirect => format!("redirect = {{ status = 307, host = \"{name_of}.example\" }}"),
+            Redirect => format!("redirect = {{ status = 307, host = \"{level_name}.example\" }}"),
             Mirror => {
                 format!("mirror = {{ service = \"{}\", namespace = \"default\" }}", level.shadow())
             }
@@ -143,7 +145,7 @@ impl Setting {
         matches!(self, Overrides | NoOverrides)
     }
 
-    /// Whether nearer and farther ones of these are the same setting, so that the nearer alone is taken.
+    /// Whether two settings share one key, so that only the nearer applies.
     fn overrides(self, other: Self) -> bool {
         self == other
             || self.is_fault() && other.is_fault()
@@ -151,7 +153,7 @@ impl Setting {
     }
 }
 
-/// An HTTP route that says these settings for its level. It is about `about`.
+/// An HTTP route with these settings for its level. `about` is its target.
 pub(super) fn rule(
     namespace: &str,
     name: &str,
@@ -173,7 +175,7 @@ pub(super) fn rule(
     rule
 }
 
-/// All pairs that one object may say.
+/// All pairs that one object may set.
 pub(super) fn pairs() -> impl Iterator<Item = [Setting; 2]> {
     let all = ALL.into_iter().enumerate();
     let pairs =
@@ -181,7 +183,7 @@ pub(super) fn pairs() -> impl Iterator<Item = [Setting; 2]> {
     pairs.filter(|pair| !conflicts(*pair))
 }
 
-/// Whether two settings are refused in one object (IM0603), or are the same key.
+/// Whether one object may not have both settings (IM0603, or the same key).
 fn conflicts(pair: [Setting; 2]) -> bool {
     let has_effect_beside_redirect =
         |one: &Setting| matches!(one, Redirect | ResponseHeaders | Delay);
@@ -189,44 +191,43 @@ fn conflicts(pair: [Setting; 2]) -> bool {
         || pair.contains(&Redirect) && !pair.iter().all(has_effect_beside_redirect)
 }
 
-/// What comes of one request.
+/// The outcome of one request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) status: u16,
-    /// Who has answered, if an application has, and at which path.
+    /// The application that answered, if any, and the path that it received.
     pub(super) app: Option<String>,
     pub(super) path: Option<String>,
-    /// How often the request came to the application.
+    /// The number of times the application received the request.
     pub(super) tries: u64,
-    /// What the application was told, and the caller.
+    /// The header that the application received, and the one that the caller received.
     pub(super) request_header: Option<String>,
     pub(super) response_header: Option<String>,
-    /// Where the caller was sent.
+    /// The location of a redirect.
     pub(super) location: Option<String>,
-    /// Which service got how many copies.
+    /// The number of copies by mirror target.
     pub(super) copies: BTreeMap<String, u64>,
 }
 
-/// What the caller's Envoy has to know of such requests that an outcome does not show: how long they may take, and
-/// have to wait.
+/// The times in the caller's Envoy that an outcome does not show: timeout and delay.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Times {
     pub(super) timeout: Option<String>,
     pub(super) delay: Option<String>,
 }
 
-/// Who decides a setting, if it is said.
+/// The level that decides a setting, if any.
 fn nearest(settings: &[(Level, Setting)], setting: Setting) -> Option<Level> {
     let same = settings.iter().filter(|(_, one)| one.overrides(setting));
     let level = same.map(|(level, _)| *level).max()?;
     settings.contains(&(level, setting)).then_some(level)
 }
 
-/// What a request for a path comes to of which these levels say these settings.
+/// The predicted outcome of a request with these settings.
 pub(super) fn model(path: &str, settings: &[(Level, Setting)]) -> Outcome {
     let nearest = |setting| nearest(settings, setting);
     let name_of = |setting| nearest(setting).map(Level::name);
-    // The caller's own wish comes before policy where he may have one.
+    // The caller's own retries precede policy where the caller may set them.
     let retries = match nearest(Retries) {
         _ if nearest(Overrides).is_some() => CALLER_RETRIES,
         Some(level) => level.retries(),
@@ -236,7 +237,7 @@ pub(super) fn model(path: &str, settings: &[(Level, Setting)]) -> Outcome {
         status: 503,
         app: Some("store".to_owned()),
         path: Some(
-            name_of(Rewrite).map_or_else(|| path.to_owned(), |name_of| format!("/{name_of}{path}")),
+            name_of(Rewrite).map_or_else(|| path.to_owned(), |level| format!("/{level}{path}")),
         ),
         tries: 1 + retries,
         request_header: name_of(RequestHeaders),
@@ -244,7 +245,7 @@ pub(super) fn model(path: &str, settings: &[(Level, Setting)]) -> Outcome {
         location: None,
         copies: nearest(Mirror).into_iter().map(|level| (level.shadow(), 1)).collect(),
     };
-    // Nothing of what is answered by the caller's own sidecar comes to anybody else.
+    // An answer of the caller's own sidecar reaches no application.
     let own = |status, location| Outcome {
         status,
         location,
@@ -256,20 +257,20 @@ pub(super) fn model(path: &str, settings: &[(Level, Setting)]) -> Outcome {
         response_header: outcome.response_header.clone(),
     };
     if let Some(level) = nearest(Abort) {
-        // Those of a redirect are of the redirect alone.
+        // Response headers of a redirect apply to the redirect only.
         let response_header =
             outcome.response_header.clone().filter(|_| name_of(Redirect).is_none());
         Outcome { response_header, ..own(level.abort_status().as_u16(), None) }
-    } else if let Some(name_of) = name_of(Redirect) {
-        own(307, Some(format!("http://{name_of}.example{path}")))
+    } else if let Some(level) = name_of(Redirect) {
+        own(307, Some(format!("http://{level}.example{path}")))
     } else {
         outcome
     }
 }
 
-/// The times of requests of which these levels say these settings.
+/// The predicted times of requests with these settings.
 pub(super) fn times(settings: &[(Level, Setting)]) -> Times {
-    // One that is redirected goes nowhere where it could take long.
+    // A redirected request has no timeout.
     let timeout = nearest(settings, Timeout).filter(|_| nearest(settings, Redirect).is_none());
     Times {
         timeout: timeout.map(|level| format!("{}s", 60 + level.number())),
@@ -277,7 +278,7 @@ pub(super) fn times(settings: &[(Level, Setting)]) -> Times {
     }
 }
 
-/// What load is answered with of which a level says one setting alone.
+/// The predicted status of load when one level sets one setting.
 pub(super) fn load_status(level: Level, setting: Setting) -> StatusCode {
     match setting {
         Abort => level.abort_status(),

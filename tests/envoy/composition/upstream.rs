@@ -1,8 +1,8 @@
-//! How services are spared and what is told of their calls: each setting at each level beside each other one, and
-//! beside each setting of HTTP routes, in one mesh with one service for each pair, while load goes on.
+//! Combinations of upstream settings, rate limits and access logs: each at each level with each
+//! other, and with each HTTP setting. One mesh has one service for each pair, under load.
 //!
-//! What answers cannot show without much of them (limits of connections and requests, ejections, shares of places)
-//! is looked up in what the caller's Envoy has taken; that it does so is shown in `upstream_settings`.
+//! Answers show limits of connections, ejections and locality weights only under much load. This
+//! test reads them from the caller's Envoy; `upstream_settings` shows their effect.
 
 mod policy;
 
@@ -25,7 +25,7 @@ use super::model::{CALLER_RETRIES, Level, Outcome, Setting, model};
 use super::retries_of;
 use crate::bookstore::ensure_status;
 
-/// What is there in JSON, or null.
+/// The JSON value at a pointer, or null.
 fn value_at(value: &Value, pointer: &str) -> Value {
     value.pointer(pointer).cloned().unwrap_or_default()
 }
@@ -45,7 +45,7 @@ struct UpstreamMesh {
     collector: Collector,
 }
 
-/// What a request came to, by its name.
+/// A request by its name, and its status.
 struct SentRequest {
     name: String,
     status: u16,
@@ -58,12 +58,12 @@ impl UpstreamMesh {
         let policy = policy + LongConnections::POLICY;
         let mesh = Mesh::start(&programs, &[("services.toml", &policy)]).await;
         let others = mesh.loopback().host(OBSERVERS_HOST);
-        // Nothing is too much of the load, and its chain, and the listeners of the buyer, have their logs already:
-        // these are the nearest that say anything of them.
-        // Of the stream nothing changes at all: a chain that does ends what goes on over it.
+        // The load is within all limits. Its chain and the buyer's listeners have their own access
+        // logs, so the nearest settings of these never change. The stream's chain never changes at
+        // all, because a changed chain ends its streams.
         let of_stream = |one: UpstreamSetting| {
             let about = format!("name = \"own-{}\"\nservice = \"calls\"", one.name());
-            // (By the other key it is seen what is said later.)
+            // The different key distinguishes these from later settings.
             one.object(Level::Service, &about, others).replace("key = \"ask\"", "key = \"own\"")
         };
         let mut own = [LocalOfRoute, Global].map(of_stream).concat();
@@ -79,7 +79,7 @@ impl UpstreamMesh {
             let about = format!("name = \"{name}\"\nservice = \"{name}\"");
             own += &Log.object(Level::Service, &about, others);
             own += "[telemetry.access_log.filter]\n";
-            // Of the load they tell nothing.
+            // The load is not logged.
             own +=
                 if name == "buyer" { "status_at_least = 100\n" } else { "status_at_least = 599\n" };
         }
@@ -89,7 +89,8 @@ impl UpstreamMesh {
         let collector = Collector::start(socket(4317)).await;
         let store = App::http1("store", mesh.loopback().socket(21, 8080)).await;
         let shadow = App::http1("shadow", mesh.loopback().socket(21, 8082)).await;
-        // (Envoy reckons in whole seconds: within one of them no connection would be asked to end in good order.)
+        // Envoy counts whole seconds: within one of them it would not ask connections to end in
+        // good order.
         let server = ProxyOptions::new("default/load", 21).locality("eu/1").drain_seconds(3);
         let others = names.iter().filter(|(_, name)| name != "load");
         let server = others.fold(server, |server, (namespace, name)| {
@@ -114,11 +115,12 @@ impl UpstreamMesh {
         Some(Self { mesh, buyer, server, store, shadow, long_connections, limits, collector })
     }
 
-    /// Puts this in force, and waits until both Envoys have taken all of it, and have nothing of before any more.
+    /// Writes these settings, and waits until both Envoys have ACKed them and drained the previous
+    /// ones.
     async fn apply(&self, settings: &str) {
         self.mesh.write_policy("settings.toml", settings);
         let is_said = !settings.is_empty();
-        // First something of it on each side: from then on the control plane means them to have the rest.
+        // First a part on each side: from then on the control plane has compiled the rest.
         for (envoy, text) in
             [(&self.server, "\"descriptor_key\":\"ask\""), (&self.buyer, "\"consecutive_5xx\"")]
         {
@@ -128,14 +130,14 @@ impl UpstreamMesh {
             })
             .await;
         }
-        eventually("all to be taken", async || {
+        eventually("all resources to be ACKed", async || {
             for proxy in list_at(&self.mesh.proxies().await, "") {
                 let id = value_at(proxy, "/id");
                 let id = id.as_str().unwrap();
                 let config = self.mesh.admin_get(&format!("/v1/proxies/{id}/config")).await;
                 for one in list_at(&config, "/resources") {
                     let state = value_at(one, "/state");
-                    // (Of a certificate that nothing asks for yet, none is needed.)
+                    // A certificate that nothing refers to yet is not requested.
                     let is_secret = value_at(one, "/resource_type") == "secret";
                     let condition = state == "taken" || is_secret && state == "not_taken";
                     anyhow::ensure!(condition, "{state}: {}", value_at(one, "/name"));
@@ -148,8 +150,8 @@ impl UpstreamMesh {
         .await;
     }
 
-    /// What the buyer's Envoy has of each cluster: the limits of requests and of making connections, and when
-    /// whom it ejects.
+    /// The settings in the buyer's Envoy by cluster: request limit, connect timeout, ejection and
+    /// locality weight.
     async fn cluster_settings(&self) -> BTreeMap<String, [Value; 4]> {
         let dump = self.buyer.config_dump().await;
         let all = |key: &str| {
@@ -165,7 +167,7 @@ impl UpstreamMesh {
             all("dynamic_endpoint_configs").into_iter().map(weight).collect();
         let cluster = |one: &Value| {
             let name = value_at(one, "/cluster/name");
-            // (Envoy is told ten thousand for each of a hundred.)
+            // Envoy's weight for 1 percent is 100.
             let of_place = weights.get(&name.to_string()).and_then(Value::as_u64);
             let own_settings = [
                 value_at(one, "/cluster/circuit_breakers/thresholds/0/max_requests"),
@@ -193,7 +195,7 @@ impl UpstreamMesh {
         SentRequest { name, status: response.status.as_u16() }
     }
 
-    /// How often the rate limit service was asked about a request, by what it was told.
+    /// The rate limit service's counts for a request, by descriptor.
     fn rate_limit_counts(&self, name: &str) -> BTreeMap<String, u64> {
         let end = format!(": ask={name}");
         let counts = self.limits.counts().into_iter();
@@ -202,8 +204,8 @@ impl UpstreamMesh {
             .collect()
     }
 
-    /// What sidecars have told of requests with names, by service and name: level and status of each time. Waits
-    /// until they have told of all of them so often.
+    /// The access log records by service and request name: level and status of each. Waits until
+    /// all expected records have arrived.
     async fn access_log_records(
         &self,
         times: &PerRequest<usize>,
@@ -223,14 +225,14 @@ impl UpstreamMesh {
             let count = |key| logged.get(key).map_or(0, Vec::len);
             let missing = times.iter().find(|(key, times)| count(key) < **times);
             anyhow::ensure!(missing.is_none(), "of {missing:?} there is less");
-            // (So the shadow's sidecar does of copies, of which nobody waits for the answer.)
+            // Mirror targets log copies, whose answers no test waits for.
             logged.retain(|(service, _), _| service != "shadow-service.default");
             Ok(logged)
         })
         .await
     }
 
-    /// How many requests have come to the sidecar of a service of `default`.
+    /// The number of requests that reached the sidecar of a service of `default`.
     async fn server_requests(&self, service: &str) -> u64 {
         let stat = format!("http.inbound_default_{service}_14001.downstream_rq_total");
         self.server.sum(&format!("^{}$", stat.replace('.', "\\."))).await
@@ -248,16 +250,17 @@ impl UpstreamMesh {
         for one in &sent {
             let counted = self.rate_limit_counts(&one.name);
             let once = BTreeMap::from([(domain.clone(), 1)]);
-            // (Of the two kinds of limits nobody says which is the first.)
+            // If both kinds of limits apply, their order is undefined.
             let condition = counted == once || one.status != 200 && counted.is_empty();
             assert!(condition, "{}: {counted:?}", row.host());
         }
         sent
     }
 
-    /// What a service of which HTTP routes or a retry say something comes to within the limits of the mesh.
+    /// Checks a service with HTTP settings or retries under the limits of the mesh.
     ///
-    /// Returns how often each request came to the server's sidecar, and whether one of these was too many.
+    /// Returns how often each request reached the server's sidecar, and whether one of these
+    /// exceeded the limit.
     async fn check_routed_service(
         &self,
         service: &str,
@@ -273,7 +276,7 @@ impl UpstreamMesh {
         for _ in 0..4 {
             let before = self.server_requests(service).await;
             let sent = self.request_secret(&format!("{service}:14001"), "/books", "503").await;
-            // Each try uses up one; the first that is too many is no 503, and is not tried again.
+            // Each try uses up one; the first beyond the limit gets no 503, and is not retried.
             let seen = tries.min(left);
             left -= seen;
             let is_too_many = app.is_some() && seen < tries;
@@ -287,7 +290,7 @@ impl UpstreamMesh {
             assert_eq!(self.server_requests(service).await - before, arrived, "{service}");
             let counted = self.rate_limit_counts(&sent.name);
             let counted = counted.get("mesh").copied().unwrap_or_default();
-            // (So the shadow's sidecar does of copies, of which nobody waits for the answer.)
+            // Mirror targets count copies, whose answers no test waits for.
             let condition = (seen..=arrived + copies.values().sum::<u64>()).contains(&counted);
             assert!(condition, "{service}: {counted} of {arrived}");
             outcomes.push((sent, arrived, is_too_many));
@@ -296,13 +299,13 @@ impl UpstreamMesh {
     }
 }
 
-/// How often something of load was tried again.
+/// The retries of the load.
 const OF_LOAD: &str = r"^cluster\.default/(?:load|calls)\|.*\.upstream_rq_retry$";
 
-/// By the service that tells, and the name of the request.
+/// Values by the logging service and the request's name.
 type PerRequest<T> = BTreeMap<(String, String), T>;
 
-/// Where the rate limit service and the collector are.
+/// The host of the rate limit service and the collector.
 const OBSERVERS_HOST: u8 = 61;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -332,7 +335,7 @@ async fn every_upstream_setting_level_matches_the_reference() {
         let outcomes = setup.check_routed_service(&service, &own_settings).await;
         treatments.push((service, outcomes));
     }
-    // Copies use up what the shadow has, and no more come to it.
+    // Copies use up the mirror target's limit, and the rest are rejected.
     let shadow = "cluster.default/shadow-service|14001.upstream_rq";
     eventually("all copies to be answered", async || {
         let made = setup.buyer.stat(&format!("{shadow}_total")).await;
@@ -342,7 +345,8 @@ async fn every_upstream_setting_level_matches_the_reference() {
     .await;
     let copies = setup.shadow.requests() - setup.shadow.unnamed_requests();
     assert_eq!(copies, u64::from(number(Level::Mesh)));
-    // The caller's sidecar tells of each request, and the server's of each try, by the nearest that says how.
+    // The caller's sidecar logs each request, and the server's sidecar each try, by the nearest
+    // setting.
     let mut expected = PerRequest::<Vec<_>>::new();
     let mut expect_records = |service: &str, one: &SentRequest, level: Level, statuses: &[u16]| {
         let logged = statuses.iter().map(|status| (json!(level.name()), json!(status.to_string())));
@@ -369,7 +373,7 @@ async fn every_upstream_setting_level_matches_the_reference() {
     }
     let times = expected.iter().map(|(key, logged)| (key.clone(), logged.len())).collect();
     assert_eq!(setup.access_log_records(&times).await, expected);
-    // Withdrawn, all is as always.
+    // After removal the defaults apply.
     setup.apply("").await;
     let always = [json!(u32::MAX), json!("5s"), Value::Null, json!(0)];
     let accepted = setup.cluster_settings().await;
@@ -391,7 +395,7 @@ async fn every_upstream_setting_level_matches_the_reference() {
             expected.insert(("buyer.default".to_owned(), sent.name), logged);
         }
     }
-    // Nor has anything been told once more since, when what came last is told.
+    // Once the last record has arrived, no record has arrived twice.
     let times = expected.iter().map(|(key, logged)| (key.clone(), logged.len())).collect();
     assert_eq!(setup.access_log_records(&times).await, expected);
     let report = load.finish().await;

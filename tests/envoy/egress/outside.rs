@@ -1,4 +1,4 @@
-//! What is outside of the mesh: servers with TLS, and clients that come out by CONNECT.
+//! Hosts outside the mesh: TLS servers, and clients that reach them by CONNECT.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,8 +17,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server with TLS and a certificate of its own, which says one word to who shakes hands, and then sends back what
-/// it hears.
+/// A TLS server with its own certificate that greets each client and then echoes.
 pub(crate) struct TlsServer {
     certificate: CertificateDer<'static>,
     task: JoinHandle<()>,
@@ -44,20 +43,20 @@ impl TlsServer {
                 tokio::spawn(async move {
                     let mut stream = acceptor.accept(stream).await?;
                     stream.write_all(b"hello\n").await?;
-                    let (mut heard, mut reported_text) = tokio::io::split(stream);
-                    tokio::io::copy(&mut heard, &mut reported_text).await
+                    let (mut source, mut sink) = tokio::io::split(stream);
+                    tokio::io::copy(&mut source, &mut sink).await
                 });
             }
         });
         Self { certificate, task }
     }
 
-    /// What it says to a client on `stream` that asks for `name` and checks it.
+    /// The greeting to a client on `stream` that verifies the server name `name`.
     pub(crate) async fn greeting(&self, stream: TcpStream, name: &str) -> anyhow::Result<String> {
         self.connection(stream, name).await?.line().await
     }
 
-    /// What a client on `stream` has that asks for `name` and checks it.
+    /// A connection of a client on `stream` that verifies the server name `name`.
     pub(crate) async fn connection(
         &self,
         stream: TcpStream,
@@ -86,7 +85,8 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// Asks a proxy for a connection to `authority`: the status, and what is behind it or the answer's text.
+/// Sends CONNECT for `authority` to a proxy. Returns the status, and the stream or the answer's
+/// text.
 pub(crate) async fn connect(
     proxy: SocketAddr,
     authority: &str,
@@ -95,7 +95,7 @@ pub(crate) async fn connect(
         let mut stream = TcpStream::connect(proxy).await?;
         let request = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
-        // One byte after the other, so that nothing is taken of what follows.
+        // Byte by byte, so that no byte after the head is consumed.
         let head = until_empty_line(&mut stream).await?;
         let status = head.split(' ').nth(1).context("no status")?.parse()?;
         let length = head

@@ -1,4 +1,4 @@
-//! What changes of who is let in do to those who are in, and to the mesh's own callers.
+//! Changes of ingress policy: their effect on open connections and on callers of the mesh.
 
 use http::Method;
 use ironmesh_tests::{Http1Connection, Load, client, eventually, get_once, tls};
@@ -21,7 +21,7 @@ async fn withdrawn_ingress_principal_is_denied_on_open_connection() {
     let mut ask = async || kept.request(Method::GET, "/books", &[("host", SNI)]).await;
     assert_eq!(ask().await.unwrap().status, 200);
 
-    // Another is named: no connection ends, and the answers follow.
+    // Another principal is named: no connection ends, and the answers follow.
     for (principal, status) in [("buyer", 403), ("edge", 200)] {
         store.write(&over_https(principal, ""));
         eventually(&format!("{status} on the same connection"), async || {
@@ -29,7 +29,7 @@ async fn withdrawn_ingress_principal_is_denied_on_open_connection() {
         })
         .await;
     }
-    // Nobody is let in: the chain is gone, and what was connected may not ask once more.
+    // No caller is admitted: the chain is removed, and open connections are denied.
     store.mesh.remove_policy("ingress.toml");
     store.wait_until_rejected(Caller::Edge, 31).await;
     assert_withdrawn(idle).await;
@@ -61,20 +61,20 @@ async fn withdrawn_source_address_is_denied_on_open_connection() {
     assert_withdrawn(others).await;
 }
 
-/// Each of these connections was open when its caller was withdrawn, and may be asked once more. Where the
-/// listener is changed first, one of them may still be answered.
+/// Checks connections that were open when their caller was withdrawn. If the listener changes
+/// first, one of them may still get one answer.
 async fn assert_withdrawn(mut kept: Vec<Http1Connection>) {
     let mut ask = async || {
         let mut one = kept.pop().unwrap();
         ensure_status(&one.request(Method::GET, "/books", &[("host", SNI)]).await.unwrap(), 403)
     };
-    eventually("an open connection to be refused", &mut ask).await;
+    eventually("an open connection to be denied", &mut ask).await;
     for _ in 0..5 {
         ask().await.unwrap();
     }
 }
 
-// The addresses of a service follow it, and no connection ends when they change.
+// The admitted addresses follow the source service, and no connection ends when they change.
 #[tokio::test(flavor = "multi_thread")]
 async fn ingress_source_service_follows_its_current_addresses() {
     let Some(store) = IngressMesh::open().await else { return };
@@ -82,10 +82,10 @@ async fn ingress_source_service_follows_its_current_addresses() {
     let policy = super::ingress("port = { number = 14001, protocol = \"http\" }", source, "");
     let balancer = |more: &str| format!("[[service]]\nname = \"balancer\"\n{more}\n{policy}");
     store.write(&balancer(""));
-    // It runs nowhere yet.
+    // The service has no proxy yet.
     store.wait_for(Caller::Plain, 31, 403).await;
     let balancer_proxy = enroll_client(&store.mesh, "default/balancer", 31).await;
-    // Its first xDS stream claims the certificate; before that, its address counts for nothing.
+    // The first xDS stream claims the certificate; before that, the address does not count.
     balancer_proxy.service_certificate("default/balancer").await.unwrap();
     store.wait_for(Caller::Plain, 31, 200).await;
     assert_eq!(store.get(Caller::Plain, 32, "/").await.unwrap().status, 403);
@@ -102,7 +102,7 @@ async fn ingress_source_service_follows_its_current_addresses() {
     };
     store.write(&balancer(&list(32)));
     store.wait_for(Caller::Plain, 32, 200).await;
-    // (It joined, so it is known by both.)
+    // It was enrolled, so both address kinds are known.
     assert_eq!(ask().await.unwrap().status, 200);
     let proxies = store.mesh.proxies().await;
     let address = store.host(31).to_string();
@@ -111,14 +111,11 @@ async fn ingress_source_service_follows_its_current_addresses() {
     let proxy = proxies.as_array().unwrap().iter().find(is_there).unwrap();
     let id = proxy["id"].as_str().unwrap();
     assert!(store.mesh.run(&["proxy", "revoke", id]).await.status.success());
-    eventually("the one that was shut out to be kept out", async || {
-        ensure_status(&ask().await?, 403)
-    })
-    .await;
+    eventually("the revoked proxy to be denied", async || ensure_status(&ask().await?, 403)).await;
     assert_eq!(store.get(Caller::Plain, 32, "/").await.unwrap().status, 200);
 }
 
-/// Ways in to the store of the shop: by TLS with these names, and in plaintext from these ranges.
+/// Ingress backends of the store: TLS with these names, and plaintext from these ranges.
 fn ingress_policy(hosts: &str, ranges: &[&str]) -> String {
     let sources: Vec<_> = ranges
         .iter()
@@ -140,7 +137,7 @@ sources = [{sources}]
     )
 }
 
-/// Ways in to another service of the shop, in plaintext and by TLS.
+/// Ingress backends of another service, in plaintext and with TLS.
 const UNCHANGED_INGRESS: &str = r#"
 [[ingress_backend]]
 name = "kept-plain"
@@ -153,18 +150,18 @@ backends = [{ name = "v1", port = { number = 14001, protocol = "https" }, tls = 
 sources = [{ kind = "AuthenticatedPrincipal", name = "spiffe://mesh.internal/ns/default/sa/buyer" }]
 "#;
 
-// Each of these changes edits the listener of the mesh: of that Envoy keeps all chains that stay the same.
+// Each change edits the mesh listener: Envoy keeps all chains that stay the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn ingress_changes_fail_no_mesh_request() {
     let Some(setup) = SplitMesh::open("").await else { return };
     let load = setup.load().await;
     let edge = enroll_client(&setup.mesh, "default/buyer", 31).await;
     let (chain, key) = edge.service_certificate("default/buyer").await.unwrap();
-    // Others come in to another service, by ways that stay.
+    // Other callers use a service whose ingress backends stay.
     setup.mesh.write_policy("kept.toml", UNCHANGED_INGRESS);
     let mut kept = None;
     let server = setup.server.socket(15003);
-    eventually("the ways in that stay", async || {
+    eventually("the unchanged ingress", async || {
         ensure_status(&get_once(setup.server.socket(8444), "/", &[]).await?, 200)?;
         let name = "kept.example.com";
         let stream = tls::connect_mesh(server, name, &[], &chain, &key, &edge.roots).await?;
@@ -186,7 +183,7 @@ async fn ingress_changes_fail_no_mesh_request() {
         ] {
             setup.mesh.write_policy("ingress.toml", &ingress_policy(&hosts, ranges));
             let name = hosts.split('"').nth(1).unwrap();
-            eventually(&format!("{name} to be let in"), async || {
+            eventually(&format!("{name} to be allowed"), async || {
                 let stream =
                     tls::connect_mesh(server, name, &[], &chain, &key, &edge.roots).await?;
                 let mut connection = Http1Connection::over(stream).await?;
@@ -197,7 +194,7 @@ async fn ingress_changes_fail_no_mesh_request() {
             ensure_status(&kept.get("/", "kept.example.com").await.unwrap(), 200).unwrap();
         }
         setup.mesh.remove_policy("ingress.toml");
-        eventually("the ways in to be closed", async || {
+        eventually("the ingress to be closed", async || {
             let source = setup.mesh.loopback().host(31);
             let dialled = client::dial_from(source, setup.server.socket(8443)).await;
             if dialled.is_err() { Ok(()) } else { Err("still open") }

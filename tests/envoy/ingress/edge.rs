@@ -1,5 +1,5 @@
-//! An edge proxy that is an Envoy of its own: it joined to have a certificate of the mesh, and its operators
-//! tell it where to go.
+//! An edge proxy: an operator's Envoy, enrolled for its certificate, with a listener and a route
+//! that its operators configure.
 
 use ironmesh_tests::{App, Envoy, Mesh, Programs, ProxyOptions, eventually, get_once};
 use serde_json::{Value, json};
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::{SERVICES, SNI};
 use crate::bookstore::ensure_status;
 
-/// Adds to a bootstrap of `ironmesh proxy bootstrap` a listener for the world and the way to the store, as
-/// docs/guides/ingress.md has it.
+/// Adds a public listener and the cluster of the store to an enrolled proxy's bootstrap, as in
+/// docs/guides/ingress.md.
 fn add_edge_listener(mut bootstrap: Value, world: (&str, u16), store: (&str, u16)) -> Value {
     let at = |(address, port): (&str, u16)| json!({ "socket_address": { "address": address, "port_value": port } });
-    // Not by ADS: Envoy 1.40 crashes over secrets by ADS in a cluster of its bootstrap.
+    // Not by ADS: Envoy 1.40 crashes on ADS secrets in a bootstrap cluster.
     let control_plane = json!({ "envoy_grpc": { "cluster_name": "ironmesh-control-plane" } });
     let from_the_mesh = json!({
         "resource_api_version": "V3",

@@ -1,4 +1,4 @@
-//! An application that reads headers by the rules of CGI, behind a way in: it takes `x_…` for `x-…`.
+//! A CGI-style application behind an ingress: it does not distinguish `x_…` from `x-…`.
 
 use http::Method;
 use ironmesh_tests::process::Child;
@@ -9,7 +9,7 @@ use tokio::process::Command;
 use super::{SERVICES, over_http};
 use crate::bookstore::ensure_status;
 
-/// Answers with the headers that it was given, by their names in CGI.
+/// Answers with its request headers under their CGI names.
 const APPLICATION: &str = r#"
 import json, sys
 from wsgiref.simple_server import make_server
@@ -41,7 +41,7 @@ async fn wsgi_application_receives_no_forged_identity() {
         ensure_status(&answer, 200)?;
         Ok(answer.json())
     };
-    // What the application would believe, and what a caller may say of itself.
+    // The headers that the application trusts, and those that a caller may set.
     let reported = eventually("the application", async || get(&[("x-tier", "gold")]).await).await;
     assert_eq!(reported["HTTP_X_TIER"], json!("gold"), "{reported}");
     for forged in [

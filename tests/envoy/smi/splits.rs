@@ -1,5 +1,5 @@
-//! The conformance suite of the Service Mesh Interface, as far as it is about traffic splits: a service
-//! `app-a` calls `app`, behind which are `app-b` and `app-c`.
+//! SMI's conformance suite on traffic splits: a service `app-a` calls `app`, whose backends are
+//! `app-b` and `app-c`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::bookstore::ensure_status;
 use crate::split_mesh::Shares;
 
-/// The name of the routes of the upstream.
+/// The name of the upstream's route configuration.
 const UPSTREAM: &str = "upstream|default/app|9091";
 
 const SERVICES: &str = r#"
@@ -51,7 +51,7 @@ fn split(b: u32, c: u32) -> String {
     )
 }
 
-/// Who answers so many calls of `app-a`.
+/// The number of calls of `app-a` that each backend answers.
 async fn calls(app_a: &Envoy, count: u32) -> Shares {
     let mut connection = Http1Connection::connect(app_a.socket(9091)).await.unwrap();
     let mut shares = BTreeMap::new();
@@ -63,7 +63,7 @@ async fn calls(app_a: &Envoy, count: u32) -> Shares {
     Shares(shares)
 }
 
-/// The routes of the upstream, as Envoy has them.
+/// The routes of the upstream in Envoy.
 async fn upstream_routes(app_a: &Envoy) -> String {
     let dump = app_a.admin_get("/config_dump?resource=dynamic_route_configs").await.json();
     let all = dump.get("configs").and_then(Value::as_array).into_iter().flatten();
@@ -78,14 +78,14 @@ async fn smi_conformance_traffic_split() {
     let mesh = Mesh::start(&programs, &[("services.toml", SERVICES)]).await;
     let socket = |host| mesh.loopback().socket(host, 9091);
     let _apps = [App::http1("b", socket(22)).await, App::http1("c", socket(23)).await];
-    // Both are behind the root as well, which a selector does elsewhere.
+    // Both serve the root as well, as a selector does in Kubernetes.
     let of = |service, host| ProxyOptions::new(service, host).with_service("default/app");
     let servers =
         [mesh.envoy(&of("default/app-b", 22)).await, mesh.envoy(&of("default/app-c", 23)).await];
     let app_a = ProxyOptions::new("default/app-a", 11).upstream("default/app=9091");
     let app_a = mesh.envoy(&app_a).await;
 
-    // 03: without a split, both answer about as often.
+    // 03: without a split, both answer about equally often.
     eventually("both to answer", async || {
         ensure_status(&get_once(app_a.socket(9091), "/echo", &[]).await?, 200)?;
         let seen = calls(&app_a, 20).await;
@@ -103,7 +103,7 @@ async fn smi_conformance_traffic_split() {
         eventually(&format!("a split {b}/{c}"), async || {
             let seen = calls(&app_a, 50).await;
             anyhow::ensure!(seen.0.keys().eq(parts.iter().map(|(name, _)| name)), "{seen:?}");
-            // Which of two has the larger share, fifty cannot say.
+            // Fifty calls cannot tell which of two has the larger share.
             let routes = upstream_routes(&app_a).await;
             let weights = [("b", b), ("c", c)].map(|(name, weight)| {
                 format!(r#"{{"name":"default/app-{name}|9091","weight":{weight}}}"#)

@@ -1,4 +1,4 @@
-//! Global rate limits: a rate limit service counts for all sidecars.
+//! Global rate limits: one rate limit service counts for all sidecars.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use super::setting;
 use crate::bookstore::ensure_status;
 use crate::split_mesh::{SplitMesh, services};
 
-/// A store that asks a rate limit service, which lets everything pass twice.
+/// A store with a rate limit service that allows each descriptor twice.
 struct RateLimitMesh {
     mesh: Mesh,
     buyer: Envoy,
@@ -22,7 +22,7 @@ struct RateLimitMesh {
     _app: App,
 }
 
-/// What it is told: of all, of a header, and, of some paths, of another.
+/// The descriptors: one for all, one for a header, and another for some paths.
 fn rate_limit_descriptors(host: &str, more: &str) -> String {
     let service = format!("rate_limit_service = {{ host = \"{host}\", port = 8081 }}");
     setting(&format!(
@@ -60,7 +60,7 @@ impl RateLimitMesh {
         let store = Self { mesh, buyer, server, limits, _app: app };
         store.wait_for_rate_limiting(true).await;
         let draining = "listener_manager.total_filter_chains_draining";
-        eventually("the chains of before to be gone", async || {
+        eventually("the previous chains to be removed", async || {
             match store.server.stat(draining).await {
                 0 => Ok(()),
                 draining => Err(draining),
@@ -70,9 +70,9 @@ impl RateLimitMesh {
         Some(store)
     }
 
-    /// Waits until the store's sidecar asks about requests, or does not.
+    /// Waits until the store's sidecar queries the rate limit service, or does not.
     async fn wait_for_rate_limiting(&self, asks: bool) {
-        eventually(&format!("the store to ask about requests: {asks}"), async || {
+        eventually(&format!("rate limit queries of the store: {asks}"), async || {
             let dump = self.server.config_dump().await.to_string();
             let is_there = dump.contains("\"domain\":\"shop\"");
             if is_there == asks { Ok(()) } else { Err(dump) }
@@ -96,7 +96,7 @@ impl RateLimitMesh {
 async fn rate_limit_service_counts_the_descriptors_of_policy() {
     let more = "fail_open = false";
     let Some(store) = RateLimitMesh::open(more, true).await else { return };
-    // What has no descriptor is not asked about.
+    // A request without a descriptor is not counted.
     eventually("the store to answer", async || {
         ensure_status(&get_once(store.buyer.socket(14001), "/", &[]).await?, 200)
     })
@@ -110,7 +110,7 @@ async fn rate_limit_service_counts_the_descriptors_of_policy() {
     let robot: &[_] = &[("x-agent", "a robot")];
     assert_eq!(store.statuses("/", robot, 3).await, [200, 200, 429]);
     assert_eq!(store.statuses("/", &[("x-agent", "a person")], 3).await, [200; 3]);
-    // A route has its own, instead of those of all requests.
+    // A route has its own descriptors instead of the general ones.
     assert_eq!(store.statuses("/search", anna, 3).await, [200, 200, 429]);
     let counts = limits.counts();
     let expected = [
@@ -135,7 +135,7 @@ async fn unavailable_rate_limit_service_fails_open_or_closed() {
         ensure_status(&get_once(store.buyer.socket(14001), "/", &[]).await?, 200)
     })
     .await;
-    // Load that is not asked about: whatever becomes of the others.
+    // Load without descriptors, which must be unaffected.
     let load = Load::start(store.buyer.socket(14001), "store", "/");
     let host = store.mesh.loopback().host(21).to_string();
     for asks_again in [false, true] {
@@ -149,7 +149,7 @@ async fn unavailable_rate_limit_service_fails_open_or_closed() {
     })
     .await;
     drop(store.limits.take());
-    eventually("calls to pass where nobody counts them", async || {
+    eventually("calls to pass without the rate limit service", async || {
         let statuses = store.statuses("/", anna, 3).await;
         if statuses == [200; 3] { Ok(()) } else { Err(format!("{statuses:?}")) }
     })
@@ -160,11 +160,11 @@ async fn unavailable_rate_limit_service_fails_open_or_closed() {
         if statuses == [500] { Ok(()) } else { Err(format!("{statuses:?}")) }
     })
     .await;
-    // Who is asked is named; what is not asked about passes.
+    // Status names the service; requests without a descriptor pass.
     assert_eq!(store.statuses("/", &[], 1).await, [200]);
     store.mesh.write_policy("settings.toml", "");
     store.wait_for_rate_limiting(false).await;
-    eventually("calls to be asked about no more", async || {
+    eventually("no more rate limit queries", async || {
         let statuses = store.statuses("/", anna, 3).await;
         if statuses == [200; 3] { Ok(()) } else { Err(format!("{statuses:?}")) }
     })
@@ -174,7 +174,7 @@ async fn unavailable_rate_limit_service_fails_open_or_closed() {
     store.server.assert_no_update_errors().await;
 }
 
-/// Says of connections to the store that a rate limit service counts them.
+/// A rate limit service that counts connections to the store.
 fn connection_counting(service: SocketAddr, more: &str) -> String {
     let (host, port) = (service.ip(), service.port());
     setting(&format!(
@@ -185,7 +185,7 @@ fn connection_counting(service: SocketAddr, more: &str) -> String {
     ))
 }
 
-/// Waits until connections come to the server's port by way of being counted, or do not.
+/// Waits until the server's port counts connections, or does not.
 async fn wait_for_counting(server: &Envoy, is_there: bool) {
     eventually(&format!("connections to be counted: {is_there}"), async || {
         let listeners = server.admin_get("/listeners").await.text();
@@ -210,25 +210,25 @@ async fn rate_limit_service_counts_connections_after_the_handshake() {
     let load = setup.load().await;
     setup.mesh.write_policy("settings.toml", &connection_counting(address, "fail_open = false"));
     wait_for_counting(&setup.server, true).await;
-    // The server speaks first, and is heard.
+    // The server speaks first.
     let mut kept = Vec::new();
     for _ in 0..2 {
         kept.push(connect().await.unwrap());
     }
     connect().await.unwrap_err();
-    // (The buyer's sidecar has reached the store's, and does not try again.)
+    // The buyer's sidecar has reached the store's, and does not retry.
     assert_eq!(limits.counts(), BTreeMap::from([("shop: to=store".to_owned(), 3)]));
     for connection in &mut kept {
         connection.exchange("still there?").await.unwrap();
     }
-    // One of before is that of a chain that is no more.
+    // An earlier connection belongs to a removed chain.
     eventually("the old connection to end", async || {
         before.exchange("still there?").await.err().ok_or("it is there")
     })
     .await;
     assert_eq!(setup.server.sum(&counted("total")).await, 3);
 
-    // Where nobody is that could answer, calls fail or pass, as policy says.
+    // Without the service calls fail or pass, as policy says.
     let nobody = setup.mesh.loopback().socket(99, 8082);
     setup.mesh.write_policy("settings.toml", &connection_counting(nobody, "fail_open = false"));
     eventually("connections to fail for want of an answer", async || {

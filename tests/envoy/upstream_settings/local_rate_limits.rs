@@ -1,4 +1,4 @@
-//! Local rate limits: what is too much for one sidecar of a service is turned away there.
+//! Local rate limits: a sidecar of the service rejects excess requests.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use super::setting;
 use crate::bookstore::ensure_status;
 use crate::split_mesh::SplitMesh;
 
-/// A store that the buyer may ask for everything but `/secret`.
+/// A store that the buyer may call except for `/secret`.
 const STORE: &str = r#"
 [[service]]
 name = "store"
@@ -31,7 +31,7 @@ sources = [{ name = "buyer" }]
 rules = [{ kind = "HTTPRouteGroup", name = "open" }]
 "#;
 
-/// Five requests, and of some paths fewer.
+/// Five requests, and fewer for some paths.
 const LIMIT: &str = r#"
 [upstream_traffic_setting.rate_limit.local.http]
 requests = 3
@@ -43,7 +43,7 @@ path_regex = "/(?:search|secret)"
 rate_limit.local.http = { requests = 2, unit = "hour", response_status_code = 503 }
 "#;
 
-/// What the buyer gets for `path`, time after time.
+/// The statuses of repeated requests for `path`.
 async fn statuses(connection: &mut Http1Connection, path: &str, count: usize) -> Vec<u16> {
     let mut statuses = Vec::new();
     for _ in 0..count {
@@ -52,9 +52,9 @@ async fn statuses(connection: &mut Http1Connection, path: &str, count: usize) ->
     statuses
 }
 
-/// Waits until the sidecar of the store has (or has no more) a limit.
+/// Waits until the store's sidecar has a limit, or has none.
 async fn wait_for_limit(server: &Envoy, is_there: bool) {
-    eventually("the limit to be taken or given up", async || {
+    eventually("the limit to be added or removed", async || {
         let dump = server.config_dump().await.to_string();
         let has_limit = dump.contains("\"token_bucket\"");
         if has_limit == is_there { Ok(()) } else { Err(has_limit) }
@@ -71,8 +71,8 @@ async fn excess_requests_are_rejected_and_denied_ones_are_not_counted() {
     let server = mesh.envoy(&ProxyOptions::new("default/store", 21)).await;
     let buyer = mesh.envoy(&ProxyOptions::new("default/buyer", 11)).await;
     let socket = buyer.socket(15080);
-    // It is forbidden, on a route with a limit of its own, as often as one likes.
-    eventually("the store to be known", async || {
+    // It is denied on a route with its own limit, however often.
+    eventually("the store to answer", async || {
         ensure_status(&get_once(socket, "/secret", &[("host", "store")]).await?, 403)
     })
     .await;
@@ -81,7 +81,7 @@ async fn excess_requests_are_rejected_and_denied_ones_are_not_counted() {
     assert_eq!(statuses(&mut connection, "/share", 10).await, [403; 10]);
     assert_eq!(app.requests(), 0);
 
-    // What is counted of a route is not counted of all.
+    // Requests of the route do not count for the general limit.
     assert_eq!(statuses(&mut connection, "/search?x", 4).await, [200, 200, 503, 503]);
     assert_eq!(statuses(&mut connection, "/books", 7).await, [200, 200, 200, 200, 200, 429, 429]);
     let response = connection.request(Method::GET, "/books", &[("host", "store")]).await.unwrap();
@@ -89,12 +89,12 @@ async fn excess_requests_are_rejected_and_denied_ones_are_not_counted() {
     assert_eq!(app.requests(), 7);
     let limited = server.sum(r"^rate_limit\.http_local_rate_limit\.rate_limited$").await;
     assert_eq!(limited, 5);
-    // A limit turns nobody in: what was forbidden is so still.
+    // A limit grants nothing: denied requests stay denied.
     assert_eq!(statuses(&mut connection, "/secret", 1).await, [403]);
 
-    // An edit holds for the next request of an open connection.
+    // An edit applies to the next request of an open connection.
     mesh.write_policy("settings.toml", "");
-    eventually("the limits to be gone", async || {
+    eventually("the limits to be removed", async || {
         let got = statuses(&mut connection, "/books", 10).await;
         if got == [200; 10] { Ok(()) } else { Err(format!("{got:?}")) }
     })
@@ -114,7 +114,7 @@ async fn local_rate_limit_changes_disturb_no_call() {
             "[[upstream_traffic_setting]]\nname = \"all\"\nrate_limit.local.http = {limit}\n\
              http_routes = [{{ path_regex = \"/e\", rate_limit.local.http = {limit} }}"
         );
-        // Envoy takes every status that policy may say.
+        // Envoy accepts every status that policy may set.
         for status in
             (400..=417).chain(421..=424).chain([426, 428, 429, 431, 510, 511]).chain(500..=508)
         {
@@ -149,10 +149,10 @@ async fn excess_connections_close_and_older_ones_drain_with_their_chain() {
     }
     let mut third = TcpConnection::connect(setup.buyer.socket(3306)).await.unwrap();
     third.line().await.unwrap_err();
-    // (The buyer's sidecar tries once more.)
+    // The buyer's sidecar retries once.
     let limited = setup.server.sum(r"^local_rate_limit\..*\.rate_limited$").await;
     assert!((1..=2).contains(&limited), "{limited}");
-    // A connection of before is that of a chain that is no more, and ends within the drain time.
+    // An earlier connection belongs to a removed chain, and ends within the drain time.
     eventually("the old connection to end", async || {
         before.exchange("still there?").await.err().ok_or("it is there")
     })

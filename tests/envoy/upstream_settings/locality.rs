@@ -1,4 +1,4 @@
-//! Places: who is near is called, and others where nobody is.
+//! Localities: callers prefer near endpoints, and use others if none is near.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use ironmesh_tests::{App, Envoy, Http1Connection, Load, Mesh, Programs, ProxyOpt
 use super::setting;
 use crate::split_mesh::services;
 
-/// A store on machines in several places, and buyers in some.
+/// A store on machines in several localities, and buyers in some of them.
 struct LocalityMesh {
     mesh: Mesh,
     apps: Vec<App>,
@@ -17,10 +17,10 @@ struct LocalityMesh {
     buyers: BTreeMap<&'static str, Envoy>,
 }
 
-/// The places of the machines; the application on each is called so.
+/// The localities of the machines; each application has the name of its locality.
 const MACHINES: [&str; 4] = ["eu/1", "eu/2", "us/1", "ap/1"];
 
-/// Of each, whom a buyer has as neighbours.
+/// The localities of the buyers.
 const BUYERS: [&str; 3] = ["eu/1", "us/9", ""];
 
 impl LocalityMesh {
@@ -44,7 +44,7 @@ impl LocalityMesh {
         Some(Self { mesh, apps, _servers: servers, buyers })
     }
 
-    /// Who answers so many requests of the buyer in a place, and with what.
+    /// The requests of the buyer in a locality, by application and status.
     async fn answers(&self, locality: &str, many: u32) -> BTreeMap<(String, u16), u32> {
         let buyer = self.buyers.get(locality).unwrap();
         let mut connection = Http1Connection::connect(buyer.socket(14001)).await.unwrap();
@@ -57,7 +57,7 @@ impl LocalityMesh {
         answers
     }
 
-    /// Waits until these answer the buyer in a place with 200, and nobody else answers.
+    /// Waits until exactly these applications answer the buyer in a locality with 200.
     async fn wait_for(&self, locality: &str, names: &[&str]) {
         let mut wanted: Vec<_> = names.iter().map(|name| ((*name).to_owned(), 200)).collect();
         wanted.sort();
@@ -69,12 +69,12 @@ impl LocalityMesh {
         .await;
     }
 
-    /// Where the buyer in a place asks the store.
+    /// The buyer's upstream address for the store.
     fn socket(&self, locality: &str) -> SocketAddr {
         self.buyers.get(locality).unwrap().socket(14001)
     }
 
-    /// Each request of the load had one of these answers, and what came to an application came once.
+    /// Checks the load: each request got one of these statuses, and reached an application once.
     async fn assert_no_failures(&self, load: Load, statuses: &[StatusCode]) {
         load.finish().await.assert_answered_with(statuses);
         for buyer in self.buyers.values() {
@@ -104,30 +104,31 @@ async fn local_endpoints_are_preferred_and_failover_follows_order() {
     setup.mesh.write_policy("settings.toml", &setting(&format!("{ejecting}{near}")));
     setup.wait_for("eu/1", &["eu/1"]).await;
     setup.wait_for("us/9", &["us/1"]).await;
-    // Of a buyer that may be anywhere nobody is near.
+    // No endpoint is near to a buyer without a locality.
     setup.wait_for("", &MACHINES).await;
 
-    // The zone, the region, and then as policy says: each caller goes on by what it has seen itself.
+    // The zone, the region, and then the order of policy: each caller follows what it has seen
+    // itself.
     let order = [("eu/1", "eu/2"), ("eu/2", "ap/1"), ("ap/1", "us/1")];
     for (gone, next) in order {
         let app = MACHINES.iter().position(|name| *name == gone).and_then(|n| setup.apps.get(n));
-        // (Envoy itself says 503 where it finds nobody.)
+        // Envoy itself answers 503 without an endpoint.
         app.unwrap().answer_with(StatusCode::BAD_GATEWAY);
         setup.wait_for("eu/1", &[next]).await;
     }
     for app in &setup.apps {
         app.answer_with(StatusCode::OK);
     }
-    // Another order of places changes nothing of the cluster: who was ejected is so still.
+    // Another order changes nothing of the cluster: ejected endpoints stay ejected.
     let other = setting(&format!("{ejecting}locality.prefer_local = \"region\"\n"));
     setup.mesh.write_policy("settings.toml", &other);
     setup.wait_for("us/9", &["us/1"]).await;
     setup.wait_for("eu/1", &["us/1"]).await;
-    // Without any, all are called; and the cluster without ejections is another.
+    // Without settings all are called; and the cluster without ejections is a new one.
     setup.mesh.write_policy("settings.toml", "");
     setup.wait_for("eu/1", &MACHINES).await;
     setup.wait_for("us/9", &MACHINES).await;
-    // What the applications themselves answered before they were ejected, and nothing else.
+    // Only the applications' own errors before their ejection, and nothing else.
     setup.assert_no_failures(load, &[StatusCode::OK, StatusCode::BAD_GATEWAY]).await;
     setup.assert_no_failures(other_load, &[StatusCode::OK]).await;
 }
@@ -146,10 +147,10 @@ async fn locality_weights_distribute_calls() {
     let answers = setup.answers("eu/1", 1000).await;
     let of = |name: &str| answers.get(&(name.to_owned(), 200)).copied().unwrap_or_default();
     assert!((700..=900).contains(&of("eu/1")) && of("eu/1") + of("us/1") == 1000, "{answers:?}");
-    // What is said of callers in one place is not said of others.
+    // Weights for callers of one locality do not apply to others.
     setup.wait_for("us/9", &["us/1"]).await;
     setup.wait_for("", &MACHINES).await;
-    // Another share is another order, and no other cluster.
+    // A new share is a new order, and no new cluster.
     let warmed = "cluster_manager.cluster_modified";
     let buyer = setup.buyers.get("eu/1").unwrap();
     let before = buyer.stat(warmed).await;

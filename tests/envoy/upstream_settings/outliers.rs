@@ -1,4 +1,4 @@
-//! Outlier detection: who answers badly is asked nothing for a while.
+//! Outlier detection: a failing endpoint gets no calls for a while.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use ironmesh_tests::{App, Envoy, Http1Connection, Load, Mesh, Programs, ProxyOpt
 use super::setting;
 use crate::split_mesh::services;
 
-/// A store of several machines, and a buyer.
+/// A store on several machines, and a buyer.
 struct OutlierMesh {
     _mesh: Mesh,
     buyer: Envoy,
@@ -37,7 +37,7 @@ impl OutlierMesh {
         Some(stores)
     }
 
-    /// Who answers thirty requests, and with what.
+    /// Thirty requests, by application and status.
     async fn answers(&self) -> BTreeMap<(String, u16), u32> {
         let mut connection = Http1Connection::connect(self.buyer.socket(14001)).await.unwrap();
         let mut answers = BTreeMap::new();
@@ -49,7 +49,7 @@ impl OutlierMesh {
         answers
     }
 
-    /// Waits until these answer 200, and nobody else answers.
+    /// Waits until exactly these applications answer with 200.
     async fn wait_for(&self, names: &[&str]) {
         let mut wanted: Vec<_> = names.iter().map(|name| ((*name).to_owned(), 200)).collect();
         wanted.sort();
@@ -86,14 +86,14 @@ async fn failing_endpoint_is_ejected_and_others_keep_serving() {
     let failed = report.by_status.get(&503).copied().unwrap_or_default();
     assert!(failed >= 3 && failed == report.failed && report.requests > failed, "{report:?}");
 
-    // Half of them at most: two of three would be more.
+    // At most half of them: two of three would be more.
     two.answer_with(StatusCode::SERVICE_UNAVAILABLE);
     let answers = stores.answers().await;
     let of = |name: &str, status| answers.get(&(name.to_owned(), status)).copied();
     assert!(of("two", 503) > Some(3) && of("three", 200) > Some(3), "{answers:?}");
     assert_eq!(stores.ejected().await, 1);
 
-    // Errors that are not the gateway's are not counted.
+    // Errors other than gateway errors do not count.
     two.answer_with(StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(stores.answers().await.len(), 2);
     two.answer_with(StatusCode::OK);

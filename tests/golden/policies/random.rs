@@ -1,20 +1,20 @@
-//! Whole policies by chance, the same in every run.
+//! Random policies, the same in every run.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::regexes::random::SeededRandom;
 
-/// A policy, and what proxies need to know of it.
+/// A policy, with the services and ports that proxies need.
 pub(super) struct Policy {
     pub(super) text: String,
-    /// The services, with their namespaces.
+    /// The services with their namespaces.
     pub(super) services: Vec<String>,
-    /// Their ports.
+    /// The ports of the services.
     pub(super) ports: Vec<(String, u16)>,
 }
 
-/// A service as it is written, for others to refer to.
+/// A written service, for references to it.
 struct Service {
     namespace: String,
     name: String,
@@ -23,8 +23,8 @@ struct Service {
 }
 
 impl SeededRandom {
-    /// The policy of that number. It is written with the words of the language, and well-formed; whether
-    /// all of it fits together is for the loader to say.
+    /// The policy with this number. It is well-formed, with the words of the policy language; the
+    /// loader decides whether it is consistent.
     pub(super) fn policy(&mut self, number: usize) -> Policy {
         let namespaces: Vec<String> =
             (0..=self.below(2)).map(|n| self.name(&format!("p{number}n{n}"))).collect();
@@ -47,7 +47,7 @@ impl SeededRandom {
         Policy { text, services: services.iter().map(full).collect(), ports: ports.collect() }
     }
 
-    /// A name that begins so: as it is, or as long as a name may be.
+    /// A name with this prefix: short, or of maximum length.
     fn name(&mut self, start: &str) -> String {
         match self.below(4) {
             0 => format!("{start:x<63}"),
@@ -187,7 +187,7 @@ impl SeededRandom {
         }
     }
 
-    /// One to a namespace: what is split is not split again.
+    /// At most one split per namespace, since a split service is not split again.
     fn split(&mut self, namespace: &str, services: &[Service], text: &mut String) {
         let here: Vec<_> = services.iter().filter(|one| one.namespace == namespace).collect();
         let [apex, ..] = here[..] else { return };

@@ -1,6 +1,6 @@
-//! Regular expressions by chance, the same in every run.
+//! Random regular expressions, the same in every run.
 
-/// SplitMix64: chance enough, in a few lines.
+/// A random number generator with a seed (SplitMix64).
 pub(crate) struct SeededRandom(pub(crate) u64);
 
 impl SeededRandom {
@@ -24,7 +24,7 @@ impl SeededRandom {
         (0..=self.below(max)).map(|_| one(self)).collect()
     }
 
-    /// A well-formed expression of what both RE2 and Rust read, nested so deep at most.
+    /// A well-formed expression in the common language of RE2 and Rust, with this maximum nesting.
     pub(crate) fn expression(&mut self, depth: usize) -> String {
         let deeper = depth.saturating_sub(1);
         match if depth == 0 { 0 } else { self.below(10) } {
@@ -52,7 +52,7 @@ impl SeededRandom {
         }
     }
 
-    /// Pieces of expressions in any order. Most of these texts are no expression at all.
+    /// Pieces of expressions in any order. Most of these texts are invalid.
     pub(super) fn scribble(&mut self) -> String {
         self.some(5, |generator| match generator.below(4) {
             0 => generator.one_of(PIECES).to_owned(),
@@ -97,7 +97,7 @@ const MEMBERS: &[&str] = &[
     "[:^digit:]",
     "[:space:]",
 ];
-/// What the two languages may read differently, or only one of them reads.
+/// Pieces that the two languages may read differently, or only one accepts.
 const PIECES: &[&str] = &[
     "(?P<a>b)",
     "(?<c>d)",

@@ -1,4 +1,4 @@
-//! Policies and requests by chance, the same for the same seed.
+//! Random policies and requests, the same for the same seed.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -7,22 +7,22 @@ use ironmesh_analysis::Request;
 
 use crate::regexes::SeededRandom;
 
-/// How many services there are to call at the mesh port.
+/// The number of services at the mesh port.
 pub(super) const SERVICES: usize = 10;
 
-/// The accounts that call them. What is private to `default` the last does not know.
+/// The accounts of the callers. The last does not see services that are private to `default`.
 pub(super) const CALLERS: [&str; 4] = ["default/c0", "default/c1", "default/c2", "far/c3"];
 
-/// The services whose calls splits send to others, the later ones behind the earlier ones.
+/// The services with splits; later ones are nested in earlier ones.
 pub(super) const APEXES: [&str; 3] = ["apex0", "apex1", "apex2"];
 
-/// The services outside of the mesh.
+/// The external services.
 pub(super) const EXTERNAL: [&str; 2] = ["x0", "x1"];
 
-/// The parts of services: of the first there is an endpoint, of the second there is none.
+/// The subsets of services: the first of each has an endpoint, the second has none.
 pub(super) const PARTS: [&str; 4] = ["s0-here", "s0-gone", "s1-here", "s1-gone"];
 
-/// What a proxy says that stands behind the former.
+/// The labels of a proxy of the former.
 pub(super) const LABELS: &str = "{ is = 'here' }";
 
 const PATH_EXPRESSIONS: &[&str] = &[
@@ -44,7 +44,7 @@ const PATH_EXPRESSIONS: &[&str] = &[
     "/[[:upper:]]",
     "/.{3}$",
 ];
-/// What a sidecar does not change when it reads it once more, so that it is no matter how many do.
+/// Paths that a second sidecar leaves unchanged, so that the number of sidecars does not matter.
 const PATHS: &[&str] = &[
     "/",
     "/a",
@@ -76,7 +76,7 @@ const PATHS: &[&str] = &[
     "/a//../b",
     "/a/%2e%2E/b",
 ];
-/// What the second sidecar reads otherwise than the first.
+/// Paths that the second sidecar reads differently from the first.
 const DISGUISED: &[&str] = &["/a/%2e%2e;x/b", "/b/a/.%2e;/c"];
 const METHODS: &[&str] = &["GET", "POST", "DELETE"];
 const TIERS: &[&str] = &["gold|silver", "gold", ".*", "g.*,s.*", "[a-z]+", "^$", "(?i:GOLD)"];
@@ -90,8 +90,8 @@ const HOSTS: &[&str] = &[
     "s[0-9]",
 ];
 
-/// A policy: `SERVICES` services named `s0`, `s1` and so on, of fewer accounts, some of them private or with
-/// parts; the clients; services outside of the mesh, which are at `outside`; and splits behind splits.
+/// A policy with `SERVICES` services `s0`, `s1` and so on, of fewer accounts, some private or with
+/// subsets; the clients; external services at `outside`; and nested splits.
 pub(super) fn policy(generator: &mut SeededRandom, outside: SocketAddr) -> String {
     let mut text = String::new();
     for caller in CALLERS {
@@ -170,7 +170,7 @@ pub(super) fn policy(generator: &mut SeededRandom, outside: SocketAddr) -> Strin
 
 const PORT: &str = "ports = [{ port = 80, protocol = 'http', target_port = 8080 }]";
 
-/// What HTTP routes make of the path, the host and a header of some calls, and which they redirect.
+/// Changes of path, host and header by HTTP routes, and redirects.
 const HTTP_ROUTE_SETTINGS: &[&str] = &[
     "rewrite = { path_prefix = { from = '/a', to = '/b' } }",
     "rewrite = { path_prefix = { from = '/a/b', to = '/' } }",
@@ -199,7 +199,7 @@ pub(super) fn http_routes(generator: &mut SeededRandom) -> String {
             }
             writeln!(text, "[[http_route]]\nname = '{service}-{number}'\nservice = '{service}'")
                 .unwrap();
-            // Of all requests there is one at most.
+            // At most one for all requests.
             if number > 0 {
                 let (group, one) = (generator.below(4), generator.below(3));
                 let group = format!("kind = 'HTTPRouteGroup', name = 'g{group}'");
@@ -211,7 +211,7 @@ pub(super) fn http_routes(generator: &mut SeededRandom) -> String {
     text
 }
 
-/// The mode and the visibility of a service, where these are not as everywhere.
+/// A mode and a visibility other than the default.
 fn mode_and_visibility(generator: &mut SeededRandom, text: &mut String) {
     match generator.below(12) {
         0 => writeln!(text, "mode = 'permissive'").unwrap(),
@@ -226,7 +226,7 @@ fn mode_and_visibility(generator: &mut SeededRandom, text: &mut String) {
     }
 }
 
-/// Splits of each apex: up to two about some requests, and mostly one about all.
+/// Splits of each apex: up to two with conditions, and mostly one for all calls.
 fn splits(generator: &mut SeededRandom, text: &mut String) {
     for (n, apex) in APEXES.iter().enumerate() {
         let conditional = generator.below(3);
@@ -247,7 +247,8 @@ fn splits(generator: &mut SeededRandom, text: &mut String) {
             let all: Vec<_> = services.chain(others).filter(|_| generator.below(5) == 0).collect();
             let weighted = all.into_iter().map(|name| (name, generator.below(3)));
             let mut backends: Vec<_> = weighted.collect();
-            // A split has one with a weight at least; if it is the only one, and is not there, nobody answers.
+            // At least one backend has a weight; if it is the only one and missing, no application
+            // answers.
             backends.push(("nobody".to_owned(), 1));
             let backends: Vec<_> = backends
                 .iter()
@@ -268,7 +269,7 @@ fn condition(generator: &mut SeededRandom, text: &mut String) {
     }
     if kinds & 4 != 0 {
         let header = match generator.below(6) {
-            // It never holds: a server's sidecar drops the header.
+            // Never true: a server's sidecar drops the header.
             1 => format!("x_tier = '{}'", generator.one_of(TIERS)),
             0 | 2 => format!("host = '{}'", generator.one_of(HOSTS)),
             _ => format!("X-Tier = '{}'", generator.one_of(TIERS)),
@@ -277,7 +278,7 @@ fn condition(generator: &mut SeededRandom, text: &mut String) {
     }
 }
 
-/// A host by which a service is called, or would not be.
+/// A host that names the service, or almost does.
 pub(super) fn host(generator: &mut SeededRandom, service: &str) -> String {
     let whole = format!("{service}.default.mesh.internal");
     match generator.below(12) {

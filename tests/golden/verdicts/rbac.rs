@@ -1,5 +1,5 @@
-//! What an inbound route configuration says, read as Envoy's documentation of its RBAC filter has it: a
-//! second opinion, which knows nothing of policy.
+//! An independent evaluation of an inbound route configuration, after the documentation of Envoy's
+//! RBAC filter. It knows nothing of policy.
 
 use ironmesh_xds_wire::Resource;
 use ironmesh_xds_wire::pb::envoy::config::common::mutation_rules::v3::header_mutation::Action;
@@ -23,22 +23,22 @@ pub(super) struct RequestView<'a> {
     /// The URI in the caller's certificate.
     pub(super) principal: &'a str,
     pub(super) method: &'a str,
-    /// Normalized, without its query.
+    /// The normalized path without its query.
     pub(super) path: &'a str,
     pub(super) authority: &'a str,
     pub(super) headers: &'a [(String, String)],
 }
 
-/// What becomes of a request.
+/// The result for a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Decision {
-    /// Whether the routes let it through.
+    /// Whether the enforced rules allow it.
     pub(super) is_allowed: bool,
-    /// Whether those would that are tried out and not enforced; none where nothing is.
+    /// Whether the shadow rules would allow it; `None` without shadow rules.
     pub(super) shadow_allowed: Option<bool>,
 }
 
-/// What the routes make of a request.
+/// Evaluates the routes for a request.
 pub(super) fn evaluate(routes: &Resource, seen: &RequestView<'_>) -> Decision {
     let routes: RouteConfiguration = routes.message().unwrap();
     let [host] = &routes.virtual_hosts[..] else { panic!("several virtual hosts: {routes:?}") };
@@ -50,13 +50,14 @@ pub(super) fn evaluate(routes: &Resource, seen: &RequestView<'_>) -> Decision {
     let per_route = RbacPerRoute::decode(&*per_route.value).unwrap();
     let shadow = per_route.rbac.as_ref().and_then(|rbac| rbac.shadow_rules.as_ref());
     let shadow_allowed = shadow.map(|rules| match_any(rules, seen));
-    // Without rules it would allow all.
+    // Without rules the filter would allow all.
     let rules = per_route.rbac.and_then(|rbac| rbac.rules).unwrap();
     let is_allowed = match_any(&rules, seen);
     Decision { is_allowed, shadow_allowed }
 }
 
-/// The headers behind the filter that joins some of them, and without those that the connection manager drops.
+/// The headers after the filter that joins repeated ones, without those that the connection manager
+/// drops.
 fn join_header_lines(
     headers: &[(String, String)],
     joined: Option<HeaderMutationPerRoute>,
@@ -78,7 +79,7 @@ fn join_header_lines(
     headers
 }
 
-/// Whether a policy of `rules` is about a request.
+/// Whether a policy of `rules` matches a request.
 fn match_any(rules: &Rbac, seen: &RequestView<'_>) -> bool {
     assert_eq!(rules.action, i32::from(rbac::Action::Allow));
     rules.policies.values().any(|policy| {
@@ -122,7 +123,8 @@ fn has(header: &HeaderMatcher, seen: &RequestView<'_>) -> bool {
         }
     };
     match header.header_match_specifier.as_ref().unwrap() {
-        // Each value by itself: `rbac_match_headers_individually`. (There is one: they are joined before.)
+        // Each value by itself: `rbac_match_headers_individually`. There is one, since they are
+        // joined before.
         HeaderMatchSpecifier::StringMatch(matcher) => {
             values.into_iter().any(|value| matches(matcher, value))
         }

@@ -19,13 +19,13 @@ use crate::contents::received;
 
 type Requests = mpsc::Sender<DeltaDiscoveryRequest>;
 
-/// What it has subscribed to on a stream.
+/// The subscriptions of a stream.
 type Subscribed = BTreeMap<ResourceType, Names>;
 
 #[derive(Default)]
 struct Names {
     now: BTreeSet<String>,
-    /// All that it has ever asked for: what it has dropped may still be on its way.
+    /// All names ever requested: a dropped one may still be in flight.
     ever: BTreeSet<String>,
 }
 
@@ -46,13 +46,14 @@ impl Proxy {
             self.wait_before_reading().await;
             let Some(response) = responses.message().await? else { return Ok(()) };
             for request in self.answer_delta(response, &mut subscribed) {
-                // Refused when the stream has ended: then the next read says how.
+                // Fails after the stream has ended: the next read returns the reason.
                 drop(requests.send(request).await);
             }
         }
     }
 
-    /// The first requests of a stream: what it has, and all that it wants. The first says who it is.
+    /// The first requests of a stream: the versions it has and its subscriptions. The first one has
+    /// the node.
     async fn begin_delta(&self, requests: &Requests, subscribed: &mut Subscribed) {
         let mut node = Some(self.node());
         for of in [Cluster, Endpoint, Secret, Listener, Route] {
@@ -75,7 +76,7 @@ impl Proxy {
         }
     }
 
-    /// The answer to a response, and the subscriptions that follow from it.
+    /// The answer to a response, and the subscription changes that follow.
     fn answer_delta(
         &self,
         response: DeltaDiscoveryResponse,
@@ -90,7 +91,7 @@ impl Proxy {
             );
             // R38.
             let is_wanted = of.allows_wildcard() || subscribed[&of].ever.contains(&one.name);
-            assert!(is_wanted, "not asked for: {resource:?}");
+            assert!(is_wanted, "not subscribed: {resource:?}");
             resource
         });
         let resources = resources.collect();

@@ -15,11 +15,11 @@ use super::Proxy;
 use super::state::{Removed, State};
 use crate::contents::received;
 
-/// What a stream remembers of a type.
+/// The state of one type on a stream.
 #[derive(Default)]
 struct TypeState {
     names: BTreeSet<String>,
-    /// All that it has ever asked for: what it has dropped may still be on its way.
+    /// All names ever requested: a dropped one may still be in flight.
     ever: BTreeSet<String>,
     nonce: String,
 }
@@ -45,13 +45,13 @@ impl Proxy {
             self.wait_before_reading().await;
             let Some(response) = responses.message().await? else { return Ok(()) };
             for request in self.answer_sotw(&response, &mut stream) {
-                // Refused when the stream has ended: then the next read says how.
+                // Fails after the stream has ended: the next read returns the reason.
                 drop(requests.send(request).await);
             }
         }
     }
 
-    /// The first requests of a stream. The first says who it is.
+    /// The first requests of a stream. The first one has the node.
     fn begin_sotw(&self, stream: &mut Stream) -> Vec<DiscoveryRequest> {
         let state = self.state.borrow();
         let mut requests = Vec::new();
@@ -68,7 +68,7 @@ impl Proxy {
         requests
     }
 
-    /// The answer to a response, and the requests that follow from it.
+    /// The answer to a response, and the requests that follow.
     fn answer_sotw(
         &self,
         response: &DiscoveryResponse,
@@ -79,7 +79,7 @@ impl Proxy {
         // R38.
         let is_wanted = |name: &str| of.allows_wildcard() || stream[&of].ever.contains(name);
         let unwanted = resources.iter().find(|resource| !is_wanted(resource.name()));
-        assert!(unwanted.is_none(), "not asked for: {unwanted:?}");
+        assert!(unwanted.is_none(), "not subscribed: {unwanted:?}");
         let gone = if of.allows_wildcard() { Removed::AllElse } else { Removed::Names(Vec::new()) };
         let mut state = self.state.borrow_mut();
         let warmed = state.warming.clone();
@@ -96,7 +96,7 @@ impl Proxy {
             let entry = stream.entry(of).or_default();
             entry.ever.extend(wanted.iter().cloned());
             let before = std::mem::replace(&mut entry.names, wanted);
-            // A cluster that begins to warm asks for its endpoints, also where it has asked before.
+            // A cluster that begins to warm requests its endpoints, also repeatedly.
             let warms = of == Endpoint && !state.warming.is_subset(&warmed);
             if before != entry.names || warms {
                 requests.push(request(of, &state, stream));
@@ -106,7 +106,7 @@ impl Proxy {
     }
 }
 
-/// What it says now of a type.
+/// The current request of a type.
 fn request(of: ResourceType, state: &State, stream: &Stream) -> DiscoveryRequest {
     let stream = &stream[&of];
     DiscoveryRequest {

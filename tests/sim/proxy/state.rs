@@ -1,4 +1,4 @@
-//! What a proxy has, and what must hold of it at all times.
+//! A proxy's resources, and the invariants that must hold for them at all times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,55 +11,56 @@ use super::Variant;
 use crate::contents::{Content, Key, key};
 use crate::random::SeededRandom;
 
-/// Contents from this number on are refused by everybody who refuses anything, and by nobody else.
+/// Numbers from this one on are bad content: proxies with a NACK scope NACK it.
 pub(crate) const BAD: u32 = 1_000_000;
 
-/// What a response brings: everything of its type, or changes.
+/// The removals of a response.
 pub(super) enum Removed {
-    /// What is not in it has gone.
+    /// Every resource of the type that is not in the response.
     AllElse,
-    /// These have gone.
+    /// The resources with these names.
     Names(Vec<String>),
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// What it has in force.
+    /// The active resources.
     pub(crate) has: BTreeMap<Key, Arc<Resource>>,
-    /// What it refused, as long as it has not taken another version of the same.
+    /// The NACKed versions, until another version of the resource is ACKed.
     pub(crate) nacked: BTreeMap<Key, Version>,
-    /// Clusters that wait for their endpoints.
+    /// The clusters that wait for their endpoints.
     pub(crate) warming: BTreeSet<String>,
-    /// The versions that it has taken last, in the state-of-the-world variant.
+    /// The last ACKed version of each type, in the state-of-the-world variant.
     pub(super) versions: BTreeMap<ResourceType, String>,
-    /// Whether it says by one version what it has of a type, as in the state-of-the-world variant.
+    /// Whether one version stands for all resources of a type, as in the state-of-the-world
+    /// variant.
     pub(super) says_one_version: bool,
-    /// Whether its server cannot know what it has: one version says too little, where that is not what
-    /// the server would send now or had an answer to. Then what has gone cannot be kept until nothing refers to it.
+    /// Whether its server cannot know its resources: one version says too little unless the server
+    /// would send it now or had an ACK of it. Then a removed resource cannot be kept until no
+    /// reference is left.
     pub(crate) is_unknown_to_server: bool,
-    /// Whether it has taken something since its server is known to know all.
+    /// Whether it has ACKed something since its server knew its state.
     is_unconfirmed: bool,
-    /// The server at which it had a stream last.
+    /// The server of its last stream.
     last_server: Option<&'static str>,
-    /// The server at which it has a stream.
+    /// The server of its open stream.
     pub(crate) connected_to: Option<&'static str>,
-    /// How its last stream ended.
+    /// The status of its last stream.
     pub(crate) last_end: Option<Status>,
-    /// How many streams it has had.
+    /// The number of its streams.
     pub(crate) streams: usize,
-    /// How many responses it has read.
+    /// The number of responses read.
     pub(crate) responses: usize,
-    /// The resources that were in them, and that they told to be gone, oldest first. Whoever wants to
-    /// know what comes clears it.
+    /// The resources that responses added and removed, oldest first. Tests clear it to see later
+    /// ones.
     pub(crate) log: Vec<String>,
-    /// Whether it refuses bad content, and whether it then takes what is good beside it, where Envoy
-    /// does so.
+    /// Whether it NACKs bad content, and what it rejects with it.
     pub(crate) nack_scope: Option<NackScope>,
-    /// What was ever refused, by the process of now and those before it.
+    /// Every resource that this process or its predecessors NACKed.
     ever_nacked: BTreeSet<Key>,
 }
 
-/// Whether what is good beside something bad is taken.
+/// What a NACK rejects, where Envoy can reject a part of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NackScope {
     BadOnly,
@@ -67,7 +68,7 @@ pub(crate) enum NackScope {
 }
 
 impl State {
-    /// A new process has nothing, and refuses what the one before refused.
+    /// Starts a new process: it is empty, and NACKs what its predecessor NACKed.
     pub(crate) fn begin(&mut self) {
         let before = std::mem::take(self);
         *self = Self {
@@ -95,8 +96,8 @@ impl State {
         self.connected_to = None;
         self.is_unknown_to_server |= self.is_unconfirmed;
         if !self.says_one_version {
-            // Endpoints that came before a change of their cluster do not come again on a new stream,
-            // because it has them. After 15 s it goes on without.
+            // Endpoints that came before a change of their cluster are not resent on a new stream,
+            // because the proxy has them. Warming goes on without them after 15 s.
             let has = |name: &String| self.has.contains_key(&(Endpoint, name.clone()));
             self.warming.retain(|name| !has(name));
         }
@@ -107,7 +108,7 @@ impl State {
         self.nack_scope.is_some() && Content::of(resource).number >= BAD
     }
 
-    /// The names of a type that it wants, because something that it has refers to them.
+    /// The names of a type that its resources refer to.
     pub(crate) fn wants(&self, of: ResourceType) -> BTreeSet<String> {
         let names = |of: ResourceType| {
             let has = self.has.iter().filter(move |((one, _), _)| *one == of);
@@ -124,12 +125,12 @@ impl State {
         }
     }
 
-    /// Its server knows what it has.
+    /// Marks the state as known to its server.
     pub(crate) fn confirmed(&mut self) {
         (self.is_unknown_to_server, self.is_unconfirmed) = (false, false);
     }
 
-    /// Takes a response, or refuses it: then it says why.
+    /// Applies a response, or returns the error of a NACK.
     pub(super) fn receive(
         &mut self,
         of: ResourceType,
@@ -199,16 +200,15 @@ impl State {
         self.forget_unwanted();
     }
 
-    /// What nothing refers to any more is forgotten.
+    /// Removes resources without references to them.
     fn forget_unwanted(&mut self) {
         let wanted = ResourceType::ALL.map(|of| (of, self.wants(of)));
         let wanted = BTreeMap::from(wanted);
         self.has.retain(|(of, name), _| of.allows_wildcard() || wanted[of].contains(name));
     }
 
-    /// Make before break: what is in force refers to clusters that it has. There are those that it was
-    /// offered and refuses; and what it keeps of what it refuses to have changed refers to what has
-    /// gone.
+    /// Make before break: active resources refer to clusters that exist. Exceptions are clusters
+    /// that it was sent and NACKed, and references in previous versions of NACKed resources.
     fn check(&self) {
         if self.is_unknown_to_server && self.says_one_version {
             return;
@@ -234,7 +234,7 @@ impl State {
     }
 }
 
-/// Who refuses what is bad, and how, at random.
+/// A random NACK scope, or none.
 pub(crate) fn random_nack_scope(random: &mut SeededRandom) -> Option<NackScope> {
     *random.choose(&[None, Some(NackScope::BadOnly), Some(NackScope::WholeResponse)])
 }

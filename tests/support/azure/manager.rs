@@ -1,4 +1,4 @@
-//! The Resource Manager: who asks for what, and what it says to that.
+//! The fake Resource Manager: it parses, authorizes and answers requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use tokio::time::sleep;
 
 use super::{AzureFault, GROUP, RequestKind, ResourceGroup, SUBSCRIPTION, Shared};
 
-/// A question that can be answered.
+/// A valid request.
 struct ParsedRequest {
     kind: RequestKind,
-    /// Whether Resource Graph is to answer in the provider's stead.
+    /// Whether Resource Graph answers instead of the compute provider.
     by_resource_graph: bool,
-    /// The scale set that it is about.
+    /// The scale set of the request.
     set: Option<String>,
     action: &'static str,
     subscription: String,
@@ -36,7 +36,7 @@ pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) 
     let header = header.map(str::to_owned);
     let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
     let parameters = parameters(&query);
-    // By what is asked it is counted, whatever comes of it.
+    // Counted by kind, whatever the result.
     let parsed = parse(&path, &parameters, is_post, &shared);
     let fault = match &parsed {
         Ok(parsed) if parsed.by_resource_graph => shared.record(RequestKind::GraphMachines),
@@ -49,7 +49,7 @@ pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) 
         return error_response(
             401,
             code,
-            "the token is missing, has ended, or is for somebody else",
+            "the token is missing, has expired, or has another audience",
         );
     }
     let parsed = match parsed {
@@ -83,7 +83,7 @@ pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) 
     let ParsedRequest { set, subscription, group, .. } = &parsed;
     let (set, group) = (set.as_deref(), group.as_deref());
     let of = |vms: &ResourceGroup| match parsed.kind {
-        // It knows nothing of the health of applications.
+        // Resource Graph does not know the health of applications.
         RequestKind::UniformMachines | RequestKind::FlexibleMachines
             if parsed.by_resource_graph =>
         {
@@ -104,7 +104,7 @@ pub(super) async fn answer(State(shared): State<Arc<Shared>>, request: Request) 
         RequestKind::Machines => vms.machines(None, false),
         _ => vms.states(),
     };
-    // Interfaces may be in another resource group than their machines.
+    // Interfaces may be in a different resource group than their machines.
     let group_of_machines = group.filter(|_| parsed.kind != RequestKind::Interfaces);
     let is_empty = matches!(extra, Some(AzureFault::Empty));
     let all = shared.with(|state| {
@@ -174,7 +174,7 @@ fn page(
     (headers, body.to_string()).into_response()
 }
 
-/// Rows of Resource Graph.
+/// The rows of a Resource Graph query.
 fn graph(shared: &Shared, body: &[u8], fault: Option<&AzureFault>) -> Response {
     let Ok(body) = serde_json::from_slice::<Value>(body) else {
         return error_response(400, "BadRequest", "the body is no JSON");
@@ -194,7 +194,7 @@ fn graph(shared: &Shared, body: &[u8], fault: Option<&AzureFault>) -> Response {
         );
     }
     let is_empty = matches!(fault, Some(AzureFault::Empty));
-    // Of subscriptions that one may not read nothing is told.
+    // Resource Graph omits subscriptions that the caller may not read, without an error.
     let all: Vec<_> = shared.with(|state| {
         let groups = state.resource_groups(subscription, group.map(|(group, _)| group)).into_iter();
         groups.filter(|_| !is_empty).flat_map(ResourceGroup::rows).collect()
@@ -215,7 +215,7 @@ fn graph(shared: &Shared, body: &[u8], fault: Option<&AzureFault>) -> Response {
     ([("content-type", "application/json")], body.to_string()).into_response()
 }
 
-/// What is wrong whatever is asked.
+/// The answer of a fault that does not depend on the request.
 pub(super) async fn fault_response(fault: Option<AzureFault>) -> Option<Response> {
     Some(match fault? {
         AzureFault::Status(status, code) => error_response(status, code, "so it is"),
@@ -238,7 +238,7 @@ pub(super) async fn fault_response(fault: Option<AzureFault>) -> Option<Response
         }
         AzureFault::Body(body) => body.into_response(),
         AzureFault::Slow(time) => {
-            // Not to wait for anything: it is what is wrong.
+            // This sleep is the fault itself, not a wait for a condition.
             sleep(time).await;
             return None;
         }
@@ -250,7 +250,7 @@ pub(super) async fn fault_response(fault: Option<AzureFault>) -> Option<Response
     })
 }
 
-/// What is asked, or why that is refused.
+/// Parses a request, or returns the error of Azure.
 fn parse(
     path: &str,
     parameters: &BTreeMap<String, String>,
@@ -399,9 +399,9 @@ fn parse(
     Ok(ParsedRequest { kind, by_resource_graph, set, action, subscription, group, scope })
 }
 
-/// Names of parameters are compared without case; a value is as it is.
+/// Parameter names are case-insensitive; values are taken literally.
 fn parameters(query: &str) -> BTreeMap<String, String> {
-    // What Azure's own clients never send is not understood: a space is no plus sign.
+    // Azure's own clients never send a plus sign for a space, so the fake rejects it.
     assert!(!query.contains('+'), "{query}");
     let url = reqwest::Url::parse(&format!("query:?{query}")).unwrap();
     let pairs = url.query_pairs();
@@ -414,7 +414,7 @@ pub(super) fn error_response(status: u16, code: &str, text: &str) -> Response {
     (StatusCode::from_u16(status).unwrap(), headers, body.to_string()).into_response()
 }
 
-/// Ids in whatever case: in turn as they are, in upper case, and in lower case.
+/// Varies the case of ids in turn: unchanged, upper case, lower case.
 fn mix_id_case(value: &mut Value, n: &mut usize) {
     match value {
         Value::Array(all) => all.iter_mut().for_each(|one| mix_id_case(one, n)),

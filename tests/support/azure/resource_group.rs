@@ -1,4 +1,4 @@
-//! What there is in the fake Azure, and how it is written: the official examples, with what tests say in them.
+//! The resources of the fake Azure, rendered as the official examples with the test's values.
 
 use std::collections::BTreeMap;
 
@@ -6,69 +6,69 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// The subscription that there is, unless a test makes more.
+/// The default subscription.
 pub const SUBSCRIPTION: &str = "cfbbd179-59d2-4052-aa06-9270a38aa9d6";
-/// The resource group that there is in it, likewise.
+/// The default resource group.
 pub const GROUP: &str = "rgShop";
 
-/// What there is in one resource group.
+/// The machines and scale sets of one resource group.
 #[derive(Debug, Clone)]
 pub struct ResourceGroup {
     pub(super) subscription: String,
     pub(super) group: String,
-    /// The scale sets, by name.
+    /// The scale sets by name.
     pub scale_sets: BTreeMap<String, ScaleSet>,
-    /// The machines of all kinds, in the order in which they are listed.
+    /// All machines, in the order in which Azure lists them.
     pub machines: Vec<Machine>,
 }
 
-/// A scale set.
+/// A virtual machine scale set.
 #[derive(Debug, Clone, Default)]
 pub struct ScaleSet {
-    /// Whether it is flexible.
+    /// Whether the scale set is flexible, not uniform.
     pub is_flexible: bool,
-    /// Its tags.
+    /// The tags of the scale set.
     pub tags: BTreeMap<String, String>,
 }
 
-/// A machine.
+/// A virtual machine.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// The scale set that it is in.
+    /// The scale set of the machine.
     pub set: Option<String>,
-    /// Its name; in a uniform scale set, its number.
+    /// The name of the machine; in a uniform scale set, its number.
     pub name: String,
-    /// What it is known by, over all its life.
+    /// The stable id of the machine.
     pub vm_id: Uuid,
-    /// `running`, `deallocated`…; none where it is not said.
+    /// The power state, such as `running` or `deallocated`; `None` if Azure omits it.
     pub power: Option<&'static str>,
-    /// `Succeeded`, `Deleting`…
+    /// The provisioning state, such as `Succeeded` or `Deleting`.
     pub provisioning: &'static str,
-    /// `healthy`, `unhealthy`…, where somebody looks.
+    /// The application health, such as `healthy`; `None` without a health probe.
     pub health: Option<&'static str>,
-    /// Its zone.
+    /// The availability zone.
     pub zone: Option<&'static str>,
-    /// Its fault domain.
+    /// The fault domain.
     pub fault_domain: i64,
-    /// Its tags.
+    /// The tags of the machine.
     pub tags: BTreeMap<String, String>,
-    /// Its network interfaces.
+    /// The network interfaces.
     pub interfaces: Vec<Interface>,
 }
 
-/// A network interface.
+/// A network interface of a machine.
 #[derive(Debug, Clone, Default)]
 pub struct Interface {
-    /// The resource group that it is in; that of its machine where there is none.
+    /// The resource group of the interface; `None` means that of its machine.
     pub group: Option<String>,
-    /// Whether it is the primary; none where that is not said.
+    /// Whether this is the primary interface; `None` if Azure omits it.
     pub primary: Option<bool>,
-    /// Its addresses, the first the primary; null where there is none (yet).
+    /// The addresses, primary first; `None` where no address is assigned yet.
     pub addresses: Vec<Option<String>>,
 }
 
 impl Machine {
-    /// One that runs, at this address, by itself.
+    /// A running machine with this address, outside any scale set.
     pub fn at(name: &str, address: &str) -> Self {
         Self {
             set: None,
@@ -88,14 +88,14 @@ impl Machine {
         }
     }
 
-    /// The same, in a scale set.
+    /// A running machine with this address, in a scale set.
     pub fn of(set: &str, name: &str, address: &str) -> Self {
         Self { set: Some(set.to_owned()), ..Self::at(name, address) }
     }
 }
 
 impl ResourceGroup {
-    /// An empty one.
+    /// An empty resource group.
     pub(super) fn of(subscription: &str, group: &str) -> Self {
         let (scale_sets, machines) = (BTreeMap::new(), Vec::new());
         Self {
@@ -110,7 +110,7 @@ impl ResourceGroup {
     ///
     /// # Panics
     ///
-    /// Where there is none.
+    /// If the name is unknown.
     pub fn machine(&mut self, name: &str) -> &mut Machine {
         self.machines.iter_mut().find(|machine| machine.name == name).unwrap()
     }
@@ -120,7 +120,7 @@ impl ResourceGroup {
         Some((name, self.scale_sets.get(name)?))
     }
 
-    /// Whether it is in a uniform scale set, or in none that there is.
+    /// Whether the machine is in a uniform scale set.
     fn is_uniform(&self, machine: &Machine) -> bool {
         self.set_of(machine).is_some_and(|(_, set)| !set.is_flexible)
     }
@@ -155,7 +155,7 @@ impl ResourceGroup {
             .collect()
     }
 
-    /// Those that are in no uniform scale set; of one flexible scale set alone where it is named.
+    /// The machines outside uniform scale sets, or those of one flexible scale set.
     pub(super) fn machines(&self, set: Option<&str>, with_view: bool) -> Vec<Value> {
         let single = self.machines.iter().filter(|one| !self.is_uniform(one));
         let single = single.filter(|one| set.is_none() || one.set.as_deref() == set);
@@ -205,14 +205,14 @@ impl ResourceGroup {
         of_set.flat_map(|machine| self.interfaces_of(machine, None)).collect()
     }
 
-    /// The network interfaces of all machines that are in no uniform one; of one resource group alone where it
-    /// is named.
+    /// The network interfaces of all machines outside uniform scale sets, or only those in one
+    /// resource group.
     pub(super) fn interfaces(&self, group: Option<&str>) -> Vec<Value> {
         let single = self.machines.iter().filter(|one| !self.is_uniform(one));
         single.flat_map(|machine| self.interfaces_of(machine, group)).collect()
     }
 
-    /// What a machine says of its network interfaces itself.
+    /// The references from a machine to its network interfaces.
     fn references(&self, machine: &Machine) -> Value {
         let all = machine.interfaces.iter().enumerate();
         let reference = |(n, interface): (usize, &Interface)| {
@@ -243,7 +243,7 @@ impl ResourceGroup {
             let properties = value.get_mut("properties").unwrap();
             let configurations = properties.get_mut("ipConfigurations").unwrap();
             let configurations = configurations.as_array_mut().unwrap();
-            // The second of the example is one with a prefix and without an address.
+            // The second configuration of the example has a prefix and no address.
             let with_prefix = configurations.pop().unwrap();
             let with_address = configurations.pop().unwrap();
             for (m, address) in interface.addresses.iter().enumerate() {
@@ -255,7 +255,7 @@ impl ResourceGroup {
                 set_key(properties, "privateIPAddress", json!(address));
                 set_key(properties, "privateIPAddressVersion", json!(version));
                 set_key(properties, "primary", json!(m == 0));
-                // Not in order: whoever takes the first takes another.
+                // Out of order, so that a reader that takes the first address takes the wrong one.
                 configurations.insert(0, one);
             }
             configurations.insert(0, with_prefix);
@@ -294,7 +294,7 @@ impl ResourceGroup {
     fn fill(properties: &mut Value, machine: &Machine) {
         set_key(properties, "vmId", json!(machine.vm_id));
         set_key(properties, "provisioningState", json!(machine.provisioning));
-        // What the example says besides stays: codes that nobody knows.
+        // The other codes of the example stay; the provider does not know them.
         let mut whole = properties.get("instanceView").unwrap().clone();
         for (key, value) in view(machine).as_object().unwrap() {
             set_key(&mut whole, key, value.clone());

@@ -1,4 +1,4 @@
-//! Who gives out tokens: to applications, and to the machine.
+//! The token endpoints for applications and for the machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use uuid::Uuid;
 
 use super::{AzureFault, RequestKind, Shared, manager};
 
-/// The tenant that there is.
+/// The only tenant.
 const TENANT: &str = "72f988bf-86f1-41af-91ab-2d7cd011db47";
-/// The application that there is.
+/// The only application.
 const APPLICATION: &str = "11111111-2222-3333-4444-555555555555";
 
-/// The tokens that were given out, and who may what.
+/// The issued tokens and the denied actions.
 #[derive(Debug)]
 pub(crate) struct Tokens {
     given: BTreeMap<String, Token>,
@@ -57,7 +57,7 @@ impl Tokens {
         token
     }
 
-    /// Why a token is not taken, if it is not.
+    /// The reason for which a token is rejected, if it is.
     pub(crate) fn rejection(&self, header: Option<&str>, audience: &str) -> Option<&'static str> {
         let Some(token) = header.and_then(|header| header.strip_prefix("Bearer ")) else {
             return Some("AuthenticationFailed");
@@ -71,7 +71,7 @@ impl Tokens {
     }
 }
 
-/// What is asked, with the parameters of its query or form.
+/// The parameters of a query or a form.
 fn parameters(text: &str) -> BTreeMap<String, String> {
     let url = reqwest::Url::parse(&format!("form:?{text}")).unwrap();
     url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned())).collect()
@@ -88,7 +88,7 @@ pub(super) async fn login(State(shared): State<Arc<Shared>>, request: Request) -
     };
     let path = request.uri().path().to_owned();
     if request.method() != "POST" || request.headers().contains_key("authorization") {
-        return no(400, "invalid_request", "AADSTS900144: only forms are taken here");
+        return no(400, "invalid_request", "AADSTS900144: the body must be a form");
     }
     if path != format!("/{TENANT}/oauth2/v2.0/token") {
         return no(400, "invalid_request", "AADSTS90002: Tenant not found");
@@ -148,7 +148,7 @@ pub(super) async fn metadata(State(shared): State<Arc<Shared>>, request: Request
     let requested = parameters(request.uri().query().unwrap_or_default());
     let is = |key: &str, value: &str| requested.get(key).is_some_and(|given| given == value);
     let own = format!("http://{}/", shared.manager);
-    // Tokens are given out for the public cloud as well, where this one is another: they are none here.
+    // The fake issues tokens for the public cloud as well, but they are not valid here.
     let audiences = [&*own, "https://management.azure.com/"];
     let audience = audiences.into_iter().find(|audience| is("resource", audience));
     let Some(audience) = audience.filter(|_| is("api-version", "2018-02-01")) else {
@@ -159,7 +159,7 @@ pub(super) async fn metadata(State(shared): State<Arc<Shared>>, request: Request
     }
     let (token, life) =
         shared.with(|state| (state.tokens.issue(audience), state.tokens.life.as_secs()));
-    // Numbers are strings here.
+    // Azure writes these numbers as strings.
     let body = json!({
         "access_token": token, "token_type": "Bearer", "resource": audience,
         "expires_in": life.to_string(), "expires_on": "1506484173", "not_before": "1506480273"

@@ -1,4 +1,4 @@
-//! The policy of the mesh: a service for each pair of settings of its namespace and of itself.
+//! The policy of the mesh: a service for each pair of settings of its namespace and itself.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ pub(super) use UpstreamSetting::{
 pub(super) const EVERY_UPSTREAM: [UpstreamSetting; 8] =
     [Requests, Connections, Outliers, Locality, Local, LocalOfRoute, Global, Log];
 
-/// The number by which it is seen who has said something; of limits it is the limit.
+/// The number that identifies the level of a setting; for limits it is the limit.
 pub(super) fn number(level: Level) -> u16 {
     match level {
         Level::Mesh => 3,
@@ -35,7 +35,7 @@ pub(super) fn number(level: Level) -> u16 {
     }
 }
 
-/// The status of a request too many of a service, and of one of its routes.
+/// The status of a request beyond the limit of a service, or of one of its routes.
 pub(super) fn rejection_status(setting: UpstreamSetting, level: Level) -> u16 {
     if setting == LocalOfRoute { 505 + number(level) } else { 420 + number(level) }
 }
@@ -45,10 +45,10 @@ impl UpstreamSetting {
         format!("{self:?}").to_lowercase()
     }
 
-    /// The object that says it for a level, and is about `about`.
+    /// The object that sets this for a level. `about` is its target.
     pub(super) fn object(self, level: Level, about: &str, others: IpAddr) -> String {
         let number = number(level);
-        let reported_text = level.name();
+        let level_name = level.name();
         let limit = |setting| {
             let status = rejection_status(setting, level);
             format!("{{ requests = {number}, unit = \"hour\", response_status_code = {status} }}")
@@ -70,13 +70,13 @@ impl UpstreamSetting {
                 limit(LocalOfRoute)
             ),
             Global => format!(
-                "[upstream_traffic_setting.rate_limit.global.http]\ndomain = \"{reported_text}\"\ntimeout = \"10s\"\n\
+                "[upstream_traffic_setting.rate_limit.global.http]\ndomain = \"{level_name}\"\ntimeout = \"10s\"\n\
                  rate_limit_service = {{ host = \"{others}\", port = 8081 }}\n\
                  descriptors = [{{ entries = [{{ request_header = {{ name = \"x-request-name\", key = \"ask\" }} }}] }}]"
             ),
             Log => format!(
                 "[telemetry.access_log.sink]\nopen_telemetry = {{ host = \"{others}\" }}\n\
-                 attributes = {{ level = \"{reported_text}\", ask = \"%REQ(X-ASK)%\", status = \"%RESPONSE_CODE%\" }}"
+                 attributes = {{ level = \"{level_name}\", ask = \"%REQ(X-REQUEST-NAME)%\", status = \"%RESPONSE_CODE%\" }}"
             ),
         };
         let kind = if self == Log { "telemetry" } else { "upstream_traffic_setting" };
@@ -84,7 +84,7 @@ impl UpstreamSetting {
     }
 }
 
-/// A service, in its namespace, and what is said of it there.
+/// A service in its namespace, and the settings of both.
 pub(super) struct Row {
     pub(super) namespace: String,
     pub(super) service: String,
@@ -93,7 +93,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Who says a setting, which the mesh does anyhow.
+    /// The nearest level that sets a setting; the mesh always does.
     pub(super) fn level(&self, setting: UpstreamSetting) -> Level {
         if self.of_service == Some(setting) {
             Level::Service
@@ -108,8 +108,8 @@ impl Row {
         format!("{}.{}:14001", self.service, self.namespace)
     }
 
-    /// What comes of requests for these paths, one after the other: those of the route have a limit of their
-    /// own, instead of that of all.
+    /// The predicted statuses of requests for these paths in order: those of the route have a limit
+    /// of their own instead of the general one.
     pub(super) fn statuses(&self, paths: &[&str]) -> Vec<u16> {
         let mut left = [Local, LocalOfRoute].map(|one| number(self.level(one)));
         let [of_all, of_route] = &mut left;
@@ -130,7 +130,7 @@ impl Row {
     }
 }
 
-/// One row for each pair of a setting, or none, of a namespace and of a service in it.
+/// One row for each pair of settings, or none, of a namespace and a service in it.
 pub(super) fn rows() -> Vec<Row> {
     let some = || EVERY_UPSTREAM.into_iter().map(Some).chain([None]);
     let name =
@@ -146,7 +146,7 @@ pub(super) fn rows() -> Vec<Row> {
         .collect()
 }
 
-/// Services of which HTTP routes, and a retry, say something, and the mesh alone how they are spared.
+/// Services with HTTP routes and retries, and with upstream settings of the mesh only.
 pub(super) fn routed_services() -> Vec<(String, Vec<(Level, Setting)>)> {
     let mut routed_services: Vec<_> = ALL
         .into_iter()
@@ -157,7 +157,7 @@ pub(super) fn routed_services() -> Vec<(String, Vec<(Level, Setting)>)> {
     routed_services
 }
 
-/// The services and who may call them, and what is said of them by HTTP routes.
+/// The services, their grants and their HTTP routes.
 pub(super) fn services() -> (String, Vec<(String, String)>) {
     let mut names: Vec<_> = rows().into_iter().map(|row| (row.namespace, row.service)).collect();
     names.extend(routed_services().into_iter().map(|(name, _)| ("default".to_owned(), name)));
@@ -168,9 +168,9 @@ pub(super) fn services() -> (String, Vec<(String, String)>) {
          retry_backoff_base_interval = \"1ms\" }}\n",
         Level::Retry.retries()
     );
-    for (name, reported_text) in routed_services() {
+    for (name, http_settings) in routed_services() {
         for (level, setting) in
-            reported_text.into_iter().filter(|(level, _)| *level == Level::Service)
+            http_settings.into_iter().filter(|(level, _)| *level == Level::Service)
         {
             policy += &rule("default", &name, &format!("service = \"{name}\""), level, &[setting]);
         }
@@ -198,7 +198,7 @@ pub(super) fn services() -> (String, Vec<(String, String)>) {
     (policy, names)
 }
 
-/// What the mesh, the namespaces and the services say.
+/// The upstream settings of the mesh, the namespaces and the services.
 pub(super) fn settings(others: IpAddr) -> String {
     let mut policy = String::new();
     for one in EVERY_UPSTREAM {
