@@ -72,8 +72,8 @@ answer() {
     [ "$names" = "$(printf '%s\n' "$@")" ]
 }
 
-# lists PATTERN: whether the output of `ironmesh endpoints` matches.
-lists() { ironmesh endpoints default/stock | grep -q -- "$1"; }
+# shows WORDS: whether `ironmesh endpoints` prints these words.
+shows() { ironmesh endpoints default/stock | grep -q -- "$1"; }
 
 consul_agent="consul agent -dev -bind $net.1 -client $net.1 -log-level warn -pid-file consul.pid"
 ask="curl -sSf http://$net.11:8000/left/books"
@@ -110,7 +110,7 @@ show "consul services register registrations/stock-2.json"
 
 say "The control plane discovers them; without proxies they get no calls"
 start ironmesh "ironmesh serve"
-wait_until "both are found and healthy" "lists '21:8080.* healthy' && lists '22:8080.* healthy'"
+wait_until "both are found and healthy" "shows '21:8080.* healthy' && shows '22:8080.* healthy'"
 show "ironmesh endpoints default/stock"
 
 say "Enroll a proxy for each instance, and one for the shop, which calls the stock at its local port 8000"
@@ -134,35 +134,35 @@ show "$who_answers"
 
 say "Maintenance drains an instance"
 show "consul maint -enable -service stock-2 -reason 'a new disk'"
-wait_until "the second drains" "lists draining && answer stock-1 stock-3"
+wait_until "the second drains" "shows draining && answer stock-1 stock-3"
 show "ironmesh endpoints default/stock"
 show "$who_answers"
 show "consul maint -disable -service stock-2"
 wait_until "the second is called again" "answer stock-1 stock-2 stock-3"
 
-say "Consul is killed: ironmesh reports it as stale, and no request fails"
+say "Consul is killed: the endpoints are shown as stale, and no request fails"
 show 'kill -KILL $(cat consul.pid)'
-wait_until "the control plane has seen it" "lists stale"
+wait_until "the control plane has seen it" "shows stale"
 show "ironmesh endpoints default/stock"
 show "$ask_often"
 
-say "Consul restarts without data: the removal of all endpoints is held back"
+say "Consul comes back empty: the control plane keeps the endpoints"
 start consul "$consul_agent"
-wait_until "the removal is held back" "lists 'is held back'"
+wait_until "the removal is held back" "shows 'has lost'"
 show "ironmesh status"
 show "$ask_often"
 
-say "The instances are registered again, and the finding ends"
+say "The instances are registered again, and nothing is held back"
 for n in 1 2 3; do show "consul services register registrations/stock-$n.json"; done
-wait_until "no removal is held back" "lists '23:8080.* healthy' && ! lists unhealthy && ! lists 'is held back'"
+wait_until "nothing is held back" "shows '23:8080.* healthy' && ! shows unhealthy && ! shows 'has lost'"
 show "ironmesh status"
 
-say "They are deregistered one after the other: the removals are held back until they are accepted"
+say "They are deregistered one after the other: the removal is held back until it is accepted"
 show 'for n in 1 2 3; do consul services deregister -id stock-$n; done'
-wait_until "the removal is held back" "lists 'is held back'"
+wait_until "the removal is held back" "shows 'has lost'"
 show "ironmesh endpoints default/stock"
 show "$ask"
 show "ironmesh endpoints accept default/stock"
-wait_until "no endpoint gets calls" "! $ask"
+wait_until "no instance is called" "! $ask"
 show "ironmesh endpoints default/stock"
 show "$ask"

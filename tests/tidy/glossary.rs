@@ -50,15 +50,17 @@ fn glossary_names_code_that_exists() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
+/// The words and phrases that must not stand for a term, in lower case.
+pub(crate) fn banned_words() -> BTreeSet<String> {
+    let terms = terms();
+    let words = terms.iter().flat_map(|[.., words]| words.split(','));
+    let words = words.map(|word| word.trim().to_lowercase());
+    words.filter(|word| word.starts_with(char::is_alphabetic)).collect()
+}
+
 #[test]
 fn type_names_are_not_banned_words() {
-    let banned: BTreeSet<String> = terms()
-        .iter()
-        .flat_map(|[.., words]| {
-            words.split(',').map(|word| camel_case(word.trim())).collect::<Vec<_>>()
-        })
-        .filter(|word| !word.is_empty())
-        .collect();
+    let banned: BTreeSet<String> = banned_words().iter().map(|words| camel_case(words)).collect();
     let mut found = BTreeSet::new();
     for file in rust_files() {
         let text = fs::read_to_string(&file).unwrap();
@@ -77,7 +79,7 @@ fn type_names_are_not_banned_words() {
 }
 
 /// The name of the type that a line defines.
-fn type_name(line: &str) -> Option<&str> {
+pub(crate) fn type_name(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let line = match line.strip_prefix("pub") {
         Some(rest) if rest.starts_with('(') => rest.split_once(") ")?.1,

@@ -13,4 +13,6 @@ mod glossary;
 mod links;
 mod modules;
 mod smi;
+mod source;
+mod words;
 mod workspace;
