@@ -85,6 +85,7 @@ impl DeltaStream {
                         self.grace_ends = Some(now + REMOVAL_GRACE);
                     }
                     outputs.push(DeltaOutput::Nacked(nacked));
+                    self.target.iter().for_each(|target| stream.forget_nacks_outside(target));
                 }
                 None => {}
             }
@@ -107,6 +108,7 @@ impl DeltaStream {
         let mut outputs = Vec::new();
         for (resource_type, stream) in &mut self.types {
             stream.dirty.extend(set.changed_since(old, *resource_type));
+            stream.forget_nacks_outside(&set);
             if stream.adopt_initial_versions(&set) {
                 let ack = Acked { resource_type: *resource_type, names: Vec::new() };
                 outputs.push(DeltaOutput::Acked(ack));

@@ -512,7 +512,12 @@ impl Connection {
         let mut is_new = false;
         if nacked.is_final {
             self.hub.with(&self.client, |client| {
+                let set = client.set.borrow();
                 for (name, version) in &nacked.resources {
+                    // As in `Hub::publish`: a resource that has left the set is not NACKed any more.
+                    if set.as_ref().is_some_and(|set| !set.contains(nacked.resource_type, name)) {
+                        continue;
+                    }
                     let key = (nacked.resource_type, Arc::clone(name));
                     let message = nacked.error.message.clone();
                     let is_certain = nacked.resources.len() == 1;

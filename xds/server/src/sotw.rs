@@ -123,6 +123,9 @@ impl SotwStream {
                     self.grace_ends = Some(now + REMOVAL_GRACE);
                 }
                 outputs.push(SotwOutput::Nacked(nacked));
+                if let Some(target) = self.target.clone() {
+                    self.forget_nacks_outside(&target);
+                }
             }
             RequestOutcome::None | RequestOutcome::Stale => {}
         }
@@ -138,6 +141,7 @@ impl SotwStream {
 
     /// Replaces the resource set of the client.
     pub fn on_set(&mut self, mut set: ResourceSet, now: Instant) -> Vec<SotwOutput> {
+        self.forget_nacks_outside(&set);
         let none = ResourceSet::default();
         let old = self.target.as_ref().unwrap_or(&none);
         // A removed cluster stays with the client for a while, and the client may request its
@@ -242,6 +246,21 @@ impl SotwStream {
     /// Holds back the removal of clusters until `until`.
     pub(crate) fn defer_removals(&mut self, until: Instant) {
         self.grace_ends.get_or_insert(until);
+    }
+
+    /// Forgets the NACKs of resources that the set does not have. [`Hub`](crate::Hub) does not report them any
+    /// more, so they must not withhold a resource that comes back.
+    fn forget_nacks_outside(&mut self, set: &ResourceSet) {
+        let nacked = [
+            (ResourceType::Secret, &mut self.secrets.nacked),
+            (ResourceType::Cluster, &mut self.clusters.nacked),
+            (ResourceType::Endpoint, &mut self.endpoints.nacked),
+            (ResourceType::Listener, &mut self.listeners.nacked),
+            (ResourceType::Route, &mut self.routes.nacked),
+        ];
+        for (resource_type, nacked) in nacked {
+            nacked.retain(|name, _| set.contains(resource_type, name));
+        }
     }
 
     fn exchanges(&self) -> [(ResourceType, &Exchange); 5] {

@@ -183,6 +183,12 @@ impl TypeStream {
         true
     }
 
+    /// Forgets the NACKs of resources that the set does not have. [`Hub`](crate::Hub) does not report them any
+    /// more, so they must not withhold a resource that comes back.
+    pub(crate) fn forget_nacks_outside(&mut self, set: &ResourceSet) {
+        self.nacked.retain(|name, _| set.contains(self.resource_type, name));
+    }
+
     /// The number of names that it stores itself.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {

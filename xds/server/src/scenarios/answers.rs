@@ -28,6 +28,7 @@ in_both_variants! {
     reverted_nacked_change_resends_the_old_version,
     nack_of_one_type_does_not_stall_other_types,
     nacked_resource_can_still_be_removed,
+    nack_ends_when_the_resource_leaves_the_set,
     nacked_resource_is_sent_again_only_on_retry,
     bisected_resources_changed_meanwhile_converge_to_new_set,
 }
@@ -308,6 +309,31 @@ fn nacked_resource_can_still_be_removed<V: Dialect>() {
     // A cluster that is removed last stays in the state until then.
     assert_eq!(client.take_pushes(), V::either(&["CDS -a"][..], &["CDS", "CDS -a"]));
     assert!(client.has.is_empty());
+}
+
+/// R19: a resource that leaves the set is not NACKed any more, whatever the client has of it. If it comes back, it
+/// is sent, so that the client's answer is reported again.
+fn nack_ends_when_the_resource_leaves_the_set<V: Dialect>() {
+    for of in [Cluster, Endpoint, Listener, Route, Secret] {
+        for earlier in [ResourceSet::default(), set([resource(of, "x", 1)])] {
+            let mut client = Client::<V>::settled(&earlier);
+            if !of.allows_wildcard() && !earlier.contains(of, "x") {
+                client.subscribe(of, &["x"]);
+            }
+            client.publish(&set([resource(of, "x", 2)]));
+            client.nack(of, "no");
+            client.publish(&ResourceSet::default());
+            client.ack_all();
+            client.pass(REMOVAL_GRACE);
+            client.ack_all();
+            client.take_pushes();
+            client.publish(&set([resource(of, "x", 2)]));
+            client.nack(of, "no");
+            let pushes = client.take_pushes();
+            let last = pushes.last().map(String::as_str).unwrap_or_default();
+            assert!(last.ends_with("DS nacked: x (no)"), "{of} after {earlier:?}: {pushes:?}");
+        }
+    }
 }
 
 /// docs/decisions/0052: the exception to R19, for a reason on the client's machine that is gone.

@@ -28,6 +28,8 @@ pub(crate) struct Client<V: Dialect> {
     pub(crate) wanted: BTreeMap<ResourceType, Wanted>,
     /// Unanswered pushes, oldest first.
     pub(crate) open: Vec<Push>,
+    /// The set that was published last.
+    published: ResourceSet,
     /// The versions that the server has attributed its NACKs to.
     pub(crate) nacked: BTreeMap<Key, Version>,
     /// The same, including names of which it has ACKed another version since.
@@ -51,6 +53,7 @@ impl<V: Dialect> Client<V> {
             has: BTreeMap::new(),
             wanted: BTreeMap::new(),
             open: Vec::new(),
+            published: ResourceSet::default(),
             nacked: BTreeMap::new(),
             ever_nacked: BTreeMap::new(),
             versions: BTreeMap::new(),
@@ -142,6 +145,8 @@ impl<V: Dialect> Client<V> {
 
     /// The server publishes `set` to the client.
     pub(crate) fn publish(&mut self, set: &ResourceSet) {
+        self.published = set.clone();
+        self.nacked.retain(|(of, name), _| set.contains(*of, name));
         let outputs = self.stream.on_set(set.clone(), self.now);
         self.observe(outputs);
     }

@@ -37,6 +37,7 @@ impl<V: Dialect> Client<V> {
         if is_final && self.stream.can_attribute_nacks(of) {
             self.nacked.extend(resources.into_iter().map(|(name, version)| ((of, name), version)));
             self.ever_nacked.extend(self.nacked.clone());
+            self.nacked.retain(|(of, name), _| self.published.contains(*of, name));
         }
         line
     }
