@@ -58,7 +58,7 @@ impl Admission for ProxyAdmission {
         }
         if let Some(version) = node.envoy_version.filter(|version| *version < OLDEST_ENVOY) {
             return reject(format!(
-                "Envoy {version} is too old: {OLDEST_ENVOY} is the oldest that is admitted; upgrade it"
+                "Envoy {version} is too old: upgrade it to {OLDEST_ENVOY} or later"
             ));
         }
         if let Err(problem) = statement(node) {

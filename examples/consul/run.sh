@@ -148,18 +148,18 @@ show "$ask_often"
 
 say "Consul comes back empty: the control plane keeps the endpoints"
 start consul "$consul_agent"
-wait_until "the removal is held back" "shows 'has lost'"
+wait_until "the removal is held back" "shows 'is held back'"
 show "ironmesh status"
 show "$ask_often"
 
 say "The instances are registered again, and nothing is held back"
 for n in 1 2 3; do show "consul services register registrations/stock-$n.json"; done
-wait_until "nothing is held back" "shows '23:8080.* healthy' && ! shows unhealthy && ! shows 'has lost'"
+wait_until "nothing is held back" "shows '23:8080.* healthy' && ! shows unhealthy && ! shows 'is held back'"
 show "ironmesh status"
 
 say "They are deregistered one after the other: the removal is held back until it is accepted"
 show 'for n in 1 2 3; do consul services deregister -id stock-$n; done'
-wait_until "the removal is held back" "shows 'has lost'"
+wait_until "the removal is held back" "shows 'is held back'"
 show "ironmesh endpoints default/stock"
 show "$ask"
 show "ironmesh endpoints accept default/stock"

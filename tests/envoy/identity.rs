@@ -121,8 +121,8 @@ async fn outdated_envoy_is_rejected_with_its_version() {
     };
     let rejected = thief.request_secret(envoy(30), "roots").await.unwrap_err();
     assert_eq!(rejected.code(), Code::PermissionDenied);
-    assert!(rejected.message().contains("too old: it is 1.30.3"), "{rejected}");
+    assert!(rejected.message().contains("Envoy 1.30.3 is too old"), "{rejected}");
     assert!(thief.request_secret(envoy(39), "roots").await.is_ok());
     let log = fs_err::read_to_string(store.mesh.folder().join("control-plane.log")).unwrap();
-    assert!(log.contains("too old: it is 1.30.3"), "{log}");
+    assert!(log.contains("Envoy 1.30.3 is too old"), "{log}");
 }
