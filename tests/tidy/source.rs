@@ -38,22 +38,22 @@ pub(crate) fn string_literals(source: &str) -> Vec<&str> {
             after(token, "\n")
         } else if token.starts_with("/*") {
             after(token, "*/")
-        } else if token.starts_with('"') {
+        } else if let Some(text) = token.strip_prefix('"') {
             let hashes = before.len() - before.trim_end_matches('#').len();
             let is_raw = before.trim_end_matches('#').ends_with('r');
             let length = if is_raw {
-                token[1..].find(&format!("\"{}", "#".repeat(hashes))).unwrap()
+                text.find(&format!("\"{}", "#".repeat(hashes))).unwrap()
             } else {
-                escaped_length(&token[1..])
+                escaped_length(text)
             };
-            literals.push(&token[1..=length]);
-            &token[length + 2..]
+            literals.push(&text[..length]);
+            &text[length + 1..]
         } else {
             // A character literal may be a quote; a lifetime has no closing quote.
             ["'\"'", "'\\\"'", "'\\''"]
                 .iter()
                 .find_map(|literal| token.strip_prefix(literal))
-                .unwrap_or(&token[1..])
+                .unwrap_or_else(|| &token[1..])
         };
     }
     literals
