@@ -25,8 +25,11 @@ const CLOCK_CONFIRMATION: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Debug)]
 pub(crate) struct Register {
     store: Arc<Store>,
+    /// Held while a change is stored, so that the store sees changes in their order.
+    changing: Mutex<()>,
+    /// Locked for moments only: who reads does not wait for the disk.
     records: Mutex<RecordIndex>,
-    /// Claims of certificates that wait for the lock of the records. Locked for moments only.
+    /// Claims of certificates that wait for the change before them. Locked for moments only.
     claims: Mutex<BTreeMap<ProxyId, Timestamp>>,
     generation: watch::Sender<Generation>,
 }
@@ -118,6 +121,28 @@ impl RecordIndex {
             self.in_use.insert(id, Arc::clone(record));
         }
     }
+
+    /// The records that have been past their retention at each look for [`CLOCK_CONFIRMATION`].
+    fn overdue(&mut self, now: Timestamp, instant: Instant) -> Vec<ProxyId> {
+        let is_over = |record: &JoinRecord| match record.certificate_state(now) {
+            CertificateState::Forfeit => now.duration_since(record.joined_at) > RETENTION,
+            _ => now.duration_since(record.certificate_expires_at) > RETENTION,
+        };
+        let over = self.all.values().filter(|record| is_over(record)).map(|record| {
+            (record.id, self.overdue_since.get(&record.id).copied().unwrap_or(instant))
+        });
+        self.overdue_since = over.collect();
+        let is_confirmed = |since: Instant| instant - since >= CLOCK_CONFIRMATION;
+        let confirmed = self.overdue_since.iter().filter(|(_, since)| is_confirmed(**since));
+        confirmed.map(|(id, _)| *id).collect()
+    }
+
+    fn remove(&mut self, id: ProxyId) {
+        self.all.remove(&id);
+        self.in_use.remove(&id);
+        self.revoked.remove(&id);
+        self.overdue_since.remove(&id);
+    }
 }
 
 impl Register {
@@ -131,6 +156,7 @@ impl Register {
         }
         let register = Self {
             store,
+            changing: Mutex::default(),
             records: Mutex::new(index),
             claims: Mutex::default(),
             generation: watch::Sender::default(),
@@ -181,30 +207,15 @@ impl Register {
 
     /// Removes records past their retention, once the clock has shown that for a day of the steady clock, `instant`.
     pub(crate) fn forget(&self, now: Timestamp, instant: Instant) -> Result<(), StoreError> {
-        let mut records = self.records.lock();
-        let records = &mut *records;
-        let is_over = |record: &JoinRecord| match record.certificate_state(now) {
-            CertificateState::Forfeit => now.duration_since(record.joined_at) > RETENTION,
-            _ => now.duration_since(record.certificate_expires_at) > RETENTION,
-        };
-        let over = records.all.values().filter(|record| is_over(record)).map(|record| {
-            (record.id, records.overdue_since.get(&record.id).copied().unwrap_or(instant))
-        });
-        records.overdue_since = over.collect();
-        let for_long = records
-            .overdue_since
-            .iter()
-            .filter(|(_, since)| instant - **since >= CLOCK_CONFIRMATION);
-        let over: Vec<_> = for_long.map(|(id, _)| *id).collect();
+        let _changing = self.changing.lock();
+        let over = self.records.lock().overdue(now, instant);
         if over.is_empty() {
             return Ok(());
         }
         self.store.remove_join_records(&over)?;
+        let mut records = self.records.lock();
         for id in over {
-            records.all.remove(&id);
-            records.in_use.remove(&id);
-            records.revoked.remove(&id);
-            records.overdue_since.remove(&id);
+            records.remove(id);
         }
         Ok(())
     }
@@ -221,25 +232,24 @@ impl Register {
 
     /// Adds the records of newly enrolled proxies: all of them, or none.
     pub(crate) fn add_all(&self, enrolled: Vec<JoinRecord>) -> Result<(), StoreError> {
-        let mut records = self.records.lock();
-        self.keep(&mut records, enrolled)
+        self.change(|_| enrolled)
     }
 
     /// Claims a proxy's certificate, at its first accepted connection.
     pub(crate) fn claim(&self, id: ProxyId, now: Timestamp) -> Result<(), StoreError> {
         self.claims.lock().insert(id, now);
-        let mut records = self.records.lock();
-        // One transaction for all that wait here: a thousand proxies that connect at once do not wait for the disk one
-        // after the other.
-        let mut claims = std::mem::take(&mut *self.claims.lock());
-        // A concurrent call that took this claim may have failed to store it.
-        claims.entry(id).or_insert(now);
-        let claimed = claims.into_iter().filter_map(|(id, at)| {
-            let record = records.all.get(&id).filter(|record| record.claimed_at.is_none())?;
-            Some(JoinRecord { claimed_at: Some(at), ..(**record).clone() })
-        });
-        let claimed = claimed.collect();
-        self.keep(&mut records, claimed)
+        self.change(|records| {
+            // One transaction for all that wait here: a thousand proxies that connect at once do not wait for the disk
+            // one after the other.
+            let mut claims = std::mem::take(&mut *self.claims.lock());
+            // A concurrent call that took this claim may have failed to store it.
+            claims.entry(id).or_insert(now);
+            let claimed = claims.into_iter().filter_map(|(id, at)| {
+                let record = records.get(&id).filter(|record| record.claimed_at.is_none())?;
+                Some(JoinRecord { claimed_at: Some(at), ..(**record).clone() })
+            });
+            claimed.collect()
+        })
     }
 
     /// The proxies whose stored records are quarantined.
@@ -258,15 +268,16 @@ impl Register {
 
     /// Revokes a proxy. An earlier revocation stays as it is.
     pub(crate) fn revoke(&self, id: ProxyId, revocation: Revocation) -> Result<(), StoreError> {
-        let mut records = self.records.lock();
-        let record = records.all.get(&id).filter(|record| record.revoked.is_none());
-        let revoked = record.map(|record| JoinRecord {
-            revoked: Some(revocation),
-            participation: Participation::default(),
-            vacant: Participation::default(),
-            ..(**record).clone()
-        });
-        self.keep(&mut records, revoked.into_iter().collect())
+        self.change(|records| {
+            let record = records.get(&id).filter(|record| record.revoked.is_none());
+            let revoked = record.map(|record| JoinRecord {
+                revoked: Some(revocation),
+                participation: Participation::default(),
+                vacant: Participation::default(),
+                ..(**record).clone()
+            });
+            revoked.into_iter().collect()
+        })
     }
 
     /// Marks proxies as unreachable since a time, or, without a time, as reachable again.
@@ -274,14 +285,14 @@ impl Register {
         &self,
         proxies: &[(ProxyId, Option<Timestamp>)],
     ) -> Result<(), StoreError> {
-        let mut records = self.records.lock();
-        let changed = proxies.iter().filter_map(|(id, since)| {
-            let record = records.all.get(id)?;
-            let is_news = record.suspect_since.is_some() != since.is_some();
-            is_news.then(|| JoinRecord { suspect_since: *since, ..(**record).clone() })
-        });
-        let changed = changed.collect();
-        self.keep(&mut records, changed)
+        self.change(|records| {
+            let changed = proxies.iter().filter_map(|(id, since)| {
+                let record = records.get(id)?;
+                let is_news = record.suspect_since.is_some() != since.is_some();
+                is_news.then(|| JoinRecord { suspect_since: *since, ..(**record).clone() })
+            });
+            changed.collect()
+        })
     }
 
     /// Records the progress of proxies. All changes are stored in one transaction, or none is.
@@ -289,21 +300,24 @@ impl Register {
         &self,
         progress: impl IntoIterator<Item = (ProxyId, Progress<'a>)>,
     ) -> Result<(), StoreError> {
-        let mut records = self.records.lock();
-        let changed = progress
-            .into_iter()
-            .filter_map(|(id, progress)| progress.updated_record(records.all.get(&id)?))
-            .collect();
-        self.keep(&mut records, changed)
+        self.change(|records| {
+            let progress = progress.into_iter();
+            progress
+                .filter_map(|(id, progress)| progress.updated_record(records.get(&id)?))
+                .collect()
+        })
     }
 
-    /// Stores changed records. It holds the lock of the records, so that the store sees changes in their order.
-    fn keep(&self, records: &mut RecordIndex, changed: Vec<JoinRecord>) -> Result<(), StoreError> {
+    /// Stores the records that `change` returns for the present ones, and then shows them.
+    fn change(&self, change: impl FnOnce(&Records) -> Vec<JoinRecord>) -> Result<(), StoreError> {
+        let _changing = self.changing.lock();
+        let changed = change(&self.all_records());
         if changed.is_empty() {
             return Ok(());
         }
         self.store.put_join_records(&changed)?;
         let mut members = 0;
+        let mut records = self.records.lock();
         for record in changed {
             let record = Arc::new(record);
             let old = records.all.insert(record.id, Arc::clone(&record));
@@ -311,6 +325,7 @@ impl Register {
             members += u64::from(old.is_none() || was_revoked != record.revoked.is_some());
             records.classify(&record);
         }
+        drop(records);
         self.generation.send_modify(|generation| {
             generation.changes += 1;
             generation.members += members;
