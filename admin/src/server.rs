@@ -156,11 +156,18 @@ impl Default for ReadQueue {
 }
 
 impl ReadQueue {
-    /// Runs a read when a worker is free, unless the queue is full.
+    /// Answers a read when a worker is free, unless the queue is full.
+    async fn answer<T: Serialize>(
+        &self,
+        read: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<JsonBody, ApiError> {
+        self.run(move || JsonBody::encode(&read()?)).await
+    }
+
     async fn run<T: Send + 'static>(
         &self,
-        question: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-    ) -> Result<Json<T>, ApiError> {
+        read: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
         let busy = |_| {
             ApiError::Busy(format!("{MAX_QUEUED_READS} requests are queued already: try again"))
         };
@@ -169,11 +176,27 @@ impl ReadQueue {
         let worker = worker.map_err(|error| ApiError::Internal(error.to_string()))?;
         // Both are held as long as the thread runs, even if the client no longer waits.
         blocking(move || {
-            let answer = question();
+            let answer = read();
             drop((queued, worker));
             answer
         })
         .await
+    }
+}
+
+/// An answer in JSON, encoded by the thread that computed it: the configuration of a proxy has megabytes.
+struct JsonBody(Vec<u8>);
+
+impl JsonBody {
+    fn encode(answer: &impl Serialize) -> Result<Self, ApiError> {
+        let json = serde_json::to_vec(answer);
+        json.map(Self).map_err(|error| ApiError::Internal(error.to_string()))
+    }
+}
+
+impl IntoResponse for JsonBody {
+    fn into_response(self) -> Response {
+        ([(header::CONTENT_TYPE, "application/json")], self.0).into_response()
     }
 }
 
@@ -268,91 +291,94 @@ async fn metrics(
     State(control_plane): State<Shared>,
     Extension(queue): Extension<ReadQueue>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let Json(text) = queue.run(move || Ok(control_plane.metrics())).await?;
+    let text = queue.run(move || Ok(control_plane.metrics())).await?;
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, content_type)], text))
 }
 
-async fn readyz(State(control_plane): State<Shared>) -> impl IntoResponse {
-    with_status(control_plane.readiness())
+async fn readyz(State(control_plane): State<Shared>) -> Result<Response, ApiError> {
+    blocking(move || with_status(&control_plane.readiness())).await
 }
 
 /// `/readyz` without lines of policy, for clients that may not be allowed to read policy.
-async fn readyz_without_lines(State(control_plane): State<Shared>) -> impl IntoResponse {
-    let mut readiness = control_plane.readiness();
-    readiness.policy.annotated.clear();
-    with_status(readiness)
+async fn readyz_without_lines(State(control_plane): State<Shared>) -> Result<Response, ApiError> {
+    let answer = move || {
+        let mut readiness = control_plane.readiness();
+        readiness.policy.annotated.clear();
+        with_status(&readiness)
+    };
+    blocking(answer).await
 }
 
-fn with_status(readiness: Readiness) -> impl IntoResponse {
+fn with_status(readiness: &Readiness) -> Result<Response, ApiError> {
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(readiness))
+    Ok((status, JsonBody::encode(readiness)?).into_response())
 }
 
 async fn audit(
     State(control_plane): State<Shared>,
     Extension(queue): Extension<ReadQueue>,
-) -> Result<Json<AuditView>, ApiError> {
-    queue.run(move || Ok(control_plane.audit())).await
+) -> Result<JsonBody, ApiError> {
+    queue.answer(move || Ok(control_plane.audit())).await
 }
 
 async fn proxies(
     State(control_plane): State<Shared>,
     Extension(queue): Extension<ReadQueue>,
-) -> Result<Json<Vec<ProxyView>>, ApiError> {
-    queue.run(move || Ok(control_plane.proxies())).await
+) -> Result<JsonBody, ApiError> {
+    queue.answer(move || Ok(control_plane.proxies())).await
 }
 
 async fn policy_revisions(
     State(control_plane): State<Shared>,
     Extension(queue): Extension<ReadQueue>,
-) -> Result<Json<RevisionList>, ApiError> {
-    queue.run(move || control_plane.policy_revisions()).await
+) -> Result<JsonBody, ApiError> {
+    queue.answer(move || control_plane.policy_revisions()).await
 }
 
 async fn roll_back(
     State(control_plane): State<Shared>,
     Json(request): Json<RollbackRequest>,
-) -> Result<Json<RolledBack>, ApiError> {
-    blocking(move || control_plane.roll_back(request)).await
+) -> Result<JsonBody, ApiError> {
+    blocking(move || JsonBody::encode(&control_plane.roll_back(request)?)).await
 }
 
 async fn accept_removal(
     State(control_plane): State<Shared>,
     Json(request): Json<AcceptRemovalRequest>,
-) -> Result<Json<AcceptedRemoval>, ApiError> {
-    blocking(move || control_plane.accept_removal(request)).await
+) -> Result<JsonBody, ApiError> {
+    blocking(move || JsonBody::encode(&control_plane.accept_removal(request)?)).await
 }
 
 async fn bootstrap(
     State(control_plane): State<Shared>,
     Json(request): Json<BootstrapRequest>,
-) -> Result<Json<BootstrapResponse>, ApiError> {
-    blocking(move || control_plane.bootstrap(&request)).await
+) -> Result<JsonBody, ApiError> {
+    blocking(move || JsonBody::encode(&control_plane.bootstrap(&request)?)).await
 }
 
 async fn proxy(
     State(control_plane): State<Shared>,
     Extension(queue): Extension<ReadQueue>,
     Parameter(id): Parameter<String>,
-) -> Result<Json<ProxyDetail>, ApiError> {
-    queue.run(move || control_plane.proxy(&id)).await
+) -> Result<JsonBody, ApiError> {
+    queue.answer(move || control_plane.proxy(&id)).await
 }
 
 async fn proxy_config(
     State(control_plane): State<Shared>,
     Extension(queue): Extension<ReadQueue>,
     Parameter(id): Parameter<String>,
-) -> Result<Json<ProxyConfig>, ApiError> {
-    queue.run(move || control_plane.proxy_config(&id)).await
+) -> Result<JsonBody, ApiError> {
+    queue.answer(move || control_plane.proxy_config(&id)).await
 }
 
 async fn revoke(
     State(control_plane): State<Shared>,
     Parameter(id): Parameter<String>,
     Json(request): Json<RevokeRequest>,
-) -> Result<Json<Revoked>, ApiError> {
-    blocking(move || control_plane.revoke(&id, &request)).await
+) -> Result<JsonBody, ApiError> {
+    blocking(move || JsonBody::encode(&control_plane.revoke(&id, &request)?)).await
 }
 
 /// The query of `/v1/explain…`.
@@ -377,12 +403,12 @@ where
             let question: Q = serde_json::from_str(&question).map_err(|error| {
                 ApiError::BadRequest(format!("`question` is malformed: {error}"))
             })?;
-            queue.run(move || answer(&*control_plane, &question)).await
+            queue.answer(move || answer(&*control_plane, &question)).await
         };
     let in_body = move |State(control_plane): State<Shared>,
                         Extension(queue): Extension<ReadQueue>,
                         Json(question): Json<Q>| async move {
-        queue.run(move || answer(&*control_plane, &question)).await
+        queue.answer(move || answer(&*control_plane, &question)).await
     };
     get(in_query).post(in_body)
 }
@@ -390,25 +416,25 @@ where
 async fn all_endpoints(
     State(control_plane): State<Shared>,
     Extension(queue): Extension<ReadQueue>,
-) -> Result<Json<EndpointList>, ApiError> {
-    queue.run(move || control_plane.endpoints(None)).await
+) -> Result<JsonBody, ApiError> {
+    queue.answer(move || control_plane.endpoints(None)).await
 }
 
 async fn endpoints(
     State(control_plane): State<Shared>,
     Extension(queue): Extension<ReadQueue>,
     Parameter(service): Parameter<(String, String)>,
-) -> Result<Json<EndpointList>, ApiError> {
+) -> Result<JsonBody, ApiError> {
     let service = service_name(&service)?;
-    queue.run(move || control_plane.endpoints(Some(&service))).await
+    queue.answer(move || control_plane.endpoints(Some(&service))).await
 }
 
 async fn accept_endpoints(
     State(control_plane): State<Shared>,
     Parameter(service): Parameter<(String, String)>,
-) -> Result<Json<AcceptedEndpoints>, ApiError> {
+) -> Result<JsonBody, ApiError> {
     let service = service_name(&service)?;
-    blocking(move || control_plane.accept_endpoints(&service)).await
+    blocking(move || JsonBody::encode(&control_plane.accept_endpoints(&service)?)).await
 }
 
 /// The service that a path names by its namespace and its name.
@@ -420,19 +446,20 @@ fn service_name((namespace, name): &(String, String)) -> Result<ServiceName, Api
 async fn plan(
     State(control_plane): State<Shared>,
     Json(request): Json<PlanRequest>,
-) -> Result<Json<Plan>, ApiError> {
+) -> Result<JsonBody, ApiError> {
     let client = Arc::new(());
     let cancellation = Cancellation(Arc::downgrade(&client));
-    let planned = blocking(move || control_plane.plan(&request, &cancellation)).await;
+    let planned =
+        blocking(move || JsonBody::encode(&control_plane.plan(&request, &cancellation)?)).await;
     // Dropped earlier if this future is dropped, because the client has disconnected.
     drop(client);
     planned
 }
 
-/// Runs a task that may block on a thread of its own.
+/// Runs a task that may block or compute for long on a thread of its own.
 async fn blocking<T: Send + 'static>(
     task: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<Json<T>, ApiError> {
+) -> Result<T, ApiError> {
     let done = tokio::task::spawn_blocking(task).await;
-    done.map_err(|error| ApiError::Internal(error.to_string()))?.map(Json)
+    done.map_err(|error| ApiError::Internal(error.to_string()))?
 }
