@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use tracing::{Instrument, Span};
 
 use crate::api::{
     AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
@@ -219,6 +220,7 @@ fn port_routes(names: impl IntoIterator<Item = String>) -> Router<Shared> {
     let names: host::Names = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
     read_routes(get(readyz_without_lines))
         .layer(middleware::from_fn(with_timeout))
+        .layer(middleware::from_fn(in_span))
         .layer(middleware::from_fn_with_state(names, host::check))
 }
 
@@ -236,6 +238,7 @@ pub async fn serve_socket(listener: UnixListener, control_plane: Shared) -> io::
         .route("/v1/proxies", post(bootstrap))
         .route("/v1/proxies/{id}/revoke", post(revoke))
         .route("/v1/plan", post(plan).layer(DefaultBodyLimit::max(MAX_PLAN)));
+    let all = all.layer(middleware::from_fn(in_span));
     axum::serve(listener, all.with_state(control_plane)).await
 }
 
@@ -285,6 +288,13 @@ fn read_routes(readyz: MethodRouter<Shared>) -> Router<Shared> {
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", readyz)
         .merge(questions)
+}
+
+/// Runs a request in a span, so that what it logs can be told from the rest.
+async fn in_span(request: Request, next: Next) -> Response {
+    let (method, path) = (request.method(), request.uri().path());
+    let span = tracing::debug_span!("request", %method, path);
+    next.run(request).instrument(span).await
 }
 
 async fn metrics(
@@ -460,6 +470,7 @@ async fn plan(
 async fn blocking<T: Send + 'static>(
     task: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let done = tokio::task::spawn_blocking(task).await;
+    let span = Span::current();
+    let done = tokio::task::spawn_blocking(move || span.in_scope(task)).await;
     done.map_err(|error| ApiError::Internal(error.to_string()))?
 }

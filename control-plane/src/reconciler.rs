@@ -289,6 +289,7 @@ impl Reconciler {
         others.into_iter().flatten().fold(self.next_tick, Instant::min)
     }
 
+    #[tracing::instrument(level = "debug", skip_all)]
     fn reconcile(&mut self, now: Timestamp) {
         // By the clock, not by the wake-up: a client that answers without end would postpone it forever.
         let is_tick = Instant::now() >= self.next_tick;

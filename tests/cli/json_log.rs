@@ -52,6 +52,31 @@ async fn log_of_serve_is_json_lines_with_control_characters_escaped() {
     assert!(at.contains(r"b\u001b[2J\u009b\u202e.toml:3:1"), "{finding}");
 }
 
+#[tokio::test]
+async fn debug_log_has_the_duration_of_passes_and_requests() {
+    let Some(server) = Server::open("") else { return };
+    server.workspace.write("policy/a.toml", "");
+    let mut command =
+        server.workspace.command(&["serve", "--config", "ironmesh.toml", "--output", "json"]);
+    command.env("RUST_LOG", "info,ironmesh_control_plane=debug,ironmesh_admin=debug");
+    let log = server.workspace.path().join("serve.log");
+    let mut child = Child::start("ironmesh serve", &mut Command::from(command), &log);
+    for span in ["reconcile", "request"] {
+        eventually(span, async || {
+            // Answers once the socket is there; each attempt is a request.
+            let _ = server.workspace.run(&["proxy", "list", "--config", "ironmesh.toml"]);
+            let text = fs::read_to_string(&log).unwrap();
+            let is_end = |line: &Value| {
+                line["span"]["name"] == span && line["fields"]["time.busy"].is_string()
+            };
+            let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
+            if lines(whole).iter().any(is_end) { Ok(()) } else { Err(text) }
+        })
+        .await;
+    }
+    assert!(child.terminate().await.success());
+}
+
 #[test]
 fn failure_of_serve_is_the_last_line_of_its_json_log() {
     let Some(server) = Server::open("") else { return };

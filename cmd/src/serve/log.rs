@@ -17,6 +17,7 @@ use ironmesh_catalog::text::escape_output;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::cli::Output;
 use crate::color;
@@ -27,6 +28,8 @@ pub(super) fn init(output: Output) {
     let lost = Arc::<AtomicU64>::default();
     // Its internal errors would only say, on stderr, that stderr cannot be written.
     let log = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
+    // At the level of debug: how long each reconcile pass, stream and request took.
+    let log = log.with_span_events(FmtSpan::CLOSE);
     let writer = move || Lossy { output: io::stderr(), format: output, lost: Arc::clone(&lost) };
     match output {
         Output::Text => {

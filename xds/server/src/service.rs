@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::Status;
 use tonic::body::Body;
+use tracing::{Instrument, field};
 
 use crate::body::{End, Message, MessageBody};
 use crate::counters::CloseReason;
@@ -107,7 +108,8 @@ impl Streams {
         let end = End::default();
         let body = MessageBody::new(messages, Arc::clone(&end));
         let requests = Messages::new(Body::new(request.into_body()), quota);
-        let serving = serve(self.clone(), peer, requests, responses.clone());
+        let span = tracing::debug_span!("stream", address = %peer.address, client = field::Empty);
+        let serving = serve(self.clone(), peer, requests, responses.clone()).instrument(span);
         self.tasks.spawn(async move {
             if let Err(status) = serving.await {
                 drop(end.set(status));

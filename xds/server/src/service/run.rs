@@ -9,6 +9,7 @@ use ironmesh_xds_wire::{Node, ResourceType};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
+use tracing::Span;
 
 use super::Streams;
 use crate::body::Message;
@@ -84,6 +85,7 @@ impl Streams {
             Status::resource_exhausted(format!("this client has too many streams: the limit is {limit}"))
         });
         let mut connection = connection?;
+        Span::current().record("client", &*connection.client);
         if disconnections.has_changed().unwrap_or(true) {
             // It may be this client, between its admission and the registration of its stream.
             self.admit(peer, &node)?;
