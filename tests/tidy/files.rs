@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use crate::workspace::{metadata, root};
 
 /// No file is longer, and half of the files have at most `MEDIAN_LINES`.
-const MOST_LINES: usize = 800;
-const MEDIAN_LINES: usize = 200;
+const MOST_LINES: usize = 600;
+const MEDIAN_LINES: usize = 150;
 
 /// Names that do not describe the content.
 const EMPTY_NAMES: &[&str] =
