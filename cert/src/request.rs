@@ -55,7 +55,7 @@ pub enum RequestError {
     #[error("certificate signing request is not one in PEM (`BEGIN CERTIFICATE REQUEST`)")]
     Unreadable,
     /// Its key is of another kind.
-    #[error("certificate signing request is for another kind of key: only ECDSA P-256 is taken")]
+    #[error("certificate signing request is for another kind of key: only ECDSA P-256 is accepted")]
     OtherKey,
     /// Its signature is not by its key.
     #[error("certificate signing request is not signed by the key that it is for")]

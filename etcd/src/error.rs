@@ -56,13 +56,13 @@ pub enum EtcdError {
         /// Below which prefix.
         prefix: String,
     },
-    /// etcd has no room left.
+    /// etcd has no space left.
     #[error(
-        "etcd has no room left ({0}): compact it, defragment each member and disarm the alarm; what it holds can still be read"
+        "etcd has no space left ({0}): compact it, defragment each member and disarm the alarm; what it holds can still be read"
     )]
     Full(String),
     /// Anything else that etcd says.
-    #[error("etcd at {endpoint} refuses: {problem}")]
+    #[error("etcd at {endpoint} rejects the request: {problem}")]
     Refused {
         /// Which endpoint says so.
         endpoint: String,

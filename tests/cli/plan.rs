@@ -165,7 +165,7 @@ ports = [{{ name = "web", port = 80, protocol = "http" }}]
     assert_eq!(run.code, 0, "{run:?}");
     let (words, found) = run.stdout.split_once("\nnew findings").unwrap();
     for position in
-        ["store-v3`: its share of the calls is refused (a.toml:51:", "refused (a.toml:57:"]
+        ["store-v3`: its share of the calls is denied (a.toml:51:", "denied (a.toml:57:"]
     {
         assert!(found.contains(position), "no {position} in {found}");
     }
@@ -309,7 +309,7 @@ fn plan_shows_audit_access_and_merges_extended_findings() {
     assert_eq!(run.code, 0, "{run:?}");
     for words in [
         "every account of the mesh gains every request: audit mode\n",
-        "\nchanged findings\n  ~ warning[IM0308]: nobody may call services `default/",
+        "\nchanged findings\n  ~ warning[IM0308]: no caller may call services `default/",
     ] {
         assert!(run.stdout.contains(words), "no {words:?} in\n{}", run.stdout);
     }

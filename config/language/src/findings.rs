@@ -80,7 +80,7 @@ impl Findings {
             let message = format!("there are more findings than these {}", findings.len());
             let finding = if is_refused { Finding::error } else { Finding::warning };
             let finding = finding(codes::TOO_MANY_FINDINGS, None, message);
-            findings.push(finding.help("mend those that are told, and check again"));
+            findings.push(finding.help("fix the reported findings, and check again"));
         }
         findings
     }

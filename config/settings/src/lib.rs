@@ -217,8 +217,7 @@ fn read_listen(value: Value<'_>) -> Result<Listen, Told> {
         }
         let message = format!("`admin` must be a loopback address: `{address}`");
         let finding = value.error(codes::INVALID_VALUE, message).label("reachable by others");
-        let help = "the admin API asks nobody who they are: listen on 127.0.0.1 or [::1], and put \
-                    something that does in front";
+        let help = "the admin API does not authenticate callers: listen on 127.0.0.1 or [::1], behind a server that does";
         Err(value.tell(finding.help(help)))
     });
     table.finish();

@@ -79,7 +79,7 @@ pub(super) fn read(value: Value<'_>, mesh: &Name) -> Result<PolicySettings, Told
     let removal_hold = removal_hold?;
     match place {
         None if removal_hold.is_none() => {
-            let message = "`policy` says neither `folder` nor `etcd`";
+            let message = "`policy` sets neither `folder` nor `etcd`";
             Err(value.tell(value.error(codes::MISSING_KEY, message).label("from where?")))
         }
         Some(PolicyPlace::Etcd(_)) if removal_hold.is_some() => {

@@ -150,7 +150,7 @@ fn inconsistent_etcd_settings_are_reported() {
             format!("removal_hold = \"1s\"\n[policy.etcd]\n{here}"),
             "has no effect on policy in etcd",
         ),
-        (String::new(), "`policy` says neither `folder` nor `etcd`"),
+        (String::new(), "`policy` sets neither `folder` nor `etcd`"),
         ("[policy.etcd]".into(), "`policy.etcd` needs `endpoints`"),
         ("[policy.etcd]\nendpoints = []".into(), "`endpoints` must list one at least"),
         ("etcd.endpoints = [\"a:1\"]".into(), "`endpoints` must list `https://host:port`: `a:1`"),

@@ -133,13 +133,14 @@ mod tests {
 
     #[test]
     fn changed_name_list_is_a_changed_finding_not_a_new_one() {
-        let (one, two) = ("nobody may call service `d/a`", "nobody may call services `d/a`, `d/b`");
-        let many = "nobody may call services `d/a`, `d/c` and 2 more";
+        let (one, two) =
+            ("no caller may call service `d/a`", "no caller may call services `d/a`, `d/b`");
+        let many = "no caller may call services `d/a`, `d/c` and 2 more";
         assert_eq!(changes(&[(one, 1)], &[(two, 1)]), [format!("~ {two}:1")]);
         assert_eq!(changes(&[(two, 1)], &[(many, 2)]), [format!("~ {many}:2")]);
         assert_eq!(changes(&[(two, 1)], &[(one, 1)]), [format!("~ {one}:1")]);
         // A fixed finding and a new one for a different name are two changes.
-        let other = "nobody may call service `d/b`";
+        let other = "no caller may call service `d/b`";
         assert_eq!(changes(&[(one, 1)], &[(other, 1)]).len(), 2);
         assert_eq!(changes(&[(one, 1)], &[("nobody has services `d/a`, `d/b`", 1)]).len(), 2);
     }

@@ -128,7 +128,7 @@ pub(super) fn missing(toml: &mut String, missing: &[String]) {
         return;
     }
     toml.push('\n');
-    comment(toml, "Not in the input, and to be added before this policy is taken:");
+    comment(toml, "Not in the input; add these before you load this policy:");
     for one in missing {
         comment(toml, &format!("- {one}"));
     }

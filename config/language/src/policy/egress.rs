@@ -146,7 +146,7 @@ fn read_port(value: Value<'_>, of: &Of<'_>) -> Result<EgressPort, Told> {
     let protocol = table.required("protocol", |value| {
         let protocol = value.word("protocol of an egress", &EgressProtocol::ALL)?;
         if protocol == EgressProtocol::Http && of.is_by_address {
-            let message = "requests are told apart by their host, and the egress names no `hosts`";
+            let message = "`http` selects requests by host, and the egress names no `hosts`";
             let finding = value.error(codes::INVALID_VALUE, message).label("which of them?");
             return Err(value.tell(finding.help("name `hosts`, or say `tcp`")));
         }
@@ -160,7 +160,7 @@ fn read_port(value: Value<'_>, of: &Of<'_>) -> Result<EgressPort, Told> {
 fn no_requests(value: Value<'_>) -> Told {
     let message = "`matches` are about requests of HTTP, and no port of the egress is of `http`";
     let finding = value.error(codes::INVALID_VALUE, message).label("match nothing");
-    value.tell(finding.help("take them out; what is in TLS cannot be told apart"))
+    value.tell(finding.help("remove them; requests inside TLS cannot be matched"))
 }
 
 fn read_range(value: Value<'_>) -> Result<IpRange, Told> {
@@ -181,7 +181,7 @@ fn read_range(value: Value<'_>) -> Result<IpRange, Told> {
     }
     if exits::loopback().any(|loopback| loopback.includes(range)) {
         let message =
-            format!("`{range}` is each machine's own loopback, where proxies lead nobody");
+            format!("`{range}` is each machine's own loopback, to which proxies send no calls");
         let finding = Finding::warning(codes::NO_WAY_OUT, Some(value.spot()), message);
         let help = "only proxies whose own mesh address is one of the loopback go there: those of a \
                     mesh on one machine";

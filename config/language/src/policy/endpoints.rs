@@ -49,9 +49,8 @@ pub(super) fn read(
     if asked == Providers::default() {
         let finding =
             value.error(codes::MISSING_KEY, "the endpoints of a service name no provider");
-        let help = "say `static`, `consul`, `azure_scale_set`, `azure_vm` or `registered = true`; where `endpoints` is left out, they are \
-                    the proxies that joined as this service";
-        return Err(value.tell(finding.label("found by nobody").help(help)));
+        let help = "set `static`, `consul`, `azure_scale_set`, `azure_vm` or `registered = true`; without `endpoints`, they are the proxies enrolled for this service";
+        return Err(value.tell(finding.label("no provider").help(help)));
     }
     Ok(EndpointSource::Providers(asked))
 }

@@ -88,7 +88,7 @@ fn both_of_two(account: Value<'_>, labels: Value<'_>) -> Told {
 fn without_labels(trusted_providers: Value<'_>) -> Told {
     let message = "`trusted_providers` needs `endpoint_labels`";
     let finding = trusted_providers.error(codes::INVALID_VALUE, message).label("without effect");
-    let help = "it says whose labels `endpoint_labels` selects by: add them, or remove this";
+    let help = "it limits whose labels `endpoint_labels` selects by: add these, or remove it";
     trusted_providers.tell(finding.help(help))
 }
 

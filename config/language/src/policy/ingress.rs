@@ -107,7 +107,7 @@ impl<'a> Seen<'a> {
 }
 
 fn collision(second: &IngressPort, first: &IngressPort, what: &str, help: &str) -> Finding {
-    let message = format!("{what} is taken twice by ingress");
+    let message = format!("{what} is used twice by ingress");
     Finding::error(codes::INGRESS_COLLISION, Some(second.spot.clone()), message)
         .label("the second")
         .related(first.spot.clone(), "the first")
@@ -147,8 +147,7 @@ fn found_by_a_provider(draft: &Draft<'_>, object: &IngressBackend) -> Vec<Findin
         let providers = service.endpoints.providers()?;
         let by = Provider::external().find(|one| providers.ask(*one))?;
         let message = format!(
-            "source `{}` does not include the endpoints that {by} finds: only those that policy lists, and \
-             proxies that joined as the service",
+            "source `{}` does not include the endpoints that {by} finds: only those that policy lists, and proxies enrolled for the service",
             name.name
         );
         let finding =

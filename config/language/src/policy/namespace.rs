@@ -45,6 +45,6 @@ fn is_empty<'a>(namespace: &Namespace, others: impl Iterator<Item = &'a str>) ->
     let near = closest(name.as_str(), others).map(did_you_mean);
     let help = "give services `namespace`, or take this out";
     Finding::warning(codes::EMPTY_NAMESPACE, Some(namespace.spot.clone()), message)
-        .label("says nothing of anybody")
+        .label("applies to nothing")
         .help(near.unwrap_or_else(|| help.to_owned()))
 }

@@ -35,8 +35,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
 
 fn finding(target: &TrafficTarget, client: &Service) -> Finding {
     let destination = &target.destination;
-    let message =
-        format!("this target lets nobody call anything: no service of `{destination}` has ports");
+    let message = format!("this target allows no calls: no service of `{destination}` has ports");
     Finding::warning(codes::NOTHING_TO_CALL, Some(target.spot.clone()), message)
         .label("nothing to call")
         .related(client.spot.clone(), "a service without ports calls, and is not called")

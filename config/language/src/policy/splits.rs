@@ -92,15 +92,16 @@ fn idle(splits: &Splits<'_>, split: &TrafficSplit) -> Option<Finding> {
         finding
             .label("asks for requests")
             .related(service.spot.clone(), "the service is defined here")
-            .help("take `matches` out, since of plain TCP nothing can be asked; or take the split out"),
+            .help(
+                "remove `matches`, since plain TCP has no requests to match; or remove the split",
+            ),
     )
 }
 
 fn too_many_ways(service: &ServiceName, splits: &[&TrafficSplit]) -> Option<Finding> {
     let (first, others) = splits.split_first()?;
     let message = format!(
-        "the splits of service `{}` make more than {MOST_PATHS} ways, and Envoy would look at one after \
-         the other",
+        "the splits of service `{}` make more than {MOST_PATHS} routes, and Envoy would compare one after the other",
         service.name
     );
     let mut finding = Finding::error(codes::SPLIT_SHAPE, Some(first.spot.clone()), message)
@@ -121,13 +122,12 @@ pub(super) fn two_large_paths<'a>(
     let mut large = conditions.iter().filter(is_large);
     let (first, second) = (large.next()?, large.next()?);
     let message = format!(
-        "the `path_regex` of match `{}` cannot be asked for together with that of match `{}`: Envoy \
-         would refuse one of them",
+        "the `path_regex` of match `{}` cannot be combined with that of match `{}`: Envoy would reject one of them",
         second.name, first.name
     );
     let finding = Finding::error(codes::REGEX, Some(second.spot.clone()), message)
-        .label("asked for behind the other")
-        .related(first.spot.clone(), "asked for by a split in front")
+        .label("required after the other")
+        .related(first.spot.clone(), "required by an earlier split")
         .help("write one of them smaller, and without `\\b` where it has `$`");
     Some(([&first.spot, &second.spot], finding))
 }

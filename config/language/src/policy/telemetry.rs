@@ -60,7 +60,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
 fn says_nothing(table: &Table<'_>) -> Told {
     let message = "a telemetry needs `access_log` or `tracing`";
     let finding = Finding::error(codes::MISSING_KEY, Some(table.spot()), message);
-    table.tell(finding.label("says nothing").help("`access_log = {}` logs to standard output"))
+    table.tell(finding.label("no setting").help("`access_log = {}` logs to standard output"))
 }
 
 fn read_access_log(value: Value<'_>) -> Result<AccessLog, Told> {
@@ -129,10 +129,10 @@ pub(super) fn check(draft: &mut Draft<'_>) {
 
 fn said_twice(one: &Telemetry, first: &Telemetry, setting: &str) -> Finding {
     let Telemetry { level, spot, .. } = one;
-    let message = format!("two telemetries say `{setting}` for {level}");
+    let message = format!("two telemetries set `{setting}` for {level}");
     Finding::error(codes::TELEMETRY_TWICE, Some(spot.clone()), message)
-        .label("says it again")
-        .related(first.spot.clone(), "says it first")
+        .label("sets it again")
+        .related(first.spot.clone(), "sets it first")
         .help("take it out of one of them")
 }
 
@@ -142,14 +142,14 @@ fn has_no_sidecar(draft: &Draft<'_>, one: &Telemetry) -> Option<Finding> {
     let key: (Name, Name) = (name.namespace.clone(), name.name.clone());
     let service = draft.services.get(&key)?;
     let why = if service.external.is_some() {
-        "it is outside of the mesh: its callers tell of calls, by their own telemetry".to_owned()
+        "it is outside of the mesh: its callers' sidecars report the calls".to_owned()
     } else if service.is_subset() {
-        format!("it is a part of `{}`: say it of that", service.served_as().name)
+        format!("it is a part of `{}`: set it for that service", service.served_as().name)
     } else {
         return None;
     };
     let spot: Spot = one.spot.clone();
-    let message = format!("no sidecar is in front of service `{}`", name.name);
+    let message = format!("no sidecar serves service `{}`", name.name);
     let finding = Finding::warning(codes::TELEMETRY_OF_NOBODY, Some(spot), message);
-    Some(finding.label("says nothing of anybody").help(why))
+    Some(finding.label("applies to nothing").help(why))
 }

@@ -99,7 +99,10 @@ fn read_backend(
 fn check_sum(value: Value<'_>, backends: Vec<Backend>) -> Result<Vec<Backend>, Told> {
     let sum: u64 = backends.iter().map(|(_, weight, _)| u64::from(*weight)).sum();
     let (message, help) = if sum == 0 {
-        ("the weights of the backends sum to 0, so nobody answers", "give one backend a weight")
+        (
+            "the weights of the backends sum to 0, so no backend gets calls",
+            "give one backend a weight",
+        )
     } else if sum > u64::from(u32::MAX) {
         ("the weights of the backends sum to more than 4294967295", "give smaller weights")
     } else {

@@ -2,4 +2,4 @@
 
 /// Why there is nothing for UDP.
 pub(super) const NO_UDP: &str =
-    "the mesh carries HTTP and TCP: UDP has no handshake in which to judge a caller";
+    "the mesh carries HTTP and TCP: UDP has no handshake in which to verify a caller";

@@ -112,10 +112,10 @@ fn finding(services: &[&Service]) -> Option<Finding> {
         more => format!(" and {more} more"),
     };
     let noun = if others.is_empty() { "service" } else { "services" };
-    let message = format!("nobody may call {noun} {}{more}", names.join(", "));
+    let message = format!("no caller may call {noun} {}{more}", names.join(", "));
     let account = &first.account.name;
     let finding = Finding::warning(codes::UNREACHABLE, Some(first.spot.clone()), message)
-        .label("no traffic target lets anybody in")
+        .label("no traffic target allows calls to it")
         .help(format!(
             "write a traffic target with `destination = {{ name = \"{account}\" }}`; a service that calls \
              and is not called needs no `ports`"

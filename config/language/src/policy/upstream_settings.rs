@@ -61,12 +61,12 @@ fn unasked(draft: &Draft<'_>, setting: &UpstreamTrafficSetting) -> Option<Findin
         return None;
     }
     let message = format!(
-        "the `descriptors` of route `{}` do nothing: no `rate_limit.global.http` says who is asked",
+        "the `descriptors` of route `{}` do nothing: no `rate_limit.global.http` names a rate limit service",
         route.path.text
     );
     let finding = Finding::warning(codes::IDLE_SETTING, Some(setting.spot.clone()), message);
-    let help = "say it of the service, of its namespace or of the mesh";
-    Some(finding.label("told to nobody").help(help))
+    let help = "set it for the service, its namespace or the mesh";
+    Some(finding.label("sent to no rate limit service").help(help))
 }
 
 fn said_twice(
@@ -74,10 +74,10 @@ fn said_twice(
     setting: &UpstreamTrafficSetting,
     first: &UpstreamTrafficSetting,
 ) -> Finding {
-    let message = format!("`{key}` of {} is said twice", setting.level);
+    let message = format!("`{key}` of {} is set twice", setting.level);
     Finding::error(codes::SAID_TWICE, Some(setting.spot.clone()), message)
-        .label("says it again")
-        .related(first.spot.clone(), "says it first")
+        .label("sets it again")
+        .related(first.spot.clone(), "sets it first")
         .help("put all of it into one of the two objects")
 }
 
@@ -95,24 +95,24 @@ fn idle(setting: &UpstreamTrafficSetting, service: &Service) -> Option<Finding> 
     let limits_rates = limits_requests || limits_connections;
     let has_tcp = service.ports.iter().any(|port| !port.protocol.is_http());
     let (key, reason, help) = if service.ports.is_empty() {
-        ("what it says", "it has no ports, so nobody calls it", "give the service `ports`")
+        ("the setting", "it has no ports, so it gets no calls", "give the service `ports`")
     } else if setting.http.is_some() && !has_http {
-        let help = "say it of `tcp`, or take it out";
+        let help = "set it for `tcp`, or remove it";
         ("`connection_settings.http`", "it has no HTTP port", help)
     } else if setting.locality.is_some() && service.external.is_some() {
-        ("`locality`", "it is outside of the mesh, of which no places are known", "take it out")
+        ("`locality`", "it is outside of the mesh, whose localities are unknown", "take it out")
     } else if limits_rates && service.external.is_some() {
         ("its rate limit", "it is outside of the mesh, where no sidecar counts", "take it out")
     } else if limits_rates && service.is_subset() {
-        let help = "say it of the whole service";
-        ("its rate limit", "it is a part of another, whose sidecars do not tell parts apart", help)
+        let help = "set it for the whole service";
+        ("its rate limit", "it is a part of another, whose sidecars do not distinguish parts", help)
     } else if limits_requests && !has_http {
-        ("its limit of requests", "it has no HTTP port", "say it of `tcp`, or take it out")
+        ("its limit of requests", "it has no HTTP port", "set it for `tcp`, or remove it")
     } else if limits_connections && !has_tcp {
         (
             "its rate limit of connections",
             "all of its ports are HTTP",
-            "say it of `http`, or take it out",
+            "set it for `http`, or remove it",
         )
     } else if setting.outlier_detection.is_some() && is_passed_through {
         let help = "name hosts with `resolution = \"dns\"`, or take it out";
@@ -120,7 +120,7 @@ fn idle(setting: &UpstreamTrafficSetting, service: &Service) -> Option<Finding> 
     } else {
         return None;
     };
-    let message = format!("{key} does nothing of service `{}`: {reason}", service.name.name);
+    let message = format!("{key} has no effect on service `{}`: {reason}", service.name.name);
     let finding = Finding::warning(codes::IDLE_SETTING, Some(setting.spot.clone()), message);
     let finding = finding.label("does nothing");
     Some(finding.related(service.spot.clone(), "the service is defined here").help(help))

@@ -56,13 +56,13 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
 fn says_nothing(table: &Table<'_>) -> Result<(), Told> {
     let message = "an upstream traffic setting needs a setting";
     let finding = ironmesh_catalog::Finding::error(codes::MISSING_KEY, Some(table.spot()), message);
-    let help = "say what holds of connections, outliers or rates, or take the object out";
-    Err(table.tell(finding.label("says nothing").help(help)))
+    let help = "set connections, outliers, localities or rates, or remove the object";
+    Err(table.tell(finding.label("no setting").help(help)))
 }
 
 /// Refuses the table `value`, which needs at least one of its keys.
 fn needs_one(value: Value<'_>, keys: &[&str]) -> Told {
     let message = format!("`{}` is empty", value.key());
-    let finding = value.error(codes::MISSING_KEY, message).label("says nothing");
-    value.tell(finding.help(format!("say at least one of {}", crate::table::list(keys))))
+    let finding = value.error(codes::MISSING_KEY, message).label("no setting");
+    value.tell(finding.help(format!("set at least one of {}", crate::table::list(keys))))
 }

@@ -190,7 +190,7 @@ const CONSUL_NAME: Form =
     Form::Text { what: "text, 1 to 256 characters", pattern: r"^[^\x00-\x1F\x7F-\x9F]{1,256}$" };
 
 const CONSUL: Shape = Shape {
-    what: "what Consul is asked for",
+    what: "a Consul query",
     keys: &[
         Key {
             name: "service",
@@ -235,7 +235,7 @@ const CONSUL: Shape = Shape {
 };
 
 const SCALE_SETS: Shape = Shape {
-    what: "which scale sets",
+    what: "a scale set query",
     keys: &[
         Key {
             name: "name",
@@ -257,7 +257,7 @@ const SCALE_SETS: Shape = Shape {
 };
 
 const MACHINES: Shape = Shape {
-    what: "which virtual machines",
+    what: "a virtual machine query",
     keys: &[
         Key {
             name: "tags",

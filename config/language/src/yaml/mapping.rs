@@ -373,8 +373,7 @@ fn meaning(resource: &Resource<'_>) -> Result<Meaning, Told> {
     }
     if OSM.contains(&group) {
         let message = format!(
-            "{kind} of Open Service Mesh is not served by this version: the mesh does nothing of what \
-             it says"
+            "{kind} of Open Service Mesh is not served by this version: the mesh ignores all its settings"
         );
         let finding = Finding::error(codes::NOT_SERVED, Some(resource.spot()), message);
         return Err(reader.tell(finding.label("not served").help("take it out of the policy")));

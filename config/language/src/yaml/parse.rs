@@ -139,7 +139,7 @@ impl<'a> Builder<'a> {
                     self.complete(node, &mut open);
                 }
                 Event::Alias(_) => {
-                    let finding = self.refused(&span, "aliases are not taken", "an alias");
+                    let finding = self.refused(&span, "YAML aliases are not supported", "an alias");
                     self.tell(finding.help("write out what it stands for"));
                     self.complete(Node::Refused, &mut open);
                 }
@@ -199,7 +199,8 @@ impl<'a> Builder<'a> {
                 let at = value.span();
                 match value.into_inner() {
                     DeValue::String(text) if text == "<<" => {
-                        let finding = self.refused(&at, "merge keys are not taken", "a merge key");
+                        let finding =
+                            self.refused(&at, "YAML merge keys are not supported", "a merge key");
                         (at, Some(finding.help("write out what is merged")))
                     }
                     DeValue::String(text) => {
@@ -270,7 +271,7 @@ impl<'a> Builder<'a> {
     }
 
     fn tag(&mut self, tag: &Tag, span: &Range<usize>) {
-        let message = format!("tags are not taken: `{tag}`");
+        let message = format!("YAML tags are not supported: `{tag}`");
         let finding = self.refused(span, &message, "a tag");
         self.tell(finding.help("take it out; a string is put in quotes"));
     }

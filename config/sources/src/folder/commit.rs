@@ -27,7 +27,7 @@ pub enum CommitError {
         source: io::Error,
     },
     /// git says no, for example since the checkout belongs to somebody else.
-    #[error("git does not tell the commit of `{path}`: {problem}")]
+    #[error("git does not report the commit of `{path}`: {problem}")]
     Refused {
         /// The policy folder.
         path: PathBuf,
@@ -69,7 +69,7 @@ pub async fn commit_of(path: &Path) -> Result<Option<String>, CommitError> {
         .map_err(|source| CommitError::NoGit { path: path.to_owned(), source })?;
     if !output.status.success() {
         let words = String::from_utf8_lossy(&output.stderr);
-        return Err(refused(words.lines().next().unwrap_or("it says nothing").to_owned()));
+        return Err(refused(words.lines().next().unwrap_or("git reports no reason").to_owned()));
     }
     Ok(commit_in(&String::from_utf8_lossy(&output.stdout), within))
 }

@@ -134,7 +134,7 @@ fn nothing(folder: &Folder, ignored: &BTreeSet<PathBuf>) -> Option<Finding> {
     };
     let finding = Finding::error(codes::EMPTY_FOLDER, None, message);
     let intended =
-        "if no policy is intended, write a file with a comment that says so, as in `none.toml`";
+        "if no policy is intended, write a file with a comment that states this, as in `none.toml`";
     Some(finding.help(if ignored.is_empty() {
         format!("is the volume mounted, and the copy complete? {intended}")
     } else {
@@ -182,7 +182,7 @@ impl Folder {
                 let message = format!("`{path}` cannot be read: {problem}");
                 let spot = Spot::new(&path.into(), "", 0..0);
                 let finding = Finding::error(codes::UNREADABLE_FILE, Some(spot), message);
-                self.findings.push(finding.help("mend it, or take it out of the policy folder"));
+                self.findings.push(finding.help("fix it, or remove it from the policy folder"));
             }
         }
     }
@@ -196,7 +196,7 @@ fn joined(relative: &Path) -> String {
 
 fn read_document(root: &Root, below: &Path) -> Result<String, String> {
     let of = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => "it was taken away while it was read".to_owned(),
+        std::io::ErrorKind::NotFound => "it was removed while it was read".to_owned(),
         _ => reason(&error),
     };
     let opened = root.file(below).map_err(|problem| match problem {

@@ -15,15 +15,14 @@ pub(super) fn read_scale_sets(
     ports: Option<&[Port]>,
 ) -> Result<Vec<AzureQuery>, Told> {
     one_or_more(value, |value| {
-        let mut table = value.table("which scale sets")?;
+        let mut table = value.table("a scale set query")?;
         let name = table.optional("name", read_scale_set);
         let rest = Rest::read(&mut table, ports);
         let is_neither = matches!(name, Ok(None)) && rest.tags == Ok(None);
         table.finish();
         if is_neither {
-            let finding =
-                value.error(codes::MISSING_KEY, "it says of no scale set that it is meant");
-            let help = "say the `name` of one, or `tags` that they have, or both";
+            let finding = value.error(codes::MISSING_KEY, "the query selects no scale set");
+            let help = "set its `name`, its `tags`, or both";
             return Err(value.tell(finding.label("neither `name` nor `tags`").help(help)));
         }
         let name = name?;
@@ -37,7 +36,7 @@ pub(super) fn read_machines(
     ports: Option<&[Port]>,
 ) -> Result<Vec<AzureQuery>, Told> {
     one_or_more(value, |value| {
-        let mut table = value.table("which virtual machines")?;
+        let mut table = value.table("a virtual machine query")?;
         let rest = Rest::read(&mut table, ports);
         let has_tags = !matches!(rest.tags, Ok(None));
         let missing = if has_tags { Ok(()) } else { Err(table.missing("tags")) };

@@ -1,4 +1,4 @@
-//! `consul` of `[service.endpoints]`: what Consul is asked for. What a filter means is for Consul to say.
+//! `consul` of `[service.endpoints]`: a Consul query. What a filter means is for Consul to say.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::table::{Told, Value};
 
 /// Reads what is asked for a service, whose name is `None` if it is not known.
 pub(super) fn read(value: Value<'_>, name: Option<&Name>) -> Result<ConsulQuery, Told> {
-    let mut table = value.table("what Consul is asked for")?;
+    let mut table = value.table("a Consul query")?;
     let mut text = |key, longest| {
         table.optional(key, |value: Value<'_>| value.text(longest).map(Arc::<str>::from))
     };

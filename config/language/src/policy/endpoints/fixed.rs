@@ -11,7 +11,7 @@ use crate::table::{Told, Value};
 
 /// Reads the list of a service with `ports`, which are `None` if they are not known.
 pub(super) fn read(value: Value<'_>, ports: Option<&[Port]>) -> Result<Vec<StaticEndpoint>, Told> {
-    let meaning = "leave `endpoints` out to take the proxies that joined as this service";
+    let meaning = "leave `endpoints` out to use the proxies enrolled for this service";
     let mut seen = BTreeMap::new();
     value.at_least_one(meaning, |item| read_endpoint(item, ports, &mut seen))
 }

@@ -143,11 +143,11 @@ impl Names {
 /// Why a header is none that may be changed.
 fn refused(name: &str) -> Option<&'static str> {
     if name.starts_with(TO_ENVOY) || name.starts_with(PUT_ASIDE) {
-        Some("by it sidecars are told what to do, which policy says in its own words")
+        Some("it controls the sidecars, which policy configures by its own keys")
     } else if name == CLIENT_CERTIFICATE {
-        Some("by it the server's sidecar tells who calls")
+        Some("the server's sidecar reports the caller's identity by it")
     } else if OF_PROXIES.contains(&name) {
-        Some("it is for the proxies on the way, which say it themselves")
+        Some("the proxies on the path set it themselves")
     } else {
         None
     }

@@ -91,7 +91,7 @@ fn read_port(value: Value<'_>) -> Result<Port<'_>, Told> {
     let number = table.required("number", |value| Ok((value.port()?, value)));
     let protocol = table.required("protocol", |value| {
         if value.string()? == "tcp" {
-            let message = "there is no way in from outside for `tcp`";
+            let message = "ingress does not support `tcp`";
             let finding = value.error(codes::INVALID_VALUE, message).label("neither of both");
             let help = "ingress is for HTTP: write `http`, or `https` for TLS";
             return Err(value.tell(finding.help(help)));
@@ -161,13 +161,13 @@ fn not_own(port: &Port<'_>, entry: &IngressEntry) -> Result<(), Told> {
 
 fn not_of_http(value: Value<'_>) -> Told {
     let message = "a backend over `http` has no `tls`";
-    let finding = value.error(codes::INGRESS_CONTRADICTION, message).label("says nothing");
+    let finding = value.error(codes::INGRESS_CONTRADICTION, message).label("has no effect");
     value.tell(finding.help("write `protocol = \"https\"`, or take this out"))
 }
 
 fn at_the_mesh_port(value: Value<'_>) -> Told {
     let message = "a backend over `https` has no port of its own";
-    let finding = value.error(codes::INGRESS_CONTRADICTION, message).label("says nothing");
+    let finding = value.error(codes::INGRESS_CONTRADICTION, message).label("has no effect");
     let help = format!(
         "it is called at the mesh port of the proxies ({}), by `sni_hosts`: take this out",
         reserved_ports::MESH
@@ -178,6 +178,7 @@ fn at_the_mesh_port(value: Value<'_>) -> Told {
 fn without_hosts(table: &Table<'_>) -> Told {
     let message = "a backend over `https` needs `tls`";
     let finding = Finding::error(codes::MISSING_KEY, Some(table.spot()), message);
-    let help = "say by what it is asked for: `tls = { sni_hosts = [\"shop.example.com\"] }`";
+    let help =
+        "name the hosts that callers request: `tls = { sni_hosts = [\"shop.example.com\"] }`";
     table.tell(finding.label("`tls` is missing").help(help))
 }

@@ -146,16 +146,16 @@ pub(super) fn fit(
     let finding = match (&backend.entry, sources.iter().find(is_principal), meaning.skips) {
         (IngressEntry::Http { .. }, Some(principal), _) => {
             let message =
-                format!("`{name}` is called over `http`, where nobody shows a certificate");
+                format!("`{name}` is called over `http`, where callers present no certificate");
             let help = "write `protocol = \"https\"`, or put backends over `http` into an ingress \
                         backend of their own";
             at(codes::INGRESS_CONTRADICTION, list.spot(), message)
-                .label(format!("`{principal}` is nobody there"))
+                .label(format!("`{principal}` is no caller there"))
                 .related(meaning.protocol.spot(), "this backend")
                 .help(help)
         }
         (IngressEntry::Https { .. }, None, None) => {
-            let message = format!("`{name}` asks for certificates, and nobody's is named");
+            let message = format!("`{name}` requires certificates, and names no principal");
             let help = "name who may call (`kind = \"AuthenticatedPrincipal\"`); or, where callers have \
                         no certificate, say `skip_client_cert_validation = true`";
             at(codes::OPEN_INGRESS, list.spot(), message)
@@ -164,9 +164,10 @@ pub(super) fn fit(
                 .help(help)
         }
         (IngressEntry::Https { .. }, Some(principal), Some(skips)) => {
-            let message = format!("`{name}` asks for no certificates, so nobody is `{principal}`");
+            let message =
+                format!("`{name}` requires no certificates, so no caller is `{principal}`");
             at(codes::INGRESS_CONTRADICTION, skips.spot(), message)
-                .label("not asked for")
+                .label("not required")
                 .related(list.spot(), "the sources")
                 .help("take `skip_client_cert_validation` out, or the principals")
         }

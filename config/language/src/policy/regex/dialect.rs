@@ -58,7 +58,7 @@ impl Visitor for &mut Dialect<'_> {
                 GroupKind::NonCapturing(flags) => self.flags(flags),
                 GroupKind::CaptureName { name, .. } => {
                     if !name.name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-                        let what = "RE2 refuses this name of a group".to_owned();
+                        let what = "RE2 rejects this group name".to_owned();
                         self.problem(&name.span, what, Some("use `a-z`, `0-9` and `_`"));
                     }
                 }
@@ -173,7 +173,7 @@ impl Dialect<'_> {
             self.problem(&operator.span, what, Some("write a count as in `{2,5}`"));
         }
         if let Ast::Repetition(_) = &*repetition.ast {
-            let what = "RE2 refuses a repetition of a repetition".to_owned();
+            let what = "RE2 rejects a repetition of a repetition".to_owned();
             self.problem(&operator.span, what, Some("put the inner one into `(?:…)`"));
         }
         let count = match &operator.kind {
@@ -187,7 +187,7 @@ impl Dialect<'_> {
         let allowed = self.repetitions.last().copied().unwrap_or(MOST_REPETITIONS);
         let left = allowed / count.max(1);
         if left == 0 && allowed > 0 {
-            let what = format!("RE2 refuses more than {MOST_REPETITIONS} repetitions in all");
+            let what = format!("RE2 rejects more than {MOST_REPETITIONS} repetitions in all");
             self.problem(&operator.span, what, Some("repeat less, or use `*` or `+`"));
         }
         self.repetitions.push(left);

@@ -114,10 +114,10 @@ fn uncalled(
     gate: Gate<'_>,
 ) -> Finding {
     let (name, account) = (&service.name.name, &service.account.name);
-    let message = format!("nobody may call backend `{name}`: its share of the calls is refused");
+    let message = format!("no caller may call backend `{name}`: its share of the calls is denied");
     let mut finding =
         Finding::warning(codes::UNCALLED_BACKEND, Some(backend.spot.clone()), message)
-            .label("refuses everybody")
+            .label("denies all callers")
             .related(
                 service.spot.clone(),
                 format!("it runs as `{account}`, which no traffic target allows"),

@@ -29,13 +29,13 @@ pub(super) fn read(value: Value<'_>) -> Result<LogFormat, Told> {
         let spot = value.part(place(text, error.line(), error.column()));
         let finding = value.error(codes::LOG_FORMAT, message).label("no JSON");
         let finding = ironmesh_catalog::Finding { spot: Some(spot), ..finding };
-        value.tell(finding.help("mend it, or begin the text with something else"))
+        value.tell(finding.help("fix the JSON, or begin the text with something else"))
     })?;
     match read_value(value, text, &json, 0)? {
         LogValue::Object(fields) if !fields.is_empty() => Ok(LogFormat::Json(fields)),
         _ => {
             let message = format!("`{}` has no fields", value.key());
-            let finding = value.error(codes::LOG_FORMAT, message).label("says nothing");
+            let finding = value.error(codes::LOG_FORMAT, message).label("no fields");
             Err(value.tell(finding.help("leave it out for the fields that are usual")))
         }
     }
@@ -84,7 +84,7 @@ fn read_value(
 ) -> Result<LogValue, Told> {
     let wrong = |what: &str, quoted: &str, help: &str| {
         let at = text.find(quoted).map_or(0..text.len(), |at| at..at + quoted.len());
-        let finding = value.error(codes::LOG_FORMAT, what).label("not taken").help(help);
+        let finding = value.error(codes::LOG_FORMAT, what).label("not supported").help(help);
         let spot = Some(value.part(at));
         value.tell(ironmesh_catalog::Finding { spot, ..finding })
     };

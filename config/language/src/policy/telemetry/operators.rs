@@ -348,8 +348,7 @@ impl Parameter {
                 "a time is written without ends of lines, as in `%Y-%m-%d %H:%M:%S`".to_owned()
             }
             Self::Header => format!(
-                "name a header as in `%{name}(USER-AGENT)%`, or two of which the second is taken where \
-                 the first is missing: `%{name}(X-NAME?USER-AGENT)%`"
+                "name a header as in `%{name}(USER-AGENT)%`, or two of which the second is used where the first is missing: `%{name}(X-NAME?USER-AGENT)%`"
             ),
             Self::Key | Self::KeyAndLength => format!("name what is meant as in `%{name}(name)%`"),
         }

@@ -217,7 +217,7 @@ fn warnings_of_other_documents_are_kept_without_rechecking() {
     };
     let (told, checked) = load(&["10.0.0.1"], "");
     assert!(
-        told[0].starts_with("warning[IM0308]: nobody may call service `default/lonely`"),
+        told[0].starts_with("warning[IM0308]: no caller may call service `default/lonely`"),
         "{told:?}"
     );
     assert_eq!((told.len(), checked), (1, 1));

@@ -131,10 +131,10 @@ fn invalid_provider_query_is_reported() {
         ("{ consul = true }", "error[IM0104]: `consul` must be a table, not a boolean"),
         ("{ consul = { service = \"\" } }", "error[IM0105]: `service` must be 1 to 256 characters"),
         ("{ consul = { filter = \"a\\nb\" } }", "error[IM0105]: `filter` must be 1 to 4096"),
-        ("{ consul = { dc = \"x\" } }", "error[IM0102]: what Consul is asked for has no key `dc`"),
-        ("{ azure_vm = {} }", "error[IM0103]: which virtual machines needs `tags`"),
+        ("{ consul = { dc = \"x\" } }", "error[IM0102]: a Consul query has no key `dc`"),
+        ("{ azure_vm = {} }", "error[IM0103]: a virtual machine query needs `tags`"),
         ("{ azure_vm = [] }", "error[IM0304]: `azure_vm` is empty"),
-        ("{ azure_scale_set = {} }", "error[IM0103]: it says of no scale set that it is meant"),
+        ("{ azure_scale_set = {} }", "error[IM0103]: the query selects no scale set"),
         ("{ azure_scale_set = { tags = {} } }", "error[IM0304]: `tags` is empty"),
         ("{ azure_vm = { tags = { a = 1 } } }", "error[IM0104]: `a` must be a string"),
         (
@@ -151,7 +151,7 @@ fn invalid_provider_query_is_reported() {
         ),
         (
             "{ azure_vm = { name = \"x\", tags = { a = \"b\" } } }",
-            "error[IM0102]: which virtual machines has no key `name`",
+            "error[IM0102]: a virtual machine query has no key `name`",
         ),
         (
             "{ registered = true, Consul = {} }",

@@ -31,7 +31,7 @@ fn number_of_findings_is_bounded_and_the_excess_is_reported() {
     let told = lines(&loaded);
     assert_eq!(told.len(), FINDINGS_OF_ONE + 1);
     let last = "error[IM0114]: there are more findings than these 100 / \
-                mend those that are told, and check again";
+                fix the reported findings, and check again";
     assert_eq!(told.last().map(String::as_str), Some(last));
     // In many files, and across them.
     let words = (0..100).map(|n| Document::new(format!("{n}.toml"), "word\n".repeat(1000)));

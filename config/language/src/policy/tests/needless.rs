@@ -119,7 +119,7 @@ fn uncallable_services_are_one_finding() {
     let names = "`default/s0`, `default/s1`, `default/s2`, `default/s3`, `default/s4`";
     assert_eq!(
         finding.message,
-        format!("nobody may call services {names} and 2 more"),
+        format!("no caller may call services {names} and 2 more"),
         "of many, the first are named"
     );
     assert_eq!((finding.is_error(), finding.related.len()), (false, 4));
@@ -139,7 +139,7 @@ fn service_callable_by_split_or_mode_is_not_reported() {
     let told = with(&(service("c", "") + &service("d", "mode = \"strict\"")));
     assert_eq!(told.len(), 1);
     assert!(
-        told[0].starts_with("warning[IM0308]: nobody may call service `default/d`"),
+        told[0].starts_with("warning[IM0308]: no caller may call service `default/d`"),
         "{told:?}"
     );
     // A binding may come to any account of its namespace.
@@ -161,7 +161,8 @@ fn traffic_target_of_a_client_only_service_is_a_warning() {
         told[0].contains("IM0308") && told.len() == 2,
         "and `c`, which has ports, cannot be called: {told:#?}"
     );
-    let message = "warning[IM0309]: this target lets nobody call anything: no service of `default/a` has ports";
+    let message =
+        "warning[IM0309]: this target allows no calls: no service of `default/a` has ports";
     assert!(told[1].starts_with(message), "{told:#?}");
     // One of several with ports is enough.
     let both = service("c", "service_account = \"a\"") + "[[service]]\nname = \"a\"\n" + TARGET;

@@ -39,7 +39,7 @@ fn port_requires_a_supported_protocol() {
     assert_eq!(
         finding_in("ports = [{ port = 80, protocol = \"udp\" }]"),
         "error[IM0108]: protocol `udp` is not served (p.toml:3:34) / the mesh carries HTTP and TCP: \
-         UDP has no handshake in which to judge a caller"
+         UDP has no handshake in which to verify a caller"
     );
     for (word, protocol) in Protocol::ALL {
         let read = service(&format!("ports = [{{ port = 80, protocol = \"{word}\" }}]"));

@@ -60,7 +60,7 @@ fn unknown_kind_is_reported_and_its_names_are_not_missing() {
     assert!(finding("[[TrafficTarget]]\n").ends_with("did you mean `traffic_target`?"));
     let told = finding("[[udp_route]]\n");
     assert!(told.starts_with("error[IM0108]: kind `udp_route` is not served"), "{told}");
-    assert!(told.ends_with("UDP has no handshake in which to judge a caller"), "{told}");
+    assert!(told.ends_with("UDP has no handshake in which to verify a caller"), "{told}");
     assert!(
         finding("[[mesh_config]]\n")
             .starts_with("error[IM0108]: kind `mesh_config` is not served by")

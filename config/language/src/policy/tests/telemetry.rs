@@ -90,7 +90,7 @@ fn invalid_log_format_is_reported_at_its_location() {
         ),
         (
             r#"{"a": "b",}"#,
-            "error[IM0642]: `format` begins with `{` and is no JSON: trailing comma at line 1 column 11 (p.toml:3:32) / mend it, or begin the text with something else",
+            "error[IM0642]: `format` begins with `{` and is no JSON: trailing comma at line 1 column 11 (p.toml:3:32) / fix the JSON, or begin the text with something else",
         ),
         (
             "{}",
@@ -265,7 +265,7 @@ fn conflicting_telemetries_of_one_level_are_reported() {
     let two = "[[telemetry]]\nname = \"a\"\naccess_log = {}\n[[telemetry]]\nname = \"b\"\naccess_log = {}\n";
     assert_eq!(
         finding(two),
-        "error[IM0641]: two telemetries say `access_log` for namespace `default` (p.toml:5:8) / take it out of one of them"
+        "error[IM0641]: two telemetries set `access_log` for namespace `default` (p.toml:5:8) / take it out of one of them"
     );
     let tracing = "tracing = { open_telemetry = { host = \"a\" }, sampling_percent = 1 }";
     // Other settings, and other levels, are no matter.
@@ -276,13 +276,13 @@ fn conflicting_telemetries_of_one_level_are_reported() {
     let twice = format!(
         "{mesh}[[telemetry]]\nname = \"c\"\nnamespace = \"x\"\nscope = \"mesh\"\naccess_log = {{}}\n"
     );
-    assert!(finding(&twice).contains("two telemetries say `access_log` for the mesh"));
+    assert!(finding(&twice).contains("two telemetries set `access_log` for the mesh"));
 }
 
 #[test]
 fn telemetry_of_a_service_without_sidecar_is_a_warning() {
     let external = "[[service]]\nname = \"x\"\nexternal = true\nhostname = \"a.b\"\nports = [{ port = 80, protocol = \"http\" }]\n";
     let told = findings(&format!("{external}{}", telemetry("service = \"x\"\naccess_log = {}")));
-    let expected = "warning[IM0643]: no sidecar is in front of service `x` (p.toml:7:8)";
+    let expected = "warning[IM0643]: no sidecar serves service `x` (p.toml:7:8)";
     assert!(told.iter().any(|line| line.starts_with(expected)), "{told:#?}");
 }

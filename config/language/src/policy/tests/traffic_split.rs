@@ -254,7 +254,7 @@ fn uncallable_backend_beside_a_callable_one_is_a_warning() {
     assert_eq!(told.len(), 1, "{told:#?}");
     assert!(
         told[0].starts_with(
-            "warning[IM0306]: nobody may call backend `v2`: its share of the calls is refused"
+            "warning[IM0306]: no caller may call backend `v2`: its share of the calls is denied"
         ) && told[0].ends_with("or give the service `service_account = \"v1\"`, as `v1` has"),
         "{told:#?}"
     );
@@ -267,7 +267,7 @@ fn uncallable_backend_beside_a_callable_one_is_a_warning() {
     };
     assert_eq!(canary(&handed_on("v1")), [""; 0]);
     assert_eq!(canary(&handed_on("v2")).len(), 2, "where it is named");
-    assert!(canary(&handed_on("v3"))[0].contains("nobody may call backend `v3`"));
+    assert!(canary(&handed_on("v3"))[0].contains("no caller may call backend `v3`"));
     // A split that nobody may call anything of is not in use.
     assert_eq!(
         canary(&handed_on("v1").replace("\"v2\"", "\"buyer\"").replace("v1", "v3")).len(),

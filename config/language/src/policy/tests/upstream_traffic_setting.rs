@@ -125,15 +125,15 @@ fn setting_without_effect_is_a_warning() {
     };
     let told = of("client", "connection_settings.tcp.max_connections = 1");
     assert!(
-        told.contains("warning[IM0612]: what it says does nothing of service `client`"),
+        told.contains("warning[IM0612]: the setting has no effect on service `client`"),
         "{told}"
     );
     let told = of("sql", "connection_settings.http.max_requests = 1");
-    assert!(told.contains("`connection_settings.http` does nothing of service `sql`"), "{told}");
+    assert!(told.contains("`connection_settings.http` has no effect on service `sql`"), "{told}");
     let told = of("web", "outlier_detection.consecutive_5xx = 1");
-    assert!(told.contains("`outlier_detection` does nothing of service `web`"), "{told}");
+    assert!(told.contains("`outlier_detection` has no effect on service `web`"), "{told}");
     let told = of("web", "locality.prefer_local = \"zone\"");
-    assert!(told.contains("`locality` does nothing of service `web`: it is outside"), "{told}");
+    assert!(told.contains("`locality` has no effect on service `web`: it is outside"), "{told}");
     let told = of("stroe", "outlier_detection.consecutive_5xx = 1");
     assert!(told.contains("error[IM0201]: there is no service `stroe`"), "{told}");
 }
@@ -167,11 +167,11 @@ fn invalid_localities_are_reported() {
         (failover("{ from = \"a/b/c/d\", to = [\"eu\"] }"), "`from` has more than a region"),
         (
             failover("{ from = \"eu\", to = [\"us\"] }, { from = \"eu\", to = [\"ap\"] }"),
-            "error[IM0202]: what `failover` says of `eu` is said twice",
+            "error[IM0202]: `failover` is set twice for `eu`",
         ),
         (
             failover("{ to = [\"us\"] }, { to = [\"ap\"] }"),
-            "what `failover` says of all others is said twice",
+            "`failover` is set twice for all others",
         ),
         (shares(&share("eu", 99)), "error[IM0301]: the weights of a distribution are 99 together"),
         (two(share("eu", 50), share("eu", 50)), "error[IM0202]: `eu` is named twice"),

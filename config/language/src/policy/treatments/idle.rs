@@ -41,13 +41,13 @@ fn without_http(draft: &Draft<'_>, name: &ServiceName, spot: &Spot) -> Option<Fi
     )
 }
 
-/// Calls that go where their host says would go elsewhere by another host.
+/// Calls that are routed by their own host would go elsewhere by another host.
 fn other_host(draft: &Draft<'_>, name: &ServiceName, route: &HttpRoute) -> Option<Finding> {
     let host = route.settings.rewrite.as_ref()?.host.as_ref()?;
     let service = draft.services.get(&(name.namespace.clone(), name.name.clone()))?;
     is_passed_through(service).then(|| {
         let message = format!(
-            "the host is not rewritten to `{host}`: calls of service `{}` go where their host says",
+            "the host is not rewritten to `{host}`: calls of service `{}` are routed by their own host",
             name.name
         );
         Finding::warning(codes::IDLE_ROUTE, Some(route.spot.clone()), message)

@@ -61,7 +61,7 @@ fn outside(mirror: &Mirror, to: &Service) -> Option<Finding> {
         )
         .label("outside of the mesh")
         .related(to.spot.clone(), "the service is defined here")
-        .help("name a service of the mesh, whose sidecar judges who calls")
+        .help("name a service of the mesh, whose sidecar authorizes callers")
     })
 }
 
@@ -158,7 +158,7 @@ fn uncalled(
     let (name, account) = (&to.name.name, &to.account.name);
     is_idle.then(|| {
         let message = format!(
-            "nothing is mirrored to service `{name}`: nobody may call it whose calls this is about"
+            "nothing is mirrored to service `{name}`: no caller of these calls may call it"
         );
         Finding::warning(codes::MIRROR, Some(mirror.spot.clone()), message)
             .label("gets no copy")

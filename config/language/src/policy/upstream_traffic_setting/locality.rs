@@ -31,9 +31,10 @@ pub(super) fn read(value: Value<'_>) -> Result<Arc<LocalitySetting>, Told> {
             Err(needs_one(value, &["prefer_local", "distribute"]))
         }
         Some(failover) if setting.prefer_local.is_none() && setting.distribute.is_empty() => {
-            let message = "`failover` goes on from nowhere: nothing says whom callers call first";
+            let message =
+                "`failover` has no start: nothing sets which endpoints callers call first";
             let finding = failover.error(codes::MISSING_KEY, message).label("from where?");
-            let help = "say `prefer_local`, or `distribute`";
+            let help = "set `prefer_local` or `distribute`";
             Err(failover.tell(finding.help(help)))
         }
         _ => Ok(Arc::new(setting)),
@@ -71,9 +72,9 @@ fn read_rules<T: Rule>(
                 from if from.is_empty() => "all others".to_owned(),
                 from => format!("`{from}`"),
             };
-            let message = format!("what `{}` says of {from} is said twice", value.key());
-            let finding = item.error(codes::DUPLICATE_NAME, message).label("said again");
-            return Err(item.tell(finding.related(first.clone(), "first said here")));
+            let message = format!("`{}` is set twice for {from}", value.key());
+            let finding = item.error(codes::DUPLICATE_NAME, message).label("given again");
+            return Err(item.tell(finding.related(first.clone(), "first given here")));
         }
         seen.push((rule.from().clone(), item.spot()));
         Ok(rule)

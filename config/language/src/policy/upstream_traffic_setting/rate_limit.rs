@@ -151,7 +151,9 @@ pub(super) fn read_routes(value: Value<'_>) -> Result<Vec<LimitedRoute>, Told> {
             if !seen.insert(Arc::clone(&path.text)) {
                 let message = format!("the route `{}` is given twice", path.text);
                 let finding = value.error(codes::DUPLICATE_NAME, message).label("given again");
-                return Err(value.tell(finding.help("give it once: the first would be taken")));
+                return Err(
+                    value.tell(finding.help("remove one of them: only the first would be used"))
+                );
             }
             Ok(path)
         });

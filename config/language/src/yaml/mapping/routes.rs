@@ -134,6 +134,6 @@ pub(super) fn refuse_udp<'a>(
 ) -> Result<(), Told> {
     let message = "UDPRoute is not served";
     let finding = Finding::error(codes::NOT_SERVED, Some(resource.spot()), message);
-    let help = "the mesh carries HTTP and TCP: UDP has no handshake in which to judge a caller";
+    let help = "the mesh carries HTTP and TCP: UDP has no handshake in which to verify a caller";
     Err(resource.reader.tell(finding.label("not served").help(help)))
 }

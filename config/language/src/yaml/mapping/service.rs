@@ -56,8 +56,7 @@ fn account<'a>(
     let mut accounts = accounts.into_iter();
     match (accounts.next(), accounts.next()) {
         (None, _) => context.change(
-            "Which account it runs as is not in the input: that of its name, unless `service_account` \
-             says another.",
+            "Which account it runs as is not in the input: that of its name, unless `service_account` names another.",
         ),
         (Some(account), None) if Some(account) == resource.name() => {}
         (Some(account), None) => {
@@ -68,8 +67,7 @@ fn account<'a>(
         (Some(one), Some(other)) => {
             let message = format!("the pods behind the service run as `{one}` and as `{other}`");
             let finding = Finding::warning(codes::INVALID_VALUE, Some(resource.spot()), message);
-            let help = "a service has one account: that of its name, unless `service_account` says \
-                        another; put several accounts behind it by a TrafficSplit";
+            let help = "a service has one account: that of its name, unless `service_account` names another; put several accounts behind it by a TrafficSplit";
             resource.reader.tell(finding.label("several accounts").help(help));
         }
     }
@@ -129,7 +127,7 @@ fn protocol<'a>(
     let protocol = known.map_or("http", |(_, protocol)| protocol);
     if known.is_none() {
         context.change(
-            "`http` where neither `appProtocol` nor the beginning of the port's name says a protocol.",
+            "`http` where neither `appProtocol` nor the beginning of the port's name gives a protocol.",
         );
     }
     Some((None, DeValue::String(protocol.into())))

@@ -156,12 +156,12 @@ fn collector<'a>(value: Value<'a>, context: &Context<'_, 'a>) -> Result<DeTable<
         let message = format!("there is no ExtensionService `{name}` in namespace `{namespace}`");
         let finding = value.error(codes::NOT_FOUND, message).label("not found");
         let help = format!(
-            "put it into the same file: it is of `{OSM_CONFIG}`, and says `host` and `port`"
+            "put it into the same file: it is of `{OSM_CONFIG}`, and sets `host` and `port`"
         );
         return Err(value.tell(finding.help(help)));
     };
     if found.protocol == Some("http1") {
-        let message = format!("collectors are told by gRPC, and `{name}` speaks HTTP/1.1");
+        let message = format!("spans are exported by gRPC, and `{name}` speaks HTTP/1.1");
         let finding: Finding = value.error(codes::NOT_SERVED, message).label("not served");
         return Err(value.tell(finding.help("name the port of the collector's gRPC (`h2c`)")));
     }

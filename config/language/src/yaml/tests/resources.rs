@@ -85,13 +85,11 @@ fn unknown_kind_or_version_is_reported_with_a_suggestion() {
         ),
         (
             of("config.openservicemesh.io/v1alpha2", "MeshConfig"),
-            "error[IM0108]: MeshConfig of Open Service Mesh is not served by this version: the mesh does nothing of \
-             what it says (p.yaml:3:1) / take it out of the policy",
+            "error[IM0108]: MeshConfig of Open Service Mesh is not served by this version: the mesh ignores all its settings (p.yaml:3:1) / take it out of the policy",
         ),
         (
             of("specs.smi-spec.io/v1alpha4", "UDPRoute"),
-            "error[IM0108]: UDPRoute is not served (p.yaml:3:1) / the mesh carries HTTP and TCP: UDP has no \
-             handshake in which to judge a caller",
+            "error[IM0108]: UDPRoute is not served (p.yaml:3:1) / the mesh carries HTTP and TCP: UDP has no handshake in which to verify a caller",
         ),
         (
             of("v1", "Servce"),

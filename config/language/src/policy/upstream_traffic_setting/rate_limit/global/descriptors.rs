@@ -15,7 +15,7 @@ const MOST: usize = 32;
 /// How many characters a key or a value may have.
 const LENGTH: usize = 256;
 
-const MEANING: &str = "nothing would be asked: say at least one, or take the limit out";
+const MEANING: &str = "without one, nothing is limited: add at least one, or remove the limit";
 
 /// Those of requests.
 pub(crate) fn read(value: Value<'_>) -> Result<Vec<Descriptor>, Told> {
@@ -106,10 +106,10 @@ fn entry(item: Value<'_>) -> Result<Entry, Told> {
 }
 
 fn one_of(item: Value<'_>, said: usize, keys: &[&str]) -> ironmesh_catalog::Finding {
-    let message = format!("an entry says one thing, and this one says {said}");
+    let message = format!("an entry has exactly one key, and this one has {said}");
     let (code, label) = match said {
-        0 => (codes::MISSING_KEY, "says nothing"),
-        _ => (codes::INVALID_VALUE, "says several"),
+        0 => (codes::MISSING_KEY, "no key"),
+        _ => (codes::INVALID_VALUE, "several keys"),
     };
     item.error(code, message).label(label).help(format!("it has one of {}", list(keys)))
 }
