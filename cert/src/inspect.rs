@@ -32,8 +32,8 @@ pub enum UnfitCertificate {
     #[error("certificate and private key do not parse, or do not belong together")]
     Unreadable(#[source] Box<dyn Error + Send + Sync>),
     /// A peer would refuse it now.
-    #[error("certificate would be refused by a peer now")]
-    Refused(#[source] rustls::Error),
+    #[error("peers would reject the certificate now")]
+    Rejected(#[source] rustls::Error),
     /// It identifies someone else.
     #[error("certificate is for another identity than `{expected}`: {found:?}")]
     OtherIdentity {
@@ -87,7 +87,7 @@ impl Inspector {
         let time = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
         self.verifier
             .verify_client_cert(leaf, intermediates, time)
-            .map_err(UnfitCertificate::Refused)?;
+            .map_err(UnfitCertificate::Rejected)?;
         let found = uri_names(&parse(leaf).map_err(unreadable)?).map_err(unreadable)?;
         if found != [identity.as_str()] {
             return Err(UnfitCertificate::OtherIdentity { expected: identity.clone(), found });

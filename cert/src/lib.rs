@@ -37,7 +37,7 @@ pub use issue::{
 };
 pub use renewal::{ClockReading, Renewal};
 pub use request::{RequestError, generate_proxy_key_and_csr};
-pub use service_certificates::{Ensured, KeepError, ServiceCertificates};
+pub use service_certificates::{EnsureOutcome, KeepError, ServiceCertificates};
 pub use spiffe_verifier::{SpiffeServerVerifier, UnexpectedServer};
 
 #[cfg(test)]

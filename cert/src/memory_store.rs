@@ -14,7 +14,7 @@ pub(crate) struct Kept {
     pub(crate) authority: Option<Vec<u8>>,
     pub(crate) certificates: BTreeMap<ServiceAccount, ServiceCertificate>,
     /// The account whose certificate is not kept.
-    pub(crate) refused: Option<ServiceAccount>,
+    pub(crate) rejected: Option<ServiceAccount>,
     pub(crate) authority_refused: bool,
 }
 
@@ -44,7 +44,7 @@ impl CertificateStore for MemoryStore {
 
     fn put_service_certificate(&self, certificate: &ServiceCertificate) -> Result<(), StoreError> {
         let mut kept = self.kept();
-        if kept.refused.as_ref() == Some(&certificate.account) {
+        if kept.rejected.as_ref() == Some(&certificate.account) {
             return Err(StoreError::new("keep a certificate", "disk full"));
         }
         kept.certificates.insert(certificate.account.clone(), certificate.clone());

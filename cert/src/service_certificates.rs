@@ -43,7 +43,7 @@ impl fmt::Debug for ServiceCertificates {
 /// What [`ServiceCertificates::ensure`] did.
 #[derive(Debug)]
 #[must_use]
-pub struct Ensured {
+pub struct EnsureOutcome {
     /// Whether [`ServiceCertificates::current`] is another than before.
     pub changed: bool,
     /// Accounts that should have a new certificate and have none, each with the reason. Those that
@@ -69,7 +69,7 @@ impl ServiceCertificates {
         authority: &Authority,
         lifetime: Duration,
         clock: ClockReading,
-    ) -> Result<Ensured, TlsError> {
+    ) -> Result<EnsureOutcome, TlsError> {
         let bundle = authority.trust_bundle();
         let pass = Pass {
             inspector: Inspector::new(&bundle)?,
@@ -88,7 +88,7 @@ impl ServiceCertificates {
         let changed = published != self.published;
         self.published = published;
         self.checked_for = Some(bundle);
-        Ok(Ensured { changed, failures })
+        Ok(EnsureOutcome { changed, failures })
     }
 
     /// The certificates of the accounts in use, as of the last [`Self::ensure`].

@@ -14,7 +14,7 @@ mod rollback;
 mod schema;
 
 use anyhow::bail;
-use ironmesh_config_settings::PolicyPlace;
+use ironmesh_config_settings::PolicyLocation;
 use ironmesh_config_sources::EtcdPolicy;
 
 pub(crate) use self::check::{print_loaded, rejection};
@@ -40,8 +40,8 @@ pub(crate) async fn run(command: PolicyCommand, output: Output) -> anyhow::Resul
 /// Opens the policy in etcd that the settings name.
 fn in_etcd(config: &ConfigArgument) -> anyhow::Result<EtcdPolicy> {
     match ResolvedSettings::load(config)?.policy {
-        PolicyPlace::Etcd(etcd) => Ok(EtcdPolicy::open(etcd)?),
-        PolicyPlace::Folder(folder) => bail!(
+        PolicyLocation::Etcd(etcd) => Ok(EtcdPolicy::open(etcd)?),
+        PolicyLocation::Folder(folder) => bail!(
             "policy comes from the folder `{}`: to keep it in etcd, set `[policy.etcd] endpoints` in the \
              settings instead, and name the settings file with --config",
             folder.display()

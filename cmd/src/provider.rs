@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 use ironmesh_catalog::{AzureQuery, MeshSpecification, ServiceName};
 use ironmesh_config_language::{Loaded, load_documents};
-use ironmesh_config_settings::PolicyPlace;
+use ironmesh_config_settings::PolicyLocation;
 use ironmesh_config_sources::{EtcdPolicy, load_folder};
 use ironmesh_control_plane::azure_options;
 use ironmesh_providers::azure::survey;
@@ -27,8 +27,8 @@ pub(crate) async fn test_azure(
 ) -> anyhow::Result<()> {
     let resolved = ResolvedSettings::load(&arguments.config)?;
     let loaded = match (&arguments.policy, &resolved.policy) {
-        (Some(path), _) | (None, PolicyPlace::Folder(path)) => load_folder(path)?,
-        (None, PolicyPlace::Etcd(etcd)) => {
+        (Some(path), _) | (None, PolicyLocation::Folder(path)) => load_folder(path)?,
+        (None, PolicyLocation::Etcd(etcd)) => {
             let pushed = EtcdPolicy::open(etcd.clone())?.current().await?;
             load_documents(pushed.documents)
         }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use ironmesh_config_language::{Document, render};
 use ironmesh_config_settings::{
-    AzureCloud, AzureCredential, AzureSettings, ConsulSettings, EtcdSettings, PolicyPlace,
-    Settings, load_settings,
+    AzureCloudSetting, AzureCredentialSetting, AzureSettings, ConsulSettings, EtcdSettings,
+    PolicyLocation, Settings, load_settings,
 };
 use ironmesh_control_plane::Options;
 
@@ -31,7 +31,7 @@ pub(crate) struct ResolvedSettings {
     pub(crate) is_read: bool,
     /// The state folder.
     pub(crate) state: PathBuf,
-    pub(crate) policy: PolicyPlace,
+    pub(crate) policy: PolicyLocation,
     pub(crate) key_encryption_key: PathBuf,
 }
 
@@ -60,9 +60,9 @@ impl ResolvedSettings {
         let state = named(&settings.state).map_or_else(default_state, Ok)?;
         Ok(Self {
             policy: match &settings.policy {
-                None => PolicyPlace::Folder(POLICY.into()),
-                Some(PolicyPlace::Folder(path)) => PolicyPlace::Folder(folder.join(path)),
-                Some(PolicyPlace::Etcd(etcd)) => PolicyPlace::Etcd(etcd_below(&folder, etcd)),
+                None => PolicyLocation::Folder(POLICY.into()),
+                Some(PolicyLocation::Folder(path)) => PolicyLocation::Folder(folder.join(path)),
+                Some(PolicyLocation::Etcd(etcd)) => PolicyLocation::Etcd(etcd_below(&folder, etcd)),
             },
             key_encryption_key: named(&settings.key_encryption_key)
                 .unwrap_or_else(|| state.join("kek")),
@@ -121,13 +121,15 @@ fn consul_below(folder: &Path, consul: &ConsulSettings) -> ConsulSettings {
 fn azure_below(folder: &Path, azure: &AzureSettings) -> AzureSettings {
     let mut azure = azure.clone();
     let file = match &mut azure.credential {
-        AzureCredential::ManagedIdentity { .. } => None,
-        AzureCredential::WorkloadIdentity { token_file: file, .. }
-        | AzureCredential::ClientSecret { secret_file: file, .. } => Some(file),
+        AzureCredentialSetting::ManagedIdentity { .. } => None,
+        AzureCredentialSetting::WorkloadIdentity { token_file: file, .. }
+        | AzureCredentialSetting::ClientSecret { secret_file: file, .. } => Some(file),
     };
     let ca = match &mut azure.cloud {
-        AzureCloud::Custom { ca, .. } => ca.as_mut(),
-        AzureCloud::Public | AzureCloud::UsGovernment | AzureCloud::China => None,
+        AzureCloudSetting::Custom { ca, .. } => ca.as_mut(),
+        AzureCloudSetting::Public | AzureCloudSetting::UsGovernment | AzureCloudSetting::China => {
+            None
+        }
     };
     for path in file.into_iter().chain(ca) {
         *path = folder.join(&*path);

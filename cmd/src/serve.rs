@@ -5,7 +5,7 @@ mod signals;
 
 use anyhow::bail;
 use ironmesh_catalog::text::chain;
-use ironmesh_config_settings::PolicyPlace;
+use ironmesh_config_settings::PolicyLocation;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -33,7 +33,7 @@ async fn run(arguments: &ServeArguments) -> anyhow::Result<()> {
     let signals = Signals::install()?;
     let mut resolved = ResolvedSettings::load(&arguments.config)?;
     if let Some(policy) = &arguments.policy {
-        resolved.policy = PolicyPlace::Folder(policy.clone());
+        resolved.policy = PolicyLocation::Folder(policy.clone());
     }
     let options = resolved.options(&arguments.without);
     let shutdown = CancellationToken::new();

@@ -57,7 +57,7 @@ pub(crate) struct RunningControlPlane {
     pub(crate) advertise: Vec<(String, u16)>,
     pub(crate) planning: Planning,
     /// The findings about risks that the settings accept.
-    pub(crate) standing_findings: Vec<FindingView>,
+    pub(crate) risk_findings: Vec<FindingView>,
 }
 
 impl ControlPlane for RunningControlPlane {
@@ -76,7 +76,7 @@ impl ControlPlane for RunningControlPlane {
         let of_state = self.state_findings.borrow().clone();
         let findings = self.feeds.mesh_findings.borrow();
         let of_mesh = of_state.iter().chain(&*findings).map(FindingView::from);
-        let findings = self.standing_findings.iter().cloned().chain(of_mesh).collect();
+        let findings = self.risk_findings.iter().cloned().chain(of_mesh).collect();
         let handshakes = self.handshakes();
         Readiness { ready, waiting_for, policy: state.view, findings, handshakes }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use ironmesh_catalog::Provider;
-use ironmesh_config_settings::{PolicyPlace, Settings};
+use ironmesh_config_settings::{PolicyLocation, Settings};
 use ironmesh_config_sources::etcd_options;
 use ironmesh_etcd::{Cluster, LeaderElection};
 use ironmesh_providers::azure::Azure;
@@ -27,15 +27,15 @@ pub(crate) use group::Group;
 /// comes from etcd. A start does not wait for the providers in `without`.
 pub(super) fn endpoints_options(
     settings: &Settings,
-    policy: &PolicyPlace,
+    policy: &PolicyLocation,
     without: BTreeSet<Provider>,
 ) -> anyhow::Result<(EndpointsOptions, Option<Group>)> {
     let consul = Consul::start(consul_options(&settings.consul), Timestamp::now)
         .context("cannot start the Consul provider: correct `[consul]` in the settings")?;
     // A control plane without a group polls at once; one in a group waits for the election.
     let etcd = match policy {
-        PolicyPlace::Etcd(etcd) => Some(etcd),
-        PolicyPlace::Folder(_) => None,
+        PolicyLocation::Etcd(etcd) => Some(etcd),
+        PolicyLocation::Folder(_) => None,
     };
     let (asks, turn) = watch::channel(etcd.is_none());
     let azure = Azure::start(azure_options(&settings.azure), Timestamp::now, turn)

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use ironmesh_admin::{bind_socket, check_socket_path, serve_reads, serve_socket};
 use ironmesh_catalog::{CertificateStore, Mesh, Provider};
 use ironmesh_cert::{Authority, ServiceCertificates};
-use ironmesh_config_settings::{PolicyPlace, Settings};
+use ironmesh_config_settings::{PolicyLocation, Settings};
 use ironmesh_config_sources::{EtcdPolicy, load_folder};
 use ironmesh_store::{KeyEncryptionKey, Store};
 use ironmesh_xds_server::{Hub, Limits};
@@ -38,7 +38,7 @@ pub struct Options {
     /// The path of the state folder.
     pub state: PathBuf,
     /// The source of policy.
-    pub policy: PolicyPlace,
+    pub policy: PolicyLocation,
     /// The file of the key-encryption key, which is created together with the state.
     pub key_encryption_key: PathBuf,
     /// The path of the admin socket.
@@ -64,14 +64,14 @@ pub async fn start(
     // All checks that may fail come before the first write: a failed first start leaves no state.
     check_socket_path(&options.admin_socket)?;
     let source = match &options.policy {
-        PolicyPlace::Folder(path) => {
+        PolicyLocation::Folder(path) => {
             if let (Err(error), false) = (load_folder(path), Store::database_exists(&options.state))
             {
                 return Err(error.into());
             }
             Source::folder(path.clone())
         }
-        PolicyPlace::Etcd(etcd) => Source::etcd(EtcdPolicy::open(etcd.clone())?),
+        PolicyLocation::Etcd(etcd) => Source::etcd(EtcdPolicy::open(etcd.clone())?),
     };
     let xds_listener = bind(settings.listen.xds, "xDS", "listen.xds")?;
     let admin_listener = bind(settings.listen.admin, "the admin API", "listen.admin")?;
@@ -110,7 +110,7 @@ pub async fn start(
     )?;
     let (state_watch, state_findings) = StateWatch::new(Arc::clone(&store), Arc::clone(&hub));
     let audit = Arc::new(Audit::new(mesh.trust_domain.clone(), feeds.snapshot.clone()));
-    let standing_findings = settings.standing_findings(&options.policy);
+    let risk_findings = settings.risk_findings(&options.policy);
     let control_plane = Arc::new(RunningControlPlane {
         mesh: mesh.clone(),
         authority,
@@ -126,10 +126,10 @@ pub async fn start(
         xds_address: xds_listener.local_addr()?,
         advertise: settings.advertise.clone(),
         planning: Planning::default(),
-        standing_findings: standing_findings.iter().map(Into::into).collect(),
+        risk_findings: risk_findings.iter().map(Into::into).collect(),
     });
 
-    for finding in &standing_findings {
+    for finding in &risk_findings {
         tracing::warn!("{finding}");
     }
     let mut tasks = JoinSet::new();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{Finding, codes};
-use ironmesh_store::{PlaceFault, QuarantinedRecord, Store, StoreHealth};
+use ironmesh_store::{DatabaseFileFault, QuarantinedRecord, Store, StoreHealth};
 use ironmesh_xds_server::Hub;
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -141,15 +141,15 @@ fn of_store(health: &StoreHealth, path: &str, since: Timestamp) -> Vec<Finding> 
     }
     if let Some(place) = &health.place {
         let words = match place {
-            PlaceFault::Missing => {
+            DatabaseFileFault::Missing => {
                 format!("the state file `{path}` was removed while it is in use")
             }
-            PlaceFault::Replaced => {
+            DatabaseFileFault::Replaced => {
                 format!(
                     "the state file `{path}` was replaced by a different file while it is in use"
                 )
             }
-            PlaceFault::Unreachable(error) => {
+            DatabaseFileFault::Unreachable(error) => {
                 format!("the state file `{path}` cannot be reached any more: {error}")
             }
         };
@@ -266,7 +266,7 @@ mod tests {
         let record = |table: &str| QuarantinedRecord { table: table.into(), key: "7".into() };
         let health = StoreHealth {
             failure: Some("disk full".into()),
-            place: Some(PlaceFault::Missing),
+            place: Some(DatabaseFileFault::Missing),
             quarantined: vec![record("endpoints"), record("join_records"), record("policy")],
         };
         let expected = [(701, true), (702, true), (703, false), (703, true), (703, true)];

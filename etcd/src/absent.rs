@@ -22,7 +22,7 @@ pub enum Watch {}
 
 /// A key and its value.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct KeyValue {
     /// The key.
     pub key: String,
     /// Its value.
@@ -47,13 +47,13 @@ impl Session {
         &mut self,
         _: &str,
         _: Option<i64>,
-    ) -> Result<(Option<Entry>, i64), SessionError> {
+    ) -> Result<(Option<KeyValue>, i64), SessionError> {
         match *self {}
     }
 
     /// All keys that begin with `prefix`, those written last first, and the revision of etcd at which they
     /// are so.
-    pub async fn list(&mut self, _: &str) -> Result<(Vec<Entry>, i64), SessionError> {
+    pub async fn list(&mut self, _: &str) -> Result<(Vec<KeyValue>, i64), SessionError> {
         match *self {}
     }
 

@@ -63,7 +63,7 @@ pub enum EtcdError {
     Full(String),
     /// Anything else that etcd says.
     #[error("etcd at {endpoint} rejects the request: {problem}")]
-    Refused {
+    Rejected {
         /// Which endpoint says so.
         endpoint: String,
         /// In etcd's words.
@@ -85,7 +85,7 @@ pub enum SessionError {
     /// What is read was taken away by a compaction meanwhile.
     Compacted,
     /// Anything else.
-    Refused(String),
+    Rejected(String),
 }
 
 impl EtcdError {
@@ -119,7 +119,7 @@ impl EtcdError {
                 endpoint,
                 problem: "what was read has been compacted meanwhile".to_owned(),
             },
-            SessionError::Refused(problem) => Self::Refused { endpoint, problem },
+            SessionError::Rejected(problem) => Self::Rejected { endpoint, problem },
         }
     }
 

@@ -19,4 +19,4 @@ pub use leader_election::{
     Role,
 };
 pub use options::EtcdOptions;
-pub use session::{Entry, Session, Watch};
+pub use session::{KeyValue, Session, Watch};

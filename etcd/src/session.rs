@@ -40,7 +40,7 @@ pub struct Session {
 
 /// A key and its value.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct KeyValue {
     /// The key.
     pub key: String,
     /// Its value.
@@ -131,22 +131,22 @@ impl Session {
         &mut self,
         key: &str,
         at: Option<i64>,
-    ) -> Result<(Option<Entry>, i64), SessionError> {
+    ) -> Result<(Option<KeyValue>, i64), SessionError> {
         let options = GetOptions::new().with_revision(at.unwrap_or(0));
         let answer = within(self.kv.get(key, Some(options))).await?;
         let mut answer = answer.map_err(|error| failed(error, "read"))?;
         let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
-        let entry = answer.take_kvs().into_iter().next().map(Entry::new);
+        let entry = answer.take_kvs().into_iter().next().map(KeyValue::new);
         Ok((entry, revision))
     }
 
     /// All keys that begin with `prefix`, those written last first, and the revision of etcd at which they
     /// are so.
-    pub async fn list(&mut self, prefix: &str) -> Result<(Vec<Entry>, i64), SessionError> {
+    pub async fn list(&mut self, prefix: &str) -> Result<(Vec<KeyValue>, i64), SessionError> {
         let answer = within(self.kv.get(prefix, Some(GetOptions::new().with_prefix()))).await?;
         let mut answer = answer.map_err(|error| failed(error, "read"))?;
         let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
-        let mut entries: Vec<_> = answer.take_kvs().into_iter().map(Entry::new).collect();
+        let mut entries: Vec<_> = answer.take_kvs().into_iter().map(KeyValue::new).collect();
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.modified));
         Ok((entries, revision))
     }
@@ -267,7 +267,7 @@ impl Watch {
     }
 }
 
-impl Entry {
+impl KeyValue {
     fn new(pair: etcd_client::KeyValue) -> Self {
         let modified = pair.mod_revision();
         let (key, value) = pair.into_key_value();
@@ -308,7 +308,7 @@ fn failed(error: Error, what: &'static str) -> SessionError {
             Some(source) => format!("{words}: {}", causes(source)),
             None => words,
         }),
-        _ => SessionError::Refused(words),
+        _ => SessionError::Rejected(words),
     }
 }
 

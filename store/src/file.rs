@@ -46,18 +46,18 @@ impl DatabaseFile {
     }
 
     /// What is wrong with the place of the file: whether its path still leads to it.
-    pub(crate) fn place_fault(&self) -> Option<PlaceFault> {
+    pub(crate) fn file_fault(&self) -> Option<DatabaseFileFault> {
         let (here, there) = match (self.file.metadata(), fs_err::metadata(&self.path)) {
             (Ok(here), Ok(there)) => (here, there),
             (_, Err(error)) if error.kind() == io::ErrorKind::NotFound => {
-                return Some(PlaceFault::Missing);
+                return Some(DatabaseFileFault::Missing);
             }
             (Err(error), _) | (_, Err(error)) => {
-                return Some(PlaceFault::Unreachable(error.to_string()));
+                return Some(DatabaseFileFault::Unreachable(error.to_string()));
             }
         };
         let is_same = (here.dev(), here.ino()) == (there.dev(), there.ino());
-        (!is_same).then_some(PlaceFault::Replaced)
+        (!is_same).then_some(DatabaseFileFault::Replaced)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -67,7 +67,7 @@ impl DatabaseFile {
 
 /// What is wrong with the place of the database file, while the store has it open.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PlaceFault {
+pub enum DatabaseFileFault {
     /// There is no file at its path any more.
     Missing,
     /// There is a different file at its path.

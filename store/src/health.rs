@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ironmesh_catalog::StoreError;
 
 use crate::database::{META, Store};
-use crate::file::PlaceFault;
+use crate::file::DatabaseFileFault;
 use crate::quarantine::QuarantinedRecord;
 
 /// What is wrong with a store that is in use; nothing where all of it is empty.
@@ -15,7 +15,7 @@ pub struct StoreHealth {
     /// Why the disk failed, until a write succeeds again.
     pub failure: Option<String>,
     /// What is wrong with the place of the database file.
-    pub place: Option<PlaceFault>,
+    pub place: Option<DatabaseFileFault>,
     /// The records that are not used.
     pub quarantined: Vec<QuarantinedRecord>,
 }
@@ -25,7 +25,7 @@ impl Store {
     pub fn health(&self) -> StoreHealth {
         StoreHealth {
             failure: self.engine.fault(),
-            place: self.engine.file().place_fault(),
+            place: self.engine.file().file_fault(),
             quarantined: self.quarantine.lock().records(),
         }
     }

@@ -32,7 +32,7 @@ mod records;
 mod seal;
 
 pub use database::Store;
-pub use file::PlaceFault;
+pub use file::DatabaseFileFault;
 pub use health::StoreHealth;
 pub use key::{KeyEncryptionKey, KeyError};
 pub use open::OpenError;

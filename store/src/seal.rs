@@ -65,7 +65,7 @@ pub(crate) enum SealError {
     NotOurs,
     #[error("no random bytes for a nonce")]
     Random,
-    #[error("cipher refused its input")]
+    #[error("cipher rejected its input")]
     Cipher,
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use ironmesh_config_language::{
-    Document, Imported, NotImported, Origin, Remark, import, load_documents, render,
+    Document, ImportDialect, ImportError, Imported, Remark, import, load_documents, render,
 };
 
 use crate::expectation::{Files, compare, read, rewrite};
@@ -17,7 +17,7 @@ struct Import {
     name: String,
     folder: PathBuf,
     documents: Vec<Document>,
-    result: Result<Imported, NotImported>,
+    result: Result<Imported, ImportError>,
 }
 
 fn imports() -> Vec<Import> {
@@ -40,13 +40,13 @@ fn read_import(folder: PathBuf) -> Import {
         .collect();
     let documents: Vec<_> =
         texts.into_iter().map(|(name, text)| Document::new(name, text)).collect();
-    let origin = match name.split_once('-').unwrap().0 {
-        "osm" => Some(Origin::Osm),
-        "smi" => Some(Origin::Smi),
+    let dialect = match name.split_once('-').unwrap().0 {
+        "osm" => Some(ImportDialect::Osm),
+        "smi" => Some(ImportDialect::Smi),
         "any" => None,
         other => panic!("`{other}` is no origin"),
     };
-    let result = import(&documents, origin, "policy.toml");
+    let result = import(&documents, dialect, "policy.toml");
     Import { name, folder, documents, result }
 }
 
@@ -67,8 +67,8 @@ fn files(import: &Import) -> Files {
                 writeln!(reported, "missing: {one}").unwrap();
             }
         }
-        Err(NotImported::Broken(findings)) => reported = render(findings, &import.documents, false),
-        Err(NotImported::Unclear(places)) => panic!("{}: {places:?}", import.name),
+        Err(ImportError::Broken(findings)) => reported = render(findings, &import.documents, false),
+        Err(ImportError::Unclear(places)) => panic!("{}: {places:?}", import.name),
     }
     files.insert("told.txt".to_owned(), reported);
     files

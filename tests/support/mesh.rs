@@ -348,7 +348,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!((settings.listen.xds, settings.listen.admin), (xds, admin));
-        let policy = ironmesh_config_settings::PolicyPlace::Folder("/mesh/policy".into());
+        let policy = ironmesh_config_settings::PolicyLocation::Folder("/mesh/policy".into());
         assert_eq!(settings.policy, Some(policy));
         assert_eq!(settings.advertise, [(xds.ip().to_string(), xds.port())]);
     }

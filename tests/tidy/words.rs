@@ -8,11 +8,17 @@ use crate::source::{shipped_sources, string_literals};
 /// Names that several public types have, still to be told apart. The list only becomes shorter.
 const SHARED: [&str; 0] = [];
 
+/// Replaces `etcd/src/session.rs` in a build without etcd, so it defines the same types.
+const ALTERNATIVE: &str = "etcd/src/absent.rs";
+
 #[test]
 #[ignore = "some crates are still to be rewritten"]
 fn public_types_have_names_of_their_own() {
     let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (path, text) in shipped_sources() {
+        if path.ends_with(ALTERNATIVE) {
+            continue;
+        }
         for line in text.lines().filter(|line| line.trim_start().starts_with("pub ")) {
             if let Some(name) = type_name(line) {
                 places.entry(name.to_owned()).or_default().insert(path.display().to_string());

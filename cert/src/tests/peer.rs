@@ -37,19 +37,19 @@ fn service_and_control_plane_certificates_identify_no_proxy() {
 fn certificate_without_exactly_one_proxy_uri_is_rejected() {
     let uri = format!("spiffe://mesh.internal/proxy/{UUID}/ns/shop/svc/bookstore");
     assert!(proxy_identity(&certificate_with(&[&uri])).is_ok());
-    let refused = |uris: &[&str]| proxy_identity(&certificate_with(uris)).unwrap_err();
-    assert_eq!(refused(&[]), PeerError::NoUri);
-    assert_eq!(refused(&[&uri, &uri]), PeerError::SeveralUris { count: 2 });
+    let rejection = |uris: &[&str]| proxy_identity(&certificate_with(uris)).unwrap_err();
+    assert_eq!(rejection(&[]), PeerError::NoUri);
+    assert_eq!(rejection(&[&uri, &uri]), PeerError::SeveralUris { count: 2 });
     assert_eq!(
-        refused(&[&uri, "https://example.org"]),
+        rejection(&[&uri, "https://example.org"]),
         PeerError::SeveralUris { count: 2 },
         "a second URI of any kind"
     );
-    assert!(matches!(refused(&["https://example.org/x"]), PeerError::NotSpiffe { .. }));
-    assert!(matches!(refused(&[&uri.to_uppercase()]), PeerError::NotSpiffe { .. }));
-    assert!(matches!(refused(&[&format!("{uri}/x")]), PeerError::NotAProxy { .. }));
+    assert!(matches!(rejection(&["https://example.org/x"]), PeerError::NotSpiffe { .. }));
+    assert!(matches!(rejection(&[&uri.to_uppercase()]), PeerError::NotSpiffe { .. }));
+    assert!(matches!(rejection(&[&format!("{uri}/x")]), PeerError::NotAProxy { .. }));
     for odd in ["bookstore/", "book%2fstore", "..", "", "Bookstore", &"x".repeat(2048)] {
-        let error = refused(&[&uri.replace("bookstore", odd)]);
+        let error = rejection(&[&uri.replace("bookstore", odd)]);
         assert!(matches!(error, PeerError::NotAProxy { .. }), "{odd}: {error}");
     }
     assert_eq!(proxy_identity(b"no certificate").unwrap_err(), PeerError::Unreadable);

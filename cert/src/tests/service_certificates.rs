@@ -100,7 +100,7 @@ fn failed_renewal_keeps_certificate_and_spares_other_accounts() {
     let mut mesh = Mesh::new();
     mesh.ensure(&["a", "b"], 0);
     let (a, b) = (mesh.serial("a"), mesh.serial("b"));
-    mesh.store.kept().refused = Some(account("a"));
+    mesh.store.kept().rejected = Some(account("a"));
     assert_eq!(mesh.ensure(&["a", "b"], 18), (true, vec!["default/a".to_owned()]));
     assert_eq!(mesh.serial("a"), a);
     assert_ne!(mesh.serial("b"), b);
@@ -108,7 +108,7 @@ fn failed_renewal_keeps_certificate_and_spares_other_accounts() {
     // Also when it has expired meanwhile: taking it away would help nobody.
     assert_eq!(mesh.ensure(&["a", "b"], 30).1, ["default/a"]);
     assert_eq!(mesh.serial("a"), a);
-    mesh.store.kept().refused = None;
+    mesh.store.kept().rejected = None;
     assert_eq!(mesh.ensure(&["a", "b"], 30), (true, vec![]));
     assert_ne!(mesh.serial("a"), a);
 }
@@ -116,7 +116,7 @@ fn failed_renewal_keeps_certificate_and_spares_other_accounts() {
 #[test]
 fn certificate_that_cannot_be_stored_is_not_published() {
     let mut mesh = Mesh::new();
-    mesh.store.kept().refused = Some(account("a"));
+    mesh.store.kept().rejected = Some(account("a"));
     let accounts = [account("a")].into();
     let clock = ClockReading { now: mesh.start, steady_for: Duration::ZERO };
     let ensured = mesh.certificates.ensure(&accounts, &mesh.authority, DAY, clock).unwrap();
@@ -206,7 +206,7 @@ fn expired_certificate_is_published_if_its_renewal_fails() {
     mesh.ensure(&["a"], 0);
     let serial = mesh.serial("a");
     mesh.restart();
-    mesh.store.kept().refused = Some(account("a"));
+    mesh.store.kept().rejected = Some(account("a"));
     assert_eq!(mesh.ensure(&["a"], 72), (true, vec!["default/a".to_owned()]));
     assert_eq!(mesh.serial("a"), serial, "perhaps the clock is wrong");
 }

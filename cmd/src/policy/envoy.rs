@@ -114,7 +114,7 @@ fn finding(snapshot: &Snapshot, proxies: &[Proxy], rejected: &RejectedParts<'_>)
     let message = format!("Envoy rejects what this compiles to, {what}: {error}");
     let spot = first.as_ref().map(|origin| origin.spot.clone());
     let label = first.map_or(String::new(), |origin| origin.object);
-    let finding = Finding::error(codes::REFUSED_BY_ENVOY, spot, message).label(label).help(
+    let finding = Finding::error(codes::REJECTED_BY_ENVOY, spot, message).label(label).help(
         "change this object, and report the problem with this policy: Envoy should accept each policy that passes \
          the check",
     );

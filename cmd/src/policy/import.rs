@@ -8,7 +8,7 @@ use fs_err as fs;
 use ironmesh_admin::FindingView;
 use ironmesh_catalog::Finding;
 use ironmesh_catalog::text::escape_output;
-use ironmesh_config_language::{Document, Imported, NotImported, Origin, Remark, render};
+use ironmesh_config_language::{Document, ImportDialect, ImportError, Imported, Remark, render};
 use serde_json::{Value, json};
 
 use super::check::counted;
@@ -24,18 +24,18 @@ const MAX_BYTES: u64 = 4 * 1024 * 1024;
 pub(crate) fn import(arguments: &ImportArguments, output: Output) -> anyhow::Result<()> {
     let documents =
         arguments.files.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
-    let origin = arguments.from.map(|from| match from {
-        SourceMesh::Smi => Origin::Smi,
-        SourceMesh::Osm => Origin::Osm,
+    let dialect = arguments.from.map(|from| match from {
+        SourceMesh::Smi => ImportDialect::Smi,
+        SourceMesh::Osm => ImportDialect::Osm,
     });
     let path = match &arguments.out {
         Some(out) => out.display().to_string(),
         None => "stdout".to_owned(),
     };
-    match ironmesh_config_language::import(&documents, origin, &path) {
+    match ironmesh_config_language::import(&documents, dialect, &path) {
         Ok(imported) => write_imported(&imported, &path, arguments.out.as_deref(), output),
-        Err(NotImported::Broken(findings)) => report_broken(&findings, &documents, output),
-        Err(NotImported::Unclear(spots)) => Err(ambiguous(&spots)),
+        Err(ImportError::Broken(findings)) => report_broken(&findings, &documents, output),
+        Err(ImportError::Unclear(spots)) => Err(ambiguous(&spots)),
     }
 }
 

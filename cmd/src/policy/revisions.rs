@@ -2,7 +2,7 @@
 
 use ironmesh_admin::{Client, RevisionList, RevisionView};
 use ironmesh_catalog::PolicyPin;
-use ironmesh_config_settings::PolicyPlace;
+use ironmesh_config_settings::PolicyLocation;
 use ironmesh_config_sources::EtcdPolicy;
 
 use crate::cli::{Output, RevisionsArguments};
@@ -17,8 +17,8 @@ pub(crate) async fn revisions(
     let resolved = ResolvedSettings::load(&arguments.config)?;
     let client = Client::new(&resolved.admin_socket());
     let list = match resolved.policy {
-        PolicyPlace::Folder(_) => client.policy_revisions().await?,
-        PolicyPlace::Etcd(etcd) => in_etcd(&mut EtcdPolicy::open(etcd)?).await?,
+        PolicyLocation::Folder(_) => client.policy_revisions().await?,
+        PolicyLocation::Etcd(etcd) => in_etcd(&mut EtcdPolicy::open(etcd)?).await?,
     };
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&list)?)?,

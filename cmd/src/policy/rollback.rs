@@ -3,7 +3,7 @@
 use ironmesh_admin::{Client, RollbackRequest, RolledBack};
 use ironmesh_catalog::PolicyRecord;
 use ironmesh_config_language::load_documents;
-use ironmesh_config_settings::PolicyPlace;
+use ironmesh_config_settings::PolicyLocation;
 use ironmesh_config_sources::EtcdPolicy;
 use jiff::Timestamp;
 use serde_json::json;
@@ -21,8 +21,10 @@ pub(crate) async fn rollback(arguments: RollbackArguments, output: Output) -> an
     let resolved = ResolvedSettings::load(&arguments.config)?;
     let client = Client::new(&resolved.admin_socket());
     match resolved.policy {
-        PolicyPlace::Folder(_) => of_folder(&client, arguments, output).await,
-        PolicyPlace::Etcd(etcd) => in_etcd(&mut EtcdPolicy::open(etcd)?, arguments, output).await,
+        PolicyLocation::Folder(_) => of_folder(&client, arguments, output).await,
+        PolicyLocation::Etcd(etcd) => {
+            in_etcd(&mut EtcdPolicy::open(etcd)?, arguments, output).await
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::codes;
-use crate::table::{Told, Value};
+use crate::table::{FindingReported, Value};
 
 /// The names of subscriptions: GUIDs.
 pub(crate) const SUBSCRIPTION: &str =
@@ -23,7 +23,7 @@ pub(crate) const TAG: &str = r"^[^<>%&\\?/\x00-\x1F\x7F-\x9F]{1,512}$";
 pub(crate) const TAG_VALUE: &str = r"^[^\x00-\x1F\x7F-\x9F]{0,256}$";
 
 /// Reads the GUID of a subscription, an application or a tenant, which is `what`, with its article.
-pub fn read_guid(value: Value<'_>, what: &str) -> Result<Arc<str>, Told> {
+pub fn read_guid(value: Value<'_>, what: &str) -> Result<Arc<str>, FindingReported> {
     let text = value.string()?;
     let is_hexadecimal = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
     let lengths = text.split('-').map(|part| if is_hexadecimal(part) { part.len() } else { 0 });
@@ -32,11 +32,11 @@ pub fn read_guid(value: Value<'_>, what: &str) -> Result<Arc<str>, Told> {
     }
     let message = format!("`{}` must be the GUID of {what}: `{text}`", value.key());
     let finding = value.error(codes::INVALID_VALUE, message).label("not a GUID");
-    Err(value.tell(finding.help("write it as in `00000000-1111-2222-3333-444444444444`")))
+    Err(value.report(finding.help("write it as in `00000000-1111-2222-3333-444444444444`")))
 }
 
 /// Reads the name of a resource group.
-pub fn read_resource_group(value: Value<'_>) -> Result<Arc<str>, Told> {
+pub fn read_resource_group(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')');
     let text = value.string()?;
     let is_name = (1..=90).contains(&text.chars().take(91).count())
@@ -47,11 +47,11 @@ pub fn read_resource_group(value: Value<'_>) -> Result<Arc<str>, Told> {
     }
     let help = "a resource group has 1 to 90 letters, digits, and of `-`, `_`, `.`, `(` and `)`, and does \
                 not end with `.`";
-    Err(refuse(value, text, "a resource group", help))
+    Err(reject(value, text, "a resource group", help))
 }
 
 /// Reads the name of a scale set.
-pub(crate) fn read_scale_set(value: Value<'_>) -> Result<Arc<str>, Told> {
+pub(crate) fn read_scale_set(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
     let text = value.string()?;
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let is_name = (1..=64).contains(&text.len())
@@ -63,11 +63,11 @@ pub(crate) fn read_scale_set(value: Value<'_>) -> Result<Arc<str>, Told> {
     }
     let help = "a scale set has 1 to 64 of `a-z`, `A-Z`, `0-9`, `-` and `_`, begins with a letter or a digit, \
                 and does not end with `-`";
-    Err(refuse(value, text, "a scale set", help))
+    Err(reject(value, text, "a scale set", help))
 }
 
-fn refuse(value: Value<'_>, text: &str, what: &str, help: &str) -> Told {
+fn reject(value: Value<'_>, text: &str, what: &str, help: &str) -> FindingReported {
     let message = format!("`{}` must be the name of {what} in Azure: `{text}`", value.key());
     let finding = value.error(codes::INVALID_VALUE, message).label("no such name");
-    value.tell(finding.help(help))
+    value.report(finding.help(help))
 }

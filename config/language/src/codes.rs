@@ -1,5 +1,6 @@
-//! The codes of the findings that this crate tells. Each has a page in `docs/errors/`. A code never
-//! changes its meaning, and the number of one that is gone is not used again.
+//! The codes of this crate's findings. Each has a page in `docs/errors/`.
+//!
+//! A code never changes its meaning, and the number of a removed code is never used again.
 
 use ironmesh_catalog::Code;
 
@@ -20,17 +21,17 @@ pub const INVALID_VALUE: Code = Code(105);
 pub const INVALID_NAME: Code = Code(106);
 /// A file that cannot be read as text.
 pub const UNREADABLE_FILE: Code = Code(107);
-/// Something that Ironmesh knows of and that this version does not serve.
+/// A feature of SMI or Open Service Mesh that this version does not support.
 pub const NOT_SERVED: Code = Code(108);
 /// What is in etcd is not what a push put there.
 pub const DAMAGED_PUSH: Code = Code(109);
-/// The file is not YAML, or YAML that says things in ways that are refused.
+/// The file is not YAML, or uses YAML features that are not supported.
 pub const YAML_SYNTAX: Code = Code(111);
 /// A resource in YAML that is no policy, or of an API version that does not exist.
 pub const UNKNOWN_RESOURCE: Code = Code(112);
-/// More policy than is taken.
+/// A policy above a size limit.
 pub const TOO_LARGE: Code = Code(113);
-/// More findings than are told.
+/// More findings than are reported.
 pub const TOO_MANY_FINDINGS: Code = Code(114);
 /// A policy folder that holds nothing.
 pub const EMPTY_FOLDER: Code = Code(115);
@@ -47,7 +48,7 @@ pub const NOT_FOUND: Code = Code(201);
 pub const DUPLICATE_NAME: Code = Code(202);
 /// A weight, or a sum of weights, out of its range.
 pub const WEIGHTS: Code = Code(301);
-/// A regular expression that Envoy refuses, reads otherwise, or that can match nothing.
+/// A regular expression that Envoy rejects or reads differently, or that can match nothing.
 pub const REGEX: Code = Code(302);
 /// Traffic splits that do not fit together, or do not fit their services.
 pub const SPLIT_SHAPE: Code = Code(303);
@@ -55,49 +56,49 @@ pub const SPLIT_SHAPE: Code = Code(303);
 pub const EMPTY_LIST: Code = Code(304);
 /// A rule that is about no port of the services that its target is about.
 pub const IDLE_RULE: Code = Code(305);
-/// A backend of a traffic split that nobody may call, beside others that somebody may.
+/// A backend of a traffic split that no caller may call, beside others that callers may call.
 pub const UNCALLED_BACKEND: Code = Code(306);
 /// A rule that grants nothing which another does not grant already.
 pub const SHADOWED_RULE: Code = Code(307);
-/// Services that nobody may call.
+/// Services that no caller may call.
 pub const UNREACHABLE: Code = Code(308);
-/// A traffic target behind which there is nothing to call.
+/// A traffic target whose destination has no service with ports.
 pub const NOTHING_TO_CALL: Code = Code(309);
-/// A real Envoy, which was asked, refuses what the policy compiles to.
-pub const REFUSED_BY_ENVOY: Code = Code(310);
-/// A namespace of which policy says something, and that no service is in.
+/// A real Envoy rejects a resource that the policy compiles to.
+pub const REJECTED_BY_ENVOY: Code = Code(310);
+/// A namespace object for a namespace without services.
 pub const EMPTY_NAMESPACE: Code = Code(313);
 /// A backend of a traffic split that has no endpoints.
 pub const BACKEND_WITHOUT_ENDPOINTS: Code = Code(314);
-/// Two objects that say the same of the same calls.
-pub const TREATED_TWICE: Code = Code(601);
-/// What is said of calls and has no effect on any.
+/// Two HTTP routes or retries that configure the same setting of the same calls.
+pub const DUPLICATE_ROUTE: Code = Code(601);
+/// An HTTP route or a setting of it that has no effect.
 pub const IDLE_ROUTE: Code = Code(602);
 /// Settings of an HTTP route that cannot take effect together.
 pub const CONTRADICTION: Code = Code(603);
 /// A mirror to a service that calls cannot be mirrored to.
 pub const MIRROR: Code = Code(604);
-/// Two upstream traffic settings that say the same setting of the same services.
-pub const SAID_TWICE: Code = Code(611);
-/// An upstream traffic setting that can do nothing of what it says.
+/// Two upstream traffic settings that configure the same setting of the same services.
+pub const DUPLICATE_SETTING: Code = Code(611);
+/// An upstream traffic setting that has no effect.
 pub const IDLE_SETTING: Code = Code(612);
-/// An egress to where no proxy lets anybody go.
-pub const NO_WAY_OUT: Code = Code(621);
-/// An egress for accounts whose namespace lets all calls to the outside pass.
+/// An egress to an address that proxies never call.
+pub const UNREACHABLE_EGRESS: Code = Code(621);
+/// An egress for accounts whose namespace allows all calls out of the mesh.
 pub const NEEDLESS_EGRESS: Code = Code(622);
-/// A way in from outside of the mesh that would be open to anybody.
+/// An ingress backend that would be open to all callers.
 pub const OPEN_INGRESS: Code = Code(631);
-/// Settings of a way in from outside of the mesh that cannot take effect together.
+/// Settings of an ingress backend that cannot take effect together.
 pub const INGRESS_CONTRADICTION: Code = Code(632);
 pub use ironmesh_catalog::codes::INGRESS_COLLISION;
-/// Two telemetries that say the same setting of the same services.
-pub const TELEMETRY_TWICE: Code = Code(641);
-/// A format of an access log that Envoy would refuse.
+/// Two telemetries that configure the same setting of the same services.
+pub const DUPLICATE_TELEMETRY: Code = Code(641);
+/// A format of an access log that Envoy would reject.
 pub const LOG_FORMAT: Code = Code(642);
-/// A telemetry of a service that no sidecar is in front of.
-pub const TELEMETRY_OF_NOBODY: Code = Code(643);
-/// A service as a source of an ingress, whose endpoints a provider finds: their addresses are not used.
-pub const INGRESS_SOURCE_FOUND: Code = Code(651);
+/// A telemetry of a service without a sidecar.
+pub const TELEMETRY_WITHOUT_SIDECAR: Code = Code(643);
+/// A source service of an ingress whose endpoints a provider discovers: ingress does not use their addresses.
+pub const DISCOVERED_INGRESS_SOURCE: Code = Code(651);
 /// The file of an access log is a path and not a name.
 pub const LOG_FILE: Code = Code(662);
 /// A condition on a header whose name has an underscore.
@@ -136,24 +137,24 @@ pub const ALL: [Code; 50] = [
     SHADOWED_RULE,
     UNREACHABLE,
     NOTHING_TO_CALL,
-    REFUSED_BY_ENVOY,
+    REJECTED_BY_ENVOY,
     EMPTY_NAMESPACE,
     BACKEND_WITHOUT_ENDPOINTS,
-    TREATED_TWICE,
+    DUPLICATE_ROUTE,
     IDLE_ROUTE,
     CONTRADICTION,
     MIRROR,
-    SAID_TWICE,
+    DUPLICATE_SETTING,
     IDLE_SETTING,
-    NO_WAY_OUT,
+    UNREACHABLE_EGRESS,
     NEEDLESS_EGRESS,
     OPEN_INGRESS,
     INGRESS_CONTRADICTION,
     INGRESS_COLLISION,
-    TELEMETRY_TWICE,
+    DUPLICATE_TELEMETRY,
     LOG_FORMAT,
-    TELEMETRY_OF_NOBODY,
-    INGRESS_SOURCE_FOUND,
+    TELEMETRY_WITHOUT_SIDECAR,
+    DISCOVERED_INGRESS_SOURCE,
     LOG_FILE,
     LOG_LINES,
     UNDERSCORED_HEADER,

@@ -1,5 +1,6 @@
-//! A document: one file of the user's as text. Spots in it are found by an index of its lines, since
-//! a policy of thousands of rules asks for tens of thousands of spots.
+//! A document: one file of policy or settings as text, with an index of its lines.
+//!
+//! The index makes spots cheap: a policy of thousands of rules needs tens of thousands of them.
 
 use std::ops::Range;
 use std::path::Path;
@@ -7,12 +8,12 @@ use std::sync::Arc;
 
 use ironmesh_catalog::Spot;
 
-/// One file of the user's.
+/// One file of policy or settings.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Document {
-    /// Where it is, relative to the policy folder, its parts joined by `/`.
+    /// The path relative to the policy folder, with `/` between its parts.
     pub path: Arc<str>,
-    /// All that it says.
+    /// The whole text.
     pub text: Arc<str>,
 }
 
@@ -22,14 +23,14 @@ impl Document {
         Self { path: path.into(), text: text.into() }
     }
 
-    /// Whether it is YAML, as the end of its name says; else it is TOML.
+    /// Whether its file name has an extension of YAML; otherwise the document is TOML.
     pub(crate) fn is_yaml(&self) -> bool {
         let end = Path::new(&*self.path).extension();
         end.is_some_and(|end| YAML_EXTENSIONS.iter().any(|known| end == *known))
     }
 }
 
-/// The ends of names of YAML documents.
+/// The file name extensions of YAML documents.
 pub const YAML_EXTENSIONS: [&str; 2] = ["yaml", "yml"];
 
 /// A document with an index of its lines, and of long ones within.
@@ -90,7 +91,7 @@ impl<'a> Source<'a> {
         self.is_yaml
     }
 
-    /// The spot of `bytes`; the same as [`Spot::new`] says, without reading the text up to there.
+    /// The spot of `bytes`: equal to that of [`Spot::new`], without reading the text up to there.
     pub(crate) fn spot(&self, bytes: Range<usize>) -> Spot {
         let (length, end) = (self.text().len(), bytes.end);
         let start = bytes.start.min(length);

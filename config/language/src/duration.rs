@@ -6,22 +6,25 @@ use std::time::Duration;
 use jiff::{Span, SpanRelativeTo};
 
 use crate::codes;
-use crate::table::{Told, Value};
+use crate::table::{FindingReported, Value};
 
 /// Reads a duration within `range`, whose bounds are whole days, minutes, seconds or milliseconds.
-pub fn read(value: Value<'_>, range: &RangeInclusive<Duration>) -> Result<Duration, Told> {
+pub fn read(
+    value: Value<'_>,
+    range: &RangeInclusive<Duration>,
+) -> Result<Duration, FindingReported> {
     let text = value.string()?;
     let Some(duration) = parse(text) else {
         let message = format!("`{}` must be a duration: `{text}`", value.key());
         let finding = value.error(codes::INVALID_VALUE, message).label("not a duration");
-        return Err(value.tell(finding.help("write it as in `24h`, `1h 30m` or `20ms`")));
+        return Err(value.report(finding.help("write it as in `24h`, `1h 30m` or `20ms`")));
     };
     if range.contains(&duration) {
         return Ok(duration);
     }
     let (low, high) = (in_words(*range.start()), in_words(*range.end()));
     let message = format!("`{}` must be from {low} to {high}: `{text}`", value.key());
-    Err(value.tell(value.error(codes::INVALID_VALUE, message).label("out of range")))
+    Err(value.report(value.error(codes::INVALID_VALUE, message).label("out of range")))
 }
 
 fn parse(text: &str) -> Option<Duration> {

@@ -1,5 +1,6 @@
-//! Findings as they are collected: some of each severity are kept, and that there are more. A file that is
-//! no policy at all may have one in each of its lines.
+//! A bounded collection of findings: it keeps some of each severity, and whether there are more.
+//!
+//! The bound is needed because a file that is no policy may have a finding in each of its lines.
 
 use ironmesh_catalog::Finding;
 
@@ -21,7 +22,7 @@ impl Findings {
         Self { most, kept: Vec::new(), errors: 0, has_more: false }
     }
 
-    /// Takes a finding. There is always an error among those that are told if one was taken.
+    /// Adds a finding. If any error is added, at least one error is kept.
     pub(crate) fn push(&mut self, mut finding: Finding) {
         let like = if finding.is_error() { self.errors } else { self.kept.len() - self.errors };
         if like < self.most {
@@ -34,7 +35,7 @@ impl Findings {
         }
     }
 
-    /// Takes note that there are findings besides these.
+    /// Records whether there are findings besides these.
     pub(crate) fn have_more(&mut self, more: bool) {
         self.has_more |= more;
     }
@@ -44,13 +45,13 @@ impl Findings {
         self.kept.len()
     }
 
-    /// Forgets those that came behind the first `count`.
+    /// Removes the findings after the first `count`.
     pub(crate) fn truncate(&mut self, count: usize) {
         self.kept.truncate(count);
         self.errors = self.kept.iter().filter(|finding| finding.is_error()).count();
     }
 
-    /// Whether the input is refused because of one of them.
+    /// Whether one of the findings is an error, so that the input is rejected.
     pub(crate) fn has_errors(&self) -> bool {
         self.errors > 0
     }
@@ -60,25 +61,25 @@ impl Findings {
         self.kept
     }
 
-    /// Those that are told, errors first, and whether there are more.
+    /// The kept findings, errors first, and whether there are more.
     pub(crate) fn into_parts(self) -> (Vec<Finding>, bool) {
         let (errors, warnings): (Vec<_>, Vec<_>) =
             self.kept.into_iter().partition(Finding::is_error);
         (errors.into_iter().chain(warnings).collect(), self.has_more)
     }
 
-    /// Those that are told, in order: as many as are kept of one severity, errors before warnings. Behind
-    /// them, if there are more, that it is so.
+    /// The findings to report, in order: at most as many as of one severity, errors before warnings. If there
+    /// are more, the last finding states this.
     pub(crate) fn in_order(self) -> Vec<Finding> {
         let most = self.most;
         let (mut findings, mut has_more) = self.into_parts();
         has_more |= findings.len() > most;
         findings.truncate(most);
-        let is_refused = findings.iter().any(Finding::is_error);
+        let is_rejected = findings.iter().any(Finding::is_error);
         findings.sort_by(Finding::order);
         if has_more {
             let message = format!("there are more findings than these {}", findings.len());
-            let finding = if is_refused { Finding::error } else { Finding::warning };
+            let finding = if is_rejected { Finding::error } else { Finding::warning };
             let finding = finding(codes::TOO_MANY_FINDINGS, None, message);
             findings.push(finding.help("fix the reported findings, and check again"));
         }
@@ -86,7 +87,7 @@ impl Findings {
     }
 }
 
-/// As many as are told of all documents.
+/// An empty collection with the bound for all documents.
 impl Default for Findings {
     fn default() -> Self {
         Self::at_most(FINDINGS)
@@ -116,9 +117,9 @@ mod tests {
         let mut findings = Findings::at_most(3);
         findings.extend((0..5).map(|n| Finding::warning(codes::REGEX, None, n.to_string())));
         findings.extend((0..2).map(|n| Finding::error(codes::REGEX, None, n.to_string())));
-        let told: Vec<_> = findings.in_order().iter().map(ToString::to_string).collect();
+        let reported: Vec<_> = findings.in_order().iter().map(ToString::to_string).collect();
         assert_eq!(
-            told,
+            reported,
             [
                 "error[IM0302]: 0",
                 "warning[IM0302]: 0",
@@ -133,8 +134,8 @@ mod tests {
         let mut findings = Findings::at_most(1);
         let text = "ä".repeat(MESSAGE_BYTES);
         findings.push(Finding::error(codes::REGEX, None, text.clone()).help(text));
-        let told = findings.in_order();
-        assert_eq!(told[0].message.len(), MESSAGE_BYTES + '…'.len_utf8());
-        assert_eq!(told[0].help.as_ref(), Some(&told[0].message));
+        let reported = findings.in_order();
+        assert_eq!(reported[0].message.len(), MESSAGE_BYTES + '…'.len_utf8());
+        assert_eq!(reported[0].help.as_ref(), Some(&reported[0].message));
     }
 }

@@ -1,9 +1,9 @@
-//! Policy of SMI and of Open Service Mesh in YAML, written anew in TOML, to go on with in that.
+//! The importer: translates YAML policy of SMI and Open Service Mesh into TOML policy.
 //!
-//! What the policy language does not have becomes a comment that says why, and what means something
-//! else than it seemed to, too. Nothing is dropped in silence, and nothing is guessed that would let
-//! somebody in: where the two differ in what they allow, it must be said by whose rules the resources
-//! were enforced (docs/decisions/0023).
+//! A resource that the policy language cannot express becomes a comment with the reason. So does a
+//! resource whose meaning changes. The importer never drops anything silently, and never guesses a
+//! right of access: where SMI and Open Service Mesh differ in what they allow, the user must choose whose
+//! rules applied to the resources (docs/decisions/0023).
 
 mod clients;
 mod remarks;
@@ -21,42 +21,42 @@ use crate::policy::load_documents;
 use crate::table::Reader;
 use crate::yaml::{self, Mapper, Outcome};
 
-pub use crate::yaml::Origin;
+pub use crate::yaml::ImportDialect;
 
-/// What came of an import.
+/// The result of an import.
 #[derive(Debug, Clone)]
 pub struct Imported {
     /// The policy in TOML, with comments.
     pub toml: String,
     /// How many resources are in the policy.
     pub carried: usize,
-    /// What could not be carried over.
+    /// The resources, or parts of them, that could not be imported.
     pub left_out: Vec<Remark>,
-    /// What is said otherwise than it was.
+    /// The resources whose policy differs from the input.
     pub changed: Vec<Remark>,
     /// What the policy refers to and the input does not have.
     pub missing: Vec<String>,
-    /// What else is wrong with the policy, or doubtful, in the document that was written.
+    /// The findings of the policy that was written.
     pub findings: Vec<Finding>,
 }
 
-/// Something that is told of a resource.
+/// A remark about one resource of the input.
 #[derive(Debug, Clone)]
 pub struct Remark {
     /// Where the resource is.
     pub spot: Spot,
     /// Which resource: its kind, its namespace and its name.
     pub resource: String,
-    /// What is told.
+    /// The text of the remark.
     pub text: String,
 }
 
-/// Why nothing was imported.
+/// The reason why nothing was imported.
 #[derive(Debug, Clone)]
-pub enum NotImported {
+pub enum ImportError {
     /// The input is not YAML.
     Broken(Vec<Finding>),
-    /// The rules of [`Origin`] differ in what these places allow, each told with what is there.
+    /// SMI and Open Service Mesh differ in what the resources at these spots allow; each has an explanation.
     Unclear(Vec<(Spot, String)>),
 }
 
@@ -65,17 +65,17 @@ pub enum NotImported {
 /// `origin` may be left out where it does not matter.
 pub fn import(
     documents: &[Document],
-    origin: Option<Origin>,
+    dialect: Option<ImportDialect>,
     path: &str,
-) -> Result<Imported, NotImported> {
+) -> Result<Imported, ImportError> {
     let readers: Vec<_> = documents.iter().map(Reader::yaml).collect();
     let parsed: Vec<_> = readers.iter().map(yaml::parse).collect();
     let broken: Vec<_> = parsed.iter().flat_map(|parsed| parsed.findings.clone()).collect();
     if !broken.is_empty() {
-        return Err(NotImported::Broken(broken));
+        return Err(ImportError::Broken(broken));
     }
     let sources = || readers.iter().zip(&parsed);
-    let mapper = Mapper::new(origin.unwrap_or(Origin::Smi), sources());
+    let mapper = Mapper::new(dialect.unwrap_or(ImportDialect::Smi), sources());
     let mut remarks = Remarks::default();
     let mut tables = Vec::new();
     let mut unclear = Vec::new();
@@ -83,9 +83,9 @@ pub fn import(
         let mut outcomes = mapper.map(reader, parsed);
         let findings = reader.take_findings().into_vec();
         for outcome in &mut outcomes {
-            let told = findings.get(outcome.findings.clone()).unwrap_or_default();
+            let reported = findings.get(outcome.findings.clone()).unwrap_or_default();
             // What an unknown key would have narrowed must not become wider without it.
-            if told.iter().any(|finding| finding.code == codes::UNKNOWN_KEY) {
+            if reported.iter().any(|finding| finding.code == codes::UNKNOWN_KEY) {
                 outcome.mapped = None;
             }
         }
@@ -95,8 +95,8 @@ pub fn import(
             tables.extend(mapped.map(|mapped| (mapped, namespace, name)));
         }
     }
-    if origin.is_none() && !unclear.is_empty() {
-        return Err(NotImported::Unclear(unclear));
+    if dialect.is_none() && !unclear.is_empty() {
+        return Err(ImportError::Unclear(unclear));
     }
     let mut tables: Vec<_> = tables
         .into_iter()
@@ -111,8 +111,8 @@ pub fn import(
         .collect();
     tables.extend(clients::of_workloads(&tables, mapper.workloads()));
 
-    let mut toml = writing::header(documents, origin);
-    // Files overlap: what is said twice, and in the same words, is no other policy.
+    let mut toml = writing::header(documents, dialect);
+    // Files overlap: identical definitions are one policy.
     let mut written: Vec<_> = tables.iter().map(|table| (table.order(), table.written())).collect();
     written.sort();
     written.dedup();

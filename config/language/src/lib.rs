@@ -27,7 +27,7 @@ mod suggest;
 mod yaml;
 
 pub use document::{Document, YAML_EXTENSIONS};
-pub use import::{Imported, NotImported, Origin, Remark, import};
+pub use import::{ImportDialect, ImportError, Imported, Remark, import};
 pub use kinds::PolicyKind;
 pub use policy::{Loaded, Loader, load_documents};
 pub use render::render;

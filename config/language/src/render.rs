@@ -18,15 +18,15 @@ mod tests;
 /// files that are among `documents`; of the others the place, without any text.
 pub fn render(findings: &[Finding], documents: &[Document], color: bool) -> String {
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
-    let mut drawn = String::new();
+    let mut rendered = String::new();
     for finding in findings {
-        if !drawn.is_empty() {
-            drawn.push('\n');
+        if !rendered.is_empty() {
+            rendered.push('\n');
         }
-        drawn.push_str(&renderer.render(&[group(finding, documents)]));
-        drawn.push('\n');
+        rendered.push_str(&renderer.render(&[group(finding, documents)]));
+        rendered.push('\n');
     }
-    drawn
+    rendered
 }
 
 fn group<'a>(finding: &'a Finding, documents: &'a [Document]) -> Group<'a> {

@@ -70,23 +70,23 @@ pub struct Key {
     /// Its values.
     pub form: Form,
     /// Whether it is required, else its default.
-    pub left_out: LeftOut,
+    pub left_out: WhenOmitted,
 }
 
 impl Key {
     /// Whether its table needs it or another such key.
-    fn is_refused_with_the_others(&self) -> bool {
-        matches!(self.left_out, LeftOut::RefusedWithTheOthers)
+    fn is_one_required(&self) -> bool {
+        matches!(self.left_out, WhenOmitted::OneRequired)
     }
 }
 
 /// Whether a key is required, else its default.
 #[derive(Debug)]
-pub enum LeftOut {
+pub enum WhenOmitted {
     /// It is required.
-    Refused,
+    Required,
     /// One of the keys of the table with this value is required, at least.
-    RefusedWithTheOthers,
+    OneRequired,
     /// This text is the default.
     Text(&'static str),
     /// This number is the default.
@@ -143,7 +143,7 @@ const NAME: Key = Key {
     name: "name",
     about: "Name, unique among the objects of its kind in the namespace.",
     form: Form::Name,
-    left_out: LeftOut::Refused,
+    left_out: WhenOmitted::Required,
 };
 
 /// `namespace`, which all kinds have.
@@ -151,7 +151,7 @@ const NAMESPACE: Key = Key {
     name: "namespace",
     about: "Namespace of the object; names in the object refer to it.",
     form: Form::Name,
-    left_out: LeftOut::Text("default"),
+    left_out: WhenOmitted::Text("default"),
 };
 
 /// `scope`, of what may be about many services.
@@ -159,7 +159,7 @@ const SCOPE: Key = Key {
     name: "scope",
     about: "Without `service`: whether the object applies to its namespace or to the whole mesh.",
     form: Form::Word(|| crate::policy::SCOPES.map(|(word, _)| word).to_vec()),
-    left_out: LeftOut::Text("namespace"),
+    left_out: WhenOmitted::Text("namespace"),
 };
 
 /// A duration, as far as an editor can tell.

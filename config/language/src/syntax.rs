@@ -8,7 +8,7 @@ use toml::de::{DeTable, Error};
 
 use crate::codes;
 use crate::document::Document;
-use crate::table::{Reader, Table, Told};
+use crate::table::{FindingReported, Reader, Table};
 
 /// What the parser says of a string without quotes.
 const UNQUOTED: &str = "string values must be quoted";
@@ -21,14 +21,14 @@ const LONGEST: usize = 80;
 pub fn read_whole<T>(
     document: &Document,
     what: &'static str,
-    read: impl FnOnce(&mut Table<'_>) -> Result<T, Told>,
+    read: impl FnOnce(&mut Table<'_>) -> Result<T, FindingReported>,
 ) -> Result<T, Vec<Finding>> {
     let (root, errors) = DeTable::parse_recoverable(&document.text);
     let reader = Reader::new(document);
     if !errors.is_empty() {
         // What is recovered around an error of syntax is a guess.
         for error in errors {
-            reader.tell(finding(&reader, &error));
+            reader.report(finding(&reader, &error));
         }
         return Err(reader.take_findings().in_order());
     }

@@ -1,9 +1,10 @@
-//! The table reader: takes a parsed TOML table key by key, and tells all that is wrong with its
-//! shape. It knows no key by itself, and never stops at the first problem: what could not be read is
-//! a [`Told`], which the caller passes on once everything else has been read.
+//! The table reader: reads a parsed TOML table key by key, and reports every problem of its shape.
+//!
+//! It owns no list of keys, and never stops at the first problem. A value that cannot be read becomes a
+//! [`FindingReported`], which the caller passes on after it has read everything else.
 
 #[cfg(test)]
-pub(crate) mod asked;
+pub(crate) mod key_log;
 mod value;
 
 use std::cell::RefCell;
@@ -21,11 +22,11 @@ use crate::suggest::{closest, did_you_mean};
 
 pub use value::Value;
 
-/// Stands for something that could not be read, and says that a finding tells why.
+/// A value that could not be read, and whose finding has been reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told;
+pub struct FindingReported;
 
-/// The reading of one document: where spots come from, and where findings go.
+/// The reader of one document: it resolves spots and collects findings.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     source: Source<'a>,
@@ -39,8 +40,8 @@ impl<'a> Reader<'a> {
         Self { source: Source::new(document), findings }
     }
 
-    /// A reader of `document` as YAML, whatever it is called. It keeps all findings: each belongs to a
-    /// resource, of which it is told.
+    /// A reader of `document` as YAML, whatever its name. It keeps all findings, since each belongs to a
+    /// resource whose remarks quote it.
     pub(crate) fn yaml(document: &'a Document) -> Self {
         let findings = RefCell::new(Findings::at_most(usize::MAX));
         Self { source: Source::yaml(document), findings }
@@ -63,7 +64,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// How the document spells a key of ours.
+    /// The document's spelling of a policy key.
     fn word(&self, key: &'static str) -> &'static str {
         if !self.source.is_yaml() {
             return key;
@@ -71,29 +72,29 @@ impl<'a> Reader<'a> {
         WORDS_OF_YAML.iter().find(|(ours, _)| *ours == key).map_or(key, |(_, yaml)| yaml)
     }
 
-    /// How many findings have been told so far.
-    pub(crate) fn told(&self) -> usize {
+    /// The number of findings reported so far.
+    pub(crate) fn findings_count(&self) -> usize {
         self.findings.borrow().len()
     }
 
-    /// Takes a finding.
-    pub(crate) fn tell(&self, finding: Finding) -> Told {
+    /// Reports a finding.
+    pub(crate) fn report(&self, finding: Finding) -> FindingReported {
         self.findings.borrow_mut().push(finding);
-        Told
+        FindingReported
     }
 
-    /// Takes back what was told after the first `told` findings.
-    pub(crate) fn forget_from(&self, told: usize) {
-        self.findings.borrow_mut().truncate(told);
+    /// Removes the findings that were reported after the first `count`.
+    pub(crate) fn truncate_findings(&self, count: usize) {
+        self.findings.borrow_mut().truncate(count);
     }
 
-    /// All findings that were told; none is left.
+    /// Takes all findings reported so far, and leaves none.
     pub(crate) fn take_findings(&self) -> Findings {
         self.findings.replace(Findings::at_most(FINDINGS_OF_ONE))
     }
 }
 
-/// Keys that SMI and Open Service Mesh spell otherwise than we do, with how.
+/// Keys that SMI and Open Service Mesh spell differently: the policy's spelling and theirs.
 const WORDS_OF_YAML: [(&str, &str); 14] = [
     ("endpoint_labels", "matchLabels"),
     ("ingress_port", "ingressPort"),
@@ -111,9 +112,9 @@ const WORDS_OF_YAML: [(&str, &str); 14] = [
     ("target_port", "targetPort"),
 ];
 
-/// One table, while its keys are taken.
+/// One table while its keys are read.
 ///
-/// [`Table::finish`] must be called once all keys have been asked for: it tells the unknown ones.
+/// The caller must call [`Table::finish`] after it has read all keys: it reports the unknown ones.
 #[derive(Debug)]
 pub struct Table<'a> {
     reader: &'a Reader<'a>,
@@ -140,9 +141,9 @@ impl<'a> Table<'a> {
         self.reader.spot(self.span.clone())
     }
 
-    /// Takes a finding.
-    pub fn tell(&self, finding: Finding) -> Told {
-        self.reader.tell(finding)
+    /// Reports a finding.
+    pub fn report(&self, finding: Finding) -> FindingReported {
+        self.reader.report(finding)
     }
 
     /// The value of `key`, if it is given.
@@ -167,8 +168,8 @@ impl<'a> Table<'a> {
     pub fn optional<T>(
         &mut self,
         key: &'static str,
-        read: impl FnOnce(Value<'a>) -> Result<T, Told>,
-    ) -> Result<Option<T>, Told> {
+        read: impl FnOnce(Value<'a>) -> Result<T, FindingReported>,
+    ) -> Result<Option<T>, FindingReported> {
         self.get(key).map(read).transpose()
     }
 
@@ -176,33 +177,33 @@ impl<'a> Table<'a> {
     pub fn required<T>(
         &mut self,
         key: &'static str,
-        read: impl FnOnce(Value<'a>) -> Result<T, Told>,
-    ) -> Result<T, Told> {
+        read: impl FnOnce(Value<'a>) -> Result<T, FindingReported>,
+    ) -> Result<T, FindingReported> {
         match self.get(key) {
             Some(value) => read(value),
             None => Err(self.missing(key)),
         }
     }
 
-    /// Tells that `key` must be given.
-    pub fn missing(&self, key: &'static str) -> Told {
+    /// Reports that the required `key` is missing.
+    pub fn missing(&self, key: &'static str) -> FindingReported {
         let key = self.reader.word(key);
         let message = format!("{} needs `{key}`", self.what);
         let finding = Finding::error(codes::MISSING_KEY, Some(self.spot()), message);
-        self.tell(finding.label(format!("`{key}` is missing")))
+        self.report(finding.label(format!("`{key}` is missing")))
     }
 
-    /// Where `key` is written, if it is given. It is there to be refused: nobody is told that it is a key.
-    pub fn refused(&mut self, key: &'static str) -> Option<Spot> {
+    /// The spot of a `key` that the caller rejects, if it is given. Findings never list it as a valid key.
+    pub fn rejected_key(&mut self, key: &'static str) -> Option<Spot> {
         let (written, _) = self.entries.get_key_value(key)?;
         self.known.push(key);
         Some(self.reader.spot(written.span()))
     }
 
-    /// Tells the keys that nobody asked for.
+    /// Reports the keys that the caller did not read.
     pub fn finish(self) {
         #[cfg(test)]
-        asked::note(self.what, &self.known);
+        key_log::note(self.what, &self.known);
         for (key, _) in self.entries {
             let written: &str = key.get_ref();
             if self.known.contains(&written) {
@@ -212,10 +213,10 @@ impl<'a> Table<'a> {
             let spot = self.reader.spot(key.span());
             let finding =
                 Finding::error(codes::UNKNOWN_KEY, Some(spot), message).label("unknown key");
-            // A key that is there already cannot have been meant.
+            // A key that is given already is no useful suggestion.
             let free =
                 self.known.iter().copied().filter(|known| !self.entries.contains_key(*known));
-            self.tell(match closest(written, free) {
+            self.report(match closest(written, free) {
                 Some(candidate) => finding.help(did_you_mean(candidate)),
                 None => finding.help(format!("its keys are {}", list(&self.known))),
             });

@@ -25,7 +25,7 @@ use ironmesh_catalog::Finding;
 
 use crate::table::Reader;
 
-pub use mapping::Origin;
+pub use mapping::ImportDialect;
 pub(crate) use mapping::{Mapped, Mapper, Outcome, Workload};
 pub(crate) use names::guess as guess_names;
 pub(crate) use parse::{Parsed, parse};
@@ -43,7 +43,7 @@ pub(crate) struct Tree<'a> {
 
 /// The tables that `parsed` stands for, by the SMI specification.
 pub(crate) fn tree<'a>(reader: &'a Reader<'a>, parsed: &'a Parsed<'a>) -> Tree<'a> {
-    let mapper = Mapper::new(Origin::Smi, [(reader, parsed)]);
+    let mapper = Mapper::new(ImportDialect::Smi, [(reader, parsed)]);
     let mut tree = Tree { broken: parsed.findings.clone(), ..Tree::default() };
     if !tree.broken.is_empty() {
         tree.may_be_defined = guess_names(reader.text());

@@ -11,7 +11,7 @@ use super::{authority, read_path};
 use ironmesh_config_language::azure::{read_guid, read_resource_group};
 use ironmesh_config_language::codes;
 use ironmesh_config_language::duration;
-use ironmesh_config_language::table::{Table, Told, Value};
+use ironmesh_config_language::table::{FindingReported, Table, Value};
 
 /// How Azure is asked for endpoints. Paths are as written, and no secret is in here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,9 +21,9 @@ pub struct AzureSettings {
     /// The resource group that is asked about, likewise.
     pub resource_group: Option<Arc<str>>,
     /// Whose Azure it is.
-    pub cloud: AzureCloud,
+    pub cloud: AzureCloudSetting,
     /// As whom Azure knows us.
-    pub credential: AzureCredential,
+    pub credential: AzureCredentialSetting,
     /// How long after an answer it is asked again, or up to an eighth more.
     pub interval: Duration,
     /// So many calls are made within an hour, at most: where there are many lists, each is asked for less often.
@@ -35,7 +35,7 @@ pub struct AzureSettings {
 
 /// One of the Azures that there are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AzureCloud {
+pub enum AzureCloudSetting {
     /// Azure.
     Public,
     /// Azure Government, of the United States.
@@ -58,18 +58,18 @@ pub enum AzureCloud {
 }
 
 /// Makes one that has a name.
-type Named = fn() -> AzureCloud;
+type Named = fn() -> AzureCloudSetting;
 
 /// Those that have names, with the words for them.
 const NAMED: [(&str, Named); 3] = [
-    ("public", || AzureCloud::Public),
-    ("us_government", || AzureCloud::UsGovernment),
-    ("china", || AzureCloud::China),
+    ("public", || AzureCloudSetting::Public),
+    ("us_government", || AzureCloudSetting::UsGovernment),
+    ("china", || AzureCloudSetting::China),
 ];
 
 /// As whom Azure knows us.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AzureCredential {
+pub enum AzureCredentialSetting {
     /// An identity that Azure has given to the machine.
     ManagedIdentity {
         /// Which one, where the machine has several.
@@ -100,8 +100,8 @@ impl Default for AzureSettings {
         Self {
             subscription: None,
             resource_group: None,
-            cloud: AzureCloud::Public,
-            credential: AzureCredential::ManagedIdentity { client_id: None },
+            cloud: AzureCloudSetting::Public,
+            credential: AzureCredentialSetting::ManagedIdentity { client_id: None },
             interval: Duration::from_secs(30),
             // A twelfth of what Azure takes of one who asks, in a subscription.
             reads_per_hour: 1000,
@@ -122,8 +122,8 @@ const SECRET_FILE: &str =
 const TOKEN_FILE: &str =
     "`token_file = \"/run/ironmesh/azure-token\"` in `[azure.workload_identity]`";
 
-pub(super) fn read(value: Value<'_>) -> Result<AzureSettings, Told> {
-    let before = value.told();
+pub(super) fn read(value: Value<'_>) -> Result<AzureSettings, FindingReported> {
+    let before = value.findings_count();
     let secret = find_secret(value);
     let settings = read_table(value);
     match secret {
@@ -131,11 +131,11 @@ pub(super) fn read(value: Value<'_>) -> Result<AzureSettings, Told> {
         Some((key, spot, instead)) => {
             // Findings are drawn with the lines that they are about, and are logged: what else is wrong in
             // here may be on the line of the secret.
-            value.forget_from(before);
+            value.truncate_findings(before);
             let message = format!("the settings hold a secret, `{key}` at {spot}");
             let finding = Finding::error(codes::INVALID_VALUE, None, message);
             let help = "write it to a file that the control plane alone may read, and name that: ";
-            Err(value.tell(finding.help(format!("{help}{instead}"))))
+            Err(value.report(finding.help(format!("{help}{instead}"))))
         }
     }
 }
@@ -147,7 +147,7 @@ fn find_secret(value: Value<'_>) -> Option<(&'static str, Spot, &'static str)> {
     for (below, keys, instead) in SECRETS {
         if below.is_empty() {
             let mut found =
-                keys.iter().filter_map(|key| Some((*key, table.refused(key)?, instead)));
+                keys.iter().filter_map(|key| Some((*key, table.rejected_key(key)?, instead)));
             if let Some(found) = found.next() {
                 return Some(found);
             }
@@ -160,7 +160,7 @@ fn find_secret(value: Value<'_>) -> Option<(&'static str, Spot, &'static str)> {
         let mut inner = written.tables_if_any();
         let inner = inner.first_mut();
         let found = inner.and_then(|table| {
-            keys.iter().find_map(|key| Some((*key, table.refused(key)?, instead)))
+            keys.iter().find_map(|key| Some((*key, table.rejected_key(key)?, instead)))
         });
         if found.is_some() {
             return found;
@@ -169,7 +169,7 @@ fn find_secret(value: Value<'_>) -> Option<(&'static str, Spot, &'static str)> {
     None
 }
 
-fn read_table(value: Value<'_>) -> Result<AzureSettings, Told> {
+fn read_table(value: Value<'_>) -> Result<AzureSettings, FindingReported> {
     let mut table = value.table("`azure`")?;
     let subscription = table.optional("subscription", |value| read_guid(value, "a subscription"));
     let resource_group = table.optional("resource_group", read_resource_group);
@@ -181,7 +181,7 @@ fn read_table(value: Value<'_>) -> Result<AzureSettings, Told> {
         let token_file = table.required("token_file", read_path);
         table.finish();
         let (tenant, client_id, token_file) = (tenant?, client_id?, token_file?);
-        Ok(AzureCredential::WorkloadIdentity { tenant, client_id, token_file })
+        Ok(AzureCredentialSetting::WorkloadIdentity { tenant, client_id, token_file })
     });
     let secret = table.optional("client_secret", |value| {
         let mut table = value.table("`azure.client_secret`")?;
@@ -189,7 +189,7 @@ fn read_table(value: Value<'_>) -> Result<AzureSettings, Told> {
         let secret_file = table.required("secret_file", read_path);
         table.finish();
         let (tenant, client_id, secret_file) = (tenant?, client_id?, secret_file?);
-        Ok(AzureCredential::ClientSecret { tenant, client_id, secret_file })
+        Ok(AzureCredentialSetting::ClientSecret { tenant, client_id, secret_file })
     });
     let range = Duration::from_secs(1)..=Duration::from_secs(60 * 60);
     let interval = table.optional("interval", |value| duration::read(value, &range));
@@ -202,9 +202,10 @@ fn read_table(value: Value<'_>) -> Result<AzureSettings, Told> {
     let mut credentials = credentials.into_iter().flatten();
     let credential = credentials.next();
     if credentials.next().is_some() {
-        let finding = value.error(codes::INVALID_VALUE, "Azure can know us as one only");
+        let finding =
+            value.error(codes::INVALID_VALUE, "the control plane needs exactly one Azure identity");
         let help = "leave one of `managed_identity`, `workload_identity` and `client_secret`";
-        return Err(value.tell(finding.label("several identities").help(help)));
+        return Err(value.report(finding.label("several identities").help(help)));
     }
     let default = AzureSettings::default();
     Ok(AzureSettings {
@@ -218,15 +219,17 @@ fn read_table(value: Value<'_>) -> Result<AzureSettings, Told> {
     })
 }
 
-fn read_managed_identity(value: Value<'_>) -> Result<AzureCredential, Told> {
+fn read_managed_identity(value: Value<'_>) -> Result<AzureCredentialSetting, FindingReported> {
     let mut table = value.table("`azure.managed_identity`")?;
     let client_id = table.optional("client_id", |value| read_guid(value, "a managed identity"));
     table.finish();
-    Ok(AzureCredential::ManagedIdentity { client_id: client_id? })
+    Ok(AzureCredentialSetting::ManagedIdentity { client_id: client_id? })
 }
 
 /// Reads `tenant` and `client_id`.
-fn read_application(table: &mut Table<'_>) -> (Result<Arc<str>, Told>, Result<Arc<str>, Told>) {
+fn read_application(
+    table: &mut Table<'_>,
+) -> (Result<Arc<str>, FindingReported>, Result<Arc<str>, FindingReported>) {
     let tenant = table.required("tenant", |value| {
         let text = value.string()?.to_ascii_lowercase();
         // (A GUID would be a domain, too.)
@@ -237,12 +240,12 @@ fn read_application(table: &mut Table<'_>) -> (Result<Arc<str>, Told>, Result<Ar
         let finding = value.error(codes::INVALID_VALUE, message).label("not a tenant");
         let help =
             "write it as in `00000000-1111-2222-3333-444444444444` or `contoso.onmicrosoft.com`";
-        Err(value.tell(finding.help(help)))
+        Err(value.report(finding.help(help)))
     });
     (tenant, table.required("client_id", |value| read_guid(value, "an application")))
 }
 
-fn read_cloud(value: Value<'_>) -> Result<AzureCloud, Told> {
+fn read_cloud(value: Value<'_>) -> Result<AzureCloudSetting, FindingReported> {
     if !value.is_table() {
         return Ok(value.word("cloud", &NAMED)?());
     }
@@ -253,30 +256,30 @@ fn read_cloud(value: Value<'_>) -> Result<AzureCloud, Told> {
     let ca = table.optional("ca", read_path);
     table.finish();
     let (resource_manager, login, metadata) = (resource_manager?, login?, metadata?);
-    Ok(AzureCloud::Custom { resource_manager, login, metadata, ca: ca? })
+    Ok(AzureCloudSetting::Custom { resource_manager, login, metadata, ca: ca? })
 }
 
 /// Reads where tokens are sent to, or come from.
-fn read_url(value: Value<'_>) -> Result<String, Told> {
+fn read_url(value: Value<'_>) -> Result<String, FindingReported> {
     let text = value.string()?;
     let Some(url) = Url::read(text) else {
         let message = format!("`{}` must be `https://host`: `{text}`", value.key());
         let finding = value.error(codes::INVALID_VALUE, message).label("not `https://host`");
         let help = "write it as in `https://management.azure.example`";
-        return Err(value.tell(finding.help(help)));
+        return Err(value.report(finding.help(help)));
     };
     if !url.is_tls && !url.is_here {
         let message = format!("`{}` must be `https`: `{text}`", value.key());
         let finding = value.error(codes::INVALID_VALUE, message).label("in the clear");
         let help =
             "tokens would go over the network in the clear; only on this machine it may be `http`";
-        return Err(value.tell(finding.help(help)));
+        return Err(value.report(finding.help(help)));
     }
     Ok(text.to_owned())
 }
 
 /// Reads where a machine is told of itself, which never leaves the machine.
-fn read_metadata_url(value: Value<'_>) -> Result<String, Told> {
+fn read_metadata_url(value: Value<'_>) -> Result<String, FindingReported> {
     let text = value.string()?;
     if Url::read(text).is_some_and(|url| url.is_tls || url.is_here || url.is_link_local) {
         return Ok(text.to_owned());
@@ -284,7 +287,7 @@ fn read_metadata_url(value: Value<'_>) -> Result<String, Told> {
     let message =
         format!("`{}` must be an address on this machine or its link: `{text}`", value.key());
     let finding = value.error(codes::INVALID_VALUE, message).label("somewhere else");
-    Err(value.tell(finding.help("where Azure has it everywhere: `http://169.254.169.254`")))
+    Err(value.report(finding.help("where Azure has it everywhere: `http://169.254.169.254`")))
 }
 
 /// What matters of a URL.

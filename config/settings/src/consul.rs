@@ -10,7 +10,7 @@ use super::servers::{Servers, Tls};
 use ironmesh_config_language::codes;
 use ironmesh_config_language::duration;
 use ironmesh_config_language::limits::CONSUL_NAME;
-use ironmesh_config_language::table::{Table, Told, Value};
+use ironmesh_config_language::table::{FindingReported, Table, Value};
 
 const CONSUL: Servers = Servers {
     who: "Consul",
@@ -48,12 +48,12 @@ pub struct ConsulSettings {
     /// How long a question waits at the agent for news.
     pub wait: Duration,
     /// Which meta of a node says where it is.
-    pub locality: LocalityKeys,
+    pub locality: LocalityKeySettings,
 }
 
 /// The keys of the meta of a node in Consul that say where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LocalityKeys {
+pub struct LocalityKeySettings {
     /// The key of its region.
     pub region: String,
     /// The key of its zone.
@@ -78,24 +78,24 @@ impl Default for ConsulSettings {
             // (`limits.http_max_conns_per_client`).
             max_connections: 100,
             wait: Duration::from_secs(60),
-            locality: LocalityKeys::default(),
+            locality: LocalityKeySettings::default(),
         }
     }
 }
 
-impl Default for LocalityKeys {
+impl Default for LocalityKeySettings {
     fn default() -> Self {
         let [region, zone, sub_zone] = ["region", "zone", "sub_zone"].map(str::to_owned);
         Self { region, zone, sub_zone }
     }
 }
 
-pub(super) fn read(value: Value<'_>) -> Result<ConsulSettings, Told> {
+pub(super) fn read(value: Value<'_>) -> Result<ConsulSettings, FindingReported> {
     let mut table = value.table("`consul`")?;
     let agents = table.optional("agents", |value| {
         value.at_least_one("`agents` must list one at least", |value| CONSUL.read_url(value))
     });
-    let token = refuse_token(&mut table);
+    let token = reject_token(&mut table);
     let token_file = table.optional("token_file", read_path);
     let tls = Tls::read(&mut table);
     let insecure = table.optional("insecure", Value::boolean);
@@ -121,9 +121,8 @@ pub(super) fn read(value: Value<'_>) -> Result<ConsulSettings, Told> {
         None if tls.ca.is_some() || tls.identity.is_some() => {
             let message = "certificates need `agents` of `https`";
             let finding = value.error(codes::MISSING_KEY, message).label("no `agents` in here");
-            return Err(
-                value.tell(finding.help(format!("name them: `agents = [\"{}\"]`", CONSUL.example)))
-            );
+            return Err(value
+                .report(finding.help(format!("name them: `agents = [\"{}\"]`", CONSUL.example))));
         }
         None => default.agents,
     };
@@ -144,28 +143,28 @@ pub(super) fn read(value: Value<'_>) -> Result<ConsulSettings, Told> {
 }
 
 /// A token is a secret, and none belongs into this file.
-fn refuse_token(table: &mut Table<'_>) -> Result<(), Told> {
-    let Some(spot) = table.refused("token") else { return Ok(()) };
+fn reject_token(table: &mut Table<'_>) -> Result<(), FindingReported> {
+    let Some(spot) = table.rejected_key("token") else { return Ok(()) };
     let message = format!("the settings hold a secret, `token` at {spot}");
     // Not drawn at its place: the line has the secret, and findings are logged.
     let finding = Finding::error(codes::INVALID_VALUE, None, message);
     let help = "write it to a file that the control plane alone may read, and name that: \
                 `token_file = \"/etc/ironmesh/consul-token\"`";
-    Err(table.tell(finding.help(help)))
+    Err(table.report(finding.help(help)))
 }
 
-fn read_name(value: Value<'_>) -> Result<String, Told> {
+fn read_name(value: Value<'_>) -> Result<String, FindingReported> {
     value.text(CONSUL_NAME).map(str::to_owned)
 }
 
-fn read_locality(value: Value<'_>) -> Result<LocalityKeys, Told> {
+fn read_locality(value: Value<'_>) -> Result<LocalityKeySettings, FindingReported> {
     let mut table = value.table("`consul.locality`")?;
     let region = table.optional("region", read_name);
     let zone = table.optional("zone", read_name);
     let sub_zone = table.optional("sub_zone", read_name);
     table.finish();
-    let default = LocalityKeys::default();
-    Ok(LocalityKeys {
+    let default = LocalityKeySettings::default();
+    Ok(LocalityKeySettings {
         region: region?.unwrap_or(default.region),
         zone: zone?.unwrap_or(default.zone),
         sub_zone: sub_zone?.unwrap_or(default.sub_zone),

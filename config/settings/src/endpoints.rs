@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ironmesh_config_language::duration;
-use ironmesh_config_language::table::{Told, Value};
+use ironmesh_config_language::table::{FindingReported, Value};
 
 /// What is believed of endpoints providers, and for how long they are waited for.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,7 +31,7 @@ impl Default for EndpointsSettings {
     }
 }
 
-pub(super) fn read(value: Value<'_>) -> Result<EndpointsSettings, Told> {
+pub(super) fn read(value: Value<'_>) -> Result<EndpointsSettings, FindingReported> {
     let mut table = value.table("`endpoints`")?;
     let at_most = |seconds| Duration::ZERO..=Duration::from_secs(seconds);
     let keep_share = table.optional("keep_share", Value::share);

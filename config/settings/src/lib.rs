@@ -5,8 +5,8 @@ mod azure;
 mod consul;
 mod endpoints;
 mod policy;
+mod risks;
 mod servers;
-mod standing;
 #[cfg(test)]
 mod tests;
 
@@ -21,12 +21,12 @@ use ironmesh_config_language::codes;
 use ironmesh_config_language::duration;
 use ironmesh_config_language::mode;
 use ironmesh_config_language::syntax;
-use ironmesh_config_language::table::{Table, Told, Value};
+use ironmesh_config_language::table::{FindingReported, Table, Value};
 
-pub use azure::{AzureCloud, AzureCredential, AzureSettings};
-pub use consul::{ConsulSettings, LocalityKeys};
+pub use azure::{AzureCloudSetting, AzureCredentialSetting, AzureSettings};
+pub use consul::{ConsulSettings, LocalityKeySettings};
 pub use endpoints::EndpointsSettings;
-pub use policy::{EtcdSettings, PolicyPlace};
+pub use policy::{EtcdSettings, PolicyLocation};
 
 /// The settings of the control plane.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,7 +44,7 @@ pub struct Settings {
     /// The folder of the state that survives. Paths are as written.
     pub state: Option<PathBuf>,
     /// Where policy comes from.
-    pub policy: Option<PolicyPlace>,
+    pub policy: Option<PolicyLocation>,
     /// How long a change of the policy folder that removes many objects is held back; zero holds nothing back.
     pub removal_hold: Duration,
     /// The file of the key that encrypts keys at rest.
@@ -144,7 +144,7 @@ impl Default for Certificates {
     }
 }
 
-fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
+fn read(table: &mut Table<'_>) -> Result<Settings, FindingReported> {
     let default = Settings::default();
     let mesh = table.optional("mesh", Value::name);
     let domain = table.optional("domain", read_domain);
@@ -188,25 +188,25 @@ fn read(table: &mut Table<'_>) -> Result<Settings, Told> {
     })
 }
 
-fn read_domain(value: Value<'_>) -> Result<Domain, Told> {
+fn read_domain(value: Value<'_>) -> Result<Domain, FindingReported> {
     let text = value.string()?;
     Domain::new(text).map_err(|invalid| {
         let message = format!("a part of `{}` {}: `{text}`", value.key(), invalid.problem);
         let finding = value.error(codes::INVALID_NAME, message).label("not a domain");
-        value.tell(finding.help("write a domain as in `mesh.internal`"))
+        value.report(finding.help("write a domain as in `mesh.internal`"))
     })
 }
 
-fn read_path(value: Value<'_>) -> Result<PathBuf, Told> {
+fn read_path(value: Value<'_>) -> Result<PathBuf, FindingReported> {
     let text = value.string()?;
     if text.is_empty() || text.contains('\0') {
         let message = format!("`{}` must be a path", value.key());
-        return Err(value.tell(value.error(codes::INVALID_VALUE, message).label("not a path")));
+        return Err(value.report(value.error(codes::INVALID_VALUE, message).label("not a path")));
     }
     Ok(text.into())
 }
 
-fn read_listen(value: Value<'_>) -> Result<Listen, Told> {
+fn read_listen(value: Value<'_>) -> Result<Listen, FindingReported> {
     const ADDRESS: &str = "an address with a port, such as `127.0.0.1:15014`";
     let mut table = value.table("`listen`")?;
     let xds = table.optional("xds", |value| value.parsed(ADDRESS));
@@ -218,7 +218,7 @@ fn read_listen(value: Value<'_>) -> Result<Listen, Told> {
         let message = format!("`admin` must be a loopback address: `{address}`");
         let finding = value.error(codes::INVALID_VALUE, message).label("reachable by others");
         let help = "the admin API does not authenticate callers: listen on 127.0.0.1 or [::1], behind a server that does";
-        Err(value.tell(finding.help(help)))
+        Err(value.report(finding.help(help)))
     });
     table.finish();
     let default = Listen::default();
@@ -238,16 +238,16 @@ fn authority(text: &str) -> Option<(String, u16)> {
     Some((host, port))
 }
 
-fn read_authority(value: Value<'_>) -> Result<(String, u16), Told> {
+fn read_authority(value: Value<'_>) -> Result<(String, u16), FindingReported> {
     let text = value.string()?;
     authority(text).ok_or_else(|| {
         let message = format!("`advertise` must list `host:port`: `{text}`");
         let finding = value.error(codes::INVALID_VALUE, message).label("not `host:port`");
-        value.tell(finding.help("write it as in `control-plane.example.com:15128`"))
+        value.report(finding.help("write it as in `control-plane.example.com:15128`"))
     })
 }
 
-fn read_certificates(value: Value<'_>) -> Result<Certificates, Told> {
+fn read_certificates(value: Value<'_>) -> Result<Certificates, FindingReported> {
     let mut table = value.table("`certificates`")?;
     let range = Duration::from_secs(5 * 60)..=Duration::from_secs(30 * 24 * 60 * 60);
     let service_lifetime =
@@ -257,7 +257,7 @@ fn read_certificates(value: Value<'_>) -> Result<Certificates, Told> {
     Ok(Certificates { service_lifetime: service_lifetime?.unwrap_or(default.service_lifetime) })
 }
 
-fn read_xds(value: Value<'_>) -> Result<Xds, Told> {
+fn read_xds(value: Value<'_>) -> Result<Xds, FindingReported> {
     let mut table = value.table("`xds`")?;
     let range = Duration::from_secs(1)..=Duration::from_secs(30 * 24 * 60 * 60);
     let max_connection_age =

@@ -10,7 +10,7 @@ use super::read_path;
 use super::servers::{Servers, Tls, both};
 use ironmesh_config_language::codes;
 use ironmesh_config_language::duration;
-use ironmesh_config_language::table::{Told, Value};
+use ironmesh_config_language::table::{FindingReported, Value};
 
 const ETCD: Servers = Servers {
     who: "etcd",
@@ -21,7 +21,7 @@ const ETCD: Servers = Servers {
 
 /// Where policy comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PolicyPlace {
+pub enum PolicyLocation {
     /// A folder, by its path as written.
     Folder(PathBuf),
     /// etcd.
@@ -48,14 +48,14 @@ pub struct EtcdSettings {
 #[derive(Debug, Default)]
 pub(super) struct PolicySettings {
     /// Where policy comes from, if it is given.
-    pub(super) place: Option<PolicyPlace>,
+    pub(super) place: Option<PolicyLocation>,
     /// How long a large removal from the folder is held back, if it is given.
     pub(super) removal_hold: Option<Duration>,
 }
 
-pub(super) fn read(value: Value<'_>, mesh: &Name) -> Result<PolicySettings, Told> {
+pub(super) fn read(value: Value<'_>, mesh: &Name) -> Result<PolicySettings, FindingReported> {
     if !value.is_table() {
-        let place = Some(PolicyPlace::Folder(read_path(value)?));
+        let place = Some(PolicyLocation::Folder(read_path(value)?));
         return Ok(PolicySettings { place, removal_hold: None });
     }
     let mut table = value.table("`policy`")?;
@@ -65,14 +65,14 @@ pub(super) fn read(value: Value<'_>, mesh: &Name) -> Result<PolicySettings, Told
     let removal_hold = table.optional("removal_hold", |value| duration::read(value, &range));
     table.finish();
     let place = match (folder?, etcd?) {
-        (Some(folder), None) => Some(PolicyPlace::Folder(folder)),
-        (None, Some(etcd)) => Some(PolicyPlace::Etcd(etcd)),
+        (Some(folder), None) => Some(PolicyLocation::Folder(folder)),
+        (None, Some(etcd)) => Some(PolicyLocation::Etcd(etcd)),
         (Some(_), Some(_)) => {
             let message = "policy comes from a folder or from etcd, not from both";
             let help =
                 "take one of them out; `ironmesh policy push FOLDER` brings a folder into etcd";
             let finding = value.error(codes::INVALID_VALUE, message).label("both").help(help);
-            return Err(value.tell(finding));
+            return Err(value.report(finding));
         }
         (None, None) => None,
     };
@@ -80,19 +80,19 @@ pub(super) fn read(value: Value<'_>, mesh: &Name) -> Result<PolicySettings, Told
     match place {
         None if removal_hold.is_none() => {
             let message = "`policy` sets neither `folder` nor `etcd`";
-            Err(value.tell(value.error(codes::MISSING_KEY, message).label("from where?")))
+            Err(value.report(value.error(codes::MISSING_KEY, message).label("from where?")))
         }
-        Some(PolicyPlace::Etcd(_)) if removal_hold.is_some() => {
+        Some(PolicyLocation::Etcd(_)) if removal_hold.is_some() => {
             let message = "`removal_hold` has no effect on policy in etcd";
             let help = "remove it: `ironmesh policy push` is deliberate, and is never held back";
             let finding = value.error(codes::INVALID_VALUE, message).label("policy in etcd");
-            Err(value.tell(finding.help(help)))
+            Err(value.report(finding.help(help)))
         }
         place => Ok(PolicySettings { place, removal_hold }),
     }
 }
 
-fn read_etcd(value: Value<'_>, mesh: &Name) -> Result<EtcdSettings, Told> {
+fn read_etcd(value: Value<'_>, mesh: &Name) -> Result<EtcdSettings, FindingReported> {
     let mut table = value.table("`policy.etcd`")?;
     let endpoints = table.required("endpoints", |value| {
         value.at_least_one("`endpoints` must list one at least", |value| ETCD.read_url(value))
@@ -115,7 +115,7 @@ fn read_etcd(value: Value<'_>, mesh: &Name) -> Result<EtcdSettings, Told> {
     })
 }
 
-fn read_prefix(value: Value<'_>) -> Result<String, Told> {
+fn read_prefix(value: Value<'_>) -> Result<String, FindingReported> {
     let text = value.string()?;
     let is_path = text.strip_prefix('/').is_some_and(|rest| {
         rest.split('/').all(|part| !part.is_empty() && !part.contains(char::is_control))
@@ -126,5 +126,5 @@ fn read_prefix(value: Value<'_>) -> Result<String, Told> {
     let message =
         format!("`prefix` must be a path that begins with `/` and does not end so: `{text}`");
     let finding = value.error(codes::INVALID_VALUE, message).label("not such a path");
-    Err(value.tell(finding.help("write it as in `/ironmesh/production/policy`")))
+    Err(value.report(finding.help("write it as in `/ironmesh/production/policy`")))
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{authority, read_path};
 use ironmesh_config_language::codes;
-use ironmesh_config_language::table::{Table, Told, Value};
+use ironmesh_config_language::table::{FindingReported, Table, Value};
 
 /// What servers of one kind are called.
 pub(super) struct Servers {
@@ -56,7 +56,7 @@ pub(super) struct Tls {
 
 impl Tls {
     /// Reads `ca`, `certificate` and `key`.
-    pub(super) fn read(table: &mut Table<'_>) -> Result<Self, Told> {
+    pub(super) fn read(table: &mut Table<'_>) -> Result<Self, FindingReported> {
         let ca = table.optional("ca", read_path);
         let certificate = table.optional("certificate", read_path);
         let key = table.optional("key", read_path);
@@ -67,13 +67,13 @@ impl Tls {
 
 impl Servers {
     /// Reads the address of one.
-    pub(super) fn read_url(&self, value: Value<'_>) -> Result<Url, Told> {
+    pub(super) fn read_url(&self, value: Value<'_>) -> Result<Url, FindingReported> {
         let text = value.string()?;
         read(text).ok_or_else(|| {
             let message = format!("`{}` must list `https://host:port`: `{text}`", self.key);
             let finding = value.error(codes::INVALID_VALUE, message);
             let finding = finding.label("not `https://host:port`");
-            value.tell(finding.help(format!("write it as in `{}`", self.example)))
+            value.report(finding.help(format!("write it as in `{}`", self.example)))
         })
     }
 
@@ -85,32 +85,32 @@ impl Servers {
         tls: &Tls,
         has_secret: bool,
         allows_plaintext: bool,
-    ) -> Result<Vec<String>, Told> {
+    ) -> Result<Vec<String>, FindingReported> {
         let Self { who, key, secret, .. } = self;
-        let refuse = |message: String, help: String| {
+        let reject = |message: String, help: String| {
             let finding = value.error(codes::INVALID_VALUE, message).label("in here");
-            Err(value.tell(finding.help(help)))
+            Err(value.report(finding.help(help)))
         };
         let is_tls = urls.iter().all(|url| url.is_tls);
         if !is_tls && urls.iter().any(|url| url.is_tls) {
             let message = format!("`{key}` must be all `https` or all `http`");
-            return refuse(message, "write all of them as `https`".to_owned());
+            return reject(message, "write all of them as `https`".to_owned());
         }
         if is_tls && tls.ca.is_none() {
             let help = format!(
                 "name the file with the authorities that {who}'s certificates are from: `ca = \"ca.pem\"`"
             );
-            return refuse(format!("{key} with `https` need `ca`"), help);
+            return reject(format!("{key} with `https` need `ca`"), help);
         }
         if !is_tls && (tls.ca.is_some() || tls.identity.is_some()) {
             let help = format!(
                 "write the {key} as `https://…`, or take `ca`, `certificate` and `key` out"
             );
-            return refuse(format!("certificates are of no use with {key} of `http`"), help);
+            return reject(format!("certificates are of no use with {key} of `http`"), help);
         }
         if !is_tls && has_secret && urls.iter().any(|url| !url.is_here) {
             let help = format!("let {who} listen with TLS, and write the {key} as `https://…`");
-            return refuse(format!("the {secret} would go over the network in the clear"), help);
+            return reject(format!("the {secret} would go over the network in the clear"), help);
         }
         if !is_tls && !allows_plaintext && urls.iter().any(|url| !url.is_here) {
             let message = format!("`{key}` of `http` on another machine need `insecure = true`");
@@ -118,7 +118,7 @@ impl Servers {
                 "let {who} listen with TLS, and write the {key} as `https://…`: in the clear everyone on \
                  the network can read and change what {who} answers"
             );
-            return refuse(message, help);
+            return reject(message, help);
         }
         Ok(urls.into_iter().map(|url| url.text).collect())
     }
@@ -127,9 +127,9 @@ impl Servers {
 /// Two keys of which neither means anything without the other.
 pub(super) fn both<A, B>(
     table: &Table<'_>,
-    (first_key, first): (&'static str, Result<Option<A>, Told>),
-    (second_key, second): (&'static str, Result<Option<B>, Told>),
-) -> Result<Option<(A, B)>, Told> {
+    (first_key, first): (&'static str, Result<Option<A>, FindingReported>),
+    (second_key, second): (&'static str, Result<Option<B>, FindingReported>),
+) -> Result<Option<(A, B)>, FindingReported> {
     match (first?, second?) {
         (Some(first), Some(second)) => Ok(Some((first, second))),
         (None, None) => Ok(None),

@@ -58,7 +58,7 @@ max_connection_age = "1h"
 fn all_settings_errors_are_reported_together() {
     let text = "meshh = \"prod\"\ndomain = \"Mesh..x\"\nmode = \"audits\"\nstate = 1\n\
                 advertise = [\"cp\", \"cp:0\"]\n[listen]\nxds = \"15128\"\nadmin = \"0.0.0.0:15014\"\n";
-    let told = findings(text);
+    let reported = findings(text);
     let expected = [
         "error[IM0102]: the settings file has no key `meshh` (ironmesh.toml:1:1) / did you mean `mesh`?",
         "error[IM0106]: a part of `domain`",
@@ -69,17 +69,17 @@ fn all_settings_errors_are_reported_together() {
         "error[IM0105]: `xds` must be an address with a port",
         "error[IM0105]: `admin` must be a loopback address: `0.0.0.0:15014`",
     ];
-    assert_eq!(told.len(), expected.len(), "{told:#?}");
-    for (told, expected) in told.iter().zip(expected) {
-        assert!(told.starts_with(expected), "{told}");
+    assert_eq!(reported.len(), expected.len(), "{reported:#?}");
+    for (reported, expected) in reported.iter().zip(expected) {
+        assert!(reported.starts_with(expected), "{reported}");
     }
 }
 
 #[test]
 fn all_syntax_errors_of_settings_are_reported() {
-    let told = findings("mesh = prod\nmode = \n");
-    assert!(told.len() >= 2, "{told:#?}");
-    assert!(told.iter().all(|line| line.starts_with("error[IM0101]")), "{told:#?}");
+    let reported = findings("mesh = prod\nmode = \n");
+    assert!(reported.len() >= 2, "{reported:#?}");
+    assert!(reported.iter().all(|line| line.starts_with("error[IM0101]")), "{reported:#?}");
 }
 
 #[test]
@@ -95,20 +95,20 @@ fn service_lifetime_is_a_duration_within_bounds() {
     for bad in ["", "24", "4m", "31d", "-1h", "1 month", "soon"] {
         assert!(lifetime(bad).is_err(), "{bad}");
     }
-    let told = findings("certificates.service_lifetime = \"1m\"");
-    assert!(told[0].contains("must be from 5m to 30d: `1m`"), "{told:#?}");
+    let reported = findings("certificates.service_lifetime = \"1m\"");
+    assert!(reported[0].contains("must be from 5m to 30d: `1m`"), "{reported:#?}");
 }
 
-fn place(text: &str) -> PolicyPlace {
+fn place(text: &str) -> PolicyLocation {
     load_settings(text, "ironmesh.toml").unwrap().policy.unwrap()
 }
 
 #[test]
 fn policy_setting_selects_a_folder_or_etcd() {
-    assert_eq!(place("policy = \"rules\""), PolicyPlace::Folder("rules".into()));
-    assert_eq!(place("[policy]\nfolder = \"rules\""), PolicyPlace::Folder("rules".into()));
+    assert_eq!(place("policy = \"rules\""), PolicyLocation::Folder("rules".into()));
+    assert_eq!(place("[policy]\nfolder = \"rules\""), PolicyLocation::Folder("rules".into()));
     let small = place("mesh = \"prod\"\n[policy.etcd]\nendpoints = [\"http://127.0.0.1:2379\"]");
-    let PolicyPlace::Etcd(small) = small else { panic!("{small:?}") };
+    let PolicyLocation::Etcd(small) = small else { panic!("{small:?}") };
     assert_eq!(small.prefix, "/ironmesh/prod/policy");
     assert_eq!((small.ca, small.identity, small.user), (None, None, None));
     let large = place(
@@ -123,7 +123,7 @@ fn policy_setting_selects_a_folder_or_etcd() {
         identity: Some(("c.pem".into(), "c.key".into())),
         user: Some(("mesh".to_owned(), "secret".into())),
     };
-    assert_eq!(large, PolicyPlace::Etcd(expected));
+    assert_eq!(large, PolicyLocation::Etcd(expected));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn removal_hold_is_read_with_and_without_a_folder() {
     assert_eq!(settings("policy = \"rules\"").removal_hold, Duration::from_secs(30));
     let both = settings("[policy]\nfolder = \"rules\"\nremoval_hold = \"2m\"");
     assert_eq!(both.removal_hold, Duration::from_secs(120));
-    assert_eq!(both.policy, Some(PolicyPlace::Folder("rules".into())));
+    assert_eq!(both.policy, Some(PolicyLocation::Folder("rules".into())));
     let alone = settings("[policy]\nremoval_hold = \"0s\"");
     assert_eq!((alone.removal_hold, alone.policy), (Duration::ZERO, None));
 }
@@ -175,7 +175,7 @@ fn inconsistent_etcd_settings_are_reported() {
             "`endpoints` of `http` on another machine need `insecure = true`",
         ),
     ] {
-        let told = findings(&format!("[policy]\n{text}"));
-        assert!(told.len() == 1 && told[0].contains(expected), "{text}\n{told:#?}");
+        let reported = findings(&format!("[policy]\n{text}"));
+        assert!(reported.len() == 1 && reported[0].contains(expected), "{text}\n{reported:#?}");
     }
 }

@@ -32,7 +32,7 @@ use layout::Layout;
 pub use error::{DamagedPush, PolicyError};
 pub use follow::EtcdFollower;
 pub use push::PushError;
-pub use read::Kept;
+pub use read::RetainedPolicies;
 
 /// A policy that was pushed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,8 @@ mod etcd;
 mod folder;
 
 pub use etcd::{
-    DamagedPush, EtcdFollower, EtcdPolicy, Kept, PolicyError, PushError, Pushed, etcd_options,
+    DamagedPush, EtcdFollower, EtcdPolicy, PolicyError, PushError, Pushed, RetainedPolicies,
+    etcd_options,
 };
 pub use folder::{
     CommitError, Folder, FolderError, FolderWatch, WatchError, commit_of, load_folder, read_folder,

@@ -5,7 +5,9 @@ use ironmesh_providers::azure::{AzureCloud, AzureCredential, AzureOptions};
 
 /// The options of the Azure provider, from its settings.
 pub fn azure_options(settings: &AzureSettings) -> AzureOptions {
-    use ironmesh_config_settings::{AzureCloud as Cloud, AzureCredential as Credential};
+    use ironmesh_config_settings::{
+        AzureCloudSetting as Cloud, AzureCredentialSetting as Credential,
+    };
     let text = |text: &std::sync::Arc<str>| text.to_string();
     let (cloud, metadata, ca) = match &settings.cloud {
         Cloud::Public => (AzureCloud::Public, None, None),

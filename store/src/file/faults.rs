@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     is_full: AtomicBool,
-    refused: AtomicUsize,
+    failed: AtomicUsize,
 }
 
 impl Faults {
@@ -16,15 +16,15 @@ impl Faults {
     }
 
     /// How many writes have failed.
-    pub(crate) fn refused(&self) -> usize {
-        self.refused.load(Ordering::Relaxed)
+    pub(crate) fn failed(&self) -> usize {
+        self.failed.load(Ordering::Relaxed)
     }
 
     pub(crate) fn check(&self) -> io::Result<()> {
         if !self.is_full.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.failed.fetch_add(1, Ordering::Relaxed);
         Err(io::ErrorKind::StorageFull.into())
     }
 }

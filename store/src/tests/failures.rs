@@ -3,7 +3,7 @@
 use ironmesh_catalog::CertificateStore;
 
 use super::{State, certificate, record};
-use crate::{OpenError, PlaceFault, Store, StoreHealth};
+use crate::{DatabaseFileFault, OpenError, Store, StoreHealth};
 
 /// A store with one certificate, on a disk that has failed once.
 fn store_after_failure(state: &State) -> Store {
@@ -11,7 +11,7 @@ fn store_after_failure(state: &State) -> Store {
     store.put_service_certificate(&certificate("shop/a", "1")).unwrap();
     store.engine.file().faults.set_full(true);
     assert!(store.put_join_record(&record(1)).is_err());
-    assert!(store.engine.file().faults.refused() > 0);
+    assert!(store.engine.file().faults.failed() > 0);
     store
 }
 
@@ -82,9 +82,9 @@ fn removed_and_replaced_database_files_are_detected() {
     let state = State::new();
     let store = state.open().unwrap();
     fs_err::rename(state.folder(), state.0.path().join("away")).unwrap();
-    assert_eq!(store.health().place, Some(PlaceFault::Missing));
+    assert_eq!(store.health().place, Some(DatabaseFileFault::Missing));
     drop(state.open().unwrap());
-    assert_eq!(store.health().place, Some(PlaceFault::Replaced));
+    assert_eq!(store.health().place, Some(DatabaseFileFault::Replaced));
     fs_err::remove_dir_all(state.folder()).unwrap();
     fs_err::rename(state.0.path().join("away"), state.folder()).unwrap();
     assert_eq!(store.health().place, None);

@@ -30,7 +30,7 @@ fn page_has_its_code_as_title_and_a_bad_and_a_fixed_example() {
     // What is in etcd is no document. What Envoy refuses and the loader does not is a mistake of ours.
     // A removal takes a policy from before, and a link a file system.
     let without =
-        [super::DAMAGED_PUSH, super::REFUSED_BY_ENVOY, super::REMOVAL_HELD, super::LINK_OUTSIDE];
+        [super::DAMAGED_PUSH, super::REJECTED_BY_ENVOY, super::REMOVAL_HELD, super::LINK_OUTSIDE];
     for code in ALL.into_iter().filter(|code| !without.contains(code)) {
         let page =
             Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/errors/{code}.md"));
@@ -53,7 +53,7 @@ fn bad_example_of_a_page_has_its_code_and_the_fixed_one_has_not() {
         super::CHANGING_FILE,
         super::REMOVAL_HELD,
         super::LINK_OUTSIDE,
-        super::REFUSED_BY_ENVOY,
+        super::REJECTED_BY_ENVOY,
     ];
     for code in ALL.into_iter().filter(|code| !others.contains(code)) {
         let page =

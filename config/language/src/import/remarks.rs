@@ -32,9 +32,9 @@ impl Remarks {
     ) {
         let mut of_resources = vec![false; findings.len()];
         for outcome in outcomes {
-            let told = findings.get(outcome.findings.clone()).unwrap_or_default();
+            let reported = findings.get(outcome.findings.clone()).unwrap_or_default();
             of_resources.get_mut(outcome.findings.clone()).unwrap_or_default().fill(true);
-            self.add(text, outcome, told);
+            self.add(text, outcome, reported);
         }
         let others =
             findings.iter().zip(of_resources).filter(|(_, is_of_resource)| !is_of_resource);

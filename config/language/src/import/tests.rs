@@ -225,7 +225,7 @@ proptest! {
     fn imported_toml_has_the_meaning_of_its_yaml(text in policy()) {
         let yaml = Document::new("p.yaml", text.as_str());
         let direct = load_documents([yaml.clone()]);
-        let imported = import(&[yaml], Some(Origin::Smi), "p.toml").unwrap();
+        let imported = import(&[yaml], Some(ImportDialect::Smi), "p.toml").unwrap();
         let again = load_documents([Document::new("p.toml", imported.toml.as_str())]);
         let others: Vec<_> =
             again.findings.iter().filter(|finding| finding.code != codes::NOT_FOUND).cloned().collect();
@@ -234,12 +234,12 @@ proptest! {
             prop_assert!(imported.left_out.is_empty(), "{:#?}\n{}", imported.left_out, text);
             prop_assert_eq!(meaning(&again), meaning(&direct), "{}\n{}", text, imported.toml);
         } else {
-            let told = imported.left_out.len() + imported.missing.len()
+            let reported = imported.left_out.len() + imported.missing.len()
                 + imported.findings.iter().filter(|finding| finding.is_error()).count();
             // What is said twice, in the same words, is written once.
             let is_repeated = |finding: &Finding| finding.code == codes::DUPLICATE_NAME;
             let errors = || direct.findings.iter().filter(|finding| finding.is_error());
-            prop_assert!(told > 0 || errors().all(is_repeated), "{:#?}\n{text}\n{}", direct.findings, imported.toml);
+            prop_assert!(reported > 0 || errors().all(is_repeated), "{:#?}\n{text}\n{}", direct.findings, imported.toml);
         }
     }
 
@@ -252,7 +252,7 @@ proptest! {
         let mut reversed = documents.clone();
         reversed.reverse();
         let tables = |documents: &[Document]| {
-            let toml = import(documents, Some(Origin::Osm), "p.toml").unwrap().toml;
+            let toml = import(documents, Some(ImportDialect::Osm), "p.toml").unwrap().toml;
             toml.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
         };
         prop_assert_eq!(tables(&documents), tables(&reversed));
@@ -265,17 +265,17 @@ fn ambiguous_path_regex_requires_the_origin_of_the_import() {
         let spec = format!("spec: {{ matches: [{{ name: all, pathRegex: {} }}] }}", quoted(regex));
         resource("specs.smi-spec.io/v1alpha4", "HTTPRouteGroup", ("", "g"), &spec)
     };
-    let import = |text: &str, origin| import(&[Document::new("p.yaml", text)], origin, "p.toml");
-    let Err(NotImported::Unclear(places)) = import(&group("/books"), None) else { panic!() };
+    let import = |text: &str, dialect| import(&[Document::new("p.yaml", text)], dialect, "p.toml");
+    let Err(ImportError::Unclear(places)) = import(&group("/books"), None) else { panic!() };
     assert_eq!(places.len(), 1);
     assert_eq!(places[0].0.to_string(), "p.yaml:5:43");
     assert!(import(&group("/books.*"), None).is_ok());
-    let path = |origin| {
-        let toml = import(&group("/books"), Some(origin)).unwrap().toml;
+    let path = |dialect| {
+        let toml = import(&group("/books"), Some(dialect)).unwrap().toml;
         toml.lines().find(|line| line.contains("path_regex =")).unwrap().to_owned()
     };
-    assert_eq!(path(Origin::Smi), r#"matches = [{ name = "all", path_regex = "/books" }]"#);
-    assert_eq!(path(Origin::Osm), r#"matches = [{ name = "all", path_regex = "/books$" }]"#);
+    assert_eq!(path(ImportDialect::Smi), r#"matches = [{ name = "all", path_regex = "/books" }]"#);
+    assert_eq!(path(ImportDialect::Osm), r#"matches = [{ name = "all", path_regex = "/books$" }]"#);
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn object_with_an_unknown_narrowing_key_is_left_out_entirely() {
     ] {
         let text = resource(api_version, kind, ("", "a"), spec);
         let imported =
-            import(&[Document::new("p.yaml", text)], Some(Origin::Smi), "p.toml").unwrap();
+            import(&[Document::new("p.yaml", text)], Some(ImportDialect::Smi), "p.toml").unwrap();
         assert_eq!(
             (imported.carried, imported.left_out.len()),
             (0, 1),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::Origin;
+use super::ImportDialect;
 use super::remarks::printable;
 use crate::document::Document;
 use crate::kinds::PolicyKind;
@@ -106,12 +106,12 @@ impl<'a> Table<'a> {
 }
 
 /// What stands at the beginning.
-pub(super) fn header(documents: &[Document], origin: Option<Origin>) -> String {
+pub(super) fn header(documents: &[Document], dialect: Option<ImportDialect>) -> String {
     let files: Vec<_> = documents.iter().map(|document| &*document.path).collect();
-    let (flag, rules) = match origin {
+    let (flag, rules) = match dialect {
         None => ("", ""),
-        Some(Origin::Smi) => (" --from smi", ", as the SMI specification has it"),
-        Some(Origin::Osm) => (" --from osm", ", as Open Service Mesh enforced it"),
+        Some(ImportDialect::Smi) => (" --from smi", ", as the SMI specification has it"),
+        Some(ImportDialect::Osm) => (" --from osm", ", as Open Service Mesh enforced it"),
     };
     let mut toml = String::new();
     let files = files.join(", ");

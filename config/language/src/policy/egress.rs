@@ -8,11 +8,11 @@ use ironmesh_catalog::{
 };
 
 use super::group_match::read_match;
-use super::part::{Id, Part, Reference, Wanted};
+use super::part::{Id, Part, Reference, ReferenceTarget};
 use super::repeats::without_repeats;
 use super::service::external::read_hostname;
 use crate::codes;
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 
 /// How many items each list of an egress may have, and how many hosts times ports: each of these is a
 /// part of what every caller is told.
@@ -67,15 +67,15 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
 
 /// The keys of an egress, as far as they could be read.
 struct Lists {
-    sources: Result<Vec<ServiceAccount>, Told>,
-    hosts: Result<Option<Vec<Hostname>>, Told>,
-    ip_addresses: Result<Option<Vec<IpRange>>, Told>,
-    ports: Result<Vec<EgressPort>, Told>,
-    matches: Result<Option<Vec<SplitMatch>>, Told>,
+    sources: Result<Vec<ServiceAccount>, FindingReported>,
+    hosts: Result<Option<Vec<Hostname>>, FindingReported>,
+    ip_addresses: Result<Option<Vec<IpRange>>, FindingReported>,
+    ports: Result<Vec<EgressPort>, FindingReported>,
+    matches: Result<Option<Vec<SplitMatch>>, FindingReported>,
 }
 
 impl Lists {
-    fn egress(self, id: &Id) -> Result<Egress, Told> {
+    fn egress(self, id: &Id) -> Result<Egress, FindingReported> {
         let mut ports = self.ports?;
         ports.sort_by_key(|port| (port.number, port.protocol));
         ports.dedup();
@@ -92,7 +92,7 @@ impl Lists {
     }
 }
 
-fn not_too_many(value: Value<'_>, most: usize) -> Result<(), Told> {
+fn not_too_many(value: Value<'_>, most: usize) -> Result<(), FindingReported> {
     if value.items()?.len() <= most {
         return Ok(());
     }
@@ -100,7 +100,7 @@ fn not_too_many(value: Value<'_>, most: usize) -> Result<(), Told> {
     let finding = value.error(codes::TOO_LARGE, message).label("too many");
     let help = "write several; an egress has at most 1000 hosts times ports, and 1000 sources and \
                 ranges of addresses";
-    Err(value.tell(finding.help(help)))
+    Err(value.report(finding.help(help)))
 }
 
 /// Reads an account. Its namespace is `home` unless it says another; `home` is `None` if it could not be
@@ -109,7 +109,7 @@ fn read_source(
     value: Value<'_>,
     home: Option<&Name>,
     references: &mut Vec<Reference>,
-) -> Result<ServiceAccount, Told> {
+) -> Result<ServiceAccount, FindingReported> {
     let mut table = value.table("a source of an egress")?;
     let kind =
         table.optional("kind", |value| value.word("kind of source", &[("ServiceAccount", ())]));
@@ -118,9 +118,9 @@ fn read_source(
     table.finish();
     let (name, spot) = name?;
     kind?;
-    let namespace = namespace?.or_else(|| home.cloned()).ok_or(Told)?;
+    let namespace = namespace?.or_else(|| home.cloned()).ok_or(FindingReported)?;
     let account = ServiceAccount::new(namespace, name);
-    references.push(Reference { wanted: Wanted::Account(account.clone()), spot });
+    references.push(Reference { wanted: ReferenceTarget::Account(account.clone()), spot });
     Ok(account)
 }
 
@@ -131,15 +131,15 @@ struct Of<'a> {
     hosts: Option<&'a Option<Vec<Hostname>>>,
 }
 
-fn read_port(value: Value<'_>, of: &Of<'_>) -> Result<EgressPort, Told> {
+fn read_port(value: Value<'_>, of: &Of<'_>) -> Result<EgressPort, FindingReported> {
     let mut table = value.table("a port of an egress")?;
     let number = table.required("number", |value| {
         let number = value.port()?;
         if reserved_ports::all().any(|own| own == number) {
             let message =
                 format!("port `{number}` is the mesh's own, where no proxy lets anybody go");
-            let finding = value.error(codes::NO_WAY_OUT, message).label("of the mesh");
-            return Err(value.tell(finding.help("name a port of the host outside")));
+            let finding = value.error(codes::UNREACHABLE_EGRESS, message).label("of the mesh");
+            return Err(value.report(finding.help("name a port of the host outside")));
         }
         Ok(number)
     });
@@ -148,7 +148,7 @@ fn read_port(value: Value<'_>, of: &Of<'_>) -> Result<EgressPort, Told> {
         if protocol == EgressProtocol::Http && of.is_by_address {
             let message = "`http` selects requests by host, and the egress names no `hosts`";
             let finding = value.error(codes::INVALID_VALUE, message).label("which of them?");
-            return Err(value.tell(finding.help("name `hosts`, or say `tcp`")));
+            return Err(value.report(finding.help("name `hosts`, or say `tcp`")));
         }
         Ok(protocol)
     });
@@ -157,13 +157,13 @@ fn read_port(value: Value<'_>, of: &Of<'_>) -> Result<EgressPort, Told> {
 }
 
 /// Without requests there is nothing that they could match, and all would pass.
-fn no_requests(value: Value<'_>) -> Told {
+fn no_requests(value: Value<'_>) -> FindingReported {
     let message = "`matches` are about requests of HTTP, and no port of the egress is of `http`";
     let finding = value.error(codes::INVALID_VALUE, message).label("match nothing");
-    value.tell(finding.help("remove them; requests inside TLS cannot be matched"))
+    value.report(finding.help("remove them; requests inside TLS cannot be matched"))
 }
 
-fn read_range(value: Value<'_>) -> Result<IpRange, Told> {
+fn read_range(value: Value<'_>) -> Result<IpRange, FindingReported> {
     let text = value.string()?;
     let range: IpRange = text.parse().map_err(|invalid: ironmesh_catalog::InvalidName| {
         let message = format!("`{}` {}: `{text}`", value.key(), invalid.problem);
@@ -172,20 +172,20 @@ fn read_range(value: Value<'_>) -> Result<IpRange, Told> {
             || "write one as in `10.1.0.0/16` or `10.1.2.3/32`".to_owned(),
             |range| format!("did you mean `{range}`?"),
         );
-        value.tell(finding.help(help))
+        value.report(finding.help(help))
     })?;
     if let Some((_, what)) = exits::never_called().find(|(never, _)| never.includes(range)) {
         let message = format!("`{range}` is {what}, where no proxy lets anybody go");
-        let finding = value.error(codes::NO_WAY_OUT, message).label("never called");
-        return Err(value.tell(finding.help("name addresses outside of the machine")));
+        let finding = value.error(codes::UNREACHABLE_EGRESS, message).label("never called");
+        return Err(value.report(finding.help("name addresses outside of the machine")));
     }
     if exits::loopback().any(|loopback| loopback.includes(range)) {
         let message =
             format!("`{range}` is each machine's own loopback, to which proxies send no calls");
-        let finding = Finding::warning(codes::NO_WAY_OUT, Some(value.spot()), message);
+        let finding = Finding::warning(codes::UNREACHABLE_EGRESS, Some(value.spot()), message);
         let help = "only proxies whose own mesh address is one of the loopback go there: those of a \
                     mesh on one machine";
-        value.tell(finding.label("never called from another machine").help(help));
+        value.report(finding.label("never called from another machine").help(help));
     }
     Ok(range)
 }

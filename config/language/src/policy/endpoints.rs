@@ -7,14 +7,14 @@ mod fixed;
 use ironmesh_catalog::{EndpointSource, Finding, Name, Port, Providers};
 
 use crate::codes;
-use crate::table::{Told, Value};
+use crate::table::{FindingReported, Value};
 
 /// Reads where the endpoints of a service come from, whose name and ports are `None` if they are not known.
 pub(super) fn read(
     value: Value<'_>,
     name: Option<&Name>,
     ports: Option<&[Port]>,
-) -> Result<EndpointSource, Told> {
+) -> Result<EndpointSource, FindingReported> {
     let mut table = value.table("the endpoints of a service")?;
     let fixed = table.optional("static", |value| {
         let listed = fixed::read(value, ports)?;
@@ -39,30 +39,30 @@ pub(super) fn read(
     let registered = table.optional("registered", Value::boolean);
     table.finish();
     let azure = [scale_sets, machines].into_iter().map(|queries| Ok(queries?.unwrap_or_default()));
-    let azure = azure.collect::<Result<Vec<_>, Told>>();
-    let asked = Providers {
+    let azure = azure.collect::<Result<Vec<_>, FindingReported>>();
+    let queried = Providers {
         registered: registered?.unwrap_or(false),
         fixed: fixed?.unwrap_or_default(),
         consul: consul?,
         azure: azure?.concat(),
     };
-    if asked == Providers::default() {
+    if queried == Providers::default() {
         let finding =
             value.error(codes::MISSING_KEY, "the endpoints of a service name no provider");
         let help = "set `static`, `consul`, `azure_scale_set`, `azure_vm` or `registered = true`; without `endpoints`, they are the proxies enrolled for this service";
-        return Err(value.tell(finding.label("no provider").help(help)));
+        return Err(value.report(finding.label("no provider").help(help)));
     }
-    Ok(EndpointSource::Providers(asked))
+    Ok(EndpointSource::Providers(queried))
 }
 
 /// Reads the port where the application listens on a machine.
-fn read_port(value: Value<'_>, ports: Option<&[Port]>) -> Result<u16, Told> {
+fn read_port(value: Value<'_>, ports: Option<&[Port]>) -> Result<u16, FindingReported> {
     let port = value.port()?;
     if ports.is_some_and(|ports| ports.len() > 1) {
         let message = "an endpoint of a service with several ports cannot have a `port`";
         let finding = value.error(codes::INVALID_VALUE, message).label("for which of them?");
         let help = "give each of the service's ports its `target_port`, and leave this out";
-        return Err(value.tell(finding.help(help)));
+        return Err(value.report(finding.help(help)));
     }
     Ok(port)
 }
@@ -71,6 +71,6 @@ fn warn_without_ports(value: Value<'_>, ports: Option<&[Port]>) {
     if ports.is_some_and(<[Port]>::is_empty) {
         let message = "the service has endpoints and no ports, so nothing can call them";
         let finding = Finding::warning(codes::INVALID_VALUE, Some(value.spot()), message);
-        value.tell(finding.label("never called").help("give the service `ports`"));
+        value.report(finding.label("never called").help("give the service `ports`"));
     }
 }

@@ -2,9 +2,9 @@
 
 use ironmesh_catalog::{Name, SplitMatch, Spot};
 
-use super::part::{Reference, Wanted};
+use super::part::{Reference, ReferenceTarget};
 use super::repeats::without_repeats;
-use crate::table::{Told, Value};
+use crate::table::{FindingReported, Value};
 
 /// Reads a table that selects matches of a group and is `what`. The group is in the namespace `home`, which is
 /// `None` if it could not be read.
@@ -13,7 +13,7 @@ pub(super) fn read_match(
     what: &'static str,
     home: Option<&Name>,
     references: &mut Vec<Reference>,
-) -> Result<SplitMatch, Told> {
+) -> Result<SplitMatch, FindingReported> {
     let mut table = item.table(what)?;
     let kind =
         table.required("kind", |value| value.word("kind of match", &[("HTTPRouteGroup", ())]));
@@ -28,10 +28,10 @@ pub(super) fn read_match(
         let key = (home.clone(), group.clone());
         let names = matches.iter().flatten().flatten();
         references.extend(names.map(|(name, spot)| Reference {
-            wanted: Wanted::Match(key.clone(), name.clone()),
+            wanted: ReferenceTarget::Match(key.clone(), name.clone()),
             spot: spot.clone(),
         }));
-        references.push(Reference { wanted: Wanted::Group(key), spot: spot.clone() });
+        references.push(Reference { wanted: ReferenceTarget::Group(key), spot: spot.clone() });
     }
     kind?;
     let names = |all: Vec<(Name, Spot)>| without_repeats(all.into_iter().map(|(n, _)| n).collect());

@@ -13,11 +13,11 @@ use ironmesh_catalog::{CallSettings, HttpRoute, Level, Name, Reach, ServiceAccou
 
 use super::group_match::read_match;
 use super::level;
-use super::part::{Id, Part, Reference, Wanted};
+use super::part::{Id, Part, Reference, ReferenceTarget};
 use super::repeats::without_repeats;
 use crate::codes;
 use crate::duration;
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 
 pub(super) use contradictions::ON_THE_WAY;
 pub(super) use retries::{Keys, read_retries};
@@ -57,10 +57,10 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
 
 fn route(
     id: &Id,
-    reach: Result<Reach, Told>,
-    sources: Result<Option<Vec<ServiceAccount>>, Told>,
-    settings: Result<CallSettings, Told>,
-) -> Result<HttpRoute, Told> {
+    reach: Result<Reach, FindingReported>,
+    sources: Result<Option<Vec<ServiceAccount>>, FindingReported>,
+    settings: Result<CallSettings, FindingReported>,
+) -> Result<HttpRoute, FindingReported> {
     Ok(HttpRoute {
         namespace: id.namespace.clone(),
         name: id.name.clone(),
@@ -82,12 +82,12 @@ fn reach(level: Level, matches: Option<Vec<SplitMatch>>) -> Reach {
 fn of_a_service(
     table: &mut Table<'_>,
     matches: Option<Vec<SplitMatch>>,
-) -> Result<Option<Vec<SplitMatch>>, Told> {
+) -> Result<Option<Vec<SplitMatch>>, FindingReported> {
     match (table.get("matches"), table.get("service")) {
         (Some(value), None) => {
             let message = "an HTTP route with `matches` needs `service`";
             let finding = value.error(codes::MISSING_KEY, message).label("requests to whom?");
-            Err(value.tell(finding.help("name the service that these requests are to")))
+            Err(value.report(finding.help("name the service that these requests are to")))
         }
         _ => Ok(matches),
     }
@@ -99,7 +99,7 @@ pub(super) fn read_account(
     item: Value<'_>,
     home: Option<&Name>,
     references: &mut Vec<Reference>,
-) -> Result<ServiceAccount, Told> {
+) -> Result<ServiceAccount, FindingReported> {
     let mut table = item.table("a source")?;
     let kind =
         table.optional("kind", |value| value.word("kind of source", &[("ServiceAccount", ())]));
@@ -107,9 +107,9 @@ pub(super) fn read_account(
     let namespace = table.optional("namespace", Value::name);
     table.finish();
     let (name, spot) = name?;
-    let namespace = namespace?.or_else(|| home.cloned()).ok_or(Told)?;
+    let namespace = namespace?.or_else(|| home.cloned()).ok_or(FindingReported)?;
     let account = ServiceAccount::new(namespace, name);
-    references.push(Reference { wanted: Wanted::Account(account.clone()), spot });
+    references.push(Reference { wanted: ReferenceTarget::Account(account.clone()), spot });
     kind.map(|_| account)
 }
 
@@ -117,7 +117,7 @@ fn read_settings(
     table: &mut Table<'_>,
     home: Option<&Name>,
     references: &mut Vec<Reference>,
-) -> Result<CallSettings, Told> {
+) -> Result<CallSettings, FindingReported> {
     let timeout = table.optional("timeout", read_timeout);
     let retries = table.optional("retries", |value| {
         let mut table = value.table("retries")?;
@@ -151,22 +151,22 @@ fn read_settings(
     Ok(settings)
 }
 
-fn read_timeout(value: Value<'_>) -> Result<Duration, Told> {
+fn read_timeout(value: Value<'_>) -> Result<Duration, FindingReported> {
     let timeout = duration::read(value, &(Duration::ZERO..=MOST_TIME))?;
     in_milliseconds(value, timeout)
 }
 
 /// Envoy counts in whole milliseconds.
-fn in_milliseconds(value: Value<'_>, duration: Duration) -> Result<Duration, Told> {
+fn in_milliseconds(value: Value<'_>, duration: Duration) -> Result<Duration, FindingReported> {
     if duration.subsec_nanos().is_multiple_of(1_000_000) {
         return Ok(duration);
     }
     let message = format!("`{}` must be whole milliseconds", value.key());
-    Err(value.tell(value.error(codes::INVALID_VALUE, message).label("finer than a millisecond")))
+    Err(value.report(value.error(codes::INVALID_VALUE, message).label("finer than a millisecond")))
 }
 
 /// A try that may take longer than all of them together.
-fn contradiction(table: &mut Table<'_>, settings: &CallSettings) -> Result<(), Told> {
+fn contradiction(table: &mut Table<'_>, settings: &CallSettings) -> Result<(), FindingReported> {
     let timeout = settings.timeout.filter(|timeout| !timeout.is_zero());
     let per_try = settings.retries.as_ref().and_then(|retries| retries.per_try_timeout);
     match (timeout, per_try, table.get("timeout"), table.get("retries")) {
@@ -176,7 +176,7 @@ fn contradiction(table: &mut Table<'_>, settings: &CallSettings) -> Result<(), T
             );
             let finding = value.error(codes::INVALID_VALUE, message).label("the whole request");
             let finding = finding.related(retries.spot(), "each of its tries");
-            Err(value.tell(finding.help("make `per_try_timeout` shorter than `timeout`")))
+            Err(value.report(finding.help("make `per_try_timeout` shorter than `timeout`")))
         }
         _ => Ok(()),
     }

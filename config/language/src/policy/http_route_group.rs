@@ -9,7 +9,7 @@ use super::part::{Id, Part};
 use super::regex;
 use crate::codes;
 use crate::suggest::did_you_mean;
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 
 /// Reads one HTTP route group into `part`.
 pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
@@ -32,14 +32,17 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     table.finish();
 }
 
-fn read_match(item: Value<'_>, names: &mut BTreeMap<Name, Spot>) -> Result<HttpMatch, Told> {
+fn read_match(
+    item: Value<'_>,
+    names: &mut BTreeMap<Name, Spot>,
+) -> Result<HttpMatch, FindingReported> {
     let mut table = item.table("a match")?;
     let name = table.required("name", |value| {
         let name = value.name()?;
         if let Some(first) = names.insert(name.clone(), value.spot()) {
             let message = format!("match `{name}` is defined twice in this group");
             let finding = value.error(codes::DUPLICATE_NAME, message).label("defined again");
-            return Err(value.tell(finding.related(first, "first defined here")));
+            return Err(value.report(finding.related(first, "first defined here")));
         }
         Ok((name, value.spot()))
     });
@@ -58,14 +61,14 @@ fn read_match(item: Value<'_>, names: &mut BTreeMap<Name, Spot>) -> Result<HttpM
 }
 
 /// Methods, each once and in the order of the file; none where `*` is among them, which means all.
-fn read_methods(value: Value<'_>) -> Result<Vec<Method>, Told> {
+fn read_methods(value: Value<'_>) -> Result<Vec<Method>, FindingReported> {
     let meaning = "leave `methods` out to allow all methods";
     let read = value.at_least_one(meaning, read_method)?;
     let length: usize = read.iter().flatten().map(|method| method.0.len()).sum();
     if length > MOST_OF_METHODS {
         let message = format!("`methods` are more than {MOST_OF_METHODS} characters together");
         let finding = value.error(codes::INVALID_VALUE, message).label("too long");
-        return Err(value.tell(finding.help("divide them among several matches")));
+        return Err(value.report(finding.help("divide them among several matches")));
     }
     let mut seen = BTreeSet::new();
     let methods: Option<Vec<Method>> = read.into_iter().collect();
@@ -77,7 +80,7 @@ fn read_methods(value: Value<'_>) -> Result<Vec<Method>, Told> {
 /// Envoy's routes compare a method with all of them at once, by an expression of limited size.
 const MOST_OF_METHODS: usize = 400;
 
-fn read_method(value: Value<'_>) -> Result<Option<Method>, Told> {
+fn read_method(value: Value<'_>) -> Result<Option<Method>, FindingReported> {
     let text = value.string()?;
     if text == "*" {
         return Ok(None);
@@ -87,7 +90,7 @@ fn read_method(value: Value<'_>) -> Result<Option<Method>, Told> {
     }
     let finding = value.error(codes::INVALID_VALUE, format!("`{text}` is not an HTTP method"));
     let upper = text.to_uppercase();
-    Err(value.tell(if is_token(&upper) {
+    Err(value.report(if is_token(&upper) {
         finding.label("methods are in upper case").help(did_you_mean(&upper))
     } else {
         finding.label("not a method").help("write a method as in `GET`, or `*` for all")
@@ -97,7 +100,7 @@ fn read_method(value: Value<'_>) -> Result<Option<Method>, Told> {
 type Headers = BTreeMap<Arc<str>, Arc<str>>;
 
 /// Headers: a table of names and expressions, or, as SMI has it, a list of such tables.
-fn read_headers(value: Value<'_>) -> Result<Headers, Told> {
+fn read_headers(value: Value<'_>) -> Result<Headers, FindingReported> {
     let mut seen = BTreeMap::new();
     let mut headers = Headers::new();
     let mut result = Ok(());
@@ -111,12 +114,12 @@ fn read_headers(value: Value<'_>) -> Result<Headers, Told> {
             Ok((name, expression)) => {
                 headers.insert(name, expression);
             }
-            Err(told) => result = Err(told),
+            Err(reported) => result = Err(reported),
         }
     }
     if seen.is_empty() && result.is_ok() {
         let finding = value.error(codes::EMPTY_LIST, "`headers` is empty").label("no header");
-        return Err(value.tell(finding.help(LEAVE_HEADERS_OUT)));
+        return Err(value.report(finding.help(LEAVE_HEADERS_OUT)));
     }
     result.map(|()| headers)
 }
@@ -127,14 +130,14 @@ fn read_header(
     spot: &Spot,
     header: Value<'_>,
     seen: &mut BTreeMap<Arc<str>, Spot>,
-) -> Result<(Arc<str>, Arc<str>), Told> {
+) -> Result<(Arc<str>, Arc<str>), FindingReported> {
     let expression = regex::read_header(header);
     let name: Arc<str> = header.key().to_lowercase().into();
     if !is_token(&name) {
         let message = format!("`{}` is not the name of a header", header.key());
         let finding = Finding::error(codes::INVALID_VALUE, Some(spot.clone()), message);
         let finding = finding.label("not a header");
-        return Err(header.tell(if name.starts_with(':') {
+        return Err(header.report(if name.starts_with(':') {
             finding.help("`path_regex`, `methods` and the header `host` say the same")
         } else {
             finding.help("write a header as in `user-agent`")
@@ -144,12 +147,12 @@ fn read_header(
         let message = format!("header `{name}` is given twice");
         let finding = Finding::error(codes::DUPLICATE_NAME, Some(spot.clone()), message);
         let finding = finding.label("given again").related(first, "first given here");
-        return Err(header.tell(finding.help("upper and lower case are the same in headers")));
+        return Err(header.report(finding.help("upper and lower case are the same in headers")));
     }
     if name.contains('_') {
         let message = format!("no server compares the header `{name}`");
         let finding = Finding::warning(codes::UNDERSCORED_HEADER, Some(spot.clone()), message);
-        header.tell(finding.label("has an underscore").help(
+        header.report(finding.label("has an underscore").help(
             "sidecars drop such headers from calls; write it with `-`, as applications read it",
         ));
     }

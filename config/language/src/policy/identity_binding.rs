@@ -7,9 +7,9 @@ use ironmesh_catalog::{
 };
 
 use super::labels;
-use super::part::{Id, Part, Reference, Wanted};
+use super::part::{Id, Part, Reference, ReferenceTarget};
 use crate::codes;
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 
 /// The ways of saying whom a binding is about, between two backquotes.
 const SCHEMES: &str = "service_account` or `spiffe_identities` or `endpoint_labels";
@@ -48,7 +48,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
             account.map(|(name, spot)| (ServiceAccount::new(id.namespace.clone(), name), spot))
         });
         if let Ok(Some((account, spot))) = &account {
-            let wanted = Wanted::Account(account.clone());
+            let wanted = ReferenceTarget::Account(account.clone());
             part.references.push(Reference { wanted, spot: spot.clone() });
         }
         let binding = binding(&id, account, identities, labels, trusted_providers, both);
@@ -59,12 +59,12 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
 
 fn binding(
     id: &Id,
-    account: Result<Option<(ServiceAccount, Spot)>, Told>,
-    identities: Result<Option<Vec<BoundIdentity>>, Told>,
-    labels: Result<Option<Labels>, Told>,
-    trusted_providers: Result<BTreeSet<Provider>, Told>,
-    both: Result<(), Told>,
-) -> Result<IdentityBinding, Told> {
+    account: Result<Option<(ServiceAccount, Spot)>, FindingReported>,
+    identities: Result<Option<Vec<BoundIdentity>>, FindingReported>,
+    labels: Result<Option<Labels>, FindingReported>,
+    trusted_providers: Result<BTreeSet<Provider>, FindingReported>,
+    both: Result<(), FindingReported>,
+) -> Result<IdentityBinding, FindingReported> {
     both?;
     Ok(IdentityBinding {
         namespace: id.namespace.clone(),
@@ -78,33 +78,33 @@ fn binding(
 }
 
 /// SMI: a binding selects by labels or names an account.
-fn both_of_two(account: Value<'_>, labels: Value<'_>) -> Told {
+fn both_of_two(account: Value<'_>, labels: Value<'_>) -> FindingReported {
     let message = "an identity binding has `service_account` or `endpoint_labels`, not both";
     let finding = labels.error(codes::INVALID_VALUE, message).label("one too many");
     let finding = finding.related(account.spot(), "the account is named here");
-    labels.tell(finding.help("write two bindings, and name both where they are used"))
+    labels.report(finding.help("write two bindings, and name both where they are used"))
 }
 
-fn without_labels(trusted_providers: Value<'_>) -> Told {
+fn without_labels(trusted_providers: Value<'_>) -> FindingReported {
     let message = "`trusted_providers` needs `endpoint_labels`";
     let finding = trusted_providers.error(codes::INVALID_VALUE, message).label("without effect");
     let help = "it limits whose labels `endpoint_labels` selects by: add these, or remove it";
-    trusted_providers.tell(finding.help(help))
+    trusted_providers.report(finding.help(help))
 }
 
 fn read_identity(
     item: Value<'_>,
     seen: &mut BTreeMap<SpiffeId, Spot>,
-) -> Result<BoundIdentity, Told> {
+) -> Result<BoundIdentity, FindingReported> {
     let text = item.string()?;
     let id = SpiffeId::new(text).map_err(|invalid| {
         let message = format!("a SPIFFE ID {}: `{text}`", invalid.problem);
         let finding = item.error(codes::INVALID_VALUE, message).label("not a SPIFFE ID");
-        item.tell(finding.help("write one as in `spiffe://mesh.internal/ns/shop/sa/bookstore`"))
+        item.report(finding.help("write one as in `spiffe://mesh.internal/ns/shop/sa/bookstore`"))
     })?;
     if let Some(first) = seen.insert(id.clone(), item.spot()) {
         let finding = item.error(codes::DUPLICATE_NAME, format!("identity `{id}` is given twice"));
-        return Err(item.tell(finding.label("given again").related(first, "first given here")));
+        return Err(item.report(finding.label("given again").related(first, "first given here")));
     }
     Ok(BoundIdentity { id, spot: item.spot() })
 }

@@ -151,7 +151,7 @@ fn found_by_a_provider(draft: &Draft<'_>, object: &IngressBackend) -> Vec<Findin
             name.name
         );
         let finding =
-            Finding::warning(codes::INGRESS_SOURCE_FOUND, Some(object.spot.clone()), message);
+            Finding::warning(codes::DISCOVERED_INGRESS_SOURCE, Some(object.spot.clone()), message);
         let help = "let the callers' proxies join, or name ranges of IP addresses";
         Some(
             finding

@@ -9,10 +9,10 @@ use ironmesh_catalog::{IngressBackend, IngressPort, IngressSource, SplitMatch};
 
 use self::backend::Meaning;
 use super::group_match::read_match;
-use super::part::{Id, Part, Reference, Wanted};
+use super::part::{Id, Part, Reference, ReferenceTarget};
 use super::repeats::without_repeats;
 use crate::codes;
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 
 /// How many backends one may have, and how many sources: each source is a part of every backend's
 /// authorization.
@@ -50,14 +50,14 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
 
 fn object(
     id: &Id,
-    backends: Result<Vec<(IngressPort, Meaning<'_>)>, Told>,
-    sources: Result<(Vec<IngressSource>, Value<'_>), Told>,
-    matches: Result<Option<Vec<SplitMatch>>, Told>,
-) -> Result<IngressBackend, Told> {
+    backends: Result<Vec<(IngressPort, Meaning<'_>)>, FindingReported>,
+    sources: Result<(Vec<IngressSource>, Value<'_>), FindingReported>,
+    matches: Result<Option<Vec<SplitMatch>>, FindingReported>,
+) -> Result<IngressBackend, FindingReported> {
     let (backends, (sources, list)) = (backends?, sources?);
     let fit = backends.iter().map(|(port, meaning)| source::fit(&sources, list, port, meaning));
     // All that is wrong is told.
-    fit.collect::<Vec<_>>().into_iter().collect::<Result<(), Told>>()?;
+    fit.collect::<Vec<_>>().into_iter().collect::<Result<(), FindingReported>>()?;
     Ok(IngressBackend {
         namespace: id.namespace.clone(),
         name: id.name.clone(),
@@ -68,16 +68,16 @@ fn object(
     })
 }
 
-fn not_too_many(list: Value<'_>) -> Result<(), Told> {
+fn not_too_many(list: Value<'_>) -> Result<(), FindingReported> {
     if list.items()?.len() <= MOST {
         return Ok(());
     }
     let message = format!("`{}` has more than {MOST} items", list.key());
     let finding = list.error(codes::TOO_LARGE, message).label("too many");
-    Err(list.tell(finding.help("divide them among several ingress backends")))
+    Err(list.report(finding.help("divide them among several ingress backends")))
 }
 
 /// A reference to something that is written at `value`.
-fn refer(wanted: Wanted, value: Value<'_>) -> Reference {
+fn refer(wanted: ReferenceTarget, value: Value<'_>) -> Reference {
     Reference { wanted, spot: value.spot() }
 }

@@ -2,14 +2,14 @@
 
 use ironmesh_catalog::{Finding, Level, Name, ServiceName, Spot};
 
-use super::part::{Id, Part, Reference, Wanted};
+use super::part::{Id, Part, Reference, ReferenceTarget};
 use crate::codes;
-use crate::table::{Table, Told};
+use crate::table::{FindingReported, Table};
 
 /// What is written of a level, while the namespace of its object may not be known.
 pub(super) struct Written {
-    service: Result<Option<(Name, Spot)>, Told>,
-    is_mesh: Result<bool, Told>,
+    service: Result<Option<(Name, Spot)>, FindingReported>,
+    is_mesh: Result<bool, FindingReported>,
 }
 
 /// The words that `scope` takes, and whether each means the mesh.
@@ -24,7 +24,7 @@ pub(super) fn read(table: &mut Table<'_>) -> Written {
             let message = "`scope` is said of an object that is about one service";
             let finding = Finding::error(codes::INVALID_VALUE, Some(scope), message);
             let finding = finding.label("about more").related(service.clone(), "about this one");
-            Err(table.tell(finding.help("leave one of the two out")))
+            Err(table.report(finding.help("leave one of the two out")))
         }
         (_, scope) => scope.map(|scope| scope.is_some_and(|(is_mesh, _)| is_mesh)),
     };
@@ -33,11 +33,11 @@ pub(super) fn read(table: &mut Table<'_>) -> Written {
 
 impl Written {
     /// The level of the object `id`. A service that it names is wanted in `part`.
-    pub(super) fn level(self, id: &Id, part: &mut Part) -> Result<Level, Told> {
+    pub(super) fn level(self, id: &Id, part: &mut Part) -> Result<Level, FindingReported> {
         let service = self.service.map(|service| {
             service.map(|(name, spot)| {
                 let service = ServiceName::new(id.namespace.clone(), name);
-                let wanted = Wanted::Service(service.clone());
+                let wanted = ReferenceTarget::Service(service.clone());
                 part.references.push(Reference { wanted, spot });
                 service
             })

@@ -8,7 +8,7 @@ use ironmesh_catalog::{Finding, MeshSpecification, Name, ServiceAccount, Service
 
 use super::damage::Damage;
 use crate::kinds::policy_kinds;
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 
 /// Namespace and name.
 pub(super) type Key = (Name, Name);
@@ -107,14 +107,14 @@ pub(super) struct Definition<T> {
     pub(super) key: Key,
     pub(super) spot: Spot,
     /// What it names, if that could be read.
-    pub(super) object: Result<Arc<T>, Told>,
+    pub(super) object: Result<Arc<T>, FindingReported>,
     /// Whether it was recovered near a syntax error.
     pub(super) is_damaged: bool,
 }
 
 impl<T> Definitions<T> {
     /// Takes an object, or only its name where the rest could not be read.
-    pub(super) fn push(&mut self, id: &Id, object: Result<T, Told>) {
+    pub(super) fn push(&mut self, id: &Id, object: Result<T, FindingReported>) {
         self.0.push(Definition {
             key: (id.namespace.clone(), id.name.clone()),
             spot: id.spot.clone(),
@@ -152,13 +152,13 @@ impl<T> Default for Definitions<T> {
 /// Something that must be defined somewhere.
 #[derive(Debug)]
 pub(super) struct Reference {
-    pub(super) wanted: Wanted,
+    pub(super) wanted: ReferenceTarget,
     pub(super) spot: Spot,
 }
 
 /// What a reference names.
 #[derive(Debug)]
-pub(super) enum Wanted {
+pub(super) enum ReferenceTarget {
     /// A service.
     Service(ServiceName),
     /// A service that may be yet to come, and what the same split names besides.
@@ -185,7 +185,7 @@ pub(super) struct Id {
 
 impl Id {
     /// Reads the keys `name` and `namespace`, which all kinds have.
-    pub(super) fn read(table: &mut Table<'_>, part: &mut Part) -> Result<Self, Told> {
+    pub(super) fn read(table: &mut Table<'_>, part: &mut Part) -> Result<Self, FindingReported> {
         let written = table.get("name").and_then(Value::string_if_any);
         let name = table.required("name", |value| Ok((value.name()?, value.spot())));
         let namespace = table.optional("namespace", Value::name);
@@ -194,7 +194,7 @@ impl Id {
             Ok(Self { namespace, name, spot })
         } else {
             part.may_be_defined.extend(written.map(str::to_owned));
-            Err(Told)
+            Err(FindingReported)
         }
     }
 }

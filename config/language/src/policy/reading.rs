@@ -71,7 +71,7 @@ fn read_tables<'a>(reader: &'a Reader<'a>, root: &'a DeTable<'a>) -> Part {
         if let Some(kind) = PolicyKind::of_key(value.key()) {
             read_kind(value, kind, &mut part);
         } else {
-            value.tell(unknown_kind(value.key(), spot));
+            value.report(unknown_kind(value.key(), spot));
             remember_names(value, &mut part);
         }
     }
@@ -98,7 +98,7 @@ const LATER_KINDS: [&str; 1] = ["mesh_config"];
 
 fn read_kind(value: Value<'_>, kind: PolicyKind, part: &mut Part) {
     if value.is_table() {
-        value.tell(single_tables::finding(kind.key(), value.spot(), 0));
+        value.report(single_tables::finding(kind.key(), value.spot(), 0));
         remember_names(value, part);
         return;
     }

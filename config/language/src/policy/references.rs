@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ironmesh_catalog::{Finding, Name, ServiceAccount, ServiceName, Severity};
 
 use super::draft::Draft;
-use super::part::{Key, Wanted};
+use super::part::{Key, ReferenceTarget};
 use crate::codes;
 use crate::limits::FINDINGS;
 use crate::suggest::{closest, did_you_mean};
@@ -21,13 +21,13 @@ pub(super) fn check(draft: &mut Draft<'_>) {
             break;
         }
         let missing = match &reference.wanted {
-            Wanted::Service(name) => service(draft, name),
-            Wanted::Backend(name, besides) => backend(draft, name, besides),
-            Wanted::Account(account) => self::account(draft, account),
-            Wanted::Group(key) => group(draft, key),
-            Wanted::Match(key, name) => match_of(draft, key, name, &mut matches),
-            Wanted::TcpRoute(key) => tcp_route(draft, key),
-            Wanted::Binding(key) => binding(draft, key),
+            ReferenceTarget::Service(name) => service(draft, name),
+            ReferenceTarget::Backend(name, besides) => backend(draft, name, besides),
+            ReferenceTarget::Account(account) => self::account(draft, account),
+            ReferenceTarget::Group(key) => group(draft, key),
+            ReferenceTarget::Match(key, name) => match_of(draft, key, name, &mut matches),
+            ReferenceTarget::TcpRoute(key) => tcp_route(draft, key),
+            ReferenceTarget::Binding(key) => binding(draft, key),
         };
         findings.extend(
             missing.map(|finding| Finding { spot: Some(reference.spot.clone()), ..finding }),

@@ -21,15 +21,15 @@ use regex_syntax::ast::{Ast, ErrorKind, parse::Parser};
 use self::possible::Impossible;
 use self::size::Around;
 use crate::codes;
-use crate::table::{Told, Value};
+use crate::table::{FindingReported, Value};
 
 /// Reads an expression on the values of the header that `value` stands under; warns of one that no value
 /// can match.
-pub(super) fn read_header(value: Value<'_>) -> Result<Arc<str>, Told> {
+pub(super) fn read_header(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
     let text = value.string()?;
     if text.is_empty() {
         let finding = value.error(codes::REGEX, "an empty expression: Envoy takes none");
-        return Err(value.tell(finding.label("empty").help("write `^$` for an empty value")));
+        return Err(value.report(finding.label("empty").help("write `^$` for an empty value")));
     }
     let is_host = value.key().eq_ignore_ascii_case("host");
     read(value, text, if is_host { Around::Host } else { Around::Nothing })?;
@@ -37,7 +37,7 @@ pub(super) fn read_header(value: Value<'_>) -> Result<Arc<str>, Told> {
 }
 
 /// Reads an expression on paths; warns of one that no path can match.
-pub(super) fn read_path(value: Value<'_>) -> Result<PathRegex, Told> {
+pub(super) fn read_path(value: Value<'_>) -> Result<PathRegex, FindingReported> {
     let text = value.string()?;
     let ast = read(value, text, Around::Path)?;
     Ok(PathRegex { text: text.into(), before_query: query::before(&ast, text).map(Arc::from) })
@@ -45,16 +45,16 @@ pub(super) fn read_path(value: Value<'_>) -> Result<PathRegex, Told> {
 
 /// Reads an expression on the beginning of paths, and how many groups it has; warns of one that no path can
 /// match.
-pub(super) fn read_replaced(value: Value<'_>) -> Result<(Arc<str>, u32), Told> {
+pub(super) fn read_replaced(value: Value<'_>) -> Result<(Arc<str>, u32), FindingReported> {
     let text = value.string()?;
     let ast = read(value, text, Around::Path)?;
     Ok((text.into(), groups::count(&ast)))
 }
 
-fn read(value: Value<'_>, text: &str, around: Around) -> Result<Ast, Told> {
+fn read(value: Value<'_>, text: &str, around: Around) -> Result<Ast, FindingReported> {
     let ast = parse(value, text, around)?;
     if let Some(impossible) = possible::problem(&ast, text, around) {
-        value.tell(matches_nothing(value, text, around, impossible));
+        value.report(matches_nothing(value, text, around, impossible));
     }
     Ok(ast)
 }
@@ -106,11 +106,11 @@ struct Problem {
     help: Option<&'static str>,
 }
 
-fn parse(value: Value<'_>, text: &str, around: Around) -> Result<Ast, Told> {
+fn parse(value: Value<'_>, text: &str, around: Around) -> Result<Ast, FindingReported> {
     if text.len() > MOST_BYTES {
         let message = format!("an expression of more than {MOST_BYTES} bytes");
         let finding = value.error(codes::REGEX, message).label("too long");
-        return Err(value.tell(finding.help("split it into several matches")));
+        return Err(value.report(finding.help("split it into several matches")));
     }
     let (ast, problems) = match Parser::new().parse(text) {
         Ok(ast) => {
@@ -122,10 +122,10 @@ fn parse(value: Value<'_>, text: &str, around: Around) -> Result<Ast, Told> {
         }
         Err(error) => (None, vec![syntax_problem(&error)]),
     };
-    let mut result = ast.ok_or(Told);
+    let mut result = ast.ok_or(FindingReported);
     for Problem { at, message, help } in problems {
         let finding = Finding::error(codes::REGEX, Some(value.part(at)), message).label("here");
-        result = Err(value.tell(Finding { help: help.map(str::to_owned), ..finding }));
+        result = Err(value.report(Finding { help: help.map(str::to_owned), ..finding }));
     }
     result
 }
@@ -135,7 +135,7 @@ fn size_problem(ast: &Ast, text: &str, around: Around) -> Option<Problem> {
     (size > size::MOST).then(|| Problem {
         at: 0..text.len(),
         message: format!(
-            "Envoy would refuse this expression: compiled it has about {size} instructions, and \
+            "Envoy would reject this expression: compiled it has about {size} instructions, and \
              at most {} are allowed",
             size::MOST
         ),

@@ -3,8 +3,8 @@
 use ironmesh_catalog::{Name, Retry, RetryDestination, ServiceName};
 
 use super::http_route::{Keys, read_account, read_retries};
-use super::part::{Id, Part, Reference, Wanted};
-use crate::table::{Table, Told, Value};
+use super::part::{Id, Part, Reference, ReferenceTarget};
+use crate::table::{FindingReported, Table, Value};
 
 /// Reads one retry into `part`.
 pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
@@ -33,7 +33,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
                 retries,
                 spot: id.spot.clone(),
             }),
-            _ => Err(Told),
+            _ => Err(FindingReported),
         };
         part.retries.push(&id, retry);
     }
@@ -44,7 +44,7 @@ fn read_destination(
     item: Value<'_>,
     home: Option<&Name>,
     references: &mut Vec<Reference>,
-) -> Result<RetryDestination, Told> {
+) -> Result<RetryDestination, FindingReported> {
     let mut table = item.table("a destination of a retry")?;
     let kind =
         table.optional("kind", |value| value.word("kind of destination", &[("Service", ())]));
@@ -52,8 +52,9 @@ fn read_destination(
     let namespace = table.optional("namespace", Value::name);
     table.finish();
     let (name, spot) = name?;
-    let namespace = namespace?.or_else(|| home.cloned()).ok_or(Told)?;
+    let namespace = namespace?.or_else(|| home.cloned()).ok_or(FindingReported)?;
     let service = ServiceName::new(namespace, name);
-    references.push(Reference { wanted: Wanted::Service(service.clone()), spot: spot.clone() });
+    references
+        .push(Reference { wanted: ReferenceTarget::Service(service.clone()), spot: spot.clone() });
     kind.map(|_| RetryDestination { service, spot })
 }

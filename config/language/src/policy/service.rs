@@ -15,7 +15,7 @@ use super::endpoints;
 use super::part::{Id, Part};
 use crate::duration;
 use crate::mode;
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 
 /// Shorter, and callers would do little but connect.
 const CONNECTION_DURATION: RangeInclusive<Duration> =
@@ -58,7 +58,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
             Ok(account) => {
                 part.accounts.insert(account.clone());
             }
-            Err(Told) => {
+            Err(FindingReported) => {
                 part.may_be_defined.insert(id.name.to_string());
             }
         }
@@ -89,7 +89,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         };
         let service = read();
         for (subset, labels) in subsets {
-            let one = service.as_ref().map_err(|told| *told).and_then(|whole| {
+            let one = service.as_ref().map_err(|reported| *reported).and_then(|whole| {
                 let endpoints = EndpointSource::Subset { of: whole.name.clone(), labels: labels? };
                 let (name, spot) = (name(&subset), subset.spot.clone());
                 Ok(Service { name, endpoints, subsets: Vec::new(), spot, ..whole.clone() })

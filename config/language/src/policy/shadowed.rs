@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ironmesh_catalog::{Finding, HttpMatch, RouteRule, ServiceAccount, Subject, TrafficTarget};
 
-use self::cover::Way;
+use self::cover::MatchPattern;
 use super::draft::Draft;
 use crate::codes;
 
@@ -29,7 +29,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
         .filter_map(|(target, rule)| Grant::new(draft, target, rule))
         .collect();
     // Whatever grants the same to all callers of a rule grants it to the first of them.
-    let mut by_callers: BTreeMap<(&Whom<'_>, &Whom<'_>), Vec<usize>> = BTreeMap::new();
+    let mut by_callers: BTreeMap<(&SubjectKey<'_>, &SubjectKey<'_>), Vec<usize>> = BTreeMap::new();
     for (number, grant) in rules.iter().enumerate() {
         for source in &grant.sources {
             by_callers.entry((&grant.destination, source)).or_default().push(number);
@@ -53,13 +53,13 @@ pub(super) fn check(draft: &mut Draft<'_>) {
 
 /// Whom a target is about, as far as policy alone can tell two apart.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Whom<'a> {
+enum SubjectKey<'a> {
     Account(&'a ServiceAccount),
     /// A binding that may come to anybody, by its namespace and name.
     Binding(&'a str, &'a str),
 }
 
-impl<'a> Whom<'a> {
+impl<'a> SubjectKey<'a> {
     fn new(draft: &Draft<'a>, subject: &'a Subject) -> Self {
         match subject {
             Subject::Account(account) => Self::Account(account),
@@ -80,17 +80,17 @@ impl<'a> Whom<'a> {
 struct Grant<'a> {
     target: &'a TrafficTarget,
     rule: &'a RouteRule,
-    destination: Whom<'a>,
-    sources: BTreeSet<Whom<'a>>,
-    what: What<'a>,
+    destination: SubjectKey<'a>,
+    sources: BTreeSet<SubjectKey<'a>>,
+    what: Granted<'a>,
     /// Whether nothing else is granted when it goes.
     may_be_taken_out: bool,
 }
 
 /// What a rule grants.
-enum What<'a> {
+enum Granted<'a> {
     /// Requests, each of which matches one of these.
-    Http(Vec<Way<'a>>),
+    Http(Vec<MatchPattern<'a>>),
     /// Connections to these ports, or to all; and, where the target has no other rules, requests too.
     Tcp { ports: Option<&'a [u16]>, and_requests: bool },
 }
@@ -112,18 +112,20 @@ impl<'a> Grant<'a> {
                 let is_meant = |one: &&HttpMatch| {
                     matches.as_ref().is_none_or(|names| names.contains(&one.name))
                 };
-                What::Http(group.matches.iter().filter(is_meant).map(Way::new).collect())
+                Granted::Http(
+                    group.matches.iter().filter(is_meant).map(MatchPattern::new).collect(),
+                )
             }
             RouteRule::Tcp { route, .. } => {
                 let route = draft.tcp_routes.get(&(target.namespace.clone(), route.clone()))?;
-                What::Tcp { ports: route.ports.as_deref(), and_requests: of_http == 0 }
+                Granted::Tcp { ports: route.ports.as_deref(), and_requests: of_http == 0 }
             }
         };
         Some(Self {
             target,
             rule,
-            destination: Whom::new(draft, &target.destination),
-            sources: target.sources.iter().map(|source| Whom::new(draft, source)).collect(),
+            destination: SubjectKey::new(draft, &target.destination),
+            sources: target.sources.iter().map(|source| SubjectKey::new(draft, source)).collect(),
             what,
             // Without its last rule about HTTP, a target allows all of HTTP on the ports of the others.
             may_be_taken_out: is_tcp(rule) || of_http > 1 || of_tcp == 0,
@@ -137,13 +139,13 @@ impl<'a> Grant<'a> {
             return false;
         }
         match (&self.what, &other.what) {
-            (What::Http(ours), What::Http(theirs)) => {
+            (Granted::Http(ours), Granted::Http(theirs)) => {
                 !theirs.is_empty()
                     && theirs.iter().all(|one| ours.iter().any(|wide| wide.covers(one)))
             }
             (
-                What::Tcp { ports: ours, and_requests: our_requests },
-                What::Tcp { ports: theirs, and_requests: their_requests },
+                Granted::Tcp { ports: ours, and_requests: our_requests },
+                Granted::Tcp { ports: theirs, and_requests: their_requests },
             ) => {
                 let all_ports = match (ours, theirs) {
                     (None, _) => true,
@@ -152,7 +154,9 @@ impl<'a> Grant<'a> {
                 };
                 all_ports && (*our_requests || !their_requests)
             }
-            (What::Http(_), What::Tcp { .. }) | (What::Tcp { .. }, What::Http(_)) => false,
+            (Granted::Http(_), Granted::Tcp { .. }) | (Granted::Tcp { .. }, Granted::Http(_)) => {
+                false
+            }
         }
     }
 

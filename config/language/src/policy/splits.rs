@@ -33,21 +33,22 @@ pub(super) fn check(draft: &mut Draft<'_>) {
             }
         }
     }
-    let ways = splits.paths();
+    let paths = splits.paths();
     let (mut crowded, mut inseparable) = (BTreeSet::new(), BTreeMap::new());
-    for (port, ways) in &ways {
-        match ways {
+    for (port, paths) in &paths {
+        match paths {
             Err(TooManyPaths { is_told_behind: false }) if crowded.insert(&port.service) => {
-                findings.extend(too_many_ways(&port.service, splits.of(&port.service)));
+                findings.extend(too_many_paths(&port.service, splits.of(&port.service)));
             }
             Err(_) => {}
-            Ok(ways) => {
-                inseparable.extend(ways.iter().filter_map(|way| two_large_paths(&way.conditions)));
+            Ok(paths) => {
+                inseparable
+                    .extend(paths.iter().filter_map(|path| two_large_paths(&path.conditions)));
             }
         }
     }
     findings.extend(inseparable.into_values());
-    callers::check(draft, &splits, &ways, &mut findings);
+    callers::check(draft, &splits, &paths, &mut findings);
     draft.findings.extend(findings);
 }
 
@@ -68,11 +69,11 @@ const MOST_OF_A_CYCLE: usize = 10;
 
 fn circle(circle: &Circle<'_>) -> Finding {
     let names = circle.services.iter().copied().chain([&circle.back.service]);
-    let mut way: Vec<&str> = names.map(|service| service.name.as_str()).collect();
-    if way.len() > MOST_OF_A_CYCLE {
-        way.splice(MOST_OF_A_CYCLE / 2..way.len() - MOST_OF_A_CYCLE / 2, ["…"]);
+    let mut path: Vec<&str> = names.map(|service| service.name.as_str()).collect();
+    if path.len() > MOST_OF_A_CYCLE {
+        path.splice(MOST_OF_A_CYCLE / 2..path.len() - MOST_OF_A_CYCLE / 2, ["…"]);
     }
-    let message = format!("traffic splits lead round in a circle: {}", way.join(" → "));
+    let message = format!("traffic splits form a cycle: {}", path.join(" → "));
     Finding::error(codes::SPLIT_SHAPE, Some(circle.back.spot.clone()), message)
         .label("leads back")
         .help("let one of them name services that answer themselves")
@@ -98,7 +99,7 @@ fn idle(splits: &Splits<'_>, split: &TrafficSplit) -> Option<Finding> {
     )
 }
 
-fn too_many_ways(service: &ServiceName, splits: &[&TrafficSplit]) -> Option<Finding> {
+fn too_many_paths(service: &ServiceName, splits: &[&TrafficSplit]) -> Option<Finding> {
     let (first, others) = splits.split_first()?;
     let message = format!(
         "the splits of service `{}` make more than {MOST_PATHS} routes, and Envoy would compare one after the other",

@@ -15,7 +15,7 @@ use ironmesh_catalog::{
 use super::draft::Draft;
 use super::level;
 use super::part::{Id, Part};
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 use crate::{codes, duration};
 
 /// The characters of what a service is called in traces, at most.
@@ -35,13 +35,13 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let level = level::read(&mut table);
     let access_log = table.optional("access_log", read_access_log);
     let tracing = table.optional("tracing", read_tracing);
-    let says_something = match (&access_log, &tracing) {
-        (Ok(None), Ok(None)) => Err(says_nothing(&table)),
+    let has_setting = match (&access_log, &tracing) {
+        (Ok(None), Ok(None)) => Err(no_setting(&table)),
         _ => Ok(()),
     };
     if let Ok(id) = id {
         let level = level.level(&id, part);
-        let telemetry = match (level, access_log, tracing, says_something) {
+        let telemetry = match (level, access_log, tracing, has_setting) {
             (Ok(level), Ok(access_log), Ok(tracing), Ok(())) => Ok(Telemetry {
                 namespace: id.namespace.clone(),
                 name: id.name.clone(),
@@ -50,20 +50,20 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
                 tracing,
                 spot: id.spot.clone(),
             }),
-            _ => Err(Told),
+            _ => Err(FindingReported),
         };
         part.telemetries.push(&id, telemetry);
     }
     table.finish();
 }
 
-fn says_nothing(table: &Table<'_>) -> Told {
+fn no_setting(table: &Table<'_>) -> FindingReported {
     let message = "a telemetry needs `access_log` or `tracing`";
     let finding = Finding::error(codes::MISSING_KEY, Some(table.spot()), message);
-    table.tell(finding.label("no setting").help("`access_log = {}` logs to standard output"))
+    table.report(finding.label("no setting").help("`access_log = {}` logs to standard output"))
 }
 
-fn read_access_log(value: Value<'_>) -> Result<AccessLog, Told> {
+fn read_access_log(value: Value<'_>) -> Result<AccessLog, FindingReported> {
     let mut table = value.table("an access log")?;
     let format = table.optional("format", |value| Ok((format::read(value)?, value)));
     let sink = table.optional("sink", sink::read);
@@ -77,27 +77,27 @@ fn read_access_log(value: Value<'_>) -> Result<AccessLog, Told> {
     Ok(AccessLog { format, sink, filter: filter? })
 }
 
-fn read_filter(value: Value<'_>) -> Result<LogFilter, Told> {
+fn read_filter(value: Value<'_>) -> Result<LogFilter, FindingReported> {
     let mut table = value.table("a filter of an access log")?;
     let status = table.optional("status_at_least", |value| {
         let status = value.integer(codes::INVALID_VALUE, 100..=599)?;
-        u16::try_from(status).map_err(|_| Told)
+        u16::try_from(status).map_err(|_| FindingReported)
     });
     let slower = table.optional("slower_than", |value| {
         let duration = duration::read(value, &(Duration::ZERO..=SLOWEST))?;
-        u32::try_from(duration.as_millis()).map_err(|_| Told)
+        u32::try_from(duration.as_millis()).map_err(|_| FindingReported)
     });
     let (status_at_least, slower_than_ms) = (status?, slower?);
     if status_at_least.is_none() && slower_than_ms.is_none() {
-        let told = table.missing("status_at_least");
+        let reported = table.missing("status_at_least");
         table.finish();
-        return Err(told);
+        return Err(reported);
     }
     table.finish();
     Ok(LogFilter { status_at_least, slower_than_ms })
 }
 
-fn read_tracing(value: Value<'_>) -> Result<Tracing, Told> {
+fn read_tracing(value: Value<'_>) -> Result<Tracing, FindingReported> {
     let mut table = value.table("tracing")?;
     let collector = table.required("open_telemetry", sink::read_collector);
     let sampling = table.required("sampling_percent", |value| value.percent().map(Sampling));
@@ -119,7 +119,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
         for setting in settings.into_iter().flatten() {
             let first = *said.entry((&one.level, setting)).or_insert(one);
             if !std::ptr::eq(first, one) {
-                findings.push(said_twice(one, first, setting));
+                findings.push(duplicate(one, first, setting));
             }
         }
         findings.extend(has_no_sidecar(draft, one));
@@ -127,10 +127,10 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     draft.findings.extend(findings);
 }
 
-fn said_twice(one: &Telemetry, first: &Telemetry, setting: &str) -> Finding {
+fn duplicate(one: &Telemetry, first: &Telemetry, setting: &str) -> Finding {
     let Telemetry { level, spot, .. } = one;
     let message = format!("two telemetries set `{setting}` for {level}");
-    Finding::error(codes::TELEMETRY_TWICE, Some(spot.clone()), message)
+    Finding::error(codes::DUPLICATE_TELEMETRY, Some(spot.clone()), message)
         .label("sets it again")
         .related(first.spot.clone(), "sets it first")
         .help("take it out of one of them")
@@ -150,6 +150,6 @@ fn has_no_sidecar(draft: &Draft<'_>, one: &Telemetry) -> Option<Finding> {
     };
     let spot: Spot = one.spot.clone();
     let message = format!("no sidecar serves service `{}`", name.name);
-    let finding = Finding::warning(codes::TELEMETRY_OF_NOBODY, Some(spot), message);
+    let finding = Finding::warning(codes::TELEMETRY_WITHOUT_SIDECAR, Some(spot), message);
     Some(finding.label("applies to nothing").help(why))
 }

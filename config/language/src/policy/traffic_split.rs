@@ -6,9 +6,9 @@ use std::sync::Arc;
 use ironmesh_catalog::{Finding, Name, ServiceName, SplitBackend, Spot, TrafficSplit};
 
 use super::group_match::read_match;
-use super::part::{Id, Part, Reference, Wanted};
+use super::part::{Id, Part, Reference, ReferenceTarget};
 use crate::codes;
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 
 /// How many backends a split may have: each is a part of every route behind it.
 const MOST_BACKENDS: usize = 1000;
@@ -23,7 +23,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         if value.items()?.len() > MOST_BACKENDS {
             let message = format!("a traffic split has at most {MOST_BACKENDS} backends");
             let finding = value.error(codes::TOO_LARGE, message).label("too many");
-            return Err(value.tell(finding.help("let services stand for several of them")));
+            return Err(value.report(finding.help("let services stand for several of them")));
         }
         let mut seen = BTreeMap::new();
         let mut names = Vec::new();
@@ -43,12 +43,13 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
         let of = |name: &Name| ServiceName::new(id.namespace.clone(), name.clone());
         let refer = |wanted, spot: &Spot| Reference { wanted, spot: spot.clone() };
         part.references.extend(references);
-        part.references
-            .extend(service.iter().map(|(name, spot)| refer(Wanted::Service(of(name)), spot)));
+        part.references.extend(
+            service.iter().map(|(name, spot)| refer(ReferenceTarget::Service(of(name)), spot)),
+        );
         let named: Vec<_> = backends.iter().flat_map(|(names, _)| names).collect();
         let all = named.iter().copied().chain(&service).map(|(name, _)| name);
         let all: Arc<[Name]> = all.cloned().collect();
-        let backend = |name: &Name| Wanted::Backend(of(name), Arc::clone(&all));
+        let backend = |name: &Name| ReferenceTarget::Backend(of(name), Arc::clone(&all));
         part.references.extend(named.iter().map(|(name, spot)| refer(backend(name), spot)));
         let split = match (service, backends.and_then(|(_, backends)| backends), matches) {
             (Ok((service, _)), Ok(backends), Ok(matches)) => Ok(TrafficSplit {
@@ -62,7 +63,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
                     .collect(),
                 spot: id.spot.clone(),
             }),
-            _ => Err(Told),
+            _ => Err(FindingReported),
         };
         part.traffic_splits.push(&id, split);
     }
@@ -76,7 +77,7 @@ fn read_backend(
     item: Value<'_>,
     seen: &mut BTreeMap<Name, Spot>,
     names: &mut Vec<(Name, Spot)>,
-) -> Result<Backend, Told> {
+) -> Result<Backend, FindingReported> {
     let mut table = item.table("a backend")?;
     let service = table.required("service", |value| {
         let name = value.name()?;
@@ -84,7 +85,7 @@ fn read_backend(
             let message = format!("backend `{name}` is given twice");
             let finding = value.error(codes::SPLIT_SHAPE, message).label("given again");
             let finding = finding.related(first, "first given here");
-            return Err(value.tell(finding.help("give it once, with the sum of the weights")));
+            return Err(value.report(finding.help("give it once, with the sum of the weights")));
         }
         names.push((name.clone(), value.spot()));
         Ok((name, value.spot()))
@@ -96,7 +97,7 @@ fn read_backend(
 }
 
 /// Envoy refuses weighted clusters whose weights sum to 0 or to more than 32 bits.
-fn check_sum(value: Value<'_>, backends: Vec<Backend>) -> Result<Vec<Backend>, Told> {
+fn check_sum(value: Value<'_>, backends: Vec<Backend>) -> Result<Vec<Backend>, FindingReported> {
     let sum: u64 = backends.iter().map(|(_, weight, _)| u64::from(*weight)).sum();
     let (message, help) = if sum == 0 {
         (
@@ -109,5 +110,5 @@ fn check_sum(value: Value<'_>, backends: Vec<Backend>) -> Result<Vec<Backend>, T
         return Ok(backends);
     };
     let finding: Finding = value.error(codes::WEIGHTS, message).label(format!("sum {sum}"));
-    Err(value.tell(finding.help(help)))
+    Err(value.report(finding.help(help)))
 }

@@ -2,11 +2,11 @@
 
 use ironmesh_catalog::{Name, RouteRule, ServiceAccount, Spot, Subject, TrafficTarget};
 
-use super::part::{Id, Part, Reference, Wanted};
+use super::part::{Id, Part, Reference, ReferenceTarget};
 use super::repeats::without_repeats;
 use super::udp::NO_UDP;
 use crate::codes;
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 
 /// Reads one traffic target into `part`.
 pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
@@ -35,10 +35,10 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
 
 fn target(
     id: &Id,
-    destination: Result<Subject, Told>,
-    sources: Result<Vec<Subject>, Told>,
-    rules: Result<Vec<RouteRule>, Told>,
-) -> Result<TrafficTarget, Told> {
+    destination: Result<Subject, FindingReported>,
+    sources: Result<Vec<Subject>, FindingReported>,
+    rules: Result<Vec<RouteRule>, FindingReported>,
+) -> Result<TrafficTarget, FindingReported> {
     Ok(TrafficTarget {
         namespace: id.namespace.clone(),
         name: id.name.clone(),
@@ -55,22 +55,22 @@ fn read_subject(
     value: Value<'_>,
     home: Option<&Name>,
     references: &mut Vec<Reference>,
-) -> Result<Subject, Told> {
+) -> Result<Subject, FindingReported> {
     let mut table = value.table("an account")?;
     let kind = table.optional("kind", |value| value.word("kind of subject", &SUBJECTS));
     let name = table.required("name", |value| Ok((value.name()?, value.spot())));
     let namespace = table.optional("namespace", Value::name);
     table.finish();
     let (name, spot) = name?;
-    let namespace = namespace?.or_else(|| home.cloned()).ok_or(Told)?;
+    let namespace = namespace?.or_else(|| home.cloned()).ok_or(FindingReported)?;
     Ok(match kind?.unwrap_or(SubjectKind::Account) {
         SubjectKind::Account => {
             let account = ServiceAccount::new(namespace, name);
-            references.push(Reference { wanted: Wanted::Account(account.clone()), spot });
+            references.push(Reference { wanted: ReferenceTarget::Account(account.clone()), spot });
             Subject::Account(account)
         }
         SubjectKind::Binding => {
-            let wanted = Wanted::Binding((namespace.clone(), name.clone()));
+            let wanted = ReferenceTarget::Binding((namespace.clone(), name.clone()));
             references.push(Reference { wanted, spot });
             Subject::Binding(namespace, name)
         }
@@ -93,7 +93,7 @@ fn same_namespace(
     value: Value<'_>,
     subject: Subject,
     home: Option<&Name>,
-) -> Result<Subject, Told> {
+) -> Result<Subject, FindingReported> {
     let (Subject::Account(ServiceAccount { namespace, .. }) | Subject::Binding(namespace, _)) =
         &subject;
     match home {
@@ -103,7 +103,7 @@ fn same_namespace(
             );
             let finding = value.error(codes::INVALID_VALUE, message).label("another namespace");
             let help = format!("give the target itself `namespace = \"{namespace}\"`");
-            Err(value.tell(finding.help(help)))
+            Err(value.report(finding.help(help)))
         }
         _ => Ok(subject),
     }
@@ -113,14 +113,14 @@ fn read_rule(
     value: Value<'_>,
     home: Option<&Name>,
     references: &mut Vec<Reference>,
-) -> Result<RouteRule, Told> {
+) -> Result<RouteRule, FindingReported> {
     let mut table = value.table("a rule")?;
     let kind = table.required("kind", read_rule_kind);
     let name = table.required("name", |value| Ok((value.name()?, value.spot())));
     let matches = table.optional("matches", |value| match kind {
         Ok(Kind::TcpRoute) => Err(no_matches(value)),
         // Of which kind they are is not known, or they are of that group.
-        Ok(Kind::HttpRouteGroup) | Err(Told) => {
+        Ok(Kind::HttpRouteGroup) | Err(FindingReported) => {
             let meaning = "leave `matches` out to allow all matches of the group";
             value.at_least_one(meaning, |item| Ok((item.name()?, item.spot())))
         }
@@ -132,15 +132,15 @@ fn read_rule(
     match kind? {
         Kind::TcpRoute => {
             if let Some(key) = key {
-                refer(Wanted::TcpRoute(key), &spot);
+                refer(ReferenceTarget::TcpRoute(key), &spot);
             }
             matches.map(|_| RouteRule::Tcp { route: name, spot })
         }
         Kind::HttpRouteGroup => {
             if let Some(key) = key {
-                refer(Wanted::Group(key.clone()), &spot);
+                refer(ReferenceTarget::Group(key.clone()), &spot);
                 for (one, spot) in matches.iter().flatten().flatten() {
-                    refer(Wanted::Match(key.clone(), one.clone()), spot);
+                    refer(ReferenceTarget::Match(key.clone(), one.clone()), spot);
                 }
             }
             let names = |matches: Vec<(Name, Spot)>| {
@@ -158,18 +158,18 @@ enum Kind {
     TcpRoute,
 }
 
-fn read_rule_kind(value: Value<'_>) -> Result<Kind, Told> {
+fn read_rule_kind(value: Value<'_>) -> Result<Kind, FindingReported> {
     if value.string()? == "UDPRoute" {
         let finding = value.error(codes::NOT_SERVED, "rules of kind `UDPRoute` are not served");
-        return Err(value.tell(finding.label("not served").help(NO_UDP)));
+        return Err(value.report(finding.label("not served").help(NO_UDP)));
     }
     let kinds = [("HTTPRouteGroup", Kind::HttpRouteGroup), ("TCPRoute", Kind::TcpRoute)];
     value.word("kind of rule", &kinds)
 }
 
 /// In SMI `matches` are those of an HTTP route group: here they would be ignored, which nobody means.
-fn no_matches(value: Value<'_>) -> Told {
+fn no_matches(value: Value<'_>) -> FindingReported {
     let finding = value.error(codes::INVALID_VALUE, "a rule of kind `TCPRoute` has no `matches`");
     let help = "the ports are named in the TCP route itself: `matches = { ports = […] }`";
-    value.tell(finding.label("of an HTTP route group").help(help))
+    value.report(finding.label("of an HTTP route group").help(help))
 }

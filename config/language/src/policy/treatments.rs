@@ -17,8 +17,8 @@ use crate::codes;
 /// Tells the HTTP routes and retries of `draft` that do not fit together, or do not fit their services.
 pub(super) fn check(draft: &mut Draft<'_>) {
     let mut findings = Vec::new();
-    said_twice(draft, &mut findings);
-    retried_twice(draft, &mut findings);
+    duplicate_settings(draft, &mut findings);
+    duplicate_retries(draft, &mut findings);
     routes::check(draft, &mut findings);
     idle::check(draft, &mut findings);
     mirrors::check(draft, &mut findings);
@@ -27,26 +27,26 @@ pub(super) fn check(draft: &mut Draft<'_>) {
 
 /// Who has said a setting so far.
 #[derive(Default)]
-struct Said<'a> {
-    of_anyone: Option<&'a HttpRoute>,
-    of: BTreeMap<&'a ServiceAccount, &'a HttpRoute>,
+struct SettingOwners<'a> {
+    any_caller: Option<&'a HttpRoute>,
+    by_caller: BTreeMap<&'a ServiceAccount, &'a HttpRoute>,
 }
 
-impl<'a> Said<'a> {
+impl<'a> SettingOwners<'a> {
     /// Takes what `route` says, and tells who has said so before of the same calls.
-    fn say(&mut self, route: &'a HttpRoute) -> Option<&'a HttpRoute> {
+    fn claim(&mut self, route: &'a HttpRoute) -> Option<&'a HttpRoute> {
         let before = match &route.sources {
-            None => self.of_anyone.or_else(|| self.of.values().next().copied()),
+            None => self.any_caller.or_else(|| self.by_caller.values().next().copied()),
             Some(sources) => {
-                let known = sources.iter().find_map(|source| self.of.get(source).copied());
-                self.of_anyone.or(known)
+                let known = sources.iter().find_map(|source| self.by_caller.get(source).copied());
+                self.any_caller.or(known)
             }
         };
         match &route.sources {
-            None => self.of_anyone = self.of_anyone.or(Some(route)),
+            None => self.any_caller = self.any_caller.or(Some(route)),
             Some(sources) => {
                 for source in sources {
-                    self.of.entry(source).or_insert(route);
+                    self.by_caller.entry(source).or_insert(route);
                 }
             }
         }
@@ -56,30 +56,30 @@ impl<'a> Said<'a> {
 
 /// Two routes at the same distance. (Of routes of some requests, which may share requests, the first by name
 /// decides.)
-fn said_twice(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
-    let mut said: BTreeMap<(&Level, &str), Said<'_>> = BTreeMap::new();
+fn duplicate_settings(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
+    let mut owners: BTreeMap<(&Level, &str), SettingOwners<'_>> = BTreeMap::new();
     for route in draft.http_routes.iter() {
         let Reach::All(level) = &route.reach else { continue };
         let first = |(key, _): (&'static str, String)| {
-            let before = said.entry((level, key)).or_default().say(route)?;
+            let before = owners.entry((level, key)).or_default().claim(route)?;
             Some((key, before))
         };
         let twice: Vec<_> = route.settings.in_words().into_iter().filter_map(first).collect();
         for (key, before) in twice {
-            let message = format!("two HTTP routes say `{key}` of the same calls of {level}");
-            findings.push(told(&message, &route.spot, &before.spot));
+            let message = format!("two HTTP routes set `{key}` for the same calls of {level}");
+            findings.push(duplicate(&message, &route.spot, &before.spot));
         }
     }
 }
 
-fn retried_twice(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
+fn duplicate_retries(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
     let mut known: BTreeMap<(&ServiceAccount, &ServiceName), &Retry> = BTreeMap::new();
     for retry in draft.retries.iter() {
         for destination in &retry.destinations {
             let (source, service) = (&retry.source, &destination.service);
             if let Some(first) = known.get(&(source, service)) {
                 let message = format!("two retries are about calls of `{source}` to `{service}`");
-                findings.push(told(&message, &destination.spot, &first.spot));
+                findings.push(duplicate(&message, &destination.spot, &first.spot));
             } else {
                 known.insert((source, service), retry);
             }
@@ -87,9 +87,9 @@ fn retried_twice(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
     }
 }
 
-fn told(message: &str, second: &Spot, first: &Spot) -> Finding {
-    Finding::error(codes::TREATED_TWICE, Some(second.clone()), message)
+fn duplicate(message: &str, second: &Spot, first: &Spot) -> Finding {
+    Finding::error(codes::DUPLICATE_ROUTE, Some(second.clone()), message)
         .label("the second")
         .related(first.clone(), "the first")
-        .help("say it once, or of other callers or requests")
+        .help("set it once, or for other callers or requests")
 }

@@ -30,7 +30,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     for setting in draft.upstream_traffic_settings.iter() {
         for (key, _) in SETTINGS.iter().filter(|(_, says)| says(setting)) {
             match first_of.get(&(&setting.level, *key)) {
-                Some(first) => findings.push(said_twice(key, setting, first)),
+                Some(first) => findings.push(duplicate(key, setting, first)),
                 None => drop(first_of.insert((&setting.level, *key), setting)),
             }
         }
@@ -69,13 +69,13 @@ fn unasked(draft: &Draft<'_>, setting: &UpstreamTrafficSetting) -> Option<Findin
     Some(finding.label("sent to no rate limit service").help(help))
 }
 
-fn said_twice(
+fn duplicate(
     key: &str,
     setting: &UpstreamTrafficSetting,
     first: &UpstreamTrafficSetting,
 ) -> Finding {
     let message = format!("`{key}` of {} is set twice", setting.level);
-    Finding::error(codes::SAID_TWICE, Some(setting.spot.clone()), message)
+    Finding::error(codes::DUPLICATE_SETTING, Some(setting.spot.clone()), message)
         .label("sets it again")
         .related(first.spot.clone(), "sets it first")
         .help("put all of it into one of the two objects")

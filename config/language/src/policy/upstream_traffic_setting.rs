@@ -10,7 +10,7 @@ use ironmesh_catalog::UpstreamTrafficSetting;
 use super::level;
 use super::part::{Id, Part};
 use crate::codes;
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 
 /// Reads one upstream traffic setting into `part`.
 pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
@@ -23,14 +23,14 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let routes = table.optional("http_routes", rate_limit::read_routes);
     let is_empty = matches!((&connections, &outliers, &locality), (Ok(None), Ok(None), Ok(None)))
         && matches!((&rates, &routes), (Ok(None), Ok(None)));
-    let says_nothing = if is_empty { says_nothing(&table) } else { Ok(()) };
+    let no_setting = if is_empty { no_setting(&table) } else { Ok(()) };
     if let Ok(id) = id {
         let level = level.level(&id, part);
         let setting = || {
             let (tcp, http) = connections?.unwrap_or_default();
             let rate_limit::Limits { local_http, local_tcp, global_http, global_tcp } =
                 rates?.unwrap_or_default();
-            says_nothing?;
+            no_setting?;
             Ok(UpstreamTrafficSetting {
                 namespace: id.namespace.clone(),
                 name: id.name.clone(),
@@ -53,16 +53,16 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     table.finish();
 }
 
-fn says_nothing(table: &Table<'_>) -> Result<(), Told> {
+fn no_setting(table: &Table<'_>) -> Result<(), FindingReported> {
     let message = "an upstream traffic setting needs a setting";
     let finding = ironmesh_catalog::Finding::error(codes::MISSING_KEY, Some(table.spot()), message);
     let help = "set connections, outliers, localities or rates, or remove the object";
-    Err(table.tell(finding.label("no setting").help(help)))
+    Err(table.report(finding.label("no setting").help(help)))
 }
 
 /// Refuses the table `value`, which needs at least one of its keys.
-fn needs_one(value: Value<'_>, keys: &[&str]) -> Told {
+fn needs_one(value: Value<'_>, keys: &[&str]) -> FindingReported {
     let message = format!("`{}` is empty", value.key());
     let finding = value.error(codes::MISSING_KEY, message).label("no setting");
-    value.tell(finding.help(format!("set at least one of {}", crate::table::list(keys))))
+    value.report(finding.help(format!("set at least one of {}", crate::table::list(keys))))
 }

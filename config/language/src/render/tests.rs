@@ -1,7 +1,7 @@
 use super::*;
 use crate::policy::load_documents;
 
-fn drawn(documents: &[Document]) -> String {
+fn rendered(documents: &[Document]) -> String {
     let loaded = load_documents(documents.to_vec());
     render(&loaded.findings, &loaded.documents, false)
 }
@@ -11,7 +11,7 @@ fn finding_is_rendered_with_line_label_and_help() {
     let document =
         Document::new("shop.toml", "[[service]]\nname = \"a\"\nservice_acount = \"b\"\n");
     assert_eq!(
-        drawn(&[document]),
+        rendered(&[document]),
         "\
 error[IM0102]: a service has no key `service_acount`
  --> shop.toml:3:1
@@ -29,7 +29,7 @@ fn related_location_is_rendered_from_its_own_file() {
     let first = Document::new("a.toml", "# first\n[[service]]\nname = \"store\"\n");
     let second = Document::new("b.toml", "[[service]]\nname = \"store\"\n");
     assert_eq!(
-        drawn(&[first, second]),
+        rendered(&[first, second]),
         "\
 error[IM0202]: service `store` is defined twice in namespace `default`
  --> b.toml:2:8
@@ -49,7 +49,7 @@ error[IM0202]: service `store` is defined twice in namespace `default`
 fn related_location_in_the_same_file_shares_the_excerpt() {
     let text = "[[service]]\nname = \"a\"\nports = []\n\n\n\n[[service]]\nname = \"a\"\n";
     assert_eq!(
-        drawn(&[Document::new("a.toml", text)]),
+        rendered(&[Document::new("a.toml", text)]),
         "\
 error[IM0202]: service `a` is defined twice in namespace `default`
  --> a.toml:8:8
@@ -79,7 +79,7 @@ fn finding_without_source_or_at_end_of_file_is_rendered() {
     let finding = Finding::error(crate::codes::UNREADABLE_FILE, Some(spot), "it is gone");
     assert_eq!(render(&[finding], &[], false), "error[IM0107]: it is gone\n--> gone.toml:1:1\n");
     for text in ["a = ", "a = [", "[", "ü = \"", "x\n\n\n", "\n\n["] {
-        assert!(drawn(&[Document::new("a.toml", text)]).contains("a.toml"), "{text}");
+        assert!(rendered(&[Document::new("a.toml", text)]).contains("a.toml"), "{text}");
     }
 }
 
@@ -88,10 +88,10 @@ fn damaged_document_is_rendered_without_panic() {
     let text = include_str!("../policy/tests/bookstore.toml").replace("buy", "büy");
     for (at, character) in text.char_indices() {
         let (before, after) = text.split_at(at);
-        drawn(&[Document::new("a.toml", before)]);
+        rendered(&[Document::new("a.toml", before)]);
         // One character left out, and one too many.
-        drawn(&[Document::new("a.toml", format!("{before}{}", &after[character.len_utf8()..]))]);
-        drawn(&[Document::new("a.toml", format!("{before}\"{after}"))]);
+        rendered(&[Document::new("a.toml", format!("{before}{}", &after[character.len_utf8()..]))]);
+        rendered(&[Document::new("a.toml", format!("{before}\"{after}"))]);
     }
 }
 
@@ -102,11 +102,11 @@ fn hostile_file_name_and_source_render_without_control_codes() {
     assert!(!loaded.findings.is_empty());
     for color in [false, true] {
         for documents in [std::slice::from_ref(&document), &[]] {
-            let drawn = render(&loaded.findings, documents, color);
-            let own = drawn.replace("\u{1b}[0m", "").replace("\u{1b}[1m", "");
+            let rendered = render(&loaded.findings, documents, color);
+            let own = rendered.replace("\u{1b}[0m", "").replace("\u{1b}[1m", "");
             let own = own.replace("\u{1b}[", if color { "" } else { "\u{1b}[" });
-            assert!(!own.contains(['\u{1b}', '\u{202e}', '\r']), "{drawn:?}");
-            assert!(drawn.contains("a\\u001b[2J\\u000a\\u202e.toml"), "{drawn:?}");
+            assert!(!own.contains(['\u{1b}', '\u{202e}', '\r']), "{rendered:?}");
+            assert!(rendered.contains("a\\u001b[2J\\u000a\\u202e.toml"), "{rendered:?}");
         }
     }
 }

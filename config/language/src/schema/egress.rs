@@ -2,7 +2,7 @@
 
 use ironmesh_catalog::EgressProtocol;
 
-use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, PORT, Shape};
+use super::{Form, Key, Kind, NAME, NAMESPACE, PORT, Shape, WhenOmitted};
 use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
@@ -17,13 +17,13 @@ pub(super) const KIND: Kind = Kind {
                 name: "sources",
                 about: "Service accounts that may call.",
                 form: Form::AtLeastOne(&Form::Table(&SOURCE)),
-                left_out: LeftOut::Refused,
+                left_out: WhenOmitted::Required,
             },
             Key {
                 name: "hosts",
                 about: "Hosts that they may call; `*.example.com` covers all hosts below `example.com`.",
                 form: Form::AtLeastOne(&Form::Text { what: "hostname", pattern: "^[^ ]+$" }),
-                left_out: LeftOut::RefusedWithTheOthers,
+                left_out: WhenOmitted::OneRequired,
             },
             Key {
                 name: "ip_addresses",
@@ -32,19 +32,19 @@ pub(super) const KIND: Kind = Kind {
                     what: "CIDR range",
                     pattern: "^[0-9A-Fa-f.:]+/[0-9]{1,3}$",
                 }),
-                left_out: LeftOut::RefusedWithTheOthers,
+                left_out: WhenOmitted::OneRequired,
             },
             Key {
                 name: "ports",
                 about: "Ports that they may call.",
                 form: Form::AtLeastOne(&Form::Table(&EGRESS_PORT)),
-                left_out: LeftOut::Refused,
+                left_out: WhenOmitted::Required,
             },
             Key {
                 name: "matches",
                 about: "On `http` ports: requests that they may send. A request must meet at least one match.",
                 form: Form::AtLeastOne(&Form::Table(&MATCH)),
-                left_out: LeftOut::Means("all requests"),
+                left_out: WhenOmitted::Means("all requests"),
             },
         ],
     },
@@ -60,19 +60,19 @@ const SOURCE: Shape = Shape {
             name: "kind",
             about: "Kind of the referenced object.",
             form: Form::Word(|| vec!["ServiceAccount"]),
-            left_out: LeftOut::Text("ServiceAccount"),
+            left_out: WhenOmitted::Text("ServiceAccount"),
         },
         Key {
             name: "name",
             about: "Service account.",
             form: Form::Name,
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "namespace",
             about: "Namespace of the referenced object.",
             form: Form::Name,
-            left_out: LeftOut::Means("namespace of the egress"),
+            left_out: WhenOmitted::Means("namespace of the egress"),
         },
     ],
 };
@@ -84,13 +84,13 @@ const EGRESS_PORT: Shape = Shape {
             name: "number",
             about: "Destination port outside the mesh; never a port of the mesh.",
             form: PORT,
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "protocol",
             about: "Protocol of the port: `http` is plaintext HTTP, `https` is TLS, `tcp` is any protocol.",
             form: Form::Word(|| EgressProtocol::ALL.map(|(word, _)| word).to_vec()),
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
     ],
 };

@@ -2,7 +2,7 @@
 
 mod message;
 
-use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, Shape};
+use super::{Form, Key, Kind, NAME, NAMESPACE, Shape, WhenOmitted};
 use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
@@ -17,79 +17,79 @@ pub(super) const KIND: Kind = Kind {
                 name: "service",
                 about: "Service, in the namespace of the HTTP route, whose requests the route controls.",
                 form: Form::Name,
-                left_out: LeftOut::Means("all services of `scope`"),
+                left_out: WhenOmitted::Means("all services of `scope`"),
             },
             Key {
                 name: "matches",
                 about: "Requests to the service that the route controls. A request must meet at least one match.",
                 form: Form::AtLeastOne(&Form::Table(&MATCH)),
-                left_out: LeftOut::Means("all requests"),
+                left_out: WhenOmitted::Means("all requests"),
             },
             Key {
                 name: "scope",
                 about: "Without `service`: whether the route controls requests to the services of its namespace or of the whole mesh.",
                 form: Form::Word(|| vec!["namespace", "mesh"]),
-                left_out: LeftOut::Text("namespace"),
+                left_out: WhenOmitted::Text("namespace"),
             },
             Key {
                 name: "sources",
                 about: "Callers whose requests the route controls.",
                 form: Form::AtLeastOne(&Form::Table(&SOURCE)),
-                left_out: LeftOut::Means("all accounts"),
+                left_out: WhenOmitted::Means("all accounts"),
             },
             Key {
                 name: "timeout",
                 about: "Time limit of the whole request, including retries; at most 24 hours. `0s` means no limit.",
                 form: DURATION,
-                left_out: LeftOut::RefusedWithTheOthers,
+                left_out: WhenOmitted::OneRequired,
             },
             Key {
                 name: "retries",
                 about: "Retries of failed requests.",
                 form: Form::Table(&RETRIES),
-                left_out: LeftOut::RefusedWithTheOthers,
+                left_out: WhenOmitted::OneRequired,
             },
             Key {
                 name: "fault",
                 about: "Delays or errors that the caller's sidecar injects before it forwards a request.",
                 form: Form::Table(&FAULT),
-                left_out: LeftOut::RefusedWithTheOthers,
+                left_out: WhenOmitted::OneRequired,
             },
             Key {
                 name: "request_headers",
                 about: "Changes to request headers before the request leaves the caller's sidecar.",
                 form: Form::Table(&message::HEADERS),
-                left_out: LeftOut::RefusedWithTheOthers,
+                left_out: WhenOmitted::OneRequired,
             },
             Key {
                 name: "response_headers",
                 about: "Changes to response headers before the caller receives them.",
                 form: Form::Table(&message::HEADERS),
-                left_out: LeftOut::RefusedWithTheOthers,
+                left_out: WhenOmitted::OneRequired,
             },
             Key {
                 name: "rewrite",
                 about: "Changes to path and host before the request leaves the caller's sidecar. The server's sidecar authorizes the rewritten request.",
                 form: Form::Table(&message::REWRITE),
-                left_out: LeftOut::RefusedWithTheOthers,
+                left_out: WhenOmitted::OneRequired,
             },
             Key {
                 name: "redirect",
                 about: "Redirect that the caller's sidecar returns instead of forwarding the request.",
                 form: Form::Table(&message::REDIRECT),
-                left_out: LeftOut::RefusedWithTheOthers,
+                left_out: WhenOmitted::OneRequired,
             },
             Key {
                 name: "mirror",
                 about: "Service that receives a copy of requests. The sidecar discards the responses to copies.",
                 form: Form::Table(&message::MIRROR),
-                left_out: LeftOut::RefusedWithTheOthers,
+                left_out: WhenOmitted::OneRequired,
             },
             Key {
                 name: "allow_override_headers",
                 about: "Whether applications may set timeout and retries by Envoy's `x-envoy-…` request headers.",
                 form: Form::Boolean,
-                left_out: LeftOut::RefusedWithTheOthers,
+                left_out: WhenOmitted::OneRequired,
             },
         ],
     },
@@ -103,13 +103,13 @@ const FAULT: Shape = Shape {
             name: "delay",
             about: "Delay before forwarding; it does not count towards the timeout.",
             form: Form::Table(&DELAY),
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
         Key {
             name: "abort",
             about: "Error response from the caller's sidecar.",
             form: Form::Table(&ABORT),
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
     ],
 };
@@ -121,7 +121,7 @@ const DELAY: Shape = Shape {
             name: "duration",
             about: "Length of the delay, `1ms` to `1h`.",
             form: DURATION,
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         PERCENT,
     ],
@@ -134,13 +134,13 @@ const ABORT: Shape = Shape {
             name: "status",
             about: "HTTP status of the response.",
             form: Form::Integer(200..=599),
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
         Key {
             name: "grpc_status",
             about: "gRPC status of the response; excludes `status`.",
             form: Form::Integer(1..=16),
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
         PERCENT,
     ],
@@ -151,7 +151,7 @@ const PERCENT: Key = Key {
     name: "percent",
     about: "Percentage of requests, with at most 4 decimals; `0` means none.",
     form: Form::Percent,
-    left_out: LeftOut::Refused,
+    left_out: WhenOmitted::Required,
 };
 
 /// A duration.
@@ -165,19 +165,19 @@ const MATCH: Shape = Shape {
             name: "kind",
             about: "Kind of the referenced object.",
             form: Form::Word(|| vec!["HTTPRouteGroup"]),
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "name",
             about: "HTTP route group in the namespace of the HTTP route.",
             form: Form::Name,
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "matches",
             about: "Matches of the route group that apply.",
             form: Form::AtLeastOne(&Form::Name),
-            left_out: LeftOut::Means("all"),
+            left_out: WhenOmitted::Means("all"),
         },
     ],
 };
@@ -190,19 +190,19 @@ pub(super) const SOURCE: Shape = Shape {
             name: "kind",
             about: "Kind of the referenced object.",
             form: Form::Word(|| vec!["ServiceAccount"]),
-            left_out: LeftOut::Text("ServiceAccount"),
+            left_out: WhenOmitted::Text("ServiceAccount"),
         },
         Key {
             name: "name",
             about: "Service account.",
             form: Form::Name,
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "namespace",
             about: "Namespace of the account.",
             form: Form::Name,
-            left_out: LeftOut::Means("namespace of the object"),
+            left_out: WhenOmitted::Means("namespace of the object"),
         },
     ],
 };
@@ -214,7 +214,9 @@ const RETRIES: Shape = Shape {
             name: "retry_on",
             about: "When to retry: Envoy's conditions for HTTP and gRPC, and HTTP statuses.",
             form: Form::AtLeastOne(&CONDITION),
-            left_out: LeftOut::Means("`connect-failure`, `refused-stream`, `reset-before-request`"),
+            left_out: WhenOmitted::Means(
+                "`connect-failure`, `refused-stream`, `reset-before-request`",
+            ),
         },
         NUM_RETRIES,
         PER_TRY_TIMEOUT,
@@ -234,7 +236,7 @@ pub(super) const NUM_RETRIES: Key = Key {
     name: "num_retries",
     about: "Maximum number of retries; `0` disables retries.",
     form: Form::Integer(0..=100),
-    left_out: LeftOut::Number(1),
+    left_out: WhenOmitted::Number(1),
 };
 
 /// How long each try.
@@ -242,7 +244,7 @@ pub(super) const PER_TRY_TIMEOUT: Key = Key {
     name: "per_try_timeout",
     about: "Time limit of one attempt, `1ms` to `1h`.",
     form: DURATION,
-    left_out: LeftOut::Means("`timeout` of the request"),
+    left_out: WhenOmitted::Means("`timeout` of the request"),
 };
 
 /// How soon the first, by OSM's word.
@@ -250,7 +252,7 @@ pub(super) const BASE_INTERVAL: Key = Key {
     name: "retry_backoff_base_interval",
     about: "Upper bound of the backoff before the first retry, `1ms` to `1h`. It about doubles with each retry.",
     form: DURATION,
-    left_out: LeftOut::Text("25ms"),
+    left_out: WhenOmitted::Text("25ms"),
 };
 
 /// How late the last, by a word like OSM's.
@@ -258,5 +260,5 @@ pub(super) const MAX_INTERVAL: Key = Key {
     name: "retry_backoff_max_interval",
     about: "Maximum backoff of a retry.",
     form: DURATION,
-    left_out: LeftOut::Means("10 × the base interval"),
+    left_out: WhenOmitted::Means("10 × the base interval"),
 };

@@ -1,6 +1,6 @@
 //! `[[http_route_group]]`. It is read in `policy/http_route_group.rs`.
 
-use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, Shape};
+use super::{Form, Key, Kind, NAME, NAMESPACE, Shape, WhenOmitted};
 use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
@@ -15,7 +15,7 @@ pub(super) const KIND: Kind = Kind {
                 name: "matches",
                 about: "Named request matches.",
                 form: Form::AtLeastOne(&Form::Table(&MATCH)),
-                left_out: LeftOut::Refused,
+                left_out: WhenOmitted::Required,
             },
         ],
     },
@@ -29,13 +29,13 @@ const MATCH: Shape = Shape {
             name: "name",
             about: "Name, unique in the group.",
             form: Form::Name,
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "path_regex",
             about: "Expression for the normalized path without the query; anchored at the start only.",
             form: Form::Text { what: "RE2 expression", pattern: "" },
-            left_out: LeftOut::Means("any"),
+            left_out: WhenOmitted::Means("any"),
         },
         Key {
             name: "methods",
@@ -45,7 +45,7 @@ const MATCH: Shape = Shape {
                 // A token of RFC 9110, section 5.6.2, without lower case.
                 pattern: "^[-A-Z0-9!#$%&'*+.^_`|~]+$",
             }),
-            left_out: LeftOut::Means("any"),
+            left_out: WhenOmitted::Means("any"),
         },
         Key {
             name: "headers",
@@ -55,7 +55,7 @@ const MATCH: Shape = Shape {
                 pattern: "^[-A-Za-z0-9!#$%&'*+.^_`|~]+$",
                 value: &Form::Text { what: "RE2 expression", pattern: r"[\s\S]" },
             }),
-            left_out: LeftOut::Means("any"),
+            left_out: WhenOmitted::Means("any"),
         },
     ],
 };

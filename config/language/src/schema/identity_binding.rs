@@ -2,7 +2,7 @@
 
 use ironmesh_catalog::Provider;
 
-use super::{Form, Key, Kind, LABELS, LeftOut, NAME, NAMESPACE, Shape};
+use super::{Form, Key, Kind, LABELS, NAME, NAMESPACE, Shape, WhenOmitted};
 use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
@@ -17,19 +17,19 @@ pub(super) const KIND: Kind = Kind {
                 name: "service_account",
                 about: "Service account of the namespace; excludes `endpoint_labels`.",
                 form: Form::Name,
-                left_out: LeftOut::Means("none"),
+                left_out: WhenOmitted::Means("none"),
             },
             Key {
                 name: "spiffe_identities",
                 about: "SPIFFE IDs, of any namespace; the prefix `spiffe://` is optional.",
                 form: Form::AtLeastOne(&Form::Text { what: "SPIFFE ID", pattern: "^[^ ]+$" }),
-                left_out: LeftOut::Means("none"),
+                left_out: WhenOmitted::Means("none"),
             },
             Key {
                 name: "endpoint_labels",
                 about: "Selects the accounts of the namespace of which every endpoint has these labels.",
                 form: LABELS,
-                left_out: LeftOut::Means("none"),
+                left_out: WhenOmitted::Means("none"),
             },
             Key {
                 name: "trusted_providers",
@@ -37,7 +37,7 @@ pub(super) const KIND: Kind = Kind {
                 form: Form::AtLeastOne(&Form::Word(|| {
                     Provider::EXTERNAL.map(|(word, _)| word).to_vec()
                 })),
-                left_out: LeftOut::Means("none"),
+                left_out: WhenOmitted::Means("none"),
             },
         ],
     },

@@ -1,6 +1,6 @@
 //! `[[ingress_backend]]`. It is read in `policy/ingress_backend.rs`.
 
-use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, PORT, Shape};
+use super::{Form, Key, Kind, NAME, NAMESPACE, PORT, Shape, WhenOmitted};
 use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
@@ -15,20 +15,20 @@ pub(super) const KIND: Kind = Kind {
                 name: "backends",
                 about: "Service ports that may be called, in the namespace of the ingress backend.",
                 form: Form::AtLeastOne(&Form::Table(&BACKEND)),
-                left_out: LeftOut::Refused,
+                left_out: WhenOmitted::Required,
             },
             Key {
                 name: "sources",
                 about: "Callers that may call. A caller must match a named principal, if there is one, and a \
                         named address, if there is one.",
                 form: Form::AtLeastOne(&Form::Table(&SOURCE)),
-                left_out: LeftOut::Refused,
+                left_out: WhenOmitted::Required,
             },
             Key {
                 name: "matches",
                 about: "Requests that they may send. A request must meet at least one match.",
                 form: Form::AtLeastOne(&Form::Table(&MATCH)),
-                left_out: LeftOut::Means("all requests"),
+                left_out: WhenOmitted::Means("all requests"),
             },
         ],
     },
@@ -38,18 +38,18 @@ pub(super) const KIND: Kind = Kind {
 const BACKEND: Shape = Shape {
     what: "a backend of an ingress backend",
     keys: &[
-        Key { name: "name", about: "Service.", form: Form::Name, left_out: LeftOut::Refused },
+        Key { name: "name", about: "Service.", form: Form::Name, left_out: WhenOmitted::Required },
         Key {
             name: "port",
             about: "Service port, and how callers reach it on the proxies.",
             form: Form::Table(&BACKEND_PORT),
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "tls",
             about: "TLS of the backend: required with `https`, not allowed with `http`.",
             form: Form::Table(&TLS),
-            left_out: LeftOut::Means("none"),
+            left_out: WhenOmitted::Means("none"),
         },
     ],
 };
@@ -61,19 +61,19 @@ const BACKEND_PORT: Shape = Shape {
             name: "number",
             about: "Number of the service port, which must be an HTTP port.",
             form: PORT,
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "protocol",
             about: "`https` is TLS on the mesh port (15003); `http` is plaintext on a separate port.",
             form: Form::Word(|| vec!["http", "https"]),
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "ingress_port",
             about: "Port on the mesh address where proxies listen for `http`; never a port of the proxy itself.",
             form: PORT,
-            left_out: LeftOut::Means("number of the service port"),
+            left_out: WhenOmitted::Means("number of the service port"),
         },
     ],
 };
@@ -88,13 +88,13 @@ const TLS: Shape = Shape {
                 what: "hostname, or `*.` and a hostname",
                 pattern: "^[^ ]+$",
             }),
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "skip_client_cert_validation",
             about: "Whether callers need no client certificate; requires sources by address.",
             form: Form::Boolean,
-            left_out: LeftOut::Text("false"),
+            left_out: WhenOmitted::Text("false"),
         },
     ],
 };
@@ -106,20 +106,20 @@ const SOURCE: Shape = Shape {
             name: "kind",
             about: "Kind of the referenced object.",
             form: Form::Word(|| vec!["AuthenticatedPrincipal", "IPRange", "Service"]),
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "name",
             about: "`AuthenticatedPrincipal`: SPIFFE ID or DNS name in the caller's certificate. `IPRange`: \
                     CIDR range. `Service`: service whose proxies and `static` endpoints may call.",
             form: Form::Text { what: "text that depends on `kind`", pattern: r"^[\s\S]+$" },
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "namespace",
             about: "Namespace of the service; only with kind `Service`.",
             form: Form::Name,
-            left_out: LeftOut::Means("namespace of the ingress backend"),
+            left_out: WhenOmitted::Means("namespace of the ingress backend"),
         },
     ],
 };
@@ -131,19 +131,19 @@ const MATCH: Shape = Shape {
             name: "kind",
             about: "Kind of the referenced object.",
             form: Form::Word(|| vec!["HTTPRouteGroup"]),
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "name",
             about: "HTTP route group in the same namespace.",
             form: Form::Name,
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "matches",
             about: "Matches of the route group that apply.",
             form: Form::AtLeastOne(&Form::Name),
-            left_out: LeftOut::Means("all"),
+            left_out: WhenOmitted::Means("all"),
         },
     ],
 };

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use super::{Form, KINDS, Kind, LeftOut, PORT, Shape};
+use super::{Form, KINDS, Kind, PORT, Shape, WhenOmitted};
 
 /// What a name matches: one DNS label.
 const NAME: &str = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$";
@@ -37,12 +37,12 @@ fn table(shape: &Shape) -> Value {
         let mut value = form(&key.form);
         let mut about = key.about.to_owned();
         match key.left_out {
-            LeftOut::Refused => required.push(key.name),
-            LeftOut::RefusedWithTheOthers => one_of.push(json!({ "required": [key.name] })),
-            LeftOut::Text(text) => value = with(value, "default", json!(text)),
-            LeftOut::Number(number) => value = with(value, "default", json!(number)),
+            WhenOmitted::Required => required.push(key.name),
+            WhenOmitted::OneRequired => one_of.push(json!({ "required": [key.name] })),
+            WhenOmitted::Text(text) => value = with(value, "default", json!(text)),
+            WhenOmitted::Number(number) => value = with(value, "default", json!(number)),
             // Writing to a string does not fail.
-            LeftOut::Means(words) => {
+            WhenOmitted::Means(words) => {
                 let _ = write!(about, " Default: {words}.");
             }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Form, KINDS, Key, Kind, LeftOut, Shape};
+use super::{Form, KINDS, Key, Kind, Shape, WhenOmitted};
 
 /// The table of all kinds, in which each links to its page.
 pub fn kinds() -> String {
@@ -59,19 +59,19 @@ fn rows(
 }
 
 /// Whether a key is required, else its default.
-fn default(left_out: &LeftOut) -> String {
+fn default(left_out: &WhenOmitted) -> String {
     match left_out {
-        LeftOut::Refused => "**required**".to_owned(),
-        LeftOut::RefusedWithTheOthers => "optional".to_owned(),
-        LeftOut::Text(text) => format!("`{text}`"),
-        LeftOut::Number(number) => format!("`{number}`"),
-        LeftOut::Means(words) => (*words).to_owned(),
+        WhenOmitted::Required => "**required**".to_owned(),
+        WhenOmitted::OneRequired => "optional".to_owned(),
+        WhenOmitted::Text(text) => format!("`{text}`"),
+        WhenOmitted::Number(number) => format!("`{number}`"),
+        WhenOmitted::Means(words) => (*words).to_owned(),
     }
 }
 
 /// The sentence that names the keys of which a table needs at least one.
 fn one_of(shape: &Shape) -> Option<String> {
-    let keys = shape.keys.iter().filter(|key| key.is_refused_with_the_others());
+    let keys = shape.keys.iter().filter(|key| key.is_one_required());
     let names: Vec<String> = keys.map(|key| format!("`{}`", key.name)).collect();
     let (last, others) = names.split_last()?;
     Some(format!("At least one of {} and {last} is required.", others.join(", ")))

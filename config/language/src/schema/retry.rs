@@ -1,7 +1,7 @@
 //! `[[retry]]`. It is read in `policy/retry.rs`.
 
 use super::http_route::{BASE_INTERVAL, MAX_INTERVAL, NUM_RETRIES, PER_TRY_TIMEOUT, SOURCE};
-use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, Shape};
+use super::{Form, Key, Kind, NAME, NAMESPACE, Shape, WhenOmitted};
 use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
@@ -16,19 +16,19 @@ pub(super) const KIND: Kind = Kind {
                 name: "source",
                 about: "Account of the caller.",
                 form: Form::Table(&SOURCE),
-                left_out: LeftOut::Refused,
+                left_out: WhenOmitted::Required,
             },
             Key {
                 name: "destinations",
                 about: "Services that the account calls, by the names that it uses.",
                 form: Form::AtLeastOne(&Form::Table(&DESTINATION)),
-                left_out: LeftOut::Refused,
+                left_out: WhenOmitted::Required,
             },
             Key {
                 name: "retry_policy",
                 about: "Retries of failed requests.",
                 form: Form::Table(&POLICY),
-                left_out: LeftOut::Refused,
+                left_out: WhenOmitted::Required,
             },
         ],
     },
@@ -42,14 +42,14 @@ const DESTINATION: Shape = Shape {
             name: "kind",
             about: "Kind of the referenced object.",
             form: Form::Word(|| vec!["Service"]),
-            left_out: LeftOut::Text("Service"),
+            left_out: WhenOmitted::Text("Service"),
         },
-        Key { name: "name", about: "Service.", form: Form::Name, left_out: LeftOut::Refused },
+        Key { name: "name", about: "Service.", form: Form::Name, left_out: WhenOmitted::Required },
         Key {
             name: "namespace",
             about: "Namespace of the service.",
             form: Form::Name,
-            left_out: LeftOut::Means("namespace of the retry"),
+            left_out: WhenOmitted::Means("namespace of the retry"),
         },
     ],
 };
@@ -61,7 +61,7 @@ const POLICY: Shape = Shape {
             name: "retry_on",
             about: "When to retry: Envoy's conditions for HTTP and gRPC, and HTTP statuses, separated by commas.",
             form: Form::Text { what: "conditions and statuses", pattern: "^[a-z0-9, -]+$" },
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         NUM_RETRIES,
         PER_TRY_TIMEOUT,

@@ -4,7 +4,9 @@ use ironmesh_catalog::{
     AddressFamily, EscapedSlashes, Mode, Protocol, Resolution, Service, Visibility,
 };
 
-use super::{DURATION, Form, Key, Kind, LABELS, LOCALITY, LeftOut, NAME, NAMESPACE, PORT, Shape};
+use super::{
+    DURATION, Form, Key, Kind, LABELS, LOCALITY, NAME, NAMESPACE, PORT, Shape, WhenOmitted,
+};
 use crate::azure;
 use crate::kinds::PolicyKind;
 
@@ -20,61 +22,61 @@ pub(super) const KIND: Kind = Kind {
                 name: "service_account",
                 about: "Identity of the service's processes; access policy refers to accounts.",
                 form: Form::Name,
-                left_out: LeftOut::Means("name of the service"),
+                left_out: WhenOmitted::Means("name of the service"),
             },
             Key {
                 name: "ports",
                 about: "Ports that callers use.",
                 form: Form::List(&Form::Table(&SERVICE_PORT)),
-                left_out: LeftOut::Means("none (the service only calls others)"),
+                left_out: WhenOmitted::Means("none (the service only calls others)"),
             },
             Key {
                 name: "mode",
                 about: "How the service treats calls that no policy allows.",
                 form: Form::Word(|| Mode::ALL.map(|(word, _)| word).to_vec()),
-                left_out: LeftOut::Means("mode of the namespace, else of the mesh"),
+                left_out: WhenOmitted::Means("mode of the namespace, else of the mesh"),
             },
             Key {
                 name: "visibility",
                 about: "Which accounts may learn of the service: `private` limits it to its own namespace, also as a backend of a split.",
                 form: Form::Word(|| Visibility::ALL.map(|(word, _)| word).to_vec()),
-                left_out: LeftOut::Text("public"),
+                left_out: WhenOmitted::Text("public"),
             },
             Key {
                 name: "escaped_slashes",
                 about: "Treatment of requests with `%2f` or `%5c` in the path: `reject` answers 400, `keep` forwards them unchanged.",
                 form: Form::Word(|| EscapedSlashes::ALL.map(|(word, _)| word).to_vec()),
-                left_out: LeftOut::Text("reject"),
+                left_out: WhenOmitted::Text("reject"),
             },
             Key {
                 name: "max_connection_duration",
                 about: "Maximum age of a caller's connection, and of each request, stream or WebSocket on it; `1s` to `30d`. Not for external services.",
                 form: DURATION,
-                left_out: LeftOut::Means("no limit"),
+                left_out: WhenOmitted::Means("no limit"),
             },
             Key {
                 name: "state",
                 about: "`drained` keeps the name and the policy, and sends no traffic to its endpoints.",
                 form: Form::Word(|| Service::STATES.map(|(word, _)| word).to_vec()),
-                left_out: LeftOut::Text("active"),
+                left_out: WhenOmitted::Text("active"),
             },
             Key {
                 name: "endpoints",
                 about: "Endpoints providers of the service.",
                 form: Form::Table(&ENDPOINTS),
-                left_out: LeftOut::Means("`registered = true`"),
+                left_out: WhenOmitted::Means("`registered = true`"),
             },
             Key {
                 name: "external",
                 about: "Whether the service is outside the mesh.",
                 form: Form::Boolean,
-                left_out: LeftOut::Text("false"),
+                left_out: WhenOmitted::Text("false"),
             },
             Key {
                 name: "hostname",
                 about: "Hostname of an external service.",
                 form: Form::Text { what: "hostname", pattern: "^[^ ]+$" },
-                left_out: LeftOut::Means(
+                left_out: WhenOmitted::Means(
                     "none; an external service without `static` endpoints requires it",
                 ),
             },
@@ -82,13 +84,13 @@ pub(super) const KIND: Kind = Kind {
                 name: "resolution",
                 about: "How proxies find the endpoints of an external service.",
                 form: Form::Word(|| Resolution::ALL.map(|(word, _)| word).to_vec()),
-                left_out: LeftOut::Means("`static` with a list of endpoints, else `dns`"),
+                left_out: WhenOmitted::Means("`static` with a list of endpoints, else `dns`"),
             },
             Key {
                 name: "subsets",
                 about: "Named subsets of the endpoints.",
                 form: Form::AtLeastOne(&Form::Table(&SUBSET)),
-                left_out: LeftOut::Means("none"),
+                left_out: WhenOmitted::Means("none"),
             },
         ],
     },
@@ -102,31 +104,31 @@ const SERVICE_PORT: Shape = Shape {
             name: "name",
             about: "Name, unique in the service.",
             form: Form::Name,
-            left_out: LeftOut::Means("`port-<number>`; required with several ports"),
+            left_out: WhenOmitted::Means("`port-<number>`; required with several ports"),
         },
         Key {
             name: "port",
             about: "Port number that callers use.",
             form: PORT,
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "protocol",
             about: "Protocol of the application.",
             form: Form::Word(|| Protocol::ALL.map(|(word, _)| word).to_vec()),
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "target_port",
             about: "Port where the application listens.",
             form: PORT,
-            left_out: LeftOut::Means("same as `port`"),
+            left_out: WhenOmitted::Means("same as `port`"),
         },
         Key {
             name: "allowed_target_ports",
             about: "Ports besides `target_port` that a provider may report for an endpoint; only for a service with one port.",
             form: Form::AtLeastOne(&Form::PortRange),
-            left_out: LeftOut::Means("only `target_port`"),
+            left_out: WhenOmitted::Means("only `target_port`"),
         },
     ],
 };
@@ -138,13 +140,13 @@ const SUBSET: Shape = Shape {
             name: "name",
             about: "Name of the subset; it is a service name.",
             form: Form::Name,
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "labels",
             about: "Labels of the endpoints in the subset.",
             form: LABELS,
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
     ],
 };
@@ -156,31 +158,31 @@ const ENDPOINTS: Shape = Shape {
             name: "static",
             about: "Fixed list of endpoints.",
             form: Form::AtLeastOne(&Form::Table(&ENDPOINT)),
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
         Key {
             name: "consul",
             about: "Instances of a service in Consul.",
             form: Form::Table(&CONSUL),
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
         Key {
             name: "azure_scale_set",
             about: "Machines of Azure scale sets.",
             form: Form::OneOrMore(&Form::Table(&SCALE_SETS)),
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
         Key {
             name: "azure_vm",
             about: "Azure virtual machines that belong to no scale set.",
             form: Form::OneOrMore(&Form::Table(&MACHINES)),
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
         Key {
             name: "registered",
             about: "Whether the proxies enrolled for this service are endpoints of it.",
             form: Form::Boolean,
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
     ],
 };
@@ -196,25 +198,25 @@ const CONSUL: Shape = Shape {
             name: "service",
             about: "Name of the service in Consul.",
             form: CONSUL_NAME,
-            left_out: LeftOut::Means("name of the service"),
+            left_out: WhenOmitted::Means("name of the service"),
         },
         Key {
             name: "datacenter",
             about: "Consul datacenter of the service.",
             form: CONSUL_NAME,
-            left_out: LeftOut::Means("value in the settings"),
+            left_out: WhenOmitted::Means("value in the settings"),
         },
         Key {
             name: "namespace",
             about: "Consul namespace (Consul Enterprise only).",
             form: CONSUL_NAME,
-            left_out: LeftOut::Means("value in the settings"),
+            left_out: WhenOmitted::Means("value in the settings"),
         },
         Key {
             name: "partition",
             about: "Consul admin partition (Consul Enterprise only).",
             form: CONSUL_NAME,
-            left_out: LeftOut::Means("value in the settings"),
+            left_out: WhenOmitted::Means("value in the settings"),
         },
         Key {
             name: "filter",
@@ -223,13 +225,13 @@ const CONSUL: Shape = Shape {
                 what: "text, 1 to 4096 characters",
                 pattern: r"^[^\x00-\x1F\x7F-\x9F]{1,4096}$",
             },
-            left_out: LeftOut::Means("all"),
+            left_out: WhenOmitted::Means("all"),
         },
         Key {
             name: "tagged_address",
             about: "Tagged address to call, on instances that have it.",
             form: CONSUL_NAME,
-            left_out: LeftOut::Means("address of the instance"),
+            left_out: WhenOmitted::Means("address of the instance"),
         },
     ],
 };
@@ -241,13 +243,13 @@ const SCALE_SETS: Shape = Shape {
             name: "name",
             about: "Name of the scale set in Azure; ignores case.",
             form: Form::Text { what: "name of a scale set", pattern: azure::SCALE_SET },
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
         Key {
             name: "tags",
             about: "Tags of the scale set.",
             form: TAGS,
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
         SUBSCRIPTION,
         RESOURCE_GROUP,
@@ -263,7 +265,7 @@ const MACHINES: Shape = Shape {
             name: "tags",
             about: "Tags of the virtual machines.",
             form: TAGS,
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         SUBSCRIPTION,
         RESOURCE_GROUP,
@@ -282,28 +284,28 @@ const SUBSCRIPTION: Key = Key {
     name: "subscription",
     about: "Azure subscription to search.",
     form: Form::Text { what: "GUID", pattern: azure::SUBSCRIPTION },
-    left_out: LeftOut::Means("value in the settings"),
+    left_out: WhenOmitted::Means("value in the settings"),
 };
 
 const RESOURCE_GROUP: Key = Key {
     name: "resource_group",
     about: "Azure resource group to search.",
     form: Form::Text { what: "name of a resource group", pattern: azure::RESOURCE_GROUP },
-    left_out: LeftOut::Means("value in the settings"),
+    left_out: WhenOmitted::Means("value in the settings"),
 };
 
 const MACHINE_PORT: Key = Key {
     name: "port",
     about: "Port where the application listens on the machine; overrides `target_port`.",
     form: PORT,
-    left_out: LeftOut::Means("`target_port` of the service port"),
+    left_out: WhenOmitted::Means("`target_port` of the service port"),
 };
 
 const ADDRESS_FAMILY: Key = Key {
     name: "address_family",
     about: "Which address of a machine to use.",
     form: Form::Word(|| AddressFamily::ALL.map(|(word, _)| word).to_vec()),
-    left_out: LeftOut::Text("ipv4"),
+    left_out: WhenOmitted::Text("ipv4"),
 };
 
 const ENDPOINT: Shape = Shape {
@@ -314,31 +316,31 @@ const ENDPOINT: Shape = Shape {
             about: "Address of the machine.",
             // Any text of these characters: what is an address is for the reader to say.
             form: Form::Text { what: "IP address", pattern: "^[0-9A-Fa-f:.]+$" },
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "port",
             about: "Port where the application listens on the machine; overrides `target_port`.",
             form: PORT,
-            left_out: LeftOut::Means("`target_port` of the service port"),
+            left_out: WhenOmitted::Means("`target_port` of the service port"),
         },
         Key {
             name: "weight",
             about: "Relative share of the traffic.",
             form: Form::Integer(1..=u32::MAX),
-            left_out: LeftOut::Number(1),
+            left_out: WhenOmitted::Number(1),
         },
         Key {
             name: "labels",
             about: "Labels of your choice that policy may select by.",
             form: LABELS,
-            left_out: LeftOut::Means("none"),
+            left_out: WhenOmitted::Means("none"),
         },
         Key {
             name: "locality",
             about: "Location: region, zone and sub-zone.",
             form: LOCALITY,
-            left_out: LeftOut::Means("locality of its proxy"),
+            left_out: WhenOmitted::Means("locality of its proxy"),
         },
     ],
 };

@@ -1,6 +1,6 @@
 //! `[[tcp_route]]`. It is read in `policy/tcp_route.rs`.
 
-use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, PORT, Shape};
+use super::{Form, Key, Kind, NAME, NAMESPACE, PORT, Shape, WhenOmitted};
 use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
@@ -20,10 +20,10 @@ pub(super) const KIND: Kind = Kind {
                         name: "ports",
                         about: "Service ports (`port`, not `target_port`).",
                         form: Form::AtLeastOne(&PORT),
-                        left_out: LeftOut::Refused,
+                        left_out: WhenOmitted::Required,
                     }],
                 }),
-                left_out: LeftOut::Means("all ports"),
+                left_out: WhenOmitted::Means("all ports"),
             },
         ],
     },

@@ -1,6 +1,6 @@
 //! `[[traffic_split]]`. It is read in `policy/traffic_split.rs`.
 
-use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, Shape};
+use super::{Form, Key, Kind, NAME, NAMESPACE, Shape, WhenOmitted};
 use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
@@ -15,19 +15,19 @@ pub(super) const KIND: Kind = Kind {
                 name: "service",
                 about: "Service that callers address.",
                 form: Form::Name,
-                left_out: LeftOut::Refused,
+                left_out: WhenOmitted::Required,
             },
             Key {
                 name: "backends",
                 about: "Services that receive the calls.",
                 form: Form::AtLeastOne(&Form::Table(&BACKEND)),
-                left_out: LeftOut::Refused,
+                left_out: WhenOmitted::Required,
             },
             Key {
                 name: "matches",
                 about: "Requests that the split controls. A request must meet at least one match.",
                 form: Form::AtLeastOne(&Form::Table(&MATCH)),
-                left_out: LeftOut::Means("all calls"),
+                left_out: WhenOmitted::Means("all calls"),
             },
         ],
     },
@@ -41,19 +41,19 @@ pub(super) const MATCH: Shape = Shape {
             name: "kind",
             about: "Kind of the referenced object.",
             form: Form::Word(|| vec!["HTTPRouteGroup"]),
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "name",
             about: "HTTP route group in the namespace of the object.",
             form: Form::Name,
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "matches",
             about: "Matches of the route group that apply.",
             form: Form::AtLeastOne(&Form::Name),
-            left_out: LeftOut::Means("all"),
+            left_out: WhenOmitted::Means("all"),
         },
     ],
 };
@@ -65,13 +65,13 @@ const BACKEND: Shape = Shape {
             name: "service",
             about: "Service that receives the calls; the split service itself is allowed.",
             form: Form::Name,
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "weight",
             about: "Relative share of the calls. `0` means no calls; the weights must sum to at least 1.",
             form: Form::Integer(0..=u32::MAX),
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
     ],
 };

@@ -1,6 +1,6 @@
 //! `[[traffic_target]]`. It is read in `policy/traffic_target.rs`.
 
-use super::{Form, Key, Kind, LeftOut, NAME, NAMESPACE, Shape};
+use super::{Form, Key, Kind, NAME, NAMESPACE, Shape, WhenOmitted};
 use crate::kinds::PolicyKind;
 
 pub(super) const KIND: Kind = Kind {
@@ -15,19 +15,19 @@ pub(super) const KIND: Kind = Kind {
                 name: "destination",
                 about: "Account or binding that may be called; must be in the namespace of the target.",
                 form: Form::Table(&SUBJECT),
-                left_out: LeftOut::Refused,
+                left_out: WhenOmitted::Required,
             },
             Key {
                 name: "sources",
                 about: "Accounts or bindings that may call.",
                 form: Form::AtLeastOne(&Form::Table(&SUBJECT)),
-                left_out: LeftOut::Refused,
+                left_out: WhenOmitted::Required,
             },
             Key {
                 name: "rules",
                 about: "Requests and connections that they may make.",
                 form: Form::AtLeastOne(&Form::Table(&RULE)),
-                left_out: LeftOut::Refused,
+                left_out: WhenOmitted::Required,
             },
         ],
     },
@@ -41,19 +41,19 @@ const SUBJECT: Shape = Shape {
             name: "kind",
             about: "Kind of the referenced object.",
             form: Form::Word(|| vec!["ServiceAccount", "IdentityBinding"]),
-            left_out: LeftOut::Text("ServiceAccount"),
+            left_out: WhenOmitted::Text("ServiceAccount"),
         },
         Key {
             name: "name",
             about: "Service account or identity binding.",
             form: Form::Name,
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "namespace",
             about: "Namespace of the referenced object.",
             form: Form::Name,
-            left_out: LeftOut::Means("namespace of the target"),
+            left_out: WhenOmitted::Means("namespace of the target"),
         },
     ],
 };
@@ -65,19 +65,19 @@ const RULE: Shape = Shape {
             name: "kind",
             about: "`HTTPRouteGroup` allows requests on HTTP ports; `TCPRoute` allows connections to ports.",
             form: Form::Word(|| vec!["HTTPRouteGroup", "TCPRoute"]),
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "name",
             about: "HTTP route group or TCP route in the namespace of the target.",
             form: Form::Name,
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "matches",
             about: "Matches of the route group that apply.",
             form: Form::AtLeastOne(&Form::Name),
-            left_out: LeftOut::Means("all"),
+            left_out: WhenOmitted::Means("all"),
         },
     ],
 };

@@ -6,7 +6,7 @@ use ironmesh_catalog::{Code, Finding, Name, Spot};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::{Reader, Table, Told, list};
+use super::{FindingReported, Reader, Table, list};
 use crate::codes;
 use crate::suggest::{closest, did_you_mean};
 
@@ -56,18 +56,18 @@ impl<'a> Value<'a> {
     }
 
     /// Takes a finding.
-    pub fn tell(self, finding: Finding) -> Told {
-        self.reader.tell(finding)
+    pub fn report(self, finding: Finding) -> FindingReported {
+        self.reader.report(finding)
     }
 
     /// How many findings have been told so far, wherever.
-    pub fn told(self) -> usize {
-        self.reader.told()
+    pub fn findings_count(self) -> usize {
+        self.reader.findings_count()
     }
 
     /// Takes back what was told after the first `told` findings.
-    pub fn forget_from(self, told: usize) {
-        self.reader.forget_from(told);
+    pub fn truncate_findings(self, count: usize) {
+        self.reader.truncate_findings(count);
     }
 
     /// An error at this value.
@@ -76,12 +76,12 @@ impl<'a> Value<'a> {
     }
 
     /// A string.
-    pub fn string(self) -> Result<&'a str, Told> {
+    pub fn string(self) -> Result<&'a str, FindingReported> {
         self.inner.get_ref().as_str().ok_or_else(|| self.wrong_type("a string"))
     }
 
     /// A text of 1 to `longest` characters, none of which is a control character.
-    pub fn text(self, longest: usize) -> Result<&'a str, Told> {
+    pub fn text(self, longest: usize) -> Result<&'a str, FindingReported> {
         let text = self.string()?;
         let is_short = !text.is_empty() && text.chars().take(longest + 1).count() <= longest;
         if is_short && !text.contains(char::is_control) {
@@ -89,11 +89,11 @@ impl<'a> Value<'a> {
         }
         let message =
             format!("`{}` must be 1 to {longest} characters without control characters", self.key);
-        Err(self.tell(self.error(codes::INVALID_VALUE, message).label("not such a text")))
+        Err(self.report(self.error(codes::INVALID_VALUE, message).label("not such a text")))
     }
 
     /// `true` or `false`.
-    pub fn boolean(self) -> Result<bool, Told> {
+    pub fn boolean(self) -> Result<bool, FindingReported> {
         match self.inner.get_ref() {
             DeValue::Boolean(boolean) => Ok(*boolean),
             _ => Err(self.wrong_type("`true` or `false`")),
@@ -123,21 +123,21 @@ impl<'a> Value<'a> {
     }
 
     /// A name.
-    pub fn name(self) -> Result<Name, Told> {
+    pub fn name(self) -> Result<Name, FindingReported> {
         let text = self.string()?;
         Name::new(text).map_err(|invalid| {
             let message = format!("`{}` {}: `{text}`", self.key, invalid.problem);
             let finding = self.error(codes::INVALID_NAME, message).label("not a name");
-            let mended = text.to_lowercase().replace(['_', '.', ' '], "-");
-            self.tell(match Name::new(&mended) {
-                Ok(mended) => finding.help(did_you_mean(mended.as_str())),
+            let fixed = text.to_lowercase().replace(['_', '.', ' '], "-");
+            self.report(match Name::new(&fixed) {
+                Ok(fixed) => finding.help(did_you_mean(fixed.as_str())),
                 Err(_) => finding.help("a name has 1 to 63 of `a-z`, `0-9` and `-`"),
             })
         })
     }
 
     /// A whole number within `range`; `code` is that of a number out of it.
-    pub fn integer(self, code: Code, range: RangeInclusive<u32>) -> Result<u32, Told> {
+    pub fn integer(self, code: Code, range: RangeInclusive<u32>) -> Result<u32, FindingReported> {
         let DeValue::Integer(integer) = self.inner.get_ref() else {
             return Err(self.wrong_type("an integer"));
         };
@@ -148,12 +148,12 @@ impl<'a> Value<'a> {
             .ok_or_else(|| {
                 let (low, high) = range.into_inner();
                 let message = format!("`{}` must be from {low} to {high}: `{integer}`", self.key);
-                self.tell(self.error(code, message).label("out of range"))
+                self.report(self.error(code, message).label("out of range"))
             })
     }
 
     /// A share: a number from 0 to 1.
-    pub fn share(self) -> Result<f64, Told> {
+    pub fn share(self) -> Result<f64, FindingReported> {
         let written = match self.inner.get_ref() {
             DeValue::Float(float) => float.as_str(),
             DeValue::Integer(integer) => integer.as_str(),
@@ -161,12 +161,12 @@ impl<'a> Value<'a> {
         };
         written.parse().ok().filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| {
             let message = format!("`{}` must be from 0 to 1: `{written}`", self.key);
-            self.tell(self.error(codes::INVALID_VALUE, message).label("out of range"))
+            self.report(self.error(codes::INVALID_VALUE, message).label("out of range"))
         })
     }
 
     /// A percentage from 0 to 100, in millionths of the whole.
-    pub fn percent(self) -> Result<u32, Told> {
+    pub fn percent(self) -> Result<u32, FindingReported> {
         let written = match self.inner.get_ref() {
             DeValue::Float(float) => float.as_str(),
             DeValue::Integer(integer) => integer.as_str(),
@@ -181,27 +181,31 @@ impl<'a> Value<'a> {
                 "`{}` must be from 0 to 100, with 4 decimals at most: `{written}`",
                 self.key
             );
-            self.tell(self.error(codes::INVALID_VALUE, message).label("out of range"))
+            self.report(self.error(codes::INVALID_VALUE, message).label("out of range"))
         })
     }
 
     /// The number of a port.
-    pub fn port(self) -> Result<u16, Told> {
+    pub fn port(self) -> Result<u16, FindingReported> {
         let number = self.integer(codes::INVALID_VALUE, 1..=u32::from(u16::MAX))?;
-        u16::try_from(number).map_err(|_| Told)
+        u16::try_from(number).map_err(|_| FindingReported)
     }
 
     /// A text that parses as `T`, which is `what`, with its article.
-    pub fn parsed<T: std::str::FromStr>(self, what: &str) -> Result<T, Told> {
+    pub fn parsed<T: std::str::FromStr>(self, what: &str) -> Result<T, FindingReported> {
         let text = self.string()?;
         text.parse().map_err(|_| {
             let message = format!("`{}` must be {what}: `{text}`", self.key);
-            self.tell(self.error(codes::INVALID_VALUE, message).label("invalid"))
+            self.report(self.error(codes::INVALID_VALUE, message).label("invalid"))
         })
     }
 
     /// One of a few words; `what` is what they are, without an article.
-    pub fn word<T: Copy>(self, what: &str, words: &[(&'static str, T)]) -> Result<T, Told> {
+    pub fn word<T: Copy>(
+        self,
+        what: &str,
+        words: &[(&'static str, T)],
+    ) -> Result<T, FindingReported> {
         let text = self.string()?;
         if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == text) {
             return Ok(*meaning);
@@ -214,11 +218,11 @@ impl<'a> Value<'a> {
         let only = if let [only] = known.as_slice() { Some(*only) } else { None };
         let near = same.or(only).or_else(|| closest(&text.to_lowercase(), known.iter().copied()));
         let help = near.map_or_else(|| format!("it is one of {}", list(&known)), did_you_mean);
-        Err(self.tell(finding.help(help)))
+        Err(self.report(finding.help(help)))
     }
 
     /// A table, which is `what`, with its article.
-    pub fn table(self, what: &'static str) -> Result<Table<'a>, Told> {
+    pub fn table(self, what: &'static str) -> Result<Table<'a>, FindingReported> {
         match self.inner.get_ref() {
             DeValue::Table(entries) => {
                 Ok(Table::new(self.reader, entries, self.inner.span(), what))
@@ -238,17 +242,17 @@ impl<'a> Value<'a> {
     }
 
     /// The one string that may stand here.
-    pub fn equal_to(self, legal: &str) -> Result<(), Told> {
+    pub fn equal_to(self, legal: &str) -> Result<(), FindingReported> {
         let text = self.string()?;
         if text == legal {
             return Ok(());
         }
         let message = format!("`{}` must be `{legal}` here: `{text}`", self.key);
-        Err(self.tell(self.error(codes::INVALID_VALUE, message).label("another")))
+        Err(self.report(self.error(codes::INVALID_VALUE, message).label("another")))
     }
 
     /// An array. Each item stands under the array's key.
-    pub fn items(self) -> Result<impl ExactSizeIterator<Item = Self>, Told> {
+    pub fn items(self) -> Result<impl ExactSizeIterator<Item = Self>, FindingReported> {
         match self.inner.get_ref() {
             DeValue::Array(items) => Ok(items.iter().map(move |inner| Self { inner, ..self })),
             _ => Err(self.wrong_type("an array")),
@@ -256,8 +260,11 @@ impl<'a> Value<'a> {
     }
 
     /// An array, all items of which are read before the first that could not be is passed on.
-    pub fn each<T>(self, read: impl FnMut(Self) -> Result<T, Told>) -> Result<Vec<T>, Told> {
-        let read: Vec<Result<T, Told>> = self.items()?.map(read).collect();
+    pub fn each<T>(
+        self,
+        read: impl FnMut(Self) -> Result<T, FindingReported>,
+    ) -> Result<Vec<T>, FindingReported> {
+        let read: Vec<Result<T, FindingReported>> = self.items()?.map(read).collect();
         read.into_iter().collect()
     }
 
@@ -265,19 +272,19 @@ impl<'a> Value<'a> {
     pub fn at_least_one<T>(
         self,
         meaning: &str,
-        read: impl FnMut(Self) -> Result<T, Told>,
-    ) -> Result<Vec<T>, Told> {
+        read: impl FnMut(Self) -> Result<T, FindingReported>,
+    ) -> Result<Vec<T>, FindingReported> {
         if self.items()?.len() == 0 {
             let finding = self.error(codes::EMPTY_LIST, format!("`{}` is empty", self.key));
-            return Err(self.tell(finding.label("empty list").help(meaning)));
+            return Err(self.report(finding.label("empty list").help(meaning)));
         }
         self.each(read)
     }
 
-    fn wrong_type(self, expected: &str) -> Told {
+    fn wrong_type(self, expected: &str) -> FindingReported {
         let found = self.inner.get_ref().type_str();
         let article = if matches!(found, "array" | "integer") { "an" } else { "a" };
         let message = format!("`{}` must be {expected}, not {article} {found}", self.key);
-        self.tell(self.error(codes::WRONG_TYPE, message).label(format!("{article} {found}")))
+        self.report(self.error(codes::WRONG_TYPE, message).label(format!("{article} {found}")))
     }
 }

@@ -30,11 +30,11 @@ use super::resource::{Resource, resources};
 use crate::codes;
 use crate::kinds::PolicyKind;
 use crate::suggest::{closest, did_you_mean};
-use crate::table::{Reader, Told, Value, list};
+use crate::table::{FindingReported, Reader, Value, list};
 
 /// By whose rules resources were enforced so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum ImportDialect {
     /// The SMI specification's, which are ours.
     Smi,
     /// Open Service Mesh's, where they differ from the specification.
@@ -61,7 +61,7 @@ pub(crate) struct Outcome<'a> {
     pub(crate) findings: Range<usize>,
     /// What is said otherwise than it was, and why.
     pub(crate) changes: Vec<String>,
-    /// Where the rules of [`Origin`] differ for it.
+    /// Where the rules of [`ImportDialect`] differ for it.
     pub(crate) differences: Vec<Difference>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Mapped<'a> {
     pub(crate) table: DeTable<'a>,
 }
 
-/// A place at which [`Origin`] matters.
+/// A place at which [`ImportDialect`] matters.
 #[derive(Debug)]
 pub(crate) struct Difference {
     pub(crate) spot: Spot,
@@ -84,14 +84,14 @@ pub(crate) struct Difference {
 /// Makes tables of resources.
 #[derive(Debug)]
 pub(crate) struct Mapper<'a> {
-    origin: Origin,
+    dialect: ImportDialect,
     workloads: Vec<Workload<'a>>,
     surroundings: Surroundings<'a>,
 }
 
 /// The mapping of one resource.
 struct Context<'m, 'a> {
-    origin: Origin,
+    dialect: ImportDialect,
     workloads: &'m [Workload<'a>],
     surroundings: &'m Surroundings<'a>,
     parsed: &'a Parsed<'a>,
@@ -112,7 +112,7 @@ impl Context<'_, '_> {
     }
 
     fn is_of_osm(&self) -> bool {
-        self.origin == Origin::Osm
+        self.dialect == ImportDialect::Osm
     }
 }
 
@@ -120,20 +120,20 @@ impl<'a> Mapper<'a> {
     /// Of resources that were enforced by the rules of `origin`. What all of `sources` say of workloads, and
     /// of what else others refer to, counts in each.
     pub(crate) fn new(
-        origin: Origin,
+        dialect: ImportDialect,
         sources: impl IntoIterator<Item = (&'a Reader<'a>, &'a Parsed<'a>)>,
     ) -> Self {
         let (mut workloads, mut surroundings) = (Vec::new(), Surroundings::default());
         for (reader, parsed) in sources {
             // What is no resource is told when its own source is mapped.
-            let told = reader.told();
+            let before = reader.findings_count();
             for resource in resources(reader, parsed).iter().flatten() {
                 workloads.extend(workload::read(resource));
                 surroundings.add(resource);
             }
-            reader.forget_from(told);
+            reader.truncate_findings(before);
         }
-        Self { origin, workloads, surroundings }
+        Self { dialect, workloads, surroundings }
     }
 
     /// The workloads of all sources.
@@ -148,9 +148,9 @@ impl<'a> Mapper<'a> {
     }
 
     fn outcome(&self, resource: &Resource<'a>, parsed: &'a Parsed<'a>) -> Outcome<'a> {
-        let before = resource.reader.told();
+        let before = resource.reader.findings_count();
         let context = Context {
-            origin: self.origin,
+            dialect: self.dialect,
             workloads: &self.workloads,
             surroundings: &self.surroundings,
             parsed,
@@ -159,7 +159,7 @@ impl<'a> Mapper<'a> {
         };
         let mut is_inert = false;
         let mapped = match meaning(resource) {
-            Err(Told) => None,
+            Err(FindingReported) => None,
             Ok(Meaning::Inert) => {
                 is_inert = true;
                 None
@@ -175,7 +175,7 @@ impl<'a> Mapper<'a> {
             mapped,
             is_inert,
             is_of_mesh: resource.api_version().is_some_and(|(group, _)| is_of_mesh(group)),
-            findings: before..resource.reader.told(),
+            findings: before..resource.reader.findings_count(),
             changes: context.changes.into_inner(),
             differences: context.differences.into_inner(),
         }
@@ -200,7 +200,12 @@ struct Api {
     table: Option<PolicyKind>,
     /// What it is, with its article.
     what: &'static str,
-    read: for<'m, 'a> fn(&mut Made<'a>, &Resource<'a>, bool, &Context<'m, 'a>) -> Result<(), Told>,
+    read: for<'m, 'a> fn(
+        &mut Made<'a>,
+        &Resource<'a>,
+        bool,
+        &Context<'m, 'a>,
+    ) -> Result<(), FindingReported>,
 }
 
 /// What the SMI specification has at version 0.6.0, the services that its splits are about, and what Open
@@ -345,18 +350,18 @@ const INERT: [&str; 10] = [
 ];
 
 /// What `resource` is to us; told, if it is nothing that we know.
-fn meaning(resource: &Resource<'_>) -> Result<Meaning, Told> {
+fn meaning(resource: &Resource<'_>) -> Result<Meaning, FindingReported> {
     let reader = resource.reader;
     if resource.is_anything_else() {
         let message = "this is no resource: it has neither `apiVersion` nor `kind`";
         let finding = Finding::error(codes::UNKNOWN_RESOURCE, Some(resource.spot()), message);
         let help = "take it out of the policy folder, if it is no policy";
-        return Err(reader.tell(finding.label("no resource").help(help)));
+        return Err(reader.report(finding.label("no resource").help(help)));
     }
     let mut table = resource.table("a resource");
     let kind = table.required("kind", Value::string);
     table.required("apiVersion", Value::string)?;
-    let (kind, (group, version)) = (kind?, resource.api_version().ok_or(Told)?);
+    let (kind, (group, version)) = (kind?, resource.api_version().ok_or(FindingReported)?);
     if let Some(api) = APIS.iter().find(|api| (api.group, api.kind) == (group, kind)) {
         if let Some((_, has_spec)) = api.versions.iter().find(|(known, _)| *known == version) {
             return Ok(Meaning::Policy(api, *has_spec));
@@ -366,7 +371,7 @@ fn meaning(resource: &Resource<'_>) -> Result<Meaning, Told> {
         let finding = Finding::error(codes::UNKNOWN_RESOURCE, Some(spot), message);
         let versions: Vec<_> = api.versions.iter().map(|(version, _)| *version).collect();
         let help = format!("the versions of `{group}` are {}", list(&versions));
-        return Err(reader.tell(finding.label("unknown version").help(help)));
+        return Err(reader.report(finding.label("unknown version").help(help)));
     }
     if surroundings::is_extension_service(group, kind) {
         return Ok(Meaning::Inert);
@@ -376,21 +381,21 @@ fn meaning(resource: &Resource<'_>) -> Result<Meaning, Told> {
             "{kind} of Open Service Mesh is not served by this version: the mesh ignores all its settings"
         );
         let finding = Finding::error(codes::NOT_SERVED, Some(resource.spot()), message);
-        return Err(reader.tell(finding.label("not served").help("take it out of the policy")));
+        return Err(reader.report(finding.label("not served").help("take it out of the policy")));
     }
     let is_misspelt = closest(kind, kinds_of(group)).is_some();
     if INERT.contains(&group) && !is_misspelt {
         if !workload::is_one(group, kind) {
             let message = format!("{kind} is no policy: it is passed over");
             let finding = Finding::warning(codes::UNKNOWN_RESOURCE, Some(resource.spot()), message);
-            reader.tell(finding.label("not read").help("take it out of the policy folder"));
+            reader.report(finding.label("not read").help("take it out of the policy folder"));
         }
         return Ok(Meaning::Inert);
     }
     let full = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     let message = format!("there is no kind `{kind}` of `{full}` in policy");
     let finding = Finding::error(codes::UNKNOWN_RESOURCE, Some(resource.spot()), message);
-    Err(reader.tell(finding.label("unknown kind").help(advice(group, kind))))
+    Err(reader.report(finding.label("unknown kind").help(advice(group, kind))))
 }
 
 fn kinds_of(group: &str) -> impl Iterator<Item = &'static str> {
@@ -415,7 +420,7 @@ fn map<'a>(
     api: &Api,
     has_spec: bool,
     context: &Context<'_, 'a>,
-) -> Result<Mapped<'a>, Told> {
+) -> Result<Mapped<'a>, FindingReported> {
     let mut made = Made::default();
     let mut table = resource.table(api.what);
     let metadata = table.required("metadata", |value| {
@@ -427,9 +432,13 @@ fn map<'a>(
     // Whatever a service of Kubernetes leaves empty says nothing.
     let nulls = match api.group {
         "" => Ok(()),
-        _ => resource.refuse_nulls(&context.parsed.nulls),
+        _ => resource.reject_nulls(&context.parsed.nulls),
     };
     let read = (api.read)(&mut made, resource, has_spec, context);
     metadata.and(nulls).and(read)?;
-    Ok(Mapped { kind: api.table.ok_or(Told)?, at: resource.at(), table: made.into_table() })
+    Ok(Mapped {
+        kind: api.table.ok_or(FindingReported)?,
+        at: resource.at(),
+        table: made.into_table(),
+    })
 }

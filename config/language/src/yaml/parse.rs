@@ -84,14 +84,14 @@ enum Node<'a> {
     Value(Spanned<DeValue<'a>>),
     Null(Range<usize>),
     /// Something that is refused.
-    Refused,
+    Rejected,
 }
 
 /// One document, as far as it is read.
 #[derive(Default)]
 struct Open<'a> {
     frames: Vec<Frame<'a>>,
-    is_refused: bool,
+    is_rejected: bool,
 }
 
 impl<'a> Builder<'a> {
@@ -130,7 +130,7 @@ impl<'a> Builder<'a> {
                             let span = extent(start, &span, self.reader.text());
                             Node::Value(Spanned::new(span, DeValue::Table(entries)))
                         }
-                        None => Node::Refused,
+                        None => Node::Rejected,
                     };
                     self.complete(node, &mut open);
                 }
@@ -139,9 +139,10 @@ impl<'a> Builder<'a> {
                     self.complete(node, &mut open);
                 }
                 Event::Alias(_) => {
-                    let finding = self.refused(&span, "YAML aliases are not supported", "an alias");
-                    self.tell(finding.help("write out what it stands for"));
-                    self.complete(Node::Refused, &mut open);
+                    let finding =
+                        self.rejected(&span, "YAML aliases are not supported", "an alias");
+                    self.report(finding.help("write out what it stands for"));
+                    self.complete(Node::Rejected, &mut open);
                 }
                 Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => {}
             }
@@ -158,26 +159,26 @@ impl<'a> Builder<'a> {
 
     /// Puts `node` where it belongs.
     fn complete(&mut self, node: Node<'a>, open: &mut Open<'a>) {
-        open.is_refused |= matches!(node, Node::Refused);
+        open.is_rejected |= matches!(node, Node::Rejected);
         match open.frames.last_mut() {
             None => {
-                if let (Node::Value(value), false) = (node, open.is_refused) {
+                if let (Node::Value(value), false) = (node, open.is_rejected) {
                     self.parsed.documents.push(value);
                 }
             }
             Some(Frame::List(_, items)) => match node {
                 Node::Value(value) => items.push(value),
                 Node::Null(at) => {
-                    let finding = self.refused(&at, "an item of a list has no value", "no value");
-                    self.tell(finding.help("give it a value, or take it out"));
-                    open.is_refused = true;
+                    let finding = self.rejected(&at, "an item of a list has no value", "no value");
+                    self.report(finding.help("give it a value, or take it out"));
+                    open.is_rejected = true;
                 }
-                Node::Refused => {}
+                Node::Rejected => {}
             },
             Some(Frame::Mapping(_, entries, key @ None)) => {
-                let (key_of, is_refused) = self.key(node, entries);
+                let (key_of, is_rejected) = self.key(node, entries);
                 *key = Some(key_of);
-                open.is_refused |= is_refused;
+                open.is_rejected |= is_rejected;
             }
             Some(Frame::Mapping(_, entries, key)) => {
                 let Some(key) = key.take() else { return };
@@ -186,7 +187,7 @@ impl<'a> Builder<'a> {
                         entries.insert(key, value);
                     }
                     Node::Null(_) => self.parsed.nulls.push(key.span()),
-                    Node::Refused => {}
+                    Node::Rejected => {}
                 }
             }
         }
@@ -200,7 +201,7 @@ impl<'a> Builder<'a> {
                 match value.into_inner() {
                     DeValue::String(text) if text == "<<" => {
                         let finding =
-                            self.refused(&at, "YAML merge keys are not supported", "a merge key");
+                            self.rejected(&at, "YAML merge keys are not supported", "a merge key");
                         (at, Some(finding.help("write out what is merged")))
                     }
                     DeValue::String(text) => {
@@ -209,25 +210,25 @@ impl<'a> Builder<'a> {
                             return (key, false);
                         };
                         let message = format!("key `{}` is given twice", key.get_ref());
-                        let finding = self.refused(&at, &message, "given again");
+                        let finding = self.rejected(&at, &message, "given again");
                         let first = self.reader.spot(first.span());
                         (at, Some(finding.related(first, "first given here")))
                     }
                     other => {
                         let message = format!("a key must be a string, not {}", other.type_str());
-                        let finding = self.refused(&at, &message, "not a string");
+                        let finding = self.rejected(&at, &message, "not a string");
                         (at, Some(finding.help("put it in quotes, if it is meant")))
                     }
                 }
             }
             Node::Null(at) => {
-                let finding = self.refused(&at, "a key is missing", "no key");
+                let finding = self.rejected(&at, "a key is missing", "no key");
                 (at, Some(finding))
             }
-            Node::Refused => (0..0, None),
+            Node::Rejected => (0..0, None),
         };
         if let Some(finding) = finding {
-            self.tell(finding);
+            self.report(finding);
         }
         (Spanned::new(at, "".into()), true)
     }
@@ -244,7 +245,7 @@ impl<'a> Builder<'a> {
             Some(tag) if is_of_core(tag, "str") => true,
             Some(tag) => {
                 self.tag(tag, &span);
-                return Node::Refused;
+                return Node::Rejected;
             }
         };
         let written: &'a str = self.reader.text().get(span.clone()).unwrap_or("");
@@ -266,37 +267,37 @@ impl<'a> Builder<'a> {
     fn collection_tag(&mut self, tag: Option<&Tag>, span: &Range<usize>, open: &mut Open<'a>) {
         if let Some(tag) = tag {
             self.tag(tag, span);
-            open.is_refused = true;
+            open.is_rejected = true;
         }
     }
 
     fn tag(&mut self, tag: &Tag, span: &Range<usize>) {
         let message = format!("YAML tags are not supported: `{tag}`");
-        let finding = self.refused(span, &message, "a tag");
-        self.tell(finding.help("take it out; a string is put in quotes"));
+        let finding = self.rejected(span, &message, "a tag");
+        self.report(finding.help("take it out; a string is put in quotes"));
     }
 
-    fn refused(&self, span: &Range<usize>, message: &str, label: &str) -> Finding {
+    fn rejected(&self, span: &Range<usize>, message: &str, label: &str) -> Finding {
         let spot = self.reader.spot(span.clone());
         Finding::error(codes::YAML_SYNTAX, Some(spot), message).label(label)
     }
 
-    fn tell(&mut self, finding: Finding) {
+    fn report(&mut self, finding: Finding) {
         self.parsed.findings.push(finding);
     }
 
     /// The rest of the text is not read.
     fn enough(&mut self, span: Range<usize>, message: &str, label: &str) -> Stopped {
-        let finding = self.refused(&span, message, label);
-        self.tell(finding.help("the rest of the file is not read: is it policy at all?"));
+        let finding = self.rejected(&span, message, label);
+        self.report(finding.help("the rest of the file is not read: is it policy at all?"));
         Stopped { at: self.reader.text().len() }
     }
 
     fn stopped(&mut self, base: usize, positions: &Positions<'_>, error: &ScanError) -> Stopped {
         let at = base + positions.byte(error.marker().index());
         let end = base + positions.byte(error.marker().index() + 1);
-        let finding = self.refused(&(at..end), error.info(), "here");
-        self.tell(finding);
+        let finding = self.rejected(&(at..end), error.info(), "here");
+        self.report(finding);
         Stopped { at: at.max(base + 1) }
     }
 }

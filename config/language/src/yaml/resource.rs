@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::parse::Parsed;
 use crate::codes;
-use crate::table::{Reader, Table, Told, Value};
+use crate::table::{FindingReported, Reader, Table, Value};
 
 /// One resource, as it is written.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +22,7 @@ pub(super) struct Resource<'a> {
 pub(super) fn resources<'a>(
     reader: &'a Reader<'a>,
     parsed: &'a Parsed<'a>,
-) -> Vec<Result<Resource<'a>, Told>> {
+) -> Vec<Result<Resource<'a>, FindingReported>> {
     let mut found = Vec::new();
     let mut open: Vec<_> = parsed.documents.iter().rev().collect();
     while let Some(written) = open.pop() {
@@ -31,8 +31,9 @@ pub(super) fn resources<'a>(
             let spot = reader.spot(written.span());
             let finding = Finding::error(codes::UNKNOWN_RESOURCE, Some(spot), message);
             let finding = finding.label(written.get_ref().type_str());
-            found
-                .push(Err(reader.tell(finding.help("it has `apiVersion`, `kind` and `metadata`"))));
+            found.push(Err(
+                reader.report(finding.help("it has `apiVersion`, `kind` and `metadata`"))
+            ));
             continue;
         };
         // `kubectl get -o yaml` writes a `List`; clients of Go write a `TrafficTargetList`.
@@ -116,7 +117,11 @@ impl<'a> Resource<'a> {
     }
 
     /// What it says: its `spec`, or all of it where a version has none.
-    pub(super) fn spec(&self, what: &'static str, has_spec: bool) -> Result<Table<'a>, Told> {
+    pub(super) fn spec(
+        &self,
+        what: &'static str,
+        has_spec: bool,
+    ) -> Result<Table<'a>, FindingReported> {
         let mut table = self.table(what);
         for key in ["apiVersion", "kind", "metadata", "status"] {
             table.get(key);
@@ -136,7 +141,7 @@ impl<'a> Resource<'a> {
 
     /// Refuses keys without a value: whoever writes `matches:` and nothing below it may mean all, or
     /// may have lost what stood there. Of metadata and state nothing is read.
-    pub(super) fn refuse_nulls(&self, nulls: &[Range<usize>]) -> Result<(), Told> {
+    pub(super) fn reject_nulls(&self, nulls: &[Range<usize>]) -> Result<(), FindingReported> {
         let span = self.span();
         let apart = ["metadata", "status"].map(|key| self.entries.get(key).map(Spanned::span));
         let first = nulls.partition_point(|at| at.start < span.start);
@@ -149,7 +154,7 @@ impl<'a> Resource<'a> {
                 let spot = self.reader.spot(at.clone());
                 let finding = Finding::error(codes::INVALID_VALUE, Some(spot), message);
                 let help = "give it a value, or take it out: nothing is no list, and never all";
-                result = Err(self.reader.tell(finding.label("no value").help(help)));
+                result = Err(self.reader.report(finding.label("no value").help(help)));
             }
         }
         result

@@ -57,7 +57,7 @@ sub_zone = "rack"
         max_staleness: Duration::ZERO,
         max_connections: 7,
         wait: Duration::from_secs(600),
-        locality: LocalityKeys {
+        locality: LocalityKeySettings {
             region: "cloud-region".to_owned(),
             zone: "cloud-zone".to_owned(),
             sub_zone: "rack".to_owned(),
@@ -100,17 +100,17 @@ fn inconsistent_consul_settings_are_reported() {
         ("locality = { rack = \"x\" }", "`consul.locality` has no key `rack`"),
         ("toke_file = \"x\"", "did you mean `token_file`?"),
     ] {
-        let told = findings(&format!("[consul]\n{text}"));
-        assert!(told.len() == 1 && told[0].contains(expected), "{text}\n{told:#?}");
+        let reported = findings(&format!("[consul]\n{text}"));
+        assert!(reported.len() == 1 && reported[0].contains(expected), "{text}\n{reported:#?}");
     }
 }
 
 #[test]
 fn inline_consul_token_is_rejected_and_not_printed() {
     let text = "[consul]\ntoken = \"8f246b77-f3e1-ff88\"\n";
-    let told = load_settings(text, "ironmesh.toml").unwrap_err();
+    let reported = load_settings(text, "ironmesh.toml").unwrap_err();
     let document = Document::new("ironmesh.toml", text);
-    let words = ironmesh_config_language::render(&told, &[document], false);
+    let words = ironmesh_config_language::render(&reported, &[document], false);
     assert!(words.contains("`token` at ironmesh.toml:2:1"), "{words}");
     assert!(words.contains("token_file = "), "{words}");
     assert!(!words.contains("8f246b77"), "{words}");
@@ -137,8 +137,8 @@ fn all_azure_settings_are_read() {
     let expected = AzureSettings {
         subscription: Some(guid()),
         resource_group: Some("shop".into()),
-        cloud: AzureCloud::UsGovernment,
-        credential: AzureCredential::ManagedIdentity { client_id: Some(guid()) },
+        cloud: AzureCloudSetting::UsGovernment,
+        credential: AzureCredentialSetting::ManagedIdentity { client_id: Some(guid()) },
         interval: Duration::from_secs(60),
         reads_per_hour: 12_000,
         resource_graph: true,
@@ -149,13 +149,16 @@ fn all_azure_settings_are_read() {
         "[azure.workload_identity]\ntenant = \"Contoso.onmicrosoft.com\"\nclient_id = \"{GUID}\"\ntoken_file = \"t\""
     );
     let tenant = "contoso.onmicrosoft.com".into();
-    let expected =
-        AzureCredential::WorkloadIdentity { tenant, client_id: guid(), token_file: "t".into() };
+    let expected = AzureCredentialSetting::WorkloadIdentity {
+        tenant,
+        client_id: guid(),
+        token_file: "t".into(),
+    };
     assert_eq!(credential(&workload), expected);
     let secret = format!(
         "azure.client_secret = {{ tenant = \"{GUID}\", client_id = \"{GUID}\", secret_file = \"s\" }}"
     );
-    let expected = AzureCredential::ClientSecret {
+    let expected = AzureCredentialSetting::ClientSecret {
         tenant: guid(),
         client_id: guid(),
         secret_file: "s".into(),
@@ -165,7 +168,7 @@ fn all_azure_settings_are_read() {
     let stack = cloud(
         "resource_manager = \"https://arm.stack.example\"\nlogin = \"https://login.stack.example\"\nca = \"ca.pem\"",
     );
-    let expected = AzureCloud::Custom {
+    let expected = AzureCloudSetting::Custom {
         resource_manager: "https://arm.stack.example".to_owned(),
         login: "https://login.stack.example".to_owned(),
         metadata: None,
@@ -223,12 +226,12 @@ fn inconsistent_azure_settings_are_reported() {
             &format!(
                 "[azure.managed_identity]\n[azure.client_secret]\nsecret_file = \"x\"\n{client}"
             ),
-            "Azure can know us as one only",
+            "the control plane needs exactly one Azure identity",
         ),
         ("region = \"west\"", "`azure` has no key `region`"),
     ] {
-        let told = findings(&format!("[azure]\n{text}"));
-        assert!(told.iter().any(|one| one.contains(expected)), "{text}\n{told:#?}");
+        let reported = findings(&format!("[azure]\n{text}"));
+        assert!(reported.iter().any(|one| one.contains(expected)), "{text}\n{reported:#?}");
     }
 }
 
@@ -245,9 +248,9 @@ fn inline_azure_secret_is_rejected_and_not_printed() {
         "[azure]\nworkload_identity = { token = \"8f246b77\" }\n",
         "[azure]\nworkload_identity = \"8f246b77\"\n",
     ] {
-        let told = load_settings(text, "ironmesh.toml").unwrap_err();
+        let reported = load_settings(text, "ironmesh.toml").unwrap_err();
         let document = Document::new("ironmesh.toml", text);
-        let words = ironmesh_config_language::render(&told, &[document], false);
+        let words = ironmesh_config_language::render(&reported, &[document], false);
         assert!(words.contains("the settings hold a secret, `"), "{text}{words}");
         assert!(words.contains("_file = "), "{text}{words}");
         assert!(!words.contains("8f246b77"), "{text}{words}");
@@ -278,9 +281,9 @@ fn provider_guard_settings_are_read_and_validated() {
         allow_local_addresses: None,
     };
     assert_eq!(all.endpoints, expected);
-    let told = findings("[endpoints]\ngrace = \"25h\"\nkeep_share = 50");
-    assert!(told[0].contains("`grace` must be from 0s to 1d"), "{told:#?}");
-    assert!(told[1].contains("`keep_share` must be from 0 to 1: `50`"), "{told:#?}");
+    let reported = findings("[endpoints]\ngrace = \"25h\"\nkeep_share = 50");
+    assert!(reported[0].contains("`grace` must be from 0s to 1d"), "{reported:#?}");
+    assert!(reported[1].contains("`keep_share` must be from 0 to 1: `50`"), "{reported:#?}");
 }
 
 #[test]
@@ -295,21 +298,21 @@ fn local_addresses_are_allowed_on_loopback_or_by_setting() {
 
 #[test]
 fn insecure_plaintext_to_another_machine_stays_a_finding() {
-    let standing = |text: &str| {
+    let risks = |text: &str| {
         let settings = settings(text);
-        let policy = settings.policy.clone().unwrap_or_else(|| PolicyPlace::Folder("p".into()));
-        let findings = settings.standing_findings(&policy);
+        let policy = settings.policy.clone().unwrap_or_else(|| PolicyLocation::Folder("p".into()));
+        let findings = settings.risk_findings(&policy);
         findings.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let insecure = "[consul]\nagents = [\"http://10.0.0.1:1\"]\ninsecure = true\n\
                     [policy.etcd]\nendpoints = [\"http://[2001:db8::1]:1\"]\ninsecure = true";
-    let found = standing(insecure);
+    let found = risks(insecure);
     assert_eq!(found.len(), 2, "{found:#?}");
-    assert!(found[0].contains("asks etcd in plaintext over the network"), "{found:#?}");
-    assert!(found[1].contains("asks Consul in plaintext over the network"), "{found:#?}");
+    assert!(found[0].contains("queries etcd in plaintext over the network"), "{found:#?}");
+    assert!(found[1].contains("queries Consul in plaintext over the network"), "{found:#?}");
     let local = "[consul]\nagents = [\"http://127.0.1.1:1\", \"http://localhost:1\"]\ninsecure = true\n\
                  [policy.etcd]\nendpoints = [\"http://[::1]:1\"]";
     for text in ["", local, "[consul]\nagents = [\"https://a:1\"]\nca = \"x\"\ninsecure = true"] {
-        assert_eq!(standing(text), [""; 0], "{text}");
+        assert_eq!(risks(text), [""; 0], "{text}");
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use ironmesh_etcd::{Entry, EtcdError, Session, SessionError, Watch};
+use ironmesh_etcd::{EtcdError, KeyValue, Session, SessionError, Watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::error::{DamagedPush, ReadError};
@@ -26,11 +26,11 @@ pub struct EtcdFollower {
     session: Option<Session>,
     watch: Option<Watch>,
     /// The pointer that was told last; none where it is to be told again.
-    told: Option<Entry>,
+    reported: Option<KeyValue>,
     /// Whether there is a reason to look that has not been followed yet.
     is_due: bool,
     /// When one looks without a reason.
-    look_again: Instant,
+    next_poll: Instant,
     /// When one looks at the earliest.
     not_before: Instant,
     /// How often in a row it was not possible.
@@ -50,9 +50,9 @@ impl EtcdFollower {
             policy,
             session: None,
             watch: None,
-            told: None,
+            reported: None,
             is_due: true,
-            look_again: now,
+            next_poll: now,
             not_before: now,
             failures: 0,
         }
@@ -68,10 +68,10 @@ impl EtcdFollower {
     pub async fn next(&mut self) -> Result<Pushed, PolicyError> {
         loop {
             self.wait().await;
-            let looked = self.look().await;
+            let outcome = self.poll().await;
             self.is_due = false;
-            self.look_again = Instant::now() + RENEW_INTERVAL;
-            match looked {
+            self.next_poll = Instant::now() + RENEW_INTERVAL;
+            match outcome {
                 Ok(None) => {}
                 Ok(Some(pushed)) => return Ok(pushed),
                 Err(error) => return Err(error),
@@ -90,7 +90,7 @@ impl EtcdFollower {
                         // Where it cannot be watched, it is not asked for at full speed.
                         self.not_before = Instant::now() + BACKOFF.0;
                     },
-                    () = sleep_until(self.look_again) => {}
+                    () = sleep_until(self.next_poll) => {}
                 },
             }
             self.is_due = true;
@@ -100,15 +100,15 @@ impl EtcdFollower {
 
     /// Looks, at one endpoint after the other until one answers. One that did so far is tried anew first:
     /// a connection that was lost is no news.
-    async fn look(&mut self) -> Result<Option<Pushed>, PolicyError> {
+    async fn poll(&mut self) -> Result<Option<Pushed>, PolicyError> {
         let endpoints = self.policy.cluster.endpoints().len();
         let mut tried = Vec::new();
         let most = if self.session.is_some() { endpoints + 1 } else { endpoints };
         for _ in 0..most {
-            match self.look_once().await {
-                Ok(looked) => {
+            match self.poll_once().await {
+                Ok(outcome) => {
                     self.failures = 0;
-                    return self.pushed(looked);
+                    return self.pushed(outcome);
                 }
                 Err(error) => {
                     (self.session, self.watch) = (None, None);
@@ -117,72 +117,72 @@ impl EtcdFollower {
                 }
             }
         }
-        self.told = None;
+        self.reported = None;
         self.not_before = Instant::now() + backoff(self.failures);
         self.failures = self.failures.saturating_add(1);
         let first = tried.len().saturating_sub(endpoints);
         Err(EtcdError::all(tried.split_off(first)).into())
     }
 
-    async fn look_once(&mut self) -> Result<Looked, EtcdError> {
+    async fn poll_once(&mut self) -> Result<PollOutcome, EtcdError> {
         let mut session = match self.session.take() {
             Some(session) => session,
             None => self.policy.cluster.session().await?,
         };
-        let looked =
-            look(&mut session, &mut self.watch, &self.policy.layout, self.told.as_ref()).await;
+        let outcome =
+            poll(&mut session, &mut self.watch, &self.policy.layout, self.reported.as_ref()).await;
         self.session = Some(session);
-        looked.map_err(|error| self.policy.cluster.error(error))
+        outcome.map_err(|error| self.policy.cluster.error(error))
     }
 
     /// What was looked at, if it is to be told.
-    fn pushed(&mut self, looked: Looked) -> Result<Option<Pushed>, PolicyError> {
-        match looked {
-            Looked::Same => Ok(None),
-            Looked::Nothing => {
-                self.told = None;
+    fn pushed(&mut self, outcome: PollOutcome) -> Result<Option<Pushed>, PolicyError> {
+        match outcome {
+            PollOutcome::Same => Ok(None),
+            PollOutcome::Nothing => {
+                self.reported = None;
                 Err(PolicyError::Nothing { prefix: self.policy.cluster.prefix().to_owned() })
             }
-            Looked::New(pointer, pushed) => {
-                self.told = Some(pointer);
+            PollOutcome::New(pointer, pushed) => {
+                self.reported = Some(pointer);
                 Ok(Some(pushed?))
             }
         }
     }
 }
 
-enum Looked {
+enum PollOutcome {
     /// What was told last.
     Same,
     Nothing,
     /// What this pointer names; it may be damaged.
-    New(Entry, Result<Pushed, DamagedPush>),
+    New(KeyValue, Result<Pushed, DamagedPush>),
 }
 
 /// Looks at the pointer, watches it from then on if that is not done yet, and reads what it names.
-async fn look(
+async fn poll(
     session: &mut Session,
     watch: &mut Option<Watch>,
     layout: &Layout,
-    told: Option<&Entry>,
-) -> Result<Looked, SessionError> {
+    reported: Option<&KeyValue>,
+) -> Result<PollOutcome, SessionError> {
     let (entry, at) = session.get(&layout.current(), None).await?;
     if watch.is_none() {
         *watch = Some(session.watch(&layout.current(), at + 1).await?);
     }
-    let Some(entry) = entry else { return Ok(Looked::Nothing) };
+    let Some(entry) = entry else { return Ok(PollOutcome::Nothing) };
     // All of it is compared: an etcd that was restored from a backup counts on from there, and comes to the
     // same revision with another push.
-    if told == Some(&entry) {
-        return Ok(Looked::Same);
+    if reported == Some(&entry) {
+        return Ok(PollOutcome::Same);
     }
     let read = match manifest(&entry) {
         Ok(manifest) => documents(session, layout, manifest, at).await,
         Err(damage) => Err(ReadError::Damaged(damage)),
     };
     match read {
-        Ok(pushed) => Ok(Looked::New(entry, Ok(pushed))),
-        Err(ReadError::Damaged(damage)) => Ok(Looked::New(entry, Err(damage))),
+        Ok(pushed) => Ok(PollOutcome::New(entry, Ok(pushed))),
+        Err(ReadError::Damaged(damage)) => Ok(PollOutcome::New(entry, Err(damage))),
         Err(ReadError::Session(error)) => Err(error),
     }
 }

@@ -192,18 +192,18 @@ mod tests {
         let bytes = encode(&[Document::new("a.toml", "# a")]).unwrap();
         let manifest = Manifest::new("1".to_owned(), record(), &bytes);
         let text = String::from_utf8(manifest.encode().unwrap()).unwrap();
-        let told = |value: &str| Manifest::decode(value.as_bytes()).unwrap_err();
+        let reported = |value: &str| Manifest::decode(value.as_bytes()).unwrap_err();
         for garbage in ["", "hello", "{}", "{\"format\":1}"] {
-            assert!(told(garbage).starts_with("was not written by a push"), "{garbage}");
+            assert!(reported(garbage).starts_with("was not written by a push"), "{garbage}");
         }
-        assert!(told(&text.replace("\"format\":1", "\"format\":2")).contains("has format 2"));
-        assert!(told(&text.replace("\"chunks\":1", "\"chunks\":101")).contains("101 chunks"));
+        assert!(reported(&text.replace("\"format\":1", "\"format\":2")).contains("has format 2"));
+        assert!(reported(&text.replace("\"chunks\":1", "\"chunks\":101")).contains("101 chunks"));
         for by in ["\\u001b[2J", "x\\ny", &"x".repeat(1001)] {
-            let told = told(&text.replace("\"by\":\"me\"", &format!("\"by\":\"{by}\"")));
-            assert_eq!(told, "has words that are no line of text");
+            let reported = reported(&text.replace("\"by\":\"me\"", &format!("\"by\":\"{by}\"")));
+            assert_eq!(reported, "has words that are no line of text");
         }
-        let told = manifest.documents(b"[]").unwrap_err();
-        assert!(told.starts_with("do not have the content"), "{told}");
+        let reported = manifest.documents(b"[]").unwrap_err();
+        assert!(reported.starts_with("do not have the content"), "{reported}");
         for path in ["", "/etc/passwd", "../a.toml", "a/../../b", "./a", "a\0"] {
             let bytes = encode(&[Document::new(path, "")]).unwrap();
             let manifest = Manifest::new("1".to_owned(), record(), &bytes);

@@ -79,7 +79,7 @@ impl EtcdPolicy {
         // It is not less when it is encoded.
         check(documents.iter().map(|document| document.text.len()).sum())?;
         let bytes = layout::encode(documents).map_err(|error| {
-            let refused = SessionError::Refused(error.to_string());
+            let refused = SessionError::Rejected(error.to_string());
             PolicyError::Etcd(self.cluster.error(refused))
         })?;
         check(bytes.len())?;
@@ -163,7 +163,7 @@ impl Push<'_> {
         }
         let also = layout.manifest(&name);
         let manifest = Manifest::new(name, self.record.clone(), self.bytes);
-        let value = manifest.encode().map_err(|e| SessionError::Refused(e.to_string()))?;
+        let value = manifest.encode().map_err(|e| SessionError::Rejected(e.to_string()))?;
         session.move_pointer((&layout.current(), self.seen), &also, &value, &keys).await
     }
 }
@@ -205,13 +205,13 @@ mod tests {
         let text: Arc<str> = "x".repeat(10 * 1024 * 1024).into();
         let document = |path: &str| Document { path: path.into(), text: Arc::clone(&text) };
         let documents = ["a", "b", "c", "d", "e", "f"].map(document);
-        let told = etcd.push(&record, &documents, None).await.unwrap_err().to_string();
+        let reported = etcd.push(&record, &documents, None).await.unwrap_err().to_string();
         let expected = "the policy has 62914560 bytes, and at most 52428800 can be pushed to etcd";
-        assert_eq!(told, expected);
-        let told = etcd.push(&record, &[], None).await.unwrap_err();
+        assert_eq!(reported, expected);
+        let reported = etcd.push(&record, &[], None).await.unwrap_err();
         assert!(
-            matches!(told, PushError::Etcd(PolicyError::Etcd(EtcdError::Endpoint { .. }))),
-            "{told}"
+            matches!(reported, PushError::Etcd(PolicyError::Etcd(EtcdError::Endpoint { .. }))),
+            "{reported}"
         );
     }
 }

@@ -1,7 +1,7 @@
 //! Reading what was pushed: what is current, what is kept, and the documents of one push.
 
 use ironmesh_catalog::PolicyRecord;
-use ironmesh_etcd::{Entry, Session, SessionError};
+use ironmesh_etcd::{KeyValue, Session, SessionError};
 
 use super::error::{DamagedPush, ReadError};
 use super::layout::{Layout, Manifest};
@@ -9,7 +9,7 @@ use super::{EtcdPolicy, PolicyError, Pushed};
 
 /// What is kept in etcd.
 #[derive(Debug, Clone)]
-pub struct Kept {
+pub struct RetainedPolicies {
     /// The pushes, the newest first.
     pub records: Vec<PolicyRecord>,
     /// Which of them is current, by its place in the list; none if nothing is, or what is damaged.
@@ -31,7 +31,7 @@ impl EtcdPolicy {
     }
 
     /// The policies that are kept.
-    pub async fn kept(&mut self) -> Result<Kept, PolicyError> {
+    pub async fn kept(&mut self) -> Result<RetainedPolicies, PolicyError> {
         self.insist(async |session, layout| {
             let (current, _) = session.get(&layout.current(), None).await?;
             let current = current.and_then(|entry| Manifest::decode(&entry.value).ok());
@@ -41,7 +41,7 @@ impl EtcdPolicy {
             };
             let current = manifests.iter().position(is_current);
             let records = manifests.into_iter().map(|manifest| manifest.record).collect();
-            Ok(Kept { records, current })
+            Ok(RetainedPolicies { records, current })
         })
         .await
     }
@@ -68,7 +68,7 @@ impl EtcdPolicy {
 }
 
 /// The manifest in an entry that is to be one.
-pub(super) fn manifest(entry: &Entry) -> Result<Manifest, DamagedPush> {
+pub(super) fn manifest(entry: &KeyValue) -> Result<Manifest, DamagedPush> {
     Manifest::decode(&entry.value)
         .map_err(|problem| DamagedPush { key: entry.key.clone(), problem })
 }

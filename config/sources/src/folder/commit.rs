@@ -28,7 +28,7 @@ pub enum CommitError {
     },
     /// git says no, for example since the checkout belongs to somebody else.
     #[error("git does not report the commit of `{path}`: {problem}")]
-    Refused {
+    GitFailed {
         /// The policy folder.
         path: PathBuf,
         /// In git's words.
@@ -50,7 +50,7 @@ pub async fn commit_of(path: &Path) -> Result<Option<String>, CommitError> {
     let Some(root) = resolved.ancestors().find(|above| above.join(".git").exists()) else {
         return Ok(None);
     };
-    let refused = |problem: String| CommitError::Refused { path: path.to_owned(), problem };
+    let git_failed = |problem: String| CommitError::GitFailed { path: path.to_owned(), problem };
     let within = resolved.strip_prefix(root).unwrap_or_else(|_| Path::new(""));
     let pathspec = if within.as_os_str().is_empty() { Path::new(".") } else { within };
     let mut git = Command::new("git");
@@ -65,11 +65,11 @@ pub async fn commit_of(path: &Path) -> Result<Option<String>, CommitError> {
     git.env("LC_ALL", "C").stdin(Stdio::null()).kill_on_drop(true);
     let output = timeout(PATIENCE, git.output())
         .await
-        .map_err(|_| refused(format!("no answer within {} s", PATIENCE.as_secs())))?
+        .map_err(|_| git_failed(format!("no answer within {} s", PATIENCE.as_secs())))?
         .map_err(|source| CommitError::NoGit { path: path.to_owned(), source })?;
     if !output.status.success() {
         let words = String::from_utf8_lossy(&output.stderr);
-        return Err(refused(words.lines().next().unwrap_or("git reports no reason").to_owned()));
+        return Err(git_failed(words.lines().next().unwrap_or("git reports no reason").to_owned()));
     }
     Ok(commit_in(&String::from_utf8_lossy(&output.stdout), within))
 }
@@ -202,7 +202,10 @@ mod tests {
         assert_eq!(commit_of(folder.path()).await.unwrap(), None);
         assert_eq!(commit_of(&folder.path().join("nothing")).await.unwrap(), None);
         fs::write(folder.path().join(".git"), "gitdir: /nowhere").unwrap();
-        let told = commit_of(folder.path()).await.unwrap_err().to_string();
-        assert!(told.contains("not a git repository") || told.contains("cannot be run"), "{told}");
+        let reported = commit_of(folder.path()).await.unwrap_err().to_string();
+        assert!(
+            reported.contains("not a git repository") || reported.contains("cannot be run"),
+            "{reported}"
+        );
     }
 }

@@ -38,10 +38,10 @@ pub(super) struct Identity {
 impl Layout {
     /// Looks at `path`. What cannot be looked at is left out: the watch reads again now and then.
     pub(super) fn of(path: &Path) -> Self {
-        let way = Way::of(path);
-        let mut layout = Self { exact: way.entries, ..Self::default() };
-        let mut watched: BTreeSet<PathBuf> = way.directories;
-        if let Some(resolved) = way.end
+        let trace = PathTrace::of(path);
+        let mut layout = Self { exact: trace.entries, ..Self::default() };
+        let mut watched: BTreeSet<PathBuf> = trace.directories;
+        if let Some(resolved) = trace.end
             && let Ok(id) = FileId::of(&resolved)
         {
             // Of a single file, there is nothing to list.
@@ -52,7 +52,7 @@ impl Layout {
             layout.exact.extend(listing.targets);
             layout.within = listing.folders.into_keys().collect();
             let links = listing.links;
-            layout.identity = Some(Identity { resolved, id, is_linked: way.is_linked, links });
+            layout.identity = Some(Identity { resolved, id, is_linked: trace.is_linked, links });
         }
         let known = |directory: PathBuf| Some((FileId::of(&directory).ok()?, directory));
         let watched = watched.into_iter().filter_map(known);
@@ -70,7 +70,7 @@ impl Layout {
 
 /// The way that a path leads, link by link.
 #[derive(Debug, Default)]
-struct Way {
+struct PathTrace {
     /// Every entry on the way, as it is named in its directory.
     entries: BTreeSet<PathBuf>,
     /// The directories that hold them. Where the way ends early, the last is the nearest ancestor
@@ -84,10 +84,10 @@ struct Way {
 /// As many links as Linux follows.
 const MOST_LINKS: usize = 40;
 
-impl Way {
+impl PathTrace {
     fn of(path: &Path) -> Self {
-        let mut way = Self::default();
-        let Ok(path) = std::path::absolute(path) else { return way };
+        let mut trace = Self::default();
+        let Ok(path) = std::path::absolute(path) else { return trace };
         let mut at = PathBuf::new();
         let mut links = 0;
         let mut ahead: Vec<OsString> = parts_reversed(&path);
@@ -101,23 +101,23 @@ impl Way {
                 at = entry;
                 continue;
             }
-            way.directories.insert(at.clone());
-            way.entries.insert(entry.clone());
-            let Ok(metadata) = fs::symlink_metadata(&entry) else { return way };
+            trace.directories.insert(at.clone());
+            trace.entries.insert(entry.clone());
+            let Ok(metadata) = fs::symlink_metadata(&entry) else { return trace };
             if !metadata.is_symlink() {
                 at = entry;
                 continue;
             }
-            way.is_linked = true;
+            trace.is_linked = true;
             links += 1;
-            let Ok(target) = fs::read_link(&entry) else { return way };
+            let Ok(target) = fs::read_link(&entry) else { return trace };
             if links > MOST_LINKS {
-                return way;
+                return trace;
             }
             ahead.extend(parts_reversed(&target));
         }
-        way.end = Some(at);
-        way
+        trace.end = Some(at);
+        trace
     }
 }
 

@@ -80,8 +80,11 @@ fn ignored_files_are_one_warning_and_change_no_revision() {
     for _ in 0..2 {
         let Folder { documents, findings } = read_folder(folder.path()).unwrap();
         let loaded = loader.load(documents, findings);
-        let told: Vec<_> = loaded.findings.iter().map(ToString::to_string).collect();
-        assert_eq!(told, ["warning[IM0116]: 2 files are not read as policy: `b.tml`, `c.TOML`"]);
+        let reported: Vec<_> = loaded.findings.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            reported,
+            ["warning[IM0116]: 2 files are not read as policy: `b.tml`, `c.TOML`"]
+        );
         assert_eq!(loaded.revision, before.revision);
         assert!(loaded.specification.is_some());
     }
@@ -89,9 +92,12 @@ fn ignored_files_are_one_warning_and_change_no_revision() {
     for number in 0..9 {
         fs::write(folder.path().join(format!("{number}.json")), "").unwrap();
     }
-    let told = problems(folder.path());
-    assert!(told[0].starts_with("11 files are not read as policy: `0.json`, `1.json`"), "{told:?}");
-    assert!(told[0].ends_with("`4.json` and 6 more"), "{told:?}");
+    let reported = problems(folder.path());
+    assert!(
+        reported[0].starts_with("11 files are not read as policy: `0.json`, `1.json`"),
+        "{reported:?}"
+    );
+    assert!(reported[0].ends_with("`4.json` and 6 more"), "{reported:?}");
 }
 
 #[test]
@@ -106,8 +112,8 @@ fn growing_file_is_an_error_and_a_replaced_file_is_not() {
     fs::rename(at("new"), at("b.toml")).unwrap();
     let mut read = read_folder(folder.path()).unwrap();
     read.withdraw_growing(&before, &Listing::of(folder.path()).unwrap());
-    let told: Vec<_> = read.findings.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["error[IM0117]: `a.toml` changes while it is read (a.toml:1:1)"]);
+    let reported: Vec<_> = read.findings.iter().map(ToString::to_string).collect();
+    assert_eq!(reported, ["error[IM0117]: `a.toml` changes while it is read (a.toml:1:1)"]);
     let kept: Vec<_> = read.documents.iter().map(|document| &*document.path).collect();
     assert_eq!(kept, ["b.toml", "c.toml"]);
 }
@@ -160,7 +166,7 @@ fn links_out_of_the_folder_are_findings_and_not_read() {
     let read = read_folder(&policy).unwrap();
     let documents: Vec<_> = read.documents.iter().map(|one| (&*one.path, &*one.text)).collect();
     assert_eq!(documents, [("a.toml", "# a"), ("deep/b.toml", "# b")]);
-    let told: Vec<_> = read.findings.iter().map(ToString::to_string).collect();
+    let reported: Vec<_> = read.findings.iter().map(ToString::to_string).collect();
     let expected =
         ["deep/absolute.toml", "folder", "key.toml", "near.toml", "none.toml", "twice.toml"];
     let expected = expected.map(|link| {
@@ -168,7 +174,7 @@ fn links_out_of_the_folder_are_findings_and_not_read() {
             "error[IM0119]: `{link}` is a symbolic link that leads out of the policy folder ({link}:1:1)"
         )
     });
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
     let loaded = load_folder(&policy).unwrap();
     let drawn = ironmesh_config_language::render(&loaded.findings, &loaded.documents, false);
     assert!(!drawn.contains("0123") && loaded.specification.is_none(), "{drawn}");
@@ -203,10 +209,13 @@ fn looping_and_dangling_links_are_findings() {
     symlink("..", folder.path().join("a/b/up")).unwrap();
     symlink("nothing", folder.path().join("gone.toml")).unwrap();
     symlink("self.toml", folder.path().join("self.toml")).unwrap();
-    let told = problems(folder.path());
-    assert_eq!(told.len(), 3, "{told:#?}");
-    assert!(told[0].contains("`a/b/up`") && told[0].contains("leads back"), "{told:#?}");
-    assert!(told[1].contains("link to nothing"), "{told:#?}");
+    let reported = problems(folder.path());
+    assert_eq!(reported.len(), 3, "{reported:#?}");
+    assert!(
+        reported[0].contains("`a/b/up`") && reported[0].contains("leads back"),
+        "{reported:#?}"
+    );
+    assert!(reported[1].contains("link to nothing"), "{reported:#?}");
 }
 
 #[test]
@@ -244,9 +253,9 @@ fn non_regular_file_is_a_finding_without_blocking() {
     rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe.toml"), mode).unwrap();
     symlink("pipe.toml", at("link-to-pipe.toml")).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(at("socket.toml")).unwrap();
-    let told = problems(folder.path());
+    let reported = problems(folder.path());
     assert_eq!(
-        told,
+        reported,
         ["link-to-pipe", "pipe", "socket"]
             .map(|name| format!("`{name}.toml` cannot be read: it is not a regular file"))
     );
@@ -264,9 +273,9 @@ fn folders_multiplied_by_links_exceed_the_folder_limit() {
         }
     }
     fs::create_dir(folder.path().join("30")).unwrap();
-    let told: Vec<_> =
+    let reported: Vec<_> =
         read_folder(folder.path()).unwrap().findings.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["error[IM0113]: there are more than 10000 folders in the policy folder"]);
+    assert_eq!(reported, ["error[IM0113]: there are more than 10000 folders in the policy folder"]);
 }
 
 #[test]

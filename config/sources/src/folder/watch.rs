@@ -100,7 +100,7 @@ async fn run(path: PathBuf, mut armed: Armed, alarm: Arc<Alarm>, signal: watch::
                 None => std::future::pending().await,
             }
         };
-        let mut tell = false;
+        let mut report = false;
         tokio::select! {
             () = signal.closed() => return,
             () = settled => {
@@ -117,7 +117,7 @@ async fn run(path: PathBuf, mut armed: Armed, alarm: Arc<Alarm>, signal: watch::
             }
             () = alarm.raised() => {}
             // What settles is told soon.
-            _ = read_again.tick() => tell = settling.is_none(),
+            _ = read_again.tick() => report = settling.is_none(),
         }
         let renamed = alarm.take_renamed();
         let before = armed.identity();
@@ -130,13 +130,13 @@ async fn run(path: PathBuf, mut armed: Armed, alarm: Arc<Alarm>, signal: watch::
         }
         // The watches are renewed before anything is told, so that nothing is missed that happens
         // while the folder is read.
-        if !tell {
+        if !report {
             match decide(renamed, before.as_ref(), armed.identity().as_ref()) {
-                Decision::Now => tell = true,
+                Decision::Now => report = true,
                 Decision::Settle => settling = Some(Settling::after_event(settling.take())),
             }
         }
-        if tell {
+        if report {
             settling = None;
             signal.send_modify(|count| *count += 1);
         }

@@ -7,13 +7,13 @@ use ironmesh_catalog::{AddressFamily, AzureMachines, AzureQuery, Finding, Port};
 
 use crate::azure::{read_guid, read_resource_group, read_scale_set};
 use crate::codes;
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 
 /// Reads which scale sets a service with `ports` is on, which are `None` if they are not known.
 pub(super) fn read_scale_sets(
     value: Value<'_>,
     ports: Option<&[Port]>,
-) -> Result<Vec<AzureQuery>, Told> {
+) -> Result<Vec<AzureQuery>, FindingReported> {
     one_or_more(value, |value| {
         let mut table = value.table("a scale set query")?;
         let name = table.optional("name", read_scale_set);
@@ -23,7 +23,7 @@ pub(super) fn read_scale_sets(
         if is_neither {
             let finding = value.error(codes::MISSING_KEY, "the query selects no scale set");
             let help = "set its `name`, its `tags`, or both";
-            return Err(value.tell(finding.label("neither `name` nor `tags`").help(help)));
+            return Err(value.report(finding.label("neither `name` nor `tags`").help(help)));
         }
         let name = name?;
         rest.query(AzureMachines::ScaleSet(name))
@@ -34,7 +34,7 @@ pub(super) fn read_scale_sets(
 pub(super) fn read_machines(
     value: Value<'_>,
     ports: Option<&[Port]>,
-) -> Result<Vec<AzureQuery>, Told> {
+) -> Result<Vec<AzureQuery>, FindingReported> {
     one_or_more(value, |value| {
         let mut table = value.table("a virtual machine query")?;
         let rest = Rest::read(&mut table, ports);
@@ -51,11 +51,11 @@ type Tags = BTreeMap<Arc<str>, Arc<str>>;
 
 /// What both have in common.
 struct Rest {
-    tags: Result<Option<Tags>, Told>,
-    subscription: Result<Option<Arc<str>>, Told>,
-    resource_group: Result<Option<Arc<str>>, Told>,
-    port: Result<Option<u16>, Told>,
-    address_family: Result<Option<AddressFamily>, Told>,
+    tags: Result<Option<Tags>, FindingReported>,
+    subscription: Result<Option<Arc<str>>, FindingReported>,
+    resource_group: Result<Option<Arc<str>>, FindingReported>,
+    port: Result<Option<u16>, FindingReported>,
+    address_family: Result<Option<AddressFamily>, FindingReported>,
 }
 
 impl Rest {
@@ -72,7 +72,7 @@ impl Rest {
         }
     }
 
-    fn query(self, machines: AzureMachines) -> Result<AzureQuery, Told> {
+    fn query(self, machines: AzureMachines) -> Result<AzureQuery, FindingReported> {
         Ok(AzureQuery {
             machines,
             subscription: self.subscription?,
@@ -87,8 +87,8 @@ impl Rest {
 /// Reads one table, or a list of them. What is asked twice is asked once.
 fn one_or_more(
     value: Value<'_>,
-    mut read: impl FnMut(Value<'_>) -> Result<AzureQuery, Told>,
-) -> Result<Vec<AzureQuery>, Told> {
+    mut read: impl FnMut(Value<'_>) -> Result<AzureQuery, FindingReported>,
+) -> Result<Vec<AzureQuery>, FindingReported> {
     if !value.is_list() {
         return Ok(vec![read(value)?]);
     }
@@ -99,37 +99,38 @@ fn one_or_more(
 }
 
 /// Reads at least one tag. Azure compares their names without case.
-fn read_tags(value: Value<'_>) -> Result<Tags, Told> {
+fn read_tags(value: Value<'_>) -> Result<Tags, FindingReported> {
     let mut tags = BTreeMap::new();
     let mut result = Ok(());
     for (spot, word) in value.table("tags")?.entries() {
         let name = word.key();
-        let told = |message: String| Finding::error(codes::INVALID_VALUE, Some(spot), message);
+        let reported = |message: String| Finding::error(codes::INVALID_VALUE, Some(spot), message);
         let is_name = (1..=512).contains(&name.chars().take(513).count())
             && !name.contains(|c: char| c.is_control() || "<>%&\\?/".contains(c));
         if !is_name {
-            let finding = told(format!("no tag in Azure has this name: `{name}`"));
+            let finding = reported(format!("no tag in Azure has this name: `{name}`"));
             let help = "the name of a tag has 1 to 512 characters, none of them `<`, `>`, `%`, `&`, `\\`, `?` or `/`";
-            result = Err(word.tell(finding.label("not a tag").help(help)));
+            result = Err(word.report(finding.label("not a tag").help(help)));
             continue;
         }
         let Ok(text) = word.string() else {
-            result = Err(Told);
+            result = Err(FindingReported);
             continue;
         };
         if text.chars().take(257).count() > 256 || text.contains(char::is_control) {
             let message =
                 "the value of a tag has at most 256 characters, and no control characters";
-            result = Err(word.tell(word.error(codes::INVALID_VALUE, message).label("not a value")));
+            result =
+                Err(word.report(word.error(codes::INVALID_VALUE, message).label("not a value")));
         } else if tags.insert(Arc::from(name.to_lowercase()), Arc::from(text)).is_some() {
-            let finding = told(format!("the tag `{name}` is given twice"));
+            let finding = reported(format!("the tag `{name}` is given twice"));
             let help = "Azure compares the names of tags without case";
-            result = Err(word.tell(finding.label("given again").help(help)));
+            result = Err(word.report(finding.label("given again").help(help)));
         }
     }
     if tags.is_empty() && result.is_ok() {
         let finding = value.error(codes::EMPTY_LIST, "`tags` is empty").label("no tag");
-        return Err(value.tell(finding.help("machines of anybody would be meant: name a tag")));
+        return Err(value.report(finding.help("machines of anybody would be meant: name a tag")));
     }
     result.map(|()| tags)
 }

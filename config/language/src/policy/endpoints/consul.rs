@@ -5,10 +5,10 @@ use std::sync::Arc;
 use ironmesh_catalog::{ConsulQuery, Name};
 
 use crate::limits::{CONSUL_FILTER, CONSUL_NAME};
-use crate::table::{Told, Value};
+use crate::table::{FindingReported, Value};
 
 /// Reads what is asked for a service, whose name is `None` if it is not known.
-pub(super) fn read(value: Value<'_>, name: Option<&Name>) -> Result<ConsulQuery, Told> {
+pub(super) fn read(value: Value<'_>, name: Option<&Name>) -> Result<ConsulQuery, FindingReported> {
     let mut table = value.table("a Consul query")?;
     let mut text = |key, longest| {
         table.optional(key, |value: Value<'_>| value.text(longest).map(Arc::<str>::from))
@@ -22,7 +22,7 @@ pub(super) fn read(value: Value<'_>, name: Option<&Name>) -> Result<ConsulQuery,
     table.finish();
     let own_name = name.map(|name| name.as_str().into());
     Ok(ConsulQuery {
-        service: service?.or(own_name).ok_or(Told)?,
+        service: service?.or(own_name).ok_or(FindingReported)?,
         datacenter: datacenter?,
         namespace: namespace?,
         partition: partition?,

@@ -3,7 +3,7 @@
 use ironmesh_catalog::{CallSettings, Fault, Percent, Redirect};
 
 use crate::codes;
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 
 /// All there are.
 const ALL: Percent = Percent(1_000_000);
@@ -14,7 +14,7 @@ pub(in crate::policy) const ON_THE_WAY: [&str; 6] =
 
 /// Tells what is said of the way of requests that are all redirected, a redirect of requests that are all
 /// aborted, and one of all requests that leads to itself. (A fault is meant to be taken out again: what else is said beside it is for then.)
-pub(super) fn check(table: &mut Table<'_>, settings: &CallSettings) -> Result<(), Told> {
+pub(super) fn check(table: &mut Table<'_>, settings: &CallSettings) -> Result<(), FindingReported> {
     let Some(redirect) = table.get("redirect") else { return Ok(()) };
     let is_of_all = table.get("matches").is_none();
     if is_of_all && settings.redirect.as_ref().is_some_and(stays_there) {
@@ -30,7 +30,7 @@ pub(super) fn check(table: &mut Table<'_>, settings: &CallSettings) -> Result<()
     let message = format!("`{}` has no effect beside `{}`: {why}", idle.key(), cause.key());
     let finding = idle.error(codes::CONTRADICTION, message).label("no effect");
     let finding = finding.related(cause.spot(), "the caller's sidecar answers them");
-    Err(idle.tell(finding.help("take one of the two out")))
+    Err(idle.report(finding.help("take one of the two out")))
 }
 
 /// Whether whoever follows it asks the same service again.
@@ -39,10 +39,10 @@ fn stays_there(redirect: &Redirect) -> bool {
 }
 
 /// A redirect of all requests is one of those, too, that follow it.
-fn in_circles(redirect: Value<'_>) -> Told {
+fn in_circles(redirect: Value<'_>) -> FindingReported {
     let message = "a redirect of all requests to another path redirects those to this path again";
     let finding = redirect.error(codes::CONTRADICTION, message).label("leads to itself");
-    redirect.tell(finding.help(
+    redirect.report(finding.help(
         "name by `matches` the requests that are to be made elsewhere, or name another `host`, `port` or `scheme`",
     ))
 }

@@ -7,14 +7,14 @@ use ironmesh_catalog::{Abort, AbortWith, Delay, Fault, Percent};
 use super::in_milliseconds;
 use crate::codes;
 use crate::duration;
-use crate::table::{Told, Value};
+use crate::table::{FindingReported, Value};
 
 /// How long a call may be made to wait.
 const TIMES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(60 * 60);
 
 /// Reads what becomes of some calls.
-pub(super) fn read_fault(value: Value<'_>) -> Result<Fault, Told> {
+pub(super) fn read_fault(value: Value<'_>) -> Result<Fault, FindingReported> {
     let mut table = value.table("a fault")?;
     let delay = table.optional("delay", read_delay);
     let abort = table.optional("abort", read_abort);
@@ -27,7 +27,7 @@ pub(super) fn read_fault(value: Value<'_>) -> Result<Fault, Told> {
     Ok(Fault { delay: delay?, abort: abort? })
 }
 
-fn read_delay(value: Value<'_>) -> Result<Delay, Told> {
+fn read_delay(value: Value<'_>) -> Result<Delay, FindingReported> {
     let mut table = value.table("a delay")?;
     let duration = table.required("duration", |value| {
         let time = duration::read(value, &TIMES)?;
@@ -38,7 +38,7 @@ fn read_delay(value: Value<'_>) -> Result<Delay, Told> {
     Ok(Delay { duration: duration?, percent: percent? })
 }
 
-fn read_abort(value: Value<'_>) -> Result<Abort, Told> {
+fn read_abort(value: Value<'_>) -> Result<Abort, FindingReported> {
     let mut table = value.table("an abort")?;
     let status = table.optional("status", |value| small(value, 200..=599));
     let grpc_status = table.optional("grpc_status", |value| small(value, 1..=16));
@@ -48,7 +48,7 @@ fn read_abort(value: Value<'_>) -> Result<Abort, Told> {
             let message = "an abort has `status` or `grpc_status`, not both";
             let finding = grpc.error(codes::INVALID_VALUE, message).label("one too many");
             Err(value
-                .tell(finding.related(status.spot(), "the status of HTTP").help("take one out")))
+                .report(finding.related(status.spot(), "the status of HTTP").help("take one out")))
         }
         (None, None) => Err(table.missing("status` or `grpc_status")),
         _ => Ok(()),
@@ -58,16 +58,16 @@ fn read_abort(value: Value<'_>) -> Result<Abort, Told> {
     let with = match (status?, grpc_status?) {
         (Some(status), _) => AbortWith::Status(status),
         (None, Some(status)) => AbortWith::GrpcStatus(status),
-        (None, None) => return Err(Told),
+        (None, None) => return Err(FindingReported),
     };
     Ok(Abort { with, percent: percent? })
 }
 
-fn read_percent(value: Value<'_>) -> Result<Percent, Told> {
+fn read_percent(value: Value<'_>) -> Result<Percent, FindingReported> {
     value.percent().map(Percent)
 }
 
-fn small(value: Value<'_>, range: std::ops::RangeInclusive<u32>) -> Result<u16, Told> {
+fn small(value: Value<'_>, range: std::ops::RangeInclusive<u32>) -> Result<u16, FindingReported> {
     let number = value.integer(codes::INVALID_VALUE, range)?;
-    u16::try_from(number).map_err(|_| Told)
+    u16::try_from(number).map_err(|_| FindingReported)
 }

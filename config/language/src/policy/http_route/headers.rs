@@ -8,7 +8,7 @@ use ironmesh_catalog::{Finding, HeaderChanges, Spot};
 
 use crate::codes;
 use crate::policy::http_route_group::is_token;
-use crate::table::{Told, Value};
+use crate::table::{FindingReported, Value};
 
 /// How long the name of a header may be.
 const LONGEST_NAME: usize = 100;
@@ -38,7 +38,7 @@ const OF_PROXIES: [&str; 13] = [
 ];
 
 /// Reads changes of headers.
-pub(super) fn read_changes(value: Value<'_>) -> Result<HeaderChanges, Told> {
+pub(super) fn read_changes(value: Value<'_>) -> Result<HeaderChanges, FindingReported> {
     let mut table = value.table("a change of headers")?;
     let mut names = Names::default();
     let set = table.optional("set", |value| read_values(value, &mut names));
@@ -55,7 +55,7 @@ pub(super) fn read_changes(value: Value<'_>) -> Result<HeaderChanges, Told> {
     one?;
     if names.0.len() > MOST {
         let message = format!("`{}` changes more than {MOST} headers", value.key());
-        return Err(value.tell(value.error(codes::INVALID_VALUE, message).label("too many")));
+        return Err(value.report(value.error(codes::INVALID_VALUE, message).label("too many")));
     }
     Ok(HeaderChanges {
         set: set?.unwrap_or_default(),
@@ -66,7 +66,7 @@ pub(super) fn read_changes(value: Value<'_>) -> Result<HeaderChanges, Told> {
 
 type Values = BTreeMap<Arc<str>, Arc<str>>;
 
-fn read_values(value: Value<'_>, names: &mut Names) -> Result<Values, Told> {
+fn read_values(value: Value<'_>, names: &mut Names) -> Result<Values, FindingReported> {
     let table = value.table("headers")?;
     let mut values = Values::new();
     let mut result = Ok(());
@@ -78,18 +78,18 @@ fn read_values(value: Value<'_>, names: &mut Names) -> Result<Values, Told> {
             (Ok(name), Ok(value)) => {
                 values.insert(name, value);
             }
-            _ => result = Err(Told),
+            _ => result = Err(FindingReported),
         }
     }
     if is_empty {
         let finding = value.error(codes::EMPTY_LIST, format!("`{}` is empty", value.key()));
         let help = format!("leave `{}` out to change none", value.key());
-        return Err(value.tell(finding.label("no header").help(help)));
+        return Err(value.report(finding.label("no header").help(help)));
     }
     result.map(|()| values)
 }
 
-fn read_value(value: Value<'_>) -> Result<Arc<str>, Told> {
+fn read_value(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
     let text = value.string()?;
     let is_plain = text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
     if is_plain && text.trim() == text && (1..=LONGEST_VALUE).contains(&text.len()) {
@@ -99,7 +99,7 @@ fn read_value(value: Value<'_>) -> Result<Arc<str>, Told> {
         "the value of header `{}` must be 1 to {LONGEST_VALUE} characters of ASCII on one line, with no space round them",
         value.key()
     );
-    Err(value.tell(value.error(codes::INVALID_VALUE, message).label("not such a value")))
+    Err(value.report(value.error(codes::INVALID_VALUE, message).label("not such a value")))
 }
 
 /// The names that are given, with their places.
@@ -108,7 +108,12 @@ struct Names(BTreeMap<Arc<str>, Spot>);
 
 impl Names {
     /// Takes a name, which `value` is about, in lower case.
-    fn take(&mut self, written: &str, spot: &Spot, value: Value<'_>) -> Result<Arc<str>, Told> {
+    fn take(
+        &mut self,
+        written: &str,
+        spot: &Spot,
+        value: Value<'_>,
+    ) -> Result<Arc<str>, FindingReported> {
         let name: Arc<str> = written.to_lowercase().into();
         let error = |code, message: String| Finding::error(code, Some(spot.clone()), message);
         if !is_token(&name) || name.len() > LONGEST_NAME {
@@ -119,9 +124,9 @@ impl Names {
             } else {
                 "write a header as in `x-tier`"
             };
-            return Err(value.tell(finding.help(help)));
+            return Err(value.report(finding.help(help)));
         }
-        if let Some(why) = refused(&name) {
+        if let Some(why) = rejected(&name) {
             let message = format!("the header `{name}` is not changed by policy: {why}");
             let finding = error(codes::INVALID_VALUE, message).label("not this one");
             let help = if *name == *"host" {
@@ -129,19 +134,19 @@ impl Names {
             } else {
                 "take it out"
             };
-            return Err(value.tell(finding.help(help)));
+            return Err(value.report(finding.help(help)));
         }
         if let Some(first) = self.0.insert(Arc::clone(&name), spot.clone()) {
             let finding = error(codes::DUPLICATE_NAME, format!("header `{name}` is given twice"));
             let finding = finding.label("given again").related(first, "first given here");
-            return Err(value.tell(finding.help("say once what becomes of it")));
+            return Err(value.report(finding.help("say once what becomes of it")));
         }
         Ok(name)
     }
 }
 
 /// Why a header is none that may be changed.
-fn refused(name: &str) -> Option<&'static str> {
+fn rejected(name: &str) -> Option<&'static str> {
     if name.starts_with(TO_ENVOY) || name.starts_with(PUT_ASIDE) {
         Some("it controls the sidecars, which policy configures by its own keys")
     } else if name == CLIENT_CERTIFICATE {

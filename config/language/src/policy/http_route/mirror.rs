@@ -2,8 +2,8 @@
 
 use ironmesh_catalog::{Mirror, Name, Percent, ServiceName};
 
-use crate::policy::part::{Reference, Wanted};
-use crate::table::{Told, Value};
+use crate::policy::part::{Reference, ReferenceTarget};
+use crate::table::{FindingReported, Value};
 
 /// So many are mirrored where nothing is said: all.
 const ALL: Percent = Percent(1_000_000);
@@ -14,15 +14,16 @@ pub(super) fn read_mirror(
     value: Value<'_>,
     home: Option<&Name>,
     references: &mut Vec<Reference>,
-) -> Result<Mirror, Told> {
+) -> Result<Mirror, FindingReported> {
     let mut table = value.table("a mirror")?;
     let service = table.required("service", |value| Ok((value.name()?, value.spot())));
     let namespace = table.optional("namespace", Value::name);
     let percent = table.optional("percent", |value| value.percent().map(Percent));
     table.finish();
     let (name, spot) = service?;
-    let namespace = namespace?.or_else(|| home.cloned()).ok_or(Told)?;
+    let namespace = namespace?.or_else(|| home.cloned()).ok_or(FindingReported)?;
     let service = ServiceName::new(namespace, name);
-    references.push(Reference { wanted: Wanted::Service(service.clone()), spot: spot.clone() });
+    references
+        .push(Reference { wanted: ReferenceTarget::Service(service.clone()), spot: spot.clone() });
     Ok(Mirror { service, percent: percent?.unwrap_or(ALL), spot })
 }

@@ -8,7 +8,7 @@ use super::in_milliseconds;
 use crate::codes;
 use crate::duration;
 use crate::suggest::{closest, did_you_mean};
-use crate::table::{Table, Told, Value, list};
+use crate::table::{FindingReported, Table, Value, list};
 
 /// How often a request may be tried again.
 const MOST_RETRIES: u32 = 100;
@@ -39,7 +39,10 @@ impl Keys {
 }
 
 /// Reads what is tried again.
-pub(in crate::policy) fn read_retries(table: &mut Table<'_>, keys: &Keys) -> Result<Retries, Told> {
+pub(in crate::policy) fn read_retries(
+    table: &mut Table<'_>,
+    keys: &Keys,
+) -> Result<Retries, FindingReported> {
     let on = if keys.is_of_osm {
         table.required("retry_on", read_text).map(Some)
     } else {
@@ -68,13 +71,13 @@ pub(in crate::policy) fn read_retries(table: &mut Table<'_>, keys: &Keys) -> Res
             );
             let finding = value.error(codes::INVALID_VALUE, message).label("too short");
             let help = format!("make it as long as `{}` at least", keys.base_interval);
-            Err(value.tell(finding.help(help)))
+            Err(value.report(finding.help(help)))
         }
         _ => Ok(retries),
     }
 }
 
-fn read_time(value: Value<'_>) -> Result<Duration, Told> {
+fn read_time(value: Value<'_>) -> Result<Duration, FindingReported> {
     let time = duration::read(value, &TIMES)?;
     in_milliseconds(value, time)
 }
@@ -87,7 +90,7 @@ struct On {
 }
 
 impl On {
-    fn add(&mut self, word: &str, value: Value<'_>) -> Result<(), Told> {
+    fn add(&mut self, word: &str, value: Value<'_>) -> Result<(), FindingReported> {
         if let Some(known) = Retries::CONDITIONS.iter().find(|known| **known == word) {
             if !self.conditions.contains(known) {
                 self.conditions.push(known);
@@ -105,11 +108,11 @@ impl On {
         let finding = value.error(codes::INVALID_VALUE, message).label("unknown condition");
         let near = closest(&word.to_lowercase(), Retries::CONDITIONS);
         let all = || format!("it is a status, as `503`, or one of {}", list(&Retries::CONDITIONS));
-        Err(value.tell(finding.help(near.map_or_else(all, did_you_mean))))
+        Err(value.report(finding.help(near.map_or_else(all, did_you_mean))))
     }
 
     /// The condition about statuses is made of them where there are some.
-    fn finish(mut self, value: Value<'_>) -> Result<Self, Told> {
+    fn finish(mut self, value: Value<'_>) -> Result<Self, FindingReported> {
         let before = self.conditions.len();
         self.conditions.retain(|condition| *condition != Retries::STATUSES);
         if self.conditions.len() == before || !self.statuses.is_empty() {
@@ -117,21 +120,21 @@ impl On {
         }
         let message = format!("`{}` is about no status", Retries::STATUSES);
         let finding = value.error(codes::INVALID_VALUE, message).label("which ones?");
-        Err(value.tell(finding.help("name statuses beside it, as in `\"503\"`")))
+        Err(value.report(finding.help("name statuses beside it, as in `\"503\"`")))
     }
 }
 
-fn read_list(value: Value<'_>) -> Result<On, Told> {
+fn read_list(value: Value<'_>) -> Result<On, FindingReported> {
     let mut on = On::default();
     let meaning = "leave `retry_on` out for what cannot have reached an application, or say `num_retries = 0`";
     value.at_least_one(meaning, |item| on.add(item.string()?, item))?;
     on.finish(value)
 }
 
-fn read_text(value: Value<'_>) -> Result<On, Told> {
+fn read_text(value: Value<'_>) -> Result<On, FindingReported> {
     let mut on = On::default();
     let words = value.string()?.split(',').map(str::trim);
     let added: Vec<_> = words.map(|word| on.add(word, value)).collect();
-    added.into_iter().collect::<Result<(), Told>>()?;
+    added.into_iter().collect::<Result<(), FindingReported>>()?;
     on.finish(value)
 }

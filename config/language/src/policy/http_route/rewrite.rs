@@ -7,7 +7,7 @@ use ironmesh_catalog::{PathChange, Redirect, Rewrite};
 
 use crate::codes;
 use crate::policy::regex;
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 
 /// How long a path, or a part of one, may be.
 const LONGEST_PATH: usize = 256;
@@ -19,7 +19,7 @@ const LONGEST_SUBSTITUTION: usize = 256;
 const LONGEST_HOST: usize = 253;
 
 /// Reads what requests ask for when they go on.
-pub(super) fn read_rewrite(value: Value<'_>) -> Result<Rewrite, Told> {
+pub(super) fn read_rewrite(value: Value<'_>) -> Result<Rewrite, FindingReported> {
     let mut table = value.table("a rewrite")?;
     let prefix = table.optional("path_prefix", read_prefix);
     let regex = table.optional("path_regex", regex::read_replaced);
@@ -47,13 +47,13 @@ pub(super) fn read_rewrite(value: Value<'_>) -> Result<Rewrite, Told> {
 }
 
 /// A path is changed in one way, and an expression becomes something.
-fn one_path(table: &mut Table<'_>) -> Result<(), Told> {
+fn one_path(table: &mut Table<'_>) -> Result<(), FindingReported> {
     match (table.get("path_prefix"), table.get("path_regex"), table.get("substitution")) {
         (Some(prefix), Some(other), _) | (Some(prefix), None, Some(other)) => {
             let message = format!("a rewrite has `path_prefix` or `{}`, not both", other.key());
             let finding = other.error(codes::INVALID_VALUE, message).label("one too many");
             let finding = finding.related(prefix.spot(), "the path is changed here");
-            Err(other.tell(finding.help("take one of them out")))
+            Err(other.report(finding.help("take one of them out")))
         }
         (None, Some(_), None) => Err(table.missing("substitution")),
         (None, None, Some(_)) => Err(table.missing("path_regex")),
@@ -62,7 +62,7 @@ fn one_path(table: &mut Table<'_>) -> Result<(), Told> {
 }
 
 /// Reads where requests are to be made instead.
-pub(super) fn read_redirect(value: Value<'_>) -> Result<Redirect, Told> {
+pub(super) fn read_redirect(value: Value<'_>) -> Result<Redirect, FindingReported> {
     let mut table = value.table("a redirect")?;
     let status = table.required("status", |value| {
         let number = value.integer(codes::INVALID_VALUE, 301..=308)?;
@@ -70,7 +70,7 @@ pub(super) fn read_redirect(value: Value<'_>) -> Result<Redirect, Told> {
         known.ok_or_else(|| {
             let message = format!("`{number}` is not the status of a redirect");
             let finding = value.error(codes::INVALID_VALUE, message).label("another status");
-            value.tell(finding.help("it is one of 301, 302, 303, 307 and 308"))
+            value.report(finding.help("it is one of 301, 302, 303, 307 and 308"))
         })
     });
     let scheme = table.optional("scheme", |value| {
@@ -92,7 +92,7 @@ pub(super) fn read_redirect(value: Value<'_>) -> Result<Redirect, Told> {
             let message = "a redirect has `path` or `path_prefix`, not both";
             let finding = prefix.error(codes::INVALID_VALUE, message).label("one too many");
             let finding = finding.related(path.spot(), "the whole path is another");
-            Err(prefix.tell(finding.help("take one of them out")))
+            Err(prefix.report(finding.help("take one of them out")))
         }
         _ => Ok(()),
     };
@@ -103,7 +103,7 @@ pub(super) fn read_redirect(value: Value<'_>) -> Result<Redirect, Told> {
     Ok(Redirect { status: status?, scheme: scheme?, host: host?, port: port?, path })
 }
 
-fn read_prefix(value: Value<'_>) -> Result<PathChange, Told> {
+fn read_prefix(value: Value<'_>) -> Result<PathChange, FindingReported> {
     let mut table = value.table("a prefix of paths")?;
     let segments = |value| read_path(value).map(|path| Arc::from(path.trim_end_matches('/')));
     let from = table.required("from", segments);
@@ -116,13 +116,13 @@ fn read_prefix(value: Value<'_>) -> Result<PathChange, Told> {
     {
         let message = "a prefix becomes what it is";
         let finding = value.error(codes::INVALID_VALUE, message).label("the same");
-        return Err(value.tell(finding.help("write what it is to become")));
+        return Err(value.report(finding.help("write what it is to become")));
     }
     Ok(PathChange::Prefix { from, to })
 }
 
 /// A path without a query, as it is when it is compared.
-fn read_path(value: Value<'_>) -> Result<Arc<str>, Told> {
+fn read_path(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
     let text = value.string()?;
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"?#\\".contains(&byte);
     let is_dots = |segment: &str| segment == "." || segment == "..";
@@ -140,7 +140,7 @@ fn read_path(value: Value<'_>) -> Result<Arc<str>, Told> {
         return Ok(text.into());
     };
     let message = format!("`{text}` is not such a path: it {problem}");
-    Err(value.tell(value.error(codes::INVALID_VALUE, message).label("not a path")))
+    Err(value.report(value.error(codes::INVALID_VALUE, message).label("not a path")))
 }
 
 fn has_whole_escapes(text: &str) -> bool {
@@ -151,20 +151,24 @@ fn has_whole_escapes(text: &str) -> bool {
 }
 
 /// What an expression with so many groups becomes.
-fn read_substitution(text: &str, value: Value<'_>, groups: u32) -> Result<Arc<str>, Told> {
-    let told = |message: String, help: &str| {
+fn read_substitution(
+    text: &str,
+    value: Value<'_>,
+    groups: u32,
+) -> Result<Arc<str>, FindingReported> {
+    let reported = |message: String, help: &str| {
         let finding = value.error(codes::INVALID_VALUE, message).label("here");
-        Err(value.tell(finding.help(help)))
+        Err(value.report(finding.help(help)))
     };
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"?#".contains(&byte);
     if !text.starts_with('/') {
         let message = format!("`{text}` does not begin with `/`, as paths do");
-        return told(message, "let the expression begin with the `/`, and a group behind it");
+        return reported(message, "let the expression begin with the `/`, and a group behind it");
     }
     if text.len() > LONGEST_SUBSTITUTION || !text.bytes().all(is_plain) || !has_whole_escapes(text)
     {
         let message = format!("`{text}` is not what a path may become");
-        return told(
+        return reported(
             message,
             "it has 256 characters of ASCII at most, no spaces, and no query; `%` has two digits behind it",
         );
@@ -180,11 +184,11 @@ fn read_substitution(text: &str, value: Value<'_>, groups: u32) -> Result<Arc<st
             Some((_, Some(group))) => {
                 let message =
                     format!("the expression has {groups} groups, and none is `\\{group}`");
-                return told(message, "`\\1` is what the first pair of parentheses matches");
+                return reported(message, "`\\1` is what the first pair of parentheses matches");
             }
             _ => {
                 let message = "`\\` has the number of a group behind it".to_owned();
-                return told(message, "write `\\\\1` in double quotes, or `'\\1'`");
+                return reported(message, "write `\\\\1` in double quotes, or `'\\1'`");
             }
         }
     }
@@ -192,7 +196,7 @@ fn read_substitution(text: &str, value: Value<'_>, groups: u32) -> Result<Arc<st
 }
 
 /// A host, in lower case; with a port where it may have one.
-fn read_host(value: Value<'_>, may_have_port: bool) -> Result<Arc<str>, Told> {
+fn read_host(value: Value<'_>, may_have_port: bool) -> Result<Arc<str>, FindingReported> {
     let text = value.string()?;
     let (host, port) = match text.split_once(':') {
         Some((host, port)) => (host, Some(port)),
@@ -215,7 +219,7 @@ fn read_host(value: Value<'_>, may_have_port: bool) -> Result<Arc<str>, Told> {
     }
     let message = format!("`{text}` is not a host");
     let finding = value.error(codes::INVALID_VALUE, message).label("not a host");
-    Err(value.tell(finding.help(if may_have_port {
+    Err(value.report(finding.help(if may_have_port {
         "write it in lower case, as in `books.example.com`, or `books.example.com:8080`"
     } else {
         "write it in lower case, as in `books.example.com`; `port` is a key of its own"

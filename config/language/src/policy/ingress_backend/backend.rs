@@ -7,10 +7,10 @@ use ironmesh_catalog::{
     reserved_ports,
 };
 
-use super::super::part::{Reference, Wanted};
+use super::super::part::{Reference, ReferenceTarget};
 use super::refer;
 use crate::codes;
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 
 /// How many names one may have: each is a match of its filter chain.
 const MOST_HOSTS: usize = 100;
@@ -32,7 +32,7 @@ pub(super) fn read<'a>(
     home: Option<&Name>,
     seen: &mut Seen,
     references: &mut Vec<Reference>,
-) -> Result<(IngressPort, Meaning<'a>), Told> {
+) -> Result<(IngressPort, Meaning<'a>), FindingReported> {
     let mut table = item.table("a backend of an ingress backend")?;
     let service = table.required("name", |value| Ok((value.name()?, value)));
     let port = table.required("port", read_port);
@@ -46,9 +46,9 @@ pub(super) fn read<'a>(
     }
     table.finish();
     let (name, value) = service?;
-    let home = home.cloned().ok_or(Told)?;
+    let home = home.cloned().ok_or(FindingReported)?;
     let service = ServiceName::new(home, name.clone());
-    references.push(refer(Wanted::Service(service.clone()), value));
+    references.push(refer(ReferenceTarget::Service(service.clone()), value));
     let (port, tls) = (port?, tls?);
     let (entry, skips) = match tls {
         None => (IngressEntry::Http { port: port.entry.unwrap_or(port.number) }, None),
@@ -62,7 +62,7 @@ pub(super) fn read<'a>(
         let message =
             format!("port {} of `{name}` is given twice with `{}`", port.number, entry.protocol());
         let finding = value.error(codes::INGRESS_COLLISION, message).label("given again");
-        return Err(value.tell(finding.related(first, "first given here")));
+        return Err(value.report(finding.related(first, "first given here")));
     }
     let port_of_service = ServicePort::new(service, port.number);
     let port_read = IngressPort { port: port_of_service, entry, spot: value.spot() };
@@ -86,7 +86,7 @@ struct Port<'a> {
     at: Value<'a>,
 }
 
-fn read_port(value: Value<'_>) -> Result<Port<'_>, Told> {
+fn read_port(value: Value<'_>) -> Result<Port<'_>, FindingReported> {
     let mut table = value.table("the port of a backend")?;
     let number = table.required("number", |value| Ok((value.port()?, value)));
     let protocol = table.required("protocol", |value| {
@@ -94,13 +94,13 @@ fn read_port(value: Value<'_>) -> Result<Port<'_>, Told> {
             let message = "ingress does not support `tcp`";
             let finding = value.error(codes::INVALID_VALUE, message).label("neither of both");
             let help = "ingress is for HTTP: write `http`, or `https` for TLS";
-            return Err(value.tell(finding.help(help)));
+            return Err(value.report(finding.help(help)));
         }
         Ok((value.word("protocol of ingress", &PROTOCOLS)?, value))
     });
     let ingress_port = table.optional("ingress_port", |value| match protocol {
         Ok((Protocol::Https, _)) => value.port().and_then(|_| Err(at_the_mesh_port(value))),
-        Ok((Protocol::Http, _)) | Err(Told) => Ok((value.port()?, value)),
+        Ok((Protocol::Http, _)) | Err(FindingReported) => Ok((value.port()?, value)),
     });
     table.finish();
     let (number, written) = number?;
@@ -118,13 +118,13 @@ struct Tls<'a> {
     skips: Option<Value<'a>>,
 }
 
-fn read_tls(value: Value<'_>) -> Result<Tls<'_>, Told> {
+fn read_tls(value: Value<'_>) -> Result<Tls<'_>, FindingReported> {
     let mut table = value.table("the `tls` of a backend")?;
     let hosts = table.required("sni_hosts", |value| {
         if value.items()?.len() > MOST_HOSTS {
             let message = format!("`sni_hosts` has more than {MOST_HOSTS} names");
             let finding = value.error(codes::TOO_LARGE, message).label("too many");
-            return Err(value.tell(finding.help("name what is above them: `*.example.com`")));
+            return Err(value.report(finding.help("name what is above them: `*.example.com`")));
         }
         value.at_least_one("name by what callers ask for the service in SNI", read_host)
     });
@@ -137,17 +137,17 @@ fn read_tls(value: Value<'_>) -> Result<Tls<'_>, Told> {
     Ok(Tls { hosts, skips: skips?.flatten() })
 }
 
-fn read_host(value: Value<'_>) -> Result<Hostname, Told> {
+fn read_host(value: Value<'_>) -> Result<Hostname, FindingReported> {
     let text = value.string()?;
     Hostname::new(text).map_err(|invalid| {
         let message = format!("`{}` {}: `{text}`", value.key(), invalid.problem);
         let finding = value.error(codes::INVALID_NAME, message).label("not a hostname");
-        value.tell(finding.help("write one as in `shop.example.com` or `*.example.com`"))
+        value.report(finding.help("write one as in `shop.example.com` or `*.example.com`"))
     })
 }
 
 /// A port that is the proxy's own.
-fn not_own(port: &Port<'_>, entry: &IngressEntry) -> Result<(), Told> {
+fn not_own(port: &Port<'_>, entry: &IngressEntry) -> Result<(), FindingReported> {
     let IngressEntry::Http { port: number } = entry else { return Ok(()) };
     if !reserved_ports::OF_PROXIES.contains(number) {
         return Ok(());
@@ -156,29 +156,29 @@ fn not_own(port: &Port<'_>, entry: &IngressEntry) -> Result<(), Told> {
     let finding = port.at.error(codes::INGRESS_COLLISION, message).label("taken");
     let own: Vec<_> = reserved_ports::OF_PROXIES.iter().map(u16::to_string).collect();
     let help = format!("give another as `ingress_port`, and none of {}", own.join(", "));
-    Err(port.at.tell(finding.help(help)))
+    Err(port.at.report(finding.help(help)))
 }
 
-fn not_of_http(value: Value<'_>) -> Told {
+fn not_of_http(value: Value<'_>) -> FindingReported {
     let message = "a backend over `http` has no `tls`";
     let finding = value.error(codes::INGRESS_CONTRADICTION, message).label("has no effect");
-    value.tell(finding.help("write `protocol = \"https\"`, or take this out"))
+    value.report(finding.help("write `protocol = \"https\"`, or take this out"))
 }
 
-fn at_the_mesh_port(value: Value<'_>) -> Told {
+fn at_the_mesh_port(value: Value<'_>) -> FindingReported {
     let message = "a backend over `https` has no port of its own";
     let finding = value.error(codes::INGRESS_CONTRADICTION, message).label("has no effect");
     let help = format!(
         "it is called at the mesh port of the proxies ({}), by `sni_hosts`: take this out",
         reserved_ports::MESH
     );
-    value.tell(finding.help(help))
+    value.report(finding.help(help))
 }
 
-fn without_hosts(table: &Table<'_>) -> Told {
+fn without_hosts(table: &Table<'_>) -> FindingReported {
     let message = "a backend over `https` needs `tls`";
     let finding = Finding::error(codes::MISSING_KEY, Some(table.spot()), message);
     let help =
         "name the hosts that callers request: `tls = { sni_hosts = [\"shop.example.com\"] }`";
-    table.tell(finding.label("`tls` is missing").help(help))
+    table.report(finding.label("`tls` is missing").help(help))
 }

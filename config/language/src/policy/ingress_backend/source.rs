@@ -7,12 +7,12 @@ use ironmesh_catalog::{
     SpiffeId,
 };
 
-use super::super::part::{Reference, Wanted};
+use super::super::part::{Reference, ReferenceTarget};
 use super::backend::Meaning;
 use super::refer;
 use crate::codes;
 use crate::suggest::did_you_mean;
-use crate::table::{Told, Value};
+use crate::table::{FindingReported, Value};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -33,7 +33,7 @@ pub(super) fn read(
     item: Value<'_>,
     home: Option<&Name>,
     references: &mut Vec<Reference>,
-) -> Result<IngressSource, Told> {
+) -> Result<IngressSource, FindingReported> {
     let mut table = item.table("a source of an ingress backend")?;
     let kind = table.required("kind", |value| value.word("kind of source", &KINDS));
     let name = table.required("name", |value| {
@@ -48,7 +48,7 @@ pub(super) fn read(
     });
     let namespace = table.optional("namespace", |value| match kind {
         Ok(Kind::Principal | Kind::Range) => Err(not_of_a_service(value)),
-        Ok(Kind::Service) | Err(Told) => value.name(),
+        Ok(Kind::Service) | Err(FindingReported) => value.name(),
     });
     table.finish();
     let ((name, value), namespace) = (name?, namespace?);
@@ -56,9 +56,9 @@ pub(super) fn read(
         Named::Principal(name) => IngressSource::Principal(name),
         Named::Range(range) => IngressSource::Range(range),
         Named::Service(name) => {
-            let namespace = namespace.or_else(|| home.cloned()).ok_or(Told)?;
+            let namespace = namespace.or_else(|| home.cloned()).ok_or(FindingReported)?;
             let service = ServiceName::new(namespace, name);
-            references.push(refer(Wanted::Service(service.clone()), value));
+            references.push(refer(ReferenceTarget::Service(service.clone()), value));
             IngressSource::Service(service)
         }
     })
@@ -71,12 +71,12 @@ enum Named {
 }
 
 /// A SPIFFE ID, or a name of DNS as certificates have it.
-fn read_principal(value: Value<'_>) -> Result<Arc<str>, Told> {
+fn read_principal(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
     let text = value.string()?;
     let invalid = |problem: &str, help: String| {
         let message = format!("`name` {problem}: `{text}`");
         let finding = value.error(codes::INVALID_NAME, message).label("nobody's");
-        Err(value.tell(finding.help(help)))
+        Err(value.report(finding.help(help)))
     };
     if text.contains('/') {
         return match SpiffeId::new(text) {
@@ -98,12 +98,12 @@ fn example() -> String {
         .to_owned()
 }
 
-fn read_range(value: Value<'_>) -> Result<IpRange, Told> {
+fn read_range(value: Value<'_>) -> Result<IpRange, FindingReported> {
     let text = value.string()?;
     let range: IpRange = text.parse().map_err(|_| {
         let message = format!("`name` must be a range of IP addresses: `{text}`");
         let finding = value.error(codes::INVALID_VALUE, message).label("not a range");
-        value.tell(finding.help(meant(text).map_or_else(
+        value.report(finding.help(meant(text).map_or_else(
             || "write one as in `10.0.0.0/8` or `2001:db8::/32`".to_owned(),
             |range| did_you_mean(&range.to_string()),
         )))
@@ -111,7 +111,7 @@ fn read_range(value: Value<'_>) -> Result<IpRange, Told> {
     if range.length() == 0 {
         let message = format!("the range `{text}` is open to anybody");
         let finding = value.error(codes::OPEN_INGRESS, message).label("everybody's addresses");
-        return Err(value.tell(finding.help("name the networks that callers connect from")));
+        return Err(value.report(finding.help("name the networks that callers connect from")));
     }
     Ok(range)
 }
@@ -126,10 +126,10 @@ fn meant(text: &str) -> Option<IpRange> {
     }
 }
 
-fn not_of_a_service(value: Value<'_>) -> Told {
+fn not_of_a_service(value: Value<'_>) -> FindingReported {
     let message = "`namespace` is that of a source of kind `Service`";
     let finding = value.error(codes::INVALID_VALUE, message).label("of no service");
-    value.tell(finding.help("take it out"))
+    value.report(finding.help("take it out"))
 }
 
 /// Tells what of `sources`, which are written at `list`, cannot take effect at `backend`, or what is missing
@@ -139,7 +139,7 @@ pub(super) fn fit(
     list: Value<'_>,
     backend: &IngressPort,
     meaning: &Meaning<'_>,
-) -> Result<(), Told> {
+) -> Result<(), FindingReported> {
     let is_principal = |source: &&IngressSource| matches!(source, IngressSource::Principal(_));
     let name = &backend.port.service.name;
     let at = |code, spot, message| Finding::error(code, Some(spot), message);
@@ -176,5 +176,5 @@ pub(super) fn fit(
         | (IngressEntry::Https { .. }, Some(_), None)
         | (IngressEntry::Https { .. }, None, Some(_)) => return Ok(()),
     };
-    Err(list.tell(finding))
+    Err(list.report(finding))
 }

@@ -16,7 +16,7 @@ use super::size::{self, Around};
 /// The expression of which a beginning of `<path>?<query>`, or of `<path>`, is a match exactly if a
 /// beginning of the path is one of `ast`, which is written `text`.
 ///
-/// None where Envoy would refuse it, which may happen to one that is as large as it may be. None also
+/// None where Envoy would reject it, which may happen to one that is as large as it may be. None also
 /// where boundaries of words and the end of the path are asked for: behind the end, RE2 would see the
 /// query's last character.
 pub(super) fn before(ast: &Ast, text: &str) -> Option<String> {

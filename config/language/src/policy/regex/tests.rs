@@ -5,7 +5,7 @@ use super::possible::{self, Impossible};
 use super::size::{self, Around};
 
 /// The parts of `text` that RE2 refuses or reads otherwise.
-fn refused(text: &str) -> Vec<&str> {
+fn rejected(text: &str) -> Vec<&str> {
     let ast = Parser::new().parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     problems(&ast, text).into_iter().map(|problem| &text[problem.at]).collect()
 }
@@ -27,7 +27,7 @@ fn regex_with_equal_meaning_in_re2_is_accepted() {
         r"(?:a{10}){100}",
         r"\.\*\/\#\ü".trim_end_matches("\\ü"),
     ] {
-        assert!(refused(text).is_empty(), "{text}: {:?}", refused(text));
+        assert!(rejected(text).is_empty(), "{text}: {:?}", rejected(text));
     }
 }
 
@@ -64,7 +64,7 @@ fn regex_that_re2_rejects_or_reads_differently_is_rejected() {
         ("a{02}", "{02}"),
         ("(?P<a.b>x)", "a.b"),
     ] {
-        assert_eq!(refused(text), [part], "{text}");
+        assert_eq!(rejected(text), [part], "{text}");
     }
 }
 

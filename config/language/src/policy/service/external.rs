@@ -5,15 +5,15 @@ use ironmesh_catalog::{
 };
 
 use crate::codes;
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 
 /// Reads what a service with these endpoints and ports is outside of the mesh; `None` where it is a service
 /// of the mesh. Ports are `None` if they could not be read.
 pub(super) fn read(
     table: &mut Table<'_>,
-    endpoints: &Result<Option<EndpointSource>, Told>,
+    endpoints: &Result<Option<EndpointSource>, FindingReported>,
     ports: Option<&[Port]>,
-) -> Result<Option<External>, Told> {
+) -> Result<Option<External>, FindingReported> {
     let external = table.optional("external", Value::boolean);
     let hostname = table.optional("hostname", |value| Ok((read_hostname(value)?, value)));
     let resolution = table
@@ -26,7 +26,7 @@ pub(super) fn read(
             Some(value) => Err(of_the_mesh(value)),
         };
     }
-    let source = endpoints.as_ref().map_err(|told| *told)?.as_ref();
+    let source = endpoints.as_ref().map_err(|reported| *reported)?.as_ref();
     let is_listed = source.is_some();
     let is_found = |asked: &Providers| {
         Provider::external().chain([Provider::Registered]).any(|one| asked.ask(one))
@@ -40,8 +40,8 @@ pub(super) fn read(
     let resolution_value = resolution.map(|(_, value)| value);
     let resolution = resolution.map_or(usual, |(resolution, _)| resolution);
     let at = |finding: Finding| match resolution_value {
-        Some(value) => value.tell(finding),
-        None => table.tell(finding),
+        Some(value) => value.report(finding),
+        None => table.report(finding),
     };
     let spot = resolution_value.map_or_else(|| table.spot(), Value::spot);
     let wrong = |message: &str| Finding::error(codes::INVALID_VALUE, Some(spot.clone()), message);
@@ -82,43 +82,43 @@ pub(super) fn read(
 }
 
 /// One that is looked up has no endpoints of ours to leave out.
-pub(super) fn not_drained(value: Value<'_>) -> Told {
+pub(super) fn not_drained(value: Value<'_>) -> FindingReported {
     let finding = value.error(codes::INVALID_VALUE, "an external service cannot be drained");
     let help = "take it out of the policy, or the traffic targets that let others call it";
-    value.tell(finding.label("outside of the mesh").help(help))
+    value.report(finding.label("outside of the mesh").help(help))
 }
 
-pub(super) fn without_sidecar(value: Value<'_>) -> Told {
+pub(super) fn without_sidecar(value: Value<'_>) -> FindingReported {
     let message = format!("`{}` is for services of the mesh", value.key());
     let finding = value.error(codes::INVALID_VALUE, message).label("outside of the mesh");
-    value.tell(
+    value.report(
         finding
             .help("remove it: the sidecar of the service would end connections, and there is none"),
     )
 }
 
-fn listed_alone(value: Value<'_>) -> Told {
+fn listed_alone(value: Value<'_>) -> FindingReported {
     let message = "the endpoints of an external service are looked up by its hostname, or listed";
     let finding = value.error(codes::INVALID_VALUE, message).label("found by a provider");
     let help =
         "list them (`static = [{ address = \"…\" }]`), or say its `hostname` and leave this out";
-    value.tell(finding.help(help))
+    value.report(finding.help(help))
 }
 
-fn of_the_mesh(value: Value<'_>) -> Told {
+fn of_the_mesh(value: Value<'_>) -> FindingReported {
     let message = format!("`{}` is that of an external service", value.key());
     let finding = value.error(codes::INVALID_VALUE, message).label("a service of the mesh");
     let help = "services of the mesh have the hostname `<service>.<namespace>.<domain>`; say \
                 `external = true` if this is none";
-    value.tell(finding.help(help))
+    value.report(finding.help(help))
 }
 
 /// Reads the name of a host outside, or of all below one.
-pub(in crate::policy) fn read_hostname(value: Value<'_>) -> Result<Hostname, Told> {
+pub(in crate::policy) fn read_hostname(value: Value<'_>) -> Result<Hostname, FindingReported> {
     let text = value.string()?;
     Hostname::new(text).map_err(|invalid| {
         let message = format!("`{}` {}: `{text}`", value.key(), invalid.problem);
         let finding = value.error(codes::INVALID_NAME, message).label("not a hostname");
-        value.tell(finding.help("write one as in `api.example.com` or `*.example.com`"))
+        value.report(finding.help("write one as in `api.example.com` or `*.example.com`"))
     })
 }

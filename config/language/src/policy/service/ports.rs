@@ -7,10 +7,10 @@ use ironmesh_catalog::{Name, Port, PortRange, Protocol, Spot};
 
 use crate::codes;
 use crate::policy::udp::NO_UDP;
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 
 /// Reads the ports of a service.
-pub(super) fn read(value: Value<'_>) -> Result<Vec<Port>, Told> {
+pub(super) fn read(value: Value<'_>) -> Result<Vec<Port>, FindingReported> {
     let several = value.items()?.len() > 1;
     let mut numbers: BTreeMap<u16, Spot> = BTreeMap::new();
     let mut names: BTreeMap<Name, Spot> = BTreeMap::new();
@@ -22,7 +22,7 @@ pub(super) fn read(value: Value<'_>) -> Result<Vec<Port>, Told> {
         let twice = |what: String, spot: Spot, first: &Spot| {
             let message = format!("port {what} is given twice");
             let finding = item.error(codes::DUPLICATE_NAME, message).label("given again");
-            item.tell(
+            item.report(
                 ironmesh_catalog::Finding { spot: Some(spot), ..finding }
                     .related(first.clone(), "first given here"),
             )
@@ -40,7 +40,7 @@ pub(super) fn read(value: Value<'_>) -> Result<Vec<Port>, Told> {
 }
 
 /// One port, with the spots of its number and of its name.
-fn read_port(table: &mut Table<'_>, several: bool) -> Result<(Port, Spot, Spot), Told> {
+fn read_port(table: &mut Table<'_>, several: bool) -> Result<(Port, Spot, Spot), FindingReported> {
     let with_spot = |value: Value<'_>| Ok((value.name()?, value.spot()));
     let name = if several {
         table.required("name", with_spot).map(Some)
@@ -54,7 +54,10 @@ fn read_port(table: &mut Table<'_>, several: bool) -> Result<(Port, Spot, Spot),
     let (number, number_spot) = number?;
     let (name, name_spot) = match name? {
         Some(given) => given,
-        None => (Name::new(&format!("port-{number}")).map_err(|_| Told)?, number_spot.clone()),
+        None => (
+            Name::new(&format!("port-{number}")).map_err(|_| FindingReported)?,
+            number_spot.clone(),
+        ),
     };
     let port = Port {
         name,
@@ -67,42 +70,42 @@ fn read_port(table: &mut Table<'_>, several: bool) -> Result<(Port, Spot, Spot),
 }
 
 /// Reads the ports that a provider may report.
-fn read_allowed(value: Value<'_>, several: bool) -> Result<Vec<PortRange>, Told> {
+fn read_allowed(value: Value<'_>, several: bool) -> Result<Vec<PortRange>, FindingReported> {
     let ranges = value.at_least_one("leave it out to allow `target_port` alone", read_range)?;
     if several {
         let message = "a port of a service with several ports cannot have `allowed_target_ports`";
         let finding = value.error(codes::INVALID_VALUE, message).label("for which of them?");
         let help = "a provider reports one port of an instance: give each of the service's ports its \
                     `target_port`, and leave this out";
-        return Err(value.tell(finding.help(help)));
+        return Err(value.report(finding.help(help)));
     }
     Ok(ranges)
 }
 
-fn read_range(value: Value<'_>) -> Result<PortRange, Told> {
+fn read_range(value: Value<'_>) -> Result<PortRange, FindingReported> {
     let range = if let Some(text) = value.string_if_any() {
         PortRange::parse(text).ok_or_else(|| {
             let message = format!("`{text}` is no range of ports");
             let finding = value.error(codes::INVALID_VALUE, message).label("not a range");
-            value.tell(finding.help("write one as in `\"20000-32000\"`, or a port as in `8081`"))
+            value.report(finding.help("write one as in `\"20000-32000\"`, or a port as in `8081`"))
         })?
     } else {
         let port = value.port()?;
-        PortRange::new(port, port).ok_or(Told)?
+        PortRange::new(port, port).ok_or(FindingReported)?
     };
     let own: Vec<_> = reserved_ports::all().filter(|own| range.contains(*own)).collect();
     let (Some(first), Some(last)) = (own.iter().min(), own.iter().max()) else { return Ok(range) };
     let message = format!("`{range}` includes ports of Ironmesh itself: {first} to {last}");
     let finding = value.error(codes::INVALID_VALUE, message).label("not allowed");
-    Err(value.tell(finding.help("write the ranges below and above these")))
+    Err(value.report(finding.help("write the ranges below and above these")))
 }
 
-fn read_protocol(value: Value<'_>) -> Result<Protocol, Told> {
+fn read_protocol(value: Value<'_>) -> Result<Protocol, FindingReported> {
     let text = value.string()?;
     if let Some((_, reason)) = UNSERVED.iter().find(|(word, _)| *word == text) {
         let message = format!("protocol `{text}` is not served");
         let finding = value.error(codes::NOT_SERVED, message).label("not served");
-        return Err(value.tell(finding.help(*reason)));
+        return Err(value.report(finding.help(*reason)));
     }
     value.word("protocol", &Protocol::ALL)
 }

@@ -5,12 +5,12 @@ use ironmesh_catalog::{Labels, Name};
 use crate::codes;
 use crate::policy::labels;
 use crate::policy::part::{Id, Part};
-use crate::table::{Told, Value};
+use crate::table::{FindingReported, Value};
 
 /// An external service has no proxies that could have labels.
-pub(super) fn of_external(value: Value<'_>) -> Told {
+pub(super) fn of_external(value: Value<'_>) -> FindingReported {
     let finding = value.error(codes::INVALID_VALUE, "an external service has no subsets");
-    value.tell(finding.label("outside of the mesh").help("define several external services"))
+    value.report(finding.label("outside of the mesh").help("define several external services"))
 }
 
 /// Reads the parts of a service of `namespace`, which is `None` if it could not be read. A part whose
@@ -19,7 +19,7 @@ pub(super) fn read(
     value: Value<'_>,
     namespace: Option<&Name>,
     part: &mut Part,
-) -> Vec<(Id, Result<Labels, Told>)> {
+) -> Vec<(Id, Result<Labels, FindingReported>)> {
     let mut subsets = Vec::new();
     let meaning = "leave `subsets` out where there are none";
     // (What is wrong with one of them has been told, and hinders the service by its own finding.)

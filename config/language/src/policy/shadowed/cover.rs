@@ -6,7 +6,7 @@ use ironmesh_catalog::HttpMatch;
 use regex_syntax::ast::{Ast, RepetitionKind, parse::Parser};
 
 /// A way to call, looked at once.
-pub(super) struct Way<'a> {
+pub(super) struct MatchPattern<'a> {
     one: &'a HttpMatch,
     /// How its path begins; `None` where it has none.
     beginning: Option<Beginning>,
@@ -15,7 +15,7 @@ pub(super) struct Way<'a> {
 /// The plain characters that an expression begins with, and whether it demands nothing else.
 type Beginning = (String, bool);
 
-impl<'a> Way<'a> {
+impl<'a> MatchPattern<'a> {
     pub(super) fn new(one: &'a HttpMatch) -> Self {
         let beginning = one.path.as_ref().map(|path| {
             // What does not parse has been refused.
@@ -94,7 +94,9 @@ mod tests {
             headers: BTreeMap::new(),
             spot: Spot::new(&"p.toml".into(), "", 0..0),
         };
-        let covers = |wide: &str, narrow: &str| Way::new(&on(wide)).covers(&Way::new(&on(narrow)));
+        let covers = |wide: &str, narrow: &str| {
+            MatchPattern::new(&on(wide)).covers(&MatchPattern::new(&on(narrow)))
+        };
         for (wide, narrow) in [
             ("/", "/books"),
             ("/books", "/books/[0-9]+$"),

@@ -18,7 +18,7 @@ use crate::policy::draft::Draft;
 pub(super) fn check(
     draft: &Draft<'_>,
     splits: &Splits<'_>,
-    ways: &BTreeMap<ServicePort, Result<Vec<SplitPath<'_>>, TooManyPaths>>,
+    paths: &BTreeMap<ServicePort, Result<Vec<SplitPath<'_>>, TooManyPaths>>,
     findings: &mut Vec<Finding>,
 ) {
     // What is wrong may have been meant to allow what nothing seems to.
@@ -27,8 +27,8 @@ pub(super) fn check(
     }
     let targets = Targets::new(draft);
     let (mut called, mut beside) = (BTreeSet::new(), BTreeMap::new());
-    for (port, ways) in ways {
-        let backends = ways.iter().flatten().flat_map(|way| &way.backends);
+    for (port, paths) in paths {
+        let backends = paths.iter().flatten().flat_map(|path| &path.backends);
         let answering: BTreeSet<_> = backends.map(|(backend, _)| *backend).collect();
         let gate = |name: &ServiceName| {
             let service = splits.service(name)?;

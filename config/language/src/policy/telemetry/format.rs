@@ -10,7 +10,7 @@ use ironmesh_catalog::{LogFormat, LogValue};
 
 use super::operators::{self, Wrong};
 use crate::codes;
-use crate::table::{Told, Value};
+use crate::table::{FindingReported, Value};
 
 /// The characters of a format, at most.
 const LONGEST: usize = 4096;
@@ -19,7 +19,7 @@ const LONGEST: usize = 4096;
 const DEEPEST: usize = 8;
 
 /// Reads a format. One that begins with `{` is JSON.
-pub(super) fn read(value: Value<'_>) -> Result<LogFormat, Told> {
+pub(super) fn read(value: Value<'_>) -> Result<LogFormat, FindingReported> {
     let text = check_length(value)?;
     if !text.trim_start().starts_with('{') {
         return Ok(LogFormat::Text(read_text(value)?));
@@ -29,21 +29,21 @@ pub(super) fn read(value: Value<'_>) -> Result<LogFormat, Told> {
         let spot = value.part(place(text, error.line(), error.column()));
         let finding = value.error(codes::LOG_FORMAT, message).label("no JSON");
         let finding = ironmesh_catalog::Finding { spot: Some(spot), ..finding };
-        value.tell(finding.help("fix the JSON, or begin the text with something else"))
+        value.report(finding.help("fix the JSON, or begin the text with something else"))
     })?;
     match read_value(value, text, &json, 0)? {
         LogValue::Object(fields) if !fields.is_empty() => Ok(LogFormat::Json(fields)),
         _ => {
             let message = format!("`{}` has no fields", value.key());
             let finding = value.error(codes::LOG_FORMAT, message).label("no fields");
-            Err(value.tell(finding.help("leave it out for the fields that are usual")))
+            Err(value.report(finding.help("leave it out for the fields that are usual")))
         }
     }
 }
 
 /// Checks the format of a log in a file: an entry is one line. Otherwise an entry could pass as several, in
 /// a file that other programs read.
-pub(super) fn check_lines(value: Value<'_>, format: &LogFormat) -> Result<(), Told> {
+pub(super) fn check_lines(value: Value<'_>, format: &LogFormat) -> Result<(), FindingReported> {
     let LogFormat::Text(text) = format else { return Ok(()) };
     let entry = text.strip_suffix('\n').unwrap_or(text);
     let Some(at) = entry.find(|c: char| c.is_control() && c != '\t') else { return Ok(()) };
@@ -51,17 +51,17 @@ pub(super) fn check_lines(value: Value<'_>, format: &LogFormat) -> Result<(), To
     let finding = value.error(codes::LOG_LINES, message).label("a line ends before the entry does");
     let spot = Some(value.part(at..at + 1));
     let finding = ironmesh_catalog::Finding { spot, ..finding };
-    Err(value.tell(finding.help("end only the whole format with `\\n`, or write it as JSON")))
+    Err(value.report(finding.help("end only the whole format with `\\n`, or write it as JSON")))
 }
 
 /// Reads a text with command operators.
-pub(super) fn read_text(value: Value<'_>) -> Result<Arc<str>, Told> {
+pub(super) fn read_text(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
     let text = check_length(value)?;
     check_operators(value, text, 0)?;
     Ok(text.into())
 }
 
-fn check_length(value: Value<'_>) -> Result<&str, Told> {
+fn check_length(value: Value<'_>) -> Result<&str, FindingReported> {
     let text = value.string()?;
     let is_short = !text.is_empty() && text.chars().take(LONGEST + 1).count() <= LONGEST;
     let is_plain = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
@@ -72,7 +72,7 @@ fn check_length(value: Value<'_>) -> Result<&str, Told> {
         "`{}` must be 1 to {LONGEST} characters without control characters but for ends of lines",
         value.key()
     );
-    Err(value.tell(value.error(codes::INVALID_VALUE, message).label("not such a text")))
+    Err(value.report(value.error(codes::INVALID_VALUE, message).label("not such a text")))
 }
 
 /// Reads a value of the JSON `text`.
@@ -81,12 +81,12 @@ fn read_value(
     text: &str,
     json: &serde_json::Value,
     depth: usize,
-) -> Result<LogValue, Told> {
+) -> Result<LogValue, FindingReported> {
     let wrong = |what: &str, quoted: &str, help: &str| {
         let at = text.find(quoted).map_or(0..text.len(), |at| at..at + quoted.len());
         let finding = value.error(codes::LOG_FORMAT, what).label("not supported").help(help);
         let spot = Some(value.part(at));
-        value.tell(ironmesh_catalog::Finding { spot, ..finding })
+        value.report(ironmesh_catalog::Finding { spot, ..finding })
     };
     match json {
         serde_json::Value::String(inner) => {
@@ -103,8 +103,10 @@ fn read_value(
             let read = fields.iter().map(|(name, inner)| {
                 Ok((Arc::from(name.as_str()), read_value(value, text, inner, depth + 1)?))
             });
-            let read: Vec<Result<_, Told>> = read.collect();
-            Ok(LogValue::Object(read.into_iter().collect::<Result<BTreeMap<_, _>, Told>>()?))
+            let read: Vec<Result<_, FindingReported>> = read.collect();
+            Ok(LogValue::Object(
+                read.into_iter().collect::<Result<BTreeMap<_, _>, FindingReported>>()?,
+            ))
         }
         other => {
             let quoted = other.to_string();
@@ -114,19 +116,23 @@ fn read_value(
     }
 }
 
-fn check_operators(value: Value<'_>, text: &str, at: usize) -> Result<(), Told> {
+fn check_operators(value: Value<'_>, text: &str, at: usize) -> Result<(), FindingReported> {
     check_operators_at(value, text, Some(at))
 }
 
 /// Tells what is wrong with the operators of `text`, which stands at the byte `at` of the value if that is
 /// known.
-fn check_operators_at(value: Value<'_>, text: &str, at: Option<usize>) -> Result<(), Told> {
+fn check_operators_at(
+    value: Value<'_>,
+    text: &str,
+    at: Option<usize>,
+) -> Result<(), FindingReported> {
     let mut result = Ok(());
     for Wrong { part, message, help } in operators::check(text) {
-        let finding = value.error(codes::LOG_FORMAT, message).label("Envoy would refuse it");
+        let finding = value.error(codes::LOG_FORMAT, message).label("Envoy would reject it");
         let spot = at.map(|at| value.part(shifted(part, at)));
         let finding = ironmesh_catalog::Finding { spot: spot.or(finding.spot), ..finding };
-        result = Err(value.tell(finding.help(help)));
+        result = Err(value.report(finding.help(help)));
     }
     result
 }

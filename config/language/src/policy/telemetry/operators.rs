@@ -401,7 +401,7 @@ mod tests {
 
     #[test]
     fn log_format_invalid_in_envoy_is_reported_with_its_position() {
-        for (text, told) in [
+        for (text, reported) in [
             ("a %NOPE% b", "there is no command operator `%NOPE%` at 2: %NOPE%"),
             ("%CEL(true)%", "there is no command operator `%CEL%` at 0: %CEL(true)%"),
             ("5 % of it", "no command operator begins at this `%` at 2: %"),
@@ -419,7 +419,7 @@ mod tests {
             ("%PATH(XQ)%", "`%PATH%` does not take `XQ` at 0: %PATH(XQ)%"),
         ] {
             let told_here = messages(text);
-            assert_eq!(told_here.first().map(String::as_str), Some(told), "{told_here:?}");
+            assert_eq!(told_here.first().map(String::as_str), Some(reported), "{told_here:?}");
         }
         assert_eq!(messages("%A% %B% %DURATION%").len(), 2);
     }

@@ -8,7 +8,7 @@ use ironmesh_catalog::{Collector, Hostname, LogSink, Name};
 
 use super::format;
 use crate::codes;
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 
 /// The characters of the name of a file, and of the name of an attribute, at most.
 const FILE_NAME: usize = 128;
@@ -18,10 +18,10 @@ const ATTRIBUTE: usize = 255;
 const MOST_ATTRIBUTES: usize = 64;
 
 /// What a key says that may be left out, and where.
-type Read<'a, T> = Result<Option<(T, Value<'a>)>, Told>;
+type Read<'a, T> = Result<Option<(T, Value<'a>)>, FindingReported>;
 
 /// Reads a sink: the word `stdout`, or a table.
-pub(super) fn read(value: Value<'_>) -> Result<LogSink, Told> {
+pub(super) fn read(value: Value<'_>) -> Result<LogSink, FindingReported> {
     if !value.is_table() {
         return value.word("sink", &[("stdout", ())]).map(|()| LogSink::Stdout);
     }
@@ -38,20 +38,20 @@ pub(super) fn read(value: Value<'_>) -> Result<LogSink, Told> {
 fn which<'a>(
     table: &Table<'_>,
     file: Read<'a, Arc<str>>,
-    collector: Result<Option<Collector>, Told>,
+    collector: Result<Option<Collector>, FindingReported>,
     attributes: Read<'a, BTreeMap<Arc<str>, Arc<str>>>,
-) -> Result<LogSink, Told> {
+) -> Result<LogSink, FindingReported> {
     match (file?, collector?, attributes?) {
         (None, None, _) => Err(table.missing("file")),
         (Some((_, file)), Some(_), _) => {
             let message = "an access log goes to a file or to a collector, not to both";
             let finding = file.error(codes::INVALID_VALUE, message).label("and to a collector");
-            Err(file.tell(finding.help("take `file` out, or `open_telemetry`")))
+            Err(file.report(finding.help("take `file` out, or `open_telemetry`")))
         }
         (Some(_), None, Some((_, attributes))) => {
             let message = "`attributes` are those of records that go to a collector";
             let finding = attributes.error(codes::INVALID_VALUE, message).label("goes to a file");
-            Err(attributes.tell(finding.help("say them in `format`, as JSON")))
+            Err(attributes.report(finding.help("say them in `format`, as JSON")))
         }
         (Some((file, _)), None, None) => Ok(LogSink::File(file)),
         (None, Some(collector), attributes) => {
@@ -63,7 +63,7 @@ fn which<'a>(
 
 /// Reads the name of a file. A path would let policy write any file of every machine, so the machine's own
 /// bootstrap says in which folder the file is.
-fn read_file(value: Value<'_>) -> Result<Arc<str>, Told> {
+fn read_file(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
     let written = value.string()?;
     if is_file_name(written) {
         return Ok(written.into());
@@ -71,7 +71,7 @@ fn read_file(value: Value<'_>) -> Result<Arc<str>, Told> {
     let message = "the `file` of an access log is a name and not a path".to_owned();
     let finding = value.error(codes::LOG_FILE, message).label("no name of a file");
     let last = written.rsplit('/').next().filter(|last| is_file_name(last)).unwrap_or("access.log");
-    Err(value.tell(finding.help(format!(
+    Err(value.report(finding.help(format!(
         "write `file = \"{last}\"`, in letters, digits, `.`, `-` and `_`: each proxy writes it in the \
          folder that its own bootstrap allows (`ironmesh proxy bootstrap --access-log-dir DIR`)"
     ))))
@@ -82,16 +82,16 @@ fn is_file_name(text: &str) -> bool {
     !text.starts_with('.') && (1..=FILE_NAME).contains(&text.len()) && text.chars().all(is_plain)
 }
 
-fn read_attributes(value: Value<'_>) -> Result<BTreeMap<Arc<str>, Arc<str>>, Told> {
+fn read_attributes(value: Value<'_>) -> Result<BTreeMap<Arc<str>, Arc<str>>, FindingReported> {
     let table = value.table("attributes of records")?;
     let entries: Vec<_> = table.entries().collect();
     if entries.is_empty() {
         let finding = value.error(codes::EMPTY_LIST, "`attributes` is empty").label("empty");
-        return Err(value.tell(finding.help("leave it out for none")));
+        return Err(value.report(finding.help("leave it out for none")));
     }
     if entries.len() > MOST_ATTRIBUTES {
         let message = format!("a record has at most {MOST_ATTRIBUTES} attributes");
-        return Err(value.tell(value.error(codes::TOO_LARGE, message).label("too many")));
+        return Err(value.report(value.error(codes::TOO_LARGE, message).label("too many")));
     }
     let read = entries.into_iter().map(|(_, value)| {
         let name = value.key();
@@ -100,16 +100,16 @@ fn read_attributes(value: Value<'_>) -> Result<BTreeMap<Arc<str>, Arc<str>>, Tol
                 "the name of an attribute must be 1 to {ATTRIBUTE} characters without control \
                  characters"
             );
-            return Err(value.tell(value.error(codes::INVALID_VALUE, message).label("is not")));
+            return Err(value.report(value.error(codes::INVALID_VALUE, message).label("is not")));
         }
         Ok((Arc::from(name), format::read_text(value)?))
     });
-    let read: Vec<Result<_, Told>> = read.collect();
+    let read: Vec<Result<_, FindingReported>> = read.collect();
     read.into_iter().collect()
 }
 
 /// Reads a collector: `{ host, port }`.
-pub(super) fn read_collector(value: Value<'_>) -> Result<Collector, Told> {
+pub(super) fn read_collector(value: Value<'_>) -> Result<Collector, FindingReported> {
     let mut table = value.table("a collector")?;
     let host = table.required("host", read_host);
     let port = table.optional("port", Value::port);
@@ -117,7 +117,7 @@ pub(super) fn read_collector(value: Value<'_>) -> Result<Collector, Told> {
     Ok(Collector { host: host?, port: port?.unwrap_or(Collector::PORT) })
 }
 
-fn read_host(value: Value<'_>) -> Result<Arc<str>, Told> {
+fn read_host(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
     let text = value.string()?;
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address.to_string().into());
@@ -130,5 +130,6 @@ fn read_host(value: Value<'_>) -> Result<Arc<str>, Told> {
     }
     let message = format!("`host` must be an IP address or a hostname: `{text}`");
     let finding = value.error(codes::INVALID_VALUE, message).label("neither");
-    Err(value.tell(finding.help("write it as in `otel.example.com`; the port is a key of its own")))
+    Err(value
+        .report(finding.help("write it as in `otel.example.com`; the port is a key of its own")))
 }

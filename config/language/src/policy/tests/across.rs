@@ -83,6 +83,6 @@ fn broken_object_causes_no_findings_in_its_referrers() {
         "name = \"bookstore-v1\"\nservice_account",
         "name = \"bookstore-v1\"\nservice_acount",
     );
-    let told = findings(&text);
-    assert_eq!(told.len(), 2, "{told:#?}");
+    let reported = findings(&text);
+    assert_eq!(reported.len(), 2, "{reported:#?}");
 }

@@ -215,12 +215,12 @@ fn warnings_of_other_documents_are_kept_without_rechecking() {
         let documents = [elsewhere.clone(), Document::new("store.toml", text)];
         (lines(&loader.load_documents(documents)), loader.checked())
     };
-    let (told, checked) = load(&["10.0.0.1"], "");
+    let (reported, checked) = load(&["10.0.0.1"], "");
     assert!(
-        told[0].starts_with("warning[IM0308]: no caller may call service `default/lonely`"),
-        "{told:?}"
+        reported[0].starts_with("warning[IM0308]: no caller may call service `default/lonely`"),
+        "{reported:?}"
     );
-    assert_eq!((told.len(), checked), (1, 1));
-    assert_eq!(load(&["10.0.0.1", "10.0.0.2"], ""), (told.clone(), 1));
-    assert_eq!(load(&["10.0.0.2"], "# a line more\n"), (told, 1));
+    assert_eq!((reported.len(), checked), (1, 1));
+    assert_eq!(load(&["10.0.0.1", "10.0.0.2"], ""), (reported.clone(), 1));
+    assert_eq!(load(&["10.0.0.2"], "# a line more\n"), (reported, 1));
 }

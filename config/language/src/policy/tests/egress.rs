@@ -105,33 +105,42 @@ fn invalid_egress_is_reported() {
         ),
         (("extra", "1"), "error[IM0102]: an egress has no key `extra`"),
     ] {
-        let told = finding(&text(&[keys]));
-        assert!(told.starts_with(expected), "{told}");
+        let reported = finding(&text(&[keys]));
+        assert!(reported.starts_with(expected), "{reported}");
     }
     let without = text(&[("hosts", ""), ("ports", "[{ number = 80, protocol = \"tcp\" }]")]);
-    let told = finding(&without);
-    assert!(told.starts_with("error[IM0103]: an egress needs `hosts` or `ip_addresses`"), "{told}");
-    let told = finding(&text(&[("hosts", ""), ("ip_addresses", "[\"10.0.0.0/8\"]")]));
-    assert!(told.starts_with("error[IM0105]: requests are told apart by their host"), "{told}");
-    let told = finding(&text(&[
+    let reported = finding(&without);
+    assert!(
+        reported.starts_with("error[IM0103]: an egress needs `hosts` or `ip_addresses`"),
+        "{reported}"
+    );
+    let reported = finding(&text(&[("hosts", ""), ("ip_addresses", "[\"10.0.0.0/8\"]")]));
+    assert!(
+        reported.starts_with("error[IM0105]: requests are told apart by their host"),
+        "{reported}"
+    );
+    let reported = finding(&text(&[
         ("ports", "[{ number = 443, protocol = \"https\" }]"),
         ("matches", "[{ kind = \"HTTPRouteGroup\", name = \"none\" }]"),
     ]));
-    assert!(told.starts_with("error[IM0105]: `matches` are about requests of HTTP"), "{told}");
-    let hosts: Vec<_> = (0..1001).map(|n| format!("\"a{n}.example\"")).collect();
-    let told = finding(&text(&[("hosts", &format!("[{}]", hosts.join(", ")))]));
     assert!(
-        told.starts_with("error[IM0113]: `hosts` of an egress has at most 1000 items"),
-        "{told}"
+        reported.starts_with("error[IM0105]: `matches` are about requests of HTTP"),
+        "{reported}"
+    );
+    let hosts: Vec<_> = (0..1001).map(|n| format!("\"a{n}.example\"")).collect();
+    let reported = finding(&text(&[("hosts", &format!("[{}]", hosts.join(", ")))]));
+    assert!(
+        reported.starts_with("error[IM0113]: `hosts` of an egress has at most 1000 items"),
+        "{reported}"
     );
 }
 
 #[test]
 fn egress_host_of_a_mesh_or_external_service_is_rejected() {
     let own = "[[service]]\nname = \"api\"\nnamespace = \"shop\"\n";
-    let told = finding(&(text(&[("hosts", "[\"api.shop\"]")]) + own));
+    let reported = finding(&(text(&[("hosts", "[\"api.shop\"]")]) + own));
     let expected = "error[IM0202]: `api.shop` is what service `shop/api` is called in the mesh";
-    assert!(told.starts_with(expected), "{told}");
+    assert!(reported.starts_with(expected), "{reported}");
     let external = |port: u16| {
         format!(
             "[[service]]\nname = \"a\"\nexternal = true\nhostname = \"api.example.com\"\n\
@@ -140,10 +149,10 @@ fn egress_host_of_a_mesh_or_external_service_is_rejected() {
     };
     // Without a port it would be called as the host is whose port is 80.
     for port in [80, 8080] {
-        let told = finding(&(text(&[]) + &external(port)));
+        let reported = finding(&(text(&[]) + &external(port)));
         let expected =
             "error[IM0202]: `api.example.com` is that of the external service `default/a`";
-        assert!(told.starts_with(expected), "{told}");
+        assert!(reported.starts_with(expected), "{reported}");
     }
     let https = [("ports", "[{ number = 443, protocol = \"https\" }]")];
     specification(&(text(&https) + &external(443)));
@@ -152,10 +161,10 @@ fn egress_host_of_a_mesh_or_external_service_is_rejected() {
 #[test]
 fn namespace_egress_mode_overrides_the_default() {
     let says = |mode: &str| format!("[[namespace]]\nname = \"default\"\negress = \"{mode}\"\n");
-    let told = finding(&(text(&[]) + &says("passthrough")));
-    assert!(told.starts_with("warning[IM0622]: this egress allows nothing more"), "{told}");
-    let told = finding(&(text(&[]) + &says("pass")));
-    assert!(told.starts_with("error[IM0105]: there is no mode of egress `pass`"), "{told}");
+    let reported = finding(&(text(&[]) + &says("passthrough")));
+    assert!(reported.starts_with("warning[IM0622]: this egress allows nothing more"), "{reported}");
+    let reported = finding(&(text(&[]) + &says("pass")));
+    assert!(reported.starts_with("error[IM0105]: there is no mode of egress `pass`"), "{reported}");
     let known = specification(&(text(&[]) + &says("policy")));
     let default = Name::default_namespace();
     assert_eq!(known.egress_of(&default, EgressMode::Passthrough), EgressMode::Policy);

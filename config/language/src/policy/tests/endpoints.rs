@@ -55,19 +55,22 @@ fn invalid_static_endpoint_is_reported() {
             "error[IM0202]: endpoint `10.0.0.1` is given twice with the same port",
         ),
     ] {
-        let told = endpoints(list);
-        assert!(told.starts_with(expected), "{told}");
+        let reported = endpoints(list);
+        assert!(reported.starts_with(expected), "{reported}");
     }
 }
 
 #[test]
 fn static_endpoint_of_multi_port_service_must_not_set_a_port() {
-    let told = finding_in(
+    let reported = finding_in(
         "ports = [{ name = \"x\", port = 80, protocol = \"http\" }, \
          { name = \"y\", port = 81, protocol = \"http\" }]\n\
          endpoints = { static = [{ address = \"10.0.0.1\", port = 8080 }] }",
     );
-    assert!(told.contains("cannot have a `port`") && told.contains("target_port"), "{told}");
+    assert!(
+        reported.contains("cannot have a `port`") && reported.contains("target_port"),
+        "{reported}"
+    );
 }
 
 #[test]
@@ -159,8 +162,8 @@ fn invalid_provider_query_is_reported() {
         ),
     ] {
         let ports = "ports = [{ port = 80, protocol = \"http\" }]";
-        let told = finding_in(&format!("{ports}\nendpoints = {endpoints}"));
-        assert!(told.starts_with(expected), "{endpoints}\n{told}");
+        let reported = finding_in(&format!("{ports}\nendpoints = {endpoints}"));
+        assert!(reported.starts_with(expected), "{endpoints}\n{reported}");
     }
     let long =
         |length| asked(&format!("[service.endpoints.consul]\nfilter = '{}'", "é".repeat(length)));
@@ -211,7 +214,7 @@ fn azure_query_selects_scale_sets_and_machines() {
 /// Names go into the addresses of what is asked, and into questions in Azure's own language.
 #[test]
 fn invalid_azure_name_is_rejected() {
-    let told = |key: &str, value: &str| {
+    let reported = |key: &str, value: &str| {
         let ports = "ports = [{ port = 80, protocol = \"http\" }]";
         let azure = format!(
             "[service.endpoints.azure_scale_set]\ntags = {{ a = \"b\" }}\n{key} = '''{value}'''"
@@ -258,16 +261,19 @@ fn invalid_azure_name_is_rejected() {
     ];
     for (key, bad, good) in cases {
         for value in everywhere.iter().chain(bad) {
-            let told = told(key, value);
+            let reported = reported(key, value);
             // (What is no TOML at all is told by its parser.)
-            let is_told = told
+            let is_told = reported
                 .iter()
                 .any(|one| one.contains(&format!("`{key}` must be the")) || one.contains("IM0101"));
-            assert!(is_told, "{key} = {value:?}: {told:?}");
+            assert!(is_told, "{key} = {value:?}: {reported:?}");
         }
         for value in good {
-            let told = told(key, value);
-            assert!(!told.iter().any(|one| one.contains(key)), "{key} = {value:?}: {told:?}");
+            let reported = reported(key, value);
+            assert!(
+                !reported.iter().any(|one| one.contains(key)),
+                "{key} = {value:?}: {reported:?}"
+            );
         }
     }
 }
@@ -275,17 +281,17 @@ fn invalid_azure_name_is_rejected() {
 #[test]
 fn azure_query_port_requires_a_service_with_one_port() {
     let ports = "ports = [{ name = \"a\", port = 80, protocol = \"http\" }, { name = \"b\", port = 81, protocol = \"http\" }]";
-    let told = finding_in(&format!(
+    let reported = finding_in(&format!(
         "{ports}\nendpoints = {{ azure_vm = {{ tags = {{ a = \"b\" }}, port = 80 }} }}"
     ));
     assert!(
-        told.starts_with("error[IM0105]: an endpoint of a service with several ports cannot"),
-        "{told}"
+        reported.starts_with("error[IM0105]: an endpoint of a service with several ports cannot"),
+        "{reported}"
     );
 }
 
 #[test]
 fn service_without_name_reports_only_the_missing_name() {
-    let told = finding("[[service]]\nendpoints = { consul = {} }\n");
-    assert!(told.starts_with("error[IM0103]: a service needs `name`"), "{told}");
+    let reported = finding("[[service]]\nendpoints = { consul = {} }\n");
+    assert!(reported.starts_with("error[IM0103]: a service needs `name`"), "{reported}");
 }

@@ -96,11 +96,14 @@ fn invalid_external_service_is_reported() {
             "error[IM0105]: an external service has no subsets",
         ),
     ] {
-        let told = finding(&text(protocol, keys));
-        assert!(told.starts_with(expected), "{told}");
+        let reported = finding(&text(protocol, keys));
+        assert!(reported.starts_with(expected), "{reported}");
     }
-    let told = finding("[[service]]\nname = \"a\"\nhostname = \"a.example\"\n");
-    assert!(told.starts_with("error[IM0105]: `hostname` is that of an external service"), "{told}");
+    let reported = finding("[[service]]\nname = \"a\"\nhostname = \"a.example\"\n");
+    assert!(
+        reported.starts_with("error[IM0105]: `hostname` is that of an external service"),
+        "{reported}"
+    );
 }
 
 #[test]
@@ -108,10 +111,10 @@ fn hostname_and_port_belong_to_one_external_service() {
     let other = "[[service]]\nname = \"b\"\nexternal = true\nhostname = \"a.example\"\n\
                  ports = [{ port = 443, protocol = \"tls\" }]\n";
     let both = text("tls", "hostname = \"A.example\"") + other;
-    let told = finding(&both);
+    let reported = finding(&both);
     assert!(
-        told.starts_with("error[IM0202]: port `443` of `a.example` is that of two services"),
-        "{told}"
+        reported.starts_with("error[IM0202]: port `443` of `a.example` is that of two services"),
+        "{reported}"
     );
     specification(
         &both.replace(
@@ -126,8 +129,11 @@ fn hostname_without_port_belongs_to_one_external_service() {
     let other = "[[service]]\nname = \"b\"\nexternal = true\nhostname = \"a.example\"\n\
                  ports = [{ port = 8080, protocol = \"http\" }]\n";
     let both = text("http", "hostname = \"a.example\"") + other;
-    let told = finding(&both);
-    assert!(told.starts_with("error[IM0202]: `a.example` without a port is that of two"), "{told}");
+    let reported = finding(&both);
+    assert!(
+        reported.starts_with("error[IM0202]: `a.example` without a port is that of two"),
+        "{reported}"
+    );
     // One of them has two ports of HTTP: no call is without.
     specification(&both.replace(
         "port = 8080, protocol = \"http\" }",
@@ -139,9 +145,9 @@ fn hostname_without_port_belongs_to_one_external_service() {
 #[test]
 fn external_hostname_of_a_mesh_service_is_rejected() {
     let own = "[[service]]\nname = \"till\"\nnamespace = \"shop\"\n";
-    let told = finding(&(text("http", "hostname = \"till.shop\"") + own));
+    let reported = finding(&(text("http", "hostname = \"till.shop\"") + own));
     let expected = "error[IM0202]: `till.shop` is what service `shop/till` is called in the mesh";
-    assert!(told.starts_with(expected), "{told}");
+    assert!(reported.starts_with(expected), "{reported}");
     specification(&(text("http", "hostname = \"till.shop.example\"") + own));
 }
 
@@ -156,7 +162,10 @@ fn external_service_in_a_traffic_split_is_rejected() {
         )
     };
     for text in [split("a", "m"), split("m", "a")] {
-        let told = finding(&text);
-        assert!(told.starts_with("error[IM0303]: service `a` is outside of the mesh"), "{told}");
+        let reported = finding(&text);
+        assert!(
+            reported.starts_with("error[IM0303]: service `a` is outside of the mesh"),
+            "{reported}"
+        );
     }
 }

@@ -121,16 +121,19 @@ fn invalid_http_route_settings_are_reported() {
         ("sources = [{ name = \"z\" }]\ntimeout = \"1s\"", "error[IM0201]: no service runs as `z`"),
         ("sources = []\ntimeout = \"1s\"", "error[IM0304]: `sources` is empty"),
     ] {
-        let told = finding(&with_services(&route("r", keys)));
-        assert!(told.starts_with(expected), "{keys}: {told}");
+        let reported = finding(&with_services(&route("r", keys)));
+        assert!(reported.starts_with(expected), "{keys}: {reported}");
     }
     let without = route("r", &SEARCH.replace("service = \"a\"\n", "timeout = \"1s\"\n"));
-    let told = finding(&with_services(&without));
-    assert!(told.starts_with("error[IM0103]: an HTTP route with `matches` needs"), "{told}");
+    let reported = finding(&with_services(&without));
+    assert!(
+        reported.starts_with("error[IM0103]: an HTTP route with `matches` needs"),
+        "{reported}"
+    );
     let osm = "[[retry]]\nname = \"o\"\nsource = { name = \"buyer\" }\n\
                destinations = [{ name = \"a\" }]\nretry_policy = { retry_on = \"5xx,sometimes\" }\n";
-    let told = finding(&with_services(osm));
-    assert!(told.contains("there is no condition `sometimes` for a retry"), "{told}");
+    let reported = finding(&with_services(osm));
+    assert!(reported.contains("there is no condition `sometimes` for a retry"), "{reported}");
 }
 
 #[test]
@@ -140,8 +143,8 @@ fn conflicting_http_routes_of_one_level_are_reported() {
     let of_server = "service = \"a\"\nsources = [{ name = \"a\" }]";
     let all = "scope = \"mesh\"";
     for (one, other) in [(of_a, of_a), (of_buyer, of_a), (of_a, of_buyer), (all, all), ("", "")] {
-        let told = finding(&with_services(&(time("r1", one) + &time("r2", other))));
-        assert!(told.starts_with("error[IM0601]: two HTTP routes say `timeout`"), "{told}");
+        let reported = finding(&with_services(&(time("r1", one) + &time("r2", other))));
+        assert!(reported.starts_with("error[IM0601]: two HTTP routes set `timeout`"), "{reported}");
     }
     for (one, other) in [(of_buyer, of_server), (of_a, all), (of_a, SEARCH), (SEARCH, SEARCH)] {
         assert_eq!(findings(&with_services(&(time("r1", one) + &time("r2", other)))), [""; 0]);
@@ -154,24 +157,24 @@ fn conflicting_http_routes_of_one_level_are_reported() {
              destinations = [{{ name = \"a\" }}]\nretry_policy = {{ retry_on = \"5xx\" }}\n"
         )
     };
-    let told = finding(&with_services(&(retry("o1") + &retry("o2"))));
-    assert!(told.starts_with("error[IM0601]: two retries are about calls of"), "{told}");
+    let reported = finding(&with_services(&(retry("o1") + &retry("o2"))));
+    assert!(reported.starts_with("error[IM0601]: two retries are about calls of"), "{reported}");
 }
 
 #[test]
 fn http_route_without_effect_is_a_warning() {
     let of_client = route("r", "service = \"buyer\"\ntimeout = \"1s\"");
-    let told = finding(&with_services(&of_client));
+    let reported = finding(&with_services(&of_client));
     assert!(
-        told.starts_with("warning[IM0602]: this does nothing: service `buyer` has no"),
-        "{told}"
+        reported.starts_with("warning[IM0602]: this does nothing: service `buyer` has no"),
+        "{reported}"
     );
     let tries = route("r1", "retries = { per_try_timeout = \"2s\" }")
         + &route("r2", "service = \"a\"\ntimeout = \"1s\"");
-    let told = finding(&with_services(&tries));
+    let reported = finding(&with_services(&tries));
     assert!(
-        told.starts_with("warning[IM0602]: one try may take 2s, and the request with"),
-        "{told}"
+        reported.starts_with("warning[IM0602]: one try may take 2s, and the request with"),
+        "{reported}"
     );
 }
 
@@ -199,10 +202,10 @@ fn too_many_generated_routes_are_an_error() {
     let splits = |count: usize| (0..count).map(split).collect::<String>();
     let few = with_services(&(group.clone() + &splits(10) + &route("r", &all)));
     assert_eq!(findings(&few), [""; 0]);
-    let told = finding(&with_services(&(group + &splits(20) + &route("r", &all))));
+    let reported = finding(&with_services(&(group + &splits(20) + &route("r", &all))));
     assert!(
-        told.starts_with("error[IM0113]: HTTP routes make more than 256 routes to service `a`"),
-        "{told}"
+        reported.starts_with("error[IM0113]: HTTP routes make more than 256 routes to service `a`"),
+        "{reported}"
     );
 }
 
@@ -241,7 +244,7 @@ fn fault_is_read_and_invalid_fault_is_reported() {
             "error[IM0105]: an abort has `status` or `grpc_status`, not both",
         ),
     ] {
-        let told = finding(&with_services(&self::route("r", &format!("fault = {fault}"))));
-        assert!(told.starts_with(expected), "{fault}: {told}");
+        let reported = finding(&with_services(&self::route("r", &format!("fault = {fault}"))));
+        assert!(reported.starts_with(expected), "{fault}: {reported}");
     }
 }

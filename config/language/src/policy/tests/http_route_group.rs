@@ -54,12 +54,12 @@ fn invalid_match_is_reported() {
         ("{ name = 'a', headers = { x = '' } }", "error[IM0302]: an empty expression"),
         (
             "{ name = 'a', path_regex = '/[a-z]{1,1000}' }",
-            "error[IM0302]: Envoy would refuse this expression: compiled it has about 2006 \
+            "error[IM0302]: Envoy would reject this expression: compiled it has about 2006 \
              instructions, and at most 1000 are allowed",
         ),
     ] {
-        let told = finding(&group(text));
-        assert!(told.starts_with(expected), "{told}");
+        let reported = finding(&group(text));
+        assert!(reported.starts_with(expected), "{reported}");
     }
 }
 

@@ -118,14 +118,14 @@ fn invalid_header_changes_are_reported() {
         ("{ remove = [\"x-a\", \"x-a\"] }", "error[IM0202]: header `x-a` is given twice"),
         (many.as_str(), "error[IM0105]: `request_headers` changes more than 32 headers"),
     ] {
-        let told = finding(&policy(&format!("request_headers = {changes}")));
-        assert!(told.starts_with(expected), "{changes}: {told}");
+        let reported = finding(&policy(&format!("request_headers = {changes}")));
+        assert!(reported.starts_with(expected), "{changes}: {reported}");
     }
-    let told =
+    let reported =
         finding(&policy("response_headers = { set = { x-envoy-upstream-service-time = \"1\" } }"));
     assert!(
-        told.starts_with("error[IM0105]: the header `x-envoy-upstream-service-time`"),
-        "{told}"
+        reported.starts_with("error[IM0105]: the header `x-envoy-upstream-service-time`"),
+        "{reported}"
     );
 }
 
@@ -196,8 +196,8 @@ fn invalid_rewrites_are_reported() {
         ("{ host = \"a..example\" }", "error[IM0105]: `a..example` is not a host"),
         ("{ host = \"[::1]\" }", "error[IM0105]: `[::1]` is not a host"),
     ] {
-        let told = finding(&policy(&format!("rewrite = {rewrite}")));
-        assert!(told.starts_with(expected), "{rewrite}: {told}");
+        let reported = finding(&policy(&format!("rewrite = {rewrite}")));
+        assert!(reported.starts_with(expected), "{rewrite}: {reported}");
     }
     for good in [
         "{ path_regex = \"/(?P<a>a)(b)?\", substitution = '/\\2\\1\\0\\\\' }",
@@ -208,10 +208,10 @@ fn invalid_rewrites_are_reported() {
     }
     let passed = policy("rewrite = { host = \"a.example\" }")
         .replace("service = \"a\"\n", "service = \"out\"\n");
-    let told = finding(&passed);
+    let reported = finding(&passed);
     assert!(
-        told.starts_with("warning[IM0602]: the host is not rewritten to `a.example`"),
-        "{told}"
+        reported.starts_with("warning[IM0602]: the host is not rewritten to `a.example`"),
+        "{reported}"
     );
 }
 
@@ -239,8 +239,8 @@ fn invalid_or_conflicting_redirects_are_reported() {
             "error[IM0105]: a redirect has `path` or `path_prefix`, not both",
         ),
     ] {
-        let told = finding(&policy(keys));
-        assert!(told.starts_with(expected), "{keys}: {told}");
+        let reported = finding(&policy(keys));
+        assert!(reported.starts_with(expected), "{keys}: {reported}");
     }
     let redirect = "redirect = { status = 301, host = \"b\" }\n";
     for other in [
@@ -251,16 +251,16 @@ fn invalid_or_conflicting_redirects_are_reported() {
         "mirror = { service = \"b\" }",
         "allow_override_headers = true",
     ] {
-        let told = finding(&policy(&format!("{redirect}{other}")));
+        let reported = finding(&policy(&format!("{redirect}{other}")));
         let (key, _) = other.split_once(' ').unwrap();
         let expected = format!("error[IM0603]: `{key}` has no effect beside `redirect`");
-        assert!(told.starts_with(&expected), "{told}");
+        assert!(reported.starts_with(&expected), "{reported}");
         // A nearer object is warned of, and a farther one is for requests that are not redirected.
         let near = format!("{other}\n[[http_route]]\nname = \"s\"\nscope = \"mesh\"\n{redirect}");
-        let told = finding(&policy(&near));
+        let reported = finding(&policy(&near));
         assert!(
-            told.starts_with(&format!("warning[IM0602]: `{key}` has no effect: these")),
-            "{told}"
+            reported.starts_with(&format!("warning[IM0602]: `{key}` has no effect: these")),
+            "{reported}"
         );
         let far = format!("{redirect}[[http_route]]\nname = \"s\"\nscope = \"mesh\"\n{other}");
         assert_eq!(findings(&policy(&far)), [""; 0], "{other}");
@@ -268,8 +268,11 @@ fn invalid_or_conflicting_redirects_are_reported() {
     let abort = |percent: u32| {
         policy(&format!("{redirect}fault = {{ abort = {{ status = 503, percent = {percent} }} }}"))
     };
-    let told = finding(&abort(100));
-    assert!(told.starts_with("error[IM0603]: `redirect` has no effect beside `fault`"), "{told}");
+    let reported = finding(&abort(100));
+    assert!(
+        reported.starts_with("error[IM0603]: `redirect` has no effect beside `fault`"),
+        "{reported}"
+    );
     assert_eq!(findings(&abort(99)), [""; 0]);
     let answers = policy(&format!("{redirect}response_headers = {{ set = {{ x-a = \"b\" }} }}"));
     assert_eq!(findings(&answers), [""; 0]);
@@ -284,9 +287,10 @@ fn redirect_loop_of_all_requests_is_an_error() {
             "sources = [{ name = \"buyer\" }]\n",
             "response_headers = { remove = [\"server\"] }\n",
         ] {
-            let told = finding(&policy(&format!("{about}redirect = {{ status = 308, {path} }}")));
+            let reported =
+                finding(&policy(&format!("{about}redirect = {{ status = 308, {path} }}")));
             let expected = "error[IM0603]: a redirect of all requests to another path redirects";
-            assert!(told.starts_with(expected), "{about}{path}: {told}");
+            assert!(reported.starts_with(expected), "{about}{path}: {reported}");
         }
         for other in ["host = \"b\"", "port = 8443", "scheme = \"https\""] {
             let keys = format!("redirect = {{ status = 308, {other}, {path} }}");
@@ -301,8 +305,8 @@ fn redirect_loop_of_all_requests_is_an_error() {
     }
     let of_mesh = policy("redirect = { status = 308, path = \"/maintenance\" }")
         .replace("name = \"r\"\nservice = \"a\"\n", "name = \"r\"\nscope = \"mesh\"\n");
-    let told = finding(&of_mesh);
-    assert!(told.starts_with("error[IM0603]: a redirect of all requests"), "{told}");
+    let reported = finding(&of_mesh);
+    assert!(reported.starts_with("error[IM0603]: a redirect of all requests"), "{reported}");
 }
 
 #[test]
@@ -322,36 +326,40 @@ fn mirror_target_must_be_callable_by_the_callers() {
             "warning[IM0604]: nothing is mirrored to service `c`: nobody may call it whose calls",
         ),
     ] {
-        let told = finding(&policy(&mirror(to)));
-        assert!(told.starts_with(expected), "{to}: {told}");
+        let reported = finding(&policy(&mirror(to)));
+        assert!(reported.starts_with(expected), "{to}: {reported}");
     }
     let split = "\n[[traffic_split]]\nname = \"b\"\nservice = \"b\"\n\
                  backends = [{ service = \"a\", weight = 1 }]\n";
-    let told = finding(&(policy(&mirror("b")) + split));
+    let reported = finding(&(policy(&mirror("b")) + split));
     assert!(
-        told.starts_with("error[IM0604]: calls are mirrored to service `b`, which has a traffic"),
-        "{told}"
+        reported
+            .starts_with("error[IM0604]: calls are mirrored to service `b`, which has a traffic"),
+        "{reported}"
     );
     let of_cook = format!("sources = [{{ name = \"cook\" }}]\n{}", mirror("b"));
-    let told = finding(&policy(&of_cook));
-    assert!(told.starts_with("warning[IM0604]: nothing is mirrored to service `b`"), "{told}");
+    let reported = finding(&policy(&of_cook));
+    assert!(
+        reported.starts_with("warning[IM0604]: nothing is mirrored to service `b`"),
+        "{reported}"
+    );
     assert_eq!(findings(&policy(&mirror("b"))), [""; 0]);
     // Who lets all in is called by anybody.
     let open = policy(&mirror("c"))
         .replace("name = \"c\"\nports", "name = \"c\"\nmode = \"permissive\"\nports");
-    assert!(!findings(&open).iter().any(|told| told.contains("IM0604")), "{open}");
+    assert!(!findings(&open).iter().any(|reported| reported.contains("IM0604")), "{open}");
     // Of the mesh: whoever lacks the port is left out.
     let of_mesh = |to: &str| {
         policy(&mirror(to))
             .replace("name = \"r\"\nservice = \"a\"\n", "name = \"r\"\nscope = \"mesh\"\n")
     };
     assert_eq!(findings(&of_mesh("b")), [""; 0]);
-    let told = finding(&of_mesh("tcp"));
+    let reported = finding(&of_mesh("tcp"));
     assert!(
-        told.starts_with(
+        reported.starts_with(
             "error[IM0604]: calls are mirrored to service `tcp`, which has no HTTP port"
         ),
-        "{told}"
+        "{reported}"
     );
 }
 
@@ -368,14 +376,14 @@ fn mirror_to_a_split_backend_of_the_same_calls_is_a_warning() {
                 backends.join(", ")
             )
     };
-    let told = |policy: &str| {
-        let told = findings(policy).into_iter().filter(|told| told.contains("IM0604"));
-        told.collect::<Vec<_>>()
+    let reported = |policy: &str| {
+        let reported = findings(policy).into_iter().filter(|reported| reported.contains("IM0604"));
+        reported.collect::<Vec<_>>()
     };
     let twice = "warning[IM0604]: service `b` gets calls of service `a` twice: it answers some";
     let only = |policy: &str, expected: &str| {
-        let told = told(policy);
-        assert!(told.len() == 1 && told[0].starts_with(expected), "{told:?}");
+        let reported = reported(policy);
+        assert!(reported.len() == 1 && reported[0].starts_with(expected), "{reported:?}");
     };
     only(&with_split("", &[("c", 90), ("b", 10)]), twice);
     // By the split of a backend.
@@ -386,12 +394,12 @@ fn mirror_to_a_split_backend_of_the_same_calls_is_a_warning() {
         &with_split("", &[("b", 1)]),
         "warning[IM0604]: nothing is mirrored to service `b`: it answers all of these calls",
     );
-    assert_eq!(told(&with_split("", &[("c", 1), ("b", 0)])), [""; 0]);
+    assert_eq!(reported(&with_split("", &[("c", 1), ("b", 0)])), [""; 0]);
     // What goes to nobody else has no copy, and the rest goes elsewhere.
     let matches = "matches = [{ kind = \"HTTPRouteGroup\", name = \"g\" }]\n";
     let group = "[[http_route_group]]\nname = \"g\"\n\
                  matches = [{ name = \"m\", path_regex = \"/a/.*\" }]\n";
-    assert_eq!(told(&(with_split(matches, &[("b", 1)]) + group)), [""; 0]);
+    assert_eq!(reported(&(with_split(matches, &[("b", 1)]) + group)), [""; 0]);
     only(&(with_split(matches, &[("c", 1), ("b", 1)]) + group), twice);
 }
 
@@ -400,13 +408,14 @@ fn mirror_to_a_subset_of_the_same_service_is_a_warning() {
     let subsets = "[[service]]\nname = \"a\"\nsubsets = [{ name = \"a-v2\", labels = { version = \"v2\" } }]\n";
     let text = policy("mirror = { service = \"a-v2\", percent = 10 }")
         .replace("[[service]]\nname = \"a\"\n", subsets);
-    let told: Vec<_> = findings(&text).into_iter().filter(|told| told.contains("IM0604")).collect();
+    let reported: Vec<_> =
+        findings(&text).into_iter().filter(|reported| reported.contains("IM0604")).collect();
     let expected = "warning[IM0604]: service `a-v2` gets calls of service `a` twice: it";
-    assert!(told.len() == 1 && told[0].starts_with(expected), "{told:?}");
+    assert!(reported.len() == 1 && reported[0].starts_with(expected), "{reported:?}");
     // The split leads to another one.
     let text = text
         + "[[traffic_split]]\nname = \"s\"\nservice = \"a\"\nbackends = [{ service = \"c\", weight = 1 }]\n";
-    assert!(!findings(&text).iter().any(|told| told.contains("IM0604")), "{text}");
+    assert!(!findings(&text).iter().any(|reported| reported.contains("IM0604")), "{text}");
 }
 
 #[test]
@@ -421,12 +430,12 @@ fn most_specific_http_route_wins_for_each_message_setting() {
     let all = HttpRoutes::of_specification(&specification);
     let treatments =
         |service: &str| all.treatments(&"buyer".parse().unwrap(), &service.parse().unwrap());
-    let told = |service: &str| {
+    let reported = |service: &str| {
         let treatments = treatments(service);
         let [only] = &treatments[..] else { panic!("{service}") };
         let (headers, mirror) = (only.request_headers().unwrap(), only.mirror().unwrap());
         (headers.to_string(), mirror.percent.0, only.allows_override_headers())
     };
-    assert_eq!(told("a"), ("x-b = `2`".to_owned(), 0, false));
-    assert_eq!(told("c"), ("x-a = `1`".to_owned(), 1_000_000, false));
+    assert_eq!(reported("a"), ("x-b = `2`".to_owned(), 0, false));
+    assert_eq!(reported("c"), ("x-a = `1`".to_owned(), 1_000_000, false));
 }

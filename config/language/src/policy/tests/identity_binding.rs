@@ -43,7 +43,7 @@ fn each_identity_scheme_is_read_and_usable_in_targets() {
 
 #[test]
 fn empty_or_ambiguous_identity_binding_is_rejected() {
-    for (keys, told) in [
+    for (keys, reported) in [
         ("", "error[IM0103]: an identity binding needs `service_account` or"),
         ("spiffe_identities = []", "error[IM0304]: `spiffe_identities` is empty"),
         ("endpoint_labels = {}", "error[IM0304]: `endpoint_labels` is empty"),
@@ -64,7 +64,7 @@ fn empty_or_ambiguous_identity_binding_is_rejected() {
         ),
     ] {
         let finding = finding(&with(keys));
-        assert!(finding.starts_with(told), "{finding}");
+        assert!(finding.starts_with(reported), "{finding}");
     }
     for id in ["a", "a/", "a//b", "A/b", "a/../b", "a/b c", "https://a/b", "a:80/b", "a/%41", "ä/b"]
     {
@@ -79,15 +79,18 @@ fn missing_identity_binding_is_reported_with_a_suggestion() {
         "sources = [{ kind = \"IdentityBinding\", name = \"batch\"",
         "sources = [{ kind = \"IdentityBinding\", name = \"bach\"",
     );
-    let told = finding(&text);
-    assert!(told.starts_with("error[IM0201]: there is no identity binding `bach`"), "{told}");
-    assert!(told.ends_with("did you mean `batch`?"), "{told}");
+    let reported = finding(&text);
+    assert!(
+        reported.starts_with("error[IM0201]: there is no identity binding `bach`"),
+        "{reported}"
+    );
+    assert!(reported.ends_with("did you mean `batch`?"), "{reported}");
 }
 
 #[test]
 fn rule_without_matching_port_of_a_binding_is_a_warning() {
     let text = with("service_account = \"store\"").replace("\"http\"", "\"tcp\"");
-    let told = finding(&text);
-    assert!(told.starts_with("warning[IM0305]"), "{told}");
-    assert!(told.contains("no service of `default/batch` has an HTTP port"), "{told}");
+    let reported = finding(&text);
+    assert!(reported.starts_with("warning[IM0305]"), "{reported}");
+    assert!(reported.contains("no service of `default/batch` has an HTTP port"), "{reported}");
 }

@@ -28,11 +28,11 @@ fn deeply_nested_policy_is_rejected_with_bounded_output() {
 #[test]
 fn number_of_findings_is_bounded_and_the_excess_is_reported() {
     let loaded = load_one(&"word\n".repeat(1000));
-    let told = lines(&loaded);
-    assert_eq!(told.len(), FINDINGS_OF_ONE + 1);
+    let reported = lines(&loaded);
+    assert_eq!(reported.len(), FINDINGS_OF_ONE + 1);
     let last = "error[IM0114]: there are more findings than these 100 / \
                 fix the reported findings, and check again";
-    assert_eq!(told.last().map(String::as_str), Some(last));
+    assert_eq!(reported.last().map(String::as_str), Some(last));
     // In many files, and across them.
     let words = (0..100).map(|n| Document::new(format!("{n}.toml"), "word\n".repeat(1000)));
     assert_eq!(load_documents(words).findings.len(), FINDINGS + 1);
@@ -73,9 +73,9 @@ fn too_many_documents_or_bytes_are_one_finding() {
     let text: Arc<str> = " ".repeat(DOCUMENT_BYTES).into();
     let documents = (0..=POLICY_BYTES / DOCUMENT_BYTES)
         .map(|n| Document::new(format!("{n}.toml"), Arc::clone(&text)));
-    let told = lines(&load_documents(documents));
+    let reported = lines(&load_documents(documents));
     assert_eq!(
-        told,
+        reported,
         ["error[IM0113]: the policy is larger than 32 MiB / are there files in the policy folder \
           that are no policy?"]
     );
@@ -108,17 +108,17 @@ fn rendered_finding_size_is_bounded() {
     ] {
         let loaded = load_one(&text);
         assert!(loaded.specification.is_none());
-        let drawn = render(&loaded.findings, &loaded.documents, false);
-        assert!(drawn.len() < 20_000, "{} bytes: {}", drawn.len(), &drawn[..1000]);
+        let rendered = render(&loaded.findings, &loaded.documents, false);
+        assert!(rendered.len() < 20_000, "{} bytes: {}", rendered.len(), &rendered[..1000]);
     }
 }
 
 #[test]
 fn finding_on_a_long_line_is_rendered_as_its_location_only() {
     let text = format!("service = [{}1]", "{ name = \"a\" }, ".repeat(1000));
-    let drawn = render(&load_one(&text).findings[..1], &[Document::new("p.toml", text)], false);
+    let rendered = render(&load_one(&text).findings[..1], &[Document::new("p.toml", text)], false);
     assert_eq!(
-        drawn,
+        rendered,
         "error[IM0202]: service `a` is defined twice in namespace `default`\n--> p.toml:1:37\n\
          ::: p.toml:1:21\n"
     );
@@ -129,9 +129,9 @@ fn distant_locations_of_a_finding_are_both_rendered() {
     let comment = "# A line of comment.\n".repeat(1000);
     let text = format!("[[service]]\nname = \"a\"\n{comment}[[service]]\nname = \"a\"\n");
     let loaded = load_one(&text);
-    let drawn = render(&loaded.findings, &loaded.documents, false);
+    let rendered = render(&loaded.findings, &loaded.documents, false);
     for part in ["defined again", "first defined here", "1004 | name", "2 | name"] {
-        assert!(drawn.contains(part), "{part} in\n{drawn}");
+        assert!(rendered.contains(part), "{part} in\n{rendered}");
     }
 }
 
@@ -146,7 +146,7 @@ fn long_split_cycle_is_reported_by_its_ends() {
             )
         })
         .collect();
-    let told = finding(&text.concat());
-    assert!(told.contains("in a circle: s0 → s1 → s2 → s3 → s4 → … → s46 →"), "{told}");
-    assert!(told.contains("→ s0 ("), "{told}");
+    let reported = finding(&text.concat());
+    assert!(reported.contains("in a circle: s0 → s1 → s2 → s3 → s4 → … → s46 →"), "{reported}");
+    assert!(reported.contains("→ s0 ("), "{reported}");
 }

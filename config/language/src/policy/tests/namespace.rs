@@ -19,20 +19,24 @@ fn service_mode_overrides_namespace_mode_and_that_the_mesh() {
 
 #[test]
 fn namespace_without_services_is_a_warning() {
-    let told = finding(&format!("{SERVICES}[[namespace]]\nname = \"shopp\"\nmode = \"audit\"\n"));
+    let reported =
+        finding(&format!("{SERVICES}[[namespace]]\nname = \"shopp\"\nmode = \"audit\"\n"));
     assert!(
-        told.starts_with("warning[IM0313]: there is no service in namespace `shopp`"),
-        "{told}"
+        reported.starts_with("warning[IM0313]: there is no service in namespace `shopp`"),
+        "{reported}"
     );
-    assert!(told.ends_with("did you mean `shop`?"), "{told}");
+    assert!(reported.ends_with("did you mean `shop`?"), "{reported}");
 }
 
 #[test]
 fn namespace_is_unique_and_has_no_namespace_key() {
     let twice = "[[namespace]]\nname = \"shop\"\n".repeat(2);
-    let told = finding(&format!("{SERVICES}{twice}"));
-    assert!(told.starts_with("error[IM0202]: namespace `shop` is defined twice ("), "{told}");
+    let reported = finding(&format!("{SERVICES}{twice}"));
+    assert!(
+        reported.starts_with("error[IM0202]: namespace `shop` is defined twice ("),
+        "{reported}"
+    );
     let nested = "[[namespace]]\nname = \"shop\"\nnamespace = \"default\"\n";
-    let told = finding(&format!("{SERVICES}{nested}"));
-    assert!(told.starts_with("error[IM0102]: "), "{told}");
+    let reported = finding(&format!("{SERVICES}{nested}"));
+    assert!(reported.starts_with("error[IM0102]: "), "{reported}");
 }

@@ -69,11 +69,11 @@ fn rule_covered_by_another_rule_is_a_warning() {
         ("traffic target `t0`", vec![("buyer", "get"), ("@buyers", "get")]),
         ("traffic target `t0`", vec![("@strangers", "*"), ("@strangers", "get")]),
     ] {
-        let told = of(&targets);
-        assert_eq!(told.len(), 1, "{targets:?}: {told:#?}");
+        let reported = of(&targets);
+        assert_eq!(reported.len(), 1, "{targets:?}: {reported:#?}");
         let message =
             format!("warning[IM0307]: this rule grants nothing that {needless} does not grant");
-        assert!(told[0].starts_with(&message), "{targets:?}: {told:#?}");
+        assert!(reported[0].starts_with(&message), "{targets:?}: {reported:#?}");
     }
 }
 
@@ -136,11 +136,11 @@ fn service_callable_by_split_or_mode_is_not_reported() {
     assert_eq!(with(&service("c", "mode = \"permissive\"")), [""; 0]);
     assert_eq!(with(&service("c", "")).len(), 1);
     // Who says that one is strict has a mesh that is not.
-    let told = with(&(service("c", "") + &service("d", "mode = \"strict\"")));
-    assert_eq!(told.len(), 1);
+    let reported = with(&(service("c", "") + &service("d", "mode = \"strict\"")));
+    assert_eq!(reported.len(), 1);
     assert!(
-        told[0].starts_with("warning[IM0308]: no caller may call service `default/d`"),
-        "{told:?}"
+        reported[0].starts_with("warning[IM0308]: no caller may call service `default/d`"),
+        "{reported:?}"
     );
     // A binding may come to any account of its namespace.
     let binding = "[[identity_binding]]\nname = \"labelled\"\nendpoint_labels = { a = \"b\" }\n";
@@ -156,14 +156,14 @@ fn traffic_target_of_a_client_only_service_is_a_warning() {
     let loaded = load_one(
         &(service("c", "service_account = \"b\"") + "[[service]]\nname = \"a\"\n" + TARGET),
     );
-    let told: Vec<String> = lines(&loaded);
+    let reported: Vec<String> = lines(&loaded);
     assert!(
-        told[0].contains("IM0308") && told.len() == 2,
-        "and `c`, which has ports, cannot be called: {told:#?}"
+        reported[0].contains("IM0308") && reported.len() == 2,
+        "and `c`, which has ports, cannot be called: {reported:#?}"
     );
     let message =
         "warning[IM0309]: this target allows no calls: no service of `default/a` has ports";
-    assert!(told[1].starts_with(message), "{told:#?}");
+    assert!(reported[1].starts_with(message), "{reported:#?}");
     // One of several with ports is enough.
     let both = service("c", "service_account = \"a\"") + "[[service]]\nname = \"a\"\n" + TARGET;
     assert_eq!(findings(&both), [""; 0]);

@@ -45,8 +45,8 @@ fn port_requires_a_supported_protocol() {
         let read = service(&format!("ports = [{{ port = 80, protocol = \"{word}\" }}]"));
         assert_eq!((read.ports[0].protocol, &*protocol.to_string()), (protocol, word));
     }
-    let told = finding_in("ports = [{ port = 80, protocol = \"GRPC-Web\" }]");
-    assert!(told.ends_with("did you mean `grpc-web`?"), "{told}");
+    let reported = finding_in("ports = [{ port = 80, protocol = \"GRPC-Web\" }]");
+    assert!(reported.ends_with("did you mean `grpc-web`?"), "{reported}");
     assert!(
         finding_in("ports = [{ port = 80, protocol = \"HTPP\" }]")
             .ends_with("did you mean `http`?")
@@ -119,23 +119,24 @@ fn invalid_subset_is_reported() {
             "error[IM0102]: a subset has no key",
         ),
     ] {
-        let told = finding_in(&format!("subsets = {subsets}"));
-        assert!(told.starts_with(expected), "{told}");
+        let reported = finding_in(&format!("subsets = {subsets}"));
+        assert!(reported.starts_with(expected), "{reported}");
     }
     // One that is broken is there all the same, for those who name it.
     let split = "\n[[traffic_split]]\nname = \"s\"\nservice = \"a\"\n\
                  backends = [{ service = \"p\", weight = 1 }]";
-    let told = finding_in(&format!("subsets = [{{ name = \"p\", labels = {{ v = 1 }} }}]{split}"));
-    assert!(told.starts_with("error[IM0104]"), "{told}");
+    let reported =
+        finding_in(&format!("subsets = [{{ name = \"p\", labels = {{ v = 1 }} }}]{split}"));
+    assert!(reported.starts_with("error[IM0104]"), "{reported}");
 }
 
 #[test]
 fn visibility_is_public_or_private() {
     assert_eq!(service("visibility = \"private\"").visibility, Visibility::Private);
     assert_eq!(service("").visibility, Visibility::Public);
-    let told = finding_in("visibility = \"Privat\"");
-    assert!(told.starts_with("error[IM0105]: there is no visibility `Privat`"), "{told}");
-    assert!(told.ends_with("did you mean `private`?"), "{told}");
+    let reported = finding_in("visibility = \"Privat\"");
+    assert!(reported.starts_with("error[IM0105]: there is no visibility `Privat`"), "{reported}");
+    assert!(reported.ends_with("did you mean `private`?"), "{reported}");
 }
 
 #[test]
@@ -155,9 +156,9 @@ fn drained_state_applies_to_subsets_and_keeps_other_settings() {
             assert_eq!(find(&one), Service { drained, spot, ..find(&active) }, "{name}, {state}");
         }
     }
-    let told = finding_in("state = \"draining\"");
-    assert!(told.starts_with("error[IM0105]: there is no state `draining`"), "{told}");
-    assert!(told.ends_with("it is one of `active` and `drained`"), "{told}");
+    let reported = finding_in("state = \"draining\"");
+    assert!(reported.starts_with("error[IM0105]: there is no state `draining`"), "{reported}");
+    assert!(reported.ends_with("it is one of `active` and `drained`"), "{reported}");
 }
 
 #[test]
@@ -177,14 +178,14 @@ fn allowed_target_ports_need_valid_ranges_and_a_single_port() {
     assert_eq!(allowed(&with("")), "");
     let both = with(", allowed_target_ports = [8081, \"20000-32000\"]");
     assert_eq!(allowed(&both), "8081 20000-32000");
-    for (ports, told) in [
+    for (ports, reported) in [
         ("[]", "error[IM0304]: `allowed_target_ports` is empty"),
         ("[\"2-1\"]", "error[IM0105]: `2-1` is no range of ports"),
         ("[15014]", "error[IM0105]: `15014` includes ports of Ironmesh itself: 15014 to 15014"),
         ("[\"1-65535\"]", "error[IM0105]: `1-65535` includes ports of Ironmesh itself: 15000 to"),
     ] {
         let finding = finding(&with(&format!(", allowed_target_ports = {ports}")));
-        assert!(finding.starts_with(told), "{finding}");
+        assert!(finding.starts_with(reported), "{finding}");
     }
     let several = "[[service]]\nname = \"a\"\nports = [\n\
                    { name = \"a\", port = 80, protocol = \"http\", allowed_target_ports = [81] },\n\
@@ -202,7 +203,10 @@ fn max_connection_duration_is_from_one_second_to_thirty_days() {
         assert_eq!(service.max_connection_duration, Some(std::time::Duration::from_secs(seconds)));
     }
     for value in ["999ms", "31d"] {
-        let told = finding(&text(value));
-        assert!(told.contains("`max_connection_duration` must be from 1s to 30d"), "{told}");
+        let reported = finding(&text(value));
+        assert!(
+            reported.contains("`max_connection_duration` must be from 1s to 30d"),
+            "{reported}"
+        );
     }
 }

@@ -58,9 +58,9 @@ fn unknown_kind_is_reported_and_its_names_are_not_missing() {
         "error[IM0102]: there is no kind `servcie` (p.toml:1:3) / did you mean `service`?"
     );
     assert!(finding("[[TrafficTarget]]\n").ends_with("did you mean `traffic_target`?"));
-    let told = finding("[[udp_route]]\n");
-    assert!(told.starts_with("error[IM0108]: kind `udp_route` is not served"), "{told}");
-    assert!(told.ends_with("UDP has no handshake in which to verify a caller"), "{told}");
+    let reported = finding("[[udp_route]]\n");
+    assert!(reported.starts_with("error[IM0108]: kind `udp_route` is not served"), "{reported}");
+    assert!(reported.ends_with("UDP has no handshake in which to verify a caller"), "{reported}");
     assert!(
         finding("[[mesh_config]]\n")
             .starts_with("error[IM0108]: kind `mesh_config` is not served by")

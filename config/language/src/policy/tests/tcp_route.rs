@@ -33,25 +33,25 @@ fn tcp_route_without_ports_covers_all_ports() {
 
 #[test]
 fn invalid_tcp_route_ports_are_reported() {
-    let told = finding(&with(RULE, "matches = { ports = [] }"));
-    assert!(told.starts_with("error[IM0304]: `ports` is empty"), "{told}");
-    let told = finding(&with(RULE, "matches = { ports = [0] }"));
-    assert!(told.starts_with("error[IM0105]: `ports` must be"), "{told}");
-    let told = finding(&with(RULE, "ports = [3306]"));
-    assert!(told.starts_with("error[IM0102]: a TCP route has no key `ports`"), "{told}");
-    let told = finding(&with(RULE, "matches = {}"));
-    assert!(told.starts_with("error[IM0103]"), "{told}");
+    let reported = finding(&with(RULE, "matches = { ports = [] }"));
+    assert!(reported.starts_with("error[IM0304]: `ports` is empty"), "{reported}");
+    let reported = finding(&with(RULE, "matches = { ports = [0] }"));
+    assert!(reported.starts_with("error[IM0105]: `ports` must be"), "{reported}");
+    let reported = finding(&with(RULE, "ports = [3306]"));
+    assert!(reported.starts_with("error[IM0102]: a TCP route has no key `ports`"), "{reported}");
+    let reported = finding(&with(RULE, "matches = {}"));
+    assert!(reported.starts_with("error[IM0103]"), "{reported}");
 }
 
 #[test]
 fn tcp_rule_requires_an_existing_route_and_no_matches() {
-    let told = finding(&with("kind = \"TCPRoute\", name = \"ledgr\"", ""));
-    assert!(told.starts_with("error[IM0201]: there is no TCP route `ledgr`"), "{told}");
-    assert!(told.ends_with("did you mean `ledger`?"), "{told}");
-    let told = finding(&with(&format!("{RULE}, matches = [\"a\"]"), ""));
+    let reported = finding(&with("kind = \"TCPRoute\", name = \"ledgr\"", ""));
+    assert!(reported.starts_with("error[IM0201]: there is no TCP route `ledgr`"), "{reported}");
+    assert!(reported.ends_with("did you mean `ledger`?"), "{reported}");
+    let reported = finding(&with(&format!("{RULE}, matches = [\"a\"]"), ""));
     assert!(
-        told.starts_with("error[IM0105]: a rule of kind `TCPRoute` has no `matches`"),
-        "{told}"
+        reported.starts_with("error[IM0105]: a rule of kind `TCPRoute` has no `matches`"),
+        "{reported}"
     );
 }
 
@@ -65,33 +65,36 @@ fn service_mode_is_read_and_invalid_mode_is_reported() {
     assert_eq!(mode("mode = \"strict\""), Some(Mode::Strict));
     assert_eq!(mode("mode = \"permissive\""), Some(Mode::Permissive));
     assert_eq!(mode("mode = \"audit\""), Some(Mode::Audit));
-    let told = finding("[[service]]\nname = \"a\"\nmode = \"permisive\"\n");
-    assert!(told.starts_with("error[IM0105]: there is no mode `permisive`"), "{told}");
-    assert!(told.ends_with("did you mean `permissive`?"), "{told}");
+    let reported = finding("[[service]]\nname = \"a\"\nmode = \"permisive\"\n");
+    assert!(reported.starts_with("error[IM0105]: there is no mode `permisive`"), "{reported}");
+    assert!(reported.ends_with("did you mean `permissive`?"), "{reported}");
 }
 
 #[test]
 fn backend_with_another_port_protocol_is_a_warning() {
-    let told = finding(
+    let reported = finding(
         "[[service]]\nname = \"a\"\nports = [{ port = 80, protocol = \"http\" }]\n\
          [[service]]\nname = \"b\"\nports = [{ port = 80, protocol = \"tcp\" }]\n\
          [[traffic_split]]\nname = \"s\"\nservice = \"a\"\n\
          backends = [{ service = \"a\", weight = 1 }, { service = \"b\", weight = 1 }]\n",
     );
-    assert!(told.starts_with("warning[IM0303]: port `80` is `http` in service `a`"), "{told}");
+    assert!(
+        reported.starts_with("warning[IM0303]: port `80` is `http` in service `a`"),
+        "{reported}"
+    );
 }
 
 #[test]
 fn rule_without_matching_port_is_a_warning() {
-    let told = finding(&with(RULE, "matches = { ports = [3307] }"));
+    let reported = finding(&with(RULE, "matches = { ports = [3307] }"));
     assert!(
-        told.starts_with("warning[IM0305]: this rule allows nothing: no service of `default/store` has the TCP port `3307`"),
-        "{told}"
+        reported.starts_with("warning[IM0305]: this rule allows nothing: no service of `default/store` has the TCP port `3307`"),
+        "{reported}"
     );
     let group = "[[http_route_group]]\nname = \"all\"\nmatches = [{ name = \"all\" }]\n";
     let rule = "kind = \"HTTPRouteGroup\", name = \"all\"";
-    let told = finding(&(with(rule, "") + group));
-    assert!(told.contains("no service of `default/store` has an HTTP port"), "{told}");
+    let reported = finding(&(with(rule, "") + group));
+    assert!(reported.contains("no service of `default/store` has an HTTP port"), "{reported}");
     // TCP routes alone are about HTTP ports as well.
     let http = with(RULE, "matches = { ports = [3306] }").replace("\"tcp\"", "\"http\"");
     assert_eq!(findings(&http), [""; 0]);

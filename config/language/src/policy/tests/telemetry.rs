@@ -21,7 +21,7 @@ fn telemetry_scope_is_service_namespace_or_mesh() {
     assert_eq!(about(""), Level::Namespace("default".parse().unwrap()));
     assert_eq!(about("scope = \"namespace\""), Level::Namespace("default".parse().unwrap()));
     assert_eq!(about("scope = \"mesh\""), Level::Mesh);
-    for (rest, told) in [
+    for (rest, reported) in [
         (
             "service = \"store\"\nscope = \"mesh\"",
             "error[IM0105]: `scope` is said of an object that is about one service (p.toml:4:9) / leave one of the two out",
@@ -36,7 +36,7 @@ fn telemetry_scope_is_service_namespace_or_mesh() {
         ),
     ] {
         let text = with_service("store", &telemetry(&format!("{rest}\naccess_log = {{}}")));
-        assert_eq!(finding(&text), told);
+        assert_eq!(finding(&text), reported);
     }
     assert_eq!(
         finding(&telemetry("")),
@@ -74,7 +74,7 @@ fn log_format_is_text_or_json_of_texts_and_objects() {
 
 #[test]
 fn invalid_log_format_is_reported_at_its_location() {
-    let told = |format: &str| finding(&telemetry(&format!("access_log.format = '{format}'")));
+    let reported = |format: &str| finding(&telemetry(&format!("access_log.format = '{format}'")));
     for (format, expected) in [
         (
             "%DURATION% %STATUS%",
@@ -101,10 +101,10 @@ fn invalid_log_format_is_reported_at_its_location() {
             "error[IM0105]: `format` must be 1 to 4096 characters without control characters but for ends of lines (p.toml:3:21)",
         ),
     ] {
-        assert_eq!(told(format), expected, "{format}");
+        assert_eq!(reported(format), expected, "{format}");
     }
     let deep = r#"{"a": "#.repeat(9) + "\"b\"" + &"}".repeat(9);
-    assert!(told(&deep).contains("at most 8 objects deep"), "{}", told(&deep));
+    assert!(reported(&deep).contains("at most 8 objects deep"), "{}", reported(&deep));
     let both = telemetry("access_log.format = '%A% %B%'");
     assert_eq!(findings(&both).len(), 2);
 }
@@ -122,7 +122,7 @@ fn log_sink_is_stdout_file_or_collector() {
     };
     assert_eq!(collector, Collector { host: "otel.example".into(), port: 4317 });
     assert_eq!(attributes.len(), 1);
-    let told = |text: &str| finding(&telemetry(&format!("access_log.sink = {text}")));
+    let reported = |text: &str| finding(&telemetry(&format!("access_log.sink = {text}")));
     for (text, expected) in [
         (
             "\"stderr\"",
@@ -154,7 +154,7 @@ fn log_sink_is_stdout_file_or_collector() {
             "error[IM0642]: there is no command operator `%C%` (p.toml:3:74) / docs/reference/policy/access_log_operators.md lists the operators",
         ),
     ] {
-        assert_eq!(told(text), expected, "{text}");
+        assert_eq!(reported(text), expected, "{text}");
     }
 }
 
@@ -172,9 +172,10 @@ fn file_sink_with_a_path_is_rejected_and_a_name_is_suggested() {
         ("a\\u0000", "access.log"),
         (&"x".repeat(129), "access.log"),
     ] {
-        let told = finding(&telemetry(&format!("access_log.sink = {{ file = \"{written}\" }}")));
+        let reported =
+            finding(&telemetry(&format!("access_log.sink = {{ file = \"{written}\" }}")));
         assert_eq!(
-            told,
+            reported,
             format!(
                 "error[IM0662]: the `file` of an access log is a name and not a path (p.toml:3:28) / \
                  write `file = \"{suggested}\"`, in letters, digits, `.`, `-` and `_`: each proxy writes \
@@ -193,10 +194,10 @@ fn file_sink_with_a_format_of_several_lines_is_rejected() {
     };
     let file = "{ file = \"a.log\" }";
     for format in ["%DURATION%\\n%PROTOCOL%", "\\nssh-ed25519 AAAA\\n", "%DURATION%\\n\\n"] {
-        let told = finding(&log(format, file));
+        let reported = finding(&log(format, file));
         assert!(
-            told.starts_with("error[IM0663]: an entry of a log in a file is one line"),
-            "{format}: {told}"
+            reported.starts_with("error[IM0663]: an entry of a log in a file is one line"),
+            "{format}: {reported}"
         );
     }
     let taken =
@@ -215,7 +216,7 @@ fn log_filter_requires_a_condition_within_bounds() {
         filter("{ status_at_least = 500, slower_than = \"1s 500ms\" }").filter,
         Some(LogFilter { status_at_least: Some(500), slower_than_ms: Some(1500) })
     );
-    let told = |text: &str| finding(&telemetry(&format!("access_log.filter = {text}")));
+    let reported = |text: &str| finding(&telemetry(&format!("access_log.filter = {text}")));
     for (text, expected) in [
         ("{}", "error[IM0103]: a filter of an access log needs `status_at_least` (p.toml:3:21)"),
         (
@@ -231,7 +232,7 @@ fn log_filter_requires_a_condition_within_bounds() {
             "error[IM0105]: `slower_than` must be from 0s to 1d: `25h` (p.toml:3:37)",
         ),
     ] {
-        assert_eq!(told(text), expected, "{text}");
+        assert_eq!(reported(text), expected, "{text}");
     }
 }
 
@@ -250,9 +251,9 @@ fn tracing_requires_sampling_of_0_to_100_percent() {
         assert_eq!(tracing.collector.to_string(), "[::1]:4317");
     }
     for percent in ["-1", "-0.5", "100.0001", "101", "0.00001", "1e2", "inf", "nan"] {
-        let told = finding(&telemetry(&text(percent)));
+        let reported = finding(&telemetry(&text(percent)));
         let expected = "`sampling_percent` must be from 0 to 100, with 4 decimals at most";
-        assert!(told.contains(expected), "{percent}: {told}");
+        assert!(reported.contains(expected), "{percent}: {reported}");
     }
     assert_eq!(
         finding(&telemetry("tracing = { open_telemetry = { host = \"a\" } }")),
@@ -282,7 +283,8 @@ fn conflicting_telemetries_of_one_level_are_reported() {
 #[test]
 fn telemetry_of_a_service_without_sidecar_is_a_warning() {
     let external = "[[service]]\nname = \"x\"\nexternal = true\nhostname = \"a.b\"\nports = [{ port = 80, protocol = \"http\" }]\n";
-    let told = findings(&format!("{external}{}", telemetry("service = \"x\"\naccess_log = {}")));
+    let reported =
+        findings(&format!("{external}{}", telemetry("service = \"x\"\naccess_log = {}")));
     let expected = "warning[IM0643]: no sidecar serves service `x` (p.toml:7:8)";
-    assert!(told.iter().any(|line| line.starts_with(expected)), "{told:#?}");
+    assert!(reported.iter().any(|line| line.starts_with(expected)), "{reported:#?}");
 }

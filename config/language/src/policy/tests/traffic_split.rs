@@ -38,8 +38,8 @@ fn invalid_backends_are_reported() {
             "error[IM0303]: backend `b` is given twice",
         ),
     ] {
-        let told = finding(&split(backends));
-        assert!(told.starts_with(expected), "{told}");
+        let reported = finding(&split(backends));
+        assert!(reported.starts_with(expected), "{reported}");
     }
 }
 
@@ -96,8 +96,8 @@ fn invalid_split_matches_are_reported() {
         ),
     ] {
         let services = split("{ service = \"b\", weight = 1 }");
-        let told = finding(&(services + GROUP + &conditional("t", matches)));
-        assert!(told.starts_with(expected), "{told}");
+        let reported = finding(&(services + GROUP + &conditional("t", matches)));
+        assert!(reported.starts_with(expected), "{reported}");
     }
 }
 
@@ -106,10 +106,11 @@ fn conditional_split_of_a_tcp_service_is_a_warning() {
     let matches = "[{ kind = \"HTTPRouteGroup\", name = \"g\" }]";
     let text = GROUP.to_owned() + &conditional("t", matches);
     let text = ["a", "b", "c"].iter().fold(text, |text, name| with_service(name, &text));
-    let told = finding(&text.replace("\"http\"", "\"tcp\""));
+    let reported = finding(&text.replace("\"http\"", "\"tcp\""));
     assert!(
-        told.starts_with("warning[IM0303]: this split does nothing: service `a` has no HTTP port"),
-        "{told}"
+        reported
+            .starts_with("warning[IM0303]: this split does nothing: service `a` has no HTTP port"),
+        "{reported}"
     );
 }
 
@@ -157,11 +158,9 @@ fn chain(edges: &[(&str, &str)]) -> Vec<String> {
 
 #[test]
 fn split_cycle_is_reported_once() {
-    let told = chain(&[("a", "b"), ("b", "c"), ("c", "a")]);
-    assert_eq!(told.len(), 1, "{told:#?}");
-    assert!(
-        told[0].starts_with("error[IM0303]: traffic splits lead round in a circle: a → b → c → a")
-    );
+    let reported = chain(&[("a", "b"), ("b", "c"), ("c", "a")]);
+    assert_eq!(reported.len(), 1, "{reported:#?}");
+    assert!(reported[0].starts_with("error[IM0303]: traffic splits form a cycle: a → b → c → a"));
 }
 
 #[test]
@@ -174,10 +173,10 @@ fn conditional_split_cycle_is_reported() {
     let matches = "[{ kind = \"HTTPRouteGroup\", name = \"g\" }]";
     let back = "[[traffic_split]]\nname = \"back\"\nservice = \"c\"\nbackends = [{ service = \"a\", weight = 1 }]\n";
     let text = split("{ service = \"b\", weight = 1 }") + GROUP + &conditional("t", matches) + back;
-    let told = finding(&text);
+    let reported = finding(&text);
     assert!(
-        told.starts_with("error[IM0303]: traffic splits lead round in a circle: a → c → a"),
-        "{told}"
+        reported.starts_with("error[IM0303]: traffic splits form a cycle: a → c → a"),
+        "{reported}"
     );
 }
 
@@ -190,10 +189,10 @@ fn too_many_split_routes_are_reported_at_the_causing_service() {
                  backends = [{ service = \"a\", weight = 1 }]\n";
     let all = conditional("t", "[{ kind = \"HTTPRouteGroup\", name = \"g\" }]");
     let text = split("{ service = \"b\", weight = 1 }") + &with_service("front", front) + &all;
-    let told = finding(&(text.clone() + &group));
+    let reported = finding(&(text.clone() + &group));
     assert!(
-        told.starts_with("error[IM0303]: the splits of service `a` make more than 256 ways"),
-        "{told}"
+        reported.starts_with("error[IM0303]: the splits of service `a` make more than 256 ways"),
+        "{reported}"
     );
     specification(&(text + &group.replace("{ name = \"m0\", path_regex = \"/0\" }, ", "")));
 }
@@ -215,12 +214,12 @@ fn paths_that_envoy_cannot_compare_together_are_an_error() {
     };
     let text = of("g", "a", "b") + &of("h", "b", "c") + &group("g", "/[^/]{1,300}");
     let text = ["a", "b", "c"].iter().fold(text, |text, name| with_service(name, &text));
-    let told = finding(&(text.clone() + &group("h", "/x[^/]{1,300}")));
+    let reported = finding(&(text.clone() + &group("h", "/x[^/]{1,300}")));
     assert!(
-        told.starts_with(
+        reported.starts_with(
             "error[IM0302]: the `path_regex` of match `m` cannot be asked for together"
         ),
-        "{told}"
+        "{reported}"
     );
     specification(&(text + &group("h", "/x[^/]{1,100}")));
 }
@@ -229,7 +228,7 @@ fn paths_that_envoy_cannot_compare_together_are_an_error() {
 fn canary(more: &str) -> Vec<String> {
     let services = ["store", "v1", "v2", "v3", "buyer"];
     let text = services.iter().fold(String::new(), |text, name| with_service(name, &text));
-    let mut told = findings(&format!(
+    let mut reported = findings(&format!(
         "{text}{GROUP}
 [[traffic_split]]
 name = \"store\"
@@ -244,19 +243,19 @@ rules = [{{ kind = \"HTTPRouteGroup\", name = \"g\" }}]
 {more}"
     ));
     // That nobody may call what has nothing to do with the split is another matter.
-    told.retain(|finding| !finding.contains("IM0308"));
-    told
+    reported.retain(|finding| !finding.contains("IM0308"));
+    reported
 }
 
 #[test]
 fn uncallable_backend_beside_a_callable_one_is_a_warning() {
-    let told = canary("");
-    assert_eq!(told.len(), 1, "{told:#?}");
+    let reported = canary("");
+    assert_eq!(reported.len(), 1, "{reported:#?}");
     assert!(
-        told[0].starts_with(
+        reported[0].starts_with(
             "warning[IM0306]: no caller may call backend `v2`: its share of the calls is denied"
-        ) && told[0].ends_with("or give the service `service_account = \"v1\"`, as `v1` has"),
-        "{told:#?}"
+        ) && reported[0].ends_with("or give the service `service_account = \"v1\"`, as `v1` has"),
+        "{reported:#?}"
     );
     // By a split of its own it hands on what it gets, and that one is not called by anybody either.
     let handed_on = |to: &str| {
@@ -283,10 +282,10 @@ fn backend_without_a_port_of_the_apex_is_a_warning() {
     assert!(loaded.findings.is_empty());
     let loaded =
         load_one(&split("{ service = \"b\", weight = 1 }").replacen("port = 80", "port = 81", 1));
-    let told = lines(&loaded);
+    let reported = lines(&loaded);
     assert!(
-        told[0].starts_with("warning[IM0303]: backend `b` lacks port `81` of service `a`"),
-        "{told:#?}"
+        reported[0].starts_with("warning[IM0303]: backend `b` lacks port `81` of service `a`"),
+        "{reported:#?}"
     );
     assert!(loaded.specification.is_some());
 }
@@ -297,10 +296,13 @@ fn split_has_at_most_a_thousand_backends() {
         let backend = |n: usize| format!("{{ service = \"b{n}\", weight = 1 }}");
         split(&(0..count).map(backend).collect::<Vec<_>>().join(", "))
     };
-    let told = finding(&many(1001));
-    assert!(told.starts_with("error[IM0113]: a traffic split has at most 1000 backends"), "{told}");
+    let reported = finding(&many(1001));
+    assert!(
+        reported.starts_with("error[IM0113]: a traffic split has at most 1000 backends"),
+        "{reported}"
+    );
     // The rest is nothing but warnings: none of them is there.
-    assert!(findings(&many(1000)).iter().all(|told| told.starts_with("warning")));
+    assert!(findings(&many(1000)).iter().all(|reported| reported.starts_with("warning")));
 }
 
 #[test]
@@ -308,10 +310,10 @@ fn backend_without_endpoints_is_reported() {
     let drained = split("{ service = \"a\", weight = 3 }, { service = \"b\", weight = 1 }")
         .replace("name = \"b\"\n", "name = \"b\"\nstate = \"drained\"\n");
     assert!(drained.contains("drained"), "{drained}");
-    let told = finding(&drained);
+    let reported = finding(&drained);
     assert!(
-        told.starts_with("warning[IM0314]: backend `b` has no endpoints, it is drained: 25 %"),
-        "{told}"
+        reported.starts_with("warning[IM0314]: backend `b` has no endpoints, it is drained: 25 %"),
+        "{reported}"
     );
     let without_share =
         drained.replace("{ service = \"b\", weight = 1 }", "{ service = \"b\", weight = 0 }");
@@ -321,10 +323,10 @@ fn backend_without_endpoints_is_reported() {
                   endpoints = { static = [{ address = \"10.0.0.1\", labels = { zone = \"ZONE\" } }] }\n";
     let split = split("{ service = \"east\", weight = 1 }")
         .replace("name = \"a\"\n", &format!("name = \"a\"\n{subset}"));
-    let told = finding(&split);
+    let reported = finding(&split);
     assert!(
-        told.starts_with("warning[IM0314]: backend `east` has no endpoints, none of"),
-        "{told}"
+        reported.starts_with("warning[IM0314]: backend `east` has no endpoints, none of"),
+        "{reported}"
     );
     specification(&split.replace("ZONE", "east"));
 }

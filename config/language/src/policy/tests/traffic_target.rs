@@ -39,33 +39,48 @@ fn empty_list_is_rejected_and_never_means_anyone() {
         ("rules", "[]"),
         ("rules", "[{ kind = \"HTTPRouteGroup\", name = \"books\", matches = [] }]"),
     ] {
-        let told = finding(&with(&[(key, value)]));
-        assert!(told.starts_with("error[IM0304]"), "{told}");
+        let reported = finding(&with(&[(key, value)]));
+        assert!(reported.starts_with("error[IM0304]"), "{reported}");
     }
-    let told = finding(&with(&[("sources", "[]")]));
-    assert!(told.ends_with("an empty list never means anyone: name who may call"), "{told}");
+    let reported = finding(&with(&[("sources", "[]")]));
+    assert!(
+        reported.ends_with("an empty list never means anyone: name who may call"),
+        "{reported}"
+    );
 }
 
 #[test]
 fn unsupported_source_or_rule_kind_is_rejected() {
-    let told = finding(&with(&[("sources", "[{ kind = \"Group\", name = \"buyer\" }]")]));
-    assert!(told.starts_with("error[IM0105]: there is no kind of subject `Group`"), "{told}");
-    assert!(told.ends_with("it is one of `ServiceAccount` and `IdentityBinding`"), "{told}");
-    let told = finding(&with(&[("rules", "[{ kind = \"UDPRoute\", name = \"x\" }]")]));
-    assert!(told.starts_with("error[IM0108]: rules of kind `UDPRoute` are not served"), "{told}");
-    let told = finding(&with(&[("rules", "[{ kind = \"TcpRoute\", name = \"x\" }]")]));
-    assert!(told.ends_with("did you mean `TCPRoute`?"), "{told}");
-    let told = finding(&with(&[("rules", "[{ name = \"books\" }]")]));
-    assert!(told.starts_with("error[IM0103]: a rule needs `kind`"), "{told}");
+    let reported = finding(&with(&[("sources", "[{ kind = \"Group\", name = \"buyer\" }]")]));
+    assert!(
+        reported.starts_with("error[IM0105]: there is no kind of subject `Group`"),
+        "{reported}"
+    );
+    assert!(
+        reported.ends_with("it is one of `ServiceAccount` and `IdentityBinding`"),
+        "{reported}"
+    );
+    let reported = finding(&with(&[("rules", "[{ kind = \"UDPRoute\", name = \"x\" }]")]));
+    assert!(
+        reported.starts_with("error[IM0108]: rules of kind `UDPRoute` are not served"),
+        "{reported}"
+    );
+    let reported = finding(&with(&[("rules", "[{ kind = \"TcpRoute\", name = \"x\" }]")]));
+    assert!(reported.ends_with("did you mean `TCPRoute`?"), "{reported}");
+    let reported = finding(&with(&[("rules", "[{ name = \"books\" }]")]));
+    assert!(reported.starts_with("error[IM0103]: a rule needs `kind`"), "{reported}");
 }
 
 #[test]
 fn target_must_be_in_the_namespace_of_its_destination() {
     let text = with(&[("destination", "{ name = \"store\", namespace = \"shop\" }")])
         + "[[service]]\nname = \"store\"\nnamespace = \"shop\"\n";
-    let told = finding(&text);
-    assert!(told.starts_with("error[IM0105]: a traffic target in namespace `default`"), "{told}");
-    assert!(told.ends_with("give the target itself `namespace = \"shop\"`"), "{told}");
+    let reported = finding(&text);
+    assert!(
+        reported.starts_with("error[IM0105]: a traffic target in namespace `default`"),
+        "{reported}"
+    );
+    assert!(reported.ends_with("give the target itself `namespace = \"shop\"`"), "{reported}");
 }
 
 #[test]

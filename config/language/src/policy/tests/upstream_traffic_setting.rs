@@ -56,7 +56,7 @@ connection_settings.http.retry_budget.percent = 3
 
 #[test]
 fn invalid_numbers_are_reported_at_their_location() {
-    for (text, told) in [
+    for (text, reported) in [
         ("connection_settings.tcp.max_connections = 0", "to 4294967295: `0` (p.toml:9:43)"),
         (
             "connection_settings.tcp.max_connections = 4294967296",
@@ -88,7 +88,7 @@ fn invalid_numbers_are_reported_at_their_location() {
         ),
     ] {
         let found = finding(&of_the_store(text));
-        assert!(found.contains(told), "{text}: {found}");
+        assert!(found.contains(reported), "{text}: {found}");
     }
 }
 
@@ -103,9 +103,12 @@ fn duplicate_settings_of_one_level_are_reported() {
     let http = "connection_settings.http.max_requests = 1";
     let tcp = "connection_settings.tcp.max_connections = 1";
     for level in ["service = \"store\"", "scope = \"namespace\"", "", "scope = \"mesh\""] {
-        let told = two(&format!("{level}\n{http}"), &format!("{level}\n{http}"));
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("error[IM0611]: `connection_settings.http` of"), "{told:?}");
+        let reported = two(&format!("{level}\n{http}"), &format!("{level}\n{http}"));
+        assert_eq!(reported.len(), 1, "{reported:?}");
+        assert!(
+            reported[0].contains("error[IM0611]: `connection_settings.http` of"),
+            "{reported:?}"
+        );
         assert_eq!(two(&format!("{level}\n{http}"), &format!("{level}\n{tcp}")), [""; 0]);
     }
     assert_eq!(two(&format!("scope = \"mesh\"\n{http}"), http), [""; 0]);
@@ -123,19 +126,25 @@ fn setting_without_effect_is_a_warning() {
              ports = [{{ port = 80, protocol = \"http\" }}]\n"
         )))
     };
-    let told = of("client", "connection_settings.tcp.max_connections = 1");
+    let reported = of("client", "connection_settings.tcp.max_connections = 1");
     assert!(
-        told.contains("warning[IM0612]: the setting has no effect on service `client`"),
-        "{told}"
+        reported.contains("warning[IM0612]: the setting has no effect on service `client`"),
+        "{reported}"
     );
-    let told = of("sql", "connection_settings.http.max_requests = 1");
-    assert!(told.contains("`connection_settings.http` has no effect on service `sql`"), "{told}");
-    let told = of("web", "outlier_detection.consecutive_5xx = 1");
-    assert!(told.contains("`outlier_detection` has no effect on service `web`"), "{told}");
-    let told = of("web", "locality.prefer_local = \"zone\"");
-    assert!(told.contains("`locality` has no effect on service `web`: it is outside"), "{told}");
-    let told = of("stroe", "outlier_detection.consecutive_5xx = 1");
-    assert!(told.contains("error[IM0201]: there is no service `stroe`"), "{told}");
+    let reported = of("sql", "connection_settings.http.max_requests = 1");
+    assert!(
+        reported.contains("`connection_settings.http` has no effect on service `sql`"),
+        "{reported}"
+    );
+    let reported = of("web", "outlier_detection.consecutive_5xx = 1");
+    assert!(reported.contains("`outlier_detection` has no effect on service `web`"), "{reported}");
+    let reported = of("web", "locality.prefer_local = \"zone\"");
+    assert!(
+        reported.contains("`locality` has no effect on service `web`: it is outside"),
+        "{reported}"
+    );
+    let reported = of("stroe", "outlier_detection.consecutive_5xx = 1");
+    assert!(reported.contains("error[IM0201]: there is no service `stroe`"), "{reported}");
 }
 
 #[test]
@@ -146,7 +155,7 @@ fn invalid_localities_are_reported() {
     let share =
         |place: &str, weight: u32| format!("{{ locality = \"{place}\", weight = {weight} }}");
     let two = |one: String, other: String| shares(&format!("{one}, {other}"));
-    for (text, told) in [
+    for (text, reported) in [
         ("locality = {}".to_owned(), "error[IM0103]: `locality` is empty"),
         ("locality.prefer_local = \"rack\"".to_owned(), "there is no nearness `rack`"),
         (
@@ -180,7 +189,7 @@ fn invalid_localities_are_reported() {
         (shares(&share("", 100)), "`locality` has nothing behind its last `/`: ``"),
     ] {
         let found = finding(&of_the_store(&text));
-        assert!(found.contains(told), "{text}: {found}");
+        assert!(found.contains(reported), "{text}: {found}");
     }
     // First a part of it, and then the rest.
     let ordered = failover("{ to = [\"us/1\", \"us\"] }, { from = \"eu/1\", to = [\"eu\"] }");
@@ -196,7 +205,7 @@ fn tcp_rate_limit_descriptors_accept_only_plain_values() {
         )
     };
     let entry = |entry: &str| asks(&format!(", descriptors = [{{ entries = [{entry}] }}]"));
-    for (text, told) in [
+    for (text, reported) in [
         ("rate_limit.global = {}".to_owned(), "error[IM0103]: `global` is empty"),
         (asks(""), "error[IM0103]: `rate_limit.global.tcp` needs `descriptors`"),
         (asks(", descriptors = []"), "error[IM0304]: `descriptors` is empty"),
@@ -209,7 +218,7 @@ fn tcp_rate_limit_descriptors_accept_only_plain_values() {
         (entry("{ generic_key = { value = \"v\" } }"), "has no key `generic_key`"),
     ] {
         let found = findings(&of_the_store(&text)).join("\n");
-        assert!(found.contains(told), "{text}: {found}");
+        assert!(found.contains(reported), "{text}: {found}");
     }
     let good = entry("{ key = \"k\", value = \"v\" }, { key = \"l\", value = \"w\" }");
     let specification = specification(&of_the_store(&good));
@@ -252,7 +261,7 @@ fn invalid_rate_limits_are_reported() {
     let with_header =
         |header: &str| http(&format!("{rate}, response_headers_to_add = [{{ {header} }}]"));
     let route = format!("{{ path_regex = \"/a\", rate_limit.local.http = {{ {rate} }} }}");
-    for (text, told) in [
+    for (text, reported) in [
         (http("requests = 1"), "error[IM0103]: `rate_limit.local.http` needs `unit`"),
         (http("unit = \"second\""), "error[IM0103]: `rate_limit.local.http` needs `requests`"),
         (http("requests = 0, unit = \"second\""), "`requests` must be from 1 to"),
@@ -286,6 +295,6 @@ fn invalid_rate_limits_are_reported() {
         (format!("http_routes = [{}]", route.replace("/a", "/(")), "error[IM0302]"),
     ] {
         let found = finding(&of_the_store(&text));
-        assert!(found.contains(told), "{text}: {found}");
+        assert!(found.contains(reported), "{text}: {found}");
     }
 }

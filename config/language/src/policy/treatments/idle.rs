@@ -67,12 +67,12 @@ fn of_treatments(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
     let of_retries = draft.retries.iter().flat_map(|retry| {
         retry.destinations.iter().flat_map(|one| all.treatments(&retry.source, &one.service))
     });
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for treatment in of_routes.chain(of_retries) {
         for (spots, finding) in
             [endless_try(&treatment), redirected(&treatment)].into_iter().flatten()
         {
-            if told.insert(spots) {
+            if reported.insert(spots) {
                 findings.push(finding);
             }
         }

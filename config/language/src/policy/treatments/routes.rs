@@ -10,7 +10,7 @@ use super::super::splits::two_large_paths;
 use crate::codes;
 use crate::policy::draft::Draft;
 
-/// Tells services to which there are too many routes, or routes that Envoy would refuse.
+/// Tells services to which there are too many routes, or routes that Envoy would reject.
 pub(super) fn check(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
     let group = |namespace: &_, name: &_| {
         draft.http_route_groups.get(&(Clone::clone(namespace), Clone::clone(name)))
@@ -28,15 +28,15 @@ pub(super) fn check(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
     for name in all.services_with_requests() {
         let Some(service) = splits.service(name) else { continue };
         let treatments = all.treatments_of_all(name);
-        let ways = if service.external.is_some() {
+        let paths = if service.external.is_some() {
             allowed(draft, service)
         } else {
-            ways(&splits, service)
+            paths(&splits, service)
         };
-        for ways in ways {
+        for paths in paths {
             // So many are not even put together.
-            let pairs = treatments.len().saturating_mul(ways.len());
-            let crossings = (pairs <= MOST_LOOKED_AT).then(|| cross(&treatments, &ways));
+            let pairs = treatments.len().saturating_mul(paths.len());
+            let crossings = (pairs <= MOST_LOOKED_AT).then(|| cross(&treatments, &paths));
             let Some(crossings) = crossings.filter(|some| some.len() <= MOST_PATHS) else {
                 findings.extend(too_many(name, &treatments));
                 break;
@@ -49,10 +49,10 @@ pub(super) fn check(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
 }
 
 /// The conditions of the ways of each HTTP port.
-fn ways<'a>(splits: &Splits<'a>, service: &Service) -> Vec<Vec<Vec<&'a HttpMatch>>> {
+fn paths<'a>(splits: &Splits<'a>, service: &Service) -> Vec<Vec<Vec<&'a HttpMatch>>> {
     let known = splits.paths_from(&service.name);
     let conditions = |(port, _): (ServicePort, _)| match known.get(&port) {
-        Some(Ok(ways)) => Some(ways.iter().map(|way| way.conditions.clone()).collect()),
+        Some(Ok(paths)) => Some(paths.iter().map(|path| path.conditions.clone()).collect()),
         // It has been told already.
         Some(Err(_)) => None,
         None => Some(vec![Vec::new()]),

@@ -8,7 +8,7 @@ use ironmesh_catalog::{HttpConnections, RetryLimit, TcpConnections};
 use super::needs_one;
 use crate::codes;
 use crate::duration;
-use crate::table::{Told, Value};
+use crate::table::{FindingReported, Value};
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: RangeInclusive<Duration> =
@@ -17,7 +17,7 @@ const CONNECT_TIMEOUT: RangeInclusive<Duration> =
 /// What is said of TCP and of HTTP.
 type Connections = (Option<TcpConnections>, Option<HttpConnections>);
 
-pub(super) fn read(value: Value<'_>) -> Result<Connections, Told> {
+pub(super) fn read(value: Value<'_>) -> Result<Connections, FindingReported> {
     let mut table = value.table("`connection_settings`")?;
     let tcp = table.optional("tcp", read_tcp);
     let http = table.optional("http", read_http);
@@ -28,7 +28,7 @@ pub(super) fn read(value: Value<'_>) -> Result<Connections, Told> {
     }
 }
 
-fn read_tcp(value: Value<'_>) -> Result<TcpConnections, Told> {
+fn read_tcp(value: Value<'_>) -> Result<TcpConnections, FindingReported> {
     let mut table = value.table("`connection_settings.tcp`")?;
     let max_connections = table.optional("max_connections", at_least_one);
     let connect_timeout =
@@ -42,7 +42,7 @@ fn read_tcp(value: Value<'_>) -> Result<TcpConnections, Told> {
     Ok(tcp)
 }
 
-fn read_http(value: Value<'_>) -> Result<HttpConnections, Told> {
+fn read_http(value: Value<'_>) -> Result<HttpConnections, FindingReported> {
     let mut table = value.table("`connection_settings.http`")?;
     let max_requests = table.optional("max_requests", at_least_one);
     let per_connection = table.optional("max_requests_per_connection", at_least_one);
@@ -57,7 +57,7 @@ fn read_http(value: Value<'_>) -> Result<HttpConnections, Told> {
             let message = "`retry_budget` and `max_retries` are two limits of the same retries";
             let finding = budget.error(codes::INVALID_VALUE, message).label("a second limit");
             let finding = finding.related(first, "the first");
-            return Err(budget.tell(finding.help("leave one of the two out")));
+            return Err(budget.report(finding.help("leave one of the two out")));
         }
         (Some((most, _)), None) => Some(RetryLimit::Most(most)),
         (None, budget) => budget.map(|(budget, _)| budget),
@@ -81,7 +81,7 @@ fn read_http(value: Value<'_>) -> Result<HttpConnections, Told> {
     Ok(http)
 }
 
-fn read_budget(value: Value<'_>) -> Result<RetryLimit, Told> {
+fn read_budget(value: Value<'_>) -> Result<RetryLimit, FindingReported> {
     let mut table = value.table("a retry budget")?;
     let percent = table.required("percent", percent);
     let min_concurrency = table.optional("min_concurrency", at_least_one);
@@ -90,10 +90,10 @@ fn read_budget(value: Value<'_>) -> Result<RetryLimit, Told> {
 }
 
 /// A limit. (Nobody could be called within one of 0.)
-fn at_least_one(value: Value<'_>) -> Result<u32, Told> {
+fn at_least_one(value: Value<'_>) -> Result<u32, FindingReported> {
     value.integer(codes::INVALID_VALUE, 1..=u32::MAX)
 }
 
-pub(super) fn percent(value: Value<'_>) -> Result<u32, Told> {
+pub(super) fn percent(value: Value<'_>) -> Result<u32, FindingReported> {
     value.integer(codes::INVALID_VALUE, 1..=100)
 }

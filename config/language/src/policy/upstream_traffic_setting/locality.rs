@@ -10,12 +10,12 @@ use super::connections::percent;
 use super::needs_one;
 use crate::codes;
 use crate::policy::locality::read as read_place;
-use crate::table::{Told, Value};
+use crate::table::{FindingReported, Value};
 
 /// How many rules there may be, and how many places in each: all are looked at for each caller's place.
 const MOST: usize = 64;
 
-pub(super) fn read(value: Value<'_>) -> Result<Arc<LocalitySetting>, Told> {
+pub(super) fn read(value: Value<'_>) -> Result<Arc<LocalitySetting>, FindingReported> {
     let mut table = value.table("`locality`")?;
     let prefer_local =
         table.optional("prefer_local", |value| value.word("nearness", &Nearness::ALL));
@@ -35,7 +35,7 @@ pub(super) fn read(value: Value<'_>) -> Result<Arc<LocalitySetting>, Told> {
                 "`failover` has no start: nothing sets which endpoints callers call first";
             let finding = failover.error(codes::MISSING_KEY, message).label("from where?");
             let help = "set `prefer_local` or `distribute`";
-            Err(failover.tell(finding.help(help)))
+            Err(failover.report(finding.help(help)))
         }
         _ => Ok(Arc::new(setting)),
     }
@@ -61,8 +61,8 @@ impl Rule for Distribution {
 /// Reads rules, of which no two are about the same callers.
 fn read_rules<T: Rule>(
     value: Value<'_>,
-    read: fn(Value<'_>) -> Result<T, Told>,
-) -> Result<Vec<T>, Told> {
+    read: fn(Value<'_>) -> Result<T, FindingReported>,
+) -> Result<Vec<T>, FindingReported> {
     not_too_many(value)?;
     let mut seen: Vec<(Locality, Spot)> = Vec::new();
     value.at_least_one("leave it out for no such rule", |item| {
@@ -74,22 +74,22 @@ fn read_rules<T: Rule>(
             };
             let message = format!("`{}` is set twice for {from}", value.key());
             let finding = item.error(codes::DUPLICATE_NAME, message).label("given again");
-            return Err(item.tell(finding.related(first.clone(), "first given here")));
+            return Err(item.report(finding.related(first.clone(), "first given here")));
         }
         seen.push((rule.from().clone(), item.spot()));
         Ok(rule)
     })
 }
 
-fn not_too_many(value: Value<'_>) -> Result<(), Told> {
+fn not_too_many(value: Value<'_>) -> Result<(), FindingReported> {
     if value.items()?.len() <= MOST {
         return Ok(());
     }
     let message = format!("`{}` has at most {MOST} entries", value.key());
-    Err(value.tell(value.error(codes::TOO_LARGE, message).label("too many")))
+    Err(value.report(value.error(codes::TOO_LARGE, message).label("too many")))
 }
 
-fn read_failover(value: Value<'_>) -> Result<Failover, Told> {
+fn read_failover(value: Value<'_>) -> Result<Failover, FindingReported> {
     let mut table = value.table("a failover")?;
     let from = table.optional("from", read_place);
     let to = table.required("to", |value| {
@@ -100,7 +100,7 @@ fn read_failover(value: Value<'_>) -> Result<Failover, Told> {
             let place = read_place(item)?;
             // In what comes before, a place in it has come already.
             if let Some((first, spot)) = seen.iter().find(|(first, _)| first.includes(&place)) {
-                return Err(item.tell(comes_already(item, &place, first, spot)));
+                return Err(item.report(comes_already(item, &place, first, spot)));
             }
             seen.push((place.clone(), item.spot()));
             Ok((place, item))
@@ -111,7 +111,7 @@ fn read_failover(value: Value<'_>) -> Result<Failover, Told> {
     if let Some((_, item)) = to.iter().find(|(place, _)| *place == from) {
         let message = format!("`{from}` fails over to itself");
         let finding = item.error(codes::INVALID_VALUE, message).label("the same place");
-        return Err(item.tell(finding.help("say where else callers go, or take it out")));
+        return Err(item.report(finding.help("say where else callers go, or take it out")));
     }
     Ok(Failover { from, to: to.into_iter().map(|(place, _)| place).collect() })
 }
@@ -126,7 +126,7 @@ fn comes_already(item: Value<'_>, place: &Locality, first: &Locality, spot: &Spo
     finding.related(spot.clone(), "before").help(help)
 }
 
-fn read_distribution(value: Value<'_>) -> Result<Distribution, Told> {
+fn read_distribution(value: Value<'_>) -> Result<Distribution, FindingReported> {
     let mut table = value.table("a distribution")?;
     let from = table.optional("from", read_place);
     let to = table.required("to", |value| {
@@ -145,7 +145,7 @@ fn read_distribution(value: Value<'_>) -> Result<Distribution, Told> {
                     };
                     let finding = value.error(codes::DUPLICATE_NAME, message).label("again");
                     let help = "give each place one share";
-                    return Err(value.tell(finding.related(spot.clone(), "before").help(help)));
+                    return Err(value.report(finding.related(spot.clone(), "before").help(help)));
                 }
                 seen.push((place.clone(), value.spot()));
                 Ok(place)
@@ -158,7 +158,7 @@ fn read_distribution(value: Value<'_>) -> Result<Distribution, Told> {
         if sum != 100 {
             let message = format!("the weights of a distribution are {sum} together, and not 100");
             let finding = value.error(codes::WEIGHTS, message).label(format!("sum {sum}"));
-            return Err(value.tell(finding.help("they are percentages of the calls")));
+            return Err(value.report(finding.help("they are percentages of the calls")));
         }
         Ok(shares)
     });

@@ -9,7 +9,7 @@ use super::connections::percent;
 use super::needs_one;
 use crate::codes;
 use crate::duration;
-use crate::table::{Told, Value};
+use crate::table::{FindingReported, Value};
 
 /// How often is looked: not so often that nothing else is done.
 const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
@@ -18,7 +18,7 @@ const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration
 const EJECTION_TIME: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
 
-pub(super) fn read(value: Value<'_>) -> Result<OutlierDetection, Told> {
+pub(super) fn read(value: Value<'_>) -> Result<OutlierDetection, FindingReported> {
     let mut table = value.table("`outlier_detection`")?;
     let count = |value: Value<'_>| value.integer(codes::INVALID_VALUE, 1..=u32::MAX);
     let consecutive_5xx = table.optional("consecutive_5xx", count);

@@ -14,7 +14,7 @@ use super::needs_one;
 use crate::codes;
 use crate::policy::http_route_group::is_token;
 use crate::policy::regex;
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 
 /// How many routes a setting may have: Envoy looks at one after the other.
 const MOST_ROUTES: usize = 100;
@@ -36,7 +36,7 @@ pub(super) struct Limits {
     pub(super) global_tcp: Option<GlobalTcpLimit>,
 }
 
-pub(super) fn read(value: Value<'_>) -> Result<Limits, Told> {
+pub(super) fn read(value: Value<'_>) -> Result<Limits, FindingReported> {
     let mut table = value.table("`rate_limit`")?;
     let local = table.optional("local", |value| {
         let mut table = value.table("`rate_limit.local`")?;
@@ -65,7 +65,7 @@ pub(super) fn read(value: Value<'_>) -> Result<Limits, Told> {
     }
 }
 
-fn read_http(value: Value<'_>) -> Result<LocalHttpLimit, Told> {
+fn read_http(value: Value<'_>) -> Result<LocalHttpLimit, FindingReported> {
     let mut table = value.table("`rate_limit.local.http`")?;
     let rate = read_rate(&mut table, "requests", value);
     let status = table.optional("response_status_code", read_status);
@@ -78,19 +78,23 @@ fn read_http(value: Value<'_>) -> Result<LocalHttpLimit, Told> {
     })
 }
 
-fn read_status(value: Value<'_>) -> Result<u16, Told> {
+fn read_status(value: Value<'_>) -> Result<u16, FindingReported> {
     let status = value.integer(codes::INVALID_VALUE, 400..=599)?;
     if !STATUSES.iter().any(|some| some.contains(&status)) {
         let message = format!("Envoy limits no rate with a status of {status}");
         let finding = value.error(codes::INVALID_VALUE, message).label("unknown to it");
-        return Err(value.tell(finding.help(
+        return Err(value.report(finding.help(
             "it knows 400 to 417, 421 to 424, 426, 428, 429, 431, 500 to 508, 510 and 511",
         )));
     }
-    u16::try_from(status).map_err(|_| Told)
+    u16::try_from(status).map_err(|_| FindingReported)
 }
 
-fn read_rate(table: &mut Table<'_>, what: &'static str, whole: Value<'_>) -> Result<Rate, Told> {
+fn read_rate(
+    table: &mut Table<'_>,
+    what: &'static str,
+    whole: Value<'_>,
+) -> Result<Rate, FindingReported> {
     let number = table.required(what, |value| value.integer(codes::INVALID_VALUE, 1..=u32::MAX));
     let unit = table.required("unit", |value| value.word("unit", &RateUnit::ALL));
     let burst = table.optional("burst", |value| value.integer(codes::INVALID_VALUE, 0..=u32::MAX));
@@ -98,7 +102,9 @@ fn read_rate(table: &mut Table<'_>, what: &'static str, whole: Value<'_>) -> Res
     if rate.number.checked_add(rate.burst).is_none() {
         let message = format!("`{what}` and `burst` are more than {} together", u32::MAX);
         let finding = whole.error(codes::INVALID_VALUE, message).label("too many");
-        return Err(whole.tell(finding.help("say less; no limit at all is said by leaving it out")));
+        return Err(
+            whole.report(finding.help("say less; no limit at all is said by leaving it out"))
+        );
     }
     Ok(rate)
 }
@@ -106,10 +112,10 @@ fn read_rate(table: &mut Table<'_>, what: &'static str, whole: Value<'_>) -> Res
 /// Name and value.
 type Header = (Arc<str>, Arc<str>);
 
-fn read_headers(value: Value<'_>) -> Result<Vec<Header>, Told> {
+fn read_headers(value: Value<'_>) -> Result<Vec<Header>, FindingReported> {
     if value.items()?.len() > MOST_HEADERS {
         let message = format!("an answer gets at most {MOST_HEADERS} headers");
-        return Err(value.tell(value.error(codes::TOO_LARGE, message).label("too many")));
+        return Err(value.report(value.error(codes::TOO_LARGE, message).label("too many")));
     }
     let mut seen = BTreeSet::new();
     let meaning = "leave it out for no headers";
@@ -118,16 +124,16 @@ fn read_headers(value: Value<'_>) -> Result<Vec<Header>, Told> {
         let name = table.required("name", |value| {
             let name: Arc<str> = value.string()?.to_lowercase().into();
             // Envoy sets these by itself.
-            let is_refused = ["host", "content-length", "transfer-encoding"].contains(&&*name);
-            if is_refused || !is_token(&name) {
+            let is_rejected = ["host", "content-length", "transfer-encoding"].contains(&&*name);
+            if is_rejected || !is_token(&name) {
                 let message = format!("`{name}` is no header that an answer can be given");
                 let finding = value.error(codes::INVALID_VALUE, message).label("not a header");
-                return Err(value.tell(finding.help("write a header as in `x-limited`")));
+                return Err(value.report(finding.help("write a header as in `x-limited`")));
             }
             if !seen.insert(Arc::clone(&name)) {
                 let message = format!("header `{name}` is given twice");
                 let finding = value.error(codes::DUPLICATE_NAME, message).label("given again");
-                return Err(value.tell(finding.help("give it once")));
+                return Err(value.report(finding.help("give it once")));
             }
             Ok(name)
         });
@@ -137,11 +143,11 @@ fn read_headers(value: Value<'_>) -> Result<Vec<Header>, Told> {
     })
 }
 
-pub(super) fn read_routes(value: Value<'_>) -> Result<Vec<LimitedRoute>, Told> {
+pub(super) fn read_routes(value: Value<'_>) -> Result<Vec<LimitedRoute>, FindingReported> {
     if value.items()?.len() > MOST_ROUTES {
         let message = format!("a setting has at most {MOST_ROUTES} `http_routes`");
         let finding = value.error(codes::TOO_LARGE, message).label("too many");
-        return Err(value.tell(finding.help("say several paths in one expression")));
+        return Err(value.report(finding.help("say several paths in one expression")));
     }
     let mut seen = BTreeSet::new();
     value.at_least_one("leave it out for no routes", |item| {
@@ -152,7 +158,7 @@ pub(super) fn read_routes(value: Value<'_>) -> Result<Vec<LimitedRoute>, Told> {
                 let message = format!("the route `{}` is given twice", path.text);
                 let finding = value.error(codes::DUPLICATE_NAME, message).label("given again");
                 return Err(
-                    value.tell(finding.help("remove one of them: only the first would be used"))
+                    value.report(finding.help("remove one of them: only the first would be used"))
                 );
             }
             Ok(path)

@@ -1,7 +1,7 @@
 //! What becomes of requests and answers: headers, rewrites, redirects and mirrors.
 
 use super::PERCENT;
-use crate::schema::{Form, Key, LeftOut, PORT, Shape};
+use crate::schema::{Form, Key, PORT, Shape, WhenOmitted};
 
 /// The name of a header.
 const NAME: &str = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$";
@@ -20,19 +20,19 @@ pub(super) const HEADERS: Shape = Shape {
             name: "set",
             about: "Sets these headers to exactly this value.",
             form: Form::Map { key: "header", pattern: NAME, value: &VALUE },
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
         Key {
             name: "add",
             about: "Adds this value to these headers.",
             form: Form::Map { key: "header", pattern: NAME, value: &VALUE },
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
         Key {
             name: "remove",
             about: "Removes these headers.",
             form: Form::AtLeastOne(&Form::Text { what: "header name", pattern: NAME }),
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
     ],
 };
@@ -45,19 +45,19 @@ pub(super) const REWRITE: Shape = Shape {
             name: "path_prefix",
             about: "Replaces the leading segments of the path.",
             form: Form::Table(&PREFIX),
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
         Key {
             name: "path_regex",
             about: "Replaces what the expression matches at the start of the path; excludes `path_prefix`.",
             form: Form::Text { what: "RE2 expression", pattern: "" },
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
         Key {
             name: "substitution",
             about: "Replacement for `path_regex`; `\\1` is the first group, `\\0` the whole match.",
             form: Form::Text { what: "path with groups", pattern: r"^/[!-~]{0,255}$" },
-            left_out: LeftOut::Means("required with `path_regex`"),
+            left_out: WhenOmitted::Means("required with `path_regex`"),
         },
         Key {
             name: "host",
@@ -66,7 +66,7 @@ pub(super) const REWRITE: Shape = Shape {
                 what: "host",
                 pattern: r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?([.][a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*(:[0-9]{1,5})?$",
             },
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
     ],
 };
@@ -79,13 +79,13 @@ pub(super) const REDIRECT: Shape = Shape {
             name: "status",
             about: "HTTP status: 301, 302, 303, 307 or 308.",
             form: Form::Integer(301..=308),
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "scheme",
             about: "New scheme.",
             form: Form::Word(|| vec!["http", "https"]),
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
         Key {
             name: "host",
@@ -94,25 +94,20 @@ pub(super) const REDIRECT: Shape = Shape {
                 what: "host",
                 pattern: r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?([.][a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$",
             },
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
-        Key {
-            name: "port",
-            about: "New port.",
-            form: PORT,
-            left_out: LeftOut::RefusedWithTheOthers,
-        },
+        Key { name: "port", about: "New port.", form: PORT, left_out: WhenOmitted::OneRequired },
         Key {
             name: "path",
             about: "New path; the query stays.",
             form: PATH,
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
         Key {
             name: "path_prefix",
             about: "Replaces the leading segments of the path; excludes `path`.",
             form: Form::Table(&PREFIX),
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
     ],
 };
@@ -125,13 +120,13 @@ const PREFIX: Shape = Shape {
             name: "from",
             about: "Leading segments to replace, in normalized form; `/` matches any path.",
             form: PATH,
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "to",
             about: "New leading segments; `/` removes them.",
             form: PATH,
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
     ],
 };
@@ -144,14 +139,14 @@ pub(super) const MIRROR: Shape = Shape {
             name: "service",
             about: "Service that receives the copy, on the port with the same number.",
             form: Form::Name,
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
         Key {
             name: "namespace",
             about: "Namespace of the service.",
             form: Form::Name,
-            left_out: LeftOut::Means("namespace of the object"),
+            left_out: WhenOmitted::Means("namespace of the object"),
         },
-        Key { left_out: LeftOut::Number(100), ..PERCENT },
+        Key { left_out: WhenOmitted::Number(100), ..PERCENT },
     ],
 };

@@ -8,18 +8,18 @@ use toml::Value;
 use super::examples;
 use crate::load_documents;
 use crate::schema::{Form, KINDS, Shape};
-use crate::table::asked::{self, Asked};
+use crate::table::key_log::{self, KeysRead};
 
 #[test]
 fn policy_readers_use_exactly_the_keys_of_the_schema() {
-    asked::take();
+    key_log::take();
     load_documents(examples());
-    let mut known = Asked::new();
+    let mut known = KeysRead::new();
     for kind in KINDS {
         note(&kind.shape, &mut known);
     }
     assert_eq!(
-        asked::take(),
+        key_log::take(),
         known,
         "left: what the readers in config/language/src/policy ask for; right: config/language/src/schema"
     );
@@ -34,7 +34,7 @@ fn every_example_uses_every_key_of_its_kind() {
         for object in example[kind.kind.key()].as_array().unwrap() {
             use_keys(&kind.shape, object, &mut used);
         }
-        let mut known = Asked::new();
+        let mut known = KeysRead::new();
         note(&kind.shape, &mut known);
         assert_eq!(
             used,
@@ -62,7 +62,7 @@ fn tables_with_different_keys_have_different_names() {
 }
 
 /// The keys of a shape and of all below it.
-fn note(shape: &Shape, known: &mut Asked) {
+fn note(shape: &Shape, known: &mut KeysRead) {
     known.entry(shape.what).or_default().extend(shape.keys.iter().map(|key| key.name));
     for inner in shape.keys.iter().filter_map(|key| below(&key.form)) {
         note(inner, known);
@@ -70,7 +70,7 @@ fn note(shape: &Shape, known: &mut Asked) {
 }
 
 /// The keys of a shape that `value` uses, and those below it.
-fn use_keys(shape: &Shape, value: &Value, used: &mut Asked) {
+fn use_keys(shape: &Shape, value: &Value, used: &mut KeysRead) {
     let table = value.as_table().unwrap();
     for key in shape.keys {
         let Some(value) = table.get(key.name) else { continue };

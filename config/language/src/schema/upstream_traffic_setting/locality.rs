@@ -2,7 +2,7 @@
 
 use ironmesh_catalog::Nearness;
 
-use crate::schema::{Form, Key, LOCALITY, LeftOut, Shape};
+use crate::schema::{Form, Key, LOCALITY, Shape, WhenOmitted};
 
 pub(super) const ALL: Shape = Shape {
     what: "`locality`",
@@ -11,19 +11,19 @@ pub(super) const ALL: Shape = Shape {
             name: "prefer_local",
             about: "Prefers endpoints in the caller's own region, zone or sub-zone, then wider localities step by step.",
             form: Form::Word(|| Nearness::ALL.map(|(word, _)| word).to_vec()),
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
         Key {
             name: "failover",
             about: "Order among equally distant localities, for callers in a locality. Requires `prefer_local` or `distribute`.",
             form: Form::AtLeastOne(&Form::Table(&FAILOVER)),
-            left_out: LeftOut::Means("no order"),
+            left_out: WhenOmitted::Means("no order"),
         },
         Key {
             name: "distribute",
             about: "Shares of the calls from a locality. Other localities receive calls only if all named ones fail.",
             form: Form::AtLeastOne(&Form::Table(&DISTRIBUTION)),
-            left_out: LeftOut::RefusedWithTheOthers,
+            left_out: WhenOmitted::OneRequired,
         },
     ],
 };
@@ -32,7 +32,7 @@ const FROM: Key = Key {
     name: "from",
     about: "Locality of the callers; the most specific rule applies.",
     form: LOCALITY,
-    left_out: LeftOut::Means("all callers that no other rule covers"),
+    left_out: WhenOmitted::Means("all callers that no other rule covers"),
 };
 
 const FAILOVER: Shape = Shape {
@@ -43,7 +43,7 @@ const FAILOVER: Shape = Shape {
             name: "to",
             about: "Localities in order of preference; all others come last.",
             form: Form::AtLeastOne(&LOCALITY),
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
     ],
 };
@@ -56,7 +56,7 @@ const DISTRIBUTION: Shape = Shape {
             name: "to",
             about: "Localities with their shares; none may contain another.",
             form: Form::AtLeastOne(&Form::Table(&SHARE)),
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
     ],
 };
@@ -64,12 +64,17 @@ const DISTRIBUTION: Shape = Shape {
 const SHARE: Shape = Shape {
     what: "a share",
     keys: &[
-        Key { name: "locality", about: "Locality.", form: LOCALITY, left_out: LeftOut::Refused },
+        Key {
+            name: "locality",
+            about: "Locality.",
+            form: LOCALITY,
+            left_out: WhenOmitted::Required,
+        },
         Key {
             name: "weight",
             about: "Percentage of the calls; the weights must sum to 100.",
             form: Form::Integer(1..=100),
-            left_out: LeftOut::Refused,
+            left_out: WhenOmitted::Required,
         },
     ],
 };

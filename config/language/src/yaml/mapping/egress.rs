@@ -3,7 +3,7 @@
 use toml::de::DeValue;
 
 use super::made::Made;
-use super::{Context, Resource, SPECS, Told};
+use super::{Context, FindingReported, Resource, SPECS};
 use crate::codes;
 use crate::table::Value;
 
@@ -12,7 +12,7 @@ pub(super) fn read<'a>(
     resource: &Resource<'a>,
     has_spec: bool,
     context: &Context<'_, 'a>,
-) -> Result<(), Told> {
+) -> Result<(), FindingReported> {
     let mut spec = resource.spec("an Egress", has_spec)?;
     let sources = spec.optional("sources", |value| {
         made.put_list("sources", value, |item| source(item).map(Some))
@@ -42,7 +42,7 @@ pub(super) fn read<'a>(
     sources.and(ports).and(matches).map(|_| ())
 }
 
-fn source(value: Value<'_>) -> Result<Made<'_>, Told> {
+fn source(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table("a source of an egress")?;
     if table.get("kind").and_then(Value::string_if_any) != Some("ServiceAccount") {
@@ -55,7 +55,7 @@ fn source(value: Value<'_>) -> Result<Made<'_>, Told> {
 }
 
 /// Who speaks first is no matter here.
-fn port<'a>(value: Value<'a>, is_tcp: &mut bool) -> Result<Made<'a>, Told> {
+fn port<'a>(value: Value<'a>, is_tcp: &mut bool) -> Result<Made<'a>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table("a port of an egress")?;
     made.copy(&mut table, "number", "number");
@@ -78,7 +78,7 @@ fn port<'a>(value: Value<'a>, is_tcp: &mut bool) -> Result<Made<'a>, Told> {
     Ok(made)
 }
 
-fn condition(value: Value<'_>) -> Result<Made<'_>, Told> {
+fn condition(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table("a match of an egress")?;
     let group = table.optional("apiGroup", |value| {
@@ -88,7 +88,7 @@ fn condition(value: Value<'_>) -> Result<Made<'_>, Told> {
         }
         let message = format!("matches of `{text}` are not served in an Egress");
         let finding = value.error(codes::NOT_SERVED, message).label("not served");
-        Err(value.tell(finding.help("name an HTTPRouteGroup of `specs.smi-spec.io/v1alpha4`")))
+        Err(value.report(finding.help("name an HTTPRouteGroup of `specs.smi-spec.io/v1alpha4`")))
     });
     made.copy(&mut table, "kind", "kind");
     made.copy(&mut table, "name", "name");

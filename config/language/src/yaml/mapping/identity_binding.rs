@@ -1,7 +1,7 @@
 //! IdentityBinding.
 
 use super::made::Made;
-use super::{Context, Resource, Told};
+use super::{Context, FindingReported, Resource};
 use crate::codes;
 
 pub(super) fn read<'a>(
@@ -9,7 +9,7 @@ pub(super) fn read<'a>(
     resource: &Resource<'a>,
     has_spec: bool,
     _: &Context<'_, 'a>,
-) -> Result<(), Told> {
+) -> Result<(), FindingReported> {
     let mut spec = resource.spec("an IdentityBinding", has_spec)?;
     let schemes = spec.required("schemes", |value| {
         let mut schemes = value.table("`schemes`")?;
@@ -20,7 +20,7 @@ pub(super) fn read<'a>(
             let expressions = selector.optional("matchExpressions", |value| {
                 let message = "`matchExpressions` are not served";
                 let finding = value.error(codes::NOT_SERVED, message).label("not served");
-                Err::<(), Told>(value.tell(finding.help("say it by `matchLabels`")))
+                Err::<(), FindingReported>(value.report(finding.help("say it by `matchLabels`")))
             });
             selector.finish();
             expressions

@@ -1,7 +1,7 @@
 //! IngressBackend, of Open Service Mesh.
 
 use super::made::Made;
-use super::{Context, Resource, Told};
+use super::{Context, FindingReported, Resource};
 use crate::table::Value;
 
 pub(super) fn read<'a>(
@@ -9,7 +9,7 @@ pub(super) fn read<'a>(
     resource: &Resource<'a>,
     has_spec: bool,
     context: &Context<'_, 'a>,
-) -> Result<(), Told> {
+) -> Result<(), FindingReported> {
     let mut spec = resource.spec("an IngressBackend", has_spec)?;
     let backends = spec.optional("backends", |value| {
         made.put_list("backends", value, |item| backend(item, context).map(Some))
@@ -29,7 +29,7 @@ pub(super) fn read<'a>(
     backends.and(sources).and(matches).map(|_| ())
 }
 
-fn backend<'a>(item: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>, Told> {
+fn backend<'a>(item: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>, FindingReported> {
     let mut table = item.table("a backend of an IngressBackend")?;
     let mut made = Made::default();
     made.copy(&mut table, "name", "name");
@@ -45,7 +45,7 @@ fn backend<'a>(item: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>, T
     port.and(tls).map(|_| made)
 }
 
-fn port<'a>(value: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>, Told> {
+fn port<'a>(value: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>, FindingReported> {
     let mut table = value.table("the port of a backend")?;
     let mut made = Made::default();
     made.copy(&mut table, "number", "number");
@@ -60,7 +60,7 @@ fn port<'a>(value: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>, Tol
     Ok(made)
 }
 
-fn tls(value: Value<'_>) -> Result<Made<'_>, Told> {
+fn tls(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let mut table = value.table("the `tls` of a backend")?;
     let mut made = Made::default();
     // Without names Open Service Mesh took any.
@@ -71,7 +71,7 @@ fn tls(value: Value<'_>) -> Result<Made<'_>, Told> {
     hosts.map(|()| made)
 }
 
-fn source<'a>(item: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>, Told> {
+fn source<'a>(item: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>, FindingReported> {
     let mut table = item.table("a source of an IngressBackend")?;
     let mut made = Made::default();
     made.copy(&mut table, "kind", "kind");
@@ -91,7 +91,7 @@ fn source<'a>(item: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>, To
     Ok(made)
 }
 
-fn condition(item: Value<'_>) -> Result<Made<'_>, Told> {
+fn condition(item: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let mut table = item.table("a match")?;
     let mut made = Made::default();
     made.copy(&mut table, "kind", "kind");

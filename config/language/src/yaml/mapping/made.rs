@@ -6,7 +6,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeArray, DeInteger, DeTable, DeValue};
 
-use crate::table::{Table, Told, Value};
+use crate::table::{FindingReported, Table, Value};
 
 /// A table of the policy language.
 #[derive(Debug, Default)]
@@ -31,8 +31,8 @@ impl<'a> Made<'a> {
         &mut self,
         key: &'static str,
         value: Value<'a>,
-        make: impl FnOnce(Value<'a>) -> Result<Self, Told>,
-    ) -> Result<(), Told> {
+        make: impl FnOnce(Value<'a>) -> Result<Self, FindingReported>,
+    ) -> Result<(), FindingReported> {
         let made = if value.is_table() {
             DeValue::Table(make(value)?.into_table())
         } else {
@@ -48,8 +48,8 @@ impl<'a> Made<'a> {
         &mut self,
         key: &'static str,
         value: Value<'a>,
-        mut make: impl FnMut(Value<'a>) -> Result<Option<Self>, Told>,
-    ) -> Result<(), Told> {
+        mut make: impl FnMut(Value<'a>) -> Result<Option<Self>, FindingReported>,
+    ) -> Result<(), FindingReported> {
         let mut result = Ok(());
         let made = if value.is_list() {
             let mut items = DeArray::new();
@@ -65,7 +65,7 @@ impl<'a> Made<'a> {
                         items.push(Spanned::new(written.span(), made));
                     }
                     Ok(None) => {}
-                    Err(told) => result = Err(told),
+                    Err(reported) => result = Err(reported),
                 }
             }
             DeValue::Array(items)

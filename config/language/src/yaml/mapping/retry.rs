@@ -1,7 +1,7 @@
 //! Open Service Mesh's Retry.
 
 use super::made::Made;
-use super::{Context, Resource, Told};
+use super::{Context, FindingReported, Resource};
 use crate::table::Value;
 
 pub(super) fn read<'a>(
@@ -9,7 +9,7 @@ pub(super) fn read<'a>(
     resource: &Resource<'a>,
     has_spec: bool,
     _: &Context<'_, 'a>,
-) -> Result<(), Told> {
+) -> Result<(), FindingReported> {
     let mut spec = resource.spec("a Retry", has_spec)?;
     let source = spec.optional("source", |value| {
         made.put_table("source", value, |value| named(value, "a source"))
@@ -39,7 +39,7 @@ const KEYS: [(&str, &str); 4] = [
     ("retryBackoffBaseInterval", "retry_backoff_base_interval"),
 ];
 
-fn named<'a>(value: Value<'a>, what: &'static str) -> Result<Made<'a>, Told> {
+fn named<'a>(value: Value<'a>, what: &'static str) -> Result<Made<'a>, FindingReported> {
     let (mut made, mut table) = (Made::default(), value.table(what)?);
     for key in ["kind", "name", "namespace"] {
         made.copy(&mut table, key, key);

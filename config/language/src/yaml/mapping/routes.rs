@@ -4,7 +4,7 @@ use ironmesh_catalog::Finding;
 use toml::de::{DeTable, DeValue};
 
 use super::made::Made;
-use super::{Context, Resource, Told, paths};
+use super::{Context, FindingReported, Resource, paths};
 use crate::codes;
 use crate::table::Value;
 
@@ -13,7 +13,7 @@ pub(super) fn read_http<'a>(
     resource: &Resource<'a>,
     has_spec: bool,
     context: &Context<'_, 'a>,
-) -> Result<(), Told> {
+) -> Result<(), FindingReported> {
     let mut spec = resource.spec("an HTTPRouteGroup", has_spec)?;
     let matches = spec.optional("matches", |value| {
         made.put_list("matches", value, |item| http_match(item, context).map(Some))
@@ -22,7 +22,7 @@ pub(super) fn read_http<'a>(
     matches.map(|_| ())
 }
 
-fn http_match<'a>(item: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>, Told> {
+fn http_match<'a>(item: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>, FindingReported> {
     let mut table = item.table("a match")?;
     let mut made = Made::default();
     made.copy(&mut table, "name", "name");
@@ -39,7 +39,7 @@ fn http_match<'a>(item: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>
         // One of them would be a condition less.
         let message = "a match has `httpHeaders` or `headers`, not both";
         let finding = value.error(codes::INVALID_VALUE, message).label("said twice");
-        return Err(value.tell(finding.help("put all headers into one of them")));
+        return Err(value.report(finding.help("put all headers into one of them")));
     }
     if let Some(value) = first.or(second) {
         made.put("headers", value.written().span(), headers(value));
@@ -94,7 +94,7 @@ pub(super) fn read_tcp<'a>(
     resource: &Resource<'a>,
     has_spec: bool,
     context: &Context<'_, 'a>,
-) -> Result<(), Told> {
+) -> Result<(), FindingReported> {
     let mut spec = resource.spec("a TCPRoute", has_spec)?;
     let mut is_of_some_ports = false;
     let matches = spec.optional("matches", |value| {
@@ -131,9 +131,9 @@ pub(super) fn refuse_udp<'a>(
     resource: &Resource<'a>,
     _: bool,
     _: &Context<'_, 'a>,
-) -> Result<(), Told> {
+) -> Result<(), FindingReported> {
     let message = "UDPRoute is not served";
     let finding = Finding::error(codes::NOT_SERVED, Some(resource.spot()), message);
     let help = "the mesh carries HTTP and TCP: UDP has no handshake in which to verify a caller";
-    Err(resource.reader.tell(finding.label("not served").help(help)))
+    Err(resource.reader.report(finding.label("not served").help(help)))
 }

@@ -9,7 +9,7 @@ use toml::de::DeValue;
 
 use super::made::{Made, number};
 use super::workload::{Workload, strings};
-use super::{Context, Resource, Told};
+use super::{Context, FindingReported, Resource};
 use crate::codes;
 use crate::table::{Table, Value};
 
@@ -18,7 +18,7 @@ pub(super) fn read<'a>(
     resource: &Resource<'a>,
     _: bool,
     context: &Context<'_, 'a>,
-) -> Result<(), Told> {
+) -> Result<(), FindingReported> {
     let mut table = resource.table("a Service");
     let Some(mut spec) = table.optional("spec", |value| value.table("a Service"))? else {
         return Ok(());
@@ -28,7 +28,7 @@ pub(super) fn read<'a>(
     {
         let message = "services of type `ExternalName` are not served";
         let finding = kind.error(codes::NOT_SERVED, message).label("outside of the mesh");
-        return Err(kind.tell(finding.help("take it out of the policy")));
+        return Err(kind.report(finding.help("take it out of the policy")));
     }
     let selector = resource.below(&["spec", "selector"]).map(strings).unwrap_or_default();
     let namespace = resource.namespace();
@@ -68,7 +68,7 @@ fn account<'a>(
             let message = format!("the pods behind the service run as `{one}` and as `{other}`");
             let finding = Finding::warning(codes::INVALID_VALUE, Some(resource.spot()), message);
             let help = "a service has one account: that of its name, unless `service_account` names another; put several accounts behind it by a TrafficSplit";
-            resource.reader.tell(finding.label("several accounts").help(help));
+            resource.reader.report(finding.label("several accounts").help(help));
         }
     }
 }
@@ -78,7 +78,7 @@ fn port<'a>(
     item: Value<'a>,
     workloads: &[&Workload<'a>],
     context: &Context<'_, 'a>,
-) -> Result<Option<Made<'a>>, Told> {
+) -> Result<Option<Made<'a>>, FindingReported> {
     let mut table = item.table("a port")?;
     let mut made = Made::default();
     made.copy(&mut table, "name", "name");
@@ -88,7 +88,7 @@ fn port<'a>(
     {
         let message = format!("only ports of protocol TCP are served{}", which(&made));
         let finding = transport.error(codes::NOT_SERVED, message).label("not served");
-        transport.tell(finding.help("take the port out"));
+        transport.report(finding.help("take the port out"));
         return Ok(None);
     }
     let Some((at, protocol)) = protocol(&made, &mut table, context) else { return Ok(None) };
@@ -115,7 +115,7 @@ fn protocol<'a>(
                 let message = format!("`appProtocol` `{other}` is not served{}", which(made));
                 let finding = value.error(codes::NOT_SERVED, message).label("not served");
                 let help = "say `tcp`, which carries any bytes, TLS of the application among them";
-                value.tell(finding.help(help));
+                value.report(finding.help(help));
                 return None;
             }
         };
@@ -159,7 +159,7 @@ fn target<'a>(made: &mut Made<'a>, table: &mut Table<'a>, workloads: &[&Workload
         _ => {
             let message = format!("`targetPort` `{name}` is the name of a port of pods");
             let finding = value.error(codes::INVALID_VALUE, message).label("which number?");
-            value.tell(finding.help("give the number of the port"));
+            value.report(finding.help("give the number of the port"));
         }
     }
 }

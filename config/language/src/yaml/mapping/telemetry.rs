@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::made::Made;
 use super::surroundings::OSM_CONFIG;
-use super::{Context, Resource, Told};
+use super::{Context, FindingReported, Resource};
 use crate::codes;
 use crate::table::{Value, list};
 
@@ -20,7 +20,7 @@ pub(super) fn read<'a>(
     resource: &Resource<'a>,
     has_spec: bool,
     context: &Context<'_, 'a>,
-) -> Result<(), Told> {
+) -> Result<(), FindingReported> {
     let mut spec = resource.spec("a Telemetry", has_spec)?;
     let selector = spec.optional("selector", |value| Ok((value, labels(value)?)));
     let selected = selector.and_then(|selector| {
@@ -45,7 +45,7 @@ pub(super) fn read<'a>(
 }
 
 /// The labels of a selector. One that is left out would make it one of more pods.
-fn labels(selector: Value<'_>) -> Result<BTreeMap<&str, &str>, Told> {
+fn labels(selector: Value<'_>) -> Result<BTreeMap<&str, &str>, FindingReported> {
     let table = selector.table("`selector`")?;
     let labels: Vec<_> =
         table.entries().map(|(_, value)| Ok((value.key(), value.string()?))).collect();
@@ -69,7 +69,7 @@ fn service<'a>(
     labels: &BTreeMap<&'a str, &'a str>,
     resource: &Resource<'a>,
     context: &Context<'_, 'a>,
-) -> Result<&'a str, Told> {
+) -> Result<&'a str, FindingReported> {
     let namespace = resource.namespace();
     // Several workloads may have one name.
     let behind = |selector: &BTreeMap<&str, &str>| -> BTreeSet<usize> {
@@ -104,10 +104,13 @@ fn service<'a>(
         ),
         (several, None) => format!("say it of each by itself, in TOML: {}", list(several)),
     };
-    Err(selector.tell(finding.label("of which services?").help(help)))
+    Err(selector.report(finding.label("of which services?").help(help)))
 }
 
-fn access_log<'a>(value: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>, Told> {
+fn access_log<'a>(
+    value: Value<'a>,
+    context: &Context<'_, 'a>,
+) -> Result<Made<'a>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table("`accessLog`")?;
     // An empty one was that of Open Service Mesh, which is ours.
@@ -127,7 +130,10 @@ fn access_log<'a>(value: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a
     sink.map(|_| made)
 }
 
-fn open_telemetry<'a>(value: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>, Told> {
+fn open_telemetry<'a>(
+    value: Value<'a>,
+    context: &Context<'_, 'a>,
+) -> Result<Made<'a>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table("`openTelemetry`")?;
     let collector = table.required("extensionService", |value| {
@@ -145,7 +151,10 @@ fn open_telemetry<'a>(value: Value<'a>, context: &Context<'_, 'a>) -> Result<Mad
 }
 
 /// Where the extension service is that `value` names.
-fn collector<'a>(value: Value<'a>, context: &Context<'_, 'a>) -> Result<DeTable<'a>, Told> {
+fn collector<'a>(
+    value: Value<'a>,
+    context: &Context<'_, 'a>,
+) -> Result<DeTable<'a>, FindingReported> {
     let mut table = value.table("`extensionService`")?;
     let name = table.required("name", Value::string);
     let namespace = table.required("namespace", Value::string);
@@ -158,12 +167,12 @@ fn collector<'a>(value: Value<'a>, context: &Context<'_, 'a>) -> Result<DeTable<
         let help = format!(
             "put it into the same file: it is of `{OSM_CONFIG}`, and sets `host` and `port`"
         );
-        return Err(value.tell(finding.help(help)));
+        return Err(value.report(finding.help(help)));
     };
     if found.protocol == Some("http1") {
         let message = format!("spans are exported by gRPC, and `{name}` speaks HTTP/1.1");
         let finding: Finding = value.error(codes::NOT_SERVED, message).label("not served");
-        return Err(value.tell(finding.help("name the port of the collector's gRPC (`h2c`)")));
+        return Err(value.report(finding.help("name the port of the collector's gRPC (`h2c`)")));
     }
     let mut collector = DeTable::new();
     for (key, said) in [("host", found.host), ("port", found.port)] {

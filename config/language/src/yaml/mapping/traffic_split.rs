@@ -3,7 +3,7 @@
 use toml::de::DeValue;
 
 use super::made::Made;
-use super::{Context, Resource, Told};
+use super::{Context, FindingReported, Resource};
 use crate::table::{Table, Value};
 
 pub(super) fn read<'a>(
@@ -11,7 +11,7 @@ pub(super) fn read<'a>(
     resource: &Resource<'a>,
     has_spec: bool,
     context: &Context<'_, 'a>,
-) -> Result<(), Told> {
+) -> Result<(), FindingReported> {
     let mut spec = resource.spec("a TrafficSplit", has_spec)?;
     service(made, &mut spec, resource, context);
     let backends = spec.optional("backends", |value| {
@@ -48,7 +48,7 @@ fn backend<'a>(
     item: Value<'a>,
     resource: &Resource<'a>,
     context: &Context<'_, 'a>,
-) -> Result<Made<'a>, Told> {
+) -> Result<Made<'a>, FindingReported> {
     let mut table = item.table("a backend")?;
     let mut made = Made::default();
     service(&mut made, &mut table, resource, context);
@@ -69,7 +69,7 @@ fn backend<'a>(
     Ok(made)
 }
 
-fn condition(item: Value<'_>) -> Result<Made<'_>, Told> {
+fn condition(item: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let mut table = item.table("a match")?;
     let mut made = Made::default();
     made.copy(&mut table, "kind", "kind");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ironmesh_catalog::Finding;
 
 use super::made::Made;
-use super::{Context, Resource, Told};
+use super::{Context, FindingReported, Resource};
 use crate::codes;
 use crate::table::Value;
 
@@ -14,7 +14,7 @@ pub(super) fn read<'a>(
     resource: &Resource<'a>,
     has_spec: bool,
     context: &Context<'_, 'a>,
-) -> Result<(), Told> {
+) -> Result<(), FindingReported> {
     let mut spec = resource.spec("a TrafficTarget", has_spec)?;
     let destination = spec.optional("destination", |value| {
         made.put_table("destination", value, |value| account(value, true))
@@ -30,15 +30,15 @@ pub(super) fn read<'a>(
         let message = "a target without `sources`: Open Service Mesh let everyone in the mesh call";
         let finding = Finding::error(codes::EMPTY_LIST, Some(resource.spot()), message);
         let help = "name who may call, each by the account";
-        spec.tell(finding.label("no sources").help(help));
-        return Err(Told);
+        spec.report(finding.label("no sources").help(help));
+        return Err(FindingReported);
     }
     spec.finish();
     destination.and(sources).and(rules).map(|_| ())
 }
 
 /// A destination or a source.
-fn account(value: Value<'_>, is_destination: bool) -> Result<Made<'_>, Told> {
+fn account(value: Value<'_>, is_destination: bool) -> Result<Made<'_>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table(if is_destination { "a destination" } else { "a source" })?;
     let kind = table.get("kind").and_then(Value::string_if_any);
@@ -56,7 +56,7 @@ fn account(value: Value<'_>, is_destination: bool) -> Result<Made<'_>, Told> {
         let finding = value.error(codes::NOT_SERVED, message).label("not served");
         let help = "where the services of the account have this port alone, leave it out; else name \
                     it in a TCPRoute, as later versions of SMI do";
-        Err::<(), Told>(value.tell(finding.help(help)))
+        Err::<(), FindingReported>(value.report(finding.help(help)))
     });
     table.finish();
     port.map(|_| made)
@@ -66,7 +66,7 @@ fn read_rules<'a>(
     made: &mut Made<'a>,
     value: Value<'a>,
     context: &Context<'_, 'a>,
-) -> Result<(), Told> {
+) -> Result<(), FindingReported> {
     // Of the rules that are taken, and of those that are left out.
     let (mut kinds, mut without) = (BTreeSet::new(), BTreeSet::new());
     made.put_list("rules", value, |item| {
@@ -80,7 +80,7 @@ fn read_rules<'a>(
         let message = "a rule without `matches` allowed nothing, and without the rule all requests \
                        would be allowed on the HTTP ports that the TCP routes cover";
         let finding = value.error(codes::EMPTY_LIST, message).label("TCP routes alone");
-        return Err(value.tell(finding.help("name the matches that are allowed")));
+        return Err(value.report(finding.help("name the matches that are allowed")));
     }
     if context.is_of_osm() && is_tcp_alone {
         context.change(
@@ -91,13 +91,16 @@ fn read_rules<'a>(
     if made.is_empty_list("rules") && value.items()?.len() > 0 {
         let message = "no rule is left, so the target allows nothing";
         let finding = value.error(codes::EMPTY_LIST, message).label("nothing allowed");
-        return Err(value.tell(finding.help("name what may be called")));
+        return Err(value.report(finding.help("name what may be called")));
     }
     Ok(())
 }
 
 /// A rule; none, if it allows nothing here.
-fn read_rule<'a>(item: Value<'a>, context: &Context<'_, 'a>) -> Result<Option<Made<'a>>, Told> {
+fn read_rule<'a>(
+    item: Value<'a>,
+    context: &Context<'_, 'a>,
+) -> Result<Option<Made<'a>>, FindingReported> {
     let mut table = item.table("a rule")?;
     let mut rule = Made::default();
     rule.copy(&mut table, "kind", "kind");
@@ -109,7 +112,7 @@ fn read_rule<'a>(item: Value<'a>, context: &Context<'_, 'a>) -> Result<Option<Ma
         let name = item.string_below("name").unwrap_or("");
         let message = format!("rules of kind `UDPRoute` are not served: `{name}`");
         let finding = item.error(codes::NOT_SERVED, message).label("not served");
-        item.tell(finding.help("take the rule out: the mesh carries HTTP and TCP"));
+        item.report(finding.help("take the rule out: the mesh carries HTTP and TCP"));
         return Ok(None);
     }
     let names_none = !rule.has("matches") || rule.is_empty_list("matches");

@@ -6,7 +6,7 @@ use ironmesh_catalog::Name;
 use toml::de::DeValue;
 
 use super::made::Made;
-use super::{Context, Resource, Told};
+use super::{Context, FindingReported, Resource};
 use crate::codes;
 use crate::table::{Table, Value};
 
@@ -15,7 +15,7 @@ pub(super) fn read<'a>(
     resource: &Resource<'a>,
     has_spec: bool,
     context: &Context<'_, 'a>,
-) -> Result<(), Told> {
+) -> Result<(), FindingReported> {
     let mut spec = resource.spec("an UpstreamTrafficSetting", has_spec)?;
     let host = spec.required("host", |value| service(made, value, resource, context));
     let rates = spec.optional("rateLimit", |value| made.put_table("rate_limit", value, rates::all));
@@ -35,7 +35,7 @@ fn service<'a>(
     value: Value<'a>,
     resource: &Resource<'a>,
     context: &Context<'_, 'a>,
-) -> Result<(), Told> {
+) -> Result<(), FindingReported> {
     let host = value.string()?;
     let mut parts = host.split('.');
     let service = parts.next().filter(|service| Name::new(service).is_ok());
@@ -44,7 +44,7 @@ fn service<'a>(
         let message = format!("`host` must be the hostname of a service: `{host}`");
         let finding = value.error(codes::INVALID_VALUE, message).label("not of a service");
         let help = "it is written as `<service>.<namespace>.svc.cluster.local`";
-        return Err(value.tell(finding.help(help)));
+        return Err(value.report(finding.help(help)));
     };
     if namespace != resource.namespace() {
         let message = format!(
@@ -52,14 +52,14 @@ fn service<'a>(
             resource.namespace()
         );
         let finding = value.error(codes::INVALID_VALUE, message).label("of another namespace");
-        return Err(value.tell(finding.help("put both into one namespace")));
+        return Err(value.report(finding.help("put both into one namespace")));
     }
     context.change(format!("The service `{service}` was written as a hostname: `{host}`."));
     made.put("service", value.written().span(), DeValue::String(service.into()));
     Ok(())
 }
 
-fn connections(value: Value<'_>) -> Result<Made<'_>, Told> {
+fn connections(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table("`connectionSettings`")?;
     let tcp = table.optional("tcp", |value| {

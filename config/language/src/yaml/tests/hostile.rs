@@ -16,9 +16,9 @@ fn invalid_yaml_is_reported_at_the_parse_error() {
         ("a: \u{0}\n", "found unprintable character (p.yaml:1:4)"),
         ("a: *nowhere\n", "unknown anchor (p.yaml:1:4)"),
     ] {
-        let told = first(text);
-        assert!(told.starts_with("error[IM0111]: "), "{text:?}: {told}");
-        assert!(told.contains(expected), "{text:?}: {told}");
+        let reported = first(text);
+        assert!(reported.starts_with("error[IM0111]: "), "{text:?}: {reported}");
+        assert!(reported.contains(expected), "{text:?}: {reported}");
     }
 }
 
@@ -27,8 +27,8 @@ fn errors_of_all_documents_are_reported_and_valid_ones_read() {
     let text = format!(
         "a: 'x\n---\nb: [\n{SERVICES}---\nc: &a 1\nd: *a\n---\nkind: ConfigMap\napiVersion: v1\n"
     );
-    let told = findings(&text);
-    let codes: Vec<_> = told.iter().map(|line| &line[..15]).collect();
+    let reported = findings(&text);
+    let codes: Vec<_> = reported.iter().map(|line| &line[..15]).collect();
     assert_eq!(
         codes,
         ["error[IM0111]: "; 3].into_iter().chain(["warning[IM0112]"]).collect::<Vec<_>>()
@@ -39,9 +39,9 @@ fn errors_of_all_documents_are_reported_and_valid_ones_read() {
 fn names_in_a_broken_document_are_not_reported_missing() {
     let broken = "---\nkind: Service\nmetadata: { name: store\n";
     let text = format!("{}{TARGET}{GROUP}{broken}", SERVICES.replace("store", "other"));
-    let told = findings(&text);
-    assert_eq!(told.len(), 1, "{told:#?}");
-    assert!(told[0].starts_with("error[IM0111]"), "{told:#?}");
+    let reported = findings(&text);
+    assert_eq!(reported.len(), 1, "{reported:#?}");
+    assert!(reported[0].starts_with("error[IM0111]"), "{reported:#?}");
 }
 
 #[test]
@@ -65,9 +65,9 @@ fn aliases_merge_keys_tags_and_non_string_keys_are_rejected() {
         ("a: 1\nb: 2\na: 3\n", "key `a` is given twice (p.yaml:3:1)"),
         ("a: [1, ~]\n", "an item of a list has no value (p.yaml:1:8)"),
     ] {
-        let told = findings(text);
-        assert_eq!(told.len(), 1, "{told:#?}");
-        assert!(told[0].starts_with(&format!("error[IM0111]: {expected}")), "{}", told[0]);
+        let reported = findings(text);
+        assert_eq!(reported.len(), 1, "{reported:#?}");
+        assert!(reported[0].starts_with(&format!("error[IM0111]: {expected}")), "{}", reported[0]);
     }
 }
 
@@ -83,8 +83,12 @@ fn billion_laughs_yields_one_finding_per_alias() {
 fn depth_size_and_findings_are_bounded() {
     let stairs: Vec<_> = (0..10_000).map(|n| format!("{}a:\n", " ".repeat(n % 500))).collect();
     for deep in ["[".repeat(10_000), "- ".repeat(10_000), "{ a: ".repeat(10_000), stairs.concat()] {
-        let told = findings(&deep);
-        assert!(told.len() <= 100 && told[0].starts_with("error[IM0111]"), "{:?}", told.first());
+        let reported = findings(&deep);
+        assert!(
+            reported.len() <= 100 && reported[0].starts_with("error[IM0111]"),
+            "{:?}",
+            reported.first()
+        );
     }
     let deep = first(&"- ".repeat(10_000));
     assert!(deep.contains("nested more than 32 deep (p.yaml:1:65)"), "{deep}");

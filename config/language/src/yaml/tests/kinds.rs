@@ -38,8 +38,8 @@ fn all_http_route_group_versions_have_equal_meaning() {
     // Both at once are no choice of one: each header is a condition less for who is let in.
     let group = format!("{}{map}      httpHeaders:\n        x-more: a\n", &GROUP[..list]);
     let group = group.replace("      httpHeaders", "    httpHeaders");
-    let told = findings(&group);
-    assert!(told[0].starts_with("error[IM0105]: a match has `httpHeaders` or"), "{told:?}");
+    let reported = findings(&group);
+    assert!(reported[0].starts_with("error[IM0105]: a match has `httpHeaders` or"), "{reported:?}");
     for version in ["v1alpha1", "v1alpha2"] {
         let group = GROUP.replace("v1alpha4", version).replace("spec:\n  matches", "  matches");
         let group = group.replace("\n  ", "\n").replace("\nname: routes", "\n  name: routes");
@@ -108,15 +108,17 @@ fn split_weights_are_integers_or_quantities() {
 #[test]
 fn quantity_weight_is_valid_only_in_v1alpha1() {
     let rest = "spec:\n  service: store\n  backends:\n  - service: store\n    weight: 500m\n";
-    let told = |version: &str, rest: &str| {
+    let reported = |version: &str, rest: &str| {
         let split =
             resource(&format!("split.smi-spec.io/{version}"), "TrafficSplit", "split", rest);
         finding(&format!("{SERVICES}{split}"))
     };
     let expected = "error[IM0104]: `weight` must be an integer, not a string (p.yaml:24:13)";
-    assert_eq!(told("v1alpha2", rest), expected);
-    assert_eq!(told("v1alpha1", &rest.replace("500m", "5x")), expected);
-    assert!(told("v1alpha1", &rest.replace("500m", "5000000000000m")).starts_with("error[IM0301]"));
+    assert_eq!(reported("v1alpha2", rest), expected);
+    assert_eq!(reported("v1alpha1", &rest.replace("500m", "5x")), expected);
+    assert!(
+        reported("v1alpha1", &rest.replace("500m", "5000000000000m")).starts_with("error[IM0301]")
+    );
 }
 
 #[test]
@@ -143,24 +145,24 @@ fn kubernetes_hostname_resolves_to_the_service_name() {
 #[test]
 fn destination_port_is_rejected_as_unsupported() {
     let port = TARGET.replacen("name: store\n", "name: store\n    port: 8080\n", 1);
-    let told = finding(&format!("{SERVICES}{}{GROUP}", port.replace("v1alpha3", "v1alpha2")));
+    let reported = finding(&format!("{SERVICES}{}{GROUP}", port.replace("v1alpha3", "v1alpha2")));
     assert!(
-        told.starts_with(
+        reported.starts_with(
             "error[IM0108]: `port` of a destination is not served, and without it more would be allowed (p.yaml:25:11)"
         ),
-        "{told}"
+        "{reported}"
     );
 }
 
 #[test]
 fn udp_rule_is_rejected_as_unsupported() {
     let rule = "  - kind: UDPRoute\n    name: udp\n";
-    let told = finding(&format!("{SERVICES}{TARGET}{rule}{GROUP}"));
+    let reported = finding(&format!("{SERVICES}{TARGET}{rule}{GROUP}"));
     assert!(
-        told.starts_with(
+        reported.starts_with(
             "error[IM0108]: rules of kind `UDPRoute` are not served: `udp` (p.yaml:35:5)"
         ),
-        "{told}"
+        "{reported}"
     );
 }
 
@@ -168,10 +170,10 @@ fn udp_rule_is_rejected_as_unsupported() {
 fn identity_binding_by_expressions_is_rejected() {
     let rest = "spec:\n  schemes:\n    podLabelSelector:\n      matchLabels: { app: a }\n      \
                 matchExpressions: [{ key: x, operator: Exists }]\n";
-    let told = finding(&resource("access.smi-spec.io/v1alpha4", "IdentityBinding", "a", rest));
+    let reported = finding(&resource("access.smi-spec.io/v1alpha4", "IdentityBinding", "a", rest));
     assert!(
-        told.starts_with("error[IM0108]: `matchExpressions` are not served (p.yaml:10:25)"),
-        "{told}"
+        reported.starts_with("error[IM0108]: `matchExpressions` are not served (p.yaml:10:25)"),
+        "{reported}"
     );
 }
 
@@ -232,8 +234,8 @@ fn port_protocol_is_detected_as_in_open_service_mesh() {
         ),
         ("nodePort: 30080, port: 1", "error[IM0111]: key `port` is given twice (p.yaml:10:34)"),
     ] {
-        let told = finding(&service(&format!("  - {{ port: 80, {port} }}\n")));
-        assert!(told.starts_with(expected), "{told}");
+        let reported = finding(&service(&format!("  - {{ port: 80, {port} }}\n")));
+        assert!(reported.starts_with(expected), "{reported}");
     }
     let external =
         resource("v1", "Service", "a", "spec:\n  type: ExternalName\n  externalName: x.y\n");
@@ -258,12 +260,12 @@ fn workloads_determine_service_account_and_target_ports() {
     assert_eq!(read(&format!("---\napiVersion: v1\nkind: Pod\n{pod}")), ("shop".to_owned(), 80));
     let two = workload("apps/v1 Deployment", "serviceAccountName: shop")
         + &workload("apps/v1 Deployment", "serviceAccountName: store");
-    let told = finding(&format!("{}{two}", service("  - port: 80\n")));
+    let reported = finding(&format!("{}{two}", service("  - port: 80\n")));
     assert!(
-        told.starts_with(
+        reported.starts_with(
             "warning[IM0105]: the pods behind the service run as `shop` and as `store` (p.yaml:3:1)"
         ),
-        "{told}"
+        "{reported}"
     );
     // Pods of another namespace are others, and a service without a selector has none.
     let other = workload("apps/v1 Deployment", "serviceAccountName: shop")
@@ -300,8 +302,8 @@ fn osm_retry_is_converted() {
         "spec:\n  source: { name: buyer }\n  destinations: [{ name: store }]\n  \
          retryPolicy: { numRetries: 3 }\n",
     );
-    let told = finding(&format!("{SERVICES}{wrong}"));
-    assert!(told.starts_with("error[IM0103]: a retry policy needs `retryOn`"), "{told}");
+    let reported = finding(&format!("{SERVICES}{wrong}"));
+    assert!(reported.starts_with("error[IM0103]: a retry policy needs `retryOn`"), "{reported}");
 }
 
 #[test]
@@ -316,8 +318,8 @@ fn osm_egress_is_converted() {
          - {{ number: 80, protocol: http }}\n  - {{ number: 443, protocol: https }}\n  \
          matches:\n  - {{ apiGroup: specs.smi-spec.io/v1alpha4, kind: HTTPRouteGroup, name: routes }}\n"
     ));
-    let told = specification(&format!("{SERVICES}{GROUP}{text}"));
-    let egress_of_policy = told.egresses.values().next().unwrap();
+    let reported = specification(&format!("{SERVICES}{GROUP}{text}"));
+    let egress_of_policy = reported.egresses.values().next().unwrap();
     assert_eq!(egress_of_policy.sources[0].to_string(), "default/buyer");
     assert_eq!(egress_of_policy.hosts[0].as_str(), "api.example.com");
     assert!(egress_of_policy.ip_addresses.is_empty());
@@ -332,13 +334,19 @@ fn osm_egress_is_converted() {
     let by_address = specification(&first("  ipAddresses: [10.0.0.0/8]\n"));
     let port = by_address.egresses.values().next().unwrap().ports[0];
     assert_eq!(port.protocol, ironmesh_catalog::EgressProtocol::Tcp);
-    let told = finding(&first(""));
-    assert!(told.starts_with("error[IM0103]: an egress needs `hosts` or `ip_addresses`"), "{told}");
+    let reported = finding(&first(""));
+    assert!(
+        reported.starts_with("error[IM0103]: an egress needs `hosts` or `ip_addresses`"),
+        "{reported}"
+    );
     let settings = "  matches:\n  - { apiGroup: policy.openservicemesh.io/v1alpha1, \
                     kind: UpstreamTrafficSetting, name: x }\n  hosts: [a.example]\n  ports:\n  \
                     - { number: 80, protocol: http }\n";
-    let told = finding(&format!("{SERVICES}{}", egress(&format!("{sources}{settings}"))));
-    assert!(told.starts_with("error[IM0108]: matches of `policy.openservicemesh.io"), "{told}");
+    let reported = finding(&format!("{SERVICES}{}", egress(&format!("{sources}{settings}"))));
+    assert!(
+        reported.starts_with("error[IM0108]: matches of `policy.openservicemesh.io"),
+        "{reported}"
+    );
 }
 
 /// A Telemetry of the pods that `selector` selects.
@@ -362,8 +370,8 @@ fn unsupported_telemetry_selector_is_rejected() {
         ("{ app: web, version: 1 }", "error[IM0104]: `version` must be a string"),
         ("web", "error[IM0104]: `selector` must be a table"),
     ] {
-        let told = finding(&of(selector));
-        assert!(told.starts_with(expected), "{selector}: {told}");
+        let reported = finding(&of(selector));
+        assert!(reported.starts_with(expected), "{selector}: {reported}");
     }
     for (selector, expected) in
         [("{ app: web }", "service `default/web`"), ("{}", "namespace `default`")]
@@ -385,10 +393,13 @@ fn telemetry_selector_beyond_the_service_is_rejected() {
         let worker = workload("apps/v1 StatefulSet", "dnsPolicy: Default")
             .replace("app: web", "app: worker")
             .replace("metadata:\n  name: web", &format!("metadata:\n  name: {name}"));
-        let told = finding(&(worker + &of_both));
-        assert!(told.starts_with("error[IM0108]: a selector of labels is not served"), "{told}");
+        let reported = finding(&(worker + &of_both));
+        assert!(
+            reported.starts_with("error[IM0108]: a selector of labels is not served"),
+            "{reported}"
+        );
         let expected =
             format!("it selects the pods of `{name}` as well, which are not behind `web`");
-        assert!(told.contains(&expected), "{told}");
+        assert!(reported.contains(&expected), "{reported}");
     }
 }

@@ -51,8 +51,8 @@ fn resource_requires_api_version_kind_and_name() {
             "error[IM0112]: this is no resource: it has neither `apiVersion` nor `kind` (p.yaml:1:1)",
         ),
     ] {
-        let told = findings(text);
-        assert!(told[0].starts_with(expected), "{text}: {told:#?}");
+        let reported = findings(text);
+        assert!(reported[0].starts_with(expected), "{text}: {reported:#?}");
     }
 }
 
@@ -60,7 +60,7 @@ fn resource_requires_api_version_kind_and_name() {
 fn unknown_kind_or_version_is_reported_with_a_suggestion() {
     let of =
         |api_version: &str, kind: &str| finding(&resource(api_version, kind, "a", "spec: {}\n"));
-    for (told, expected) in [
+    for (reported, expected) in [
         (
             of("access.smi-spec.io/v1alpha5", "TrafficTarget"),
             "error[IM0112]: there is no version `v1alpha5` of TrafficTarget (p.yaml:2:13) / the versions of \
@@ -102,7 +102,7 @@ fn unknown_kind_or_version_is_reported_with_a_suggestion() {
              the policy folder",
         ),
     ] {
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
     }
 }
 
@@ -137,8 +137,11 @@ fn unknown_field_is_reported_with_its_yaml_name() {
     ] {
         let text = format!("{SERVICES}{TARGET}{GROUP}");
         assert!(text.contains(from), "{from}");
-        let told = findings(&text.replace(from, to));
-        assert!(told.iter().any(|line| line.starts_with(expected)), "{expected}\n{told:#?}");
+        let reported = findings(&text.replace(from, to));
+        assert!(
+            reported.iter().any(|line| line.starts_with(expected)),
+            "{expected}\n{reported:#?}"
+        );
     }
 }
 

@@ -36,13 +36,13 @@ fn osm_connection_limits_are_converted() {
 
 #[test]
 fn setting_host_must_be_a_service_of_the_namespace() {
-    for (host, told) in [
+    for (host, reported) in [
         ("store", "error[IM0105]: `host` must be the hostname of a service: `store`"),
         ("store.shop.svc", "error[IM0105]: the service of `store.shop.svc` is in namespace `shop`"),
         ("stroe.default.svc", "error[IM0201]: there is no service `stroe` in namespace `default`"),
     ] {
         let findings = findings(&format!("{SERVICES}{}", setting(host, LIMITS)));
-        assert!(findings.iter().any(|one| one.starts_with(told)), "{host}: {findings:#?}");
+        assert!(findings.iter().any(|one| one.starts_with(reported)), "{host}: {findings:#?}");
     }
 }
 

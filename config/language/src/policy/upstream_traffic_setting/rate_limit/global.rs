@@ -14,7 +14,7 @@ use super::needs_one;
 use super::read_status;
 use crate::codes;
 use crate::duration;
-use crate::table::{Told, Value};
+use crate::table::{FindingReported, Value};
 
 pub(super) use descriptors::read as read_descriptors;
 
@@ -27,7 +27,7 @@ const DOMAIN: usize = 256;
 /// What is asked of requests, and of connections.
 type Both = (Option<GlobalHttpLimit>, Option<GlobalTcpLimit>);
 
-pub(super) fn read(value: Value<'_>) -> Result<Both, Told> {
+pub(super) fn read(value: Value<'_>) -> Result<Both, FindingReported> {
     let mut table = value.table("`rate_limit.global`")?;
     let http = table.optional("http", read_http);
     let tcp = table.optional("tcp", read_tcp);
@@ -38,7 +38,7 @@ pub(super) fn read(value: Value<'_>) -> Result<Both, Told> {
     }
 }
 
-fn read_tcp(value: Value<'_>) -> Result<GlobalTcpLimit, Told> {
+fn read_tcp(value: Value<'_>) -> Result<GlobalTcpLimit, FindingReported> {
     let mut table = value.table("`rate_limit.global.tcp`")?;
     let service = table.required("rate_limit_service", read_service);
     let domain = table.required("domain", |value| value.text(DOMAIN));
@@ -55,7 +55,7 @@ fn read_tcp(value: Value<'_>) -> Result<GlobalTcpLimit, Told> {
     })
 }
 
-fn read_service(value: Value<'_>) -> Result<RateLimitService, Told> {
+fn read_service(value: Value<'_>) -> Result<RateLimitService, FindingReported> {
     let mut table = value.table("a rate limit service")?;
     let host = table.required("host", |value| {
         let text = value.string()?;
@@ -64,7 +64,7 @@ fn read_service(value: Value<'_>) -> Result<RateLimitService, Told> {
             let message = format!("`host` must be an address or a hostname: `{text}`");
             let finding = value.error(codes::INVALID_VALUE, message).label("not a host");
             return Err(
-                value.tell(finding.help("write it as in `10.0.0.5` or `limits.example.com`"))
+                value.report(finding.help("write it as in `10.0.0.5` or `limits.example.com`"))
             );
         }
         Ok(text.into())
@@ -74,7 +74,7 @@ fn read_service(value: Value<'_>) -> Result<RateLimitService, Told> {
     Ok(RateLimitService { host: host?, port: port? })
 }
 
-fn read_http(value: Value<'_>) -> Result<GlobalHttpLimit, Told> {
+fn read_http(value: Value<'_>) -> Result<GlobalHttpLimit, FindingReported> {
     let mut table = value.table("`rate_limit.global.http`")?;
     let service = table.required("rate_limit_service", read_service);
     let domain = table.required("domain", |value| value.text(DOMAIN));

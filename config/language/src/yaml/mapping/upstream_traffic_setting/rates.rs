@@ -4,12 +4,12 @@ mod global;
 
 use super::super::made::Made;
 use super::super::routes::path_regex;
-use super::super::{Context, Told};
+use super::super::{Context, FindingReported};
 use super::renamed;
 use crate::table::Value;
 
 /// Limits of all requests and connections.
-pub(super) fn all(value: Value<'_>) -> Result<Made<'_>, Told> {
+pub(super) fn all(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table("`rateLimit`")?;
     let global = table.optional("global", |value| made.put_table("global", value, global::all));
@@ -28,7 +28,10 @@ pub(super) fn all(value: Value<'_>) -> Result<Made<'_>, Told> {
 }
 
 /// A route with a limit of its own.
-pub(super) fn route<'a>(value: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>, Told> {
+pub(super) fn route<'a>(
+    value: Value<'a>,
+    context: &Context<'_, 'a>,
+) -> Result<Made<'a>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table("a route")?;
     let path = table.required("path", |path| {
@@ -57,12 +60,12 @@ pub(super) fn route<'a>(value: Value<'a>, context: &Context<'_, 'a>) -> Result<M
     path.and(limit).map(|()| made)
 }
 
-fn local_tcp(value: Value<'_>) -> Result<Made<'_>, Told> {
+fn local_tcp(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let keys = ["connections", "unit", "burst"].map(|key| (key, key));
     Ok(renamed(value.table("`tcp`")?, &keys))
 }
 
-fn local_http(value: Value<'_>) -> Result<Made<'_>, Told> {
+fn local_http(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let keys = [
         ("requests", "requests"),
         ("unit", "unit"),

@@ -7,7 +7,7 @@ use ironmesh_catalog::{Descriptor, Entry, HeaderCondition, Wanted};
 use crate::codes;
 use crate::policy::http_route_group::is_token;
 use crate::policy::regex;
-use crate::table::{Table, Told, Value, list};
+use crate::table::{FindingReported, Table, Value, list};
 
 /// How many descriptors there may be, and how many entries of each.
 const MOST: usize = 32;
@@ -18,7 +18,7 @@ const LENGTH: usize = 256;
 const MEANING: &str = "without one, nothing is limited: add at least one, or remove the limit";
 
 /// Those of requests.
-pub(crate) fn read(value: Value<'_>) -> Result<Vec<Descriptor>, Told> {
+pub(crate) fn read(value: Value<'_>) -> Result<Vec<Descriptor>, FindingReported> {
     few(value)?.at_least_one(MEANING, |item| {
         let mut table = item.table("a descriptor")?;
         let entries = table.required("entries", |value| few(value)?.at_least_one(MEANING, entry));
@@ -31,7 +31,7 @@ pub(crate) fn read(value: Value<'_>) -> Result<Vec<Descriptor>, Told> {
 type Pairs = Vec<(Arc<str>, Arc<str>)>;
 
 /// Those of connections, of which nothing is known but what policy says of all.
-pub(super) fn read_of_connections(value: Value<'_>) -> Result<Vec<Pairs>, Told> {
+pub(super) fn read_of_connections(value: Value<'_>) -> Result<Vec<Pairs>, FindingReported> {
     few(value)?.at_least_one(MEANING, |item| {
         let mut table = item.table("a descriptor of connections")?;
         let entries = table.required("entries", |value| few(value)?.at_least_one(MEANING, pair));
@@ -40,7 +40,7 @@ pub(super) fn read_of_connections(value: Value<'_>) -> Result<Vec<Pairs>, Told> 
     })
 }
 
-fn pair(item: Value<'_>) -> Result<(Arc<str>, Arc<str>), Told> {
+fn pair(item: Value<'_>) -> Result<(Arc<str>, Arc<str>), FindingReported> {
     let mut table = item.table("an entry of connections")?;
     let key = table.required("key", text);
     let value = table.required("value", |value| {
@@ -48,7 +48,7 @@ fn pair(item: Value<'_>) -> Result<(Arc<str>, Arc<str>), Told> {
         if said.contains('%') {
             let message = format!("the value of an entry has no `%` in it: `{said}`");
             let finding = value.error(codes::INVALID_VALUE, message).label("not plain");
-            return Err(value.tell(finding.help("it is the same of all connections")));
+            return Err(value.report(finding.help("it is the same of all connections")));
         }
         Ok(said)
     });
@@ -56,28 +56,28 @@ fn pair(item: Value<'_>) -> Result<(Arc<str>, Arc<str>), Told> {
     Ok((key?, value?))
 }
 
-fn few(value: Value<'_>) -> Result<Value<'_>, Told> {
+fn few(value: Value<'_>) -> Result<Value<'_>, FindingReported> {
     if value.items()?.len() > MOST {
         let message = format!("`{}` has at most {MOST} items", value.key());
-        return Err(value.tell(value.error(codes::TOO_LARGE, message).label("too many")));
+        return Err(value.report(value.error(codes::TOO_LARGE, message).label("too many")));
     }
     Ok(value)
 }
 
-fn text(value: Value<'_>) -> Result<Arc<str>, Told> {
+fn text(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
     Ok(value.text(LENGTH)?.into())
 }
 
-fn header(value: Value<'_>) -> Result<Arc<str>, Told> {
+fn header(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
     let name: Arc<str> = value.string()?.to_lowercase().into();
     if is_token(&name) || [":path", ":method", ":authority"].contains(&&*name) {
         return Ok(name);
     }
     let message = format!("`{name}` is not the name of a header");
-    Err(value.tell(value.error(codes::INVALID_VALUE, message).label("not a header")))
+    Err(value.report(value.error(codes::INVALID_VALUE, message).label("not a header")))
 }
 
-fn entry(item: Value<'_>) -> Result<Entry, Told> {
+fn entry(item: Value<'_>) -> Result<Entry, FindingReported> {
     let mut table = item.table("an entry of a descriptor")?;
     let generic = table.optional("generic_key", |value| {
         let mut table = value.table("a generic key")?;
@@ -100,7 +100,7 @@ fn entry(item: Value<'_>) -> Result<Entry, Told> {
         Ok([entry]) => Ok(entry),
         Err(said) => {
             let keys = ["generic_key", "remote_address", "request_header", "header_value_match"];
-            Err(item.tell(one_of(item, said.len(), &keys)))
+            Err(item.report(one_of(item, said.len(), &keys)))
         }
     }
 }
@@ -114,7 +114,7 @@ fn one_of(item: Value<'_>, said: usize, keys: &[&str]) -> ironmesh_catalog::Find
     item.error(code, message).label(label).help(format!("it has one of {}", list(keys)))
 }
 
-fn header_value_match(value: Value<'_>) -> Result<Entry, Told> {
+fn header_value_match(value: Value<'_>) -> Result<Entry, FindingReported> {
     let mut table = value.table("a match of header values")?;
     let key = table.optional("key", text);
     let said = table.required("value", text);
@@ -139,20 +139,20 @@ const TEXTS: Texts = [
     ("contains", Wanted::Contains),
 ];
 
-fn condition(item: Value<'_>) -> Result<HeaderCondition, Told> {
+fn condition(item: Value<'_>) -> Result<HeaderCondition, FindingReported> {
     let mut table = item.table("a condition on a header")?;
     let name = table.required("name", header);
     let texts = TEXTS.map(|(key, wanted)| on_text(&mut table, key, wanted));
     let regex = table.optional("regex", |value| Ok(Wanted::Regex(regex::read_header(value)?)));
     let present = table.optional("present", |value| Ok(Wanted::Present(value.boolean()?)));
     table.finish();
-    let all: Result<Vec<_>, Told> = texts.into_iter().chain([regex, present]).collect();
+    let all: Result<Vec<_>, FindingReported> = texts.into_iter().chain([regex, present]).collect();
     let (name, said) = (name?, all?.into_iter().flatten().collect::<Vec<_>>());
     match <[Wanted; 1]>::try_from(said) {
         Ok([wanted]) => Ok(HeaderCondition { name, wanted }),
         Err(said) => {
             let keys = ["exact", "prefix", "suffix", "contains", "regex", "present"];
-            Err(item.tell(one_of(item, said.len(), &keys)))
+            Err(item.report(one_of(item, said.len(), &keys)))
         }
     }
 }
@@ -161,6 +161,6 @@ fn on_text(
     table: &mut Table<'_>,
     key: &'static str,
     wanted: fn(Arc<str>) -> Wanted,
-) -> Result<Option<Wanted>, Told> {
+) -> Result<Option<Wanted>, FindingReported> {
     table.optional(key, |value| Ok(wanted(text(value)?)))
 }

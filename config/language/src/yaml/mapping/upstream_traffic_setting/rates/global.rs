@@ -2,12 +2,12 @@
 
 use toml::de::DeValue;
 
-use super::super::super::Told;
+use super::super::super::FindingReported;
 use super::super::super::made::Made;
 use super::super::renamed;
 use crate::table::{Table, Value};
 
-pub(super) fn all(value: Value<'_>) -> Result<Made<'_>, Told> {
+pub(super) fn all(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table("`global`")?;
     let tcp = table.optional("tcp", |value| made.put_table("tcp", value, tcp));
@@ -17,7 +17,7 @@ pub(super) fn all(value: Value<'_>) -> Result<Made<'_>, Told> {
 }
 
 /// Of a route, which is of HTTP without a word.
-pub(super) fn of_route(value: Value<'_>) -> Result<Made<'_>, Told> {
+pub(super) fn of_route(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table("`global` of a route")?;
     let descriptors = descriptors(&mut made, &mut table);
@@ -25,7 +25,7 @@ pub(super) fn of_route(value: Value<'_>) -> Result<Made<'_>, Told> {
     descriptors.map(|()| made)
 }
 
-fn tcp(value: Value<'_>) -> Result<Made<'_>, Told> {
+fn tcp(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table("`tcp`")?;
     asked(&mut made, &mut table);
@@ -35,7 +35,7 @@ fn tcp(value: Value<'_>) -> Result<Made<'_>, Told> {
     Ok(made)
 }
 
-fn http(value: Value<'_>) -> Result<Made<'_>, Told> {
+fn http(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table("`http`")?;
     asked(&mut made, &mut table);
@@ -58,7 +58,7 @@ fn asked<'a>(made: &mut Made<'a>, table: &mut Table<'a>) {
     }
 }
 
-fn descriptors<'a>(made: &mut Made<'a>, table: &mut Table<'a>) -> Result<(), Told> {
+fn descriptors<'a>(made: &mut Made<'a>, table: &mut Table<'a>) -> Result<(), FindingReported> {
     let descriptors = table.optional("descriptors", |value| {
         made.put_list("descriptors", value, |item| {
             let mut made = Made::default();
@@ -73,7 +73,7 @@ fn descriptors<'a>(made: &mut Made<'a>, table: &mut Table<'a>) -> Result<(), Tol
     descriptors.map(|_| ())
 }
 
-fn entry(item: Value<'_>) -> Result<Made<'_>, Told> {
+fn entry(item: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let mut made = Made::default();
     let mut table = item.table("an entry")?;
     made.copy(&mut table, "genericKey", "generic_key");

@@ -4,14 +4,14 @@ use ironmesh_catalog::Finding;
 use ironmesh_catalog::codes::PLAINTEXT_PROVIDER;
 
 use super::servers::is_plaintext_over_network;
-use super::{PolicyPlace, Settings};
+use super::{PolicyLocation, Settings};
 
 impl Settings {
     /// The risks that these settings accept, with policy from `policy`.
-    pub fn standing_findings(&self, policy: &PolicyPlace) -> Vec<Finding> {
+    pub fn risk_findings(&self, policy: &PolicyLocation) -> Vec<Finding> {
         let etcd = match policy {
-            PolicyPlace::Etcd(etcd) => etcd.endpoints.as_slice(),
-            PolicyPlace::Folder(_) => &[],
+            PolicyLocation::Etcd(etcd) => etcd.endpoints.as_slice(),
+            PolicyLocation::Folder(_) => &[],
         };
         let asked = [
             ("etcd", "endpoints", "[policy.etcd]", etcd),
@@ -20,7 +20,7 @@ impl Settings {
         let plaintext = asked.into_iter().filter(|(.., urls)| is_plaintext_over_network(urls));
         let finding = |(who, key, section, _)| {
             let message = format!(
-                "the control plane asks {who} in plaintext over the network (`insecure = true` in `{section}`)"
+                "the control plane queries {who} in plaintext over the network (`insecure = true` in `{section}`)"
             );
             let help = format!(
                 "let {who} listen with TLS, and write the {key} as `https://…`: in the clear everyone on \
