@@ -1,5 +1,7 @@
-//! What things are called in Azure, as Azure itself has it: names go into addresses and into questions to
-//! Azure, so what is none is refused before anybody is asked.
+//! The syntax of Azure's names, as Azure defines it.
+//!
+//! Names become part of URLs and of queries to Azure, so policy with an invalid name is rejected before any
+//! request.
 
 use std::sync::Arc;
 

@@ -76,7 +76,7 @@ impl<'a> Source<'a> {
         Self { document, marks, is_yaml: document.is_yaml() }
     }
 
-    /// The same of a document that is YAML whatever it is called.
+    /// The index of a document that is read as YAML, whatever its name.
     pub(crate) fn yaml(document: &'a Document) -> Self {
         Self { is_yaml: true, ..Self::new(document) }
     }

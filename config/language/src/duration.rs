@@ -29,7 +29,7 @@ pub fn read(
 
 fn parse(text: &str) -> Option<Duration> {
     let span: Span = text.parse().ok()?;
-    // A day of a certificate is 24 hours, whatever the clocks do.
+    // A day of a certificate is 24 hours, even when the clocks change.
     let duration = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
     Duration::try_from(duration).ok()
 }

@@ -1,10 +1,10 @@
-//! Policy: from documents to a validated mesh specification. Pure: where they come from is for
-//! `ironmesh-config-sources` to say.
+//! Policy: from documents to a validated mesh specification. It is pure: `ironmesh-config-sources` owns the
+//! places where documents come from.
 //!
-//! Three steps. Each document is parsed and its tables are read into a part; then the parts are put
-//! together into a draft, and references, and splits as a graph, are checked across documents; then, if
-//! nothing is an error, the draft becomes the specification. Every step tells all that it finds, and
-//! none looks at an object whose problem has been told already.
+//! It has three steps. First, each document is parsed, and its tables are read into a part. Then the parts
+//! are put together into a draft, and references and the graph of splits are checked across documents. Last,
+//! if no finding is an error, the draft becomes the specification. Each step reports all that it finds, and
+//! skips an object whose problem is reported already.
 
 mod coverage;
 mod damage;

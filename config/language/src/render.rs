@@ -14,8 +14,8 @@ use crate::document::Document;
 #[cfg(test)]
 mod tests;
 
-/// The findings, drawn one after the other with an empty line between. Lines are shown of those
-/// files that are among `documents`; of the others the place, without any text.
+/// The findings as text, separated by empty lines. Findings in `documents` show their lines; others show only
+/// the location.
 pub fn render(findings: &[Finding], documents: &[Document], color: bool) -> String {
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
     let mut rendered = String::new();
@@ -72,13 +72,13 @@ fn excerpt<'a>(group: Group<'a>, marks: &[Mark<'a>], documents: &'a [Document]) 
         let Some(Mark { spot, .. }) = marks.first() else { return group };
         return group.element(origin(spot));
     };
-    // Only the lines that are drawn: a thousand findings in a long file must not be drawn out of
-    // the whole file each.
+    // Only the shown lines are rendered: the renderer must not read a whole long file for each of a thousand
+    // findings.
     let first_line = marks.iter().map(|mark| mark.spot.line).min().unwrap_or(1);
     let lines = lines_around(&document.text, marks);
     if lines.len() > MOST_BYTES_OF_AN_EXCERPT {
         return match marks {
-            // Nobody reads an excerpt of such a line, and there may be many findings in it.
+            // An excerpt of such a line is of no use, and there may be many findings in it.
             [mark] => group.element(origin(mark.spot)),
             // They are far from each other.
             several => several.chunks(1).fold(group, |group, one| excerpt(group, one, documents)),
@@ -105,7 +105,7 @@ fn origin(spot: &Spot) -> Origin<'_> {
         .char_column(to_usize(spot.column))
 }
 
-/// The largest excerpt that is drawn.
+/// The largest excerpt that is shown.
 const MOST_BYTES_OF_AN_EXCERPT: usize = 8192;
 
 fn to_usize(number: u32) -> usize {

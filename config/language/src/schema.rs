@@ -162,7 +162,7 @@ const SCOPE: Key = Key {
     left_out: WhenOmitted::Text("namespace"),
 };
 
-/// A duration, as far as an editor can tell.
+/// The pattern of a duration, as precise as a JSON schema can express it.
 const DURATION: Form =
     Form::Text { what: "duration, such as `20ms`", pattern: r"^\s*[+-]?[0-9Pp]" };
 

@@ -1,5 +1,5 @@
-//! TOML's syntax: documents that are read as a whole, and errors as findings. Where the parser says only what it
-//! expected, the finding says what to write.
+//! TOML syntax: reads whole documents, and turns syntax errors into findings. Where the parser names only
+//! what it expected, the finding advises what to write.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::codes;
 use crate::document::Document;
 use crate::table::{FindingReported, Reader, Table};
 
-/// What the parser says of a string without quotes.
+/// The parser's message about a string without quotes.
 const UNQUOTED: &str = "string values must be quoted";
 
 /// The longest value that is repeated in a suggestion, in bytes.

@@ -1,12 +1,12 @@
 //! SMI resources in YAML, read as if they were written in TOML.
 //!
-//! YAML becomes trees of the type that TOML is parsed to, whose spans are bytes of the YAML text
-//! ([`parse`](mod@parse)). Resources are found in the trees ([`resource`]), and each becomes the table that the
-//! policy language has for it ([`mapping`]). From there on nobody knows what was YAML: the same
-//! readers read the tables, and their findings point at lines of YAML.
+//! YAML becomes trees of the type to which TOML is parsed, whose spans are bytes of the YAML text
+//! ([`parse`](mod@parse)). Resources are found in the trees ([`resource`]), and each becomes the equivalent
+//! table of the policy language ([`mapping`]). After that, the same readers read the tables as for TOML, and
+//! their findings point at lines of YAML.
 //!
-//! What a resource says and a table cannot is never dropped in silence: it is a finding, or, on
-//! import, a comment.
+//! Content of a resource that no table can express is never dropped silently: it is a finding, or, on import,
+//! a comment.
 
 mod mapping;
 mod names;
@@ -30,7 +30,7 @@ pub(crate) use mapping::{Mapped, Mapper, Outcome, Workload};
 pub(crate) use names::guess as guess_names;
 pub(crate) use parse::{Parsed, parse};
 
-/// What a YAML document says, as a TOML document would.
+/// The content of a YAML document, as a TOML document would have it.
 #[derive(Debug, Default)]
 pub(crate) struct Tree<'a> {
     /// The tables, by their kinds.

@@ -1,5 +1,7 @@
-//! Pure clients. Kubernetes has no Service for what nobody calls; here it has a service without ports,
-//! which its proxy joins as.
+//! Pure clients: workloads that call services and serve none.
+//!
+//! Kubernetes has no Service for a workload without callers. Ironmesh has a service without ports for it, for
+//! which its proxy is enrolled.
 
 use std::collections::{BTreeMap, BTreeSet};
 

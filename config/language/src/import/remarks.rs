@@ -1,4 +1,4 @@
-//! What is told of the resources: beside the tables that they became, or in the place of these.
+//! The remarks of an import: beside the tables that resources became, or in place of them.
 
 use std::mem;
 use std::ops::Range;
@@ -9,12 +9,12 @@ use super::Remark;
 use super::writing::comment;
 use crate::yaml::Outcome;
 
-/// All that is told.
+/// All remarks of an import.
 #[derive(Debug, Default)]
 pub(super) struct Remarks {
     pub(super) left_out: Vec<Remark>,
     pub(super) changed: Vec<Remark>,
-    /// What is told of each table, in their order.
+    /// The remarks on each table, in the order of the tables.
     of_tables: Vec<Vec<String>>,
     /// Resources that have no table, each with the reason and what it said, where that is policy.
     without_table: Vec<(Remark, Option<String>)>,
@@ -23,7 +23,7 @@ pub(super) struct Remarks {
 }
 
 impl Remarks {
-    /// Takes what came out of one source. `findings` are all that its reader was told.
+    /// Adds the outcomes of one source. `findings` are all findings of its reader.
     pub(super) fn add_source(
         &mut self,
         text: &str,
@@ -65,7 +65,7 @@ impl Remarks {
             self.without_table.push((remark, said));
             return;
         }
-        // What is doubtful is in the policy all the same.
+        // A resource with a warning is in the policy nevertheless.
         let (errors, doubts): (Vec<_>, Vec<_>) =
             findings.iter().partition(|finding| finding.is_error());
         let changes = outcome.changes.iter().cloned().chain(doubts.into_iter().map(sentence));
@@ -77,7 +77,7 @@ impl Remarks {
         self.of_tables.push(changes.into_iter().chain(errors).collect());
     }
 
-    /// What is told of each table, in their order.
+    /// The remarks on each table, in the order of the tables.
     pub(super) fn take_of_tables(&mut self) -> Vec<Vec<String>> {
         mem::take(&mut self.of_tables)
     }
@@ -127,7 +127,7 @@ fn sentence(finding: &Finding) -> String {
     format!("{text}{help}{end}")
 }
 
-/// A line without what may not stand in a comment of TOML.
+/// A line without the characters that a comment in TOML may not contain.
 pub(super) fn printable(line: &str) -> String {
     let legal = |c: char| if c.is_control() && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
     line.trim_end_matches('\r').chars().map(legal).collect()

@@ -20,12 +20,12 @@ pub(super) struct Table<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
     pub(super) entries: DeTable<'a>,
-    /// What is told of it.
+    /// The remarks on the table.
     pub(super) remarks: Vec<String>,
 }
 
 impl<'a> Table<'a> {
-    /// Where it comes: the same whatever the order of the input.
+    /// The position of the table, independent of the order of the input.
     pub(super) fn order(&self) -> (u8, &'static str, &'a str, &'a str) {
         (self.kind.import_place(), self.kind.key(), self.namespace, self.name)
     }

@@ -26,7 +26,7 @@ impl Ports {
     }
 }
 
-/// Tells the rules of `draft` that are about no port of the services that their target is about.
+/// Reports the rules of `draft` that match no port of the services that their target selects.
 pub(super) fn check(draft: &mut Draft<'_>) {
     let mut ports: BTreeMap<&ServiceAccount, Ports> = BTreeMap::new();
     for Service { account, ports: own, .. } in draft.services.iter() {
@@ -52,7 +52,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
             RouteRule::Http { .. } => ports.http.is_empty(),
             RouteRule::Tcp { route, .. } => {
                 let key = (target.namespace.clone(), route.clone());
-                // One that is not there, or could not be read, has been told already.
+                // A missing or unreadable object is reported already.
                 let listed = draft.tcp_routes.get(&key).and_then(|route| route.ports.as_ref());
                 let is_about = |ports: &BTreeSet<u16>| match listed {
                     Some(listed) => listed.iter().any(|port| ports.contains(port)),
@@ -79,7 +79,7 @@ pub(super) fn covers(
         RouteRule::Tcp { route, .. } => {
             let is_tcp_only = target.rules.iter().all(|one| matches!(one, RouteRule::Tcp { .. }));
             let route = draft.tcp_routes.get(&(target.namespace.clone(), route.clone()));
-            // One that is not there, or could not be read, has been told already.
+            // A missing or unreadable object is reported already.
             (!port.protocol.is_http() || is_tcp_only)
                 && route.is_none_or(|route: &TcpRoute| route.covers(port.number))
         }

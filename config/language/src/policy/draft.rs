@@ -83,7 +83,7 @@ impl Draft<'_> {
 pub(super) struct Objects<'a, T>(BTreeMap<&'a Key, &'a Definition<T>>);
 
 impl<'a, T> Objects<'a, T> {
-    /// Takes what is defined. The second of a name is told, and what it says is not looked at further.
+    /// Adds a definition. The second definition of a name is reported, and not checked further.
     fn add(&mut self, kind: PolicyKind, definitions: &'a Definitions<T>, findings: &mut Findings) {
         for definition in &definitions.0 {
             let Some(first) = self.0.get(&definition.key) else {
@@ -139,9 +139,9 @@ impl<'a, T> Objects<'a, T> {
         self.0.iter().filter_map(|(key, definition)| Some((*key, object(definition)?)))
     }
 
-    /// The map of them, made out of the one `before`: it shares with that what is the same value in
-    /// both, so that the difference between the two costs as much as it is large. (What says the same in
-    /// another place is another value: findings name the place.)
+    /// The map of the definitions, made from the map `before`. The two maps share equal values, so that their
+    /// difference costs as much as it is large. (An equal object at another spot is another value, since
+    /// findings name the spot.)
     fn onto<K: SpecificationKey>(self, before: &OrdMap<K, Arc<T>>) -> OrdMap<K, Arc<T>> {
         let mut map = before.clone();
         let mut names = BTreeSet::new();

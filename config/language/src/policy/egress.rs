@@ -14,8 +14,8 @@ use super::service::external::read_hostname;
 use crate::codes;
 use crate::table::{FindingReported, Table, Value};
 
-/// How many items each list of an egress may have, and how many hosts times ports: each of these is a
-/// part of what every caller is told.
+/// The most items of each list of an egress, and the most pairs of hosts and ports: each becomes a part of
+/// the resources of every caller.
 const MOST: usize = 1000;
 
 /// Reads one egress into `part`.
@@ -103,8 +103,7 @@ fn not_too_many(value: Value<'_>, most: usize) -> Result<(), FindingReported> {
     Err(value.report(finding.help(help)))
 }
 
-/// Reads an account. Its namespace is `home` unless it says another; `home` is `None` if it could not be
-/// read.
+/// Reads an account. Its default namespace is `home`, which is `None` if it could not be read.
 fn read_source(
     value: Value<'_>,
     home: Option<&Name>,
@@ -190,7 +189,7 @@ fn read_range(value: Value<'_>) -> Result<IpRange, FindingReported> {
     Ok(range)
 }
 
-/// The range that somebody meant who wrote an address, or one with bits behind its length.
+/// The valid range nearest to an address without a length, or to a range with bits beyond its length.
 fn meant(text: &str) -> Option<IpRange> {
     let (address, length) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
     let address: IpAddr = address.parse().ok()?;

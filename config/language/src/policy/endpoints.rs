@@ -1,4 +1,4 @@
-//! `[service.endpoints]`: which endpoints providers are asked for the endpoints of a service.
+//! `[service.endpoints]`: the queries by which providers discover the endpoints of a service.
 
 mod azure;
 mod consul;

@@ -11,7 +11,7 @@ use super::draft::Draft;
 use super::outside::of_the_mesh;
 use crate::codes;
 
-/// Tells the egresses of `draft` that do not fit the rest.
+/// Reports the egresses of `draft` that conflict with other objects.
 pub(super) fn check(draft: &mut Draft<'_>) {
     let externals = Externals::of(draft);
     let mut findings = Vec::new();

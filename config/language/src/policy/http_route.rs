@@ -78,7 +78,7 @@ fn reach(level: Level, matches: Option<Vec<SplitMatch>>) -> Reach {
     }
 }
 
-/// Matches tell requests to one service apart.
+/// Matches select requests to one service.
 fn of_a_service(
     table: &mut Table<'_>,
     matches: Option<Vec<SplitMatch>>,
@@ -93,8 +93,7 @@ fn of_a_service(
     }
 }
 
-/// Reads an account. Its namespace is `home` unless it says another; `home` is `None` if it could not be
-/// read.
+/// Reads an account. Its default namespace is `home`, which is `None` if it could not be read.
 pub(super) fn read_account(
     item: Value<'_>,
     home: Option<&Name>,

@@ -1,4 +1,4 @@
-//! `[[http_route_group]]`: named ways to call.
+//! `[[http_route_group]]`: named sets of HTTP matches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

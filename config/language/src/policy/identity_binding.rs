@@ -11,7 +11,7 @@ use super::part::{Id, Part, Reference, ReferenceTarget};
 use crate::codes;
 use crate::table::{FindingReported, Table, Value};
 
-/// The ways of saying whom a binding is about, between two backquotes.
+/// The keys by which a binding selects callers, for a message that puts the text between two backquotes.
 const SCHEMES: &str = "service_account` or `spiffe_identities` or `endpoint_labels";
 
 /// Reads one identity binding into `part`.

@@ -1,6 +1,7 @@
-//! Ways in from outside of the mesh as a whole: that they lead to ports of HTTP of services of the mesh, and
-//! that those of one service can be told apart. (Which services are behind one proxy is not known here: those
-//! that meet there are told of it.)
+//! Ingress across documents: backends refer to HTTP ports of mesh services, and entries of one service do not
+//! collide.
+//!
+//! Which services share a proxy is not known here: the control plane reports collisions at a proxy.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use ironmesh_catalog::{
 use super::draft::Draft;
 use crate::codes;
 
-/// Tells the ingress backends of `draft` that do not fit the services, or each other.
+/// Reports the ingress backends of `draft` that conflict with the services, or with each other.
 pub(super) fn check(draft: &mut Draft<'_>) {
     let mut findings = Vec::new();
     let mut seen = Seen::default();
@@ -32,7 +33,7 @@ fn find<'a>(draft: &Draft<'a>, name: &ServiceName) -> Option<&'a Service> {
     draft.services.get(&(name.namespace.clone(), name.name.clone()))
 }
 
-/// A service that nobody can be let in to.
+/// A service that cannot have ingress.
 fn unfit(service: &Service, backend: &IngressPort) -> Option<Finding> {
     let (name, number) = (&service.name.name, backend.port.port);
     let finding = |code, message: String, label: &str, help: String| {
@@ -69,7 +70,7 @@ fn unfit(service: &Service, backend: &IngressPort) -> Option<Finding> {
     finding(codes::INVALID_VALUE, message, "not HTTP", help)
 }
 
-/// The ways in that were looked at.
+/// The ingress entries checked so far.
 #[derive(Default)]
 struct Seen<'a> {
     entries: BTreeMap<(&'a ServicePort, &'static str), &'a IngressPort>,
@@ -138,8 +139,8 @@ fn without_addresses(draft: &Draft<'_>, object: &IngressBackend) -> Vec<Finding>
     object.sources.iter().filter_map(finding).collect()
 }
 
-/// The sources whose endpoints Consul or Azure finds. Whoever may register there would choose who is let in, so
-/// their addresses are not used.
+/// The finding for a source service whose endpoints Consul or Azure discovers. Whoever may register endpoints
+/// there could grant itself access, so ingress does not use their addresses.
 fn found_by_a_provider(draft: &Draft<'_>, object: &IngressBackend) -> Vec<Finding> {
     let finding = |source: &IngressSource| {
         let IngressSource::Service(name) = source else { return None };

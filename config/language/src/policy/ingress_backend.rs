@@ -56,7 +56,7 @@ fn object(
 ) -> Result<IngressBackend, FindingReported> {
     let (backends, (sources, list)) = (backends?, sources?);
     let fit = backends.iter().map(|(port, meaning)| source::fit(&sources, list, port, meaning));
-    // All that is wrong is told.
+    // All problems are reported, not only the first.
     fit.collect::<Vec<_>>().into_iter().collect::<Result<(), FindingReported>>()?;
     Ok(IngressBackend {
         namespace: id.namespace.clone(),

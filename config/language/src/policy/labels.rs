@@ -8,7 +8,7 @@ use crate::table::{FindingReported, Value};
 /// The longest name or word of a label, in bytes: those of Kubernetes and Consul are shorter.
 const LONGEST: usize = 512;
 
-/// Reads at least one label; `meaning` says what none does not mean.
+/// Reads at least one label; `meaning` explains in the finding what no label would mean.
 pub(super) fn read(value: Value<'_>, meaning: &str) -> Result<Labels, FindingReported> {
     let table = value.table("labels")?;
     let mut labels = Vec::new();

@@ -1,4 +1,4 @@
-//! `service` and `scope`: which services an object is about that says how calls go.
+//! `service` and `scope`: the services to which an object with traffic settings applies.
 
 use ironmesh_catalog::{Finding, Level, Name, ServiceName, Spot};
 

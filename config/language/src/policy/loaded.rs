@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::document::Document;
 
-/// What one state of the documents says.
+/// The result of loading one state of the documents.
 #[derive(Debug, Clone)]
 pub struct Loaded {
     /// The documents, by path.

@@ -15,14 +15,14 @@ use super::{
 use crate::document::Document;
 use crate::limits;
 
-/// Loads one state of the documents after the other. What comes out is the same as if each were loaded
-/// by itself; but a document that is as it was is not parsed again, what others cannot tell from what it
-/// was is not checked across documents again, and specifications share what is the same in both.
+/// Loads successive states of the documents. The result is the same as that of a full load. But an unchanged
+/// document is not parsed again, changes without effect on other documents cause no check across documents,
+/// and specifications share equal objects.
 #[derive(Debug, Default)]
 pub struct Loader {
     /// What the documents of the last state say, each by itself.
     parts: BTreeMap<Document, Part>,
-    /// What the check of the last state found; `None` where the next must be checked whatever it is.
+    /// The findings of the last check; `None` if the next state must be checked in any case.
     findings: Option<Vec<Finding>>,
     /// What was found while the documents of the last state were read.
     unreadable: Vec<Finding>,
@@ -121,8 +121,8 @@ impl Loader {
         (findings, specification)
     }
 
-    /// Reads the documents that were not read for the last state, and forgets those that are gone.
-    /// Returns which it read, where others cannot tell these from what they were.
+    /// Reads the documents that changed since the last state, and drops those that are gone. Returns those
+    /// that it read, if the changes have no effect on other documents.
     fn read(&mut self, documents: &[Document]) -> Option<Vec<Document>> {
         let mut known = std::mem::take(&mut self.parts);
         let paths = |document: &Document| Arc::clone(&document.path);

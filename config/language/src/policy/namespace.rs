@@ -25,7 +25,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     table.finish();
 }
 
-/// Tells the namespaces of `draft` that nothing is in: legal, and rarely meant.
+/// Reports the namespaces of `draft` without services: they are legal, and rarely intended.
 pub(super) fn check(draft: &mut Draft<'_>) {
     // What cannot be read may be in any of them.
     if !draft.may_be_defined.is_empty() || draft.anything_may_be_defined {

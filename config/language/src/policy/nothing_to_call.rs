@@ -7,9 +7,9 @@ use ironmesh_catalog::{Finding, Service, ServiceAccount, TrafficTarget};
 use super::draft::Draft;
 use crate::codes;
 
-/// Tells the targets of `draft` about accounts none of whose services has ports.
+/// Reports the targets of `draft` whose destination account runs no service with ports.
 pub(super) fn check(draft: &mut Draft<'_>) {
-    // What is refused may have the ports that seem to be missing.
+    // A rejected service may have the ports that seem to be missing.
     if !draft.is_whole() {
         return;
     }

@@ -8,7 +8,7 @@ use ironmesh_catalog::{Finding, Hostname, Name, Service, Spot};
 use super::draft::Draft;
 use crate::codes;
 
-/// Tells the external services of `draft` that do not fit the others.
+/// Reports the external services of `draft` that conflict with other services.
 pub(super) fn check(draft: &mut Draft<'_>) {
     let mut findings = Vec::new();
     let mut known: BTreeMap<(&Hostname, u16), &Service> = BTreeMap::new();

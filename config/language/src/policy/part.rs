@@ -1,5 +1,5 @@
-//! A part: what one document says, whatever the others say. It remembers names apart from what they
-//! name, so that one broken object does not make its callers look broken too.
+//! A part: the content of one document, independent of the others. It keeps names apart from the objects that
+//! they name, so that one broken object does not make its callers look broken too.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ macro_rules! part {
     ($(
         $key:ident, $objects:ident, $Object:ident, $what:literal, $place:literal $(, [$same:path])?;
     )*) => {
-        /// What one document says.
+        /// The content of one document.
         #[derive(Debug, Default)]
         pub(super) struct Part {
             pub(super) findings: Vec<Finding>,
@@ -33,15 +33,15 @@ macro_rules! part {
         }
 
         impl Part {
-            /// Forgets what is told about recovered text, and remembers which definitions stand there.
+            /// Drops the findings in recovered text, and marks the definitions there.
             pub(super) fn damaged(&mut self, damage: &Damage) {
                 self.findings
                     .retain(|finding| !finding.spot.as_ref().is_some_and(|spot| damage.covers(spot)));
                 $(self.$objects.damaged(damage);)*
             }
 
-            /// Whether nobody who refers to what this part defines can tell it from `before`: both are read
-            /// without a finding, and differ in nothing but where endpoints are, and where things are written.
+            /// Whether the change from `before` to this part is invisible to other objects: both have no
+            /// finding, and differ only in endpoints and spots.
             pub(super) fn differs_in_endpoints_only(&self, before: &Self) -> bool {
                 self.findings.is_empty()
                     && before.findings.is_empty()

@@ -17,7 +17,7 @@ use crate::syntax;
 use crate::table::{Reader, Table, Value, list};
 use crate::yaml;
 
-/// What `document` says.
+/// Reads the content of `document`.
 pub(super) fn read(document: &Document) -> Part {
     if document.is_yaml() { read_yaml(document) } else { read_toml(document) }
 }
@@ -93,7 +93,8 @@ macro_rules! readers {
 
 policy_kinds!(readers);
 
-/// Kinds of the field that this version does not serve, so that nobody looks for a typing error.
+/// Kinds of SMI and Open Service Mesh that this version does not support, so that their users look for no
+/// typing error.
 const LATER_KINDS: [&str; 1] = ["mesh_config"];
 
 fn read_kind(value: Value<'_>, kind: PolicyKind, part: &mut Part) {

@@ -11,12 +11,12 @@ use crate::codes;
 use crate::limits::FINDINGS;
 use crate::suggest::{closest, did_you_mean};
 
-/// Tells every reference of `draft` to something that nothing defines.
+/// Reports every reference of `draft` to an object that does not exist.
 pub(super) fn check(draft: &mut Draft<'_>) {
     let mut matches = Matches::new();
     let mut findings = Vec::new();
     for reference in &draft.references {
-        // (Nobody will read more, and each takes a look at the names that there are, for advice.)
+        // (The number of findings is bounded, since a suggestion compares all existing names.)
         if findings.len() > FINDINGS {
             break;
         }
@@ -103,7 +103,7 @@ fn binding(draft: &Draft<'_>, wanted: &Key) -> Option<Finding> {
     Some(with_advice(finding, wanted, draft.identity_bindings.keys()))
 }
 
-/// The names of the matches of the groups that were asked for.
+/// The names of the matches of the groups that references have named so far.
 type Matches<'a> = BTreeMap<&'a Key, BTreeSet<&'a str>>;
 
 /// A match of a group that could be read; of the others nothing can be said.
@@ -141,7 +141,7 @@ fn place((namespace, name): &Key) -> String {
 /// So many names are looked at for advice, at most.
 const MOST_CANDIDATES: usize = 10_000;
 
-/// Says where else the name exists, or else which name may have been meant.
+/// Adds advice: another namespace that has the name, or else the most similar name.
 fn with_advice<'a>(
     finding: Finding,
     (namespace, name): &Key,

@@ -1,7 +1,7 @@
-//! Regular expressions. Envoy reads them with RE2; they are parsed here with Rust's parser, and what
-//! RE2 refuses or reads otherwise is refused, so that no expression means two things.
+//! Regular expressions. Envoy reads them with RE2. This module parses them with Rust's parser, and rejects
+//! whatever RE2 rejects or reads differently, so that no expression has two meanings.
 //!
-//! What is accepted here is a subset of both languages, and small enough for Envoy when compiled.
+//! The accepted language is a subset of both, and its expressions are small enough for Envoy when compiled.
 
 mod class;
 mod dialect;

@@ -1,7 +1,7 @@
-//! Rules that grant nothing which another rule does not grant to the same callers already.
+//! Rules that grant nothing beyond another rule for the same callers.
 //!
-//! Only what is certain is told. Expressions are compared by their texts, and by the plain beginning that
-//! one demands where the other is nothing but a plain beginning.
+//! Only certain cases are reported. Expressions are compared by their texts, and by the literal prefix that
+//! one demands if the other is only a literal prefix.
 
 mod cover;
 
@@ -13,14 +13,14 @@ use self::cover::MatchPattern;
 use super::draft::Draft;
 use crate::codes;
 
-/// With how many rules of one caller and one destination a rule is compared. Nobody writes more for
-/// people to read, and a policy that a program wrote must not take the square of its length.
+/// The most rules of one caller and one destination with which a rule is compared. No person writes more, and
+/// the check of a generated policy must not cost the square of its length.
 const MOST_COMPARED: usize = 64;
 
 /// How many matches a group may have whose rules are compared.
 const MOST_MATCHES: usize = 64;
 
-/// Tells the rules of `draft` that another makes needless.
+/// Reports the rules of `draft` that another rule makes needless.
 pub(super) fn check(draft: &mut Draft<'_>) {
     let rules: Vec<Grant<'_>> = draft
         .traffic_targets
@@ -28,7 +28,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
         .flat_map(|target| target.rules.iter().map(move |rule| (target, rule)))
         .filter_map(|(target, rule)| Grant::new(draft, target, rule))
         .collect();
-    // Whatever grants the same to all callers of a rule grants it to the first of them.
+    // A rule that grants the same to all callers of another grants it to the first of them.
     let mut by_callers: BTreeMap<(&SubjectKey<'_>, &SubjectKey<'_>), Vec<usize>> = BTreeMap::new();
     for (number, grant) in rules.iter().enumerate() {
         for source in &grant.sources {
@@ -51,11 +51,11 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     draft.findings.extend(findings);
 }
 
-/// Whom a target is about, as far as policy alone can tell two apart.
+/// An account or a binding, as the key by which policy alone can compare subjects.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SubjectKey<'a> {
     Account(&'a ServiceAccount),
-    /// A binding that may come to anybody, by its namespace and name.
+    /// A binding whose members policy does not know, by its namespace and name.
     Binding(&'a str, &'a str),
 }
 

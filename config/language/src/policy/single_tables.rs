@@ -9,7 +9,7 @@ use toml::de::{DeTable, Error};
 use crate::codes;
 use crate::table::Reader;
 
-/// What the parser says of a header or key that is there already.
+/// The parser's message about a duplicate header or key.
 const DUPLICATE: &str = "duplicate key";
 
 /// The tables of one kind that are written with single brackets.
@@ -31,8 +31,8 @@ pub(super) fn find(
     let duplicates: Vec<_> = duplicates.filter_map(Error::span).collect();
     let of_kind = |kind: &'static str| {
         let is_table = root.get(kind).is_some_and(|value| value.get_ref().is_table());
-        // Of several headers the parser tells where the last is; a line of a text that looks like one would be
-        // one more place at worst.
+        // For several headers the parser names the last. A line in a text that looks like a header adds one
+        // needless spot at worst.
         let headers: Vec<_> = headers(text, kind).collect();
         let is_reported =
             |header: &Range<usize>| duplicates.contains(&(header.start + 1..header.end - 1));

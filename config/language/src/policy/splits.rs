@@ -1,5 +1,5 @@
-//! Traffic splits as a whole: that they lead somewhere, in no more ways than Envoy is to look at, and
-//! that backends have the ports of what they stand in for.
+//! Traffic splits across documents: they form no cycle, make no more routes than Envoy should compare, and
+//! their backends have the ports of the split service.
 
 mod callers;
 
@@ -11,7 +11,7 @@ use ironmesh_catalog::{Finding, HttpMatch, Port, ServiceName, SplitBackend, Spot
 use super::draft::Draft;
 use crate::codes;
 
-/// Tells the splits of `draft` that do not fit together, or do not fit their services.
+/// Reports the splits of `draft` that conflict with each other, or with their services.
 pub(super) fn check(draft: &mut Draft<'_>) {
     let mut findings = Vec::new();
     let splits = Splits::new(
@@ -61,7 +61,7 @@ fn second_of_all_calls(split: &TrafficSplit, first: &TrafficSplit) -> Finding {
         .help("put all backends into one split, or give one of them `matches`")
 }
 
-/// So many cycles are told at most.
+/// The most cycles that are reported.
 const MOST_CYCLES: usize = 100;
 
 /// So many members of a cycle are named at most.

@@ -1,4 +1,4 @@
-//! `[[tcp_route]]`: connections to these ports, whatever is said on them.
+//! `[[tcp_route]]`: connections to these ports, with any content.
 
 use ironmesh_catalog::TcpRoute;
 

@@ -1,4 +1,4 @@
-//! `[[telemetry]]`: what sidecars tell of calls.
+//! `[[telemetry]]`: the access logs and traces of sidecars.
 
 mod format;
 mod operators;
@@ -107,7 +107,7 @@ fn read_tracing(value: Value<'_>) -> Result<Tracing, FindingReported> {
     Ok(Tracing { collector: collector?, sampling: sampling?, service_name: service_name? })
 }
 
-/// Tells of telemetries that cannot both hold, and of one that is about nobody's sidecar.
+/// Reports telemetries that contradict each other, and a telemetry of a service without sidecar.
 pub(super) fn check(draft: &mut Draft<'_>) {
     let mut findings = Vec::new();
     let mut said = BTreeMap::new();
@@ -136,7 +136,8 @@ fn duplicate(one: &Telemetry, first: &Telemetry, setting: &str) -> Finding {
         .help("take it out of one of them")
 }
 
-/// A part of a service has the sidecars of the whole; nobody's is in front of an external one.
+/// The finding for a telemetry of a subset, which has the sidecars of the whole service, or of an external
+/// service, which has none.
 fn has_no_sidecar(draft: &Draft<'_>, one: &Telemetry) -> Option<Finding> {
     let Level::Service(name) = &one.level else { return None };
     let key: (Name, Name) = (name.namespace.clone(), name.name.clone());

@@ -96,7 +96,8 @@ fn read_backend(
     Ok((name, weight?, spot))
 }
 
-/// Envoy refuses weighted clusters whose weights sum to 0 or to more than 32 bits.
+/// Checks the sum of the weights: Envoy rejects weighted clusters whose weights sum to 0 or to more than 32
+/// bits.
 fn check_sum(value: Value<'_>, backends: Vec<Backend>) -> Result<Vec<Backend>, FindingReported> {
     let sum: u64 = backends.iter().map(|(_, weight, _)| u64::from(*weight)).sum();
     let (message, help) = if sum == 0 {

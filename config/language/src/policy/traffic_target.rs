@@ -1,4 +1,4 @@
-//! `[[traffic_target]]`: these sources may call this destination in these ways.
+//! `[[traffic_target]]`: the sources that may call a destination, and the rules that limit the calls.
 
 use ironmesh_catalog::{Name, RouteRule, ServiceAccount, Spot, Subject, TrafficTarget};
 
@@ -49,8 +49,8 @@ fn target(
     })
 }
 
-/// Reads an account or an identity binding. Its namespace is `home` unless it says another; `home` is
-/// `None` if it could not be read.
+/// Reads an account or an identity binding. Its default namespace is `home`, which is `None` if it could not
+/// be read.
 fn read_subject(
     value: Value<'_>,
     home: Option<&Name>,
@@ -167,7 +167,8 @@ fn read_rule_kind(value: Value<'_>) -> Result<Kind, FindingReported> {
     value.word("kind of rule", &kinds)
 }
 
-/// In SMI `matches` are those of an HTTP route group: here they would be ignored, which nobody means.
+/// In SMI, a rule for TCP has no `matches`. Ignoring them here would grant more than intended, so they are
+/// rejected.
 fn no_matches(value: Value<'_>) -> FindingReported {
     let finding = value.error(codes::INVALID_VALUE, "a rule of kind `TCPRoute` has no `matches`");
     let help = "the ports are named in the TCP route itself: `matches = { ports = […] }`";

@@ -14,7 +14,7 @@ use ironmesh_catalog::{
 use super::draft::Draft;
 use crate::codes;
 
-/// Tells the HTTP routes and retries of `draft` that do not fit together, or do not fit their services.
+/// Reports the HTTP routes and retries of `draft` that conflict with each other, or with their services.
 pub(super) fn check(draft: &mut Draft<'_>) {
     let mut findings = Vec::new();
     duplicate_settings(draft, &mut findings);
@@ -33,7 +33,7 @@ struct SettingOwners<'a> {
 }
 
 impl<'a> SettingOwners<'a> {
-    /// Takes what `route` says, and tells who has said so before of the same calls.
+    /// Records the setting of `route`, and returns an earlier route with that setting for the same calls.
     fn claim(&mut self, route: &'a HttpRoute) -> Option<&'a HttpRoute> {
         let before = match &route.sources {
             None => self.any_caller.or_else(|| self.by_caller.values().next().copied()),

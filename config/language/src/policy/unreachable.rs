@@ -1,7 +1,7 @@
-//! Services that nobody may call.
+//! Services that no caller may call.
 //!
-//! A mesh that denies by default begins with services that nobody may call yet. So these are one finding
-//! however many they are, and none as long as no target lets anybody in anywhere.
+//! A mesh that denies by default begins with such services. So all of them are one finding, and there is none
+//! as long as no target grants any access.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,15 +13,15 @@ use crate::codes;
 /// How many of the services are named.
 const MOST_NAMED: usize = 5;
 
-/// Tells which services of `draft` nobody may call.
+/// Reports the services of `draft` that no caller may call.
 pub(super) fn check(draft: &mut Draft<'_>) {
-    // What is refused may be what lets somebody in.
+    // A rejected object may be the one that grants access.
     if !draft.is_whole() || draft.traffic_targets.keys().next().is_none() {
         return;
     }
     let called = Called::new(draft);
-    // The loader does not know the mode of the mesh. Who writes down that a service is strict has
-    // reason to; then the others are taken to be something else.
+    // The loader does not know the mode of the mesh. If policy marks some services as strict explicitly, the
+    // others are assumed to be not strict.
     let mode = |service: &Service| {
         let name = &service.name.namespace;
         let namespace = draft.namespaces.get(&(name.clone(), name.clone()));
@@ -32,7 +32,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     let is_strict =
         |service: &&Service| if is_said { says_strict(service) } else { mode(service).is_none() };
     let services = draft.services.iter().filter(is_strict);
-    // A backend beside others that somebody may call is told with its split.
+    // A backend beside others with callers is reported with its split.
     let is_told = called.beside();
     let unreachable: Vec<_> = services
         .filter(|service| !service.ports.is_empty() && !called.may_be_called(service))
@@ -41,12 +41,12 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     draft.findings.extend(finding(&unreachable));
 }
 
-/// Who may be called by somebody.
+/// The services that have callers.
 struct Called<'a> {
     accounts: BTreeSet<ServiceAccount>,
     /// Where a target may be about any account: it goes by the labels of endpoints.
     namespaces: BTreeSet<&'a Name>,
-    /// The services that somebody may call from outside of the mesh.
+    /// The services that callers outside of the mesh may call.
     let_in: BTreeSet<&'a ServiceName>,
     /// The services behind each service that is split.
     backends: BTreeMap<&'a ServiceName, Vec<&'a Service>>,
@@ -76,7 +76,7 @@ impl<'a> Called<'a> {
         Self { accounts, namespaces, let_in, backends }
     }
 
-    /// The backends of services that somebody may call.
+    /// The backends of services that have callers.
     fn beside(&self) -> BTreeSet<&'a ServiceName> {
         let may_be_called =
             |services: &&Vec<&Service>| services.iter().any(|service| self.may_be_called(service));
@@ -84,7 +84,7 @@ impl<'a> Called<'a> {
         called.flatten().map(|service| &service.name).collect()
     }
 
-    /// Whether anybody may call the service: it, or one that answers for it.
+    /// Whether any caller may call the service, or a service that answers for it.
     fn may_be_called(&self, service: &Service) -> bool {
         let mut seen = BTreeSet::new();
         let mut open = vec![service];

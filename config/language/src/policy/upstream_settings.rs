@@ -1,5 +1,5 @@
-//! Upstream traffic settings as a whole: that no two say the same setting of the same services, and that
-//! each can do what it says.
+//! Upstream traffic settings across documents: no two configure the same setting of the same services, and
+//! each has an effect.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ const SETTINGS: [Setting; 9] = [
     ("http_routes", |one| one.http_routes.is_some()),
 ];
 
-/// Tells the settings of `draft` of which one would win silently, and those that do nothing.
+/// Reports the settings of `draft` that conflict silently, and those without effect.
 pub(super) fn check(draft: &mut Draft<'_>) {
     let mut findings = Vec::new();
     let mut first_of: BTreeMap<(&Level, &str), &UpstreamTrafficSetting> = BTreeMap::new();
@@ -43,7 +43,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     draft.findings.extend(findings);
 }
 
-/// A setting that says what a rate limit service is told of a route, where none is asked.
+/// A route with descriptors in a setting, where no rate limit service is configured.
 fn unasked(draft: &Draft<'_>, setting: &UpstreamTrafficSetting) -> Option<Finding> {
     let mut routes = setting.http_routes.iter().flatten();
     let route = routes.find(|route| route.descriptors.is_some())?;

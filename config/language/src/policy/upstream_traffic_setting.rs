@@ -60,7 +60,7 @@ fn no_setting(table: &Table<'_>) -> Result<(), FindingReported> {
     Err(table.report(finding.label("no setting").help(help)))
 }
 
-/// Refuses the table `value`, which needs at least one of its keys.
+/// Rejects the table `value`, which needs at least one of its keys.
 fn needs_one(value: Value<'_>, keys: &[&str]) -> FindingReported {
     let message = format!("`{}` is empty", value.key());
     let finding = value.error(codes::MISSING_KEY, message).label("no setting");

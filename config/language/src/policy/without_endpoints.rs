@@ -1,6 +1,7 @@
 //! Backends of traffic splits that policy alone shows to have no endpoints.
 //!
-//! What providers report is not known here: the control plane judges that (IM0732, and `ironmesh policy plan`).
+//! Reports of providers are not known here: the control plane checks those (IM0732, and `ironmesh policy
+//! plan`).
 
 use ironmesh_catalog::splits::Splits;
 use ironmesh_catalog::{EndpointSource, Finding, Service, ServiceName, SplitBackend, TrafficSplit};

@@ -60,12 +60,12 @@ impl<'a> Value<'a> {
         self.reader.report(finding)
     }
 
-    /// How many findings have been told so far, wherever.
+    /// The number of findings reported so far in the whole document.
     pub fn findings_count(self) -> usize {
         self.reader.findings_count()
     }
 
-    /// Takes back what was told after the first `told` findings.
+    /// Removes the findings that were reported after the first `count`.
     pub fn truncate_findings(self, count: usize) {
         self.reader.truncate_findings(count);
     }
@@ -100,17 +100,17 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The string, if it is one; tells nothing.
+    /// The string, if the value is one; it reports no finding otherwise.
     pub fn string_if_any(self) -> Option<&'a str> {
         self.inner.get_ref().as_str()
     }
 
-    /// The string under `key`, if it is a table that has one; tells nothing.
+    /// The string under `key`, if the value is a table that has one; it reports no finding otherwise.
     pub fn string_below(self, key: &str) -> Option<&'a str> {
         self.inner.get_ref().as_table()?.get(key)?.get_ref().as_str()
     }
 
-    /// The tables, if it is one or a list of them; tells nothing.
+    /// The tables, if the value is a table or a list of tables; it reports no finding otherwise.
     pub fn tables_if_any(self) -> Vec<Table<'a>> {
         let table = |inner: &'a Spanned<DeValue<'a>>| {
             let entries = inner.get_ref().as_table()?;
@@ -268,7 +268,8 @@ impl<'a> Value<'a> {
         read.into_iter().collect()
     }
 
-    /// As [`Value::each`], of at least one item; `meaning` says what an empty list does not mean.
+    /// As [`Value::each`], of at least one item; `meaning` explains in the finding what an empty list does
+    /// not mean.
     pub fn at_least_one<T>(
         self,
         meaning: &str,

@@ -35,7 +35,7 @@ use crate::table::{FindingReported, Reader, Value, list};
 /// By whose rules resources were enforced so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportDialect {
-    /// The SMI specification's, which are ours.
+    /// The rules of the SMI specification, which are also those of Ironmesh.
     Smi,
     /// Open Service Mesh's, where they differ from the specification.
     Osm,
@@ -51,7 +51,7 @@ pub(crate) struct Outcome<'a> {
     /// Where its kind is written, and where all of it is.
     pub(crate) spot: Spot,
     pub(crate) span: Range<usize>,
-    /// The table that says the same; `None` if there is none.
+    /// The equivalent table; `None` if there is none.
     pub(crate) mapped: Option<Mapped<'a>>,
     /// Whether it is no policy, so that nothing is lost.
     pub(crate) is_inert: bool,
@@ -59,7 +59,7 @@ pub(crate) struct Outcome<'a> {
     pub(crate) is_of_mesh: bool,
     /// Which of the reader's findings are about it.
     pub(crate) findings: Range<usize>,
-    /// What is said otherwise than it was, and why.
+    /// The differences of the table from the resource, with reasons.
     pub(crate) changes: Vec<String>,
     /// Where the rules of [`ImportDialect`] differ for it.
     pub(crate) differences: Vec<Difference>,
@@ -125,7 +125,7 @@ impl<'a> Mapper<'a> {
     ) -> Self {
         let (mut workloads, mut surroundings) = (Vec::new(), Surroundings::default());
         for (reader, parsed) in sources {
-            // What is no resource is told when its own source is mapped.
+            // An invalid resource is reported when its own source is mapped.
             let before = reader.findings_count();
             for resource in resources(reader, parsed).iter().flatten() {
                 workloads.extend(workload::read(resource));
@@ -141,7 +141,7 @@ impl<'a> Mapper<'a> {
         &self.workloads
     }
 
-    /// What becomes of each resource of `parsed`. What is wrong with them is told to `reader`.
+    /// The outcome of each resource of `parsed`. Problems are reported to `reader`.
     pub(crate) fn map(&self, reader: &'a Reader<'a>, parsed: &'a Parsed<'a>) -> Vec<Outcome<'a>> {
         let resources = resources(reader, parsed);
         resources.into_iter().flatten().map(|resource| self.outcome(&resource, parsed)).collect()
@@ -194,7 +194,7 @@ enum Meaning {
 struct Api {
     group: &'static str,
     kind: &'static str,
-    /// The versions, each with whether what the resource says stands below `spec`.
+    /// The versions, each with whether the content of the resource is below `spec`.
     versions: &'static [(&'static str, bool)],
     /// The kind of policy that it becomes, if any.
     table: Option<PolicyKind>,
@@ -349,7 +349,7 @@ const INERT: [&str; 10] = [
     "rbac.authorization.k8s.io",
 ];
 
-/// What `resource` is to us; told, if it is nothing that we know.
+/// The meaning of `resource`; an unknown resource is reported.
 fn meaning(resource: &Resource<'_>) -> Result<Meaning, FindingReported> {
     let reader = resource.reader;
     if resource.is_anything_else() {
@@ -429,7 +429,7 @@ fn map<'a>(
         made.copy(&mut metadata, "namespace", "namespace");
         metadata.required("name", |_| Ok(()))
     });
-    // Whatever a service of Kubernetes leaves empty says nothing.
+    // An empty key in a service of Kubernetes means nothing.
     let nulls = match api.group {
         "" => Ok(()),
         _ => resource.reject_nulls(&context.parsed.nulls),

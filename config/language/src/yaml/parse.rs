@@ -1,7 +1,7 @@
-//! From the text of YAML to trees, one for each of its documents.
+//! The YAML parser: turns text into trees, one for each document.
 //!
-//! What YAML can do and a policy has no use for is refused, since it is the way of hostile or mistaken
-//! input: aliases, merge keys, tags, keys that are not strings. Depth, values and findings are bounded.
+//! It rejects features of YAML that policy does not need, since only hostile or mistaken input has them:
+//! aliases, merge keys, tags, keys that are not strings. Depth, values and findings are bounded.
 
 use std::ops::Range;
 
@@ -33,7 +33,7 @@ pub(crate) struct Parsed<'a> {
 const MOST_DEPTH: usize = 32;
 /// How many values one text may have: about 15,000 traffic targets.
 const MOST_VALUES: usize = 500_000;
-/// How many findings are told; the rest of the text is not looked at then.
+/// The most findings that are reported; the parser ignores the rest of the text.
 const MOST_FINDINGS: usize = 100;
 
 /// Parses what `reader` reads.
@@ -41,8 +41,8 @@ pub(crate) fn parse<'a>(reader: &'a Reader<'a>) -> Parsed<'a> {
     let text = reader.text();
     let mut builder = Builder { reader, values: 0, parsed: Parsed::default() };
     let mut base = 0;
-    // The parser ends at its first error. It begins again at the next document, so that the mistakes
-    // of all documents are told.
+    // The parser ends at its first error. It starts again at the next document, so that the errors of all
+    // documents are reported.
     while let Err(Stopped { at }) = builder.documents(base) {
         // It may have stumbled over the very line that begins the next.
         let from = at.saturating_sub(1);
@@ -60,7 +60,7 @@ fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
     text.windows(wanted.len()).position(|window| window == wanted)
 }
 
-/// The parser can go no further: something is wrong at this byte, and has been told.
+/// The parser cannot continue after this byte, and has reported the reason.
 struct Stopped {
     at: usize,
 }
@@ -83,7 +83,7 @@ type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
 enum Node<'a> {
     Value(Spanned<DeValue<'a>>),
     Null(Range<usize>),
-    /// Something that is refused.
+    /// A value that is rejected.
     Rejected,
 }
 
@@ -193,7 +193,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A key of a mapping that has `entries` already, and whether it is refused.
+    /// Reads a key of a mapping that has `entries` already; returns it, and whether it is rejected.
     fn key(&mut self, node: Node<'a>, entries: &DeTable<'a>) -> (Key<'a>, bool) {
         let (at, finding) = match node {
             Node::Value(value) => {
@@ -302,8 +302,8 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Where a list or mapping is written: what is in brackets with them, and else from its first word to
-/// the end of its last. The parser says that it ends where something else begins.
+/// The span of a list or mapping: with its brackets, or else from its first word to the end of its last. The
+/// parser ends the span only where the next value begins.
 fn extent(start: Range<usize>, end: &Range<usize>, text: &str) -> Range<usize> {
     if !end.is_empty() {
         return start.start..end.end;
@@ -311,7 +311,7 @@ fn extent(start: Range<usize>, end: &Range<usize>, text: &str) -> Range<usize> {
     let inside = text.get(start.start..end.start).unwrap_or("");
     let lines = inside.lines().map(str::trim_start);
     let mut length = inside.len();
-    // Comments in front of what follows belong to that.
+    // Comments before the next value belong to that value.
     for line in lines.rev() {
         if !(line.is_empty() || line.starts_with('#') || line.starts_with("---")) {
             break;

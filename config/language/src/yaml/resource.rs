@@ -1,4 +1,4 @@
-//! Resources: what of the YAML documents has a kind and an API version, lists taken apart.
+//! Resources: the YAML documents with a kind and an API version, and the items of lists.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ pub(super) struct Resource<'a> {
     entries: &'a DeTable<'a>,
 }
 
-/// The resources of `parsed`, in order. What is none is told.
+/// The resources of `parsed`, in order. Other documents are reported.
 pub(super) fn resources<'a>(
     reader: &'a Reader<'a>,
     parsed: &'a Parsed<'a>,
@@ -73,7 +73,7 @@ impl<'a> Resource<'a> {
         !self.entries.contains_key("kind") && !self.entries.contains_key("apiVersion")
     }
 
-    /// Its kind, if it says one.
+    /// Its kind, if it names one.
     pub(super) fn kind(&self) -> Option<&'a str> {
         self.string("kind")
     }
@@ -90,12 +90,12 @@ impl<'a> Resource<'a> {
         self.reader.spot(at)
     }
 
-    /// Its name, if it says one.
+    /// Its name, if it has one.
     pub(super) fn name(&self) -> Option<&'a str> {
         self.of_metadata("name")?.get_ref().as_str()
     }
 
-    /// Its namespace; that which we take where it says none.
+    /// Its namespace, or the default namespace.
     pub(super) fn namespace(&self) -> &'a str {
         let written = self.of_metadata("namespace").and_then(|value| value.get_ref().as_str());
         written.unwrap_or("default")
@@ -116,7 +116,7 @@ impl<'a> Resource<'a> {
         Table::new(self.reader, self.entries, self.at(), what)
     }
 
-    /// What it says: its `spec`, or all of it where a version has none.
+    /// Its content: `spec`, or the whole resource in versions without one.
     pub(super) fn spec(
         &self,
         what: &'static str,
@@ -139,8 +139,8 @@ impl<'a> Resource<'a> {
         self.entries.get(key)?.get_ref().as_str()
     }
 
-    /// Refuses keys without a value: whoever writes `matches:` and nothing below it may mean all, or
-    /// may have lost what stood there. Of metadata and state nothing is read.
+    /// Rejects keys without a value: `matches:` with nothing below it may mean "all", or its content may be
+    /// lost. Metadata and status are not read.
     pub(super) fn reject_nulls(&self, nulls: &[Range<usize>]) -> Result<(), FindingReported> {
         let span = self.span();
         let apart = ["metadata", "status"].map(|key| self.entries.get(key).map(Spanned::span));

@@ -4,8 +4,8 @@ use toml::de::DeValue;
 
 /// The value of a plain scalar, or `None` for null.
 ///
-/// `no`, `on` and the like are strings, as in YAML 1.2. So is a number with leading zeros, which YAML
-/// 1.1 reads by another base than YAML 1.2: where a number is wanted, it is refused.
+/// `no`, `on` and the like are strings, as in YAML 1.2. So is a number with leading zeros, which YAML 1.1
+/// reads in another base than YAML 1.2: a key that needs a number rejects it.
 pub(super) fn plain(text: &str) -> Option<DeValue<'_>> {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return None,

@@ -1,4 +1,4 @@
-//! `azure_scale_set` and `azure_vm` of `[service.endpoints]`: what Azure is asked for.
+//! `azure_scale_set` and `azure_vm` of `[service.endpoints]`: queries to Azure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl Rest {
     }
 }
 
-/// Reads one table, or a list of them. What is asked twice is asked once.
+/// Reads one table, or a list of tables. Equal queries count once.
 fn one_or_more(
     value: Value<'_>,
     mut read: impl FnMut(Value<'_>) -> Result<AzureQuery, FindingReported>,

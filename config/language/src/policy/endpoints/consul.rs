@@ -7,7 +7,7 @@ use ironmesh_catalog::{ConsulQuery, Name};
 use crate::limits::{CONSUL_FILTER, CONSUL_NAME};
 use crate::table::{FindingReported, Value};
 
-/// Reads what is asked for a service, whose name is `None` if it is not known.
+/// Reads the Consul query of a service, whose name is `None` if it is not known.
 pub(super) fn read(value: Value<'_>, name: Option<&Name>) -> Result<ConsulQuery, FindingReported> {
     let mut table = value.table("a Consul query")?;
     let mut text = |key, longest| {

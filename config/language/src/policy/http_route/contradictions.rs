@@ -12,8 +12,9 @@ const ALL: Percent = Percent(1_000_000);
 pub(in crate::policy) const ON_THE_WAY: [&str; 6] =
     ["timeout", "retries", "request_headers", "rewrite", "mirror", "allow_override_headers"];
 
-/// Tells what is said of the way of requests that are all redirected, a redirect of requests that are all
-/// aborted, and one of all requests that leads to itself. (A fault is meant to be taken out again: what else is said beside it is for then.)
+/// Reports contradictions: settings of requests that are all redirected, a redirect of requests that are all
+/// aborted, and a redirect of all requests to itself. (A fault is temporary, so other settings beside it are
+/// no contradiction.)
 pub(super) fn check(table: &mut Table<'_>, settings: &CallSettings) -> Result<(), FindingReported> {
     let Some(redirect) = table.get("redirect") else { return Ok(()) };
     let is_of_all = table.get("matches").is_none();
@@ -33,7 +34,7 @@ pub(super) fn check(table: &mut Table<'_>, settings: &CallSettings) -> Result<()
     Err(idle.report(finding.help("take one of the two out")))
 }
 
-/// Whether whoever follows it asks the same service again.
+/// Whether a client that follows the redirect calls the same service again.
 fn stays_there(redirect: &Redirect) -> bool {
     redirect.scheme.is_none() && redirect.host.is_none() && redirect.port.is_none()
 }

@@ -8,7 +8,7 @@ use crate::table::{FindingReported, Value};
 /// So many are mirrored where nothing is said: all.
 const ALL: Percent = Percent(1_000_000);
 
-/// Reads who gets a copy of calls. The namespace is `home` unless it says another; `home` is `None` if it
+/// Reads the service to which calls are mirrored. Its default namespace is `home`, which is `None` if it
 /// could not be read.
 pub(super) fn read_mirror(
     value: Value<'_>,

@@ -1,4 +1,4 @@
-//! What is tried again, as an HTTP route says it and as OSM's Retry does.
+//! Retries: the settings of an HTTP route, and of the kind Retry of Open Service Mesh.
 
 use std::time::Duration;
 

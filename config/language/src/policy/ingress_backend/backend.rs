@@ -15,15 +15,15 @@ use crate::table::{FindingReported, Table, Value};
 /// How many names one may have: each is a match of its filter chain.
 const MOST_HOSTS: usize = 100;
 
-/// How a backend says what its sources must fit: where its protocol is written, and where it says that
-/// certificates are not asked for.
+/// What the sources of a backend must agree with: the spots of its protocol, and of the key by which it
+/// requires no client certificates.
 #[derive(Debug)]
 pub(super) struct Meaning<'a> {
     pub(super) protocol: Value<'a>,
     pub(super) skips: Option<Value<'a>>,
 }
 
-/// The ways in that a list of backends has named, with where.
+/// The ingress entries that a list of backends has named, with their spots.
 pub(super) type Seen = BTreeMap<(Name, u16, &'static str), Spot>;
 
 /// Reads one of the namespace `home`, which is `None` if it could not be read.

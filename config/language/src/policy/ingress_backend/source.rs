@@ -27,8 +27,7 @@ const KINDS: [(&str, Kind); 3] = [
     ("Service", Kind::Service),
 ];
 
-/// Reads one. A service is of the namespace `home`, which is `None` if it could not be read, unless it says
-/// another.
+/// Reads one source. The default namespace of a service is `home`, which is `None` if it could not be read.
 pub(super) fn read(
     item: Value<'_>,
     home: Option<&Name>,
@@ -132,8 +131,8 @@ fn not_of_a_service(value: Value<'_>) -> FindingReported {
     value.report(finding.help("take it out"))
 }
 
-/// Tells what of `sources`, which are written at `list`, cannot take effect at `backend`, or what is missing
-/// there: a way in that is open to anybody is none that somebody meant.
+/// Reports the `sources`, written at `list`, that cannot take effect at `backend`, and missing sources: an
+/// ingress that is open to all callers must be explicit.
 pub(super) fn fit(
     sources: &[IngressSource],
     list: Value<'_>,
@@ -171,7 +170,7 @@ pub(super) fn fit(
                 .related(list.spot(), "the sources")
                 .help("take `skip_client_cert_validation` out, or the principals")
         }
-        // Whoever is not named by certificate is so by address: there is a source at least.
+        // Sources without a certificate are named by address: there is at least one source.
         (IngressEntry::Http { .. }, None, _)
         | (IngressEntry::Https { .. }, Some(_), None)
         | (IngressEntry::Https { .. }, None, Some(_)) => return Ok(()),

@@ -54,7 +54,7 @@ impl Bytes {
             ClassSetItem::Union(union) => {
                 union.items.iter().for_each(|item| self.add(item, ignores_case));
             }
-            // Refused by the dialect, but for nothing at all.
+            // The dialect rejects all of these except for the empty class.
             ClassSetItem::Empty(_) | ClassSetItem::Unicode(_) | ClassSetItem::Bracketed(_) => {}
         }
     }

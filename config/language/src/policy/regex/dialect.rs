@@ -1,7 +1,7 @@
-//! Where RE2 and Rust part: <https://github.com/google/re2/wiki/Syntax>.
+//! The differences of RE2 and Rust: <https://github.com/google/re2/wiki/Syntax>.
 //!
-//! Envoy has RE2 read expressions and texts as Latin-1, which is byte by byte. So what is written in
-//! characters beyond ASCII would be read otherwise, or not at all, and is refused.
+//! In Envoy, RE2 reads expressions and texts as Latin-1, which is byte by byte. It would read characters
+//! beyond ASCII differently or not at all, so they are rejected.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use regex_syntax::ast::{
 
 use super::Problem;
 
-/// What RE2 refuses in `ast`, or reads otherwise than Rust does.
+/// The parts of `ast` that RE2 rejects or reads differently.
 pub(super) fn problems(ast: &Ast, text: &str) -> Vec<Problem> {
     let mut dialect = Dialect { text, problems: Vec::new(), repetitions: Vec::new() };
     // The visitor cannot fail; it collects.
@@ -27,7 +27,7 @@ struct Dialect<'a> {
     repetitions: Vec<u32>,
 }
 
-/// RE2 refuses counts above this, and nested counts whose product is.
+/// RE2 rejects counts above this, and nested counts whose product is above it.
 const MOST_REPETITIONS: u32 = 1000;
 
 impl Visitor for &mut Dialect<'_> {

@@ -1,4 +1,4 @@
-//! How many groups an expression has that what it matches can be taken by.
+//! The number of capture groups in an expression.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,5 @@
-//! Whether anything at all can match an expression. In doubt it may: this is for a warning only.
+//! Whether an expression can match anything at all. If it is uncertain, it may: only a warning depends on
+//! this.
 
 use regex_syntax::ast::Ast;
 use regex_syntax::hir::translate::TranslatorBuilder;
@@ -17,7 +18,8 @@ pub(super) enum Impossible {
     Contradiction,
 }
 
-/// Why nothing of what `around` says matches `ast`, which is written as `text`; `None` if something may.
+/// The reason why nothing that `around` allows matches `ast`, which is written as `text`; `None` if something
+/// may match.
 pub(super) fn problem(ast: &Ast, text: &str, around: Around) -> Option<Impossible> {
     // As Envoy does: byte by byte.
     let mut translator = TranslatorBuilder::new().unicode(false).utf8(false).build();
@@ -106,7 +108,7 @@ fn bytes(class: &Class) -> impl Iterator<Item = u8> + '_ {
         Class::Unicode(class) => (&[][..], class.ranges()),
     };
     let of_bytes = of_bytes.iter().flat_map(|range| range.start()..=range.end());
-    // Characters beyond bytes are refused before this is asked.
+    // Characters beyond bytes are rejected earlier.
     let byte = |character: char| u8::try_from(character).unwrap_or(u8::MAX);
     let of_characters =
         of_characters.iter().flat_map(move |range| byte(range.start())..=byte(range.end()));

@@ -13,12 +13,12 @@ use regex_syntax::ast::{AssertionKind, Ast, ClassBracketed, Span};
 use super::class;
 use super::size::{self, Around};
 
-/// The expression of which a beginning of `<path>?<query>`, or of `<path>`, is a match exactly if a
-/// beginning of the path is one of `ast`, which is written `text`.
+/// The expression that matches the beginning of `<path>?<query>`, or of `<path>`, exactly if `ast`, which is
+/// written `text`, matches a beginning of the path.
 ///
-/// None where Envoy would reject it, which may happen to one that is as large as it may be. None also
-/// where boundaries of words and the end of the path are asked for: behind the end, RE2 would see the
-/// query's last character.
+/// `None` if Envoy would reject the result, which is possible for an expression of nearly the largest size.
+/// `None` also if the expression needs word boundaries and the end of the path: beyond the end, RE2 would see
+/// the query's last character.
 pub(super) fn before(ast: &Ast, text: &str) -> Option<String> {
     let mut edits = Edits::default();
     edits.walk(ast);

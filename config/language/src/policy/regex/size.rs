@@ -1,9 +1,9 @@
-//! How large RE2 compiles an expression. Envoy refuses a route configuration with one that is larger
-//! than the bootstrap allows, and would refuse it for ever: so it must not get that far.
+//! The size of an expression as compiled by RE2. Envoy rejects a route configuration with an expression
+//! larger than the bootstrap allows, and would reject it forever: so such an expression must not reach Envoy.
 //!
-//! The estimate is never below the real size, and mostly equal to it; a test with a real Envoy holds
-//! both. It is made from what is written, not from Rust's simplified form, since RE2 simplifies in
-//! other ways, which only ever make it smaller. Only what passed [`super::dialect`] may be estimated.
+//! The estimate is never below the real size, and mostly equal to it; a test with a real Envoy checks both.
+//! It is made from the text, not from Rust's simplified form: RE2 simplifies differently, which only makes
+//! the result smaller. Only an expression that passed [`super::dialect`] may be estimated.
 
 use regex_syntax::ast::{Ast, Flag, GroupKind, RepetitionKind, RepetitionRange};
 

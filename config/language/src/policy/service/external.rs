@@ -81,7 +81,7 @@ pub(super) fn read(
     Ok(Some(External { hostname: hostname.map(|(name, _)| name), resolution }))
 }
 
-/// One that is looked up has no endpoints of ours to leave out.
+/// A service that is resolved by DNS has no endpoints in policy.
 pub(super) fn not_drained(value: Value<'_>) -> FindingReported {
     let finding = value.error(codes::INVALID_VALUE, "an external service cannot be drained");
     let help = "take it out of the policy, or the traffic targets that let others call it";

@@ -13,8 +13,8 @@ pub(super) fn of_external(value: Value<'_>) -> FindingReported {
     value.report(finding.label("outside of the mesh").help("define several external services"))
 }
 
-/// Reads the parts of a service of `namespace`, which is `None` if it could not be read. A part whose
-/// labels could not be read is there all the same, so that nobody says that it is missing.
+/// Reads the subsets of a service of `namespace`, which is `None` if it could not be read. A subset with
+/// unreadable labels counts as defined, so that no reference to it is reported as missing.
 pub(super) fn read(
     value: Value<'_>,
     namespace: Option<&Name>,
@@ -22,7 +22,7 @@ pub(super) fn read(
 ) -> Vec<(Id, Result<Labels, FindingReported>)> {
     let mut subsets = Vec::new();
     let meaning = "leave `subsets` out where there are none";
-    // (What is wrong with one of them has been told, and hinders the service by its own finding.)
+    // (The finding of an unreadable subset already rejects the service.)
     let _ = value.at_least_one(meaning, |item| {
         let mut table = item.table("a subset")?;
         let written = table.get("name").and_then(Value::string_if_any);

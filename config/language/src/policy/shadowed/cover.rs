@@ -18,7 +18,7 @@ type Beginning = (String, bool);
 impl<'a> MatchPattern<'a> {
     pub(super) fn new(one: &'a HttpMatch) -> Self {
         let beginning = one.path.as_ref().map(|path| {
-            // What does not parse has been refused.
+            // The dialect has rejected expressions that do not parse.
             Parser::new().parse(&path.text).map_or((String::new(), false), |ast| beginning(&ast))
         });
         Self { one, beginning }
@@ -65,7 +65,7 @@ fn beginning(ast: &Ast) -> Beginning {
     (text, is_all)
 }
 
-/// Whether a part at the end of an expression adds nothing to what it says: nothing at all, or `.*`.
+/// Whether a part at the end of an expression adds nothing: it is empty, or `.*`.
 fn is_anything(ast: &Ast) -> bool {
     match ast {
         Ast::Empty(_) => true,

@@ -1,5 +1,5 @@
-//! Backends that nobody may call, beside others that somebody may: their share of the calls is refused,
-//! which is surely not meant.
+//! Backends that no caller may call, beside others that callers may: their share of the calls is denied,
+//! which is surely not intended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ use super::super::coverage::covers;
 use crate::codes;
 use crate::policy::draft::Draft;
 
-/// Tells backends that answer nobody, where calls of the same service are answered by others, in the end.
-/// Of a split none of whose backends anybody may call, nothing is told: it is not in use.
+/// Reports backends that deny all calls, if other backends of the same service answer calls in the end. A
+/// split whose backends all deny calls is not in use, and not reported.
 pub(super) fn check(
     draft: &Draft<'_>,
     splits: &Splits<'_>,
@@ -79,7 +79,7 @@ impl<'a> Targets<'a> {
     }
 }
 
-/// What lets somebody call a service.
+/// What allows a caller to call a service.
 #[derive(Debug, Clone, Copy)]
 enum Gate<'a> {
     Target(&'a TrafficTarget),
@@ -87,7 +87,7 @@ enum Gate<'a> {
     Open,
 }
 
-/// What lets somebody call something on a port of `service`.
+/// What allows a caller to call a port of `service`.
 fn gate<'a>(
     draft: &Draft<'_>,
     targets: &Targets<'a>,

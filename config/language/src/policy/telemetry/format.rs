@@ -1,6 +1,7 @@
-//! The format of an access log: texts with command operators of Envoy, or JSON of them.
+//! The format of an access log: texts with Envoy's command operators, or JSON of such texts.
 //!
-//! Envoy refuses a whole listener of which one format is wrong. So what it would refuse is told here.
+//! Envoy rejects a whole listener because of one invalid format. So this module reports what Envoy would
+//! reject.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -120,8 +121,7 @@ fn check_operators(value: Value<'_>, text: &str, at: usize) -> Result<(), Findin
     check_operators_at(value, text, Some(at))
 }
 
-/// Tells what is wrong with the operators of `text`, which stands at the byte `at` of the value if that is
-/// known.
+/// Reports the invalid operators of `text`, which stands at the byte `at` of the value if that is known.
 fn check_operators_at(
     value: Value<'_>,
     text: &str,

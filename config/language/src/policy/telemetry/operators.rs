@@ -1,8 +1,8 @@
-//! The command operators of access logs that Envoy 1.40 has, and what stands behind each.
+//! The command operators of access logs in Envoy 1.40, and the arguments of each.
 //!
-//! The list was made by asking that Envoy about every name in it, and a golden test asks again about each
-//! (`tests/golden/telemetry.rs`). Left out are those that take expressions or would tell what is the
-//! machine's own (`CEL`, `COALESCE`, `COMMON_DURATION`, `ENVIRONMENT`, `FILTER_STATE`).
+//! The list was made by trying every name in that Envoy, and a golden test tries each again
+//! (`tests/golden/telemetry.rs`). It leaves out operators that take expressions or reveal data of the machine
+//! (`CEL`, `COALESCE`, `COMMON_DURATION`, `ENVIRONMENT`, `FILTER_STATE`).
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ pub(super) struct Wrong {
     pub(super) help: String,
 }
 
-/// What may stand in the brackets of an operator, and whether a length may stand behind them.
+/// The arguments that an operator allows in its brackets, and whether a length may follow them.
 #[derive(Debug, Clone, Copy)]
 enum Parameter {
     /// No brackets.
@@ -360,8 +360,8 @@ fn is_header(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
 
-/// Whether a time would be written with an end of a line, which Envoy refuses: by `%n`, whatever flags,
-/// width or modifier it has.
+/// Whether a time format would write a line break, which Envoy rejects: by `%n` with any flags, width or
+/// modifier.
 fn has_end_of_line(time: &str) -> bool {
     let conversions = time.split('%').skip(1);
     let is_end = |conversion: &str| {

@@ -1,4 +1,4 @@
-//! Where entries of an access log go, and who takes what sidecars tell.
+//! The destinations of access log entries and of traces.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ const ATTRIBUTE: usize = 255;
 /// How many attributes a record may have.
 const MOST_ATTRIBUTES: usize = 64;
 
-/// What a key says that may be left out, and where.
+/// What an optional key sets, and its spot.
 type Read<'a, T> = Result<Option<(T, Value<'a>)>, FindingReported>;
 
 /// Reads a sink: the word `stdout`, or a table.
@@ -61,8 +61,8 @@ fn which<'a>(
     }
 }
 
-/// Reads the name of a file. A path would let policy write any file of every machine, so the machine's own
-/// bootstrap says in which folder the file is.
+/// Reads the name of a file. A path would let policy write any file of every machine, so each machine's
+/// bootstrap names the folder of the file.
 fn read_file(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
     let written = value.string()?;
     if is_file_name(written) {

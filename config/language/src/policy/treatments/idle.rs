@@ -10,7 +10,7 @@ use crate::codes;
 use crate::policy::draft::Draft;
 use crate::policy::http_route::ON_THE_WAY;
 
-/// Tells what has no effect.
+/// Reports HTTP routes and retries without effect.
 pub(super) fn check(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
     for route in draft.http_routes.iter() {
         let service = route.reach.service();
@@ -79,7 +79,7 @@ fn of_treatments(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
     }
 }
 
-/// What a nearer object says of the way of requests that a farther one redirects.
+/// A setting of a more specific object for requests that a less specific one redirects.
 fn redirected(treatment: &Treatment<'_>) -> Option<([Spot; 2], Finding)> {
     treatment.redirect()?;
     let settings = treatment.settings();

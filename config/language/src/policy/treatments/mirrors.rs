@@ -11,7 +11,7 @@ use crate::codes;
 use crate::policy::coverage::covers;
 use crate::policy::draft::Draft;
 
-/// Tells mirrors that lead nowhere, or to who has the calls already.
+/// Reports mirrors without a usable destination, and mirrors to a service that gets the calls already.
 pub(super) fn check(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
     if draft.http_routes.iter().all(|route| route.settings.mirror.is_none()) {
         return;
@@ -23,7 +23,7 @@ pub(super) fn check(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
     );
     for route in draft.http_routes.iter() {
         let Some(mirror) = &route.settings.mirror else { continue };
-        // One that is not there has been told already.
+        // A missing service is reported already.
         let Some(to) = service(draft, &mirror.service) else { continue };
         let finding = itself(route, mirror)
             .or_else(|| outside(mirror, to))
@@ -51,7 +51,7 @@ fn itself(route: &HttpRoute, mirror: &Mirror) -> Option<Finding> {
     })
 }
 
-/// What goes outside is judged by the caller's sidecar, which judges no copies.
+/// The sidecar of the caller authorizes calls that leave the mesh, but it authorizes no copies.
 fn outside(mirror: &Mirror, to: &Service) -> Option<Finding> {
     to.external.is_some().then(|| {
         let name = &to.name.name;
@@ -129,7 +129,7 @@ fn without_port(
     )
 }
 
-/// Of whoever may not call the service itself, no call is mirrored to it.
+/// Calls of a caller that may not call the service itself are not mirrored to it.
 fn uncalled(
     draft: &Draft<'_>,
     route: &HttpRoute,
@@ -151,7 +151,7 @@ fn uncalled(
         }
     };
     let is_idle = match concerned {
-        // (That nobody may call the service itself is told elsewhere.)
+        // (Another check reports a service that no caller may call.)
         Some(concerned) => !concerned.is_empty() && callers.is_disjoint(&concerned),
         None => callers.is_empty(),
     };
@@ -169,8 +169,8 @@ fn uncalled(
     })
 }
 
-/// Who answers calls needs no copies of them. A call that goes one way to nobody else has none; of one that may
-/// go to others it is not known before.
+/// A service that answers all calls needs no copies of them. If other backends may answer a call, its backend
+/// is not known in advance, so the mirror is useful.
 fn answering(
     splits: &Splits<'_>,
     route: &HttpRoute,
@@ -186,7 +186,7 @@ fn answering(
                 let backends = some.iter().map(|way| &way.backends);
                 ways.extend(backends.map(|all| all.iter().map(|(name, _)| *name).collect()));
             }
-            // Those are too many, which is told.
+            // Another check reports these as too many.
             Some(Err(_)) => return None,
             None => ways.push(vec![&asked.name]),
         }

@@ -10,7 +10,7 @@ use super::super::splits::two_large_paths;
 use crate::codes;
 use crate::policy::draft::Draft;
 
-/// Tells services to which there are too many routes, or routes that Envoy would reject.
+/// Reports services with too many routes, or with routes that Envoy would reject.
 pub(super) fn check(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
     let group = |namespace: &_, name: &_| {
         draft.http_route_groups.get(&(Clone::clone(namespace), Clone::clone(name)))
@@ -48,12 +48,12 @@ pub(super) fn check(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
     findings.extend(inseparable.into_values());
 }
 
-/// The conditions of the ways of each HTTP port.
+/// The conditions of the paths from each HTTP port.
 fn paths<'a>(splits: &Splits<'a>, service: &Service) -> Vec<Vec<Vec<&'a HttpMatch>>> {
     let known = splits.paths_from(&service.name);
     let conditions = |(port, _): (ServicePort, _)| match known.get(&port) {
         Some(Ok(paths)) => Some(paths.iter().map(|path| path.conditions.clone()).collect()),
-        // It has been told already.
+        // Another check has reported it.
         Some(Err(_)) => None,
         None => Some(vec![Vec::new()]),
     };
@@ -61,7 +61,7 @@ fn paths<'a>(splits: &Splits<'a>, service: &Service) -> Vec<Vec<Vec<&'a HttpMatc
     ports.filter_map(conditions).collect()
 }
 
-/// What may be asked of an external service, which is in the routes of its callers.
+/// The matches that callers of an external service may use, which become its routes.
 fn allowed<'a>(draft: &Draft<'a>, service: &Service) -> Vec<Vec<Vec<&'a HttpMatch>>> {
     let mut allowed: Vec<Vec<&HttpMatch>> = Vec::new();
     for target in draft.traffic_targets.iter() {
@@ -81,7 +81,7 @@ fn allowed<'a>(draft: &Draft<'a>, service: &Service) -> Vec<Vec<Vec<&'a HttpMatc
     vec![allowed]
 }
 
-/// So many pairs of what is asked for are put together.
+/// The most pairs of conditions that are combined.
 const MOST_LOOKED_AT: usize = 16 * MOST_PATHS;
 
 fn too_many(service: &ServiceName, treatments: &[Treatment<'_>]) -> Option<Finding> {

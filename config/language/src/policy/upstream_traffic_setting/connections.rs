@@ -89,7 +89,7 @@ fn read_budget(value: Value<'_>) -> Result<RetryLimit, FindingReported> {
     Ok(RetryLimit::Budget { percent: percent?, min_concurrency: min_concurrency? })
 }
 
-/// A limit. (Nobody could be called within one of 0.)
+/// Reads a limit of at least 1: a limit of 0 would deny all calls.
 fn at_least_one(value: Value<'_>) -> Result<u32, FindingReported> {
     value.integer(codes::INVALID_VALUE, 1..=u32::MAX)
 }

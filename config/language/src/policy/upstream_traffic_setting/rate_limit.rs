@@ -1,4 +1,4 @@
-//! `rate_limit` and `http_routes`: how often something may be asked of each sidecar of a service.
+//! `rate_limit` and `http_routes`: the request rates that each sidecar of a service allows.
 
 mod global;
 
@@ -22,8 +22,8 @@ const MOST_ROUTES: usize = 100;
 /// How many headers an answer may get.
 const MOST_HEADERS: usize = 16;
 
-/// The statuses of errors that Envoy has names for: of a limit with another one it would refuse all routes of the
-/// port, grants and all.
+/// The statuses of errors that Envoy has names for. With any other status, Envoy would reject all routes of
+/// the port.
 const STATUSES: [RangeInclusive<u32>; 7] =
     [400..=417, 421..=424, 426..=426, 428..=429, 431..=431, 500..=508, 510..=511];
 

@@ -27,7 +27,7 @@ pub(super) fn read<'a>(
         made.put_list("matches", value, |item| condition(item).map(Some))
     });
     spec.finish();
-    // Whatever is empty there says nothing.
+    // An empty key means nothing there.
     for key in ["hosts", "ip_addresses", "matches"] {
         if made.is_empty_list(key) {
             made.take(key);

@@ -1,5 +1,5 @@
-//! A table of the policy language while it is made out of YAML. What is copied keeps its place in the
-//! text, whatever it is called now.
+//! A table of the policy language, made from YAML. Copied values keep their spots in the text, even under
+//! another key.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::table::{FindingReported, Table, Value};
 pub(super) struct Made<'a>(DeTable<'a>);
 
 impl<'a> Made<'a> {
-    /// Takes the value of the key `theirs`, if it is given, as that of `ours`.
+    /// Copies the value of the YAML key `theirs`, if it is given, to the policy key `ours`.
     pub(super) fn copy(&mut self, from: &mut Table<'a>, theirs: &'static str, ours: &'static str) {
         if let Some((key, value)) = from.entry(theirs) {
             self.0.insert(Spanned::new(key.span(), ours.into()), value.clone());
@@ -25,8 +25,8 @@ impl<'a> Made<'a> {
         self.0.insert(Spanned::new(at.clone(), key.into()), Spanned::new(at, value));
     }
 
-    /// Puts what the table `value` is made into under `key`. What is no table is taken as it is: who
-    /// reads it tells what is wrong with it.
+    /// Puts the result of `make` for the table `value` under `key`. Any other value is copied, so that the
+    /// reader reports it.
     pub(super) fn put_table(
         &mut self,
         key: &'static str,
@@ -42,8 +42,8 @@ impl<'a> Made<'a> {
         Ok(())
     }
 
-    /// Puts a list under `key`, in which each table of the list `value` is made into another, or left
-    /// out where `make` gives none. What is no list, or no table, is taken as it is.
+    /// Puts a list under `key`, with the result of `make` for each table of the list `value`; tables without
+    /// a result are left out. Any other value is copied, so that the reader reports it.
     pub(super) fn put_list(
         &mut self,
         key: &'static str,

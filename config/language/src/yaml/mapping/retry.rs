@@ -31,7 +31,8 @@ pub(super) fn read<'a>(
     source.and(destinations).and(policy).map(|_| ())
 }
 
-/// What a policy says, in their words and in ours. What is left out means the same to both.
+/// The keys of a retry policy, in the spelling of Open Service Mesh and of Ironmesh. Defaults are equal in
+/// both.
 const KEYS: [(&str, &str); 4] = [
     ("retryOn", "retry_on"),
     ("numRetries", "num_retries"),

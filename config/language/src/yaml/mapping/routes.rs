@@ -1,4 +1,4 @@
-//! HTTPRouteGroup, TCPRoute, and UDPRoute, which is refused.
+//! HTTPRouteGroup and TCPRoute, and UDPRoute, which is rejected.
 
 use ironmesh_catalog::Finding;
 use toml::de::{DeTable, DeValue};
@@ -72,8 +72,8 @@ pub(super) fn path_regex<'a>(
     made.put("path_regex", at, DeValue::String(regex.into()));
 }
 
-/// Headers as one table: they may also be a list of tables, each with a header. Where they are neither,
-/// or name one twice, they are left as they are, to be told.
+/// Headers as one table: they may also be a list of tables with one header each. Any other value, and a list
+/// that repeats a header, stays unchanged, so that the reader reports it.
 fn headers(value: Value<'_>) -> DeValue<'_> {
     let written = value.written().get_ref();
     let DeValue::Array(items) = written else { return written.clone() };
@@ -102,8 +102,8 @@ pub(super) fn read_tcp<'a>(
             let mut table = value.table("`matches` of a TCPRoute")?;
             let mut matches = Made::default();
             let listed = table.optional("ports", |ports| {
-                // The library of SMI leaves out a list that is empty, but whoever writes one here may mean
-                // none as well: an empty list is never all.
+                // The library of SMI omits an empty list, but an author who writes one here may mean "none":
+                // so an empty list never means "all".
                 ports.at_least_one("leave `ports` out to mean all ports", Ok)
             });
             matches.copy(&mut table, "ports", "ports");

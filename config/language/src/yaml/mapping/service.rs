@@ -1,5 +1,5 @@
-//! Service of Kubernetes: its name, its ports, and the account of the pods behind it. All else that it
-//! says is about Kubernetes.
+//! Service of Kubernetes: its name, its ports, and the account of the pods behind it. Everything else
+//! concerns only Kubernetes.
 
 use std::collections::BTreeSet;
 
@@ -97,8 +97,8 @@ fn port<'a>(
     Ok(Some(made))
 }
 
-/// The protocol as Open Service Mesh finds it: `appProtocol`, else the beginning of the port's name (that
-/// of `tcp-server-first-` is `tcp-`, too), else HTTP. None, and told, if it is not served.
+/// The protocol by the rules of Open Service Mesh: `appProtocol`, else the prefix of the port's name (that of
+/// `tcp-server-first-` is `tcp-`, too), else HTTP. `None`, with a finding, if the protocol is not supported.
 fn protocol<'a>(
     made: &Made<'a>,
     table: &mut Table<'a>,

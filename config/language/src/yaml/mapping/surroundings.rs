@@ -40,7 +40,8 @@ pub(super) struct ExtensionService<'a> {
     pub(super) protocol: Option<&'a str>,
 }
 
-/// Whether resources of this kind are extension services: nothing by themselves, where nobody names them.
+/// Whether resources of this kind are extension services, which have no effect unless another resource names
+/// them.
 pub(super) fn is_extension_service(group: &str, kind: &str) -> bool {
     (group, kind) == (OSM_CONFIG, EXTENSION_SERVICE)
 }

@@ -113,7 +113,7 @@ fn access_log<'a>(
 ) -> Result<Made<'a>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table("`accessLog`")?;
-    // An empty one was that of Open Service Mesh, which is ours.
+    // Open Service Mesh has the same default as Ironmesh for an empty value.
     let is_said = table.get("format").is_some_and(|one| one.string_if_any() != Some(""));
     if is_said {
         made.copy(&mut table, "format", "format");
@@ -177,7 +177,7 @@ fn collector<'a>(
     let mut collector = DeTable::new();
     for (key, said) in [("host", found.host), ("port", found.port)] {
         if let Some(said) = said {
-            // What is wrong with it is told where it is named: it may be written in another file.
+            // Its problems are reported where it is named, since it may be written in another file.
             let at = value.written().span();
             let key = Spanned::new(at.clone(), key.into());
             collector.insert(key, Spanned::new(at, said.get_ref().clone()));

@@ -47,7 +47,7 @@ fn account(value: Value<'_>, is_destination: bool) -> Result<Made<'_>, FindingRe
     }
     made.copy(&mut table, "name", "name");
     made.copy(&mut table, "namespace", "namespace");
-    // v1alpha4 says of which group the kind is: there is but one that has it.
+    // v1alpha4 names the group of the kind, but only one group has the kind.
     if kind == Some("IdentityBinding") {
         table.optional("group", |value| value.equal_to("access.smi-spec.io"))?;
     }
@@ -67,7 +67,7 @@ fn read_rules<'a>(
     value: Value<'a>,
     context: &Context<'_, 'a>,
 ) -> Result<(), FindingReported> {
-    // Of the rules that are taken, and of those that are left out.
+    // The spots of the rules that are kept, and of those that are left out.
     let (mut kinds, mut without) = (BTreeSet::new(), BTreeSet::new());
     made.put_list("rules", value, |item| {
         let made = read_rule(item, context)?;

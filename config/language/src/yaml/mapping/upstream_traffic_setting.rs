@@ -29,7 +29,7 @@ pub(super) fn read<'a>(
     host.and(rates).and(routes).and(connections).map(|_| ())
 }
 
-/// The service that a host is of: `<service>.<namespace>` and whatever is behind it.
+/// The service of a host: `<service>.<namespace>` with any suffix.
 fn service<'a>(
     made: &mut Made<'a>,
     value: Value<'a>,

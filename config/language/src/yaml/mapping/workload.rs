@@ -1,4 +1,4 @@
-//! Workloads of Kubernetes. They are no policy, but tell which account runs behind a service.
+//! Workloads of Kubernetes. They are no policy, but name the account of the pods behind a service.
 
 use std::collections::BTreeMap;
 
@@ -64,9 +64,9 @@ impl<'a> Workload<'a> {
         }
     }
 
-    /// Whether a service in `namespace` with this selector is in front of it.
+    /// Whether the selector of a service in `namespace` selects this workload.
     pub(super) fn is_behind(&self, namespace: &str, selector: &BTreeMap<&str, &str>) -> bool {
-        // A service without a selector has endpoints that somebody else lists.
+        // A service without a selector has endpoints that are listed elsewhere.
         self.namespace == namespace
             && !selector.is_empty()
             && selector.iter().all(|(label, value)| self.labels.get(label) == Some(value))

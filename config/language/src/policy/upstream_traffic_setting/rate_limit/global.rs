@@ -1,4 +1,4 @@
-//! `rate_limit.global`: what a rate limit service is asked.
+//! `rate_limit.global`: limits that a rate limit service decides.
 
 mod descriptors;
 
@@ -24,7 +24,7 @@ const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::f
 /// How many characters a domain may have.
 const DOMAIN: usize = 256;
 
-/// What is asked of requests, and of connections.
+/// The limits of requests, and of connections.
 type Both = (Option<GlobalHttpLimit>, Option<GlobalTcpLimit>);
 
 pub(super) fn read(value: Value<'_>) -> Result<Both, FindingReported> {

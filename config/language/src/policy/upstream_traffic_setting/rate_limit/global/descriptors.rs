@@ -1,4 +1,4 @@
-//! Descriptors: what a rate limit service is told of a request, or of a connection.
+//! Descriptors: the entries that sidecars send to a rate limit service for a request or a connection.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(crate) fn read(value: Value<'_>) -> Result<Vec<Descriptor>, FindingReported>
 /// The keys and values of one descriptor.
 type Pairs = Vec<(Arc<str>, Arc<str>)>;
 
-/// Those of connections, of which nothing is known but what policy says of all.
+/// Reads the descriptors of connections, which have no content but fixed values.
 pub(super) fn read_of_connections(value: Value<'_>) -> Result<Vec<Pairs>, FindingReported> {
     few(value)?.at_least_one(MEANING, |item| {
         let mut table = item.table("a descriptor of connections")?;
