@@ -1,7 +1,7 @@
 //! The built-in certification authority: a root, and the intermediate that signs.
 //!
-//! Keeps its material in the store before it is used, so that nothing is ever signed by a key that
-//! a crash can lose. What it issues is in the module `issue`.
+//! It stores its material before it uses it, so that it never signs with a key that a crash can lose. The
+//! module `issue` owns the leaf certificates.
 
 use std::error::Error;
 
@@ -25,7 +25,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Opens the authority that the store keeps, or makes one at the first start of the mesh.
+    /// Opens the stored authority, or creates one at the first start of the mesh.
     pub fn open(
         store: &dyn CertificateStore,
         trust_domain: &TrustDomain,
@@ -52,9 +52,9 @@ impl Authority {
         Ok(authority)
     }
 
-    /// Replaces the intermediate by a new one below the same root when less than a third of its
-    /// life is left, or when it is not valid yet and a new one is. Says whether it did. After an
-    /// error the one in use stays.
+    /// Replaces the intermediate by a new one below the same root if less than a third of its life is left,
+    /// or if it is not valid yet and a new one is. Returns whether it did. After an error, the current one
+    /// stays.
     pub fn renew_intermediate(
         &mut self,
         store: &dyn CertificateStore,
@@ -73,7 +73,7 @@ impl Authority {
         Ok(true)
     }
 
-    /// When [`Self::renew_intermediate`] will have something to do.
+    /// The time from which [`Self::renew_intermediate`] replaces the intermediate.
     #[cfg(test)]
     pub(crate) fn intermediate_renew_at(&self) -> Timestamp {
         self.intermediate_renew_at
@@ -84,7 +84,7 @@ impl Authority {
         &self.trust_domain
     }
 
-    /// What peers are to trust: the root.
+    /// The trust bundle of peers: the root.
     pub fn trust_bundle(&self) -> TrustBundle {
         TrustBundle { roots: self.material.root_certificate.clone() }
     }
@@ -97,24 +97,24 @@ impl Authority {
         &self.material.intermediate_certificate
     }
 
-    /// From when on what it signs is valid.
+    /// The time from which its leaf certificates are valid.
     pub(crate) fn begins(&self) -> Timestamp {
         self.intermediate.begins
     }
 
-    /// The time for which what it signs can be valid.
+    /// The period in which its leaf certificates can be valid.
     pub(crate) fn span(&self) -> &IssuerSpan {
         &self.intermediate
     }
 
-    /// Keeps new material, and only then uses it.
+    /// Stores new material, and only then uses it.
     fn keep(
         store: &dyn CertificateStore,
         trust_domain: &TrustDomain,
         material: &Material,
     ) -> Result<Self, AuthorityError> {
         let json = material.to_json().map_err(AuthorityError::Make)?;
-        // As it will be read at the next start, so that what could not be read is never kept.
+        // Parsed as at the next start, so that unreadable material is never stored.
         let material = Material::from_json(&json).map_err(AuthorityError::Make)?;
         let authority = Self::new(trust_domain, material).map_err(AuthorityError::Make)?;
         store.put_authority(&json)?;
@@ -144,29 +144,29 @@ pub enum AuthorityError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What the store keeps does not parse, or its parts do not belong together.
+    /// The stored material does not parse, or its parts do not belong together.
     #[error(
         "certification authority in the store cannot be read: restore the state folder from your backup"
     )]
     Damaged(#[source] Box<dyn Error + Send + Sync>),
-    /// It is the authority of another mesh.
+    /// The authority is that of another mesh.
     #[error(
         "certification authority in the store is of another trust domain than `{expected}`, and \
          the trust domain is fixed at the first start: `{found}`"
     )]
     OtherTrustDomain {
-        /// The trust domain that it is of, as a URI.
+        /// The trust domain of the authority, as a URI.
         found: String,
-        /// The one that is configured.
+        /// The configured trust domain.
         expected: TrustDomain,
     },
     /// The root has expired.
     #[error("root certificate of the certification authority has expired: `{at}`")]
     Expired {
-        /// When.
+        /// The end of its validity.
         at: Timestamp,
     },
-    /// New keys or certificates could not be made.
+    /// New keys or certificates could not be created.
     #[error("certification authority cannot make its certificates")]
     Make(#[source] Box<dyn Error + Send + Sync>),
 }

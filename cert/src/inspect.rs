@@ -1,7 +1,7 @@
-//! Reading certificates: what they say, and whether one may be used.
+//! The inspection of certificates: their content, and whether one may be used.
 //!
-//! Every certificate that we publish passes through here first, as a peer would check it: Envoy
-//! takes an expired certificate, or one of another authority, without a word. Issues nothing.
+//! Every certificate passes this check before it is published, as a peer would check it: Envoy accepts an
+//! expired certificate, or one of another authority, without an error. This module issues nothing.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -22,24 +22,24 @@ use x509_parser::time::ASN1Time;
 
 use crate::tls::{self, TlsError};
 
-/// Why an operation failed; the caller says which one it was.
+/// The reason why an operation failed; the caller adds the operation.
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
 /// A certificate that must not be published.
 #[derive(Debug, thiserror::Error)]
 pub enum UnfitCertificate {
-    /// It or its key does not parse, or the key is another's.
+    /// It or its key does not parse, or the key does not fit.
     #[error("certificate and private key do not parse, or do not belong together")]
     Unreadable(#[source] Box<dyn Error + Send + Sync>),
-    /// A peer would refuse it now.
+    /// Peers would reject it now.
     #[error("peers would reject the certificate now")]
     Rejected(#[source] rustls::Error),
-    /// It identifies someone else.
+    /// It has another identity.
     #[error("certificate is for another identity than `{expected}`: {found:?}")]
     OtherIdentity {
-        /// Whom it should identify.
+        /// The expected identity.
         expected: SpiffeId,
-        /// What its URI names are.
+        /// Its URI names.
         found: Vec<String>,
     },
 }
@@ -61,9 +61,9 @@ impl Inspector {
         Ok(Self { provider, verifier })
     }
 
-    /// Whether a peer accepts `certificate` at `now` as that of `identity`, now or from its beginning
-    /// on. A certificate that is not valid yet passes: peers go by their own clocks, and it is ours
-    /// that may be behind.
+    /// Whether a peer accepts `certificate` at `now` as that of `identity`, now or from its beginning on. A
+    /// certificate that is not valid yet passes: peers use their own clocks, and this machine's clock may be
+    /// behind.
     pub(crate) fn check(
         &self,
         certificate: &ServiceCertificate,
@@ -122,7 +122,7 @@ pub(crate) fn uri_names(certificate: &X509Certificate<'_>) -> Result<Vec<String>
         .collect())
 }
 
-/// When the one certificate in `pem` begins and ends.
+/// The validity of the one certificate in `pem`.
 pub(crate) fn lifetime_of_pem(pem: &str) -> Result<(Timestamp, Timestamp), Failure> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes())?;
     let validity = parse(&der)?.validity().clone();

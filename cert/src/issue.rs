@@ -1,7 +1,7 @@
-//! Issuing: the three kinds of leaf certificates, each with an identity and uses of its own, so
-//! that none can stand for another.
+//! Issuing: the three kinds of leaf certificates, each with an identity and usages of its own, so that none
+//! can replace another.
 //!
-//! Whom to issue to is the caller's decision; nothing is kept here.
+//! The caller decides who gets a certificate; this module stores nothing.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -21,42 +21,42 @@ use crate::renewal::Renewal;
 use crate::request::{self, RequestError};
 use crate::validity::{self, Validity};
 
-/// How long the certificate of a proxy holds that is run by hand. (Agents will renew sooner.)
+/// The lifetime of the certificate of a proxy without an agent. (Agents will renew sooner.)
 pub const PROXY_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
 
-/// How long the control plane's own certificate holds.
+/// The lifetime of the control plane's own certificate.
 pub const CONTROL_PLANE_LIFETIME: Duration = Duration::from_secs(30 * 86_400);
 
 /// How long the wall clock must run steadily before the control plane's certificate is replaced because
 /// it was issued "in the future".
 const CONTROL_PLANE_PATIENCE: Duration = Duration::from_secs(8 * 3600);
 
-/// What a proxy gets for its request. The key never left its machine.
+/// The certificate that a proxy gets for its signing request. The key never leaves the proxy's machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyCertificate {
     /// The leaf and the intermediate that signed it, in PEM.
     pub chain: String,
-    /// When it ends.
+    /// The end of its validity.
     pub not_after: Timestamp,
     /// The leaf's serial number, in lower-case hexadecimal.
     pub serial: String,
 }
 
-/// What the control plane shows to those who connect to it.
+/// The certificate that the control plane presents to its clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlPlaneCertificate {
     /// The leaf and the intermediate that signed it, in PEM.
     pub chain: String,
     /// The leaf's private key (PKCS#8).
     pub key: Secret,
-    /// When it is to be replaced.
+    /// The time of its replacement.
     pub renewal: Renewal,
-    /// When it ends.
+    /// The end of its validity.
     pub not_after: Timestamp,
 }
 
-/// The names by which clients reach the control plane. Envoys of the mesh go by its SPIFFE ID instead;
-/// other clients, such as gRPC's own, compare the name that they connect to.
+/// The names by which clients reach the control plane. Envoys of the mesh verify its SPIFFE ID instead; other
+/// clients, such as gRPC's own, verify the name to which they connect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerNames {
     /// Host names.
@@ -66,8 +66,8 @@ pub struct ServerNames {
 }
 
 impl Authority {
-    /// A certificate by which the processes of `account` know each other. Its life is `lifetime`
-    /// plus or minus up to a tenth.
+    /// Issues a certificate by which peers identify `account`. Its lifetime is `lifetime` plus or minus up to
+    /// a tenth.
     pub fn issue_service_certificate(
         &self,
         account: &ServiceAccount,
@@ -98,9 +98,9 @@ impl Authority {
         issue().map_err(IssueError::Sign)
     }
 
-    /// A certificate by which the control plane knows `proxy`, and that is good for nothing else.
+    /// Issues a certificate that identifies `proxy` to the control plane, and to nothing else.
     ///
-    /// Of the request only the public key is taken, and only of ECDSA P-256.
+    /// From the request it reads only the public key, which must be ECDSA P-256.
     pub fn issue_proxy_certificate(
         &self,
         csr_pem: &str,
@@ -126,7 +126,7 @@ impl Authority {
         issue().map_err(IssueError::Sign)
     }
 
-    /// A certificate for the control plane itself, which clients reach by `names`.
+    /// Issues a certificate for the control plane itself, which clients reach by `names`.
     pub fn issue_control_plane_certificate(
         &self,
         names: &ServerNames,
@@ -179,13 +179,13 @@ impl Authority {
 /// No certificate was issued.
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
-    /// The request is not taken.
+    /// The request is rejected.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// A proxy must serve something.
+    /// A proxy must have at least one service.
     #[error("proxy has no service: a proxy certificate names the first one")]
     NoService,
-    /// Its content could not be put together or signed.
+    /// Its content could not be encoded or signed.
     #[error("certificate cannot be issued")]
     Sign(#[source] Box<dyn Error + Send + Sync>),
 }
@@ -198,8 +198,8 @@ struct Leaf<'a> {
     validity: Validity,
 }
 
-/// `<proxy-UUID>.<service>.<namespace>`, or the UUID alone when that is more than X.509 allows.
-/// The whole name is in the URI in any case, and that is what is read.
+/// `<proxy-UUID>.<service>.<namespace>`, or the UUID alone if that is too long for X.509. The URI has the
+/// whole name in any case, and readers use only the URI.
 fn proxy_common_name(proxy: ProxyId, service: &ServiceName) -> String {
     let full = format!("{proxy}.{}.{}", service.name, service.namespace);
     if full.len() <= MAX_COMMON_NAME { full } else { proxy.to_string() }

@@ -1,15 +1,15 @@
-//! The certificate manager: the built-in certification authority, what it issues, and what a
-//! peer's certificate says.
+//! The certificate manager: the built-in certification authority, the certificates that it issues, and the
+//! identities of peers.
 //!
-//! This crate owns the authority's keys while they are in memory, the shape of every certificate
-//! of the mesh, the TLS configuration of our own listeners, and how clients verify servers by SPIFFE
-//! ID. It never keeps anything on disk itself (that is the [`CertificateStore`]'s), never decides who
-//! may have a certificate, opens no socket, and reads no clock: the time is an argument.
+//! This crate owns the authority's keys in memory, the shape of every certificate of the mesh, the TLS
+//! configuration of the control plane's listeners, and the verification of servers by SPIFFE ID. It never
+//! stores anything on disk itself (the [`CertificateStore`] does), never decides who may have a certificate,
+//! opens no socket, and reads no clock: the time is an argument.
 //!
 //! ```text
 //! CertificateStore ──► Authority ──► proxy certificates          (for a CSR; clients only)
 //!        ▲                 ├───────► control plane certificates  ──► tls::server_config
-//!        └──────────── ServiceCertificates (one per account, kept before published)
+//!        └──────────── ServiceCertificates (one per account, stored before published)
 //! ```
 //!
 //! Start reading at [`Authority`].

@@ -1,6 +1,6 @@
-//! The authority's material: root and intermediate with their keys, as they are made and kept.
+//! The authority's material: root and intermediate with their keys, as they are created and stored.
 //!
-//! Checks that what was kept still fits together. Never talks to the store itself.
+//! It checks that stored material still fits together, and never accesses the store itself.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ pub(crate) struct Material {
 pub(crate) type Signer = Issuer<'static, KeyPair>;
 
 impl Material {
-    /// A new root and an intermediate below it.
+    /// Creates a root, and an intermediate below it.
     pub(crate) fn generate(trust_domain: &TrustDomain, now: Timestamp) -> Result<Self, Failure> {
         let key = profile::new_key()?;
         let name = format!("ironmesh root {}", profile::short_id()?);
@@ -40,7 +40,7 @@ impl Material {
         let material = Self {
             root_certificate: content.self_signed(&key)?.pem(),
             root_key: Secret::new(key.serialize_pem()),
-            // Made in the next step, below the root.
+            // The next step creates it, below the root.
             intermediate_certificate: String::new(),
             intermediate_key: Secret::new(String::new()),
         };
@@ -69,7 +69,7 @@ impl Material {
         })
     }
 
-    /// Reads what [`Self::to_json`] wrote, and checks that its parts belong together.
+    /// Parses the output of [`Self::to_json`], and checks that its parts belong together.
     pub(crate) fn from_json(json: &[u8]) -> Result<Self, Failure> {
         let material: Self = serde_json::from_slice(json)?;
         let root = KeyPair::from_pem(material.root_key.expose())?;
@@ -88,8 +88,8 @@ impl Material {
         Ok(Issuer::from_ca_cert_pem(&self.intermediate_certificate, key)?)
     }
 
-    /// When the intermediate is to be replaced: when a third of a whole life is left. (It does not
-    /// show when it was issued.) Never if it ends with the root, as another one would.
+    /// The time to replace the intermediate: when a third of a whole life is left. (The certificate does not
+    /// contain its issue date.) Never, if it ends with the root, since a new one would end then, too.
     pub(crate) fn intermediate_renew_at(&self) -> Result<Timestamp, Failure> {
         let root_ends = inspect::lifetime_of_pem(&self.root_certificate)?.1;
         let ends = inspect::lifetime_of_pem(&self.intermediate_certificate)?.1;
@@ -100,9 +100,9 @@ impl Material {
     }
 }
 
-/// How long the root holds.
+/// The lifetime of a root.
 const ROOT_LIFETIME: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// How long an intermediate holds. The third of it that is left when it is replaced is longer than
-/// what any leaf lives, so no leaf is cut short by its issuer (save near the end of the root).
+/// The lifetime of an intermediate. The third that is left when it is replaced is longer than any leaf's
+/// life, so its issuer cuts no leaf's life short (except near the end of the root).
 const INTERMEDIATE_LIFETIME: Duration = Duration::from_secs(5 * 365 * 86_400);

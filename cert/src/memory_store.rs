@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use ironmesh_catalog::{CertificateStore, ServiceAccount, ServiceCertificate, StoreError};
 
-/// Keeps everything in memory, and fails where a test says so.
+/// Keeps everything in memory, and fails on a test's command.
 #[derive(Default)]
 pub(crate) struct MemoryStore(Mutex<Kept>);
 
@@ -13,7 +13,7 @@ pub(crate) struct MemoryStore(Mutex<Kept>);
 pub(crate) struct Kept {
     pub(crate) authority: Option<Vec<u8>>,
     pub(crate) certificates: BTreeMap<ServiceAccount, ServiceCertificate>,
-    /// The account whose certificate is not kept.
+    /// The account whose certificate it fails to store.
     pub(crate) rejected: Option<ServiceAccount>,
     pub(crate) authority_refused: bool,
 }

@@ -1,16 +1,16 @@
-//! Who is on the other side of a connection, by the certificate that it has shown.
+//! The identity of a connected peer, read from its certificate.
 //!
-//! The certificate has been verified by the TLS handshake; this only reads it. Whether the trust
-//! domain is ours and the proxy may still come is the caller's to decide.
+//! The TLS handshake has verified the certificate; this module only reads it. The caller checks the trust
+//! domain, and whether the proxy is revoked.
 
 use ironmesh_catalog::ProxySpiffeId;
 
 use crate::inspect;
 
-/// The proxy that the certificate `leaf` (in DER) identifies.
+/// Reads the proxy that the certificate `leaf` (in DER) identifies.
 ///
-/// It must have exactly one URI among its names, and that must be a proxy's: the certificate of a
-/// service is signed by the same authority, and opens nothing here.
+/// It must have exactly one URI name, which must be a proxy's: the same authority signs certificates of
+/// services, which must not give access here.
 pub fn proxy_identity(leaf: &[u8]) -> Result<ProxySpiffeId, PeerError> {
     let names = inspect::parse(leaf)
         .and_then(|certificate| inspect::uri_names(&certificate))
@@ -38,22 +38,22 @@ pub enum PeerError {
     /// It has no URI among its names.
     #[error("client certificate has no URI name, and a proxy's has one")]
     NoUri,
-    /// It has more than one.
+    /// It has more than one URI among its names.
     #[error("client certificate has {count} URI names, and a proxy's has one")]
     SeveralUris {
-        /// How many.
+        /// The number of URIs.
         count: usize,
     },
     /// Its URI is not a SPIFFE ID.
     #[error("client certificate does not name a SPIFFE ID: {uri:?}")]
     NotSpiffe {
-        /// What it names.
+        /// The URI.
         uri: String,
     },
-    /// Its SPIFFE ID is that of something else, such as a workload.
+    /// Its SPIFFE ID is not that of a proxy, but for example of a service account.
     #[error("client certificate is not a proxy's: {uri:?}")]
     NotAProxy {
-        /// What it names.
+        /// The SPIFFE ID.
         uri: String,
     },
 }

@@ -1,7 +1,7 @@
-//! The shape of every certificate that is issued: names, extensions, serial number, validity.
+//! The shape of every certificate: names, extensions, serial number, validity.
 //!
-//! Everything is set here. What the certificate library does by default (validity from 1975 to
-//! 4096, a name of its own) never reaches a certificate. Signs nothing.
+//! This module sets every field. Defaults of the certificate library (validity from 1975 to 4096, a name of
+//! its own) never reach a certificate. It signs nothing.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ use rcgen::{
 use crate::issue::ServerNames;
 use crate::validity::{Validity, to_offset};
 
-/// What a certificate is for.
+/// The purpose of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Root,
@@ -29,7 +29,7 @@ pub(crate) enum Purpose {
 impl Purpose {
     fn is_ca(self) -> IsCa {
         match self {
-            // Not limited, so that it may one day vouch for the root that comes after it.
+            // The path length is not limited, so that the root may one day sign its successor.
             Self::Root => IsCa::Ca(BasicConstraints::Unconstrained),
             Self::Intermediate => IsCa::Ca(BasicConstraints::Constrained(0)),
             Self::Service | Self::Proxy | Self::ControlPlane => IsCa::ExplicitNoCa,
@@ -87,13 +87,13 @@ pub(crate) fn content(
     Ok((content, serial))
 }
 
-/// The trust domain as a URI, as a signing certificate says it (SPIFFE X.509-SVID, section 4.1: a
-/// signing certificate has no path in its ID).
+/// The trust domain as a URI, as a signing certificate names it (SPIFFE X.509-SVID, section 4.1: a signing
+/// certificate has no path in its ID).
 pub(crate) fn trust_domain_uri(trust_domain: &TrustDomain) -> String {
     format!("spiffe://{trust_domain}")
 }
 
-/// A new key: ECDSA P-256, the one kind that the mesh uses.
+/// Creates a key: ECDSA P-256, the only kind in the mesh.
 pub(crate) fn new_key() -> Result<KeyPair, rcgen::Error> {
     KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
 }
@@ -115,14 +115,14 @@ impl Serial {
     }
 }
 
-/// Eight random hexadecimal digits, by which people tell two authorities apart.
+/// Eight random hexadecimal digits, by which operators distinguish authorities.
 pub(crate) fn short_id() -> Result<String, ContentError> {
     let mut bytes = [0; 4];
     rand::fill(&mut bytes).map_err(|_| ContentError::Random)?;
     Ok(hex(&bytes))
 }
 
-/// The content of a certificate could not be put together.
+/// The content of a certificate could not be encoded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ContentError {
     #[error("no random bytes")]

@@ -1,6 +1,6 @@
-//! When a certificate is due for renewal, by clocks that may be wrong.
+//! The renewal of certificates: decides when one is due, with clocks that may be wrong.
 //!
-//! Decides only; issues nothing and reads no clock.
+//! It only decides; it issues nothing and reads no clock.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use jiff::Timestamp;
 use crate::authority::Authority;
 use crate::validity::BACKDATE;
 
-/// What the caller's clocks show.
+/// A reading of the caller's clocks.
 #[derive(Debug, Clone, Copy)]
 pub struct ClockReading {
     /// The wall clock.
     pub now: Timestamp,
-    /// How long the wall clock has run without a jump, by a clock that nobody sets.
+    /// The time for which the wall clock has run without a jump, by the monotonic clock.
     pub steady_for: Duration,
 }
 
 /// The times that decide when a certificate is renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Renewal {
-    /// When it was issued, by the clock of that time.
+    /// The time of its issue, by the clock of that time.
     pub issued_at: Timestamp,
-    /// From when on it is valid.
+    /// The beginning of its validity.
     pub not_before: Timestamp,
-    /// When two thirds of its life are over.
+    /// The time at which two thirds of its life are over.
     pub renew_at: Timestamp,
     /// How long the wall clock must run steadily before a certificate "of the future" is replaced.
     pub patience: Duration,
@@ -34,12 +34,14 @@ pub struct Renewal {
 impl Renewal {
     /// Whether a new certificate of `authority` should replace this one.
     ///
-    /// Both bounds count. A certificate whose issue date is in the future was issued by a clock that
-    /// was ahead, unless today's clock is behind; nobody can tell which. So it stays at first: peers
-    /// accept it in both cases, whereas a certificate that a slow clock issues may have expired for
-    /// them. It is replaced at once only where peers reject it and would accept a new one, and
-    /// otherwise after `patience` (a third of its life, which every certificate has left when a
-    /// clock jumps): longer it would not hold in the second case.
+    /// Both bounds count. A certificate with an issue date in the future was issued by a clock that was
+    /// ahead, or today's clock is behind; the control plane cannot know which. So the certificate stays at
+    /// first: peers accept it in both cases, whereas a certificate from a slow clock may have expired for
+    /// them.
+    ///
+    /// It is replaced at once only if peers reject it and would accept a new one. Otherwise it is replaced
+    /// after `patience`: a third of its life, which every certificate has left when a clock jumps. In the
+    /// second case it would not be valid for longer.
     pub fn is_due(&self, authority: &Authority, clock: ClockReading) -> bool {
         let ClockReading { now, steady_for } = clock;
         let is_issued_in_future = self.is_issued_after(now);

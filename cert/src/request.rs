@@ -1,7 +1,7 @@
-//! Certificate signing requests of proxies: making one where the key is made, and reading one.
+//! Certificate signing requests of proxies: creates one where the key is created, and reads one.
 //!
-//! Of a request only the public key is taken, once the request proves that its sender holds the
-//! private one. What it asks to be called or allowed is not even looked at.
+//! From a request it reads only the public key, after the request proves that its sender holds the private
+//! key. It ignores the names and usages in the request.
 
 use ironmesh_catalog::Secret;
 use rcgen::{CertificateParams, DistinguishedName, SubjectPublicKeyInfo};
@@ -12,19 +12,19 @@ use x509_parser::oid_registry::{OID_EC_P256, OID_KEY_TYPE_EC_PUBLIC_KEY};
 use x509_parser::prelude::FromDer as _;
 use x509_parser::x509;
 
-/// A new private key for a proxy and the request for its certificate, both in PEM. To be called
-/// where the proxy runs: the key stays there.
+/// Creates a private key for a proxy, and the signing request for its certificate, both in PEM. It must run
+/// on the proxy's machine, where the key stays.
 pub fn generate_proxy_key_and_csr() -> Result<(Secret, String), RequestError> {
     let key = crate::profile::new_key().map_err(RequestError::Make)?;
     let mut content = CertificateParams::default();
-    // Nothing is asked for: the names come from the join record.
+    // The request has no names: they come from the join record.
     content.distinguished_name = DistinguishedName::new();
     let request = content.serialize_request(&key).map_err(RequestError::Make)?;
     let pem = request.pem().map_err(RequestError::Make)?;
     Ok((Secret::new(key.serialize_pem()), pem))
 }
 
-/// The public key of the request, whose sender has proved to hold the private key.
+/// The public key of the request, whose sender has proved that it holds the private key.
 pub(crate) fn public_key(csr_pem: &str) -> Result<SubjectPublicKeyInfo, RequestError> {
     if csr_pem.len() > MAX_LENGTH {
         return Err(RequestError::TooLong { length: csr_pem.len() });
@@ -42,10 +42,10 @@ pub(crate) fn public_key(csr_pem: &str) -> Result<SubjectPublicKeyInfo, RequestE
     SubjectPublicKeyInfo::from_der(key.raw).map_err(|_| RequestError::OtherKey)
 }
 
-/// A request that cannot be made or is not taken.
+/// A request that cannot be created, or is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// It is longer than any honest request.
+    /// It is longer than any valid request.
     #[error("certificate signing request is longer than {MAX_LENGTH} bytes: {length}")]
     TooLong {
         /// Its length in bytes.
@@ -54,13 +54,13 @@ pub enum RequestError {
     /// It is not PEM of a PKCS#10 request.
     #[error("certificate signing request is not one in PEM (`BEGIN CERTIFICATE REQUEST`)")]
     Unreadable,
-    /// Its key is of another kind.
+    /// Its key has another type.
     #[error("certificate signing request is for another kind of key: only ECDSA P-256 is accepted")]
     OtherKey,
     /// Its signature is not by its key.
     #[error("certificate signing request is not signed by the key that it is for")]
     Signature,
-    /// A key or a request could not be made.
+    /// A key or a request could not be created.
     #[error("certificate signing request cannot be made")]
     Make(#[source] rcgen::Error),
 }

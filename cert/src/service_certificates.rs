@@ -1,8 +1,8 @@
-//! The keeper of service certificates: one per account in use, kept in the store before anyone is
-//! given it, renewed in time.
+//! The service certificates: one per account in use, stored before it is published, and renewed in time.
 //!
-//! An account whose certificate cannot be renewed keeps its last one, and the others go on. Never
-//! deletes: an account that comes back gets its certificate back, if that still holds.
+//! An account whose certificate cannot be renewed keeps its last one, and other accounts are not affected.
+//! Certificates are never deleted: an account that comes back gets its certificate back, if it is still
+//! valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,9 +24,9 @@ use crate::tls::TlsError;
 /// The service certificates of a mesh.
 pub struct ServiceCertificates {
     store: Arc<dyn CertificateStore>,
-    /// The last certificate of every account there ever was.
+    /// The last certificate of every account that ever existed.
     kept: BTreeMap<ServiceAccount, Arc<ServiceCertificate>>,
-    /// Those of the accounts in use, each checked against `checked_for`.
+    /// The certificates of the accounts in use, each checked against `checked_for`.
     published: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
     checked_for: Option<TrustBundle>,
 }
@@ -40,29 +40,29 @@ impl fmt::Debug for ServiceCertificates {
     }
 }
 
-/// What [`ServiceCertificates::ensure`] did.
+/// The outcome of [`ServiceCertificates::ensure`].
 #[derive(Debug)]
 #[must_use]
 pub struct EnsureOutcome {
-    /// Whether [`ServiceCertificates::current`] is another than before.
+    /// Whether [`ServiceCertificates::current`] has changed.
     pub changed: bool,
-    /// Accounts that should have a new certificate and have none, each with the reason. Those that
-    /// had one which still holds keep it. To be tried again.
+    /// Accounts without a new certificate that is due, each with the reason. An account with a valid
+    /// certificate keeps it. The caller tries again later.
     pub failures: Vec<(ServiceAccount, KeepError)>,
 }
 
 impl ServiceCertificates {
-    /// Reads the certificates that the store keeps. None is in use before [`Self::ensure`].
+    /// Reads the stored certificates. None is in use before [`Self::ensure`].
     pub fn open(store: Arc<dyn CertificateStore>) -> Result<Self, StoreError> {
         let kept = store.service_certificates()?;
         let kept = kept.into_iter().map(|c| (c.account.clone(), Arc::new(c))).collect();
         Ok(Self { store, kept, published: OrdMap::new(), checked_for: None })
     }
 
-    /// Sees to it that each of `accounts`, and no other, has a certificate of `authority` in use
-    /// that holds and is not due for renewal.
+    /// Ensures that each of `accounts`, and no other, has a certificate of `authority` in use that is valid
+    /// and not due for renewal.
     ///
-    /// Cheap when nothing is due: it may be called whenever anything changes.
+    /// Cheap if nothing is due: callers may call it after any change.
     pub fn ensure(
         &mut self,
         accounts: &BTreeSet<ServiceAccount>,
@@ -96,12 +96,12 @@ impl ServiceCertificates {
         self.published.clone()
     }
 
-    /// When the newest of the certificates in use was issued, by the clock of that time.
+    /// The issue date of the newest certificate in use, by the clock of that time.
     pub fn newest_issue(&self) -> Option<Timestamp> {
         self.published.values().map(|certificate| certificate.issued_at()).max()
     }
 
-    /// The certificate to publish for `account`, and why it is not the one that it should be.
+    /// The certificate to publish for `account`, and the reason if it is not a new one that is due.
     fn certificate_for(
         &mut self,
         account: &ServiceAccount,
@@ -122,8 +122,8 @@ impl ServiceCertificates {
         }
         match self.renew(account, pass) {
             Ok(new) => (Some(new), None),
-            // What the same peers accepted before stays, even expired: taking it away helps nobody,
-            // and perhaps it is our clock that is wrong.
+            // A certificate that the same peers accepted before stays, even expired: to remove it would help
+            // no caller, and this machine's clock may be wrong.
             Err(failure) => {
                 let was_fit = |c: &Arc<_>| pass.is_fit(c, account, c.not_before);
                 (fit.or(in_use).or_else(|| kept.filter(was_fit)), Some(failure))
@@ -146,27 +146,27 @@ impl ServiceCertificates {
     }
 }
 
-/// An account could not be given a new certificate.
+/// An account got no new certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
     /// It could not be issued.
     #[error(transparent)]
     Issue(#[from] IssueError),
-    /// What was issued is not fit to be used.
+    /// The issued certificate is not usable.
     #[error(transparent)]
     Unfit(#[from] UnfitCertificate),
-    /// The store did not keep it, so nobody was given it.
+    /// The store did not store it, so it was not published.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What holds for all accounts of one call.
+/// The data common to all accounts of one call.
 struct Pass<'a> {
     inspector: Inspector,
     authority: &'a Authority,
     lifetime: Duration,
     clock: ClockReading,
-    /// Whether what is in use was checked against the same roots.
+    /// Whether the certificates in use were checked against the same roots.
     trusted_as_before: bool,
 }
 

@@ -1,7 +1,7 @@
-//! Verification of a server by its SPIFFE ID, for clients other than Envoy.
+//! The verification of a server by its SPIFFE ID, for clients other than Envoy.
 //!
-//! Servers of the mesh are named by SPIFFE IDs, while TLS libraries compare host names. So the name that
-//! a client dials is not compared here, as Envoy does not compare it either.
+//! Servers of the mesh have SPIFFE IDs, while TLS libraries compare host names. So this verifier ignores the
+//! name to which a client connects, as Envoy does.
 
 use std::sync::Arc;
 
@@ -21,15 +21,15 @@ use crate::{inspect, tls};
 pub struct SpiffeServerVerifier {
     roots: RootCertStore,
     provider: Arc<CryptoProvider>,
-    /// The server to reach; any below `roots` where there is none.
+    /// The expected server; without one, any below `roots`.
     expected: Option<SpiffeId>,
 }
 
-/// A server whose certificate is valid and identifies another than the expected one.
+/// A server with a valid certificate of another identity than the expected one.
 #[derive(Debug, thiserror::Error)]
 #[error("server certificate has the URI names {found:?}, and `{}` is expected", .expected.as_ref().map_or("one SPIFFE ID", SpiffeId::as_str))]
 pub struct UnexpectedServer {
-    /// The server to reach; any with a SPIFFE ID where there is none.
+    /// The expected server; without one, any with a SPIFFE ID.
     pub expected: Option<SpiffeId>,
     /// The URI names of its certificate.
     pub found: Vec<String>,

@@ -1,7 +1,7 @@
 //! TLS of the control plane's own listeners.
 //!
-//! Builds configurations whole: certificate, roots and verifier change together, and a listener
-//! takes the newest for each connection. Opens no socket.
+//! It builds complete configurations: certificate, roots and verifier change together, and a listener uses
+//! the newest for each connection. It opens no socket.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use rustls_pki_types::pem::PemObject as _;
 use crate::inspect::{self, Failure};
 use crate::issue::ControlPlaneCertificate;
 
-/// The configuration of the xDS listener: TLS 1.3, a client certificate below the `bundle`'s roots
-/// or no connection, HTTP/2.
+/// The configuration of the xDS listener: TLS 1.3, HTTP/2, and a required client certificate below the
+/// `bundle`'s roots.
 pub fn server_config(
     certificate: &ControlPlaneCertificate,
     bundle: &TrustBundle,
@@ -38,23 +38,22 @@ pub fn server_config(
         .with_single_cert(chain, key)
         .map_err(TlsError::Configuration)?;
     config.alpn_protocols = vec![b"h2".to_vec()];
-    // A resumed session would come back without the client's chain being checked again, also after
-    // its root was dropped.
+    // A resumed session would skip the verification of the client's chain, even after its root was removed.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     Ok(Arc::new(config))
 }
 
-/// No TLS configuration could be made.
+/// No TLS configuration could be created.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The roots do not parse.
     #[error("root certificates of the mesh cannot be read")]
     Roots(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// No verifier can be made of the roots.
+    /// The roots do not make a verifier.
     #[error("root certificates of the mesh cannot be used")]
     Verifier(#[source] VerifierBuilderError),
-    /// Our own certificate or its key does not parse.
+    /// The control plane's own certificate or its key does not parse.
     #[error("certificate of the control plane cannot be read")]
     Certificate(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The parts do not fit together.
@@ -62,7 +61,7 @@ pub enum TlsError {
     Configuration(#[source] rustls::Error),
 }
 
-/// The one provider of cryptography, named wherever one is needed: no process-wide default decides.
+/// The one cryptography provider, named at each use: no process-wide default decides.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }

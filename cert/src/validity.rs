@@ -1,6 +1,6 @@
-//! From when until when a certificate holds.
+//! The validity of certificates: its beginning and its end.
 //!
-//! The only module that converts to the clock types of the certificate library.
+//! Only this module converts to the clock types of the certificate library.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use aws_lc_rs::rand;
 use jiff::{SignedDuration, Timestamp};
 use time::OffsetDateTime;
 
-/// From when until when a certificate holds, in whole seconds, as certificates say it.
+/// The validity of a certificate, in whole seconds, as certificates have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Validity {
     pub(crate) issued_at: Timestamp,
@@ -17,11 +17,11 @@ pub(crate) struct Validity {
 }
 
 impl Validity {
-    /// From the beginning of its issuer until `lifetime` after `now`, and never longer than the
-    /// issuer: nobody trusts a certificate whose issuer has expired.
+    /// The validity from the beginning of the issuer's until `lifetime` after `now`, and never longer than
+    /// the issuer's: no peer trusts a certificate whose issuer has expired.
     ///
-    /// It does not begin at `now`, which may be wrong: peers whose clocks are right would reject what
-    /// a fast clock issues (docs/decisions/0047).
+    /// It does not begin at `now`, which may be wrong: peers with correct clocks would reject a certificate
+    /// from a fast clock (docs/decisions/0047).
     pub(crate) fn new(
         now: Timestamp,
         lifetime: Duration,
@@ -43,7 +43,7 @@ impl Validity {
         Ok(Self { issued_at, not_before, not_after })
     }
 
-    /// Two thirds into its life, counted from when it was issued.
+    /// The time at which two thirds of its life are over, counted from its issue.
     pub(crate) fn renew_at(&self) -> Timestamp {
         two_thirds(self.issued_at, self.not_after)
     }
@@ -57,19 +57,19 @@ pub(crate) struct IssuerSpan {
 }
 
 impl IssuerSpan {
-    /// That of a root, which issues itself: from so long before `now`.
+    /// The validity of a root, which issues itself: it begins this long before `now`.
     pub(crate) fn of_root(now: Timestamp) -> Self {
         Self { begins: now.saturating_sub(ROOT_BACKDATE).unwrap_or(now), ends: Timestamp::MAX }
     }
 }
 
-/// When two thirds of the time between `from` and `to` are over.
+/// The time at which two thirds of the time between `from` and `to` are over.
 pub(crate) fn two_thirds(from: Timestamp, to: Timestamp) -> Timestamp {
     let (from, life) = (from.as_second(), to.as_second() - from.as_second());
     Timestamp::from_second(from + life * 2 / 3).unwrap_or(to)
 }
 
-/// There is no such time.
+/// The time is out of range.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ValidityError {
     #[error("lifetime is out of range")]
@@ -80,26 +80,26 @@ pub(crate) enum ValidityError {
     Empty,
 }
 
-/// `lifetime` plus or minus up to a tenth, so that what is issued together is not renewed together.
+/// `lifetime` plus or minus up to a tenth, so that certificates issued together are not renewed together.
 ///
-/// Uniform, and by a cryptographic generator: replicas that start at once must not agree.
+/// Uniform, and by a cryptographic generator: replicas that start at once must differ.
 pub(crate) fn jittered(lifetime: Duration) -> Result<Duration, aws_lc_rs::error::Unspecified> {
     let mut random = [0; 8];
     rand::fill(&mut random)?;
     Ok(jittered_by(lifetime, u64::from_le_bytes(random)))
 }
 
-/// `random` of 2^64 chooses where in the range the lifetime lies.
+/// `random` of 2^64 chooses the lifetime in the range.
 fn jittered_by(lifetime: Duration, random: u64) -> Duration {
     let tenth = lifetime / 10;
     let range = u64::try_from((tenth * 2).as_millis()).unwrap_or(u64::MAX);
-    // The upper half of the product: no division, and no bias to speak of.
+    // The upper half of the product: no division, and no relevant bias.
     let offset = (u128::from(range) * u128::from(random)) >> 64;
     let offset = Duration::from_millis(u64::try_from(offset).unwrap_or(range));
     lifetime.saturating_sub(tenth).saturating_add(offset)
 }
 
-/// `time` as the certificate library has it.
+/// `time` in the type of the certificate library.
 pub(crate) fn to_offset(time: Timestamp) -> Result<OffsetDateTime, time::error::ComponentRange> {
     OffsetDateTime::from_unix_timestamp(time.as_second())
 }
@@ -107,8 +107,8 @@ pub(crate) fn to_offset(time: Timestamp) -> Result<OffsetDateTime, time::error::
 /// How far certificates begin at least before they are issued: the clocks of machines differ.
 pub(crate) const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
 
-/// How far a root begins before it is made, and so all that it signs: by so much the clock of the first
-/// start may be ahead. (A clock in local time is hours ahead, one of a restored machine days.)
+/// How far a root, and so all that it signs, begins before it is created: the clock of the first start may be
+/// ahead by so much. (A clock in local time is hours ahead, one of a restored machine days.)
 const ROOT_BACKDATE: SignedDuration = SignedDuration::from_hours(365 * 24);
 
 #[cfg(test)]
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(validity.not_after, issuer_ends);
         assert_eq!(validity.renew_at().to_string(), "2026-11-21T09:00:00Z");
 
-        // A clock that is behind the issuer: never later than a little before now.
+        // For a clock behind the issuer's, the beginning is a little before now.
         let early = begins - SignedDuration::from_hours(1);
         let validity = Validity::new(early, DAY, &until(Timestamp::MAX)).unwrap();
         assert_eq!(validity.not_before, early - BACKDATE);

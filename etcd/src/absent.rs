@@ -1,5 +1,4 @@
-//! In place of `session.rs` where this is built without etcd: there are no credentials, so there is no
-//! session.
+//! Replaces `session.rs` in a build without etcd: there are no credentials, so there is no session.
 
 #![expect(
     clippy::unused_async,
@@ -27,7 +26,7 @@ pub struct KeyValue {
     pub key: String,
     /// Its value.
     pub value: Vec<u8>,
-    /// The revision of etcd that it was written at last.
+    /// The revision of etcd at which the key was last written.
     pub modified: i64,
 }
 
@@ -42,7 +41,7 @@ impl Session {
         match credentials {}
     }
 
-    /// What `key` holds, and the revision of etcd at which it does: now, or `at` that revision.
+    /// Reads `key`, and the revision of etcd of the answer: the newest one, or `at` that revision.
     pub async fn get(
         &mut self,
         _: &str,
@@ -51,23 +50,22 @@ impl Session {
         match *self {}
     }
 
-    /// All keys that begin with `prefix`, those written last first, and the revision of etcd at which they
-    /// are so.
+    /// Lists all keys with `prefix`, the last written first, and the revision of etcd of the answer.
     pub async fn list(&mut self, _: &str) -> Result<(Vec<KeyValue>, i64), SessionError> {
         match *self {}
     }
 
-    /// A lease of so many seconds: what is written under it goes with it.
+    /// Grants a lease of so many seconds: keys under it end with it.
     pub async fn grant(&mut self, _: i64) -> Result<i64, SessionError> {
         match *self {}
     }
 
-    /// Has a lease last as long again as at its beginning.
+    /// Renews a lease to its full time.
     pub async fn keep_alive(&mut self, _: i64) -> Result<(), SessionError> {
         match *self {}
     }
 
-    /// Ends a lease, and what was written under it.
+    /// Revokes a lease, with the keys under it.
     pub async fn revoke(&mut self, _: i64) -> Result<(), SessionError> {
         match *self {}
     }
@@ -77,12 +75,12 @@ impl Session {
         match *self {}
     }
 
-    /// Writes `key` under a lease, if it is not there. Returns whether it was so.
+    /// Writes `key` under a lease, if the key does not exist. Returns whether it was written.
     pub async fn put_first(&mut self, _: &str, _: &[u8], _: i64) -> Result<bool, SessionError> {
         match *self {}
     }
 
-    /// Writes `key` under a lease, if another key holds this. Returns whether it was so.
+    /// Writes `key` under a lease, if another key has this value. Returns whether it was written.
     pub async fn put_while(
         &mut self,
         _: (&str, &str),
@@ -93,8 +91,9 @@ impl Session {
         match *self {}
     }
 
-    /// In one transaction: if `pointer` was written last at the revision `seen` (0: is not there), gives it
-    /// and `also` this value, and takes the lease off the keys `leased`. Returns whether it was so.
+    /// Moves a pointer in one transaction: if `pointer` was last written at the revision `seen` (0: does not
+    /// exist), it writes this value to it and to `also`, and takes the lease off the keys `leased`. Returns
+    /// whether the pointer moved.
     pub async fn move_pointer(
         &mut self,
         _: (&str, i64),
@@ -105,7 +104,7 @@ impl Session {
         match *self {}
     }
 
-    /// Removes one key and all keys that begin with a prefix, together.
+    /// Removes one key and all keys with a prefix, in one transaction.
     pub async fn remove(&mut self, _: &str, _: &str) -> Result<(), SessionError> {
         match *self {}
     }
@@ -117,9 +116,9 @@ impl Session {
 }
 
 impl Watch {
-    /// Waits for a change of the key, or for a sign of progress. `false` when the watch has ended: the connection
-    /// is lost, the member has no leader, or the revision at which the watch began has been compacted. May be
-    /// cancelled without losing anything.
+    /// Waits for a change of the key, or for a progress notification. Returns `false` when the watch has
+    /// ended: the connection is lost, the member has no leader, or the start revision has been compacted.
+    /// Cancel-safe.
     pub async fn changed(&mut self) -> bool {
         match *self {}
     }

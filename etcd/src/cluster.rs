@@ -1,4 +1,4 @@
-//! A cluster: its endpoints, of which one is used until it fails.
+//! A cluster: its endpoints, one of which is used until it fails.
 
 use std::time::Duration;
 
@@ -8,30 +8,30 @@ use crate::error::{EtcdError, SessionError};
 use crate::options::EtcdOptions;
 use crate::session::{Credentials, Session};
 
-/// A cluster, and which of its endpoints is used.
+/// A cluster, and the endpoint in use.
 #[derive(Debug)]
 pub struct Cluster {
     options: EtcdOptions,
     endpoint: usize,
 }
 
-/// How long [`Cluster::insist`] waits for a cluster that answers, and cannot serve yet: it elects another leader
+/// How long [`Cluster::insist`] waits for a cluster that answers and cannot serve yet: it elects a new leader
 /// within some two seconds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long to wait after all endpoints have been tried.
+/// The pause after all endpoints have failed.
 const PAUSE: Duration = Duration::from_millis(300);
 
 impl Cluster {
-    /// The cluster that `options` describe. Reads the files that they name, and does not connect yet.
+    /// The cluster of `options`. Reads the files that they name, and does not connect yet.
     pub fn open(options: EtcdOptions) -> Result<Self, EtcdError> {
-        // They are read again for each connection, since they may be replaced. What is wrong with them is
-        // reported before anything else is done.
+        // The files are read again for each connection, since they may be replaced. Their errors are reported
+        // before anything else is done.
         Credentials::read(&options)?;
         Ok(Self { options, endpoint: 0 })
     }
 
-    /// What all keys begin with.
+    /// The prefix of all keys.
     pub fn prefix(&self) -> &str {
         &self.options.prefix
     }
@@ -41,24 +41,24 @@ impl Cluster {
         &self.options.endpoints
     }
 
-    /// A session at the endpoint that is used.
+    /// Opens a session at the endpoint in use.
     pub async fn session(&self) -> Result<Session, EtcdError> {
         let credentials = Credentials::read(&self.options)?;
         let opened = Session::open(self.endpoint(), credentials).await;
         opened.map_err(|error| self.error(error))
     }
 
-    /// Uses the next endpoint from now on.
+    /// Switches to the next endpoint.
     pub fn rotate(&mut self) {
         self.endpoint += 1;
     }
 
-    /// The error of a session at the endpoint that is used.
+    /// The error of a session at the endpoint in use.
     pub fn error(&self, error: SessionError) -> EtcdError {
         EtcdError::new(self.endpoint(), &self.options, error)
     }
 
-    /// Does `work` at one endpoint after the other, until it succeeds or has taken too long.
+    /// Runs `work` at one endpoint after the other, until it succeeds or exceeds its time.
     pub async fn insist<T>(
         &mut self,
         mut work: impl AsyncFnMut(&mut Session) -> Result<T, SessionError>,
@@ -83,7 +83,7 @@ impl Cluster {
             tried.push(error);
             self.rotate();
             if tried.len() >= self.options.endpoints.len() {
-                // Waiting helps where there is no leader, and not where no endpoint answers.
+                // Waiting helps if there is no leader, but not if no endpoint answers.
                 if !has_answered || begin.elapsed() > PATIENCE {
                     return Err(EtcdError::all(tried));
                 }

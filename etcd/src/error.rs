@@ -1,59 +1,59 @@
-//! What may go wrong with etcd, in words that say what to do.
+//! The errors of etcd, with the action to take.
 
 use std::io;
 
 use crate::options::EtcdOptions;
 
-/// Why etcd cannot be used.
+/// The reason why etcd cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
-    /// This program cannot speak to etcd at all.
+    /// This build has no etcd client.
     #[error(
         "this ironmesh is built without etcd: build it with its default features, or take `[policy.etcd]` out of the settings"
     )]
     NotBuiltIn,
-    /// A file that the settings name.
+    /// A file that the settings name cannot be read.
     #[error("cannot read what `{key}` in `[policy.etcd]` names")]
     File {
-        /// Which setting names it.
+        /// The setting that names it.
         key: &'static str,
-        /// What the system said, with the file.
+        /// The error of the system, with the file.
         #[source]
         source: io::Error,
     },
-    /// An endpoint does not answer, or answers that it cannot.
+    /// An endpoint does not answer, or cannot serve.
     #[error("etcd at {endpoint} cannot be used: {problem}")]
     Endpoint {
-        /// Which.
+        /// The endpoint.
         endpoint: String,
-        /// Why not.
+        /// The reason.
         problem: String,
     },
     /// None of several endpoints can be used.
     #[error("none of the etcd endpoints can be used: {0}")]
     NoEndpoint(String),
-    /// etcd does not let this user in.
+    /// etcd rejects the login of this user.
     #[error("etcd at {endpoint} does not let {user} in: {problem}; {advice}")]
     Login {
-        /// Which endpoint says so.
+        /// The endpoint.
         endpoint: String,
-        /// Whom.
+        /// The user.
         user: String,
-        /// In etcd's words.
+        /// The error of etcd.
         problem: String,
-        /// What to look at.
+        /// The action to take.
         advice: &'static str,
     },
-    /// This user may not do it.
+    /// The user lacks a permission.
     #[error(
         "etcd does not allow {user} to {what}: grant a role of that user the permission on the prefix `{prefix}/`"
     )]
     Denied {
-        /// Who.
+        /// The user.
         user: String,
-        /// What.
+        /// The operation.
         what: &'static str,
-        /// Below which prefix.
+        /// The prefix of the keys.
         prefix: String,
     },
     /// etcd has no space left.
@@ -61,30 +61,31 @@ pub enum EtcdError {
         "etcd has no space left ({0}): compact it, defragment each member and disarm the alarm; what it holds can still be read"
     )]
     Full(String),
-    /// Anything else that etcd says.
+    /// Any other error of etcd.
     #[error("etcd at {endpoint} rejects the request: {problem}")]
     Rejected {
-        /// Which endpoint says so.
+        /// The endpoint.
         endpoint: String,
-        /// In etcd's words.
+        /// The error of etcd.
         problem: String,
     },
 }
 
-/// Why a request to one endpoint failed; [`Cluster::error`](crate::Cluster::error) names the endpoint and the user.
+/// The reason why a request to one endpoint failed; [`Cluster::error`](crate::Cluster::error) adds the
+/// endpoint and the user.
 #[derive(Debug)]
 pub enum SessionError {
     /// The endpoint does not answer, or cannot serve now.
     Unavailable(String),
-    /// The name, the password or the certificate is not known.
+    /// etcd does not accept the name, the password or the certificate.
     Login(String),
-    /// It is known, and may not do this.
+    /// The user lacks the permission for this operation.
     Denied(&'static str),
-    /// No room is left.
+    /// etcd is out of space.
     Full(String),
-    /// What is read was taken away by a compaction meanwhile.
+    /// A compaction removed the requested revision.
     Compacted,
-    /// Anything else.
+    /// Any other error.
     Rejected(String),
 }
 
@@ -123,7 +124,7 @@ impl EtcdError {
         }
     }
 
-    /// One error out of those of all endpoints.
+    /// One error that combines those of all endpoints.
     pub fn all(mut tried: Vec<Self>) -> Self {
         if tried.len() == 1
             && let Some(only) = tried.pop()
@@ -137,7 +138,7 @@ impl EtcdError {
         Self::NoEndpoint(each.collect::<Vec<_>>().join("; "))
     }
 
-    /// Whether another endpoint may do better.
+    /// Whether another endpoint may succeed.
     pub(crate) fn is_of_the_endpoint(&self) -> bool {
         matches!(self, Self::Endpoint { .. })
     }

@@ -1,13 +1,13 @@
-//! Leader election: of several control planes one does what need not be done by each, and publishes its result to
+//! Leader election: one of several control planes does a task for all of them, and publishes its result to
 //! the others.
 //!
 //! ```text
 //! <prefix>/turns/<what>             the leader, under its lease
-//! <prefix>/turns/<what>/told        what the leader has published, under the same lease
+//! <prefix>/turns/<what>/told        the leader's publication, under the same lease
 //! ```
 //!
-//! Both keys vanish with the leader's lease. A leader is never asked to step down; whoever campaigns and finds no
-//! leader becomes it.
+//! Both keys end with the leader's lease. No candidate ever asks a leader to resign; a candidate that
+//! campaigns and finds no leader becomes the leader.
 
 use std::fmt;
 use std::future::pending;
@@ -21,15 +21,15 @@ use crate::cluster::Cluster;
 use crate::error::{EtcdError, SessionError};
 use crate::session::{Session, Watch};
 
-/// A candidate in an election whose leader publishes a `P`.
+/// A candidate of an election whose leader publishes a `P`.
 pub struct LeaderElection<P> {
     cluster: Cluster,
     keys: Keys,
     session: Option<Session>,
     watch: Option<Watch>,
-    /// The lease under which we lead.
+    /// The lease under which this candidate leads.
     lease: Option<i64>,
-    /// The revision of etcd of what was published last.
+    /// The revision of etcd of the publication that was read last.
     seen: i64,
     payload: PhantomData<fn() -> P>,
 }
@@ -39,30 +39,30 @@ struct Keys {
     published: String,
 }
 
-/// As etcd counts leases.
+/// The time of the lease in seconds, as etcd counts it.
 const LEASE_TTL_SECONDS: i64 = 10;
 
-/// After so long a leader that is silent is none any more.
+/// The time after which a silent leader has lost its leadership.
 pub const LEASE_TTL: Duration = Duration::from_secs(LEASE_TTL_SECONDS.unsigned_abs());
 
-/// How often a candidate campaigns: to stay the leader, or to become it.
+/// The time between two campaigns of a candidate.
 pub const RENEW_INTERVAL: Duration = Duration::from_secs(3);
 
-/// The bytes of a publication at most: etcd takes no more than 1.5 MiB at once.
+/// The most bytes of a publication: etcd allows no more than 1.5 MiB at once.
 pub const MOST_PUBLISHED: usize = 1 << 20;
 
-/// What a leader publishes, as JSON.
+/// The payload that a leader publishes, as JSON.
 pub trait Payload: Serialize + DeserializeOwned {
-    /// The version of its form. A follower cannot use any other.
+    /// The version of its format. A follower cannot use any other.
     const FORMAT: u32;
 }
 
-/// What a candidate is.
+/// The role of a candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role<P> {
     /// The leader.
     Leader {
-        /// Whether it was not before: what it published then is gone with that lease.
+        /// Whether it was not the leader before, so that its earlier publication is gone with its lease.
         is_new: bool,
     },
     /// A follower of a leader that has published something.
@@ -71,10 +71,10 @@ pub enum Role<P> {
     Unknown,
 }
 
-/// What a follower sees of its leader's publication.
+/// A leader's publication as a follower reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Published<P> {
-    /// It is the one that was seen last.
+    /// It is unchanged since the last campaign.
     Unchanged,
     /// It is new.
     New(P),
@@ -82,7 +82,7 @@ pub enum Published<P> {
     Unusable,
 }
 
-/// A payload as etcd holds it: JSON with its format, or nothing where that is too large for etcd.
+/// A payload as etcd stores it: JSON with its format, or nothing if that is too large for etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publication<P> {
     bytes: Vec<u8>,
@@ -104,7 +104,7 @@ impl<P: Payload> Publication<P> {
         Self::from_bytes(if bytes.len() > MOST_PUBLISHED { Vec::new() } else { bytes })
     }
 
-    /// Whether the payload is too large, so that followers are told only that there is one.
+    /// Whether the payload is too large, so that followers learn only that there is one.
     pub fn is_too_large(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -127,7 +127,7 @@ impl<P> fmt::Debug for LeaderElection<P> {
 }
 
 impl<P: Payload> LeaderElection<P> {
-    /// The election of who does `what`, a word, below the prefix of `cluster`.
+    /// A candidate for the task `what`, a word, below the prefix of `cluster`.
     pub fn new(cluster: Cluster, what: &str) -> Self {
         let leader = format!("{}/turns/{what}", cluster.prefix());
         let keys = Keys { published: format!("{leader}/told"), leader };
@@ -135,15 +135,15 @@ impl<P: Payload> LeaderElection<P> {
         Self { cluster, keys, session: None, watch: None, lease: None, seen: 0, payload }
     }
 
-    /// Renews the lease of the leader, becomes the leader where there is none, or sees what the leader has
-    /// published.
+    /// Campaigns: renews the lease of the leader, becomes the leader if there is none, or reads the leader's
+    /// publication.
     ///
     /// # Errors
     ///
-    /// Where etcd cannot be used, or does not let us write.
+    /// Fails if etcd cannot be used, or does not permit writes.
     pub async fn campaign(&mut self) -> Result<Role<P>, EtcdError> {
         let mut tried = Vec::new();
-        // A connection that was lost is no news.
+        // A lost connection is normal, so one more attempt follows.
         let most = self.cluster.endpoints().len() + usize::from(self.session.is_some());
         for _ in 0..most {
             let role = match self.session.take() {
@@ -167,11 +167,11 @@ impl<P: Payload> LeaderElection<P> {
         Err(EtcdError::all(tried))
     }
 
-    /// Publishes to the followers, if we still lead. Returns whether we do.
+    /// Publishes to the followers, if this candidate still leads. Returns whether it does.
     ///
     /// # Errors
     ///
-    /// Where etcd cannot be used.
+    /// Fails if etcd cannot be used.
     pub async fn publish(&mut self, publication: &Publication<P>) -> Result<bool, EtcdError> {
         let (Some(session), Some(lease)) = (&mut self.session, self.lease) else {
             return Ok(false);
@@ -186,7 +186,7 @@ impl<P: Payload> LeaderElection<P> {
         })
     }
 
-    /// Waits until the leader may have published something. May be cancelled without losing anything.
+    /// Waits until the leader may have published something. Cancel-safe.
     pub async fn changed(&mut self) {
         if let Some(watch) = &mut self.watch {
             if watch.changed().await {
@@ -194,7 +194,7 @@ impl<P: Payload> LeaderElection<P> {
             }
             self.watch = None;
         }
-        // Where it cannot be watched, the next campaign sees it all the same.
+        // If the watch fails, the next campaign reads the publication.
         pending::<()>().await;
     }
 
@@ -205,7 +205,7 @@ impl<P: Payload> LeaderElection<P> {
             self.session = self.cluster.session().await.ok();
         }
         if let Some(session) = &mut self.session {
-            // A candidate that does not learn of it sees the lease end.
+            // A candidate that does not learn of it waits until the lease ends.
             let _ = session.revoke(lease).await;
         }
     }
@@ -218,7 +218,7 @@ impl<P: Payload> LeaderElection<P> {
 
     async fn role(&mut self, session: &mut Session) -> Result<Role<P>, SessionError> {
         if let Some(lease) = self.lease {
-            // It may have ended, or only not been heard: the key says which.
+            // The lease may have ended, or only the answer was lost: the key decides.
             let kept = session.keep_alive(lease).await;
             let (entry, _) = session.get(&self.keys.leader, None).await?;
             if entry.is_some_and(|entry| entry.value == holder(lease).into_bytes()) {
@@ -250,7 +250,7 @@ impl<P: Payload> LeaderElection<P> {
     }
 }
 
-/// The value of the leader's key under that lease: etcd gives no lease twice.
+/// The value of the leader's key under that lease: etcd never assigns a lease twice.
 fn holder(lease: i64) -> String {
     format!("{lease:x}")
 }

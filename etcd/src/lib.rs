@@ -1,8 +1,8 @@
 //! etcd: sessions, watches, leases, and leader election.
 //!
-//! This crate is the only one that names etcd's client, in `session.rs`. Where the feature `client` is off,
-//! `absent.rs` replaces that module, and [`Cluster::open`] fails with [`EtcdError::NotBuiltIn`]. It knows
-//! nothing of what is stored: the layout of keys is its users' business, but for that of an election.
+//! This crate alone names etcd's client, in `session.rs`. If the feature `client` is off, `absent.rs`
+//! replaces that module, and [`Cluster::open`] fails with [`EtcdError::NotBuiltIn`]. It never interprets
+//! stored values, and owns no layout of keys except for that of an election.
 
 #[cfg_attr(not(feature = "client"), path = "absent.rs")]
 mod session;

@@ -1,19 +1,19 @@
-//! How etcd is reached.
+//! The options of a connection to etcd.
 
 use std::path::PathBuf;
 
-/// How a cluster is reached, and the part of its keys that is used. No secret is in here.
+/// The options of a connection to a cluster, with the prefix of the keys in use. No value is a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdOptions {
-    /// `http://host:port` or `https://host:port`, all of one kind; one at least.
+    /// The endpoints: `http://host:port` or `https://host:port`, all with one scheme; at least one.
     pub endpoints: Vec<String>,
-    /// What all keys begin with: an absolute path without a slash at its end.
+    /// The prefix of all keys: an absolute path without a slash at its end.
     pub prefix: String,
-    /// The file of the authorities that etcd's certificates are from. There is one just where the endpoints
-    /// are `https`.
+    /// The file of the authorities that issue etcd's certificates. It is set exactly if the endpoints are
+    /// `https`.
     pub ca: Option<PathBuf>,
-    /// The files of the certificate and key by which etcd knows us.
+    /// The files of the certificate and key that the client presents.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// The user and the file of the password by which etcd knows us.
+    /// The user that the client logs in as, and the file of the password.
     pub user: Option<(String, PathBuf)>,
 }

@@ -1,4 +1,4 @@
-//! A connection to one endpoint of etcd, and its few requests. The only place that names etcd's client.
+//! A session with one endpoint of etcd, and its requests. Only this module names etcd's client.
 
 use std::fmt;
 use std::path::Path;
@@ -17,14 +17,14 @@ use tonic::transport::Endpoint;
 use crate::error::{EtcdError, SessionError};
 use crate::options::EtcdOptions;
 
-/// How long connecting and each request may take. A cluster without a leader keeps one waiting for longer.
+/// The most time for connecting and for each request. A cluster without a leader delays its answers for
+/// longer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// After how long of silence it is asked whether the other side is there still, and for how long the answer
-/// is waited for.
+/// The idle time after which the session pings the endpoint, and the most time until the answer.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
 
-/// What etcd is shown and told, read from the files that the settings name.
+/// The credentials for etcd, read from the files that the settings name.
 pub(crate) struct Credentials {
     ca: Option<Vec<u8>>,
     identity: Option<(Vec<u8>, Secret)>,
@@ -45,7 +45,7 @@ pub struct KeyValue {
     pub key: String,
     /// Its value.
     pub value: Vec<u8>,
-    /// The revision of etcd that it was written at last.
+    /// The revision of etcd at which the key was last written.
     pub modified: i64,
 }
 
@@ -79,7 +79,7 @@ impl Credentials {
         });
         let user = options.user.as_ref().map(|(name, path)| {
             let password = text("password_file", path)?;
-            // An editor ends the line.
+            // Editors end the file with a line break.
             Ok((name.clone(), Secret::new(password.trim_end_matches(['\r', '\n']).to_owned())))
         });
         Ok(Self { ca, identity: identity.transpose()?, user: user.transpose()? })
@@ -87,7 +87,7 @@ impl Credentials {
 }
 
 impl Session {
-    /// Connects, and logs in where there is a user.
+    /// Connects, and logs in if there is a user.
     pub(crate) async fn open(
         endpoint: &str,
         credentials: Credentials,
@@ -110,11 +110,11 @@ impl Session {
         };
         let channel =
             within(connect).await?.map_err(|error| SessionError::Unavailable(causes(&error)))?;
-        // A member without a leader would answer from what it knows, and keep a watch open that tells
-        // nothing: rather it says so.
+        // A member without a leader would answer from old state, and keep a silent watch open. With this
+        // option it returns an error.
         let mut options = ConnectOptions::new().with_require_leader(true);
         if let Some((name, password)) = credentials.user {
-            // A token ends before a connection does.
+            // A token expires before a connection does.
             options = options.with_user(name, password.expose()).with_auto_token_refresh(true);
         }
         let client = within(Client::from_channel(Channel::Tonic(channel), Some(options))).await?;
@@ -126,7 +126,7 @@ impl Session {
         })
     }
 
-    /// What `key` holds, and the revision of etcd at which it does: now, or `at` that revision.
+    /// Reads `key`, and the revision of etcd of the answer: the newest one, or `at` that revision.
     pub async fn get(
         &mut self,
         key: &str,
@@ -140,8 +140,7 @@ impl Session {
         Ok((entry, revision))
     }
 
-    /// All keys that begin with `prefix`, those written last first, and the revision of etcd at which they
-    /// are so.
+    /// Lists all keys with `prefix`, the last written first, and the revision of etcd of the answer.
     pub async fn list(&mut self, prefix: &str) -> Result<(Vec<KeyValue>, i64), SessionError> {
         let answer = within(self.kv.get(prefix, Some(GetOptions::new().with_prefix()))).await?;
         let mut answer = answer.map_err(|error| failed(error, "read"))?;
@@ -151,13 +150,13 @@ impl Session {
         Ok((entries, revision))
     }
 
-    /// A lease of so many seconds: what is written under it goes with it.
+    /// Grants a lease of so many seconds: keys under it end with it.
     pub async fn grant(&mut self, seconds: i64) -> Result<i64, SessionError> {
         let lease = within(self.lease.grant(seconds, None)).await?;
         Ok(lease.map_err(|error| failed(error, "write"))?.id())
     }
 
-    /// Has a lease last as long again as at its beginning.
+    /// Renews a lease to its full time.
     pub async fn keep_alive(&mut self, lease: i64) -> Result<(), SessionError> {
         let kept = within(async {
             let (mut keeper, mut answers) = self.lease.keep_alive(lease).await?;
@@ -170,7 +169,7 @@ impl Session {
         }
     }
 
-    /// Ends a lease, and what was written under it.
+    /// Revokes a lease, with the keys under it.
     pub async fn revoke(&mut self, lease: i64) -> Result<(), SessionError> {
         within(self.lease.revoke(lease)).await?.map_err(|error| failed(error, "write"))?;
         Ok(())
@@ -183,7 +182,7 @@ impl Session {
         Ok(())
     }
 
-    /// Writes `key` under a lease, if it is not there. Returns whether it was so.
+    /// Writes `key` under a lease, if the key does not exist. Returns whether it was written.
     pub async fn put_first(
         &mut self,
         key: &str,
@@ -194,7 +193,7 @@ impl Session {
         self.put_if(is_free, key, value, lease).await
     }
 
-    /// Writes `key` under a lease, if another key holds this. Returns whether it was so.
+    /// Writes `key` under a lease, if another key has this value. Returns whether it was written.
     pub async fn put_while(
         &mut self,
         (other, holds): (&str, &str),
@@ -217,8 +216,9 @@ impl Session {
         Ok(done.map_err(|error| failed(error, "write"))?.succeeded())
     }
 
-    /// In one transaction: if `pointer` was written last at the revision `seen` (0: is not there), gives it
-    /// and `also` this value, and takes the lease off the keys `leased`. Returns whether it was so.
+    /// Moves a pointer in one transaction: if `pointer` was last written at the revision `seen` (0: does not
+    /// exist), it writes this value to it and to `also`, and takes the lease off the keys `leased`. Returns
+    /// whether the pointer moved.
     pub async fn move_pointer(
         &mut self,
         (pointer, seen): (&str, i64),
@@ -228,14 +228,14 @@ impl Session {
     ) -> Result<bool, SessionError> {
         let is_as_seen = Compare::mod_revision(pointer, CompareOp::Equal, seen);
         let mut changes = vec![TxnOp::put(pointer, value, None), TxnOp::put(also, value, None)];
-        // Without its value, which is there, the key is put anew without a lease.
+        // A put that keeps the stored value, without a lease, takes the lease off the key.
         let off = || Some(PutOptions::new().with_ignore_value());
         changes.extend(leased.iter().map(|key| TxnOp::put(key.as_str(), "", off())));
         let done = within(self.kv.txn(Txn::new().when([is_as_seen]).and_then(changes))).await?;
         Ok(done.map_err(|error| failed(error, "write"))?.succeeded())
     }
 
-    /// Removes one key and all keys that begin with a prefix, together.
+    /// Removes one key and all keys with a prefix, in one transaction.
     pub async fn remove(&mut self, key: &str, prefix: &str) -> Result<(), SessionError> {
         let below = TxnOp::delete(prefix, Some(DeleteOptions::new().with_prefix()));
         let both = Txn::new().and_then([TxnOp::delete(key, None), below]);
@@ -252,9 +252,9 @@ impl Session {
 }
 
 impl Watch {
-    /// Waits for a change of the key, or for a sign of progress. `false` when the watch has ended: the connection
-    /// is lost, the member has no leader, or the revision at which the watch began has been compacted. May be
-    /// cancelled without losing anything.
+    /// Waits for a change of the key, or for a progress notification. Returns `false` when the watch has
+    /// ended: the connection is lost, the member has no leader, or the start revision has been compacted.
+    /// Cancel-safe.
     pub async fn changed(&mut self) -> bool {
         loop {
             match self.stream.message().await {
@@ -281,8 +281,8 @@ async fn within<T>(work: impl Future<Output = T>) -> Result<T, SessionError> {
     })
 }
 
-/// Which kind of error it is. etcd's words are in its `rpctypes/error.go`; some that are about who asks have
-/// a code that is not.
+/// Classifies an error of the client. The texts are those of etcd's `rpctypes/error.go`; some errors of
+/// authentication have a code for other errors.
 fn failed(error: Error, what: &'static str) -> SessionError {
     let Error::GRpcStatus(status) = error else {
         return SessionError::Unavailable(causes(&error));
@@ -312,7 +312,7 @@ fn failed(error: Error, what: &'static str) -> SessionError {
     }
 }
 
-/// An error with its causes: those of a transport say nothing without.
+/// The text of an error with its causes: a transport error is useless without them.
 fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -323,7 +323,7 @@ fn causes(error: &dyn std::error::Error) -> String {
         }
         source = cause.source();
     }
-    // What TLS is about, the settings say.
+    // The settings name the files that TLS uses.
     if text.contains("invalid peer certificate") {
         text.push_str("; look at `ca` in the settings");
     } else if text.contains("fatal alert") {

@@ -1,8 +1,7 @@
 //! Authentication of stored values: HMAC-SHA-256 over the value and its place.
 //!
-//! A value that was edited, or moved to a different place, is recognized when it is read. It does not hide
-//! what is stored, and cannot recognize that a value is missing or older than the last one
-//! (docs/decisions/0046).
+//! A reader recognizes a value that was edited or moved to another place. The tag does not encrypt the value,
+//! and cannot reveal that a value is missing or outdated (docs/decisions/0046).
 
 use aws_lc_rs::{hkdf, hmac};
 
@@ -18,7 +17,7 @@ pub(crate) struct Authenticator {
 }
 
 impl Authenticator {
-    /// Of values of this format, with a key derived from the key-encryption key.
+    /// The authenticator of this format, with a key derived from the key-encryption key.
     pub(crate) fn new(kek: &KeyEncryptionKey, format: u32) -> Result<Self, KeyDerivation> {
         let derived = hkdf::Salt::new(hkdf::HKDF_SHA256, b"ironmesh-store").extract(kek.bytes());
         let key = derived
@@ -27,14 +26,14 @@ impl Authenticator {
         Ok(Self { key: key.into(), format })
     }
 
-    /// `value` as it is stored at the place `key` of `table`: its tag, then itself.
+    /// `value` as it is stored at the place `key` of `table`: its tag, then the value.
     pub(crate) fn tagged(&self, table: &str, key: &str, value: &[u8]) -> Vec<u8> {
         let mut context = self.context(table, key);
         context.update(value);
         [context.sign().as_ref(), value].concat()
     }
 
-    /// The value in what was stored at this place; none where it is not authentic.
+    /// The value of the stored bytes at this place; none if it is not authentic.
     pub(crate) fn verified<'a>(
         &self,
         table: &str,
@@ -53,7 +52,7 @@ impl Authenticator {
         context
     }
 
-    /// The format and the place, of which no two look alike: each part is preceded by its length.
+    /// The format and the place, encoded without ambiguity: each part is preceded by its length.
     fn place(&self, table: &str, key: &str) -> Vec<u8> {
         let mut place = self.format.to_be_bytes().to_vec();
         for part in [table, key] {

@@ -1,6 +1,6 @@
-//! Keeping certificates: whatever holds a private key is sealed whole.
+//! The storage of certificates: every value with a private key is sealed as a whole.
 //!
-//! Never looks into a certificate.
+//! It never parses a certificate.
 
 use ironmesh_catalog::{CertificateStore, ServiceCertificate, StoreError};
 use redb::TableHandle as _;
@@ -29,7 +29,7 @@ impl CertificateStore for Store {
         let read = || -> Result<_, Failure> {
             let mut certificates = Vec::new();
             for (account, sealed) in self.all_raw(SERVICE_CERTIFICATES)? {
-                // A certificate that does not open is issued anew.
+                // The caller issues a certificate again if the stored one does not open.
                 match self.unseal(SERVICE_CERTIFICATES, &account, &sealed) {
                     Ok(json) => certificates.push(serde_json::from_slice(&json)?),
                     Err(_) => self.quarantine.lock().add(SERVICE_CERTIFICATES.name(), &account),

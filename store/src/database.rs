@@ -1,6 +1,6 @@
-//! The database: its tables, and reading and writing of single values.
+//! The database: its tables, and access to single values.
 //!
-//! Knows how values are kept, not what they mean.
+//! It owns the storage of values, and never interprets them.
 
 use std::error::Error;
 use std::fmt;
@@ -33,10 +33,10 @@ impl fmt::Debug for Store {
 
 pub(crate) type Table = TableDefinition<'static, &'static str, &'static [u8]>;
 
-/// Why an operation failed; the caller says which one it was.
+/// The reason why an operation failed; the caller adds the operation.
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
-/// What the database says of itself: its format, the canary, the mesh.
+/// The database's description of itself: its format, the canary, the mesh.
 pub(crate) const META: Table = TableDefinition::new("meta");
 /// The certification authority's material, sealed.
 pub(crate) const AUTHORITY: Table = TableDefinition::new("authority");
@@ -44,13 +44,13 @@ pub(crate) const AUTHORITY: Table = TableDefinition::new("authority");
 pub(crate) const SERVICE_CERTIFICATES: Table = TableDefinition::new("service_certificates");
 /// Join records by the proxy's UUID.
 pub(crate) const JOIN_RECORDS: Table = TableDefinition::new("join_records");
-/// The policies that were in force last, and who might connect to TCP service ports by the last one.
+/// The retained policies, and the accesses to TCP service ports by the last one.
 pub(crate) const POLICY: Table = TableDefinition::new("policy");
 
-/// What was last believed of endpoints providers, by provider and service.
+/// The endpoints that the guard accepted last, by provider and service.
 pub(crate) const ENDPOINTS: Table = TableDefinition::new("endpoints");
 
-/// All tables. Those that a database lacks are made when it is opened; an older version passes over them.
+/// All tables. Opening a database creates those that it lacks; an older version ignores unknown ones.
 pub(crate) const TABLES: [Table; 6] =
     [META, AUTHORITY, SERVICE_CERTIFICATES, JOIN_RECORDS, POLICY, ENDPOINTS];
 
@@ -59,7 +59,7 @@ impl Store {
         Self { engine, sealer, authenticator, quarantine: Mutex::default() }
     }
 
-    /// Makes the tables that are not there: the database may be that of an older version.
+    /// Creates the missing tables, since an older version may have written the database.
     pub(crate) fn make_tables(&self) -> Result<(), Failure> {
         let known: Vec<_> = self.engine.read(|database| {
             let transaction = database.begin_read()?;
@@ -79,7 +79,7 @@ impl Store {
         })
     }
 
-    /// As in a database that was made before there was this table.
+    /// Removes a table, as in a database of a version without this table.
     #[cfg(test)]
     pub(crate) fn drop_table(&self, table: Table) {
         let dropped = self.engine.write(|database| {
@@ -90,7 +90,7 @@ impl Store {
         dropped.unwrap();
     }
 
-    /// What is stored at a place, as it is: sealed, or tagged.
+    /// The stored bytes at a place, sealed or tagged.
     pub(crate) fn get_raw(&self, table: Table, key: &str) -> Result<Option<Vec<u8>>, Failure> {
         self.engine.read(|database| {
             let table = database.begin_read()?.open_table(table)?;
@@ -98,13 +98,13 @@ impl Store {
         })
     }
 
-    /// The authentic value at a place. One that is not authentic is quarantined, and counts as missing.
+    /// The authentic value at a place. A value that is not authentic is quarantined, and counts as missing.
     pub(crate) fn get(&self, table: Table, key: &str) -> Result<Option<Vec<u8>>, Failure> {
         let stored = self.get_raw(table, key)?;
         Ok(stored.and_then(|stored| self.verified(table, key, &stored)))
     }
 
-    /// All that is stored in `table`, as it is, in the order of the keys.
+    /// All stored bytes of `table`, in the order of the keys.
     pub(crate) fn all_raw(&self, table: Table) -> Result<Vec<(String, Vec<u8>)>, Failure> {
         self.all_raw_within(table, "")
     }
@@ -114,7 +114,7 @@ impl Store {
         self.all_within(table, "")
     }
 
-    /// The authentic values of `table` whose keys begin with `prefix`, in the order of the keys.
+    /// The authentic values of `table` under keys with `prefix`, in the order of the keys.
     pub(crate) fn all_within(
         &self,
         table: Table,
@@ -147,7 +147,7 @@ impl Store {
         })
     }
 
-    /// The value of what is stored, which is quarantined where it is not authentic.
+    /// The value of the stored bytes, which is quarantined if it is not authentic.
     pub(crate) fn verified(&self, table: Table, key: &str, stored: &[u8]) -> Option<Vec<u8>> {
         let value = self.authenticator.verified(table.name(), key, stored);
         if value.is_none() {
@@ -156,7 +156,7 @@ impl Store {
         value.map(<[u8]>::to_vec)
     }
 
-    /// Stores one value as it is, in a transaction of its own, which is durable when this returns.
+    /// Stores bytes in one transaction, which is durable when this returns.
     pub(crate) fn put_raw(&self, table: Table, key: &str, stored: &[u8]) -> Result<(), Failure> {
         self.engine.write(|database| {
             let transaction = database.begin_write()?;
@@ -167,12 +167,12 @@ impl Store {
         Ok(())
     }
 
-    /// Keeps one value in a transaction of its own, which is durable when this returns.
+    /// Stores one value in one transaction, which is durable when this returns.
     pub(crate) fn put(&self, table: Table, key: &str, value: &[u8]) -> Result<(), Failure> {
         self.put_raw(table, key, &self.authenticator.tagged(table.name(), key, value))
     }
 
-    /// Keeps several values, by their keys, in one transaction.
+    /// Stores several values, by their keys, in one transaction.
     pub(crate) fn put_all(
         &self,
         table: Table,
@@ -198,8 +198,8 @@ impl Store {
         Ok(())
     }
 
-    /// Lets `change` change `table` in one transaction, which is durable when this returns. It returns how
-    /// much it wrote; where that is nothing, the disk is left alone.
+    /// Runs `change` on `table` in one transaction, which is durable when this returns. `change` returns how
+    /// much it wrote; if that is nothing, the disk is not touched.
     pub(crate) fn change(
         &self,
         table: Table,

@@ -1,12 +1,12 @@
-//! What was last believed of endpoints providers: the last good state, for when nobody can be asked.
+//! The last-known-good endpoints of providers, for a start while the providers do not answer.
 
 use ironmesh_catalog::{KeptEndpoints, Provider, ServiceName, StoreError};
 
 use crate::database::{ENDPOINTS, Failure, Store};
 
 impl Store {
-    /// Keeps these, each in place of what was kept of the same provider and service, and drops those: all
-    /// of it, or nothing.
+    /// Stores these endpoints, each in place of those of the same provider and service, and removes those: in
+    /// one transaction.
     pub fn keep_endpoints(
         &self,
         kept: &[KeptEndpoints],
@@ -32,9 +32,8 @@ impl Store {
         keep().map_err(|e| StoreError::new(format!("keep the endpoints of {count} services"), e))
     }
 
-    /// All endpoints that are kept; and of which provider and service (`consul/shop/store`) there is
-    /// something that this version cannot read: a newer one may have kept it, and nobody is to be kept from
-    /// starting for what can be asked for anew.
+    /// All stored endpoints, and the names (`consul/shop/store`) of those that this version cannot read. A
+    /// newer version may have written them; they must not prevent a start, since providers report them again.
     pub fn kept_endpoints(&self) -> Result<(Vec<KeptEndpoints>, Vec<String>), StoreError> {
         let all = self.all(ENDPOINTS);
         let all = all.map_err(|e| StoreError::new("read the endpoints that are kept", e))?;

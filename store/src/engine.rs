@@ -1,8 +1,9 @@
-//! The database, which is opened again after a failure of the disk.
+//! The engine: the database, which is opened again after a failure of the disk.
 //!
-//! redb refuses everything after one failed write, until the database is opened anew. So a failure closes the
-//! database here; operations fail until [`Engine::reopen`] opens it again. How often that is tried is the
-//! caller's decision. The file and its lock stay open throughout ([`crate::file`]). Knows no table.
+//! redb rejects every operation after one failed write, until the database is opened again. So the engine
+//! closes the database after a failure, and operations fail until [`Engine::reopen`] opens it. The caller
+//! decides how often to try. The file and its lock stay open throughout ([`crate::file`]). The engine knows
+//! no table.
 
 use std::sync::Arc;
 
@@ -21,13 +22,13 @@ pub(crate) struct Engine {
 
 #[derive(Debug)]
 struct State {
-    /// None after a failure.
+    /// The database; none after a failure.
     database: Option<Database>,
-    /// The last failure; none as soon as a write succeeds.
+    /// The last failure; none after a write succeeds.
     fault: Option<String>,
 }
 
-/// The database is closed since a failure.
+/// The database is closed because of a failure.
 #[derive(Debug, thiserror::Error)]
 #[error("the store is closed since the disk failed, and is opened again within seconds: {reason}")]
 struct Closed {
@@ -46,7 +47,7 @@ impl Engine {
         &self.file
     }
 
-    /// Runs `read` on the database. A failure of the disk closes it.
+    /// Runs `read` on the database. A failure of the disk closes the database.
     pub(crate) fn read<T>(
         &self,
         read: impl FnOnce(&Database) -> Result<T, Failure>,
@@ -58,7 +59,7 @@ impl Engine {
         result.inspect_err(|failure| self.note_failure(failure))
     }
 
-    /// Runs `write` on the database, which must commit a durable transaction where it succeeds.
+    /// Runs `write` on the database, which must commit a durable transaction if it succeeds.
     pub(crate) fn write<T>(
         &self,
         write: impl FnOnce(&Database) -> Result<T, Failure>,
@@ -68,34 +69,34 @@ impl Engine {
         Ok(result)
     }
 
-    /// Notes that a transaction was committed: the disk takes writes.
+    /// Records that a transaction was committed, so the disk accepts writes.
     pub(crate) fn note_success(&self) {
         if self.state.read().fault.is_some() {
             let mut state = self.state.write();
-            // Since then another operation may have failed.
+            // Another operation may have failed since.
             if state.database.is_some() {
                 state.fault = None;
             }
         }
     }
 
-    /// Why operations fail: the last failure, until a write succeeds.
+    /// The reason why operations fail: the last failure, until a write succeeds.
     pub(crate) fn fault(&self) -> Option<String> {
         self.state.read().fault.clone()
     }
 
-    /// Closes the database where the disk has failed.
+    /// Closes the database if the disk has failed.
     fn note_failure(&self, failure: &Failure) {
         if is_of_disk(failure) {
             let mut state = self.state.write();
-            // What fails after the first failure only says that there was one.
+            // A later failure only repeats that there was an earlier one, so the first is kept.
             if state.database.take().is_some() {
                 state.fault = Some(chain(&**failure));
             }
         }
     }
 
-    /// Opens the database again where a failure has closed it.
+    /// Opens the database again if a failure has closed it.
     pub(crate) fn reopen(&self) -> Result<(), DatabaseError> {
         let mut state = self.state.write();
         if state.database.is_some() {
@@ -131,7 +132,7 @@ pub(crate) fn builder() -> redb::Builder {
     builder
 }
 
-/// Whether the disk has failed, and not what was to be done on it.
+/// Whether the error is a failure of the disk, not of the operation.
 fn is_of_disk(failure: &Failure) -> bool {
     let storage = failure.downcast_ref().or_else(|| {
         if let Some(TransactionError::Storage(storage)) = failure.downcast_ref() {
@@ -148,7 +149,7 @@ fn is_of_disk(failure: &Failure) -> bool {
     storage.is_some_and(|storage| !matches!(storage, StorageError::ValueTooLarge(_)))
 }
 
-/// An error with all its causes, in a line.
+/// An error with all its causes, in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

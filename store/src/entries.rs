@@ -1,4 +1,4 @@
-//! The entries of one table within a transaction: authentic values go in and come out.
+//! The entries of one table within a transaction: callers read and write authentic values.
 
 use redb::{ReadableTable as _, TableHandle as _};
 
@@ -22,7 +22,7 @@ impl<'s, 't> Entries<'s, 't> {
         Self { store, definition, table, replaced: Vec::new() }
     }
 
-    /// All keys, also those of values that are not authentic.
+    /// All keys, including those of values that are not authentic.
     pub(crate) fn keys(&self) -> Result<Vec<String>, Failure> {
         let keys = self.table.iter()?.map(|entry| Ok(entry?.0.value().to_owned()));
         keys.collect()

@@ -1,7 +1,7 @@
-//! The open database file. One file description, with its lock, stays open for the life of a store, however
-//! often the database on it is closed after a failure and opened again.
+//! The open database file. One file description, with its lock, stays open for the life of a store, even if
+//! the database is closed after a failure and opened again.
 //!
-//! Knows nothing of what is in the file.
+//! It never interprets the file's content.
 
 use std::fs::File;
 use std::io;
@@ -32,7 +32,7 @@ impl DatabaseFile {
     pub(crate) fn open(path: &Path) -> Result<Self, DatabaseError> {
         let file = fs_err::OpenOptions::new().read(true).write(true).open(path)?.into_parts().0;
         if file.metadata()?.len() == 0 {
-            // redb would make a new database of it.
+            // redb would create a new database in it.
             return Err(io::Error::new(io::ErrorKind::InvalidData, "file is empty").into());
         }
         let backend = FileBackend::new(file.try_clone()?)?;
@@ -45,7 +45,7 @@ impl DatabaseFile {
         })
     }
 
-    /// What is wrong with the place of the file: whether its path still leads to it.
+    /// The fault of the file's path: whether it still leads to this file.
     pub(crate) fn file_fault(&self) -> Option<DatabaseFileFault> {
         let (here, there) = match (self.file.metadata(), fs_err::metadata(&self.path)) {
             (Ok(here), Ok(there)) => (here, there),
@@ -65,19 +65,19 @@ impl DatabaseFile {
     }
 }
 
-/// What is wrong with the place of the database file, while the store has it open.
+/// The fault of the database file's path, while the store has the file open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DatabaseFileFault {
-    /// There is no file at its path any more.
+    /// No file exists at its path any more.
     Missing,
-    /// There is a different file at its path.
+    /// A different file exists at its path.
     Replaced,
-    /// The path cannot be examined; why not.
+    /// The path cannot be examined, for this reason.
     Unreachable(String),
 }
 
 /// The file as redb uses it. redb's `close` releases the lock, which must outlive a database that is closed
-/// after a failure: so it does nothing here, and the lock ends with the file description.
+/// after a failure. So `close` does nothing here, and the lock ends with the file description.
 #[derive(Debug)]
 pub(crate) struct SharedFile(pub(crate) Arc<DatabaseFile>);
 

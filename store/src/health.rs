@@ -1,5 +1,4 @@
-//! The condition of the store while it is in use: whether the disk takes writes, whether the file is where it
-//! should be, and which records are not used.
+//! The health of the store while it is in use: the disk, the path of the file, and quarantined records.
 
 use std::path::PathBuf;
 
@@ -9,19 +8,19 @@ use crate::database::{META, Store};
 use crate::file::DatabaseFileFault;
 use crate::quarantine::QuarantinedRecord;
 
-/// What is wrong with a store that is in use; nothing where all of it is empty.
+/// The faults of a store that is in use; all are empty if it is healthy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreHealth {
-    /// Why the disk failed, until a write succeeds again.
+    /// The failure of the disk, until a write succeeds again.
     pub failure: Option<String>,
-    /// What is wrong with the place of the database file.
+    /// The fault of the database file's path.
     pub place: Option<DatabaseFileFault>,
-    /// The records that are not used.
+    /// The quarantined records.
     pub quarantined: Vec<QuarantinedRecord>,
 }
 
 impl Store {
-    /// The condition of the store. It looks at the place of the file, and at nothing else on the disk.
+    /// The health of the store. It examines the path of the file, and nothing else on the disk.
     pub fn health(&self) -> StoreHealth {
         StoreHealth {
             failure: self.engine.fault(),
@@ -36,7 +35,7 @@ impl Store {
     }
 
     /// Opens the database again after a failure of the disk, and proves by a write that the failure is over.
-    /// Does nothing where there was no failure. The caller chooses how often it is tried.
+    /// Does nothing if there was no failure. The caller decides how often to try.
     pub fn recover(&self) -> Result<(), StoreError> {
         if self.engine.fault().is_none() {
             return Ok(());
@@ -51,6 +50,6 @@ impl Store {
     }
 }
 
-/// The key of the value that proves that the disk takes writes.
+/// The key of the value that proves that the disk accepts writes.
 const PROBE: &str = "probe";
 const PROBE_LENGTH: usize = 64 * 1024;

@@ -1,7 +1,7 @@
-//! The key-encryption key: where it is kept, and how it comes to be.
+//! The key-encryption key: its file, and its creation.
 //!
-//! It is made once, at the first start. It is never replaced by a new one where a database exists,
-//! since everything that the old one sealed would be lost.
+//! It is created once, at the first start. It is never replaced if a database exists, since everything that
+//! it sealed would be lost.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -13,8 +13,8 @@ use zeroize::Zeroizing;
 
 use crate::private_file;
 
-/// The key under which private keys are sealed in the store. Kept as 64 hexadecimal digits in a
-/// file that only its owner may read.
+/// The key that seals private keys in the store. It is stored as 64 hexadecimal digits in a file that only
+/// its owner may read.
 pub struct KeyEncryptionKey {
     bytes: Zeroizing<[u8; Self::LENGTH]>,
     path: PathBuf,
@@ -24,8 +24,8 @@ impl KeyEncryptionKey {
     /// Its length in bytes: that of a key of AES-256.
     pub const LENGTH: usize = 32;
 
-    /// Reads the key from `path`. Makes it there first when it is missing and there is no database
-    /// yet that another key may have sealed (see [`Store::database_exists`]).
+    /// Reads the key from `path`. Creates it first if it is missing and there is no database yet that another
+    /// key may have sealed (see [`Store::database_exists`]).
     ///
     /// [`Store::database_exists`]: crate::Store::database_exists
     pub fn load_or_create(path: &Path, database_exists: bool) -> Result<Self, KeyError> {
@@ -36,7 +36,7 @@ impl KeyEncryptionKey {
             Err(_) if database_exists => Err(KeyError::Missing { path: path.to_owned() }),
             Err(_) => {
                 create(path)?;
-                // What counts is what is in the file: another start may have been first.
+                // The content of the file decides, since a concurrent start may have created it.
                 Self::read(fs_err::File::open(path).map_err(unusable)?, path)
             }
         }
@@ -46,7 +46,7 @@ impl KeyEncryptionKey {
         &self.bytes
     }
 
-    /// Where it is kept; the key itself is wiped.
+    /// The path of the file; the key itself is wiped.
     pub(crate) fn into_path(self) -> PathBuf {
         self.path
     }
@@ -56,7 +56,7 @@ impl KeyEncryptionKey {
         if let Some(mode) = private_file::open_to_others(path).map_err(unusable)? {
             return Err(KeyError::OpenToOthers { path: path.to_owned(), mode });
         }
-        // A little more than a key, so that a file which is too long is seen to be.
+        // A little more than a key, so that a file that is too long is detected.
         let mut text = Zeroizing::new(String::with_capacity(READ_AT_MOST));
         match file.take(READ_AT_MOST as u64).read_to_string(&mut text) {
             Err(error) if error.kind() != io::ErrorKind::InvalidData => Err(unusable(error)),
@@ -74,19 +74,19 @@ impl fmt::Debug for KeyEncryptionKey {
     }
 }
 
-/// The key-encryption key could not be had.
+/// The key-encryption key could not be read or created.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// There is a database, and not the key that sealed it.
+    /// A database exists, but not the key that sealed it.
     #[error(
         "key-encryption key is missing, and the state that it sealed is there: restore it from \
          your backup, since a new key cannot open what the old one sealed: `{}`", path.display()
     )]
     Missing {
-        /// Where it should be.
+        /// The path of the missing key.
         path: PathBuf,
     },
-    /// Others than its owner may read or change it.
+    /// Other users may read or change it.
     #[error(
         "key-encryption key is open to others than its owner (mode {mode:04o}): \
          run `chmod 600 {}`", path.display()
@@ -97,18 +97,18 @@ pub enum KeyError {
         /// Its permissions.
         mode: u32,
     },
-    /// It is not what this program writes.
+    /// The file has a different format.
     #[error("key-encryption key is not a line of 64 hexadecimal digits: `{}`", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
     },
-    /// The file cannot be read or made.
+    /// The file cannot be read or created.
     #[error("key-encryption key cannot be read or made: `{}`", path.display())]
     Unusable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         #[source]
         source: io::Error,
     },
@@ -117,7 +117,7 @@ pub enum KeyError {
     Random,
 }
 
-/// Makes a key at `path`, unless another start makes one first.
+/// Creates a key at `path`, unless a concurrent start creates one first.
 fn create(path: &Path) -> Result<(), KeyError> {
     let mut bytes = Zeroizing::new([0; KeyEncryptionKey::LENGTH]);
     rand::fill(&mut *bytes).map_err(|_| KeyError::Random)?;
@@ -138,7 +138,7 @@ fn create(path: &Path) -> Result<(), KeyError> {
     write().map_err(|source| KeyError::Unusable { path: path.to_owned(), source })
 }
 
-/// A name that no other start of this program comes up with.
+/// A file name that no concurrent start chooses.
 pub(crate) fn unique_name() -> Option<String> {
     let mut bytes = [0; 8];
     rand::fill(&mut bytes).ok()?;
@@ -147,7 +147,7 @@ pub(crate) fn unique_name() -> Option<String> {
 
 /// `bytes` as a line of hexadecimal digits.
 fn to_hex(bytes: &[u8]) -> Zeroizing<String> {
-    // All of the capacity at once: growing would leave copies of a key behind.
+    // The whole capacity at once: growth would leave copies of a key in memory.
     let mut text = Zeroizing::new(String::with_capacity(bytes.len() * 2 + 1));
     for byte in bytes {
         // Writing to a string does not fail.

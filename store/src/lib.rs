@@ -1,17 +1,16 @@
-//! The state that must survive a restart of the control plane, in one file on its own disk.
+//! The persistent state of the control plane, in one file on its own disk.
 //!
-//! This crate owns the state folder: its database, the permissions of both, and the sealing of
-//! everything that holds a private key. It never issues or checks a certificate, never decides what
-//! a record means, and reads no clock. What it keeps for others it keeps behind traits of the
-//! catalog, so that etcd can take its place.
+//! This crate owns the state folder: its database, the permissions of both, and the sealing of every value
+//! with a private key. It never issues or checks a certificate, never interprets a record, and reads no
+//! clock. It implements traits of the catalog for its users, so that etcd can replace it.
 //!
 //! ```text
 //! KeyEncryptionKey ──► Store::open ──► join records, mesh, last policies      (authenticated)
 //!                                  └─► authority, service certificates        (sealed)
 //! ```
 //!
-//! Calls block on the disk: each write is one transaction that is durable when the call returns.
-//! After a failure of the disk calls fail until [`Store::recover`] succeeds; [`Store::health`] reports it.
+//! Calls block on the disk: each write is one transaction that is durable when the call returns. After a
+//! failure of the disk, calls fail until [`Store::recover`] succeeds; [`Store::health`] reports the failure.
 //! Start reading at [`Store::open`].
 
 mod authentic;

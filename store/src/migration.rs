@@ -1,6 +1,6 @@
-//! Migration of a database of format 1, whose records had no tags: each record gets one.
+//! The migration of a database of format 1, whose records have no tags: each record gets one.
 //!
-//! All of it is one transaction: a database has either format whole.
+//! It is one transaction, so a database is entirely in one format.
 
 use redb::{ReadableTable as _, TableHandle as _};
 
@@ -8,8 +8,8 @@ use crate::database::{ENDPOINTS, Failure, JOIN_RECORDS, META, POLICY, Store};
 use crate::open::{CANARY, FORMAT, FORMAT_KEY, canary_of};
 
 impl Store {
-    /// Turns a database of format 1 into one of the current format. The caller has verified, by the canary,
-    /// that it has format 1.
+    /// Migrates a database of format 1 to the current format. The caller has verified, by the canary, that it
+    /// has format 1.
     pub(crate) fn migrate(&self) -> Result<(), Failure> {
         let sealed = self.sealer.seal(META.name(), CANARY, canary_of(FORMAT))?;
         self.engine.write(|database| {
@@ -20,7 +20,7 @@ impl Store {
                 for entry in table.iter()? {
                     let (key, value) = entry?;
                     let key = key.value();
-                    // The format is read by versions that know no tags, and the canary is sealed.
+                    // Versions without tags read the format too, so it has none; the canary is sealed.
                     if definition.name() != META.name() || ![FORMAT_KEY, CANARY].contains(&key) {
                         let name = definition.name();
                         let value = self.authenticator.tagged(name, key, value.value());

@@ -1,7 +1,6 @@
-//! Opening the state folder: who may, and what must hold before anything is read from it.
+//! Opening the state folder: the checks of permissions, lock, format and key before any value is read.
 //!
-//! Nothing is changed in a store that is refused. A new database appears whole, with its canary,
-//! or not at all.
+//! A rejected store stays unchanged. A new database appears whole, with its canary, or not at all.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,13 +16,13 @@ use crate::private_file;
 use crate::seal::Sealer;
 
 impl Store {
-    /// Whether there is a database in `folder`. A folder that does not let itself be looked into
-    /// counts as one that has it, so that no second key is made for it.
+    /// Whether `folder` has a database. A folder that cannot be read counts as one that has, so that no
+    /// second key is created for it.
     pub fn database_exists(folder: &Path) -> bool {
         folder.join(DATABASE).try_exists().unwrap_or(true)
     }
 
-    /// Opens the state in `folder`, or makes it at the first start.
+    /// Opens the state in `folder`, or creates it at the first start.
     pub fn open(folder: &Path, kek: KeyEncryptionKey) -> Result<Self, OpenError> {
         let unusable = |source| OpenError::Unusable { folder: folder.to_owned(), source };
         private_file::create_folder(folder).map_err(unusable)?;
@@ -32,7 +31,7 @@ impl Store {
         let damaged = |source| OpenError::Damaged { path: path.clone(), source };
         let sealer = Sealer::new(&kek).map_err(|e| damaged(e.into()))?;
         let authenticator = Authenticator::new(&kek, FORMAT).map_err(|e| damaged(e.into()))?;
-        // The cipher has it now: our copy is wiped.
+        // The cipher has the key now: this copy is wiped.
         let key = kek.into_path();
 
         if !path.try_exists().map_err(unusable)? {
@@ -63,8 +62,8 @@ impl Store {
         let Ok(canary) = store.unseal(META, CANARY, &canary) else {
             return Err(OpenError::WrongKey { path, key });
         };
-        // The stated format can be edited, and the canary cannot: otherwise records that are not authentic
-        // would pass as those of a time before they were authenticated.
+        // The stated format can be edited, but the canary cannot. Without this check, forged records could
+        // pass as those of a version without authentication.
         if canary.as_slice() != canary_of(stated) {
             let words = format!("it states format {stated}, and its canary is that of another");
             return Err(damaged(words.into()));
@@ -85,7 +84,7 @@ impl Store {
 /// The state could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The folder or the database in it cannot be made, read or written.
+    /// The folder or its database cannot be created, read or written.
     #[error(
         "state folder cannot be made, read or written: give it to the user that runs \
          `ironmesh serve`, or choose another: `{}`", folder.display()
@@ -93,11 +92,11 @@ pub enum OpenError {
     Unusable {
         /// The folder.
         folder: PathBuf,
-        /// Why not.
+        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// Others may look into the folder, and it is not only ours to shut.
+    /// Other users may read the folder, and it has other content, so its permissions are not changed.
     #[error(
         "state folder is open to others than its owner (mode {mode:04o}) and has other files in \
          it: run `chmod 700 {}`, or choose another", folder.display()
@@ -108,13 +107,13 @@ pub enum OpenError {
         /// Its permissions.
         mode: u32,
     },
-    /// Another process has it open.
+    /// Another process has the folder open.
     #[error("another `ironmesh serve` has this state folder: `{}`", folder.display())]
     InUse {
         /// The folder.
         folder: PathBuf,
     },
-    /// A newer version of this program wrote it.
+    /// A newer version of this program wrote the database.
     #[error(
         "state has format {found}, and this version knows formats up to {known}: run the version \
          that wrote it, or a newer one: `{}`", path.display()
@@ -122,12 +121,12 @@ pub enum OpenError {
     NewerFormat {
         /// The database.
         path: PathBuf,
-        /// The format that it has.
+        /// The format of the database.
         found: u32,
-        /// The newest format that is known.
+        /// The newest format of this version.
         known: u32,
     },
-    /// The key-encryption key is not the one that sealed it.
+    /// The key-encryption key is not the one that sealed the database.
     #[error(
         "state in `{}` was sealed under another key than the key-encryption key in `{}`: restore \
          the file that belongs to it; nothing was changed", path.display(), key.display()
@@ -135,22 +134,22 @@ pub enum OpenError {
     WrongKey {
         /// The database.
         path: PathBuf,
-        /// The file with the key that does not fit.
+        /// The file with the wrong key.
         key: PathBuf,
     },
-    /// It is no database of this program, or no longer.
+    /// The file is no database of this program, or is damaged.
     #[error("state cannot be read: restore it from your backup: `{}`", path.display())]
     Damaged {
         /// The database.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
-/// Shuts others out of a folder that is ours alone, such as one that an installer made too open.
-/// One that holds anything else is its owner's to change: it may be a home, or `/tmp`.
+/// Removes other users' access to a folder with no other content, such as one that an installer created too
+/// open. A folder with other content keeps its permissions: it may be a home, or `/tmp`.
 fn shut_folder(folder: &Path) -> Result<(), OpenError> {
     let unusable = |source| OpenError::Unusable { folder: folder.to_owned(), source };
     let Some(mode) = private_file::open_to_others(folder).map_err(unusable)? else { return Ok(()) };
@@ -169,13 +168,13 @@ fn shut_folder(folder: &Path) -> Result<(), OpenError> {
     Err(OpenError::OpenToOthers { folder: folder.to_owned(), mode })
 }
 
-/// Makes a new database at `path`, unless another start makes one first.
+/// Creates a new database at `path`, unless a concurrent start creates one first.
 fn create(path: &Path, sealer: &Sealer) -> Result<(), Failure> {
     let unique = key::unique_name().ok_or("no random bytes")?;
     let draft = private_file::draft_of(path, &unique);
     let written = write_new(&draft, sealer);
     if written.is_err() {
-        // The first failure is the one to tell; there may not even be a draft.
+        // The first failure is reported; there may not even be a draft.
         let _ = fs_err::remove_file(&draft);
     }
     written?;
@@ -200,15 +199,15 @@ fn write_new(path: &Path, sealer: &Sealer) -> Result<(), Failure> {
 
 /// The database's name in the state folder.
 pub(crate) const DATABASE: &str = "state.redb";
-/// What the names of our own files in the state folder begin with.
+/// The prefix of the store's own file names in the state folder.
 const OURS: [&str; 3] = [DATABASE, "kek", "admin.sock"];
-/// The format that this version writes. Format 1 had records without authentication.
+/// The format that this version writes. Records of format 1 have no authentication.
 pub(crate) const FORMAT: u32 = 2;
 pub(crate) const FORMAT_KEY: &str = "format";
-/// A sealed value that tells a wrong key before anything is done with it, and authenticates the format.
+/// A sealed value that detects a wrong key before any other read, and authenticates the format.
 pub(crate) const CANARY: &str = "canary";
 
-/// What is sealed as the canary of a database of this format.
+/// The plain text of the canary of a database of this format.
 pub(crate) fn canary_of(format: u32) -> &'static [u8] {
     if format < FORMAT { b"canary" } else { b"canary of format 2" }
 }

@@ -1,8 +1,7 @@
-//! The policies that were in force last, the newest of which is the last good one, and whether one of them
-//! was rolled back to.
+//! The retained policies, the newest of which is the last good one, and the rollback pin.
 //!
-//! They share their documents: each text is kept once, under its hash. So an edit costs what the edited
-//! document costs, however many policies are kept.
+//! The policies share their documents: each text is stored once, under its hash. So an edit costs only the
+//! edited document, regardless of the number of retained policies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,26 +12,26 @@ use serde::{Deserialize, Serialize};
 use crate::database::{Failure, POLICY, Store};
 use crate::entries::Entries;
 
-/// How many policies are kept.
+/// The most retained policies.
 pub(crate) const MOST_POLICIES: usize = 20;
 
-/// How many bytes of documents are kept; the newest policy is, whatever it has.
+/// The most bytes of retained documents; the newest policy is retained at any size.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 
-/// In front of the policies' numbers, which count up.
+/// The prefix of the policies' numbers, which count up.
 const POLICIES: &str = "policy/";
-/// In front of the hashes of texts.
+/// The prefix of the hashes of texts.
 const TEXTS: &str = "text/";
 /// The pin.
 const PIN: &str = "pin";
 
-/// In front of the paths of the last good policy's documents, as they were kept before there were several:
-/// read where there is none, and gone as soon as there is one.
+/// The prefix of the last good policy's document paths in an older format, which retained one policy: read if
+/// there is no policy in the current format, and removed by the first write.
 const FORMER_DOCUMENTS: &str = "document/";
-/// The same documents as one value, as they were kept before that.
+/// The same documents as one value, in the format before that.
 const FORMER_VALUE: &str = "last_good";
 
-/// A policy as it is kept.
+/// A policy as it is stored.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     record: PolicyRecord,
@@ -41,9 +40,9 @@ struct Kept {
 }
 
 impl Store {
-    /// Keeps the documents of a policy that passed validation, by their paths, as the newest. What was kept
-    /// of the same revision goes, and so do the oldest where there are too many, or too large. Returns how
-    /// many values it wrote or took out.
+    /// Stores the documents of a validated policy, by their paths, as the newest. An earlier policy of the
+    /// same revision is removed, and so are the oldest beyond the limits. Returns the number of values that
+    /// it wrote or removed.
     pub fn put_policy<'a>(
         &self,
         record: &PolicyRecord,
@@ -108,13 +107,13 @@ impl Store {
         })
     }
 
-    /// The policies that are kept, the newest first.
+    /// The retained policies, the newest first.
     pub fn policies(&self) -> Result<Vec<PolicyRecord>, StoreError> {
         let kept = self.kept().map_err(|e| StoreError::new("read which policies are kept", e))?;
         Ok(kept.into_iter().rev().map(|kept| kept.record).collect())
     }
 
-    /// The documents of a policy that is kept, by their paths.
+    /// The documents of a retained policy, by their paths.
     pub fn policy(
         &self,
         revision: &PolicyRevision,
@@ -126,8 +125,8 @@ impl Store {
         read().map_err(|e| StoreError::new(format!("read the policy {revision}"), e))
     }
 
-    /// The documents of the last policy that passed validation, for a start when what its source holds
-    /// does not (invariants 1 and 11).
+    /// The documents of the last validated policy, for a start whose source has an invalid one (invariants 1
+    /// and 11).
     pub fn last_good_policy(&self) -> Result<Option<Vec<(String, String)>>, StoreError> {
         let read = || -> Result<_, Failure> {
             match self.kept()?.pop() {
@@ -138,7 +137,7 @@ impl Store {
         read().map_err(|e| StoreError::new("read the last good policy", e))
     }
 
-    /// Keeps that a policy was rolled back to; `None` that it is so no more.
+    /// Stores the policy to which an operator rolled back; `None` removes the pin.
     pub fn put_policy_pin(&self, pin: Option<&PolicyPin>) -> Result<(), StoreError> {
         let put = || match pin {
             Some(pin) => self.put_json(POLICY, PIN, pin),
@@ -147,13 +146,13 @@ impl Store {
         put().map_err(|e| StoreError::new("keep which policy was rolled back to", e))
     }
 
-    /// The policy that was rolled back to, if that is so still.
+    /// The policy to which an operator rolled back, while the pin exists.
     pub fn policy_pin(&self) -> Result<Option<PolicyPin>, StoreError> {
         self.get_json(POLICY, PIN)
             .map_err(|e| StoreError::new("read which policy was rolled back to", e))
     }
 
-    /// All that is kept, the oldest first.
+    /// All retained policies, the oldest first.
     fn kept(&self) -> Result<Vec<Kept>, Failure> {
         let mut kept = Vec::new();
         for (_, json) in self.all_within(POLICY, POLICIES)? {
@@ -175,7 +174,7 @@ impl Store {
         let mut documents = None;
         for (key, text) in self.all_within(POLICY, FORMER_DOCUMENTS)? {
             let documents = documents.get_or_insert_with(Vec::new);
-            // The empty path said that there was a policy, also where it had no documents.
+            // The empty path marked the existence of a policy, even without documents.
             match key.strip_prefix(FORMER_DOCUMENTS) {
                 None | Some("") => {}
                 Some(path) => documents.push((path.to_owned(), String::from_utf8(text)?)),
@@ -199,7 +198,7 @@ fn all(table: &Entries<'_, '_>, keys: &[String]) -> Result<Vec<(u64, Kept)>, Fai
     Ok(kept)
 }
 
-/// Takes out the oldest while there are too many, or their texts are too large.
+/// Removes the oldest policies beyond the limits of number and size.
 fn keep_the_newest(kept: &mut Vec<(u64, Kept)>, most_bytes: usize) {
     let mut seen = BTreeSet::new();
     let mut bytes = 0;
@@ -212,7 +211,7 @@ fn keep_the_newest(kept: &mut Vec<(u64, Kept)>, most_bytes: usize) {
     kept.drain(..kept.len().saturating_sub(count));
 }
 
-/// So many digits that the order of keys is that of numbers.
+/// The digits of a number, so many that the order of keys is that of numbers.
 fn policy_key(number: u64) -> String {
     format!("{POLICIES}{number:020}")
 }

@@ -1,6 +1,6 @@
-//! Files and folders that nobody but their owner may read, and that appear whole or not at all.
+//! Files and folders that only their owner may read, and that appear whole or not at all.
 //!
-//! Knows nothing of what is in them.
+//! It never interprets their content.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -8,34 +8,34 @@ use std::path::{Path, PathBuf};
 
 use fs_err::os::unix::fs::OpenOptionsExt;
 
-/// The bits that let others than the owner in.
+/// The permission bits of other users.
 const OTHERS: u32 = 0o077;
 
-/// Makes `folder` and what is missing above it, for its owner alone.
+/// Creates `folder` and its missing ancestors, for its owner alone.
 pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Makes the new file `path`, for its owner alone.
+/// Creates the new file `path`, for its owner alone.
 pub(crate) fn create_file(path: &Path) -> io::Result<fs_err::File> {
     fs_err::OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// The permissions of `path`, when they let others in.
+/// The permissions of `path`, if they give other users access.
 pub(crate) fn open_to_others(path: &Path) -> io::Result<Option<u32>> {
     let mode = fs_err::metadata(path)?.permissions().mode() & 0o7777;
     Ok((mode & OTHERS != 0).then_some(mode))
 }
 
-/// Shuts others out of `path`.
+/// Removes other users' access to `path`.
 pub(crate) fn tighten(path: &Path) -> io::Result<()> {
     let mut permissions = fs_err::metadata(path)?.permissions();
     permissions.set_mode(permissions.mode() & !OTHERS);
     fs_err::set_permissions(path, permissions)
 }
 
-/// A name beside `path` to prepare its content under. No two starts prepare the same one, so that
-/// neither can publish what the other half wrote.
+/// A name beside `path` for a draft of its content. Concurrent starts choose different names, so that none
+/// publishes the other's partial content.
 pub(crate) fn draft_of(path: &Path, unique: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{unique}.new"));
@@ -44,7 +44,8 @@ pub(crate) fn draft_of(path: &Path, unique: &str) -> PathBuf {
 
 /// Gives the finished `draft` the name `path`, durably, and removes the draft's own name.
 ///
-/// A link, not a rename: when another start was first, its file stays and ours is thrown away.
+/// It makes a link instead of a rename: if a concurrent start was first, its file stays, and this draft is
+/// removed.
 pub(crate) fn publish(draft: &Path, path: &Path) -> io::Result<()> {
     let linked = match fs_err::hard_link(draft, path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -53,7 +54,7 @@ pub(crate) fn publish(draft: &Path, path: &Path) -> io::Result<()> {
     fs_err::remove_file(draft)?;
     linked?;
     match path.parent() {
-        // The name itself is only durable once its folder is.
+        // The name is durable only after its folder is synced.
         Some(folder) if !folder.as_os_str().is_empty() => fs_err::File::open(folder)?.sync_all(),
         _ => Ok(()),
     }

@@ -1,9 +1,9 @@
-//! Stored values that are not authentic, or that cannot be read. They count as missing, and stay in the
-//! database until they are written anew or removed.
+//! The quarantine: stored values that are not authentic, or that cannot be read. They count as missing, and
+//! stay in the database until they are written again or removed.
 
 use std::collections::BTreeSet;
 
-/// A stored value that is not used.
+/// A quarantined value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QuarantinedRecord {
     /// Its table, such as `join_records`.
@@ -21,7 +21,7 @@ impl Quarantine {
     }
 
     pub(crate) fn remove(&mut self, table: &str, key: &str) {
-        // Nearly always there is none: no key is copied for it.
+        // There is nearly always none, so no key is copied for it.
         if !self.0.is_empty() {
             self.0.remove(&QuarantinedRecord { table: table.to_owned(), key: key.to_owned() });
         }

@@ -1,4 +1,4 @@
-//! What is not sealed, since it holds no key: join records, who may connect, the mesh.
+//! Values without keys, which are not sealed: join records, TCP accesses, the mesh.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,13 @@ const MESH: &str = "mesh";
 const TCP_ACCESSES: &str = "tcp_accesses";
 
 impl Store {
-    /// Keeps a join record, in place of the proxy's last one.
+    /// Stores a join record, in place of the proxy's last one.
     pub fn put_join_record(&self, record: &JoinRecord) -> Result<(), StoreError> {
         self.put_join_records(std::slice::from_ref(record))
     }
 
-    /// Keeps join records, each in place of its proxy's last one: all of them, or none. One
-    /// transaction waits for the disk once.
+    /// Stores join records, each in place of its proxy's last one, in one transaction, which waits for the
+    /// disk once.
     pub fn put_join_records(&self, records: &[JoinRecord]) -> Result<(), StoreError> {
         let keep = || -> Result<(), Failure> {
             let json = |record: &JoinRecord| -> Result<_, Failure> {
@@ -36,7 +36,7 @@ impl Store {
         keep().map_err(|e| StoreError::new(operation(), e))
     }
 
-    /// Removes the join records of these proxies: all of them, or none.
+    /// Removes the join records of these proxies in one transaction.
     pub fn remove_join_records(&self, proxies: &[ProxyId]) -> Result<(), StoreError> {
         let keys: Vec<_> = proxies.iter().map(ToString::to_string).collect();
         let count = proxies.len();
@@ -44,11 +44,11 @@ impl Store {
             .map_err(|e| StoreError::new(format!("remove the join records of {count} proxies"), e))
     }
 
-    /// All join records that are authentic and can be read, by the proxies' ids. The others are quarantined.
+    /// All valid join records, by the proxies' ids. The others are quarantined.
     pub fn join_records(&self) -> Result<Vec<JoinRecord>, StoreError> {
         let read = || -> Result<_, Failure> {
             let mut records = Vec::new();
-            // The keys are UUIDs as text of one form, whose order is that of the ids.
+            // The keys are UUIDs in one text form, whose order is that of the ids.
             for (key, json) in self.all(JOIN_RECORDS)? {
                 match serde_json::from_slice(&json) {
                     Ok(record) => records.push(record),
@@ -67,14 +67,14 @@ impl Store {
         of_proxies.filter_map(|record| record.key.parse().ok()).collect()
     }
 
-    /// Keeps who may connect to TCP service ports, for the next policy to be compared with.
+    /// Stores the accesses to TCP service ports, with which the next policy is compared.
     pub fn put_tcp_accesses(&self, accesses: &TcpAccesses) -> Result<(), StoreError> {
         let ports: Vec<_> = accesses.ports.iter().collect();
         self.put_json(POLICY, TCP_ACCESSES, &(accesses.withdrawals, ports))
             .map_err(|e| StoreError::new("keep who may connect to TCP service ports", e))
     }
 
-    /// Who might connect to TCP service ports by the policy that was compiled last.
+    /// The accesses to TCP service ports by the policy that was compiled last.
     pub fn tcp_accesses(&self) -> Result<TcpAccesses, StoreError> {
         let kept: Option<(u64, Vec<(ServicePort, TcpAccess)>)> = self
             .get_json(POLICY, TCP_ACCESSES)
@@ -83,12 +83,12 @@ impl Store {
         Ok(TcpAccesses { ports: ports.into_iter().collect(), withdrawals })
     }
 
-    /// What the mesh is called, since its first start. The caller compares it with what is
-    /// configured.
+    /// The domain and the trust domain of the mesh, since its first start. The caller compares them with the
+    /// settings.
     pub fn mesh(&self) -> Result<Option<(Domain, TrustDomain)>, StoreError> {
         let read = || {
             match self.get_json(META, MESH)? {
-            // The names cannot be assumed: they are in all certificates, and in all bootstraps.
+            // The domains have no default: they are in all certificates, and in all bootstraps.
             None if self.get_raw(META, MESH)?.is_some() => {
                 Err("the stored names were changed outside of `ironmesh serve`: restore the state folder from your backup".into())
             }
@@ -98,8 +98,8 @@ impl Store {
         read().map_err(|e: Failure| StoreError::new("read what the mesh is called", e))
     }
 
-    /// Keeps what the mesh is called. Once kept it cannot become something else: every certificate
-    /// and every proxy's bootstrap says it.
+    /// Stores the domain and the trust domain of the mesh. They can never change, since every certificate and
+    /// every proxy's bootstrap contains them.
     pub fn put_mesh(&self, domain: &Domain, trust_domain: &TrustDomain) -> Result<(), StoreError> {
         const OPERATION: &str = "keep what the mesh is called";
         match self.mesh()? {

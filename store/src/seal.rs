@@ -1,7 +1,6 @@
 //! Sealing: AES-256-GCM over single values of the database.
 //!
-//! Knows no table and no record. A sealed value is bound to its place, so that one cannot be put
-//! in place of another.
+//! It knows no table and no record. A sealed value is bound to its place, so that it cannot replace another.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::rand;
@@ -9,7 +8,7 @@ use zeroize::Zeroizing;
 
 use crate::key::KeyEncryptionKey;
 
-/// Seals values and opens them again.
+/// The cipher that seals and opens values.
 pub(crate) struct Sealer {
     key: LessSafeKey,
 }
@@ -20,14 +19,15 @@ impl Sealer {
         Ok(Self { key: LessSafeKey::new(key) })
     }
 
-    /// `plain`, sealed for the place `key` of `table`: the nonce, then the ciphertext and its tag.
+    /// Seals `plain` for the place `key` of `table`: the result is the nonce, then the ciphertext and its
+    /// tag.
     ///
-    /// The nonce is random. At a few hundred thousand certificates a day it would take decades to
-    /// reach the 2^32 values that one key may seal so (NIST SP 800-38D, section 8.3).
+    /// The nonce is random. At a few hundred thousand certificates a day, it would take decades to reach the
+    /// 2^32 values that one key may seal so (NIST SP 800-38D, section 8.3).
     pub(crate) fn seal(&self, table: &str, key: &str, plain: &[u8]) -> Result<Vec<u8>, SealError> {
         let mut nonce = [0; NONCE_LEN];
         rand::fill(&mut nonce).map_err(|_| SealError::Random)?;
-        // Memory for the tag too, or growing would leave a copy of the plain text behind.
+        // Memory for the tag too: growth would leave a copy of the plain text in memory.
         let room = plain.len() + AES_256_GCM.tag_len();
         let mut sealed = Zeroizing::new(Vec::with_capacity(room));
         sealed.extend_from_slice(plain);
@@ -38,7 +38,7 @@ impl Sealer {
         Ok([&nonce, sealed.as_slice()].concat())
     }
 
-    /// What [`Self::seal`] sealed for the same place under the same key.
+    /// Opens a value that [`Self::seal`] sealed for the same place under the same key.
     pub(crate) fn unseal(
         &self,
         table: &str,
@@ -69,7 +69,7 @@ pub(crate) enum SealError {
     Cipher,
 }
 
-/// What a sealed value is bound to. Table names hold no NUL, so no two places look alike.
+/// The place to which a sealed value is bound. Table names have no NUL, so no two places are encoded alike.
 fn place(table: &str, key: &str) -> Vec<u8> {
     format!("ironmesh-store\0{table}\0{key}").into_bytes()
 }

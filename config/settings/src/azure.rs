@@ -1,4 +1,5 @@
-//! `[azure]`: how Azure is asked for endpoints. Whether it is asked is for policy to say.
+//! `[azure]`: how the control plane reaches Azure to discover endpoints. Policy decides whether it queries
+//! Azure.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -13,80 +14,80 @@ use ironmesh_config_language::codes;
 use ironmesh_config_language::duration;
 use ironmesh_config_language::table::{FindingReported, Table, Value};
 
-/// How Azure is asked for endpoints. Paths are as written, and no secret is in here.
+/// How the control plane reaches Azure. Paths are as written, and no value is a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AzureSettings {
-    /// The subscription that is asked about, where policy names no other.
+    /// The default subscription of queries in policy.
     pub subscription: Option<Arc<str>>,
-    /// The resource group that is asked about, likewise.
+    /// The default resource group of queries in policy.
     pub resource_group: Option<Arc<str>>,
-    /// Whose Azure it is.
+    /// The cloud of Azure.
     pub cloud: AzureCloudSetting,
-    /// As whom Azure knows us.
+    /// The identity that the control plane uses in Azure.
     pub credential: AzureCredentialSetting,
-    /// How long after an answer it is asked again, or up to an eighth more.
+    /// The time from an answer to the next query, plus up to an eighth.
     pub interval: Duration,
-    /// So many calls are made within an hour, at most: where there are many lists, each is asked for less often.
+    /// The most calls to Azure within an hour. If policy needs many lists, each is queried less often.
     pub reads_per_hour: u32,
-    /// Whether the machines of scale sets, and whether others run, are asked of Azure Resource Graph, which has
-    /// limits of its own and is some seconds late.
+    /// Whether Azure Resource Graph is queried for the machines of scale sets and for the power state of
+    /// others. It has limits of its own, and its answers are some seconds old.
     pub resource_graph: bool,
 }
 
-/// One of the Azures that there are.
+/// A cloud of Azure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AzureCloudSetting {
-    /// Azure.
+    /// The public cloud.
     Public,
     /// Azure Government, of the United States.
     UsGovernment,
     /// Azure in China.
     China,
-    /// One of which only its addresses are known, and that answers the same calls as Azure.
+    /// Any other cloud that answers the same calls as Azure, by its addresses.
     Custom {
-        /// Where its resource manager is.
+        /// The address of its resource manager.
         resource_manager: String,
-        /// Where its tokens come from.
+        /// The address that issues its tokens.
         login: String,
-        /// Where a machine is told of itself, and of its managed identities; where all others have it, unless
-        /// it is given.
+        /// The address of the instance metadata service, which issues tokens of managed identities; by
+        /// default that of Azure.
         metadata: Option<String>,
-        /// The file of the authorities that the certificates of these are from; those that the system trusts,
-        /// unless it is given.
+        /// The file of the authorities that issue the certificates of these addresses; by default those that
+        /// the system trusts.
         ca: Option<PathBuf>,
     },
 }
 
-/// Makes one that has a name.
+/// Makes a named cloud.
 type Named = fn() -> AzureCloudSetting;
 
-/// Those that have names, with the words for them.
+/// The named clouds.
 const NAMED: [(&str, Named); 3] = [
     ("public", || AzureCloudSetting::Public),
     ("us_government", || AzureCloudSetting::UsGovernment),
     ("china", || AzureCloudSetting::China),
 ];
 
-/// As whom Azure knows us.
+/// The identity that the control plane uses in Azure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AzureCredentialSetting {
-    /// An identity that Azure has given to the machine.
+    /// A managed identity of the machine.
     ManagedIdentity {
-        /// Which one, where the machine has several.
+        /// The client ID of the identity, if the machine has several.
         client_id: Option<Arc<str>>,
     },
-    /// A token of somebody else, whom Azure trusts.
+    /// A token of another issuer that Azure trusts.
     WorkloadIdentity {
-        /// Whose application it is.
+        /// The tenant of the application.
         tenant: Arc<str>,
         /// The application.
         client_id: Arc<str>,
         /// The file of the token.
         token_file: PathBuf,
     },
-    /// A secret of an application.
+    /// The secret of an application.
     ClientSecret {
-        /// Whose application it is.
+        /// The tenant of the application.
         tenant: Arc<str>,
         /// The application.
         client_id: Arc<str>,
@@ -103,14 +104,14 @@ impl Default for AzureSettings {
             cloud: AzureCloudSetting::Public,
             credential: AzureCredentialSetting::ManagedIdentity { client_id: None },
             interval: Duration::from_secs(30),
-            // A twelfth of what Azure takes of one who asks, in a subscription.
+            // A twelfth of the requests that Azure allows a client in a subscription.
             reads_per_hour: 1000,
             resource_graph: false,
         }
     }
 }
 
-/// The keys of secrets, with where they are written and what names their files.
+/// The keys of secrets, by table, with the key that names a file instead.
 const SECRETS: [(&str, &[&str], &str); 3] = [
     ("", &["secret", "password", "token"], SECRET_FILE),
     ("client_secret", &["secret", "client_secret", "password", "value"], SECRET_FILE),
@@ -129,8 +130,8 @@ pub(super) fn read(value: Value<'_>) -> Result<AzureSettings, FindingReported> {
     match secret {
         None => settings,
         Some((key, spot, instead)) => {
-            // Findings are drawn with the lines that they are about, and are logged: what else is wrong in
-            // here may be on the line of the secret.
+            // Findings show their lines, and are logged. Another problem in this table may be on the line of
+            // the secret, so only this finding is reported.
             value.truncate_findings(before);
             let message = format!("the settings hold a secret, `{key}` at {spot}");
             let finding = Finding::error(codes::INVALID_VALUE, None, message);
@@ -140,7 +141,7 @@ pub(super) fn read(value: Value<'_>) -> Result<AzureSettings, FindingReported> {
     }
 }
 
-/// Where a secret is written, if one is.
+/// The key and the spot of a secret, if one is written in the settings.
 fn find_secret(value: Value<'_>) -> Option<(&'static str, Spot, &'static str)> {
     let mut all = value.tables_if_any();
     let table = all.first_mut()?;
@@ -193,7 +194,7 @@ fn read_table(value: Value<'_>) -> Result<AzureSettings, FindingReported> {
     });
     let range = Duration::from_secs(1)..=Duration::from_secs(60 * 60);
     let interval = table.optional("interval", |value| duration::read(value, &range));
-    // Azure takes no more than the second of anybody.
+    // Azure allows no client more than the upper bound.
     let reads_per_hour =
         table.optional("reads_per_hour", |value| value.integer(codes::INVALID_VALUE, 100..=12_000));
     let resource_graph = table.optional("resource_graph", Value::boolean);
@@ -259,7 +260,7 @@ fn read_cloud(value: Value<'_>) -> Result<AzureCloudSetting, FindingReported> {
     Ok(AzureCloudSetting::Custom { resource_manager, login, metadata, ca: ca? })
 }
 
-/// Reads where tokens are sent to, or come from.
+/// Reads an address that receives or issues tokens.
 fn read_url(value: Value<'_>) -> Result<String, FindingReported> {
     let text = value.string()?;
     let Some(url) = Url::read(text) else {
@@ -278,7 +279,7 @@ fn read_url(value: Value<'_>) -> Result<String, FindingReported> {
     Ok(text.to_owned())
 }
 
-/// Reads where a machine is told of itself, which never leaves the machine.
+/// Reads the address of the instance metadata service. Requests to it never leave the machine.
 fn read_metadata_url(value: Value<'_>) -> Result<String, FindingReported> {
     let text = value.string()?;
     if Url::read(text).is_some_and(|url| url.is_tls || url.is_here || url.is_link_local) {
@@ -290,7 +291,7 @@ fn read_metadata_url(value: Value<'_>) -> Result<String, FindingReported> {
     Err(value.report(finding.help("where Azure has it everywhere: `http://169.254.169.254`")))
 }
 
-/// What matters of a URL.
+/// The parts of a URL that decide whether it is accepted.
 struct Url {
     is_tls: bool,
     is_here: bool,

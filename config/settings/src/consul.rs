@@ -1,4 +1,5 @@
-//! `[consul]`: how Consul is asked for endpoints. Whether it is asked is for policy to say.
+//! `[consul]`: how the control plane reaches Consul to discover endpoints. Policy decides whether it queries
+//! Consul.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,46 +20,46 @@ const CONSUL: Servers = Servers {
     secret: "token",
 };
 
-/// How Consul is asked for endpoints. Paths are as written, and no secret is in here.
+/// How the control plane reaches Consul. Paths are as written, and no value is a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsulSettings {
-    /// The agents or servers, any of which may be asked: `http://host:port` or `https://host:port`, all of one
-    /// kind; one at least.
+    /// The agents or servers, any of which answers queries: `http://host:port` or `https://host:port`, all
+    /// with one scheme; at least one.
     pub agents: Vec<String>,
-    /// The file of the ACL token by which Consul knows us.
+    /// The file of the ACL token that the control plane presents to Consul.
     pub token_file: Option<PathBuf>,
-    /// The file of the authorities that the agents' certificates are from. There is one just where the agents
-    /// are `https`.
+    /// The file of the authorities that issue the agents' certificates. It is set exactly if the agents are
+    /// `https`.
     pub ca: Option<PathBuf>,
-    /// The files of the certificate and key by which the agents know us.
+    /// The files of the certificate and key that the control plane presents to the agents.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// The datacenter that is asked, where policy names no other; else that of the agent.
+    /// The default datacenter of queries in policy; if unset, that of the agent.
     pub datacenter: Option<String>,
-    /// The namespace of Consul's Enterprise edition, likewise.
+    /// The default namespace of Consul Enterprise; if unset, that of the agent.
     pub namespace: Option<String>,
-    /// The partition of Consul's Enterprise edition, likewise.
+    /// The default partition of Consul Enterprise; if unset, that of the agent.
     pub partition: Option<String>,
     /// Whether an instance with the tag `ironmesh-service=NS/NAME` is an endpoint of that service, if policy
     /// defines it.
     pub join_by_tag: bool,
-    /// How far behind its leader the server may be that answers.
+    /// The largest lag behind its leader of a server that answers.
     pub max_staleness: Duration,
-    /// How many connections there are at once, to all agents together.
+    /// The most connections at once, to all agents together.
     pub max_connections: u32,
-    /// How long a question waits at the agent for news.
+    /// The longest time for which a blocking query waits at the agent.
     pub wait: Duration,
-    /// Which meta of a node says where it is.
+    /// The keys of node metadata that name the locality.
     pub locality: LocalityKeySettings,
 }
 
-/// The keys of the meta of a node in Consul that say where it is.
+/// The keys of a Consul node's metadata that name its locality.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalityKeySettings {
-    /// The key of its region.
+    /// The key of the region.
     pub region: String,
-    /// The key of its zone.
+    /// The key of the zone.
     pub zone: String,
-    /// The key of what is smaller than a zone.
+    /// The key of the sub-zone.
     pub sub_zone: String,
 }
 
@@ -74,8 +75,8 @@ impl Default for ConsulSettings {
             partition: None,
             join_by_tag: false,
             max_staleness: Duration::from_secs(10),
-            // An agent refuses more than 200 of one client, and is asked by others on its machine, too
-            // (`limits.http_max_conns_per_client`).
+            // An agent rejects more than 200 connections of one client, and serves other clients on its
+            // machine, too (`limits.http_max_conns_per_client`).
             max_connections: 100,
             wait: Duration::from_secs(60),
             locality: LocalityKeySettings::default(),
@@ -103,7 +104,7 @@ pub(super) fn read(value: Value<'_>) -> Result<ConsulSettings, FindingReported> 
     let namespace = table.optional("namespace", read_name);
     let partition = table.optional("partition", read_name);
     let join_by_tag = table.optional("join_by_tag", Value::boolean);
-    // Consul itself cuts a wait to ten minutes.
+    // Consul itself limits a wait to ten minutes.
     let [second, ten_minutes] = [1, 600].map(Duration::from_secs);
     let max_staleness = table
         .optional("max_staleness", |value| duration::read(value, &(Duration::ZERO..=ten_minutes)));
@@ -142,11 +143,11 @@ pub(super) fn read(value: Value<'_>) -> Result<ConsulSettings, FindingReported> 
     })
 }
 
-/// A token is a secret, and none belongs into this file.
+/// Rejects a token in the settings: a token is a secret, and belongs into a file of its own.
 fn reject_token(table: &mut Table<'_>) -> Result<(), FindingReported> {
     let Some(spot) = table.rejected_key("token") else { return Ok(()) };
     let message = format!("the settings hold a secret, `token` at {spot}");
-    // Not drawn at its place: the line has the secret, and findings are logged.
+    // The finding has no spot: its line contains the secret, and findings are logged.
     let finding = Finding::error(codes::INVALID_VALUE, None, message);
     let help = "write it to a file that the control plane alone may read, and name that: \
                 `token_file = \"/etc/ironmesh/consul-token\"`";

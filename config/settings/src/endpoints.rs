@@ -1,19 +1,19 @@
-//! `[endpoints]`: what is believed of endpoints providers, and for how long they are waited for.
+//! `[endpoints]`: how the provider guard works, and how long the start waits for providers.
 
 use std::time::Duration;
 
 use ironmesh_config_language::duration;
 use ironmesh_config_language::table::{FindingReported, Value};
 
-/// What is believed of endpoints providers, and for how long they are waited for.
+/// How the provider guard works, and how long the start waits for providers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EndpointsSettings {
-    /// The least share of a service's endpoints, from 0 to 1, that must be left at once for a provider to be
-    /// believed; with 0 it is believed whatever it says.
+    /// The least share of a service's endpoints, from 0 to 1, that a provider must still report for a removal
+    /// to take effect at once. With 0, every removal takes effect at once.
     pub keep_share: f64,
-    /// How long the endpoints from before are kept, where fewer are left.
+    /// How long the guard holds back a larger removal.
     pub grace: Duration,
-    /// How long the start waits for providers before it goes on with what they said last.
+    /// How long the start waits for providers before it continues with the endpoints that they reported last.
     pub sync_timeout: Duration,
     /// Whether providers may report loopback and link-local addresses; see
     /// [`Settings::allows_local_addresses`](super::Settings::allows_local_addresses).

@@ -1,5 +1,7 @@
-//! The settings of the control plane, `ironmesh.toml`. Pure: text in, settings or findings out. What
-//! is left out has the defaults of docs/reference/settings.md.
+//! The settings of the control plane, `ironmesh.toml`.
+//!
+//! Pure: it turns text into settings or findings, and reads no file. Omitted settings have the defaults of
+//! docs/reference/settings.md.
 
 mod azure;
 mod consul;
@@ -31,74 +33,75 @@ pub use policy::{EtcdSettings, PolicyLocation};
 /// The settings of the control plane.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// What the mesh is called.
+    /// The name of the mesh.
     pub mesh: Name,
-    /// Below which services have their hostnames.
+    /// The domain of the hostnames of services.
     pub domain: Domain,
-    /// The root of identities; the domain unless it is given.
+    /// The trust domain; by default the domain.
     pub trust_domain: TrustDomain,
-    /// What becomes of calls that no policy allows, where a service does not say.
+    /// The default mode of services: the treatment of calls that no policy allows.
     pub mode: Mode,
-    /// What becomes of calls to the outside that no policy allows, where a namespace does not say.
+    /// The default treatment of calls out of the mesh that no policy allows, for namespaces that set none.
     pub egress: EgressMode,
-    /// The folder of the state that survives. Paths are as written.
+    /// The folder of persistent state. Paths are as written.
     pub state: Option<PathBuf>,
-    /// Where policy comes from.
+    /// The source of policy.
     pub policy: Option<PolicyLocation>,
-    /// How long a change of the policy folder that removes many objects is held back; zero holds nothing back.
+    /// How long a change of the policy folder that removes many objects is held back; zero holds nothing
+    /// back.
     pub removal_hold: Duration,
     /// The file of the key that encrypts keys at rest.
     pub key_encryption_key: Option<PathBuf>,
-    /// Where the control plane listens.
+    /// The listeners of the control plane.
     pub listen: Listen,
-    /// Where proxies find the control plane, host and port each, written into their bootstraps.
+    /// The addresses of the control plane that bootstraps of proxies name, each with host and port.
     pub advertise: Vec<(String, u16)>,
     /// Certificates.
     pub certificates: Certificates,
     /// Connections of proxies.
     pub xds: Xds,
-    /// How Consul is asked for endpoints.
+    /// How the control plane reaches Consul.
     pub consul: ConsulSettings,
-    /// How Azure is asked for endpoints.
+    /// How the control plane reaches Azure.
     pub azure: AzureSettings,
-    /// What is believed of endpoints providers.
+    /// How the provider guard works.
     pub endpoints: EndpointsSettings,
-    /// How long a burst of changes settles after one was acted on. The first is acted on at once.
+    /// The debounce window after a change. The first change of a burst takes effect at once.
     pub settle: Duration,
 }
 
-/// Where the control plane listens.
+/// The listeners of the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listen {
     /// xDS, with mutual TLS.
     pub xds: SocketAddr,
-    /// The admin API. Invariant: a loopback address, since it asks nobody who they are.
+    /// The admin API. Invariant: a loopback address, since the API does not authenticate callers.
     pub admin: SocketAddr,
 }
 
 /// Settings of certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Certificates {
-    /// How long a service certificate is valid.
+    /// The lifetime of a service certificate.
     pub service_lifetime: Duration,
 }
 
-/// Settings of the connections of proxies.
+/// Settings of xDS connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Xds {
-    /// How old one may become, a tenth more or less; any age unless given.
+    /// The most age of a connection, plus or minus a tenth; unlimited if unset.
     pub max_connection_age: Option<Duration>,
 }
 
-/// Reads the settings out of `text`, the content of the file that findings call `path`. All that is
-/// wrong is told at once, in order.
+/// Reads the settings from `text`, the content of the file that findings name `path`. All problems are
+/// reported at once, in order.
 pub fn load_settings(text: &str, path: &str) -> Result<Settings, Vec<Finding>> {
     syntax::read_whole(&Document::new(path, text), "the settings file", read)
 }
 
 impl Settings {
     /// Whether providers may report loopback and link-local addresses. Every machine has these addresses, so
-    /// they mean something only where the mesh is one machine: by default where xDS listens on loopback.
+    /// they are useful only in a mesh on one machine: by default if xDS listens on loopback.
     pub fn allows_local_addresses(&self) -> bool {
         self.endpoints.allow_local_addresses.unwrap_or_else(|| self.listen.xds.ip().is_loopback())
     }

@@ -1,5 +1,5 @@
-//! Where policy comes from, as the settings say it: `policy = "FOLDER"`, the same as
-//! `[policy] folder = "FOLDER"`, or `[policy.etcd]`.
+//! The source of policy in the settings: `policy = "FOLDER"`, the equivalent `[policy] folder = "FOLDER"`, or
+//! `[policy.etcd]`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const ETCD: Servers = Servers {
     secret: "password",
 };
 
-/// Where policy comes from.
+/// The source of policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicyLocation {
     /// A folder, by its path as written.
@@ -28,26 +28,27 @@ pub enum PolicyLocation {
     Etcd(EtcdSettings),
 }
 
-/// How etcd is reached, and where in it policy is. Paths are as written, and no secret is in here.
+/// How the control plane reaches etcd, and the prefix of its keys. Paths are as written, and no value is a
+/// secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdSettings {
-    /// `http://host:port` or `https://host:port`, all of one kind; one at least.
+    /// The endpoints: `http://host:port` or `https://host:port`, all with one scheme; at least one.
     pub endpoints: Vec<String>,
-    /// What all keys of the policy begin with: an absolute path without a slash at its end.
+    /// The prefix of all keys of the policy: an absolute path without a slash at its end.
     pub prefix: String,
-    /// The file of the authorities that etcd's certificates are from. There is one just where the endpoints
-    /// are `https`.
+    /// The file of the authorities that issue etcd's certificates. It is set exactly if the endpoints are
+    /// `https`.
     pub ca: Option<PathBuf>,
-    /// The files of the certificate and key by which etcd knows us.
+    /// The files of the certificate and key that the control plane presents to etcd.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// The user and the file of the password by which etcd knows us.
+    /// The user that the control plane logs in as, and the file of the password.
     pub user: Option<(String, PathBuf)>,
 }
 
-/// What `policy` sets.
+/// The content of the setting `policy`.
 #[derive(Debug, Default)]
 pub(super) struct PolicySettings {
-    /// Where policy comes from, if it is given.
+    /// The source of policy, if it is given.
     pub(super) place: Option<PolicyLocation>,
     /// How long a large removal from the folder is held back, if it is given.
     pub(super) removal_hold: Option<Duration>,

@@ -1,4 +1,4 @@
-//! Standing findings: risks that valid settings accept, shown for as long as they are used.
+//! The risk findings: risks that valid settings accept, shown as long as the settings are active.
 
 use ironmesh_catalog::Finding;
 use ironmesh_catalog::codes::PLAINTEXT_PROVIDER;

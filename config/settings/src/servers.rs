@@ -1,4 +1,4 @@
-//! Servers that we ask: their addresses, and the files by which either side knows the other.
+//! Servers that the control plane queries: their addresses, and the files for mutual authentication.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -7,15 +7,15 @@ use super::{authority, read_path};
 use ironmesh_config_language::codes;
 use ironmesh_config_language::table::{FindingReported, Table, Value};
 
-/// What servers of one kind are called.
+/// How findings name servers of one kind.
 pub(super) struct Servers {
-    /// Whose they are.
+    /// The product.
     pub(super) who: &'static str,
-    /// The key that lists them.
+    /// The key that lists the servers.
     pub(super) key: &'static str,
-    /// The address of one.
+    /// The address of one server, as an example.
     pub(super) example: &'static str,
-    /// The secret by which they may know us.
+    /// The secret by which the control plane may authenticate.
     pub(super) secret: &'static str,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Servers {
 pub(super) struct Url {
     text: String,
     is_tls: bool,
-    /// Whether it is on this machine.
+    /// Whether the server is on this machine.
     is_here: bool,
 }
 
@@ -46,11 +46,11 @@ fn read(text: &str) -> Option<Url> {
     Some(Url { text: text.to_owned(), is_tls, is_here })
 }
 
-/// The files by which either side knows the other.
+/// The files for mutual authentication.
 pub(super) struct Tls {
-    /// The authorities that the servers' certificates are from.
+    /// The authorities that issue the servers' certificates.
     pub(super) ca: Option<PathBuf>,
-    /// Our certificate and its key.
+    /// The control plane's certificate and its key.
     pub(super) identity: Option<(PathBuf, PathBuf)>,
 }
 
@@ -66,7 +66,7 @@ impl Tls {
 }
 
 impl Servers {
-    /// Reads the address of one.
+    /// Reads the address of one server.
     pub(super) fn read_url(&self, value: Value<'_>) -> Result<Url, FindingReported> {
         let text = value.string()?;
         read(text).ok_or_else(|| {
@@ -77,7 +77,7 @@ impl Servers {
         })
     }
 
-    /// The addresses in `value`, if they fit what else is said there.
+    /// Checks that the addresses in `value` fit the other keys, and returns them.
     pub(super) fn urls(
         &self,
         value: Value<'_>,
@@ -124,7 +124,7 @@ impl Servers {
     }
 }
 
-/// Two keys of which neither means anything without the other.
+/// Reads two keys, each of which requires the other.
 pub(super) fn both<A, B>(
     table: &Table<'_>,
     (first_key, first): (&'static str, Result<Option<A>, FindingReported>),

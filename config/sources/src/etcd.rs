@@ -1,19 +1,20 @@
 //! Policy in etcd: pushed as a whole, read as a whole, and followed.
 //!
 //! ```text
-//! <prefix>/current                  the push in force: a manifest
+//! <prefix>/current                  the current push: a manifest
 //! <prefix>/pushes/<push>            the manifests of the last 20 pushes
 //! <prefix>/revisions/<push>/<n>     the documents of one push, in chunks; never changed
 //! ```
 //!
-//! etcd takes 128 operations and 1.5 MiB in one transaction, and a policy may be larger. So a push writes
-//! its chunks under a lease of its own, and then one transaction moves `current` to them, if that is as it
-//! was when the push began, and takes the lease off the chunks. Who reads `current` reads all of what it
-//! names, at the same revision of etcd; what is pushed meanwhile does not show. A push that does not come to
-//! its end leaves nothing: its chunks go with its lease. A push is called by its lease, which etcd gives
-//! away once.
+//! etcd allows 128 operations and 1.5 MiB in one transaction, and a policy may be larger. So a push writes
+//! its chunks under a lease of its own. Then one transaction moves `current` to them, if it is unchanged
+//! since the push began, and takes the lease off the chunks.
 //!
-//! This module never says what documents mean, and never decides when they come into force.
+//! A reader of `current` reads all chunks that it names at the same revision of etcd, so a concurrent push
+//! has no effect on it. An incomplete push leaves nothing: its chunks end with its lease. The name of a push
+//! is its lease, which etcd never assigns twice.
+//!
+//! This module never interprets documents, and never decides when they become active.
 
 mod error;
 mod follow;
@@ -37,7 +38,7 @@ pub use read::RetainedPolicies;
 /// A policy that was pushed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pushed {
-    /// Which it is, when it was pushed, by whom and why.
+    /// Its revision, with time, author and reason of the push.
     pub record: PolicyRecord,
     /// All of its documents, by path.
     pub documents: Vec<Document>,
@@ -51,24 +52,24 @@ pub struct EtcdPolicy {
 }
 
 impl EtcdPolicy {
-    /// The policy that `settings` mean, whose paths are those of files by now. Reads these, and does not go
-    /// to etcd yet.
+    /// Opens the policy of `settings`, whose paths must be resolved. It reads the files that they name, and
+    /// does not connect yet.
     pub fn open(settings: EtcdSettings) -> Result<Self, PolicyError> {
         let layout = Layout::new(&settings.prefix);
         Ok(Self { cluster: Cluster::open(etcd_options(settings))?, layout })
     }
 
-    /// Where the policy is, for people.
+    /// The location of the policy, for messages.
     pub fn name(&self) -> String {
         format!("{} in etcd at {}", self.cluster.prefix(), self.cluster.endpoints().join(", "))
     }
 
-    /// Tells the current policy, again and again.
+    /// Follows the current policy.
     pub fn follow(self) -> EtcdFollower {
         EtcdFollower::new(self)
     }
 
-    /// Does `work` at one endpoint after the other, until it succeeds, finds damage, or has taken too long.
+    /// Runs `work` at one endpoint after the other, until it succeeds, finds damage, or exceeds its time.
     async fn insist<T>(
         &mut self,
         mut work: impl AsyncFnMut(&mut Session, &Layout) -> Result<T, ReadError>,
@@ -83,7 +84,7 @@ impl EtcdPolicy {
     }
 }
 
-/// The options of etcd's client that `settings` mean.
+/// The options of the etcd client for `settings`.
 pub fn etcd_options(settings: EtcdSettings) -> EtcdOptions {
     let EtcdSettings { endpoints, prefix, ca, identity, user } = settings;
     EtcdOptions { endpoints, prefix, ca, identity, user }

@@ -1,6 +1,6 @@
-//! The policy folder as a source: reads the documents below it, and says when to read them again.
+//! The policy folder as a source: reads its documents, and reports when to read them again.
 //!
-//! It never says what the documents mean, and never decides when they come into force.
+//! It never interprets the documents, and never decides when they become active.
 
 mod beneath;
 mod commit;
@@ -23,12 +23,12 @@ pub use commit::{CommitError, commit_of};
 pub use reading::read_folder;
 pub use watch::{FolderWatch, WatchError, watch_folder};
 
-/// What is in a policy folder.
+/// The content of a policy folder.
 #[derive(Debug, Clone)]
 pub struct Folder {
     /// The documents that could be read, by path.
     pub documents: Vec<Document>,
-    /// What could not be read.
+    /// The findings of files that could not be read.
     pub findings: Vec<Finding>,
 }
 
@@ -38,36 +38,36 @@ pub fn load_folder(path: &Path) -> Result<Loaded, FolderError> {
     Ok(Loader::default().load(documents, findings))
 }
 
-/// Why a policy folder could not be read at all.
+/// The reason why a policy folder could not be read at all.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// There is nothing at the path.
+    /// Nothing exists at the path.
     #[error("there is no policy folder at `{path}`: create it, or name another")]
     Missing {
         /// The path.
         path: PathBuf,
     },
-    /// There is something else at the path.
+    /// The path is neither a folder nor a file.
     #[error("`{path}` is neither a folder nor a `.toml` or `.yaml` file: name one of these")]
     NotAFolder {
         /// The path.
         path: PathBuf,
     },
-    /// The folder is not ours to read.
+    /// The control plane may not read the folder.
     #[error("the policy folder `{path}` may not be read: allow this user to read it")]
     NoPermission {
         /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("the policy folder `{path}` could not be read")]
     Io {
         /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },

@@ -1,7 +1,7 @@
 //! The sources of policy: a folder, and etcd. Each is read as a whole, and reports when it may have changed.
 //!
-//! This crate owns how policy lies in a folder and in etcd, and nothing of what it means: that is
-//! `ironmesh-config-language`. It never decides when a specification becomes active.
+//! This crate owns the layout of policy in a folder and in etcd. It never interprets policy, which
+//! `ironmesh-config-language` does, and never decides when a specification becomes active.
 
 mod etcd;
 mod folder;

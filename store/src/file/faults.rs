@@ -1,4 +1,4 @@
-//! Writes that fail when a test commands it, as on a full disk.
+//! Writes that fail on a test's command, as on a full disk.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// From now on writes fail, or succeed again.
+    /// Makes writes fail from now on, or succeed again.
     pub(crate) fn set_full(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::Relaxed);
     }

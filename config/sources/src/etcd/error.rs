@@ -1,10 +1,10 @@
-//! What may be wrong with a policy in etcd, in words that say what to do.
+//! The errors of policy in etcd, with the action to take.
 
 use ironmesh_catalog::Finding;
 use ironmesh_config_language::codes;
 use ironmesh_etcd::{EtcdError, SessionError};
 
-/// Why policy cannot be had from etcd, or brought there.
+/// The reason why policy cannot be read from etcd, or pushed to it.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// etcd cannot be used.
@@ -18,30 +18,30 @@ pub enum PolicyError {
         /// The prefix.
         prefix: String,
     },
-    /// What is there was not put there by a push.
+    /// A key does not have the content that a push writes.
     #[error(transparent)]
     Damaged(#[from] DamagedPush),
-    /// The revision that was asked for is not there.
+    /// The requested revision does not exist.
     #[error(
         "etcd keeps no policy whose revision is or begins with `{0}`: see `ironmesh policy revisions`"
     )]
     UnknownRevision(String),
-    /// Several revisions begin so.
+    /// Several revisions begin with the requested prefix.
     #[error("the revisions {0} begin so: give more of the one that you mean")]
     SeveralRevisions(String),
 }
 
-/// What is wrong with a key that no push wrote.
+/// The damage of a key that no push wrote.
 #[derive(Debug, thiserror::Error)]
 #[error("`{key}` in etcd {problem}: `ironmesh policy push PATH` puts a whole policy there again")]
 pub struct DamagedPush {
-    /// Which key.
+    /// The key.
     pub key: String,
-    /// What is wrong with it.
+    /// The damage.
     pub problem: String,
 }
 
-/// Why a part of a policy cannot be read.
+/// The reason why a part of a policy cannot be read.
 #[derive(Debug)]
 pub(super) enum ReadError {
     Session(SessionError),
@@ -55,7 +55,7 @@ impl From<SessionError> for ReadError {
 }
 
 impl PolicyError {
-    /// The same as a finding, where it is about what is stored there.
+    /// The error as a finding, if it concerns the stored policy.
     pub fn finding(&self) -> Option<Finding> {
         let Self::Damaged(DamagedPush { key, problem }) = self else { return None };
         let message = format!("`{key}` in etcd {problem}");

@@ -1,8 +1,8 @@
-//! Following the current policy: it is read, and read again whenever there may be another.
+//! The follower of the current policy: it reads the policy again whenever it may have changed.
 //!
-//! Level-triggered: a watch only says when to look, and without a word one looks every 30 s. So nothing is
-//! missed by a watch that was lost or compacted, by a right that was taken away since it began, or by an
-//! etcd that was restored and has gone back.
+//! It is level-triggered: a watch only triggers a poll, and without an event the follower polls every 30 s.
+//! So it misses no change if a watch is lost or compacted, if a permission is revoked, or if etcd is restored
+//! to an earlier state.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use super::layout::Layout;
 use super::read::{documents, manifest};
 use super::{EtcdPolicy, PolicyError, Pushed};
 
-/// After which one looks again in any case.
+/// The most time between two polls.
 const RENEW_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How long to wait after the first failure, and then twice as long each time, up to the second.
+/// The backoff after the first failure, which doubles with each failure, and its upper bound.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
 /// Follows the current policy.
@@ -25,15 +25,15 @@ pub struct EtcdFollower {
     policy: EtcdPolicy,
     session: Option<Session>,
     watch: Option<Watch>,
-    /// The pointer that was told last; none where it is to be told again.
+    /// The pointer of the policy that was returned last; none if the policy is to be returned again.
     reported: Option<KeyValue>,
-    /// Whether there is a reason to look that has not been followed yet.
+    /// Whether an event requires a poll.
     is_due: bool,
-    /// When one looks without a reason.
+    /// The time of the next poll without an event.
     next_poll: Instant,
-    /// When one looks at the earliest.
+    /// The earliest time of the next poll.
     not_before: Instant,
-    /// How often in a row it was not possible.
+    /// The number of failed polls in a row.
     failures: u32,
 }
 
@@ -58,13 +58,13 @@ impl EtcdFollower {
         }
     }
 
-    /// Where the policy is, for people.
+    /// The location of the policy, for messages.
     pub fn name(&self) -> String {
         self.policy.name()
     }
 
-    /// The current policy, whenever it may be another than the last that was told; or why it cannot be had,
-    /// for each time that it was tried. May be cancelled without losing anything.
+    /// Waits until the current policy may differ from the last one that was returned, and returns it; returns
+    /// an error for each failed poll. Cancel-safe.
     pub async fn next(&mut self) -> Result<Pushed, PolicyError> {
         loop {
             self.wait().await;
@@ -79,7 +79,7 @@ impl EtcdFollower {
         }
     }
 
-    /// Waits for a reason to look.
+    /// Waits for a reason to poll.
     async fn wait(&mut self) {
         if !self.is_due {
             match &mut self.watch {
@@ -87,7 +87,7 @@ impl EtcdFollower {
                 Some(watch) => tokio::select! {
                     goes_on = watch.changed() => if !goes_on {
                         self.watch = None;
-                        // Where it cannot be watched, it is not asked for at full speed.
+                        // If the watch fails repeatedly, the follower polls with a pause.
                         self.not_before = Instant::now() + BACKOFF.0;
                     },
                     () = sleep_until(self.next_poll) => {}
@@ -98,8 +98,8 @@ impl EtcdFollower {
         sleep_until(self.not_before).await;
     }
 
-    /// Looks, at one endpoint after the other until one answers. One that did so far is tried anew first:
-    /// a connection that was lost is no news.
+    /// Polls one endpoint after the other until one answers. It retries the endpoint that answered last
+    /// first, since a lost connection is normal.
     async fn poll(&mut self) -> Result<Option<Pushed>, PolicyError> {
         let endpoints = self.policy.cluster.endpoints().len();
         let mut tried = Vec::new();
@@ -135,7 +135,7 @@ impl EtcdFollower {
         outcome.map_err(|error| self.policy.cluster.error(error))
     }
 
-    /// What was looked at, if it is to be told.
+    /// The policy that was polled, if it is to be returned.
     fn pushed(&mut self, outcome: PollOutcome) -> Result<Option<Pushed>, PolicyError> {
         match outcome {
             PollOutcome::Same => Ok(None),
@@ -152,14 +152,14 @@ impl EtcdFollower {
 }
 
 enum PollOutcome {
-    /// What was told last.
+    /// The policy that was returned last.
     Same,
     Nothing,
-    /// What this pointer names; it may be damaged.
+    /// The policy that this pointer names; it may be damaged.
     New(KeyValue, Result<Pushed, DamagedPush>),
 }
 
-/// Looks at the pointer, watches it from then on if that is not done yet, and reads what it names.
+/// Reads the pointer, watches it from then on if there is no watch yet, and reads the policy that it names.
 async fn poll(
     session: &mut Session,
     watch: &mut Option<Watch>,
@@ -171,8 +171,8 @@ async fn poll(
         *watch = Some(session.watch(&layout.current(), at + 1).await?);
     }
     let Some(entry) = entry else { return Ok(PollOutcome::Nothing) };
-    // All of it is compared: an etcd that was restored from a backup counts on from there, and comes to the
-    // same revision with another push.
+    // The whole entry is compared: an etcd that was restored from a backup may reach the same revision with a
+    // different push.
     if reported == Some(&entry) {
         return Ok(PollOutcome::Same);
     }
@@ -187,8 +187,8 @@ async fn poll(
     }
 }
 
-/// How long to wait after so many failures: the half of it by chance, so that many control planes do not
-/// come back at the same moment.
+/// The backoff after so many failures: half of it is random, so that many control planes do not reconnect at
+/// the same time.
 fn backoff(failures: u32) -> Duration {
     let (first, most) = BACKOFF;
     let longest = first.saturating_mul(2_u32.saturating_pow(failures.min(10))).min(most);

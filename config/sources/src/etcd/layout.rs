@@ -1,4 +1,4 @@
-//! How a policy lies in etcd: its keys, its manifest, its chunks. Pure.
+//! The layout of a policy in etcd: keys, manifest and chunks. Pure.
 
 use std::path::{Component, Path};
 
@@ -8,13 +8,13 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use ironmesh_config_language::Document;
 
-/// The bytes of a chunk: well below what etcd takes in one request, 1.5 MiB.
+/// The bytes of a chunk: well below the 1.5 MiB that etcd allows in one request.
 pub(super) const CHUNK: usize = 512 * 1024;
 
-/// How many chunks a policy has at most: one transaction, of at most 128 operations, takes the lease off all.
+/// The most chunks of a policy: one transaction, of at most 128 operations, takes the lease off all of them.
 pub(super) const MOST_CHUNKS: usize = 100;
 
-/// How this version lays a policy out.
+/// The version of the layout.
 const FORMAT: u32 = 1;
 
 /// The keys of one policy.
@@ -23,20 +23,20 @@ pub(super) struct Layout {
     prefix: String,
 }
 
-/// What there is to know of a push before its chunks are read.
+/// The facts about a push that are known before its chunks are read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Manifest {
     format: u32,
-    /// What the push is called in keys.
+    /// The name of the push in keys.
     pub(super) push: String,
-    /// Which policy it is.
+    /// The record of its policy.
     #[serde(flatten)]
     pub(super) record: PolicyRecord,
-    /// How many chunks it has.
+    /// The number of its chunks.
     pub(super) chunks: usize,
-    /// How many bytes these have together.
+    /// The total bytes of the chunks.
     pub(super) bytes: usize,
-    /// The XXH3-128 of these bytes, in hexadecimal: against accidents, not against those who may write.
+    /// The XXH3-128 of these bytes, in hexadecimal. It detects accidents, not attacks by those who may write.
     hash: String,
 }
 
@@ -54,7 +54,7 @@ impl Layout {
         format!("{}/current", self.prefix)
     }
 
-    /// What the keys of all manifests begin with.
+    /// The prefix of the keys of all manifests.
     pub(super) fn pushes(&self) -> String {
         format!("{}/pushes/", self.prefix)
     }
@@ -63,7 +63,7 @@ impl Layout {
         format!("{}/pushes/{push}", self.prefix)
     }
 
-    /// What the keys of the chunks of a push begin with.
+    /// The prefix of the keys of a push's chunks.
     pub(super) fn chunks(&self, push: &str) -> String {
         format!("{}/revisions/{push}/", self.prefix)
     }
@@ -73,14 +73,14 @@ impl Layout {
     }
 }
 
-/// The documents as the bytes that chunks are cut from.
+/// The documents as the bytes that are cut into chunks.
 pub(super) fn encode(documents: &[Document]) -> Result<Vec<u8>, serde_json::Error> {
     let pairs: Vec<(&str, &str)> = documents.iter().map(|d| (&*d.path, &*d.text)).collect();
     serde_json::to_vec(&pairs)
 }
 
 impl Manifest {
-    /// Of the push called `push`, which has these bytes.
+    /// The manifest of the push `push` with these bytes.
     pub(super) fn new(push: String, record: PolicyRecord, bytes: &[u8]) -> Self {
         Self {
             format: FORMAT,
@@ -96,7 +96,7 @@ impl Manifest {
         serde_json::to_vec(self)
     }
 
-    /// Reads the value of a key that is to be a manifest; otherwise says what is wrong with it.
+    /// Reads the value of a manifest's key, or returns its damage.
     pub(super) fn decode(value: &[u8]) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct Any {
@@ -123,7 +123,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The documents out of all chunks; otherwise says what is wrong with these.
+    /// The documents of all chunks, or the damage of these.
     pub(super) fn documents(&self, bytes: &[u8]) -> Result<Vec<Document>, String> {
         if bytes.len() != self.bytes || hash(bytes) != self.hash {
             return Err("do not have the content that was pushed".to_owned());
@@ -137,19 +137,19 @@ impl Manifest {
     }
 }
 
-/// Whether a document of this path lies below the folder that it is written to.
+/// Whether a document of this path is below the folder to which it is written.
 fn is_below_a_folder(path: &str) -> bool {
     !path.is_empty()
         && !path.contains('\0')
         && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// Whether a text may be shown to people as it is: nothing in it moves their cursors, or fills their screens.
+/// Whether a text is safe to show as it is: it moves no cursor, and does not fill the screen.
 fn is_line(text: &str) -> bool {
     text.len() <= MOST_WORDS && !text.contains(char::is_control)
 }
 
-/// How many bytes somebody's words have at most.
+/// The most bytes of a reason or of an author's name.
 const MOST_WORDS: usize = 1000;
 
 fn hash(bytes: &[u8]) -> String {

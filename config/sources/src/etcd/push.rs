@@ -1,4 +1,4 @@
-//! Pushing: all chunks first, then one step that makes them the policy.
+//! The push: it writes all chunks first, then makes them the current policy in one transaction.
 
 use ironmesh_catalog::PolicyRecord;
 use ironmesh_config_language::Document;
@@ -9,28 +9,28 @@ use super::layout::{self, CHUNK, Layout, MOST_CHUNKS, Manifest};
 use super::read::manifests;
 use super::{EtcdPolicy, PolicyError};
 
-/// How many pushes are kept, with the current one.
+/// The number of pushes that are kept, with the current one.
 const MOST_PUSHES: usize = 20;
 
-/// How long a push may be silent, in seconds: then it counts as broken off, and its chunks go. From one sign of
-/// life to the next it makes two requests, each of which has 3 s.
+/// The lease of an incomplete push, in seconds; when it ends, etcd removes the chunks. Between two renewals
+/// the push makes two requests of at most 3 s each.
 const LEASE: i64 = 15;
 
-/// Why a policy was not pushed.
+/// The reason why a policy was not pushed.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
-    /// What is current is not what the push was made for.
+    /// The current policy is not the expected one.
     #[error("{}", conflict(.0.as_ref()))]
     Conflict(Option<PolicyRecord>),
-    /// The policy is larger than etcd takes in the one step that counts.
+    /// The policy is larger than the last transaction allows.
     #[error("the policy has {bytes} bytes, and at most {most} can be pushed to etcd")]
     TooLarge {
         /// The bytes of all documents, as they would be stored.
         bytes: usize,
-        /// How many may be.
+        /// The most bytes allowed.
         most: usize,
     },
-    /// etcd does not do it.
+    /// etcd failed.
     #[error(transparent)]
     Etcd(#[from] PolicyError),
 }
@@ -47,25 +47,25 @@ fn conflict(current: Option<&PolicyRecord>) -> String {
     )
 }
 
-/// What one attempt comes to.
+/// The result of one attempt.
 enum Attempt {
     Done,
     Conflict(Option<PolicyRecord>),
 }
 
-/// What of a push lives through several attempts.
+/// The state of a push across several attempts.
 struct Push<'a> {
     record: &'a PolicyRecord,
     bytes: &'a [u8],
-    /// The revision of etcd at which the pointer was written last when the push began.
+    /// The revision of etcd at which the pointer was last written before the push began.
     seen: i64,
-    /// What the attempts so far are called. One of them may have come to its end unheard.
+    /// The names of the attempts so far. One of them may have succeeded without an answer.
     names: Vec<String>,
 }
 
 impl EtcdPolicy {
-    /// Makes the documents the current policy, if nobody else pushes meanwhile; and, where `expected` is
-    /// given, if the revision that is current is or begins with that. Nobody ever sees a part of it.
+    /// Makes the documents the current policy, if no concurrent push succeeds, and if the current revision is
+    /// or begins with `expected`, where that is given. Readers never see a part of it.
     pub async fn push(
         &mut self,
         record: &PolicyRecord,
@@ -76,7 +76,7 @@ impl EtcdPolicy {
         let check = |bytes| {
             if bytes > most { Err(PushError::TooLarge { bytes, most }) } else { Ok(()) }
         };
-        // It is not less when it is encoded.
+        // The encoding is at least as large.
         check(documents.iter().map(|document| document.text.len()).sum())?;
         let bytes = layout::encode(documents).map_err(|error| {
             let refused = SessionError::Rejected(error.to_string());
@@ -102,7 +102,7 @@ impl EtcdPolicy {
     }
 }
 
-/// When the pointer was written last (0: never), and what it says, if it is none that was damaged.
+/// The revision at which the pointer was last written (0: never), and its manifest if it is not damaged.
 async fn pointer(
     session: &mut Session,
     layout: &Layout,
@@ -125,20 +125,20 @@ impl Push<'_> {
         let name = format!("{lease:016x}");
         self.names.push(name.clone());
         let moved = self.write(session, layout, lease, name).await;
-        // Of a push that came to nothing this takes the chunks, and of another one nothing. If it does not
-        // come through, the lease ends by itself.
+        // This removes the chunks of an unsuccessful push, and nothing else. If it fails, the lease ends by
+        // itself.
         let _ = session.revoke(lease).await;
         if !moved? {
             let (_, current) = pointer(session, layout).await?;
             return Ok(self.overtaken(current));
         }
-        // The push has come to its end. What is too old goes now, or after the next.
+        // The push is complete. Old pushes are removed now, or after the next push.
         let _ = sweep(session, layout).await;
         Ok(Attempt::Done)
     }
 
-    /// What it means that the pointer has moved since the push began. It may have been this push that moved
-    /// it: by an attempt whose answer was lost, or that counted only when the next was under way.
+    /// The meaning of a pointer that has moved since the push began. An attempt of this push may have moved
+    /// it: its answer was lost, or it took effect during the next attempt.
     fn overtaken(&self, current: Option<Manifest>) -> Attempt {
         match current {
             Some(current) if self.names.contains(&current.push) => Attempt::Done,
@@ -146,7 +146,7 @@ impl Push<'_> {
         }
     }
 
-    /// Writes the chunks, and moves the pointer to them. Returns whether it was as it was seen.
+    /// Writes the chunks, and moves the pointer to them. Returns false if the pointer was written meanwhile.
     async fn write(
         &self,
         session: &mut Session,
@@ -168,7 +168,7 @@ impl Push<'_> {
     }
 }
 
-/// Takes out the oldest pushes. The current one is never among them: it is the newest.
+/// Removes the oldest pushes, never the current one, which is the newest.
 async fn sweep(session: &mut Session, layout: &Layout) -> Result<(), SessionError> {
     let (manifests, _) = manifests(session, layout).await?;
     for old in manifests.iter().skip(MOST_PUSHES) {
@@ -191,7 +191,7 @@ mod tests {
     #[tokio::test]
     async fn oversized_policy_is_rejected_before_the_first_write() {
         let settings = EtcdSettings {
-            // Nobody listens there.
+            // No server listens there.
             endpoints: vec!["http://127.0.0.1:9".to_owned()],
             prefix: "/p".to_owned(),
             ca: None,

@@ -1,4 +1,4 @@
-//! Reading what was pushed: what is current, what is kept, and the documents of one push.
+//! Reads pushes: the current one, the records of all, and the documents of one.
 
 use ironmesh_catalog::PolicyRecord;
 use ironmesh_etcd::{KeyValue, Session, SessionError};
@@ -7,17 +7,17 @@ use super::error::{DamagedPush, ReadError};
 use super::layout::{Layout, Manifest};
 use super::{EtcdPolicy, PolicyError, Pushed};
 
-/// What is kept in etcd.
+/// The policies that etcd retains.
 #[derive(Debug, Clone)]
 pub struct RetainedPolicies {
     /// The pushes, the newest first.
     pub records: Vec<PolicyRecord>,
-    /// Which of them is current, by its place in the list; none if nothing is, or what is damaged.
+    /// The index of the current push in the list; none if there is none, or if it is damaged.
     pub current: Option<usize>,
 }
 
 impl EtcdPolicy {
-    /// The policy that is current.
+    /// Reads the current policy.
     pub async fn current(&mut self) -> Result<Pushed, PolicyError> {
         let pushed = self
             .insist(async |session, layout| {
@@ -30,7 +30,7 @@ impl EtcdPolicy {
         pushed.ok_or_else(|| PolicyError::Nothing { prefix: self.layout.prefix().to_owned() })
     }
 
-    /// The policies that are kept.
+    /// Reads the records of the retained policies.
     pub async fn kept(&mut self) -> Result<RetainedPolicies, PolicyError> {
         self.insist(async |session, layout| {
             let (current, _) = session.get(&layout.current(), None).await?;
@@ -46,7 +46,7 @@ impl EtcdPolicy {
         .await
     }
 
-    /// The last policy whose revision is or begins with `revision`.
+    /// Reads the last policy whose revision is or begins with `revision`.
     pub async fn policy(&mut self, revision: &str) -> Result<Pushed, PolicyError> {
         self.insist(async |session, layout| {
             let (mut manifests, at) = manifests(session, layout).await?;
@@ -67,14 +67,14 @@ impl EtcdPolicy {
     }
 }
 
-/// The manifest in an entry that is to be one.
+/// The manifest in an entry.
 pub(super) fn manifest(entry: &KeyValue) -> Result<Manifest, DamagedPush> {
     Manifest::decode(&entry.value)
         .map_err(|problem| DamagedPush { key: entry.key.clone(), problem })
 }
 
-/// The manifests of all pushes that are kept, the newest first, and the revision of etcd at which they are.
-/// What is none is passed over: it names no documents.
+/// The manifests of all retained pushes, the newest first, and the revision of etcd at which they were read.
+/// Damaged manifests are skipped: they name no documents.
 pub(super) async fn manifests(
     session: &mut Session,
     layout: &Layout,
@@ -84,7 +84,7 @@ pub(super) async fn manifests(
     Ok((manifests.collect(), at))
 }
 
-/// All documents of a push, as they are at the revision `at` of etcd: what is taken out since does not show.
+/// All documents of a push at the revision `at` of etcd: later removals have no effect.
 pub(super) async fn documents(
     session: &mut Session,
     layout: &Layout,

@@ -1,7 +1,7 @@
-//! Opens files below a folder and nowhere else, whatever becomes a symbolic link meanwhile.
+//! Opens files below a folder and nowhere else, even if a path component becomes a symbolic link meanwhile.
 //!
-//! It walks from directory to directory without following links, which every Linux allows; `openat2` would save
-//! system calls and needs this walk as a second way wherever a sandbox forbids it.
+//! It walks from directory to directory without following links, which every Linux allows. `openat2` would
+//! save system calls, but would still need this walk as a fallback where a sandbox forbids it.
 
 use std::fs::File;
 use std::io;
@@ -10,18 +10,18 @@ use std::path::{Component, Path};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
 
-/// A folder that is open: it stays the same when its path leads elsewhere.
+/// An open folder: it stays the same when its path later leads elsewhere.
 #[derive(Debug)]
 pub(super) struct Root(OwnedFd);
 
-/// Why a file is not opened.
+/// The reason why a file is not opened.
 #[derive(Debug)]
 pub(super) enum NotOpened {
     /// It is a directory, a pipe, a socket or a device.
     NotAFile,
     /// A part of its path is a symbolic link, or leads up. (The listing has resolved all links.)
     Link,
-    /// The system refuses.
+    /// The system reports an error.
     Io(io::Error),
 }
 
@@ -45,8 +45,8 @@ impl Root {
             opened = Some(openat(above, *folder, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?);
         }
         let above = opened.as_ref().unwrap_or(&self.0).as_fd();
-        // Opening a device may have effects, so its type is asked first; opening a pipe that takes the place of a
-        // file would wait for its writer.
+        // Opening a device may have effects, so its type is checked first. Opening a pipe that replaces a
+        // file would wait for the pipe's writer.
         let is_file = |mode: u32| match FileType::from_raw_mode(mode) {
             FileType::RegularFile => Ok(()),
             FileType::Symlink => Err(NotOpened::Link),
@@ -64,7 +64,7 @@ const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CL
 
 impl From<rustix::io::Errno> for NotOpened {
     fn from(error: rustix::io::Errno) -> Self {
-        // A link in the place of a directory is no directory (ENOTDIR).
+        // A link in place of a directory is no directory (ENOTDIR).
         match error {
             rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR => Self::Link,
             other => Self::Io(other.into()),
@@ -105,7 +105,7 @@ mod tests {
         assert!(matches!(root.file(Path::new("a/b")), Err(NotOpened::NotAFile)));
         assert!(matches!(root.file(Path::new("")), Err(NotOpened::NotAFile)));
         assert!(matches!(root.file(Path::new("a/none")), Err(NotOpened::Io(_))));
-        // Another folder that takes the place of this one is not this one.
+        // A folder that replaces this one is a different folder.
         fs::rename(at("root"), at("old")).unwrap();
         symlink("/", at("root")).unwrap();
         assert!(root.file(Path::new("a/b/c.toml")).is_ok());

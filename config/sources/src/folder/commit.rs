@@ -1,7 +1,7 @@
-//! Which commit of a git checkout a policy folder is, in the words of `git` itself: what an ignored file,
-//! a work tree, a filter or an owner that is not trusted means is its to say.
+//! The git commit of a policy folder, as `git` itself reports it: only git knows the meaning of ignored
+//! files, work trees, filters and untrusted owners.
 //!
-//! It takes git some milliseconds, and longer in a large checkout: nothing must wait for it.
+//! git needs some milliseconds, and longer in a large checkout, so no other task may wait for it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,37 +14,36 @@ use tokio::time::timeout;
 
 use super::listing::is_document;
 
-/// Why the commit is not known, where there is a checkout.
+/// The reason why the commit of a checkout is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
-    /// There is no git to ask.
+    /// git is not installed.
     #[error("`{path}` is in a git checkout, and `git` cannot be run: install it to see commits")]
     NoGit {
         /// The policy folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// git says no, for example since the checkout belongs to somebody else.
+    /// git fails, for example because another user owns the checkout.
     #[error("git does not report the commit of `{path}`: {problem}")]
     GitFailed {
         /// The policy folder.
         path: PathBuf,
-        /// In git's words.
+        /// The error of git.
         problem: String,
     },
 }
 
-/// How long git may take.
+/// The most time that git may need.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How many digits of a commit are shown.
+/// The digits of a commit that are shown.
 const DIGITS: usize = 12;
 
-/// The commit that the policy folder at `path`, or the one document there, is checked out from; with
-/// `+dirty` behind it where the documents are not as in that commit. None outside of a checkout, and where
-/// nothing has been committed yet.
+/// The commit of the checkout with the policy folder, or the one document, at `path`. It ends with `+dirty`
+/// if the documents differ from that commit. `None` outside of a checkout, and before the first commit.
 pub async fn commit_of(path: &Path) -> Result<Option<String>, CommitError> {
     let Ok(resolved) = fs::canonicalize(path) else { return Ok(None) };
     let Some(root) = resolved.ancestors().find(|above| above.join(".git").exists()) else {
@@ -55,7 +54,7 @@ pub async fn commit_of(path: &Path) -> Result<Option<String>, CommitError> {
     let pathspec = if within.as_os_str().is_empty() { Path::new(".") } else { within };
     let mut git = Command::new("git");
     git.arg("-C").arg(root);
-    // Reading only: no lock is taken, and no program is run that the checkout names.
+    // This only reads: git takes no lock, and runs no program that the checkout names.
     git.args(["--no-optional-locks", "--literal-pathspecs", "-c", "core.fsmonitor=false"]);
     git.args(["status", "--porcelain=v2", "--branch", "-z"]);
     git.args(["--untracked-files=all", "--ignored=traditional", "--"]).arg(pathspec);
@@ -74,7 +73,7 @@ pub async fn commit_of(path: &Path) -> Result<Option<String>, CommitError> {
     Ok(commit_in(&String::from_utf8_lossy(&output.stdout), within))
 }
 
-/// Reads what `git status --porcelain=v2 --branch -z` says of the folder `within` the checkout.
+/// Parses the output of `git status --porcelain=v2 --branch -z` for the folder `within` the checkout.
 fn commit_in(status: &str, within: &Path) -> Option<String> {
     let mut commit = None;
     let mut is_dirty = false;
@@ -84,7 +83,7 @@ fn commit_in(status: &str, within: &Path) -> Option<String> {
             commit = id.get(..DIGITS).filter(|_| id != "(initial)");
             continue;
         }
-        // How many words stand before the path.
+        // The number of fields before the path.
         let words = match entry.chars().next() {
             Some('1') => 8,
             Some('2') => 9,
@@ -95,14 +94,14 @@ fn commit_in(status: &str, within: &Path) -> Option<String> {
         is_dirty |=
             entry.splitn(words + 1, ' ').nth(words).is_some_and(|path| is_read(path, within));
         if words == 9 {
-            // Where it was before.
+            // The earlier path of a renamed file.
             is_dirty |= entries.next().is_some_and(|path| is_read(path, within));
         }
     }
     commit.map(|commit| format!("{commit}{}", if is_dirty { "+dirty" } else { "" }))
 }
 
-/// Whether what is at `path` is read as policy. What is named like that and hidden is not.
+/// Whether `path` is read as policy: its extension is one of policy, and it is not hidden.
 fn is_read(path: &str, within: &Path) -> bool {
     let path = Path::new(path);
     let below = path.strip_prefix(within).unwrap_or(path);
@@ -115,11 +114,11 @@ mod tests {
 
     use super::*;
 
-    /// A repository of one's own, of nobody's settings.
+    /// A new repository, independent of any user's settings.
     struct Checkout(tempfile::TempDir);
 
     impl Checkout {
-        /// `None` where there is no git, and the test is to be skipped.
+        /// `None` if git is not installed, so that the test is skipped.
         fn new() -> Option<Self> {
             let checkout = Self(tempfile::tempdir().unwrap());
             match process::Command::new("git").arg("--version").output() {
@@ -171,7 +170,7 @@ mod tests {
         checkout.git(&["commit", "--quiet", "--message", "1"]);
         let first = checkout.head();
         assert_eq!(commit().await.as_deref(), Some(&*first));
-        // What is no policy of this folder is no matter.
+        // Files that are no policy of this folder have no effect.
         checkout.write("README", "more");
         checkout.write("other/b.toml", "more");
         checkout.write("other/new.toml", "");

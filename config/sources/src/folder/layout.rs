@@ -1,5 +1,5 @@
-//! How a policy folder lies in the file system: on which way its path leads there, and which
-//! directories must be watched to notice that anything of it changes.
+//! The layout of a policy folder in the file system: the path components that lead to it, and the directories
+//! to watch for changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -9,34 +9,34 @@ use fs_err as fs;
 
 use super::listing::{FileId, Listing};
 
-/// One look at a policy folder.
+/// A policy folder as it was at one time.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// Which folder it is; `None` if there is none.
+    /// The identity of the folder; `None` if there is none.
     pub(super) identity: Option<Identity>,
     /// The directories to watch.
     pub(super) watched: BTreeMap<PathBuf, FileId>,
-    /// Directories in which everything matters.
+    /// Directories in which every entry is relevant.
     pub(super) within: BTreeSet<PathBuf>,
-    /// Single paths that matter, in directories that are full of other things.
+    /// Single relevant paths, in directories that are full of other files.
     pub(super) exact: BTreeSet<PathBuf>,
 }
 
-/// Tells a policy folder from another that has taken its place.
+/// Distinguishes a policy folder from another one at the same path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// Where the path leads in the end.
+    /// The path with all links resolved.
     pub(super) resolved: PathBuf,
-    /// What is there.
+    /// The identity of the folder at that path.
     pub(super) id: FileId,
-    /// Whether a symbolic link is on the way.
+    /// Whether a component of the path is a symbolic link.
     pub(super) is_linked: bool,
-    /// The symbolic links below the folder, and where they point.
+    /// The symbolic links below the folder, and their targets.
     pub(super) links: BTreeMap<PathBuf, PathBuf>,
 }
 
 impl Layout {
-    /// Looks at `path`. What cannot be looked at is left out: the watch reads again now and then.
+    /// Reads the layout of `path`. Unreadable parts are left out, since the watch reads again periodically.
     pub(super) fn of(path: &Path) -> Self {
         let trace = PathTrace::of(path);
         let mut layout = Self { exact: trace.entries, ..Self::default() };
@@ -44,7 +44,7 @@ impl Layout {
         if let Some(resolved) = trace.end
             && let Ok(id) = FileId::of(&resolved)
         {
-            // Of a single file, there is nothing to list.
+            // A single file has no entries to list.
             let listing = Listing::of(&resolved).unwrap_or_default();
             watched.extend(listing.folders.keys().cloned());
             watched
@@ -60,7 +60,7 @@ impl Layout {
         layout
     }
 
-    /// Whether something that happened at `path` matters.
+    /// Whether an event at `path` is relevant.
     pub(super) fn concerns(&self, path: &Path) -> bool {
         self.exact.contains(path)
             || self.within.contains(path)
@@ -68,20 +68,19 @@ impl Layout {
     }
 }
 
-/// The way that a path leads, link by link.
+/// The trace of a path, link by link.
 #[derive(Debug, Default)]
 struct PathTrace {
-    /// Every entry on the way, as it is named in its directory.
+    /// Every entry on the path, as it is named in its directory.
     entries: BTreeSet<PathBuf>,
-    /// The directories that hold them. Where the way ends early, the last is the nearest ancestor
-    /// that exists.
+    /// The directories with these entries. If the path ends early, the last is the nearest existing ancestor.
     directories: BTreeSet<PathBuf>,
-    /// Where it leads, if anywhere.
+    /// The resolved path, if it exists.
     end: Option<PathBuf>,
     is_linked: bool,
 }
 
-/// As many links as Linux follows.
+/// The most links that Linux follows.
 const MOST_LINKS: usize = 40;
 
 impl PathTrace {
@@ -121,7 +120,7 @@ impl PathTrace {
     }
 }
 
-/// The parts of a path, the last first; of an absolute one, the root at the end.
+/// The components of a path, the last first; the root of an absolute path is at the end.
 fn parts_reversed(path: &Path) -> Vec<OsString> {
     let parts = path.components().map(|part| part.as_os_str().to_owned());
     let mut parts: Vec<OsString> = parts.filter(|part| part != ".").collect();

@@ -1,5 +1,5 @@
-//! What is below a folder: documents, folders and symbolic links, found without reading a document.
-//! Both the reader and the watch look through this.
+//! The listing of a folder: documents, folders and symbolic links, found without reading a document. Both the
+//! reader and the watch use it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -13,35 +13,36 @@ use fs_err as fs;
 use ironmesh_config_language::YAML_EXTENSIONS;
 use ironmesh_config_language::limits::{DOCUMENTS, ENTRIES, FOLDERS};
 
-/// What is below one folder.
+/// The entries below one folder.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     /// The documents: the path relative to the folder, and the file itself.
     pub(super) documents: BTreeMap<PathBuf, DocumentFile>,
-    /// Files that are not read, relative to the folder, because their names do not end as those of policy do.
-    /// Files that usually lie beside policy are left out.
+    /// Files that are not read because of their extension, relative to the folder. Files that usually lie
+    /// beside policy are left out.
     pub(super) ignored: BTreeSet<PathBuf>,
-    /// All folders, all links resolved, with what tells each from another of the same path.
+    /// All folders by their resolved paths, each with its identity.
     pub(super) folders: BTreeMap<PathBuf, FileId>,
-    /// All symbolic links that lead somewhere, hidden ones too, by their own paths, and where each points.
+    /// All symbolic links with an existing target, even hidden ones, by their own paths, each with its
+    /// target.
     pub(super) links: BTreeMap<PathBuf, PathBuf>,
-    /// Where documents that are links are in the end; edits happen there.
+    /// The resolved paths of documents that are links, where edits happen.
     pub(super) targets: BTreeSet<PathBuf>,
-    /// Symbolic links that lead out of the folder, relative to it. Nothing behind them is looked at.
+    /// Symbolic links that lead out of the folder, relative to it. The reader never opens their targets.
     pub(super) outside: BTreeSet<PathBuf>,
-    /// What could not be looked at, relative to the folder, and why.
+    /// Entries that could not be read, relative to the folder, with the reasons.
     pub(super) problems: BTreeMap<PathBuf, String>,
-    /// Of what there is more than is listed: the listing stops there.
+    /// The limit that was exceeded: the listing stops there.
     pub(super) is_too_large: Option<(usize, &'static str)>,
-    /// The folder itself, all links resolved.
+    /// The folder itself, with all links resolved.
     pub(super) root: PathBuf,
-    /// How much was looked at.
+    /// The number of entries read.
     entries: usize,
-    /// How many folders were looked into. (Few folders may be many: links lead from each of them to others.)
+    /// The number of folders read. (A few folders may count as many, since links lead from each to others.)
     visits: usize,
 }
 
-/// Tells a file from another that takes its path.
+/// Distinguishes a file from another one at the same path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileId {
     device: u64,
@@ -49,22 +50,22 @@ pub(super) struct FileId {
 }
 
 impl FileId {
-    /// The identity of what is at `path`, links followed.
+    /// The identity of the file at `path`; links are followed.
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         let metadata = fs::metadata(path)?;
         Ok(Self { device: metadata.dev(), inode: metadata.ino() })
     }
 }
 
-/// The file of a document, and what changes with its content.
+/// The file of a document, and the facts that change with its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DocumentFile {
-    /// Where it is, all links resolved.
+    /// The path, with all links resolved.
     pub(super) path: PathBuf,
     pub(super) stamp: Stamp,
 }
 
-/// Tells a file, and one state of its content, from another.
+/// Distinguishes a file in one state of its content from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) id: FileId,
@@ -83,20 +84,20 @@ impl Stamp {
     }
 }
 
-/// How deep folders are looked into.
+/// The most depth of folders.
 const MOST_DEPTH: usize = 32;
 
 impl Listing {
-    /// Lists what is below `folder`, a path without links.
+    /// Lists the entries below `folder`, a path without links.
     pub(super) fn of(folder: &Path) -> io::Result<Self> {
         let mut listing = Self { root: folder.to_owned(), ..Self::default() };
-        // The first folder must be readable; of those below it, what cannot be read is a problem.
+        // The first folder must be readable; an unreadable one below it is a problem.
         fs::read_dir(folder)?;
         listing.folder(Path::new(""), folder, &mut Vec::new());
         Ok(listing)
     }
 
-    /// Lists `folder`, which is `relative` to the first. `above` are the folders on the way.
+    /// Lists `folder`, which is `relative` to the first. `above` are its ancestors.
     fn folder(&mut self, relative: &Path, folder: &Path, above: &mut Vec<PathBuf>) {
         let problem = if above.iter().any(|other| other == folder) {
             Some("a symbolic link leads back to a folder above it".to_owned())
@@ -143,22 +144,23 @@ impl Listing {
 
     fn entry(&mut self, relative: &Path, path: &Path, name: &OsStr, above: &mut Vec<PathBuf>) {
         let Ok(own) = fs::symlink_metadata(path) else { return };
-        // A link to nowhere is none: Emacs keeps its locks as such.
+        // A link without a target is ignored: Emacs keeps its locks as such links.
         if own.is_symlink()
             && fs::metadata(path).is_ok()
             && let Ok(target) = fs::read_link(path)
         {
             self.links.insert(path.to_owned(), target);
         }
-        // Hidden entries are the business of tools (`.git`, Kubernetes' `..data`, editors' locks).
-        // They count when a link that is not hidden leads to them.
+        // Hidden entries belong to tools (`.git`, Kubernetes' `..data`, editors' locks). They count if a link
+        // that is not hidden leads to them.
         if name.as_encoded_bytes().starts_with(b".") {
             return;
         }
         let is_document = is_document(Path::new(name));
         let is_symlink = own.is_symlink();
         if is_symlink && self.leads_outside(path) {
-            // What lies outside may be a secret: of a link that is no policy it is only asked whether it is a folder.
+            // A file outside of the folder may be secret: of a link that is no policy, only the type of its
+            // target is checked.
             if is_document || fs::metadata(path).is_ok_and(|end| end.is_dir()) {
                 self.outside.insert(relative.to_owned());
             }
@@ -167,7 +169,7 @@ impl Listing {
         let end = if is_symlink {
             fs::metadata(path).and_then(|end| Ok((end, fs::canonicalize(path)?)))
         } else {
-            // The way to the folder has no links.
+            // The path to the folder has no links.
             Ok((own, path.to_owned()))
         };
         match end {
@@ -182,7 +184,7 @@ impl Listing {
             Ok((end, _)) if end.is_file() && !is_companion(Path::new(name)) => {
                 self.ignored.insert(relative.to_owned());
             }
-            // A link to nowhere is a problem; a file that is gone since it was listed is none.
+            // A link without a target is a problem; a file that was removed since it was listed is none.
             Err(error) if is_document => {
                 self.problems.insert(relative.to_owned(), reason(&error));
             }
@@ -192,8 +194,8 @@ impl Listing {
 }
 
 impl Listing {
-    /// Whether the symbolic link at `path` leads out of the folder. Of a link to nothing, the path that it names
-    /// decides, so that nobody learns what is there and what is not.
+    /// Whether the symbolic link at `path` leads out of the folder. For a link without a target, the path
+    /// that it names decides, so that the answer does not reveal which files exist.
     fn leads_outside(&self, path: &Path) -> bool {
         if let Ok(end) = fs::canonicalize(path) {
             return !end.starts_with(&self.root);
@@ -214,14 +216,14 @@ impl Listing {
     }
 }
 
-/// Whether a file is policy, by the end of its name.
+/// Whether a file is policy, by its extension.
 pub(super) fn is_document(path: &Path) -> bool {
     let is_known = |end: &OsStr| end == "toml" || YAML_EXTENSIONS.iter().any(|known| end == *known);
     path.extension().is_some_and(is_known)
 }
 
-/// Ends of the names of files that lie beside policy and are no policy: texts for people, and what editors and
-/// patches leave behind.
+/// Name endings of files that lie beside policy and are no policy: texts for people, and files that editors
+/// and patches leave behind.
 const COMPANIONS: [&str; 11] =
     ["md", "txt", "rst", "adoc", "orig", "rej", "bak", "old", "swp", "tmp", "disabled"];
 
@@ -234,7 +236,7 @@ fn is_companion(name: &Path) -> bool {
         || name.extension().is_some_and(|end| COMPANIONS.iter().any(|known| end == *known))
 }
 
-/// What went wrong, without the path, which the finding has.
+/// The reason of an error, without the path, which the finding has.
 pub(super) fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "it is a symbolic link to nothing".to_owned(),

@@ -1,4 +1,4 @@
-//! Reads all documents of a folder, as they were at one moment.
+//! Reads all documents of a folder in one consistent state.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -15,15 +15,16 @@ use ironmesh_config_language::Document;
 use ironmesh_config_language::codes;
 use ironmesh_config_language::limits::{self, DOCUMENT_BYTES};
 
-/// Reads all `*.toml`, `*.yaml` and `*.yml` files below the folder at `path`, hidden ones left out and
-/// symbolic links followed as far as they stay below it. `path` may be such a file too, or a link to either. A file that cannot be read is a finding, and so is a
-/// folder whose documents hold nothing at all (invariant 1).
+/// Reads all `*.toml`, `*.yaml` and `*.yml` files below the folder at `path`, except for hidden ones. It
+/// follows symbolic links as long as they stay below the folder. `path` may also be one such file, or a link
+/// to either. An unreadable file is a finding, and so is a folder whose documents are all empty (invariant
+/// 1).
 ///
 /// It waits a moment for files that change while they are read.
 pub fn read_folder(path: &Path) -> Result<Folder, FolderError> {
     let error = |source| FolderError::new(path, source);
-    // Links on the way to the folder are resolved anew each time, and once: were they followed for each file, a
-    // swap half-way would give a mixture of two policies.
+    // Links on the path to the folder are resolved again for each read, and only once: if they were followed
+    // for each file, a swap during the read would mix two policies.
     let resolved = fs::canonicalize(path).map_err(error)?;
     if fs::metadata(&resolved).map_err(error)?.is_file() {
         return read_file(path, &resolved);
@@ -45,10 +46,10 @@ pub fn read_folder(path: &Path) -> Result<Folder, FolderError> {
     Ok(folder)
 }
 
-/// How often a folder that changes while it is read is read again.
+/// The most reads of a folder that changes while it is read.
 const MOST_ATTEMPTS: usize = 5;
 
-/// How long after a change the folder is read again.
+/// The pause before a changed folder is read again.
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn list(path: &Path, resolved: &Path) -> Result<Listing, FolderError> {
@@ -98,7 +99,8 @@ fn read_listing(root: &Root, listing: &Listing) -> Folder {
     folder
 }
 
-/// The error of a symbolic link that leads out of the folder. It says nothing of what is there.
+/// The error of a symbolic link that leads out of the folder. It does not reveal the target's content or
+/// existence.
 fn outside(relative: &Path) -> Finding {
     let path = joined(relative);
     let message = format!("`{path}` is a symbolic link that leads out of the policy folder");
@@ -107,7 +109,7 @@ fn outside(relative: &Path) -> Finding {
     finding.help("nothing behind it is read: put the file into the policy folder, or make the policy folder itself a link")
 }
 
-/// The warning about files that are not read, however many they are.
+/// The warning about files that are not read, one for all of them.
 fn ignored(files: &BTreeSet<PathBuf>) -> Option<Finding> {
     let noun = match files.len() {
         0 => return None,
@@ -120,8 +122,8 @@ fn ignored(files: &BTreeSet<PathBuf>) -> Option<Finding> {
     Some(Finding::warning(codes::IGNORED_FILE, None, message).help(help))
 }
 
-/// The error of a folder that holds no policy: no documents, or documents of white space alone, as a copy or a
-/// full disk leaves them. A document with a comment says that this is intended.
+/// The error of a folder without policy: it has no documents, or only documents of white space, as a failed
+/// copy or a full disk leaves them. A document with a comment states that this is intended.
 fn nothing(folder: &Folder, ignored: &BTreeSet<PathBuf>) -> Option<Finding> {
     let is_blank = folder.documents.iter().all(|document| document.text.trim().is_empty());
     if !is_blank || folder.findings.iter().any(Finding::is_error) {
@@ -142,7 +144,7 @@ fn nothing(folder: &Folder, ignored: &BTreeSet<PathBuf>) -> Option<Finding> {
     }))
 }
 
-/// Some paths in words.
+/// Some paths as a text.
 fn names(paths: &BTreeSet<PathBuf>) -> String {
     let named: Vec<_> =
         paths.iter().take(MOST_NAMED).map(|path| format!("`{}`", path.display())).collect();
@@ -152,12 +154,12 @@ fn names(paths: &BTreeSet<PathBuf>) -> String {
     }
 }
 
-/// How many files are named in a message.
+/// The most files that a message names.
 const MOST_NAMED: usize = 5;
 
 impl Folder {
-    /// Withdraws the documents whose files have changed in place since they were listed: what was read of them may
-    /// be a part. (A file that another has replaced was whole.)
+    /// Withdraws the documents whose files were edited in place since they were listed, since the read may
+    /// have returned a part. (A file that was replaced as a whole was complete.)
     pub(super) fn withdraw_growing(&mut self, listing: &Listing, after: &Listing) {
         for (relative, file) in &listing.documents {
             let now = after.documents.get(relative).map(|now| now.stamp);

@@ -1,9 +1,9 @@
-//! Says when the policy folder is to be read again. Level-triggered: it never says what changed, and
-//! several changes may be one signal.
+//! The watch of the policy folder: it signals when to read the folder again. It is level-triggered: it never
+//! reports what changed, and several changes may be one signal.
 //!
-//! A swap is atomic, so it is told at once: another folder or link was put in the place of one, and
-//! what is there now is complete. Edits in place are told when they have settled, since a reader in
-//! their midst would see half of them; so are files that a program writes to and has not closed.
+//! A swap is atomic, so it is signalled at once: another folder or link has replaced the old one, and is
+//! complete. Edits in place are signalled when they have settled, since a reader would see half of them
+//! otherwise. The same holds for files that a program has written to and not closed.
 
 mod alarm;
 mod armed;
@@ -28,19 +28,19 @@ pub struct FolderWatch {
     signal: watch::Receiver<u64>,
 }
 
-/// Why a policy folder could not be watched.
+/// The reason why a policy folder could not be watched.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "changes of the policy folder cannot be watched: is `fs.inotify.max_user_instances` used up?"
 )]
 pub struct WatchError {
-    /// What the system said.
+    /// The error of the system.
     #[from]
     source: notify::Error,
 }
 
-/// Watches the policy folder at `path`, which need not be there yet. All changes after this call are
-/// told. Must be called on a tokio runtime.
+/// Watches the policy folder at `path`, which need not exist yet. All changes after this call are signalled.
+/// Must be called on a tokio runtime.
 pub fn watch_folder(path: PathBuf) -> Result<FolderWatch, WatchError> {
     let alarm = Arc::new(Alarm::default());
     let armed = Armed::new(&path, &alarm)?;
@@ -50,39 +50,40 @@ pub fn watch_folder(path: PathBuf) -> Result<FolderWatch, WatchError> {
 }
 
 impl FolderWatch {
-    /// Waits until the folder is to be read again. May be cancelled without losing a signal.
+    /// Waits until the folder is to be read again. Cancel-safe.
     pub async fn changed(&mut self) {
         if self.signal.changed().await.is_err() {
-            // The task is gone, by a panic. Slow is better than deaf.
+            // The task has panicked. Periodic reads are better than none.
             sleep(READ_AGAIN).await;
         }
     }
 }
 
-/// How long nothing must happen before edits in place are told.
+/// The quiet time after which edits in place count as settled.
 const SETTLE: Duration = Duration::from_millis(200);
-/// How long edits that never cease are waited for.
+/// The most time that continuous edits delay a signal.
 const SETTLE_AT_MOST: Duration = Duration::from_secs(2);
-/// How long a file that is written to and not closed is waited for. A slow copy exposes half a policy until then.
+/// The most time that an open file delays a signal. A slow copy exposes half a policy after it.
 const WRITE_AT_MOST: Duration = Duration::from_secs(30);
-/// After which the folder is read again in any case: network file systems tell no events.
+/// The most time between two reads: network file systems report no events.
 const READ_AGAIN: Duration = Duration::from_secs(30);
 
-/// When edits will have settled.
+/// The time when edits will have settled.
 struct Settling {
     began: Instant,
     until: Instant,
 }
 
 impl Settling {
-    /// Something happened, now.
+    /// Records an event at the current time.
     fn after_event(before: Option<Self>) -> Self {
         let now = Instant::now();
         let began = before.map_or(now, |settling| settling.began);
         Self { began, until: (now + SETTLE).min(began + SETTLE_AT_MOST) }
     }
 
-    /// The edits have settled, and a writer has not closed its file. None if it was waited for long enough.
+    /// The deadline for a writer that has not closed its file although the edits have settled. None if it is
+    /// over.
     fn for_writer(self) -> Option<Self> {
         let now = Instant::now();
         (now < self.began + WRITE_AT_MOST).then_some(Self { until: now + SETTLE, ..self })
@@ -116,20 +117,19 @@ async fn run(path: PathBuf, mut armed: Armed, alarm: Arc<Alarm>, signal: watch::
                 continue;
             }
             () = alarm.raised() => {}
-            // What settles is told soon.
+            // The signal follows when the edits settle.
             _ = read_again.tick() => report = settling.is_none(),
         }
         let renamed = alarm.take_renamed();
         let before = armed.identity();
-        // Looking at a folder on a network file system may take its time.
+        // Reading a folder on a network file system may block.
         let (path, alarm) = (path.clone(), Arc::clone(&alarm));
         match tokio::task::spawn_blocking(move || armed.renew(&path, &alarm)).await {
             Ok(renewed) => armed = renewed,
             // The runtime is shutting down.
             Err(_) => return,
         }
-        // The watches are renewed before anything is told, so that nothing is missed that happens
-        // while the folder is read.
+        // The watches are renewed before the signal, so that a change during the read is not missed.
         if !report {
             match decide(renamed, before.as_ref(), armed.identity().as_ref()) {
                 Decision::Now => report = true,

@@ -1,5 +1,5 @@
-//! Carries events from notify's thread to the watch's task. It holds one bit of what happened, a bounded set of
-//! the files that are being written, and no queue, so nothing can fill up.
+//! The alarm: it carries events from notify's thread to the watch's task. It holds one bit per kind of event,
+//! a bounded set of files that are being written, and no queue, so that nothing can fill up.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,25 +12,25 @@ use tokio::sync::Notify;
 use crate::folder::layout::Layout;
 use crate::folder::listing::is_document;
 
-/// Whether anything happened, and whether anything was renamed.
+/// Whether any event happened, and whether any was a rename.
 #[derive(Debug, Default)]
 pub(super) struct Alarm {
     happened: Notify,
     renamed: AtomicBool,
-    /// Files that were written to and are not closed yet: more may follow.
+    /// Files that were written to and are not closed yet, so that more writes may follow.
     open_for_writing: Mutex<BTreeSet<PathBuf>>,
 }
 
-/// How many files that are being written are remembered. Of more, the rest counts as closed.
+/// The most open files that are remembered; others count as closed.
 const MOST_OPEN: usize = 1_000;
 
 impl Alarm {
-    /// Waits until something has happened since the last time.
+    /// Waits until an event has happened since the last call.
     pub(super) async fn raised(&self) {
         self.happened.notified().await;
     }
 
-    /// Whether anything was renamed since the last time.
+    /// Whether any event since the last call was a rename.
     pub(super) fn take_renamed(&self) -> bool {
         self.renamed.swap(false, Ordering::SeqCst)
     }
@@ -40,13 +40,13 @@ impl Alarm {
         !self.open_for_writing.lock().is_empty()
     }
 
-    /// Treats all files as closed: their writers take too long, or their ends were missed.
+    /// Treats all files as closed: their writers take too long, or their close events were missed.
     pub(super) fn forget_writers(&self) {
         self.open_for_writing.lock().clear();
     }
 
-    /// Remembers which files are being written. A file that is created and not written to has no content to wait
-    /// for, and a file that is not read may stay open for ever.
+    /// Remembers the files that are being written. A created file without a write has no content to wait for,
+    /// and a file that is not read may stay open for ever.
     fn follow_writers(&self, event: &notify::Event, layout: &Layout) {
         let mut open = self.open_for_writing.lock();
         let is_read = |path: &&PathBuf| is_document(path) || layout.exact.contains(*path);
@@ -65,7 +65,7 @@ impl Alarm {
         }
     }
 
-    /// Takes an event, if it concerns `layout`.
+    /// Records an event, if it is relevant to `layout`.
     pub(super) fn event(&self, event: notify::Result<notify::Event>, layout: &Layout) {
         match event {
             Ok(event) if !is_change(event.kind) => return,
@@ -79,14 +79,14 @@ impl Alarm {
                     self.renamed.store(true, Ordering::SeqCst);
                 }
             }
-            // Something was missed: look.
+            // Events were lost: read the folder again.
             Err(error) => tracing::debug!(%error, "an event of the policy folder was lost"),
         }
         self.happened.notify_one();
     }
 }
 
-/// Whether an event is a change. Our own reading makes events as well, and must not lead to more.
+/// Whether an event is a change. The reader itself causes events, which must not trigger another read.
 fn is_change(kind: EventKind) -> bool {
     match kind {
         EventKind::Access(access) => access == AccessKind::Close(AccessMode::Write),

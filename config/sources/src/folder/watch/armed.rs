@@ -1,5 +1,5 @@
-//! The watches of the system on one layout of the folder. They follow inodes, not paths, so after a
-//! swap of a folder they are made anew.
+//! The system's watches on one layout of the folder. They follow inodes, not paths, so they are created again
+//! after a swap of a folder.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use crate::folder::layout::{Identity, Layout};
 
 /// A layout of the folder, and the watches on it.
 pub(super) struct Armed {
-    /// Events are judged by this.
+    /// The layout by which events are filtered.
     layout: Sender<Layout>,
     /// Held for its drop, which ends the watches.
     _watcher: RecommendedWatcher,
 }
 
 impl Armed {
-    /// Looks at `path` and watches what it finds.
+    /// Reads the layout of `path`, and watches it.
     pub(super) fn new(path: &Path, alarm: &Arc<Alarm>) -> notify::Result<Self> {
         let layout = Layout::of(path);
         Ok(Self::watch(layout, alarm)?.renew(path, alarm))
     }
 
-    /// Which folder there was at the last look.
+    /// The identity of the folder at the last read of the layout.
     pub(super) fn identity(&self) -> Option<Identity> {
         self.layout.borrow().identity.clone()
     }
 
-    /// Looks again, and renews the watches until they fit what there is.
+    /// Reads the layout again, and renews the watches until they fit it.
     pub(super) fn renew(mut self, path: &Path, alarm: &Arc<Alarm>) -> Self {
-        // What changes between a look and the watches is found by the next look. A folder that
-        // changes all the time makes events, so it is looked at again anyway.
+        // The next read of the layout finds a change between a read and the watches. A folder that changes
+        // all the time causes events, so it is read again anyway.
         for _ in 0..MOST_LOOKS {
             let layout = Layout::of(path);
             if layout == *self.layout.borrow() {
@@ -44,8 +44,8 @@ impl Armed {
                 self.layout.send_replace(layout);
                 continue;
             }
-            // Each directory is watched by itself: a recursive watch of notify's misses what is made
-            // in a new directory before it is watched too.
+            // Each directory has its own watch: a recursive watch of notify misses entries that are created
+            // in a new directory before it is watched.
             match Self::watch(layout, alarm) {
                 // The old watches end only now, so that there is no gap.
                 Ok(armed) => self = armed,
@@ -67,7 +67,7 @@ impl Armed {
             let Err(error) = watcher.watch(directory, RecursiveMode::NonRecursive) else {
                 continue;
             };
-            // A directory on the way may be closed to us; one of the folder should not be.
+            // An ancestor may be unreadable; a directory of the folder should not be.
             if layout.borrow().within.contains(directory) {
                 let directory = directory.display();
                 tracing::warn!(%error, %directory, "a folder of the policy is not watched");
@@ -108,7 +108,7 @@ mod tests {
             link_to(file);
             let kept = armed.layout.subscribe();
             armed = armed.renew(&policy, &alarm);
-            // The layout goes with the watches.
+            // The layout belongs to the watches.
             assert_eq!(kept.has_changed().is_ok(), is_watched, "{file}");
             let end = fs::canonicalize(policy.join(file)).unwrap();
             assert!(armed.layout.borrow().concerns(&end), "{file}");

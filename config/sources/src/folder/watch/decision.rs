@@ -1,17 +1,17 @@
-//! Whether what happened was a swap. A pure function of two looks at the folder.
+//! Decides whether a change was a swap: a pure function of two layouts of the folder.
 
 use crate::folder::layout::Identity;
 
 /// When the folder is to be read again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// At once: it is complete.
+    /// At once, since it is complete.
     Now,
-    /// When nothing has happened for a while.
+    /// When no event has happened for a while.
     Settle,
 }
 
-/// Decides, from whether anything was `renamed`, which folder there was `before` and which there is
+/// Decides, from whether an event was a rename (`renamed`), and from the identity of the folder `before` and
 /// `after`.
 pub(super) fn decide(
     renamed: bool,
@@ -21,8 +21,8 @@ pub(super) fn decide(
     let is_swap = match (before, after) {
         // A folder that is gone may be about to be replaced, in a second step.
         (_, None) => false,
-        // A folder that was made with mkdir is yet to be filled. One that was renamed or linked into
-        // its place is complete.
+        // A folder that mkdir created is still to be filled. One that was renamed or linked into place is
+        // complete.
         (None, Some(after)) => renamed || after.is_linked,
         (Some(before), Some(after)) => {
             let is_another = before.id != after.id;
