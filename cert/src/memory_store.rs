@@ -15,7 +15,7 @@ pub(crate) struct Kept {
     pub(crate) certificates: BTreeMap<ServiceAccount, ServiceCertificate>,
     /// The account whose certificate it fails to store.
     pub(crate) rejected: Option<ServiceAccount>,
-    pub(crate) authority_refused: bool,
+    pub(crate) rejects_authority: bool,
 }
 
 impl MemoryStore {
@@ -31,7 +31,7 @@ impl CertificateStore for MemoryStore {
 
     fn put_authority(&self, material: &[u8]) -> Result<(), StoreError> {
         let mut kept = self.kept();
-        if kept.authority_refused {
+        if kept.rejects_authority {
             return Err(StoreError::new("keep the authority", "disk full"));
         }
         kept.authority = Some(material.to_vec());

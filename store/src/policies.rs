@@ -85,12 +85,12 @@ impl Store {
                 kept.iter().map(|(number, _)| policy_key(*number)).collect();
             let hashes = kept.iter().flat_map(|(_, kept)| &kept.documents);
             wanted.extend(hashes.map(|(_, hash, _)| format!("{TEXTS}{hash}")));
-            let is_ours = |key: &str| {
+            let is_policy = |key: &str| {
                 [POLICIES, TEXTS, FORMER_DOCUMENTS].iter().any(|prefix| key.starts_with(prefix))
                     || key == FORMER_VALUE
             };
             let gone: Vec<_> =
-                keys.iter().filter(|key| is_ours(key) && !wanted.contains(*key)).collect();
+                keys.iter().filter(|key| is_policy(key) && !wanted.contains(*key)).collect();
             let mut written = gone.len() + 1;
             for key in &gone {
                 table.remove(key)?;

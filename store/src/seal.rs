@@ -28,8 +28,8 @@ impl Sealer {
         let mut nonce = [0; NONCE_LEN];
         rand::fill(&mut nonce).map_err(|_| SealError::Random)?;
         // Memory for the tag too: growth would leave a copy of the plain text in memory.
-        let room = plain.len() + AES_256_GCM.tag_len();
-        let mut sealed = Zeroizing::new(Vec::with_capacity(room));
+        let capacity = plain.len() + AES_256_GCM.tag_len();
+        let mut sealed = Zeroizing::new(Vec::with_capacity(capacity));
         sealed.extend_from_slice(plain);
         let place = Aad::from(place(table, key));
         self.key
@@ -45,13 +45,13 @@ impl Sealer {
         key: &str,
         sealed: &[u8],
     ) -> Result<Zeroizing<Vec<u8>>, SealError> {
-        let (nonce, sealed) = sealed.split_first_chunk().ok_or(SealError::NotOurs)?;
+        let (nonce, sealed) = sealed.split_first_chunk().ok_or(SealError::NotAuthentic)?;
         let mut opened = Zeroizing::new(sealed.to_vec());
         let place = Aad::from(place(table, key));
         let length = self
             .key
             .open_in_place(Nonce::assume_unique_for_key(*nonce), place, &mut opened)
-            .map_err(|_| SealError::NotOurs)?
+            .map_err(|_| SealError::NotAuthentic)?
             .len();
         opened.truncate(length);
         Ok(opened)
@@ -62,7 +62,7 @@ impl Sealer {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SealError {
     #[error("sealed value does not open: it was changed, moved, or sealed under another key")]
-    NotOurs,
+    NotAuthentic,
     #[error("no random bytes for a nonce")]
     Random,
     #[error("cipher rejected its input")]

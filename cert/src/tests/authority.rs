@@ -57,10 +57,10 @@ fn intermediate_is_renewed_under_same_root_at_a_third_left() {
     assert!(!authority.renew_intermediate(&store, now() + years(3)).unwrap());
 
     let later = now() + years(4);
-    store.kept().authority_refused = true;
+    store.kept().rejects_authority = true;
     assert!(authority.renew_intermediate(&store, later).is_err());
     assert_eq!(authority.intermediate(), intermediate, "the one in use stays");
-    store.kept().authority_refused = false;
+    store.kept().rejects_authority = false;
     assert!(authority.renew_intermediate(&store, later).unwrap());
     assert!(!authority.renew_intermediate(&store, later).unwrap());
     assert_ne!(authority.intermediate(), intermediate);
@@ -79,7 +79,7 @@ fn intermediate_is_renewed_under_same_root_at_a_third_left() {
 #[test]
 fn authority_that_cannot_be_stored_is_not_used() {
     let store = MemoryStore::default();
-    store.kept().authority_refused = true;
+    store.kept().rejects_authority = true;
     let error = Authority::open(&store, &trust_domain(), now()).unwrap_err();
     assert!(matches!(error, AuthorityError::Store(_)), "{error}");
 }

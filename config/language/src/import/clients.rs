@@ -21,18 +21,19 @@ pub(super) fn of_workloads<'a>(tables: &[Table<'a>], workloads: &[Workload<'a>])
             (table.namespace, string(&table.entries, "service_account").unwrap_or(table.name))
         })
         .collect();
-    let taken: BTreeSet<_> = services().map(|table| (table.namespace, table.name)).collect();
+    let used_names: BTreeSet<_> = services().map(|table| (table.namespace, table.name)).collect();
     let callers: BTreeSet<_> = tables.iter().flat_map(callers).collect();
 
     let mut clients = BTreeMap::new();
     for workload in workloads {
         let Some(account) = workload.account_name() else { continue };
         let wanted = (workload.namespace, account);
-        let is_wanted = callers.contains(&wanted) && !served.contains(&wanted);
+        let is_referenced = callers.contains(&wanted) && !served.contains(&wanted);
         // The name is no matter to policy, and that of the account is the default for both.
         let names = [account, workload.name];
-        let name = names.into_iter().find(|name| !taken.contains(&(workload.namespace, *name)));
-        if let (true, Some(name)) = (is_wanted, name) {
+        let name =
+            names.into_iter().find(|name| !used_names.contains(&(workload.namespace, *name)));
+        if let (true, Some(name)) = (is_referenced, name) {
             let known = clients.entry(wanted).or_insert(name);
             *known = name.min(known);
         }

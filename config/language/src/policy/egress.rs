@@ -119,7 +119,7 @@ fn read_source(
     kind?;
     let namespace = namespace?.or_else(|| home.cloned()).ok_or(FindingReported)?;
     let account = ServiceAccount::new(namespace, name);
-    references.push(Reference { wanted: ReferenceTarget::Account(account.clone()), spot });
+    references.push(Reference { referenced: ReferenceTarget::Account(account.clone()), spot });
     Ok(account)
 }
 
@@ -136,7 +136,7 @@ fn read_port(value: Value<'_>, of: &Of<'_>) -> Result<EgressPort, FindingReporte
         let number = value.port()?;
         if reserved_ports::all().any(|own| own == number) {
             let message =
-                format!("port `{number}` is the mesh's own, where no proxy lets anybody go");
+                format!("port `{number}` is reserved for the mesh, so proxies send no calls there");
             let finding = value.error(codes::UNREACHABLE_EGRESS, message).label("of the mesh");
             return Err(value.report(finding.help("name a port of the host outside")));
         }
@@ -147,7 +147,7 @@ fn read_port(value: Value<'_>, of: &Of<'_>) -> Result<EgressPort, FindingReporte
         if protocol == EgressProtocol::Http && of.is_by_address {
             let message = "`http` selects requests by host, and the egress names no `hosts`";
             let finding = value.error(codes::INVALID_VALUE, message).label("which of them?");
-            return Err(value.report(finding.help("name `hosts`, or say `tcp`")));
+            return Err(value.report(finding.help("name `hosts`, or use `tcp`")));
         }
         Ok(protocol)
     });
@@ -174,7 +174,7 @@ fn read_range(value: Value<'_>) -> Result<IpRange, FindingReported> {
         value.report(finding.help(help))
     })?;
     if let Some((_, what)) = exits::never_called().find(|(never, _)| never.includes(range)) {
-        let message = format!("`{range}` is {what}, where no proxy lets anybody go");
+        let message = format!("`{range}` is {what}, so proxies send no calls there");
         let finding = value.error(codes::UNREACHABLE_EGRESS, message).label("never called");
         return Err(value.report(finding.help("name addresses outside of the machine")));
     }

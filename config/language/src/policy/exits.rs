@@ -21,8 +21,8 @@ pub(super) fn check(draft: &mut Draft<'_>) {
                 findings.push(called_as(egress, service, host));
             }
             let http = egress.ports.iter().filter(|port| port.protocol == EgressProtocol::Http);
-            let taken = http.filter_map(|port| externals.called_so(host, *port));
-            findings.extend(taken.map(|service| external(egress, service, host)));
+            let conflicting = http.filter_map(|port| externals.called_so(host, *port));
+            findings.extend(conflicting.map(|service| external(egress, service, host)));
         }
         let passes = |namespace: &Name| {
             let known = draft.namespaces.get(&(namespace.clone(), namespace.clone()));

@@ -28,10 +28,10 @@ pub(super) fn read_match(
         let key = (home.clone(), group.clone());
         let names = matches.iter().flatten().flatten();
         references.extend(names.map(|(name, spot)| Reference {
-            wanted: ReferenceTarget::Match(key.clone(), name.clone()),
+            referenced: ReferenceTarget::Match(key.clone(), name.clone()),
             spot: spot.clone(),
         }));
-        references.push(Reference { wanted: ReferenceTarget::Group(key), spot: spot.clone() });
+        references.push(Reference { referenced: ReferenceTarget::Group(key), spot: spot.clone() });
     }
     kind?;
     let names = |all: Vec<(Name, Spot)>| without_repeats(all.into_iter().map(|(n, _)| n).collect());

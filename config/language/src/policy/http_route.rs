@@ -19,7 +19,7 @@ use crate::codes;
 use crate::duration;
 use crate::table::{FindingReported, Table, Value};
 
-pub(super) use contradictions::ON_THE_WAY;
+pub(super) use contradictions::UPSTREAM_KEYS;
 pub(super) use retries::{Keys, read_retries};
 
 /// How long a request may be given.
@@ -108,7 +108,7 @@ pub(super) fn read_account(
     let (name, spot) = name?;
     let namespace = namespace?.or_else(|| home.cloned()).ok_or(FindingReported)?;
     let account = ServiceAccount::new(namespace, name);
-    references.push(Reference { wanted: ReferenceTarget::Account(account.clone()), spot });
+    references.push(Reference { referenced: ReferenceTarget::Account(account.clone()), spot });
     kind.map(|_| account)
 }
 
@@ -120,7 +120,7 @@ fn read_settings(
     let timeout = table.optional("timeout", read_timeout);
     let retries = table.optional("retries", |value| {
         let mut table = value.table("retries")?;
-        let retries = read_retries(&mut table, &Keys::OURS);
+        let retries = read_retries(&mut table, &Keys::POLICY);
         table.finish();
         retries
     });

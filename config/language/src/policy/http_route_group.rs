@@ -138,7 +138,7 @@ fn read_header(
         let finding = Finding::error(codes::INVALID_VALUE, Some(spot.clone()), message);
         let finding = finding.label("not a header");
         return Err(header.report(if name.starts_with(':') {
-            finding.help("`path_regex`, `methods` and the header `host` say the same")
+            finding.help("`path_regex`, `methods` and the header `host` have the same effect")
         } else {
             finding.help("write a header as in `user-agent`")
         }));

@@ -48,8 +48,8 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
             account.map(|(name, spot)| (ServiceAccount::new(id.namespace.clone(), name), spot))
         });
         if let Ok(Some((account, spot))) = &account {
-            let wanted = ReferenceTarget::Account(account.clone());
-            part.references.push(Reference { wanted, spot: spot.clone() });
+            let referenced = ReferenceTarget::Account(account.clone());
+            part.references.push(Reference { referenced, spot: spot.clone() });
         }
         let binding = binding(&id, account, identities, labels, trusted_providers, both);
         part.identity_bindings.push(&id, binding);

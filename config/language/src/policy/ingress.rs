@@ -42,7 +42,7 @@ fn unfit(service: &Service, backend: &IngressPort) -> Option<Finding> {
     };
     if service.external.is_some() {
         let message =
-            format!("service `{name}` is outside of the mesh, where no proxy lets anybody in");
+            format!("service `{name}` is outside of the mesh, where no proxy accepts ingress");
         let help = "name a service of the mesh".to_owned();
         return finding(codes::INVALID_VALUE, message, "an external service", help);
     }
@@ -86,7 +86,7 @@ impl<'a> Seen<'a> {
         let protocol = backend.entry.protocol();
         if let Some(first) = self.entries.insert((&backend.port, protocol), backend) {
             let what = format!("port {port} of service `{}` over `{protocol}`", service.name);
-            let help = "say all that is to be said of it in one ingress backend";
+            let help = "put all settings for it into one ingress backend";
             return Some(collision(backend, first, &what, help));
         }
         match &backend.entry {

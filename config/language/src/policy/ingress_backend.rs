@@ -78,6 +78,6 @@ fn not_too_many(list: Value<'_>) -> Result<(), FindingReported> {
 }
 
 /// A reference to something that is written at `value`.
-fn refer(wanted: ReferenceTarget, value: Value<'_>) -> Reference {
-    Reference { wanted, spot: value.spot() }
+fn refer(referenced: ReferenceTarget, value: Value<'_>) -> Reference {
+    Reference { referenced, spot: value.spot() }
 }

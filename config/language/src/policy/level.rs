@@ -21,7 +21,7 @@ pub(super) fn read(table: &mut Table<'_>) -> Written {
     let scope = table.optional("scope", |value| Ok((value.word("scope", &SCOPES)?, value.spot())));
     let is_mesh = match (&service, scope) {
         (Ok(Some((_, service))), Ok(Some((_, scope)))) => {
-            let message = "`scope` is said of an object that is about one service";
+            let message = "`scope` has no meaning for an object of one service";
             let finding = Finding::error(codes::INVALID_VALUE, Some(scope), message);
             let finding = finding.label("about more").related(service.clone(), "about this one");
             Err(table.report(finding.help("leave one of the two out")))
@@ -37,8 +37,8 @@ impl Written {
         let service = self.service.map(|service| {
             service.map(|(name, spot)| {
                 let service = ServiceName::new(id.namespace.clone(), name);
-                let wanted = ReferenceTarget::Service(service.clone());
-                part.references.push(Reference { wanted, spot });
+                let referenced = ReferenceTarget::Service(service.clone());
+                part.references.push(Reference { referenced, spot });
                 service
             })
         });

@@ -10,8 +10,8 @@ pub(super) fn read(value: Value<'_>) -> Result<Locality, FindingReported> {
     let text = value.string()?;
     text.parse().map_err(|InvalidName { problem, .. }| {
         let message = format!("`{}` {problem}: `{text}`", value.key());
-        let finding = value.error(codes::INVALID_VALUE, message).label("not a place");
-        let help = "write a region, a zone in it as in `eu/eu-1`, or a part of that as in `eu/eu-1/rack-7`; what is said of a place is said of all that is in it";
+        let finding = value.error(codes::INVALID_VALUE, message).label("not a locality");
+        let help = "write a region, a zone in it as in `eu/eu-1`, or a part of that as in `eu/eu-1/rack-7`; a locality includes all localities below it";
         value.report(finding.help(help))
     })
 }

@@ -152,7 +152,7 @@ impl<T> Default for Definitions<T> {
 /// Something that must be defined somewhere.
 #[derive(Debug)]
 pub(super) struct Reference {
-    pub(super) wanted: ReferenceTarget,
+    pub(super) referenced: ReferenceTarget,
     pub(super) spot: Spot,
 }
 

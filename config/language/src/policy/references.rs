@@ -20,7 +20,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
         if findings.len() > FINDINGS {
             break;
         }
-        let missing = match &reference.wanted {
+        let missing = match &reference.referenced {
             ReferenceTarget::Service(name) => service(draft, name),
             ReferenceTarget::Backend(name, besides) => backend(draft, name, besides),
             ReferenceTarget::Account(account) => self::account(draft, account),
@@ -36,9 +36,9 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     draft.findings.extend(findings);
 }
 
-fn service(draft: &Draft<'_>, wanted: &ServiceName) -> Option<Finding> {
-    let key = (wanted.namespace.clone(), wanted.name.clone());
-    if draft.services.spot(&key).is_some() || may_be_defined(draft, &wanted.name) {
+fn service(draft: &Draft<'_>, referenced: &ServiceName) -> Option<Finding> {
+    let key = (referenced.namespace.clone(), referenced.name.clone());
+    if draft.services.spot(&key).is_some() || may_be_defined(draft, &referenced.name) {
         return None;
     }
     Some(with_advice(no_service(&key), &key, draft.services.keys()))
@@ -50,9 +50,9 @@ fn no_service(key: &Key) -> Finding {
 
 /// A backend that is not there is not an error: who begins a rollout writes the split first. What its
 /// split names `besides` is near, as one version is to the next, and was not meant.
-fn backend(draft: &Draft<'_>, wanted: &ServiceName, besides: &[Name]) -> Option<Finding> {
-    service(draft, wanted)?;
-    let key = (wanted.namespace.clone(), wanted.name.clone());
+fn backend(draft: &Draft<'_>, referenced: &ServiceName, besides: &[Name]) -> Option<Finding> {
+    service(draft, referenced)?;
+    let key = (referenced.namespace.clone(), referenced.name.clone());
     let others = draft.services.keys().filter(|(_, name)| !besides.contains(name));
     let Finding { help, .. } = with_advice(no_service(&key), &key, others.collect::<Vec<_>>());
     let to_come = "it gets its share of the calls as soon as policy defines it";
@@ -61,17 +61,17 @@ fn backend(draft: &Draft<'_>, wanted: &ServiceName, besides: &[Name]) -> Option<
     Some(finding.label("gets no calls").help(help))
 }
 
-fn account(draft: &Draft<'_>, wanted: &ServiceAccount) -> Option<Finding> {
-    if draft.accounts.contains(wanted) || may_be_defined(draft, &wanted.name) {
+fn account(draft: &Draft<'_>, referenced: &ServiceAccount) -> Option<Finding> {
+    if draft.accounts.contains(referenced) || may_be_defined(draft, &referenced.name) {
         return None;
     }
-    let key = (wanted.namespace.clone(), wanted.name.clone());
+    let key = (referenced.namespace.clone(), referenced.name.clone());
     let finding = not_found(&format!("no service runs as {}", place(&key)));
     if let Some(service) = draft.services.get(&key) {
         let account = &service.account.name;
         return Some(finding.help(format!(
             "service `{}` runs as `{account}`: policy is about accounts, not services",
-            wanted.name
+            referenced.name
         )));
     }
     let accounts = draft.accounts.iter().take(MOST_CANDIDATES);
@@ -79,28 +79,28 @@ fn account(draft: &Draft<'_>, wanted: &ServiceAccount) -> Option<Finding> {
     Some(with_advice(finding, &key, &keys))
 }
 
-fn group(draft: &Draft<'_>, wanted: &Key) -> Option<Finding> {
-    if draft.http_route_groups.spot(wanted).is_some() || may_be_defined(draft, &wanted.1) {
+fn group(draft: &Draft<'_>, referenced: &Key) -> Option<Finding> {
+    if draft.http_route_groups.spot(referenced).is_some() || may_be_defined(draft, &referenced.1) {
         return None;
     }
-    let finding = not_found(&format!("there is no HTTP route group {}", place(wanted)));
-    Some(with_advice(finding, wanted, draft.http_route_groups.keys()))
+    let finding = not_found(&format!("there is no HTTP route group {}", place(referenced)));
+    Some(with_advice(finding, referenced, draft.http_route_groups.keys()))
 }
 
-fn tcp_route(draft: &Draft<'_>, wanted: &Key) -> Option<Finding> {
-    if draft.tcp_routes.spot(wanted).is_some() || may_be_defined(draft, &wanted.1) {
+fn tcp_route(draft: &Draft<'_>, referenced: &Key) -> Option<Finding> {
+    if draft.tcp_routes.spot(referenced).is_some() || may_be_defined(draft, &referenced.1) {
         return None;
     }
-    let finding = not_found(&format!("there is no TCP route {}", place(wanted)));
-    Some(with_advice(finding, wanted, draft.tcp_routes.keys()))
+    let finding = not_found(&format!("there is no TCP route {}", place(referenced)));
+    Some(with_advice(finding, referenced, draft.tcp_routes.keys()))
 }
 
-fn binding(draft: &Draft<'_>, wanted: &Key) -> Option<Finding> {
-    if draft.identity_bindings.spot(wanted).is_some() || may_be_defined(draft, &wanted.1) {
+fn binding(draft: &Draft<'_>, referenced: &Key) -> Option<Finding> {
+    if draft.identity_bindings.spot(referenced).is_some() || may_be_defined(draft, &referenced.1) {
         return None;
     }
-    let finding = not_found(&format!("there is no identity binding {}", place(wanted)));
-    Some(with_advice(finding, wanted, draft.identity_bindings.keys()))
+    let finding = not_found(&format!("there is no identity binding {}", place(referenced)));
+    Some(with_advice(finding, referenced, draft.identity_bindings.keys()))
 }
 
 /// The names of the matches of the groups that references have named so far.
@@ -110,17 +110,17 @@ type Matches<'a> = BTreeMap<&'a Key, BTreeSet<&'a str>>;
 fn match_of<'a>(
     draft: &Draft<'a>,
     group: &'a Key,
-    wanted: &Name,
+    referenced: &Name,
     matches: &mut Matches<'a>,
 ) -> Option<Finding> {
     let found = draft.http_route_groups.get(group)?;
     let names = || found.matches.iter().map(|one| one.name.as_str());
-    if matches.entry(group).or_insert_with(|| names().collect()).contains(wanted.as_str()) {
+    if matches.entry(group).or_insert_with(|| names().collect()).contains(referenced.as_str()) {
         return None;
     }
-    let message = format!("HTTP route group `{}` has no match `{wanted}`", group.1);
+    let message = format!("HTTP route group `{}` has no match `{referenced}`", group.1);
     let finding = not_found(&message).related(found.spot.clone(), "the group is defined here");
-    Some(match closest(wanted.as_str(), names().take(MOST_CANDIDATES)) {
+    Some(match closest(referenced.as_str(), names().take(MOST_CANDIDATES)) {
         Some(near) => finding.help(did_you_mean(near)),
         None => finding,
     })

@@ -54,7 +54,9 @@ fn read_destination(
     let (name, spot) = name?;
     let namespace = namespace?.or_else(|| home.cloned()).ok_or(FindingReported)?;
     let service = ServiceName::new(namespace, name);
-    references
-        .push(Reference { wanted: ReferenceTarget::Service(service.clone()), spot: spot.clone() });
+    references.push(Reference {
+        referenced: ReferenceTarget::Service(service.clone()),
+        spot: spot.clone(),
+    });
     kind.map(|_| RetryDestination { service, spot })
 }

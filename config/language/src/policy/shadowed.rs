@@ -36,7 +36,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
         }
     }
     let mut findings = Vec::new();
-    for (number, grant) in rules.iter().enumerate().filter(|(_, grant)| grant.may_be_taken_out) {
+    for (number, grant) in rules.iter().enumerate().filter(|(_, grant)| grant.may_be_removed) {
         let others =
             grant.sources.first().and_then(|source| by_callers.get(&(&grant.destination, source)));
         let others = others.into_iter().flatten().take(MOST_COMPARED).copied();
@@ -84,7 +84,7 @@ struct Grant<'a> {
     sources: BTreeSet<SubjectKey<'a>>,
     what: Granted<'a>,
     /// Whether nothing else is granted when it goes.
-    may_be_taken_out: bool,
+    may_be_removed: bool,
 }
 
 /// What a rule grants.
@@ -128,7 +128,7 @@ impl<'a> Grant<'a> {
             sources: target.sources.iter().map(|source| SubjectKey::new(draft, source)).collect(),
             what,
             // Without its last rule about HTTP, a target allows all of HTTP on the ports of the others.
-            may_be_taken_out: is_tcp(rule) || of_http > 1 || of_tcp == 0,
+            may_be_removed: is_tcp(rule) || of_http > 1 || of_tcp == 0,
         })
     }
 

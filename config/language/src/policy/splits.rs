@@ -107,7 +107,7 @@ fn too_many_paths(service: &ServiceName, splits: &[&TrafficSplit]) -> Option<Fin
     );
     let mut finding = Finding::error(codes::SPLIT_SHAPE, Some(first.spot.clone()), message)
         .label("with all conditions of the splits behind it")
-        .help("say several matches as one, as in `path_regex = \"/(?:a|b)\"`, or ask for a thing in one split only");
+        .help("combine several matches, as in `path_regex = \"/(?:a|b)\"`, or use each condition in one split only");
     for other in others.iter().take(MOST_RELATED) {
         finding = finding.related(other.spot.clone(), "of the same service");
     }

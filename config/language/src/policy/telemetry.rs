@@ -110,14 +110,14 @@ fn read_tracing(value: Value<'_>) -> Result<Tracing, FindingReported> {
 /// Reports telemetries that contradict each other, and a telemetry of a service without sidecar.
 pub(super) fn check(draft: &mut Draft<'_>) {
     let mut findings = Vec::new();
-    let mut said = BTreeMap::new();
+    let mut first_objects = BTreeMap::new();
     for one in draft.telemetries.iter() {
         let settings = [
             one.access_log.as_ref().map(|_| "access_log"),
             one.tracing.as_ref().map(|_| "tracing"),
         ];
         for setting in settings.into_iter().flatten() {
-            let first = *said.entry((&one.level, setting)).or_insert(one);
+            let first = *first_objects.entry((&one.level, setting)).or_insert(one);
             if !std::ptr::eq(first, one) {
                 findings.push(duplicate(one, first, setting));
             }

@@ -66,12 +66,13 @@ fn read_subject(
     Ok(match kind?.unwrap_or(SubjectKind::Account) {
         SubjectKind::Account => {
             let account = ServiceAccount::new(namespace, name);
-            references.push(Reference { wanted: ReferenceTarget::Account(account.clone()), spot });
+            references
+                .push(Reference { referenced: ReferenceTarget::Account(account.clone()), spot });
             Subject::Account(account)
         }
         SubjectKind::Binding => {
-            let wanted = ReferenceTarget::Binding((namespace.clone(), name.clone()));
-            references.push(Reference { wanted, spot });
+            let referenced = ReferenceTarget::Binding((namespace.clone(), name.clone()));
+            references.push(Reference { referenced, spot });
             Subject::Binding(namespace, name)
         }
     })
@@ -128,7 +129,8 @@ fn read_rule(
     table.finish();
     let (name, spot) = name?;
     let key = home.map(|home| (home.clone(), name.clone()));
-    let mut refer = |wanted, spot: &Spot| references.push(Reference { wanted, spot: spot.clone() });
+    let mut refer =
+        |referenced, spot: &Spot| references.push(Reference { referenced, spot: spot.clone() });
     match kind? {
         Kind::TcpRoute => {
             if let Some(key) = key {

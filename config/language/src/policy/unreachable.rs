@@ -27,16 +27,16 @@ pub(super) fn check(draft: &mut Draft<'_>) {
         let namespace = draft.namespaces.get(&(name.clone(), name.clone()));
         service.mode.or_else(|| namespace?.mode)
     };
-    let says_strict = |service: &Service| mode(service) == Some(Mode::Strict);
-    let is_said = draft.services.iter().any(says_strict);
+    let sets_strict = |service: &Service| mode(service) == Some(Mode::Strict);
+    let is_set = draft.services.iter().any(sets_strict);
     let is_strict =
-        |service: &&Service| if is_said { says_strict(service) } else { mode(service).is_none() };
+        |service: &&Service| if is_set { sets_strict(service) } else { mode(service).is_none() };
     let services = draft.services.iter().filter(is_strict);
     // A backend beside others with callers is reported with its split.
-    let is_told = called.beside();
+    let in_split = called.beside();
     let unreachable: Vec<_> = services
         .filter(|service| !service.ports.is_empty() && !called.may_be_called(service))
-        .filter(|service| !is_told.contains(&service.name))
+        .filter(|service| !in_split.contains(&service.name))
         .collect();
     draft.findings.extend(finding(&unreachable));
 }

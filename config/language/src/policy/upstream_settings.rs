@@ -28,7 +28,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     let mut findings = Vec::new();
     let mut first_of: BTreeMap<(&Level, &str), &UpstreamTrafficSetting> = BTreeMap::new();
     for setting in draft.upstream_traffic_settings.iter() {
-        for (key, _) in SETTINGS.iter().filter(|(_, says)| says(setting)) {
+        for (key, _) in SETTINGS.iter().filter(|(_, sets)| sets(setting)) {
             match first_of.get(&(&setting.level, *key)) {
                 Some(first) => findings.push(duplicate(key, setting, first)),
                 None => drop(first_of.insert((&setting.level, *key), setting)),
@@ -39,15 +39,17 @@ pub(super) fn check(draft: &mut Draft<'_>) {
             findings.extend(draft.services.get(&key).and_then(|service| idle(setting, service)));
         }
     }
-    findings.extend(draft.upstream_traffic_settings.iter().filter_map(|one| unasked(draft, one)));
+    findings.extend(
+        draft.upstream_traffic_settings.iter().filter_map(|one| unused_descriptors(draft, one)),
+    );
     draft.findings.extend(findings);
 }
 
 /// A route with descriptors in a setting, where no rate limit service is configured.
-fn unasked(draft: &Draft<'_>, setting: &UpstreamTrafficSetting) -> Option<Finding> {
+fn unused_descriptors(draft: &Draft<'_>, setting: &UpstreamTrafficSetting) -> Option<Finding> {
     let mut routes = setting.http_routes.iter().flatten();
     let route = routes.find(|route| route.descriptors.is_some())?;
-    let is_asked = |other: &UpstreamTrafficSetting| {
+    let sets_global = |other: &UpstreamTrafficSetting| {
         other.global_http.is_some()
             && match (&other.level, &setting.level) {
                 (Level::Service(one), Level::Service(other)) => one == other,
@@ -57,7 +59,7 @@ fn unasked(draft: &Draft<'_>, setting: &UpstreamTrafficSetting) -> Option<Findin
                 (Level::Mesh, _) | (_, Level::Mesh) => true,
             }
     };
-    if draft.upstream_traffic_settings.iter().any(is_asked) {
+    if draft.upstream_traffic_settings.iter().any(sets_global) {
         return None;
     }
     let message = format!(

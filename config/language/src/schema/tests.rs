@@ -52,8 +52,8 @@ fn json_schema_accepts_every_policy_that_loads() {
     for document in documents.chain(examples()) {
         let loaded = load_documents([document.clone()]);
         // What is named in other files is not looked for here.
-        let is_refused = |code| (101..200).contains(&code) || code == 304;
-        if loaded.findings.iter().any(|finding| is_refused(finding.code.0)) {
+        let is_rejected = |code| (101..200).contains(&code) || code == 304;
+        if loaded.findings.iter().any(|finding| is_rejected(finding.code.0)) {
             continue;
         }
         let json = as_json(&document.text);

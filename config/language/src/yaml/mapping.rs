@@ -264,7 +264,7 @@ const APIS: [Api; 12] = [
         versions: &[("v1alpha4", true)],
         table: None,
         what: "a UDPRoute",
-        read: routes::refuse_udp,
+        read: routes::reject_udp,
     },
     Api {
         group: "split.smi-spec.io",

@@ -39,7 +39,7 @@ fn conflict(current: Option<&PolicyRecord>) -> String {
     let Some(current) = current else {
         return "not pushed: nothing is current there, or what is there is damaged".to_owned();
     };
-    let by = current.by.as_deref().unwrap_or("somebody");
+    let by = current.by.as_deref().unwrap_or("an unnamed author");
     let why = current.message.as_ref().map(|text| format!(" (\"{text}\")")).unwrap_or_default();
     format!(
         "not pushed: {by} has pushed the revision {} at {:.0}{why}; `ironmesh policy pull` fetches it",
@@ -79,8 +79,8 @@ impl EtcdPolicy {
         // The encoding is at least as large.
         check(documents.iter().map(|document| document.text.len()).sum())?;
         let bytes = layout::encode(documents).map_err(|error| {
-            let refused = SessionError::Rejected(error.to_string());
-            PolicyError::Etcd(self.cluster.error(refused))
+            let rejected = SessionError::Rejected(error.to_string());
+            PolicyError::Etcd(self.cluster.error(rejected))
         })?;
         check(bytes.len())?;
         let (seen, current) =

@@ -99,8 +99,8 @@ mod tests {
         for path in
             ["a/link.toml", "a/inside.toml", "up/secret", "../secret", outside.to_str().unwrap()]
         {
-            let refused = root.file(Path::new(path)).unwrap_err();
-            assert!(matches!(refused, NotOpened::Link), "{path}: {refused:?}");
+            let rejected = root.file(Path::new(path)).unwrap_err();
+            assert!(matches!(rejected, NotOpened::Link), "{path}: {rejected:?}");
         }
         assert!(matches!(root.file(Path::new("a/b")), Err(NotOpened::NotAFile)));
         assert!(matches!(root.file(Path::new("")), Err(NotOpened::NotAFile)));

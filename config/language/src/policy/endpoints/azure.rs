@@ -130,7 +130,7 @@ fn read_tags(value: Value<'_>) -> Result<Tags, FindingReported> {
     }
     if tags.is_empty() && result.is_ok() {
         let finding = value.error(codes::EMPTY_LIST, "`tags` is empty").label("no tag");
-        return Err(value.report(finding.help("machines of anybody would be meant: name a tag")));
+        return Err(value.report(finding.help("the query would select all machines: name a tag")));
     }
     result.map(|()| tags)
 }

@@ -9,7 +9,7 @@ use crate::table::{FindingReported, Table, Value};
 const ALL: Percent = Percent(1_000_000);
 
 /// What has no effect on a request that its caller's sidecar answers.
-pub(in crate::policy) const ON_THE_WAY: [&str; 6] =
+pub(in crate::policy) const UPSTREAM_KEYS: [&str; 6] =
     ["timeout", "retries", "request_headers", "rewrite", "mirror", "allow_override_headers"];
 
 /// Reports contradictions: settings of requests that are all redirected, a redirect of requests that are all
@@ -22,7 +22,7 @@ pub(super) fn check(table: &mut Table<'_>, settings: &CallSettings) -> Result<()
         return Err(in_circles(redirect));
     }
     let aborted = table.get("fault").filter(|_| settings.fault.as_ref().is_some_and(aborts_all));
-    let idle = ON_THE_WAY.into_iter().find_map(|key| table.get(key));
+    let idle = UPSTREAM_KEYS.into_iter().find_map(|key| table.get(key));
     let (idle, cause, why) = match (aborted, idle) {
         (Some(fault), _) => (redirect, fault, "all of these requests are aborted before"),
         (None, Some(idle)) => (idle, redirect, "none of these requests goes on its way"),

@@ -139,7 +139,7 @@ impl Names {
         if let Some(first) = self.0.insert(Arc::clone(&name), spot.clone()) {
             let finding = error(codes::DUPLICATE_NAME, format!("header `{name}` is given twice"));
             let finding = finding.label("given again").related(first, "first given here");
-            return Err(value.report(finding.help("say once what becomes of it")));
+            return Err(value.report(finding.help("name it once")));
         }
         Ok(name)
     }

@@ -23,7 +23,9 @@ pub(super) fn read_mirror(
     let (name, spot) = service?;
     let namespace = namespace?.or_else(|| home.cloned()).ok_or(FindingReported)?;
     let service = ServiceName::new(namespace, name);
-    references
-        .push(Reference { wanted: ReferenceTarget::Service(service.clone()), spot: spot.clone() });
+    references.push(Reference {
+        referenced: ReferenceTarget::Service(service.clone()),
+        spot: spot.clone(),
+    });
     Ok(Mirror { service, percent: percent?.unwrap_or(ALL), spot })
 }

@@ -26,7 +26,7 @@ pub(in crate::policy) struct Keys {
 }
 
 impl Keys {
-    pub(in crate::policy) const OURS: Self = Self {
+    pub(in crate::policy) const POLICY: Self = Self {
         is_of_osm: false,
         base_interval: "backoff_base_interval",
         max_interval: "backoff_max_interval",
@@ -126,7 +126,7 @@ impl On {
 
 fn read_list(value: Value<'_>) -> Result<On, FindingReported> {
     let mut on = On::default();
-    let meaning = "leave `retry_on` out for what cannot have reached an application, or say `num_retries = 0`";
+    let meaning = "leave `retry_on` out for what cannot have reached an application, or set `num_retries = 0`";
     value.at_least_one(meaning, |item| on.add(item.string()?, item))?;
     on.finish(value)
 }

@@ -108,8 +108,8 @@ fn read_range(value: Value<'_>) -> Result<IpRange, FindingReported> {
         )))
     })?;
     if range.length() == 0 {
-        let message = format!("the range `{text}` is open to anybody");
-        let finding = value.error(codes::OPEN_INGRESS, message).label("everybody's addresses");
+        let message = format!("the range `{text}` includes all callers");
+        let finding = value.error(codes::OPEN_INGRESS, message).label("all addresses");
         return Err(value.report(finding.help("name the networks that callers connect from")));
     }
     Ok(range)

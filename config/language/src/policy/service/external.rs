@@ -61,7 +61,7 @@ pub(super) fn read(
         }
         Resolution::Static | Resolution::Dns if is_wildcard => {
             let finding = wrong("a hostname with `*` can only be passed through");
-            let help = "name one host, or say `resolution = \"passthrough\"`";
+            let help = "name one host, or set `resolution = \"passthrough\"`";
             return Err(at(finding.label("which of them?").help(help)));
         }
         Resolution::Passthrough => {
@@ -72,7 +72,7 @@ pub(super) fn read(
                     port.number, port.protocol
                 );
                 let finding = wrong(&message).label("of HTTP alone");
-                let help = "name the host, and say `resolution = \"dns\"`";
+                let help = "name the host, and set `resolution = \"dns\"`";
                 return Err(at(finding.help(help)));
             }
         }
@@ -101,7 +101,7 @@ fn listed_alone(value: Value<'_>) -> FindingReported {
     let message = "the endpoints of an external service are looked up by its hostname, or listed";
     let finding = value.error(codes::INVALID_VALUE, message).label("found by a provider");
     let help =
-        "list them (`static = [{ address = \"…\" }]`), or say its `hostname` and leave this out";
+        "list them (`static = [{ address = \"…\" }]`), or set its `hostname` and remove this";
     value.report(finding.help(help))
 }
 

@@ -295,11 +295,11 @@ impl<'a> Operator<'a> {
             let message = format!("`%{name}%` takes no length");
             return Some((message, "take the `:` and the number out".to_owned()));
         }
-        let is_taken = match parameter {
+        let is_valid = match parameter {
             None => takes.may_be_left_out(),
             Some(parameter) => takes.takes(parameter),
         };
-        if is_taken {
+        if is_valid {
             return None;
         }
         let what = match parameter {
@@ -418,8 +418,8 @@ mod tests {
             ("%START_TIME(%_1n)%", "`%START_TIME%` does not take `%_1n` at 0: %START_TIME(%_1n)%"),
             ("%PATH(XQ)%", "`%PATH%` does not take `XQ` at 0: %PATH(XQ)%"),
         ] {
-            let told_here = messages(text);
-            assert_eq!(told_here.first().map(String::as_str), Some(reported), "{told_here:?}");
+            let findings = messages(text);
+            assert_eq!(findings.first().map(String::as_str), Some(reported), "{findings:?}");
         }
         assert_eq!(messages("%A% %B% %DURATION%").len(), 2);
     }

@@ -51,7 +51,7 @@ fn which<'a>(
         (Some(_), None, Some((_, attributes))) => {
             let message = "`attributes` are those of records that go to a collector";
             let finding = attributes.error(codes::INVALID_VALUE, message).label("goes to a file");
-            Err(attributes.report(finding.help("say them in `format`, as JSON")))
+            Err(attributes.report(finding.help("put them into `format`, as JSON")))
         }
         (Some((file, _)), None, None) => Ok(LogSink::File(file)),
         (None, Some(collector), attributes) => {

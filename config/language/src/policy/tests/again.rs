@@ -135,13 +135,13 @@ proptest! {
         prop_assert!(files.load(&mut loader).findings.is_empty());
         for edit in edits {
             files.edit(edit);
-            let (again, anew) = (files.load(&mut loader), files.load(&mut Loader::default()));
-            prop_assert_eq!(&again.findings, &anew.findings);
+            let (again, fresh) = (files.load(&mut loader), files.load(&mut Loader::default()));
+            prop_assert_eq!(&again.findings, &fresh.findings);
             // With all places, which two that are equal may differ in.
             let shown = |loaded: &Loaded| format!("{:#?}", loaded.specification);
-            prop_assert_eq!(shown(&again), shown(&anew));
-            prop_assert_eq!(&again.revision, &anew.revision);
-            prop_assert_eq!(again.documents, anew.documents);
+            prop_assert_eq!(shown(&again), shown(&fresh));
+            prop_assert_eq!(&again.revision, &fresh.revision);
+            prop_assert_eq!(again.documents, fresh.documents);
         }
     }
 }

@@ -16,7 +16,7 @@ fn finding_in(rest: &str) -> String {
 }
 
 /// The providers that a service asks, which has one port and these keys.
-fn asked(keys: &str) -> Providers {
+fn queried(keys: &str) -> Providers {
     let ports = "ports = [{ port = 80, protocol = \"http\" }]";
     let specification = specification(&text(&format!("{ports}\n{keys}")));
     let source = &specification.services[&"a".parse::<ServiceName>().unwrap()].endpoints;
@@ -30,7 +30,7 @@ fn static_endpoints_are_read_inline_or_as_tables() {
         "[service.endpoints]\nstatic = [{ address = \"10.0.0.5\", port = 8080, weight = 2 }]";
     let tables = "[[service.endpoints.static]]\naddress = \"fd00::1\"";
     let read = |text: &str| {
-        let listed = asked(text).fixed;
+        let listed = queried(text).fixed;
         (listed[0].address.to_string(), listed[0].port, listed[0].weight)
     };
     assert_eq!(read(inline), ("10.0.0.5".to_owned(), Some(8080), 2));
@@ -93,7 +93,7 @@ fn endpoints_of_a_service_without_ports_are_a_warning() {
 fn consul_query_defaults_to_the_service_name() {
     for own_name in ["endpoints = { consul = {} }", "[service.endpoints.consul]"] {
         let expected = Providers { consul: Some(ConsulQuery::of("a")), ..Providers::default() };
-        assert_eq!(asked(own_name), expected, "{own_name}");
+        assert_eq!(queried(own_name), expected, "{own_name}");
     }
     let all = "[service.endpoints.consul]\nservice = \"Book Store\"\ndatacenter = \"dc1\"\n\
                namespace = \"n\"\npartition = \"p\"\nfilter = 'v1 in Service.Tags'\n\
@@ -107,22 +107,22 @@ fn consul_query_defaults_to_the_service_name() {
         filter: text("v1 in Service.Tags"),
         tagged_address: text("wan"),
     };
-    assert_eq!(asked(all).consul, Some(expected));
+    assert_eq!(queried(all).consul, Some(expected));
 }
 
 #[test]
 fn service_combines_several_providers() {
     let list = "static = [{ address = \"10.0.0.1\" }]";
-    let both = asked(&format!("endpoints = {{ {list}, consul = {{}}, registered = true }}"));
+    let both = queried(&format!("endpoints = {{ {list}, consul = {{}}, registered = true }}"));
     assert_eq!(
         (both.fixed.len(), both.consul, both.registered),
         (1, Some(ConsulQuery::of("a")), true)
     );
-    let listed = asked(&format!("endpoints = {{ {list}, registered = false }}"));
+    let listed = queried(&format!("endpoints = {{ {list}, registered = false }}"));
     assert_eq!((listed.fixed.len(), listed.consul, listed.registered), (1, None, false));
     // Said or left out, it is the same.
-    let joined = asked("endpoints = { registered = true }");
-    assert!(EndpointSource::Providers(joined).is_registered());
+    let enrolled = queried("endpoints = { registered = true }");
+    assert!(EndpointSource::Providers(enrolled).is_registered());
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn invalid_provider_query_is_reported() {
         assert!(reported.starts_with(expected), "{endpoints}\n{reported}");
     }
     let long =
-        |length| asked(&format!("[service.endpoints.consul]\nfilter = '{}'", "é".repeat(length)));
+        |length| queried(&format!("[service.endpoints.consul]\nfilter = '{}'", "é".repeat(length)));
     assert_eq!(long(4096).consul.unwrap().filter.unwrap().chars().count(), 4096);
     let longer = format!("[service.endpoints.consul]\nfilter = '{}'", "é".repeat(4097));
     assert!(finding_in(&longer).starts_with("error[IM0105]: `filter` must be 1 to 4096"));
@@ -182,11 +182,12 @@ fn azure_query_selects_scale_sets_and_machines() {
         port: None,
         address_family: AddressFamily::Ipv4,
     };
-    let small = asked("endpoints = { azure_scale_set = { name = \"Shop_web-1\" } }");
+    let small = queried("endpoints = { azure_scale_set = { name = \"Shop_web-1\" } }");
     assert_eq!(small, Providers { azure: vec![set("shop_web-1")], ..Providers::default() });
     // What is the same to Azure is asked once.
-    let several =
-        asked("endpoints.azure_scale_set = [{ name = \"b\" }, { name = \"a\" }, { name = \"A\" }]");
+    let several = queried(
+        "endpoints.azure_scale_set = [{ name = \"b\" }, { name = \"a\" }, { name = \"A\" }]",
+    );
     assert_eq!(several.azure, [set("a"), set("b")]);
     let all = "[service.endpoints.azure_scale_set]\ntags = { Team = \"Retail\" }\n\
                subscription = \"ABCDEF00-1111-2222-3333-444444444444\"\n\
@@ -208,7 +209,7 @@ fn azure_query_selects_scale_sets_and_machines() {
         tags: tags(&[("it's", "' | take 1"), ("empty", "")]),
         ..set("")
     };
-    assert_eq!(asked(all).azure, [by_tag, machines]);
+    assert_eq!(queried(all).azure, [by_tag, machines]);
 }
 
 /// Names go into the addresses of what is asked, and into questions in Azure's own language.
@@ -263,10 +264,10 @@ fn invalid_azure_name_is_rejected() {
         for value in everywhere.iter().chain(bad) {
             let reported = reported(key, value);
             // (What is no TOML at all is told by its parser.)
-            let is_told = reported
+            let is_reported = reported
                 .iter()
                 .any(|one| one.contains(&format!("`{key}` must be the")) || one.contains("IM0101"));
-            assert!(is_told, "{key} = {value:?}: {reported:?}");
+            assert!(is_reported, "{key} = {value:?}: {reported:?}");
         }
         for value in good {
             let reported = reported(key, value);

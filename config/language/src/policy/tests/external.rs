@@ -27,7 +27,7 @@ fn external_service_uses_dns_static_list_or_passthrough() {
     let list = "endpoints = { static = [{ address = \"203.0.113.7\" }] }";
     let (known, endpoints) = external("http", list);
     assert_eq!(known, External { hostname: None, resolution: Resolution::Static });
-    assert!(endpoints.providers().is_some_and(|asked| asked.fixed.len() == 1));
+    assert!(endpoints.providers().is_some_and(|queried| queried.fixed.len() == 1));
 
     let (known, endpoints) =
         external("http", "hostname = \"*.example.com\"\nresolution = \"passthrough\"");

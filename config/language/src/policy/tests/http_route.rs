@@ -115,7 +115,7 @@ fn invalid_http_route_settings_are_reported() {
         ("scope = \"world\"\ntimeout = \"1s\"", "error[IM0105]: there is no scope `world`"),
         (
             "service = \"a\"\nscope = \"mesh\"\ntimeout = \"1s\"",
-            "error[IM0105]: `scope` is said of an object that is about one service",
+            "error[IM0105]: `scope` has no meaning for an object of one service",
         ),
         ("service = \"z\"\ntimeout = \"1s\"", "error[IM0201]: there is no service `z`"),
         ("sources = [{ name = \"z\" }]\ntimeout = \"1s\"", "error[IM0201]: no service runs as `z`"),

@@ -24,7 +24,7 @@ fn telemetry_scope_is_service_namespace_or_mesh() {
     for (rest, reported) in [
         (
             "service = \"store\"\nscope = \"mesh\"",
-            "error[IM0105]: `scope` is said of an object that is about one service (p.toml:4:9) / leave one of the two out",
+            "error[IM0105]: `scope` has no meaning for an object of one service (p.toml:4:9) / leave one of the two out",
         ),
         (
             "service = \"stor\"",
@@ -135,7 +135,7 @@ fn log_sink_is_stdout_file_or_collector() {
         ),
         (
             "{ file = \"a\", attributes = { a = \"b\" } }",
-            "error[IM0105]: `attributes` are those of records that go to a collector (p.toml:3:46) / say them in `format`, as JSON",
+            "error[IM0105]: `attributes` are those of records that go to a collector (p.toml:3:46) / put them into `format`, as JSON",
         ),
         (
             "{ open_telemetry = { host = \"a b\" } }",

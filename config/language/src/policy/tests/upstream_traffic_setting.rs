@@ -84,7 +84,7 @@ fn invalid_numbers_are_reported_at_their_location() {
         ),
         (
             "scope = \"mesh\"\nconnection_settings.tcp.max_connections = 1",
-            "error[IM0105]: `scope` is said of an object that is about one service",
+            "error[IM0105]: `scope` has no meaning for an object of one service",
         ),
     ] {
         let found = finding(&of_the_store(text));
@@ -198,17 +198,17 @@ fn invalid_localities_are_reported() {
 
 #[test]
 fn tcp_rate_limit_descriptors_accept_only_plain_values() {
-    let asks = |text: &str| {
+    let queries = |text: &str| {
         format!(
             "rate_limit.global.tcp = {{ rate_limit_service = {{ host = \"10.0.0.9\", port = 80 }}, \
              domain = \"d\"{text} }}"
         )
     };
-    let entry = |entry: &str| asks(&format!(", descriptors = [{{ entries = [{entry}] }}]"));
+    let entry = |entry: &str| queries(&format!(", descriptors = [{{ entries = [{entry}] }}]"));
     for (text, reported) in [
         ("rate_limit.global = {}".to_owned(), "error[IM0103]: `global` is empty"),
-        (asks(""), "error[IM0103]: `rate_limit.global.tcp` needs `descriptors`"),
-        (asks(", descriptors = []"), "error[IM0304]: `descriptors` is empty"),
+        (queries(""), "error[IM0103]: `rate_limit.global.tcp` needs `descriptors`"),
+        (queries(", descriptors = []"), "error[IM0304]: `descriptors` is empty"),
         (entry(""), "error[IM0304]: `entries` is empty"),
         (entry("{ key = \"k\" }"), "error[IM0103]: an entry of connections needs `value`"),
         (

@@ -8,7 +8,7 @@ use ironmesh_catalog::{Finding, HttpRoute, ServiceName, Spot};
 
 use crate::codes;
 use crate::policy::draft::Draft;
-use crate::policy::http_route::ON_THE_WAY;
+use crate::policy::http_route::UPSTREAM_KEYS;
 
 /// Reports HTTP routes and retries without effect.
 pub(super) fn check(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
@@ -83,11 +83,12 @@ fn of_treatments(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
 fn redirected(treatment: &Treatment<'_>) -> Option<([Spot; 2], Finding)> {
     treatment.redirect()?;
     let settings = treatment.settings();
-    let (n, redirect) = settings.iter().enumerate().find(|(_, said)| said.key == "redirect")?;
+    let (n, redirect) =
+        settings.iter().enumerate().find(|(_, setting)| setting.key == "redirect")?;
     let nearer = settings.get(..n).unwrap_or_default();
-    let idle = nearer
-        .iter()
-        .find(|said| ON_THE_WAY.contains(&said.key.as_str()) && said.by.spot != redirect.by.spot)?;
+    let idle = nearer.iter().find(|setting| {
+        UPSTREAM_KEYS.contains(&setting.key.as_str()) && setting.by.spot != redirect.by.spot
+    })?;
     let message = format!(
         "`{}` has no effect: these requests are redirected, and none goes on its way",
         idle.key
@@ -103,7 +104,7 @@ fn endless_try(treatment: &Treatment<'_>) -> Option<([Spot; 2], Finding)> {
     let (timeout, retries) = (treatment.timeout()?, treatment.retries());
     let per_try = retries.per_try_timeout.filter(|per_try| *per_try >= timeout)?;
     let settings = treatment.settings();
-    let of = |key: &str| settings.iter().find(|said| said.key == key);
+    let of = |key: &str| settings.iter().find(|setting| setting.key == key);
     let (whole, tries) = (&of("timeout")?.by, &of("retries")?.by);
     if whole.spot == tries.spot {
         return None;

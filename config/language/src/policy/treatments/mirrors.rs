@@ -29,7 +29,7 @@ pub(super) fn check(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
             .or_else(|| outside(mirror, to))
             .or_else(|| split(draft, mirror))
             .or_else(|| without_port(draft, route, mirror, to))
-            .or_else(|| uncalled(draft, route, mirror, to))
+            .or_else(|| mirror_without_caller(draft, route, mirror, to))
             .or_else(|| answering(&splits, route, mirror, to));
         findings.extend(finding);
     }
@@ -90,20 +90,20 @@ fn without_port(
     let is_http = |port: &&Port| port.protocol.is_http();
     let has = |port: &Port| to.port(port.number).is_some_and(|port| port.protocol.is_http());
     let name = &to.name.name;
-    let (asked, lacking) = match route.reach.service() {
+    let (origin, lacking) = match route.reach.service() {
         None if to.ports.iter().any(|port| is_http(&port)) => return None,
         None => (None, Vec::new()),
-        Some(asked) => {
-            let asked = service(draft, asked)?;
+        Some(origin) => {
+            let origin = service(draft, origin)?;
             let lacking: Vec<_> =
-                asked.ports.iter().filter(is_http).filter(|port| !has(port)).collect();
+                origin.ports.iter().filter(is_http).filter(|port| !has(port)).collect();
             if lacking.is_empty() {
                 return None;
             }
-            (Some(asked), lacking)
+            (Some(origin), lacking)
         }
     };
-    let has_some = asked.is_some_and(|asked| asked.ports.iter().filter(is_http).any(has));
+    let has_some = origin.is_some_and(|origin| origin.ports.iter().filter(is_http).any(has));
     let finding = match &lacking[..] {
         [] => {
             error(mirror, format!("calls are mirrored to service `{name}`, which has no HTTP port"))
@@ -130,7 +130,7 @@ fn without_port(
 }
 
 /// Calls of a caller that may not call the service itself are not mirrored to it.
-fn uncalled(
+fn mirror_without_caller(
     draft: &Draft<'_>,
     route: &HttpRoute,
     mirror: &Mirror,
@@ -141,14 +141,14 @@ fn uncalled(
         return None;
     }
     let callers = callers(draft, to)?;
-    let asked = route.reach.service().and_then(|name| service(draft, name));
+    let origin = route.reach.service().and_then(|name| service(draft, name));
     let has_splits =
-        |asked: &&Service| draft.traffic_splits.iter().any(|split| split.service == asked.name);
+        |origin: &&Service| draft.traffic_splits.iter().any(|split| split.service == origin.name);
     let concerned = match &route.sources {
         Some(sources) => Some(sources.iter().cloned().collect()),
-        None => {
-            asked.filter(|asked| !has_splits(asked)).and_then(|asked| self::callers(draft, asked))
-        }
+        None => origin
+            .filter(|origin| !has_splits(origin))
+            .and_then(|origin| self::callers(draft, origin)),
     };
     let is_idle = match concerned {
         // (Another check reports a service that no caller may call.)
@@ -177,38 +177,38 @@ fn answering(
     mirror: &Mirror,
     to: &Service,
 ) -> Option<Finding> {
-    let asked = splits.service(route.reach.service()?)?;
-    let known = splits.paths_from(&asked.name);
-    let mut ways = Vec::new();
-    for (port, _) in asked.service_ports().filter(|(_, port)| port.protocol.is_http()) {
+    let origin = splits.service(route.reach.service()?)?;
+    let known = splits.paths_from(&origin.name);
+    let mut paths = Vec::new();
+    for (port, _) in origin.service_ports().filter(|(_, port)| port.protocol.is_http()) {
         match known.get(&port) {
             Some(Ok(some)) => {
-                let backends = some.iter().map(|way| &way.backends);
-                ways.extend(backends.map(|all| all.iter().map(|(name, _)| *name).collect()));
+                let backends = some.iter().map(|path| &path.backends);
+                paths.extend(backends.map(|all| all.iter().map(|(name, _)| *name).collect()));
             }
             // Another check reports these as too many.
             Some(Err(_)) => return None,
-            None => ways.push(vec![&asked.name]),
+            None => paths.push(vec![&origin.name]),
         }
     }
-    let is_to = |way: &Vec<&ServiceName>| way.as_slice() == [&to.name];
-    let has_some = |way: &Vec<&ServiceName>| {
-        way.contains(&&to.name) || (to.is_subset() && way.contains(&to.served_as()))
+    let is_to = |path: &Vec<&ServiceName>| path.as_slice() == [&to.name];
+    let has_some = |path: &Vec<&ServiceName>| {
+        path.contains(&&to.name) || (to.is_subset() && path.contains(&to.served_as()))
     };
     let name = &to.name.name;
-    let message = if !ways.is_empty() && ways.iter().all(is_to) {
+    let message = if !paths.is_empty() && paths.iter().all(is_to) {
         format!("nothing is mirrored to service `{name}`: it answers all of these calls")
-    } else if ways.iter().any(|way| has_some(way) && !is_to(way)) {
+    } else if paths.iter().any(|path| has_some(path) && !is_to(path)) {
         format!(
             "service `{name}` gets calls of service `{}` twice: it answers some of those that are mirrored to it",
-            asked.name.name
+            origin.name.name
         )
     } else {
         return None;
     };
     let finding = Finding::warning(codes::MIRROR, Some(mirror.spot.clone()), message)
         .label("has these calls already");
-    let finding = match splits.of(&asked.name) {
+    let finding = match splits.of(&origin.name) {
         [] => finding.related(to.spot.clone(), "its endpoints are some of those of the service"),
         [first, ..] => finding.related(first.spot.clone(), "the split is defined here"),
     };

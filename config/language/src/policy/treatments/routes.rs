@@ -94,6 +94,6 @@ fn too_many(service: &ServiceName, treatments: &[Treatment<'_>]) -> Option<Findi
     Some(
         finding
             .label("with each way that its splits or its traffic targets know")
-            .help("say several matches as one, as in `path_regex = \"/(?:a|b)\"`"),
+            .help("combine several matches, as in `path_regex = \"/(?:a|b)\"`"),
     )
 }

@@ -111,7 +111,7 @@ fn read_failover(value: Value<'_>) -> Result<Failover, FindingReported> {
     if let Some((_, item)) = to.iter().find(|(place, _)| *place == from) {
         let message = format!("`{from}` fails over to itself");
         let finding = item.error(codes::INVALID_VALUE, message).label("the same place");
-        return Err(item.report(finding.help("say where else callers go, or take it out")));
+        return Err(item.report(finding.help("name where else callers go, or remove it")));
     }
     Ok(Failover { from, to: to.into_iter().map(|(place, _)| place).collect() })
 }
@@ -132,7 +132,7 @@ fn read_distribution(value: Value<'_>) -> Result<Distribution, FindingReported> 
     let to = table.required("to", |value| {
         not_too_many(value)?;
         let mut seen: Vec<(Locality, Spot)> = Vec::new();
-        let shares = value.at_least_one("say where calls go", |item| {
+        let shares = value.at_least_one("name where calls go", |item| {
             let mut table = item.table("a share")?;
             let place = table.required("locality", |value| {
                 let place = read_place(value)?;

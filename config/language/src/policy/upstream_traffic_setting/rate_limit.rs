@@ -103,7 +103,7 @@ fn read_rate(
         let message = format!("`{what}` and `burst` are more than {} together", u32::MAX);
         let finding = whole.error(codes::INVALID_VALUE, message).label("too many");
         return Err(
-            whole.report(finding.help("say less; no limit at all is said by leaving it out"))
+            whole.report(finding.help("set smaller limits; without the key there is no limit"))
         );
     }
     Ok(rate)
@@ -147,7 +147,7 @@ pub(super) fn read_routes(value: Value<'_>) -> Result<Vec<LimitedRoute>, Finding
     if value.items()?.len() > MOST_ROUTES {
         let message = format!("a setting has at most {MOST_ROUTES} `http_routes`");
         let finding = value.error(codes::TOO_LARGE, message).label("too many");
-        return Err(value.report(finding.help("say several paths in one expression")));
+        return Err(value.report(finding.help("put several paths into one expression")));
     }
     let mut seen = BTreeSet::new();
     value.at_least_one("leave it out for no routes", |item| {

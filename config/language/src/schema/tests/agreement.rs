@@ -125,13 +125,13 @@ fn loader_and_json_schema_agree_on_every_key_and_limit() {
                 let document =
                     toml::Table::from_iter([(kind.kind.key().to_owned(), vec![changed].into())]);
                 let text = document.to_string();
-                let is_taken = is_taken(&text);
+                let is_accepted = is_accepted(&text);
                 let is_valid = validator.is_valid(&serde_json::to_value(document).unwrap());
                 let is_of_loader = LOADER_ALONE.iter().any(|(key, _)| name == *key);
-                let agree = is_taken == is_valid || (is_valid && is_of_loader);
+                let agree = is_accepted == is_valid || (is_valid && is_of_loader);
                 assert!(
                     agree,
-                    "`{name}` = {value:?}: taken by the loader: {is_taken}, valid by the schema: \
+                    "`{name}` = {value:?}: taken by the loader: {is_accepted}, valid by the schema: \
                      {is_valid}\n{text}"
                 );
                 tried += 1;
@@ -217,7 +217,7 @@ fn change(object: &mut Value, path: &[Step], value: Option<&Value>) {
 }
 
 /// Whether the loader finds the document well-formed, whatever is missing round it.
-fn is_taken(text: &str) -> bool {
+fn is_accepted(text: &str) -> bool {
     let loaded = load_documents([Document::new("p.toml", text)]);
     // Keys, types, values and names; weights that are out of range, expressions, and empty lists.
     let of_shape = |code| (101..=106).contains(&code) || [302, 304, 662].contains(&code);

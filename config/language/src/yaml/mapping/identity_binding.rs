@@ -20,7 +20,7 @@ pub(super) fn read<'a>(
             let expressions = selector.optional("matchExpressions", |value| {
                 let message = "`matchExpressions` are not served";
                 let finding = value.error(codes::NOT_SERVED, message).label("not served");
-                Err::<(), FindingReported>(value.report(finding.help("say it by `matchLabels`")))
+                Err::<(), FindingReported>(value.report(finding.help("use `matchLabels`")))
             });
             selector.finish();
             expressions

@@ -20,7 +20,7 @@ pub(super) fn read<'a>(
     let matches = spec.optional("matches", |value| {
         if context.is_of_osm() {
             context.change(
-                "Open Service Mesh took all requests, whatever `matches` say: here they hold.",
+                "Open Service Mesh allowed all requests and ignored `matches`: Ironmesh applies them.",
             );
         }
         made.put_list("matches", value, |item| condition(item).map(Some))

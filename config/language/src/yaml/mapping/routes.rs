@@ -38,7 +38,7 @@ fn http_match<'a>(item: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>
     if let (Some(_), Some(value)) = (first, second) {
         // One of them would be a condition less.
         let message = "a match has `httpHeaders` or `headers`, not both";
-        let finding = value.error(codes::INVALID_VALUE, message).label("said twice");
+        let finding = value.error(codes::INVALID_VALUE, message).label("given twice");
         return Err(value.report(finding.help("put all headers into one of them")));
     }
     if let Some(value) = first.or(second) {
@@ -126,7 +126,7 @@ pub(super) fn read_tcp<'a>(
     matches.map(|_| ())
 }
 
-pub(super) fn refuse_udp<'a>(
+pub(super) fn reject_udp<'a>(
     _: &mut Made<'a>,
     resource: &Resource<'a>,
     _: bool,

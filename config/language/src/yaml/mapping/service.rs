@@ -114,7 +114,7 @@ fn protocol<'a>(
             other => {
                 let message = format!("`appProtocol` `{other}` is not served{}", which(made));
                 let finding = value.error(codes::NOT_SERVED, message).label("not served");
-                let help = "say `tcp`, which carries any bytes, TLS of the application among them";
+                let help = "use `tcp`, which carries any bytes, TLS of the application among them";
                 value.report(finding.help(help));
                 return None;
             }

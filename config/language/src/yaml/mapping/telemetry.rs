@@ -56,7 +56,7 @@ fn labels(selector: Value<'_>) -> Result<BTreeMap<&str, &str>, FindingReported> 
 fn whole(made: &mut Made<'_>, resource: &Resource<'_>, context: &Context<'_, '_>) {
     if resource.namespace() == ROOT {
         context.change(format!(
-            "Open Service Mesh took what is said in its own namespace, which is `{ROOT}` unless it was \
+            "Open Service Mesh took telemetry in its own namespace, which is `{ROOT}` unless it was \
              installed in another, for all of the mesh."
         ));
         made.put("scope", resource.at(), DeValue::String("mesh".into()));
@@ -96,13 +96,13 @@ fn service<'a>(
     let finding = selector.error(codes::NOT_SERVED, message);
     let other = others.first().and_then(|other| context.workloads.get(*other));
     let help = match (names.as_slice(), other) {
-        ([], _) => "say it of a service: `service = \"…\"` in TOML".to_owned(),
+        ([], _) => "set it for a service: `service = \"…\"` in TOML".to_owned(),
         (services, Some(other)) => format!(
-            "it selects the pods of `{}` as well, which are not behind {}: say it of each service by itself, in TOML",
+            "it selects the pods of `{}` as well, which are not behind {}: set it for each service, in TOML",
             other.name,
             list(services)
         ),
-        (several, None) => format!("say it of each by itself, in TOML: {}", list(several)),
+        (several, None) => format!("set it for each, in TOML: {}", list(several)),
     };
     Err(selector.report(finding.label("of which services?").help(help)))
 }
@@ -114,8 +114,8 @@ fn access_log<'a>(
     let mut made = Made::default();
     let mut table = value.table("`accessLog`")?;
     // Open Service Mesh has the same default as Ironmesh for an empty value.
-    let is_said = table.get("format").is_some_and(|one| one.string_if_any() != Some(""));
-    if is_said {
+    let is_set = table.get("format").is_some_and(|one| one.string_if_any() != Some(""));
+    if is_set {
         made.copy(&mut table, "format", "format");
     }
     let sink = table.optional("openTelemetry", |value| {
@@ -175,12 +175,12 @@ fn collector<'a>(
         return Err(value.report(finding.help("name the port of the collector's gRPC (`h2c`)")));
     }
     let mut collector = DeTable::new();
-    for (key, said) in [("host", found.host), ("port", found.port)] {
-        if let Some(said) = said {
+    for (key, value) in [("host", found.host), ("port", found.port)] {
+        if let Some(value) = value {
             // Its problems are reported where it is named, since it may be written in another file.
             let at = value.written().span();
             let key = Spanned::new(at.clone(), key.into());
-            collector.insert(key, Spanned::new(at, said.get_ref().clone()));
+            collector.insert(key, Spanned::new(at, value.get_ref().clone()));
         }
     }
     Ok(collector)

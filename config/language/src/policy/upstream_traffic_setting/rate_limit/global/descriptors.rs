@@ -44,13 +44,13 @@ fn pair(item: Value<'_>) -> Result<(Arc<str>, Arc<str>), FindingReported> {
     let mut table = item.table("an entry of connections")?;
     let key = table.required("key", text);
     let value = table.required("value", |value| {
-        let said = text(value)?;
-        if said.contains('%') {
-            let message = format!("the value of an entry has no `%` in it: `{said}`");
+        let given = text(value)?;
+        if given.contains('%') {
+            let message = format!("the value of an entry has no `%` in it: `{given}`");
             let finding = value.error(codes::INVALID_VALUE, message).label("not plain");
             return Err(value.report(finding.help("it is the same of all connections")));
         }
-        Ok(said)
+        Ok(given)
     });
     table.finish();
     Ok((key?, value?))
@@ -94,20 +94,20 @@ fn entry(item: Value<'_>) -> Result<Entry, FindingReported> {
     });
     let matching = table.optional("header_value_match", header_value_match);
     table.finish();
-    let address = address?.filter(|is_said| *is_said).map(|_| Entry::RemoteAddress);
-    let said: Vec<_> = [generic?, address, request?, matching?].into_iter().flatten().collect();
-    match <[Entry; 1]>::try_from(said) {
+    let address = address?.filter(|is_set| *is_set).map(|_| Entry::RemoteAddress);
+    let given: Vec<_> = [generic?, address, request?, matching?].into_iter().flatten().collect();
+    match <[Entry; 1]>::try_from(given) {
         Ok([entry]) => Ok(entry),
-        Err(said) => {
+        Err(given) => {
             let keys = ["generic_key", "remote_address", "request_header", "header_value_match"];
-            Err(item.report(one_of(item, said.len(), &keys)))
+            Err(item.report(one_of(item, given.len(), &keys)))
         }
     }
 }
 
-fn one_of(item: Value<'_>, said: usize, keys: &[&str]) -> ironmesh_catalog::Finding {
-    let message = format!("an entry has exactly one key, and this one has {said}");
-    let (code, label) = match said {
+fn one_of(item: Value<'_>, given: usize, keys: &[&str]) -> ironmesh_catalog::Finding {
+    let message = format!("an entry has exactly one key, and this one has {given}");
+    let (code, label) = match given {
         0 => (codes::MISSING_KEY, "no key"),
         _ => (codes::INVALID_VALUE, "several keys"),
     };
@@ -117,13 +117,13 @@ fn one_of(item: Value<'_>, said: usize, keys: &[&str]) -> ironmesh_catalog::Find
 fn header_value_match(value: Value<'_>) -> Result<Entry, FindingReported> {
     let mut table = value.table("a match of header values")?;
     let key = table.optional("key", text);
-    let said = table.required("value", text);
+    let given = table.required("value", text);
     let expect_match = table.optional("expect_match", Value::boolean);
     let headers = table.required("headers", |value| few(value)?.at_least_one(MEANING, condition));
     table.finish();
     Ok(Entry::HeaderValueMatch {
         key: key?,
-        value: said?,
+        value: given?,
         headers: headers?,
         expect_match: expect_match?.unwrap_or(true),
     })
@@ -147,12 +147,12 @@ fn condition(item: Value<'_>) -> Result<HeaderCondition, FindingReported> {
     let present = table.optional("present", |value| Ok(Wanted::Present(value.boolean()?)));
     table.finish();
     let all: Result<Vec<_>, FindingReported> = texts.into_iter().chain([regex, present]).collect();
-    let (name, said) = (name?, all?.into_iter().flatten().collect::<Vec<_>>());
-    match <[Wanted; 1]>::try_from(said) {
+    let (name, given) = (name?, all?.into_iter().flatten().collect::<Vec<_>>());
+    match <[Wanted; 1]>::try_from(given) {
         Ok([wanted]) => Ok(HeaderCondition { name, wanted }),
-        Err(said) => {
+        Err(given) => {
             let keys = ["exact", "prefix", "suffix", "contains", "regex", "present"];
-            Err(item.report(one_of(item, said.len(), &keys)))
+            Err(item.report(one_of(item, given.len(), &keys)))
         }
     }
 }

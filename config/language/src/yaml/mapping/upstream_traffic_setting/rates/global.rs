@@ -28,7 +28,7 @@ pub(super) fn of_route(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
 fn tcp(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table("`tcp`")?;
-    asked(&mut made, &mut table);
+    convert_service(&mut made, &mut table);
     // Their entries are called alike here.
     made.copy(&mut table, "descriptors", "descriptors");
     table.finish();
@@ -38,7 +38,7 @@ fn tcp(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
 fn http(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table("`http`")?;
-    asked(&mut made, &mut table);
+    convert_service(&mut made, &mut table);
     made.copy(&mut table, "enableXRateLimitHeaders", "enable_x_rate_limit_headers");
     made.copy(&mut table, "responseStatusCode", "response_status_code");
     let descriptors = descriptors(&mut made, &mut table);
@@ -46,7 +46,7 @@ fn http(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     descriptors.map(|()| made)
 }
 
-fn asked<'a>(made: &mut Made<'a>, table: &mut Table<'a>) {
+fn convert_service<'a>(made: &mut Made<'a>, table: &mut Table<'a>) {
     let keys = [
         ("rateLimitService", "rate_limit_service"),
         ("domain", "domain"),
