@@ -14,7 +14,7 @@ fn account() -> ServiceAccount {
     "shop/bookstore".parse().unwrap()
 }
 
-/// Checks what all leaves have in common, and says what a leaf may be used for.
+/// Checks the fields that all leaves share, and returns the usages of a leaf.
 fn check_leaf(pem: &str, authority: &Authority, uri: &str) -> (bool, bool) {
     let chain = chain(pem);
     assert_eq!(chain.len(), 2, "leaf and intermediate");

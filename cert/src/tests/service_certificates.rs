@@ -105,7 +105,7 @@ fn failed_renewal_keeps_certificate_and_spares_other_accounts() {
     assert_eq!(mesh.serial("a"), a);
     assert_ne!(mesh.serial("b"), b);
     assert!(next_renewal(&mesh.certificates).unwrap() < mesh.at(18), "to be tried again");
-    // Also when it has expired meanwhile: taking it away would help nobody.
+    // The same holds after it has expired: to remove it would help no caller.
     assert_eq!(mesh.ensure(&["a", "b"], 30).1, ["default/a"]);
     assert_eq!(mesh.serial("a"), a);
     mesh.store.kept().rejected = None;

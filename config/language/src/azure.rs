@@ -12,10 +12,10 @@ use crate::table::{FindingReported, Value};
 pub(crate) const SUBSCRIPTION: &str =
     r"^[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}$";
 
-/// The names of resource groups, of which the reader knows more: they do not end with a full stop.
+/// The names of resource groups. The reader also rejects a full stop at the end.
 pub(crate) const RESOURCE_GROUP: &str = r#"^[^\s/?#%&'"`\\|;:<>@!$^*+=,{}~\[\]]{1,90}$"#;
 
-/// The names of scale sets, of which the reader knows more: they do not end with `-`.
+/// The names of scale sets. The reader also rejects a `-` at the end.
 pub(crate) const SCALE_SET: &str = r"^[0-9A-Za-z][0-9A-Za-z_-]{0,63}$";
 
 /// The names of tags.
@@ -24,7 +24,7 @@ pub(crate) const TAG: &str = r"^[^<>%&\\?/\x00-\x1F\x7F-\x9F]{1,512}$";
 /// The values of tags.
 pub(crate) const TAG_VALUE: &str = r"^[^\x00-\x1F\x7F-\x9F]{0,256}$";
 
-/// Reads the GUID of a subscription, an application or a tenant, which is `what`, with its article.
+/// Reads the GUID of a subscription, an application or a tenant; `what` names it, with its article.
 pub fn read_guid(value: Value<'_>, what: &str) -> Result<Arc<str>, FindingReported> {
     let text = value.string()?;
     let is_hexadecimal = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());

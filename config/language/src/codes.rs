@@ -11,11 +11,11 @@ mod tests;
 pub const SYNTAX: Code = Code(101);
 /// A key or a kind of table that does not exist.
 pub const UNKNOWN_KEY: Code = Code(102);
-/// A key that must be given is not there.
+/// A required key is missing.
 pub const MISSING_KEY: Code = Code(103);
 /// A value of another TOML type than the key takes.
 pub const WRONG_TYPE: Code = Code(104);
-/// A value of the right type that means nothing here.
+/// A value of the right type that is not valid for the key.
 pub const INVALID_VALUE: Code = Code(105);
 /// A name that is not one DNS label.
 pub const INVALID_NAME: Code = Code(106);
@@ -23,7 +23,7 @@ pub const INVALID_NAME: Code = Code(106);
 pub const UNREADABLE_FILE: Code = Code(107);
 /// A feature of SMI or Open Service Mesh that this version does not support.
 pub const NOT_SERVED: Code = Code(108);
-/// What is in etcd is not what a push put there.
+/// A key in etcd without the content that a push writes.
 pub const DAMAGED_PUSH: Code = Code(109);
 /// The file is not YAML, or uses YAML features that are not supported.
 pub const YAML_SYNTAX: Code = Code(111);
@@ -33,7 +33,7 @@ pub const UNKNOWN_RESOURCE: Code = Code(112);
 pub const TOO_LARGE: Code = Code(113);
 /// More findings than are reported.
 pub const TOO_MANY_FINDINGS: Code = Code(114);
-/// A policy folder that holds nothing.
+/// A policy folder without any policy.
 pub const EMPTY_FOLDER: Code = Code(115);
 /// Files in the policy folder that are not read.
 pub const IGNORED_FILE: Code = Code(116);
@@ -42,23 +42,23 @@ pub const CHANGING_FILE: Code = Code(117);
 pub use ironmesh_catalog::codes::REMOVAL_HELD;
 /// A symbolic link that leads out of the policy folder.
 pub const LINK_OUTSIDE: Code = Code(119);
-/// A reference to something that is not there.
+/// A reference to an object that does not exist.
 pub const NOT_FOUND: Code = Code(201);
-/// Two things that must differ are called the same.
+/// Two objects, or two items of a list, with the same name.
 pub const DUPLICATE_NAME: Code = Code(202);
 /// A weight, or a sum of weights, out of its range.
 pub const WEIGHTS: Code = Code(301);
 /// A regular expression that Envoy rejects or reads differently, or that can match nothing.
 pub const REGEX: Code = Code(302);
-/// Traffic splits that do not fit together, or do not fit their services.
+/// Traffic splits that conflict with each other, or with their services.
 pub const SPLIT_SHAPE: Code = Code(303);
-/// An empty list where it could be mistaken for "anyone".
+/// An empty list that could be mistaken for "all".
 pub const EMPTY_LIST: Code = Code(304);
-/// A rule that is about no port of the services that its target is about.
+/// A rule that matches no port of the services that its target selects.
 pub const IDLE_RULE: Code = Code(305);
 /// A backend of a traffic split that no caller may call, beside others that callers may call.
 pub const UNCALLED_BACKEND: Code = Code(306);
-/// A rule that grants nothing which another does not grant already.
+/// A rule that grants nothing beyond another rule.
 pub const SHADOWED_RULE: Code = Code(307);
 /// Services that no caller may call.
 pub const UNREACHABLE: Code = Code(308);
@@ -76,7 +76,7 @@ pub const DUPLICATE_ROUTE: Code = Code(601);
 pub const IDLE_ROUTE: Code = Code(602);
 /// Settings of an HTTP route that cannot take effect together.
 pub const CONTRADICTION: Code = Code(603);
-/// A mirror to a service that calls cannot be mirrored to.
+/// A mirror to a service to which calls cannot be mirrored.
 pub const MIRROR: Code = Code(604);
 /// Two upstream traffic settings that configure the same setting of the same services.
 pub const DUPLICATE_SETTING: Code = Code(611);
@@ -106,7 +106,7 @@ pub const UNDERSCORED_HEADER: Code = Code(665);
 /// The format of an access log in a file has several lines.
 pub const LOG_LINES: Code = Code(663);
 
-/// All of them, in order.
+/// All codes, in order.
 pub const ALL: [Code; 50] = [
     SYNTAX,
     UNKNOWN_KEY,

@@ -41,7 +41,7 @@ pub(crate) struct Source<'a> {
     is_yaml: bool,
 }
 
-/// A place of which it is known in which line and column it is.
+/// A position in the text with its line and column.
 #[derive(Debug)]
 struct Mark {
     at: usize,
@@ -49,7 +49,7 @@ struct Mark {
     column: u32,
 }
 
-/// So far at most marks are from each other, in bytes, or a character more.
+/// The most bytes between two marks, except for a character at the end.
 const MARKED: usize = 1024;
 
 impl<'a> Source<'a> {
@@ -69,7 +69,7 @@ impl<'a> Source<'a> {
             }
             marks.push(std::mem::replace(&mut mark, next));
         }
-        // (Behind the last line, if that has an end.)
+        // (The last mark follows the last line, if that line has an end.)
         if document.text.is_empty() || document.text.ends_with('\n') {
             marks.push(mark);
         }
@@ -112,7 +112,7 @@ impl<'a> Source<'a> {
 }
 
 impl Mark {
-    /// The place behind `part`, which begins here and stays in the line.
+    /// The position after `part`, which begins at this mark and stays in its line.
     fn after(&self, part: &str) -> Self {
         let characters = u32::try_from(part.chars().count()).unwrap_or(u32::MAX);
         let column = self.column.saturating_add(characters);

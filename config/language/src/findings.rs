@@ -7,7 +7,7 @@ use ironmesh_catalog::Finding;
 use crate::codes;
 use crate::limits::{FINDINGS, MESSAGE_BYTES};
 
-/// A bounded number of findings, as they came.
+/// A bounded number of findings, in the order of their reports.
 #[derive(Debug)]
 pub(crate) struct Findings {
     most: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// None yet, and `most` of each severity.
+    /// An empty collection that keeps `most` findings of each severity.
     pub(crate) fn at_most(most: usize) -> Self {
         Self { most, kept: Vec::new(), errors: 0, has_more: false }
     }
@@ -40,7 +40,7 @@ impl Findings {
         self.has_more |= more;
     }
 
-    /// How many are kept.
+    /// The number of kept findings.
     pub(crate) fn len(&self) -> usize {
         self.kept.len()
     }
@@ -56,7 +56,7 @@ impl Findings {
         self.errors > 0
     }
 
-    /// Those that are kept, as they came.
+    /// The kept findings, in the order of their reports.
     pub(crate) fn into_vec(self) -> Vec<Finding> {
         self.kept
     }

@@ -28,13 +28,13 @@ pub use crate::yaml::ImportDialect;
 pub struct Imported {
     /// The policy in TOML, with comments.
     pub toml: String,
-    /// How many resources are in the policy.
+    /// The number of resources in the policy.
     pub carried: usize,
     /// The resources, or parts of them, that could not be imported.
     pub left_out: Vec<Remark>,
     /// The resources whose policy differs from the input.
     pub changed: Vec<Remark>,
-    /// What the policy refers to and the input does not have.
+    /// The objects that the policy refers to and the input does not have.
     pub missing: Vec<String>,
     /// The findings of the policy that was written.
     pub findings: Vec<Finding>,
@@ -43,9 +43,9 @@ pub struct Imported {
 /// A remark about one resource of the input.
 #[derive(Debug, Clone)]
 pub struct Remark {
-    /// Where the resource is.
+    /// The spot of the resource.
     pub spot: Spot,
-    /// Which resource: its kind, its namespace and its name.
+    /// The resource: its kind, namespace and name.
     pub resource: String,
     /// The text of the remark.
     pub text: String,
@@ -62,7 +62,7 @@ pub enum ImportError {
 
 /// Writes the policy of `documents` in TOML, as the document `path`.
 ///
-/// `origin` may be left out where it does not matter.
+/// `dialect` may be omitted for input with the same meaning in both.
 pub fn import(
     documents: &[Document],
     dialect: Option<ImportDialect>,
@@ -84,7 +84,7 @@ pub fn import(
         let findings = reader.take_findings().into_vec();
         for outcome in &mut outcomes {
             let reported = findings.get(outcome.findings.clone()).unwrap_or_default();
-            // What an unknown key would have narrowed must not become wider without it.
+            // A policy must not become wider because an unknown key is dropped.
             if reported.iter().any(|finding| finding.code == codes::UNKNOWN_KEY) {
                 outcome.mapped = None;
             }

@@ -1,9 +1,9 @@
-//! The kinds of policy: one table, from which readers, drafts, schema, YAML and import take what is alike in all
-//! kinds.
+//! The kinds of policy: one table with the parts that are alike in all kinds, for readers, drafts, schema,
+//! YAML and import.
 //!
 //! A new kind is a row here, a reader in `policy/`, a description in `schema/`, and a field of
-//! [`MeshSpecification`](ironmesh_catalog::MeshSpecification). Where SMI or OSM has the kind, it is also an entry
-//! of `yaml/mapping.rs`.
+//! [`MeshSpecification`](ironmesh_catalog::MeshSpecification). If SMI or Open Service Mesh has the kind, it
+//! is also an entry of `yaml/mapping.rs`.
 
 /// Passes the rows of the table to the macro `$rows`, in the order in which findings list the kinds. Their columns:
 ///

@@ -55,7 +55,7 @@ pub use loaded::Loaded;
 pub use loader::Loader;
 pub use telemetry::log_operators;
 
-/// Checks `documents` and makes a specification of them. The order of the documents is no matter.
+/// Checks `documents`, and makes a specification of them. Their order has no effect.
 pub fn load_documents(documents: impl IntoIterator<Item = Document>) -> Loaded {
     Loader::default().load_documents(documents)
 }

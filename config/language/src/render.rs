@@ -1,4 +1,4 @@
-//! Draws findings as the compiler draws them: the code, the lines that are meant, what to do.
+//! The renderer of findings, in the format of compiler messages: the code, the source lines, and the advice.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ fn excerpt<'a>(group: Group<'a>, marks: &[Mark<'a>], documents: &'a [Document]) 
         return match marks {
             // An excerpt of such a line is of no use, and there may be many findings in it.
             [mark] => group.element(origin(mark.spot)),
-            // They are far from each other.
+            // The spots are far from each other.
             several => several.chunks(1).fold(group, |group, one| excerpt(group, one, documents)),
         };
     }
@@ -98,7 +98,7 @@ fn excerpt<'a>(group: Group<'a>, marks: &[Mark<'a>], documents: &'a [Document]) 
     group.element(snippet)
 }
 
-/// The place of a spot, without its text.
+/// The location of a spot, without its text.
 fn origin(spot: &Spot) -> Origin<'_> {
     Origin::path(escape_line(&spot.file))
         .line(to_usize(spot.line))

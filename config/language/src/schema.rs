@@ -41,9 +41,9 @@ policy_kinds!(descriptions);
 /// A kind of object: an array of tables at the top of a document.
 #[derive(Debug)]
 pub struct Kind {
-    /// Which kind it is.
+    /// The kind.
     pub kind: PolicyKind,
-    /// What its objects are for, in one or two sentences.
+    /// The purpose of its objects, in one or two sentences.
     pub about: &'static str,
     /// One object.
     pub shape: Shape,
@@ -54,7 +54,7 @@ pub struct Kind {
 /// The keys that a table may have.
 #[derive(Debug)]
 pub struct Shape {
-    /// What the table is, with its article, as findings call it.
+    /// The name of the table, with its article, as in findings.
     pub what: &'static str,
     /// Its keys, in the order of the reference.
     pub keys: &'static [Key],
@@ -80,18 +80,18 @@ impl Key {
     }
 }
 
-/// Whether a key is required, else its default.
+/// The default of a key, or that it is required.
 #[derive(Debug)]
 pub enum WhenOmitted {
     /// It is required.
     Required,
-    /// One of the keys of the table with this value is required, at least.
+    /// At least one of the keys of the table with this value is required.
     OneRequired,
     /// This text is the default.
     Text(&'static str),
     /// This number is the default.
     Number(u32),
-    /// These words describe the default.
+    /// A description of the default.
     Means(&'static str),
 }
 
@@ -104,9 +104,9 @@ pub enum Form {
     Word(fn() -> Vec<&'static str>),
     /// Any text that matches an expression (ECMA 262, so that editors can read it too).
     Text {
-        /// What the text is, without its article.
+        /// The name of the text, without its article.
         what: &'static str,
-        /// What it matches.
+        /// The pattern that it matches.
         pattern: &'static str,
     },
     /// A whole number.
@@ -125,11 +125,11 @@ pub enum Form {
     Table(&'static Shape),
     /// A table of at least one key, whose keys are the user's own words.
     Map {
-        /// What a key is, without its article.
+        /// The name of a key, without its article.
         key: &'static str,
-        /// What a key matches.
+        /// The pattern that a key matches.
         pattern: &'static str,
-        /// What stands under each.
+        /// The form of the values.
         value: &'static Self,
     },
     /// A form, or a list of at least one of it.
@@ -154,7 +154,7 @@ const NAMESPACE: Key = Key {
     left_out: WhenOmitted::Text("default"),
 };
 
-/// `scope`, of what may be about many services.
+/// `scope`, of objects that may apply to many services.
 const SCOPE: Key = Key {
     name: "scope",
     about: "Without `service`: whether the object applies to its namespace or to the whole mesh.",
@@ -169,7 +169,7 @@ const DURATION: Form =
 /// The number of a port.
 const PORT: Form = Form::Integer(1..=65535);
 
-/// A place.
+/// A locality.
 const LOCALITY: Form = Form::Text {
     what: "locality, such as `eu/eu-1/rack-7`",
     pattern: r"^([^\s*/]{0,128}/){0,2}[^\s*/]{1,128}$",

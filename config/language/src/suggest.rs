@@ -1,12 +1,12 @@
-//! "Did you mean": the nearest of the words that would have been right.
+//! "Did you mean": the valid word nearest to a wrong one.
 
-/// The candidate nearest to `wanted`, if one is near enough to have been meant.
+/// The candidate nearest to `wanted`, if one is near enough.
 pub fn closest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A third of the word may be wrong; of a short word, one letter.
+    // A third of the characters may differ; in a short word, one.
     let most = (wanted.chars().count() / 3).max(1);
     candidates
         .into_iter()
-        // Cheap first: a policy may name thousands of things that are not there.
+        // The cheap check is first, since a policy may name thousands of missing objects.
         .filter(|candidate| candidate.len().abs_diff(wanted.len()) <= most)
         .map(|candidate| (strsim::osa_distance(wanted, candidate), candidate))
         .filter(|(distance, _)| *distance <= most)

@@ -16,8 +16,8 @@ const UNQUOTED: &str = "string values must be quoted";
 /// The longest value that is repeated in a suggestion, in bytes.
 const LONGEST: usize = 80;
 
-/// Reads the top table of a TOML document, which is `what` in findings: the value, or all findings in order. A
-/// document with any finding has no value.
+/// Reads the top table of a TOML document; `what` names the document in findings. Returns the value, or all
+/// findings in order: a document with any finding has no value.
 pub fn read_whole<T>(
     document: &Document,
     what: &'static str,
@@ -26,7 +26,7 @@ pub fn read_whole<T>(
     let (root, errors) = DeTable::parse_recoverable(&document.text);
     let reader = Reader::new(document);
     if !errors.is_empty() {
-        // What is recovered around an error of syntax is a guess.
+        // The text recovered around a syntax error is a guess.
         for error in errors {
             reader.report(finding(&reader, &error));
         }
@@ -42,12 +42,12 @@ pub fn read_whole<T>(
     }
 }
 
-/// The bytes that an error of syntax is about.
+/// The bytes of a syntax error.
 pub(crate) fn span(text: &str, error: &Error) -> Range<usize> {
     error.span().unwrap_or(text.len()..text.len())
 }
 
-/// The finding of an error of syntax in the text of `reader`.
+/// The finding of a syntax error in the text of `reader`.
 pub(crate) fn finding(reader: &Reader<'_>, error: &Error) -> Finding {
     let text = reader.text();
     let span = span(text, error);

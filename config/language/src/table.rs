@@ -120,13 +120,13 @@ pub struct Table<'a> {
     reader: &'a Reader<'a>,
     entries: &'a DeTable<'a>,
     span: Range<usize>,
-    /// What the table is, with its article: `a service`.
+    /// The name of the table, with its article: `a service`.
     what: &'static str,
     known: Vec<&'static str>,
 }
 
 impl<'a> Table<'a> {
-    /// The table of `entries`, which is written at `span` and is `what`.
+    /// The table of `entries` at `span`; `what` names it.
     pub(crate) fn new(
         reader: &'a Reader<'a>,
         entries: &'a DeTable<'a>,
@@ -136,7 +136,7 @@ impl<'a> Table<'a> {
         Self { reader, entries, span, what, known: Vec::new() }
     }
 
-    /// Where the table is written: its header, or the whole of an inline table.
+    /// The spot of the table: its header, or the whole of an inline table.
     pub fn spot(&self) -> Spot {
         self.reader.spot(self.span.clone())
     }
@@ -164,7 +164,7 @@ impl<'a> Table<'a> {
         self.entries.get_key_value(key)
     }
 
-    /// Reads a key that may be left out.
+    /// Reads an optional key.
     pub fn optional<T>(
         &mut self,
         key: &'static str,
@@ -173,7 +173,7 @@ impl<'a> Table<'a> {
         self.get(key).map(read).transpose()
     }
 
-    /// Reads a key that must be given.
+    /// Reads a required key.
     pub fn required<T>(
         &mut self,
         key: &'static str,

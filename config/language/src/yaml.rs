@@ -35,13 +35,13 @@ pub(crate) use parse::{Parsed, parse};
 pub(crate) struct Tree<'a> {
     /// The tables, by their kinds.
     pub(crate) root: DeTable<'a>,
-    /// What is wrong with the syntax.
+    /// The syntax findings.
     pub(crate) broken: Vec<Finding>,
     /// Names that something unreadable may define.
     pub(crate) may_be_defined: Vec<String>,
 }
 
-/// The tables that `parsed` stands for, by the SMI specification.
+/// The equivalent tables of `parsed`, by the rules of the SMI specification.
 pub(crate) fn tree<'a>(reader: &'a Reader<'a>, parsed: &'a Parsed<'a>) -> Tree<'a> {
     let mapper = Mapper::new(ImportDialect::Smi, [(reader, parsed)]);
     let mut tree = Tree { broken: parsed.findings.clone(), ..Tree::default() };

@@ -42,7 +42,7 @@ fn edited_join_record_is_quarantined_and_the_others_are_read() {
     let store = state.open().unwrap();
     assert_eq!(store.join_records().unwrap(), [record(2)]);
     assert_eq!(quarantined(&store), [at("join_records", &key)]);
-    // It stays until it is written anew or removed.
+    // It stays until it is written again or removed.
     store.remove_join_records(&[record(1).id]).unwrap();
     assert!(quarantined(&store).is_empty());
     assert_eq!(store.join_records().unwrap(), [record(2)]);
@@ -105,7 +105,7 @@ fn edited_mesh_names_are_rejected() {
     assert!(error.source.to_string().contains("restore the state folder"), "{}", error.source);
 }
 
-/// Turns a store into one of format 1, as versions without authentication wrote it.
+/// Converts a store to format 1, as versions without authentication wrote it.
 fn downgrade(store: &Store) {
     for table in [META, JOIN_RECORDS, POLICY, ENDPOINTS] {
         for (key, value) in store.all(table).unwrap() {

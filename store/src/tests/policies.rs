@@ -1,4 +1,4 @@
-//! The policies that were in force last.
+//! The retained policies.
 
 use ironmesh_catalog::{PolicyPin, PolicyRecord, PolicyRevision, TcpAccesses};
 use jiff::Timestamp;

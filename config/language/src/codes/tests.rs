@@ -27,8 +27,8 @@ fn every_code_has_a_page_and_every_page_a_code() {
 
 #[test]
 fn page_has_its_code_as_title_and_a_bad_and_a_fixed_example() {
-    // What is in etcd is no document. What Envoy refuses and the loader does not is a mistake of ours.
-    // A removal takes a policy from before, and a link a file system.
+    // No document causes a damaged push. A policy that Envoy rejects and the loader accepts is a defect of
+    // the loader. A held removal needs an earlier policy, and a link needs a file system.
     let without =
         [super::DAMAGED_PUSH, super::REJECTED_BY_ENVOY, super::REMOVAL_HELD, super::LINK_OUTSIDE];
     for code in ALL.into_iter().filter(|code| !without.contains(code)) {

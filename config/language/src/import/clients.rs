@@ -12,8 +12,7 @@ use super::writing::Table;
 use crate::kinds::PolicyKind;
 use crate::yaml::Workload;
 
-/// Services for the `workloads` that run as accounts which may call by `tables`, and for which there
-/// is no service in them.
+/// Services for the `workloads` whose accounts may call others by `tables`, and which have no service there.
 pub(super) fn of_workloads<'a>(tables: &[Table<'a>], workloads: &[Workload<'a>]) -> Vec<Table<'a>> {
     let services = || tables.iter().filter(|table| table.kind == PolicyKind::Service);
     let served: BTreeSet<_> = services()
@@ -29,7 +28,7 @@ pub(super) fn of_workloads<'a>(tables: &[Table<'a>], workloads: &[Workload<'a>])
         let Some(account) = workload.account_name() else { continue };
         let wanted = (workload.namespace, account);
         let is_referenced = callers.contains(&wanted) && !served.contains(&wanted);
-        // The name is no matter to policy, and that of the account is the default for both.
+        // The name has no meaning for policy, and the account has it by default.
         let names = [account, workload.name];
         let name =
             names.into_iter().find(|name| !used_names.contains(&(workload.namespace, *name)));
@@ -59,7 +58,7 @@ fn client<'a>(namespace: &'a str, account: &'a str, name: &'a str) -> Table<'a> 
     Table { kind: PolicyKind::Service, namespace, name, entries, remarks }
 }
 
-/// The accounts that a traffic target lets call.
+/// The accounts to which a traffic target grants access.
 fn callers<'t, 'a>(table: &'t Table<'a>) -> Vec<(&'t str, &'t str)> {
     let sources = match table.kind {
         PolicyKind::TrafficTarget => table.entries.get("sources").map(Spanned::get_ref),

@@ -16,7 +16,7 @@ pub(super) struct Remarks {
     pub(super) changed: Vec<Remark>,
     /// The remarks on each table, in the order of the tables.
     of_tables: Vec<Vec<String>>,
-    /// Resources that have no table, each with the reason and what it said, where that is policy.
+    /// Resources without a table, each with the reason and, if it is policy, its text.
     without_table: Vec<(Remark, Option<String>)>,
     /// Resources that are no policy.
     inert: Vec<String>,
@@ -82,7 +82,7 @@ impl Remarks {
         mem::take(&mut self.of_tables)
     }
 
-    /// Writes the resources that have no table.
+    /// Writes the resources without a table.
     pub(super) fn write_left_out(&mut self, toml: &mut String) {
         for (remark, said) in mem::take(&mut self.without_table) {
             let Remark { spot, resource, text } = remark;
@@ -102,8 +102,7 @@ impl Remarks {
     }
 }
 
-/// What is written at `span`, without the indentation of its first line: in a list, that is what the
-/// others have too.
+/// The text at `span` without the indentation of its first line, which all lines of a list item share.
 fn unindented(text: &str, span: Range<usize>) -> String {
     let before = text.get(..span.start).unwrap_or("");
     let indentation = before.len() - before.rfind('\n').map_or(0, |at| at + 1);
@@ -120,7 +119,7 @@ fn sentence(finding: &Finding) -> String {
     if let Some(first) = text.get_mut(..1) {
         first.make_ascii_uppercase();
     }
-    // Advice to take something out has been followed.
+    // The importer has followed advice to remove something.
     let help = finding.help.as_ref().filter(|help| !help.starts_with("take "));
     let help = help.map_or(String::new(), |help| format!(": {help}"));
     let end = if help.ends_with('?') { "" } else { "." };

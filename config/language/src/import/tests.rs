@@ -1,4 +1,4 @@
-//! What an import must keep, whatever the input. What it writes is compared in `tests/golden`.
+//! The invariants of an import, for any input. `tests/golden` compares its output.
 
 use ironmesh_catalog::{MeshSpecification, PolicyRevision, Service, Spot};
 use proptest::prelude::*;
@@ -209,7 +209,7 @@ fn policy() -> impl Strategy<Value = String> {
     prop_oneof![anything(), sound()]
 }
 
-/// What a specification says, wherever it is written.
+/// The content of a specification, without the spots.
 fn meaning(loaded: &Loaded) -> Option<MeshSpecification> {
     let specification = loaded.specification.as_ref()?;
     let nowhere = Spot::new(&"".into(), "", 0..0);

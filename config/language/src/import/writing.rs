@@ -1,4 +1,4 @@
-//! Policy as people write it: short tables in their braces, long lists with a line for each item.
+//! The writer of TOML in the usual style: short tables in braces, and long lists with one line per item.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::remarks::printable;
 use crate::document::Document;
 use crate::kinds::PolicyKind;
 
-/// How long a line may be, but for one item of a list that is longer.
+/// The most characters of a line, except for a single longer item of a list.
 const WIDTH: usize = 100;
 
 /// A table of the policy.
@@ -30,7 +30,7 @@ impl<'a> Table<'a> {
         (self.kind.import_place(), self.kind.key(), self.namespace, self.name)
     }
 
-    /// Its text.
+    /// The text of the table.
     pub(super) fn written(&self) -> String {
         let mut toml = String::from("\n");
         for remark in &self.remarks {
@@ -49,8 +49,8 @@ impl<'a> Table<'a> {
         toml
     }
 
-    /// Writes a key: in a line; in a line for each item of a list; or, where these are long and nothing
-    /// follows that would then belong to the last of them, as tables of their own.
+    /// Writes a key: in one line; with one line per item of a list; or, for long items, as tables of their
+    /// own if no key follows that would then belong to the last of them.
     fn entry(&self, toml: &mut String, key: &str, value: &DeValue<'_>, is_last: bool) {
         let short = format!("{} = {}", word(key), self.inline(value));
         let DeValue::Array(items) = value else {
@@ -89,7 +89,7 @@ impl<'a> Table<'a> {
             DeValue::Table(entries) => {
                 let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
                     let key: &std::borrow::Cow<'_, str> = key.get_ref();
-                    // An account or a route is of the namespace of who names it.
+                    // The default namespace of an account or a route is that of the object that names it.
                     let is_understood = key == "namespace" && is(value, self.namespace);
                     let value = || format!("{} = {}", word(key), self.inline(value.get_ref()));
                     (!is_understood).then(value)
@@ -105,7 +105,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// What stands at the beginning.
+/// The comment at the beginning of the document.
 pub(super) fn header(documents: &[Document], dialect: Option<ImportDialect>) -> String {
     let files: Vec<_> = documents.iter().map(|document| &*document.path).collect();
     let (flag, rules) = match dialect {
@@ -122,7 +122,7 @@ pub(super) fn header(documents: &[Document], dialect: Option<ImportDialect>) -> 
     toml
 }
 
-/// Writes what the policy refers to and the input does not have.
+/// Writes the objects that the policy refers to and the input does not have.
 pub(super) fn missing(toml: &mut String, missing: &[String]) {
     if missing.is_empty() {
         return;
@@ -134,7 +134,7 @@ pub(super) fn missing(toml: &mut String, missing: &[String]) {
     }
 }
 
-/// Writes a comment, in lines.
+/// Writes a comment, with line breaks.
 pub(super) fn comment(toml: &mut String, text: &str) {
     let mut written = String::from("#");
     for word in text.split_whitespace() {

@@ -1,4 +1,4 @@
-//! Rules that allow nothing: legal, and surely not meant.
+//! Rules that allow nothing: legal, and surely not intended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,16 +37,16 @@ pub(super) fn check(draft: &mut Draft<'_>) {
         }
     }
     let mut findings = Vec::new();
-    // What cannot be read may have the port that seems to be missing.
+    // An unreadable object may have the port that seems to be missing.
     let is_whole = draft.may_be_defined.is_empty() && !draft.anything_may_be_defined;
     for target in draft.traffic_targets.iter().filter(|_| is_whole) {
         let Some(accounts) = draft.accounts_of(&target.destination) else { continue };
         let ports = Ports::of_all(accounts.iter().filter_map(|account| ports.get(account)));
-        // Services without any ports may be on their way.
+        // Services without any ports may be incomplete.
         if ports.http.is_empty() && ports.tcp.is_empty() {
             continue;
         }
-        // TCP routes are about HTTP ports too where a target has no other rules.
+        // TCP routes apply to HTTP ports too, if a target has no other rules.
         let is_tcp_only = target.rules.iter().all(|one| matches!(one, RouteRule::Tcp { .. }));
         let is_idle = |rule: &&RouteRule| match rule {
             RouteRule::Http { .. } => ports.http.is_empty(),
@@ -66,8 +66,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     draft.findings.extend(findings);
 }
 
-/// Whether the rule is about the port. TCP routes are about HTTP ports too where a target has no other
-/// rules.
+/// Whether the rule applies to the port. TCP routes apply to HTTP ports too, if a target has no other rules.
 pub(super) fn covers(
     draft: &Draft<'_>,
     target: &TrafficTarget,

@@ -1,16 +1,16 @@
-//! What a syntax error does to the rest of its document. The parser recovers, but what it recovers
-//! near an error is a guess: findings about it would send the reader the wrong way.
+//! The damage of a syntax error to the rest of its document. The parser recovers, but the recovered text near
+//! an error is a guess, so findings about it would mislead.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use ironmesh_catalog::Spot;
 
-/// The parts of a document, from one table header to the next, that have a syntax error.
+/// The parts of a document with a syntax error; a part reaches from one table header to the next.
 pub(super) struct Damage(Vec<Range<usize>>);
 
 impl Damage {
-    /// The parts of `text` that errors at `errors` are in.
+    /// The parts of `text` that contain the `errors`.
     pub(super) fn new(text: &str, errors: &[usize]) -> Self {
         let mut parts = Vec::new();
         let mut start = 0;
@@ -24,7 +24,7 @@ impl Damage {
         }
         // The end of the text belongs to the last part.
         parts.push(start..text.len() + 1);
-        // Both in order: a document may have an error in each of its lines.
+        // Both are in order: a document may have an error in each of its lines.
         let mut errors = errors.to_vec();
         errors.sort_unstable();
         parts.retain(|part| {
@@ -34,7 +34,7 @@ impl Damage {
         Self(parts)
     }
 
-    /// Whether what stands at `spot` was recovered near a syntax error.
+    /// Whether the text at `spot` was recovered near a syntax error.
     pub(super) fn covers(&self, spot: &Spot) -> bool {
         let at = spot.bytes.0;
         let part = self.0.partition_point(|part| part.end <= at);

@@ -1,4 +1,4 @@
-//! The draft: all that the documents say together, while it is not yet known to be valid.
+//! The draft: the definitions of all documents together, before they are known to be valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use crate::kinds::{PolicyKind, policy_kinds};
 
 macro_rules! draft {
     ($($key:ident, $objects:ident, $Object:ident $(, $rest:tt)*;)*) => {
-        /// All that the documents say.
+        /// The definitions of all documents.
         #[derive(Debug, Default)]
         pub(super) struct Draft<'a> {
             pub(super) findings: Findings,
             $(pub(super) $objects: Objects<'a, ironmesh_catalog::$Object>,)*
             /// The accounts that services run as.
             pub(super) accounts: BTreeSet<&'a ServiceAccount>,
-            /// What objects refer to, whether or not the rest of them is valid.
+            /// The references of all objects, whether or not the rest of an object is valid.
             pub(super) references: Vec<&'a Reference>,
-            /// Names that something unreadable may define. They are never said to be missing.
+            /// Names that something unreadable may define. They are never reported as missing.
             pub(super) may_be_defined: BTreeSet<&'a str>,
-            /// Something unreadable may define anything at all.
+            /// Whether something unreadable may define any name.
             pub(super) anything_may_be_defined: bool,
         }
 
         impl<'a> Draft<'a> {
-            /// Puts `part` behind those that are there already.
+            /// Adds `part` after the parts that are there already.
             pub(super) fn add(&mut self, part: &'a Part) {
                 self.findings.extend(part.findings.iter().cloned());
                 self.findings.have_more(part.has_more);
@@ -39,8 +39,8 @@ macro_rules! draft {
                 self.may_be_defined.extend(part.may_be_defined.iter().map(String::as_str));
             }
 
-            /// The specification, for a draft without errors. It shares with the one `before` all that is the
-            /// same in both.
+            /// The specification, for a draft without errors. It shares with the one `before` all equal
+            /// objects.
             pub(super) fn into_specification(
                 self,
                 revision: PolicyRevision,
@@ -58,14 +58,14 @@ macro_rules! draft {
 policy_kinds!(draft);
 
 impl Draft<'_> {
-    /// Whether all that the documents say could be read and fits together, so that what seems to be
-    /// missing is.
+    /// Whether all documents could be read and have no error, so that a name without a definition is really
+    /// missing.
     pub(super) fn is_whole(&self) -> bool {
         !self.anything_may_be_defined && !self.findings.has_errors()
     }
 
-    /// The accounts that a subject of a traffic target may come to; `None` where that is not known by
-    /// policy alone.
+    /// The accounts that a subject of a traffic target may select; `None` if policy alone does not determine
+    /// them.
     pub(super) fn accounts_of(&self, subject: &Subject) -> Option<Vec<ServiceAccount>> {
         let (namespace, name) = match subject {
             Subject::Account(account) => return Some(vec![account.clone()]),
@@ -90,7 +90,7 @@ impl<'a, T> Objects<'a, T> {
                 self.0.insert(&definition.key, definition);
                 continue;
             };
-            // What is recovered near a syntax error may have been meant to have another name.
+            // A name recovered near a syntax error may be incomplete.
             if definition.is_damaged {
                 continue;
             }
@@ -130,7 +130,7 @@ impl<'a, T> Objects<'a, T> {
         self.valid().map(|(_, object)| &**object)
     }
 
-    /// The same, as they are shared.
+    /// The same objects, shared.
     pub(super) fn shared(&self) -> impl Iterator<Item = &'a Arc<T>> {
         self.valid().map(|(_, object)| object)
     }

@@ -65,7 +65,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     table.finish();
 }
 
-/// The keys of an egress, as far as they could be read.
+/// The keys of an egress; unreadable ones are missing.
 struct Lists {
     sources: Result<Vec<ServiceAccount>, FindingReported>,
     hosts: Result<Option<Vec<Hostname>>, FindingReported>,
@@ -123,9 +123,9 @@ fn read_source(
     Ok(account)
 }
 
-/// What a port needs to know of the egress.
+/// The facts about an egress that its ports depend on.
 struct Of<'a> {
-    /// Whether addresses are named and no hosts.
+    /// Whether it names addresses and no hosts.
     is_by_address: bool,
     hosts: Option<&'a Option<Vec<Hostname>>>,
 }
@@ -155,7 +155,7 @@ fn read_port(value: Value<'_>, of: &Of<'_>) -> Result<EgressPort, FindingReporte
     Ok(EgressPort { number: number?, protocol: protocol? })
 }
 
-/// Without requests there is nothing that they could match, and all would pass.
+/// The finding for matches without HTTP: they could match nothing, and all calls would be allowed.
 fn no_requests(value: Value<'_>) -> FindingReported {
     let message = "`matches` are about requests of HTTP, and no port of the egress is of `http`";
     let finding = value.error(codes::INVALID_VALUE, message).label("match nothing");

@@ -9,7 +9,7 @@ use ironmesh_catalog::{EndpointSource, Finding, Name, Port, Providers};
 use crate::codes;
 use crate::table::{FindingReported, Value};
 
-/// Reads where the endpoints of a service come from, whose name and ports are `None` if they are not known.
+/// Reads the source of the endpoints of a service, whose name and ports are `None` if they are not known.
 pub(super) fn read(
     value: Value<'_>,
     name: Option<&Name>,
@@ -55,7 +55,7 @@ pub(super) fn read(
     Ok(EndpointSource::Providers(queried))
 }
 
-/// Reads the port where the application listens on a machine.
+/// Reads the port on which the application listens on a machine.
 fn read_port(value: Value<'_>, ports: Option<&[Port]>) -> Result<u16, FindingReported> {
     let port = value.port()?;
     if ports.is_some_and(|ports| ports.len() > 1) {

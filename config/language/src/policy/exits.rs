@@ -1,5 +1,4 @@
-//! Egresses as a whole: that a host is said once how it is called, and that what they allow is not allowed
-//! already.
+//! Egresses across documents: no host has two protocols, and no egress allows calls that are allowed already.
 
 use std::collections::BTreeMap;
 
@@ -35,10 +34,10 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     draft.findings.extend(findings);
 }
 
-/// The external services by what they are called over HTTP.
+/// The external services, by their hosts for HTTP.
 struct Externals<'a> {
     by_port: BTreeMap<(&'a Hostname, u16), &'a Service>,
-    /// Those that are called without a port.
+    /// The external services that callers use without a port.
     plain: BTreeMap<&'a Hostname, &'a Service>,
 }
 
@@ -60,7 +59,7 @@ impl<'a> Externals<'a> {
         externals
     }
 
-    /// The one that is called by this host, or by one of the hosts, on this port of HTTP.
+    /// The external service for this host, or a wildcard of it, on this HTTP port.
     fn called_so(&self, host: &Hostname, port: EgressPort) -> Option<&'a Service> {
         let plain = || self.plain.get(host).filter(|_| port.number == 80);
         self.by_port.get(&(host, port.number)).or_else(plain).copied()
@@ -75,7 +74,7 @@ fn called_as(egress: &Egress, own: &Service, host: &Hostname) -> Finding {
         .help("calls in the mesh are allowed by traffic targets; name the whole hostname of a host outside")
 }
 
-/// A request to the host could be one of either.
+/// The finding for a host of two objects: a request to it could belong to either.
 fn external(egress: &Egress, service: &Service, host: &Hostname) -> Finding {
     let message = format!("`{host}` is that of the external service `{}`", service.name);
     Finding::error(codes::DUPLICATE_NAME, Some(egress.spot.clone()), message)

@@ -6,8 +6,8 @@ use super::part::{Reference, ReferenceTarget};
 use super::repeats::without_repeats;
 use crate::table::{FindingReported, Value};
 
-/// Reads a table that selects matches of a group and is `what`. The group is in the namespace `home`, which is
-/// `None` if it could not be read.
+/// Reads a table that selects matches of a group; `what` names the table. The default namespace of the group
+/// is `home`, which is `None` if it could not be read.
 pub(super) fn read_match(
     item: Value<'_>,
     what: &'static str,

@@ -1,4 +1,4 @@
-//! `[[http_route]]`: how HTTP calls are treated on their way.
+//! `[[http_route]]`: the settings of HTTP calls.
 
 mod contradictions;
 mod fault;
@@ -22,10 +22,10 @@ use crate::table::{FindingReported, Table, Value};
 pub(super) use contradictions::UPSTREAM_KEYS;
 pub(super) use retries::{Keys, read_retries};
 
-/// How long a request may be given.
+/// The range of timeouts of a request.
 const MOST_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The settings of which one must be given, between two backquotes.
+/// The settings of which at least one is required, for a message that puts the text between two backquotes.
 const SETTINGS: &str = "timeout` or `retries` or `fault` or `request_headers` or `response_headers` or `rewrite` or `redirect` or `mirror` or `allow_override_headers";
 
 /// Reads one HTTP route into `part`.
@@ -164,7 +164,7 @@ fn in_milliseconds(value: Value<'_>, duration: Duration) -> Result<Duration, Fin
     Err(value.report(value.error(codes::INVALID_VALUE, message).label("finer than a millisecond")))
 }
 
-/// A try that may take longer than all of them together.
+/// The finding for a try whose timeout exceeds that of all tries together.
 fn contradiction(table: &mut Table<'_>, settings: &CallSettings) -> Result<(), FindingReported> {
     let timeout = settings.timeout.filter(|timeout| !timeout.is_zero());
     let per_try = settings.retries.as_ref().and_then(|retries| retries.per_try_timeout);

@@ -60,7 +60,7 @@ fn read_match(
     })
 }
 
-/// Methods, each once and in the order of the file; none where `*` is among them, which means all.
+/// Methods, each once and in the order of the file; none if `*` is among them, which means all.
 fn read_methods(value: Value<'_>) -> Result<Vec<Method>, FindingReported> {
     let meaning = "leave `methods` out to allow all methods";
     let read = value.at_least_one(meaning, read_method)?;
@@ -99,7 +99,7 @@ fn read_method(value: Value<'_>) -> Result<Option<Method>, FindingReported> {
 
 type Headers = BTreeMap<Arc<str>, Arc<str>>;
 
-/// Headers: a table of names and expressions, or, as SMI has it, a list of such tables.
+/// Headers: a table of names and expressions, or, as in SMI, a list of such tables.
 fn read_headers(value: Value<'_>) -> Result<Headers, FindingReported> {
     let mut seen = BTreeMap::new();
     let mut headers = Headers::new();

@@ -1,4 +1,4 @@
-//! `[[identity_binding]]`: a name for identities.
+//! `[[identity_binding]]`: a named set of callers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     });
     let trusted_providers = table.optional("trusted_providers", |value| {
         let providers = value.at_least_one("leave it out to trust none", |item| {
-            // Join records and lists in policy always count.
+            // Providers that are always trusted: join records, and lists in policy.
             item.word("provider", &Provider::EXTERNAL)
         })?;
         Ok((BTreeSet::from_iter(providers), value))

@@ -80,7 +80,7 @@ struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// What `backend` has in common with one before it.
+    /// The collision of `backend` with an earlier one.
     fn collision(&mut self, backend: &'a IngressPort) -> Option<Finding> {
         let ServicePort { service, port } = &backend.port;
         let protocol = backend.entry.protocol();
@@ -115,7 +115,7 @@ fn collision(second: &IngressPort, first: &IngressPort, what: &str, help: &str) 
         .help(help)
 }
 
-/// A source of which no addresses are known.
+/// The finding for a source without known addresses.
 fn without_addresses(draft: &Draft<'_>, object: &IngressBackend) -> Vec<Finding> {
     let finding = |source: &IngressSource| {
         let IngressSource::Service(name) = source else { return None };

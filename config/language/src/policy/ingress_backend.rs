@@ -1,4 +1,4 @@
-//! `[[ingress_backend]]`: who may call from outside of the mesh, and how.
+//! `[[ingress_backend]]`: the callers outside of the mesh that may call service ports, and how.
 
 mod backend;
 mod source;
@@ -14,7 +14,7 @@ use super::repeats::without_repeats;
 use crate::codes;
 use crate::table::{FindingReported, Table, Value};
 
-/// How many backends one may have, and how many sources: each source is a part of every backend's
+/// The most backends of an object, and the most sources: each source becomes a part of every backend's
 /// authorization.
 const MOST: usize = 1000;
 
@@ -77,7 +77,7 @@ fn not_too_many(list: Value<'_>) -> Result<(), FindingReported> {
     Err(list.report(finding.help("divide them among several ingress backends")))
 }
 
-/// A reference to something that is written at `value`.
+/// A reference to the object that is named at `value`.
 fn refer(referenced: ReferenceTarget, value: Value<'_>) -> Reference {
     Reference { referenced, spot: value.spot() }
 }

@@ -6,13 +6,13 @@ use super::part::{Id, Part, Reference, ReferenceTarget};
 use crate::codes;
 use crate::table::{FindingReported, Table};
 
-/// What is written of a level, while the namespace of its object may not be known.
+/// The keys of a level, before the namespace of the object is known.
 pub(super) struct Written {
     service: Result<Option<(Name, Spot)>, FindingReported>,
     is_mesh: Result<bool, FindingReported>,
 }
 
-/// The words that `scope` takes, and whether each means the mesh.
+/// The values of `scope`, and whether each means the mesh.
 pub(crate) const SCOPES: [(&str, bool); 2] = [("namespace", false), ("mesh", true)];
 
 /// Reads the two keys.
@@ -32,7 +32,7 @@ pub(super) fn read(table: &mut Table<'_>) -> Written {
 }
 
 impl Written {
-    /// The level of the object `id`. A service that it names is wanted in `part`.
+    /// The level of the object `id`. Adds the reference to a service that it names to `part`.
     pub(super) fn level(self, id: &Id, part: &mut Part) -> Result<Level, FindingReported> {
         let service = self.service.map(|service| {
             service.map(|(name, spot)| {

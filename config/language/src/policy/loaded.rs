@@ -1,4 +1,4 @@
-//! What comes of loading: findings, a specification, and the revision by which both are known.
+//! The result of loading: findings, a specification, and the revision of both.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use crate::document::Document;
 pub struct Loaded {
     /// The documents, by path.
     pub documents: Arc<[Document]>,
-    /// All that is wrong with them, in order.
+    /// All findings, in order.
     pub findings: Vec<Finding>,
-    /// What they specify; nothing if any finding is an error.
+    /// The specification; none if any finding is an error.
     pub specification: Option<Arc<MeshSpecification>>,
-    /// Which state it is, whether it is valid or not.
+    /// The revision of the state, whether it is valid or not.
     pub revision: PolicyRevision,
 }
 
-/// A short hash of all that was read. Lengths go in with the texts, so that text which moves from
-/// one file to the next is another revision. Files that could not be read count by what is wrong
-/// with them, so that their appearing and their mending are changes too. Files that are not policy do not count.
+/// A short hash of all input. It includes lengths, so that moving text from one file to the next changes the
+/// revision. Unreadable files count by their errors, so that their appearance and their repair are changes
+/// too. Files that are not policy do not count.
 pub(super) fn revision(documents: &[Document], unreadable: &[Finding]) -> PolicyRevision {
     let mut hash = Xxh3::new();
     let mut add = |text: &str| {

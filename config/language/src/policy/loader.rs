@@ -1,4 +1,4 @@
-//! The loader: loads one state of the documents after the other, at the price of what has changed.
+//! The loader: loads successive states of the documents, at the cost of their changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,37 +20,36 @@ use crate::limits;
 /// and specifications share equal objects.
 #[derive(Debug, Default)]
 pub struct Loader {
-    /// What the documents of the last state say, each by itself.
+    /// The parts of the documents of the last state.
     parts: BTreeMap<Document, Part>,
     /// The findings of the last check; `None` if the next state must be checked in any case.
     findings: Option<Vec<Finding>>,
-    /// What was found while the documents of the last state were read.
+    /// The findings of reading the documents of the last state from their source.
     unreadable: Vec<Finding>,
-    /// The last that came out.
+    /// The last result.
     specification: Arc<MeshSpecification>,
     parsed: u64,
     checked: u64,
 }
 
 impl Loader {
-    /// Checks `documents` and makes a specification of them. The order of the documents is no matter.
+    /// Checks `documents`, and makes a specification of them. Their order has no effect.
     pub fn load_documents(&mut self, documents: impl IntoIterator<Item = Document>) -> Loaded {
         self.load(documents.into_iter().collect(), Vec::new())
     }
 
-    /// How many documents have been parsed since the beginning.
+    /// The number of documents parsed since the beginning.
     pub fn parsed(&self) -> u64 {
         self.parsed
     }
 
-    /// How often all documents have been checked against each other since the beginning.
+    /// The number of checks across documents since the beginning.
     pub fn checked(&self) -> u64 {
         self.checked
     }
 
-    /// As [`Loader::load_documents`], with what was found while the documents were read from their
-    /// source. What they hold decides whether they have changed, and no time stamp, which a checkout or a
-    /// copy may have set.
+    /// As [`Loader::load_documents`], with the findings of reading the documents from their source. The
+    /// content decides whether a document has changed, not a time stamp, which a checkout or a copy may set.
     pub fn load(&mut self, mut documents: Vec<Document>, mut unreadable: Vec<Finding>) -> Loaded {
         let bytes = documents.iter().map(|document| document.text.len()).sum();
         if let Some(finding) = limits::excess(documents.len(), bytes) {
@@ -91,7 +90,7 @@ impl Loader {
         self.checked += 1;
         let mut draft = Draft::default();
         for finding in &unreadable {
-            // What an unreadable file defines is unknown, so nothing can be said to be missing.
+            // An unreadable file may define any name, so no name can be reported as missing.
             draft.anything_may_be_defined |= finding.is_error();
         }
         for part in self.parts.values() {
@@ -136,7 +135,7 @@ impl Loader {
             });
             self.parts.insert(document.clone(), part);
         }
-        // What is left of those that were known is what the edited ones were, in the order of paths.
+        // The remaining parts are the earlier versions of the edited documents, in the order of paths.
         let edits =
             edited.iter().filter_map(|document| self.parts.get(document)).zip(known.values());
         let is_quiet =
@@ -145,9 +144,9 @@ impl Loader {
     }
 }
 
-/// Whether what was found holds when these documents differ from what they were in endpoints only.
+/// Whether the last findings still hold if these documents changed only in endpoints.
 fn hold(findings: &[Finding], edited: &[Document]) -> bool {
-    // Lines may have moved.
+    // Lines may have moved, so the spots may be wrong.
     let is_edited = |spot: &Spot| edited.iter().any(|document| document.path == spot.file);
     findings.iter().all(|finding| {
         let mut spots = finding.spot.iter().chain(finding.related.iter().map(|(spot, _)| spot));

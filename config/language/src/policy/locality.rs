@@ -5,7 +5,7 @@ use ironmesh_catalog::{InvalidName, Locality};
 use crate::codes;
 use crate::table::{FindingReported, Value};
 
-/// Reads a place, as far as it is said.
+/// Reads a locality, as far as it is given.
 pub(super) fn read(value: Value<'_>) -> Result<Locality, FindingReported> {
     let text = value.string()?;
     text.parse().map_err(|InvalidName { problem, .. }| {

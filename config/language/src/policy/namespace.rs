@@ -1,4 +1,4 @@
-//! `[[namespace]]`: what holds for all services of a namespace.
+//! `[[namespace]]`: the settings of all services of a namespace.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let mode = table.optional("mode", mode::read);
     let egress = table.optional("egress", |value| value.word("mode of egress", &EgressMode::ALL));
     if let Ok((name, spot)) = name {
-        // It is in itself: what is a namespace has no other around it.
+        // A namespace object belongs to its own namespace.
         let id = Id { namespace: name.clone(), name, spot };
         let (name, spot) = (id.name.clone(), id.spot.clone());
         let namespace = mode.and_then(|mode| Ok(Namespace { name, mode, egress: egress?, spot }));
@@ -27,7 +27,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
 
 /// Reports the namespaces of `draft` without services: they are legal, and rarely intended.
 pub(super) fn check(draft: &mut Draft<'_>) {
-    // What cannot be read may be in any of them.
+    // An unreadable document may define a service in any of them.
     if !draft.may_be_defined.is_empty() || draft.anything_may_be_defined {
         return;
     }

@@ -1,4 +1,4 @@
-//! Traffic targets behind which there is nothing to call.
+//! Traffic targets without anything to call.
 
 use std::collections::BTreeMap;
 

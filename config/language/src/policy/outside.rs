@@ -1,5 +1,5 @@
-//! External services as a whole: that a hostname is that of one service, and that splits stay inside of
-//! the mesh.
+//! External services across documents: each hostname belongs to one service, and splits stay inside of the
+//! mesh.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
                 findings.push(called_the_same(service, first, &port));
             }
         }
-        // Where it has one HTTP port, it is called without it.
+        // With only one HTTP port, callers may omit the port.
         let mut http = service.ports.iter().filter(|port| port.protocol.is_http());
         if let (Some(_), None) = (http.next(), http.next())
             && let Some(first) = without_port.insert(hostname, service)
@@ -45,7 +45,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     draft.findings.extend(findings);
 }
 
-/// The service of the mesh that is called so.
+/// The service of the mesh with this hostname.
 pub(super) fn of_the_mesh<'a>(draft: &Draft<'a>, hostname: &Hostname) -> Option<&'a Service> {
     let (name, namespace) = hostname.as_str().split_once('.')?;
     draft.services.get(&(Name::new(namespace).ok()?, Name::new(name).ok()?))
@@ -59,7 +59,7 @@ fn called_as(service: &Service, own: &Service, hostname: &Hostname) -> Finding {
         .help("give the external service its whole hostname")
 }
 
-/// A call by the hostname could be one of either.
+/// The finding for a hostname of two services: a call could belong to either.
 fn called_the_same(service: &Service, first: &Service, what: &str) -> Finding {
     let message = format!("{what} is that of two services");
     Finding::error(codes::DUPLICATE_NAME, Some(service.spot.clone()), message)
@@ -68,7 +68,8 @@ fn called_the_same(service: &Service, first: &Service, what: &str) -> Finding {
         .help("define it once, and name its account in the targets of all who may call it")
 }
 
-/// Who may call is judged by the server's proxy, and there is none.
+/// The finding for a split across the mesh's border: the server's proxy authorizes callers, and an external
+/// service has none.
 fn split_outside(service: &Service, spot: &Spot) -> Finding {
     let message =
         format!("service `{}` is outside of the mesh, where splits do not lead", service.name.name);

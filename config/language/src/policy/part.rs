@@ -21,14 +21,14 @@ macro_rules! part {
         #[derive(Debug, Default)]
         pub(super) struct Part {
             pub(super) findings: Vec<Finding>,
-            /// Whether there are more than these.
+            /// Whether there are more findings than these.
             pub(super) has_more: bool,
             $(pub(super) $objects: Definitions<ironmesh_catalog::$Object>,)*
             /// The accounts that services run as.
             pub(super) accounts: BTreeSet<ServiceAccount>,
-            /// What objects refer to, whether or not the rest of them is valid.
+            /// The references of objects, whether or not the rest of an object is valid.
             pub(super) references: Vec<Reference>,
-            /// Names that something unreadable may define. They are never said to be missing.
+            /// Names that something unreadable may define. They are never reported as missing.
             pub(super) may_be_defined: BTreeSet<String>,
         }
 
@@ -48,7 +48,7 @@ macro_rules! part {
                     $(&& self.$objects.are_same(&before.$objects, same!($($same)?)))*
             }
 
-            /// Puts what it defines into `specification`, in place of what has the same names there.
+            /// Puts its definitions into `specification`, in place of those with the same names.
             pub(super) fn put_into(&self, specification: &mut MeshSpecification) {
                 $(
                     for (key, object) in self.$objects.valid() {
@@ -60,7 +60,7 @@ macro_rules! part {
     };
 }
 
-/// By what two objects are compared.
+/// The comparison of two objects.
 macro_rules! same {
     () => {
         PartialEq::eq
@@ -90,7 +90,7 @@ impl SpecificationKey for ServiceName {
     }
 }
 
-/// Of a namespace.
+/// The key of a namespace.
 impl SpecificationKey for Name {
     fn of((_, name): &Key) -> Self {
         name.clone()
@@ -106,14 +106,14 @@ pub(super) struct Definitions<T>(pub(super) Vec<Definition<T>>);
 pub(super) struct Definition<T> {
     pub(super) key: Key,
     pub(super) spot: Spot,
-    /// What it names, if that could be read.
+    /// The object, if it could be read.
     pub(super) object: Result<Arc<T>, FindingReported>,
     /// Whether it was recovered near a syntax error.
     pub(super) is_damaged: bool,
 }
 
 impl<T> Definitions<T> {
-    /// Takes an object, or only its name where the rest could not be read.
+    /// Adds an object, or only its name if the rest could not be read.
     pub(super) fn push(&mut self, id: &Id, object: Result<T, FindingReported>) {
         self.0.push(Definition {
             key: (id.namespace.clone(), id.name.clone()),
@@ -127,7 +127,7 @@ impl<T> Definitions<T> {
         self.0.iter().filter_map(|one| Some((&one.key, one.object.as_ref().ok()?)))
     }
 
-    /// Whether all of both can be read, have the same names in the same order, and are the `same`.
+    /// Whether both have only valid objects, with the same names in the same order, that are equal by `same`.
     fn are_same(&self, others: &Self, same: impl Fn(&T, &T) -> bool) -> bool {
         let same_definition = |(one, other): (&Definition<T>, &Definition<T>)| {
             let objects = one.object.as_ref().ok().zip(other.object.as_ref().ok());
@@ -149,19 +149,19 @@ impl<T> Default for Definitions<T> {
     }
 }
 
-/// Something that must be defined somewhere.
+/// A reference to an object that must exist.
 #[derive(Debug)]
 pub(super) struct Reference {
     pub(super) referenced: ReferenceTarget,
     pub(super) spot: Spot,
 }
 
-/// What a reference names.
+/// The object that a reference names.
 #[derive(Debug)]
 pub(super) enum ReferenceTarget {
     /// A service.
     Service(ServiceName),
-    /// A service that may be yet to come, and what the same split names besides.
+    /// A backend, which may be defined later, and the other services of the same split.
     Backend(ServiceName, Arc<[Name]>),
     /// An account that some service runs as.
     Account(ServiceAccount),
@@ -175,7 +175,7 @@ pub(super) enum ReferenceTarget {
     Binding(Key),
 }
 
-/// What an object is called, and where.
+/// The name of an object, with its spot.
 #[derive(Debug, Clone)]
 pub(super) struct Id {
     pub(super) namespace: Name,

@@ -1,4 +1,4 @@
-//! Reads one document: syntax, then the kinds of tables. It knows no other document.
+//! The reader of one document: syntax, then the kinds of tables. It knows no other document.
 
 use ironmesh_catalog::{Finding, Spot};
 use toml::de::DeTable;
@@ -41,7 +41,7 @@ fn read_toml(document: &Document) -> Part {
     let mut part = read_tables(&reader, root.get_ref());
     (part.findings, part.has_more) = reader.take_findings().into_parts();
     if !starts.is_empty() {
-        // A damaged part may have been meant to define what it seems not to.
+        // A damaged part may define names that seem to be missing.
         part.may_be_defined.extend(damage::names(&document.text));
         part.damaged(&Damage::new(&document.text, &starts));
         part.findings.retain(|finding| !single.iter().any(|one| one.is_in(finding)));
@@ -52,7 +52,7 @@ fn read_toml(document: &Document) -> Part {
     part
 }
 
-/// A document in YAML, by the tables that its resources stand for.
+/// Reads a document in YAML, by the equivalent tables of its resources.
 fn read_yaml(document: &Document) -> Part {
     let reader = Reader::new(document);
     let parsed = yaml::parse(&reader);
@@ -64,7 +64,7 @@ fn read_yaml(document: &Document) -> Part {
     part
 }
 
-/// What the tables of `root` say.
+/// Reads the tables of `root`.
 fn read_tables<'a>(reader: &'a Reader<'a>, root: &'a DeTable<'a>) -> Part {
     let mut part = Part::default();
     for (spot, value) in Table::new(reader, root, 0..0, "a policy document").entries() {
@@ -82,7 +82,7 @@ type Read = fn(Table<'_>, &mut Part);
 
 macro_rules! readers {
     ($($key:ident, $objects:ident, $Object:ident $(, $rest:tt)*;)*) => {
-        /// What reads one object of `kind`.
+        /// The reader of the objects of `kind`.
         fn reader_of(kind: PolicyKind) -> Read {
             match kind {
                 $(PolicyKind::$Object => super::$key::read,)*
@@ -129,7 +129,7 @@ fn unknown_kind(key: &str, spot: Spot) -> Finding {
     Finding::error(code, Some(spot), message).label("unknown kind").help(help)
 }
 
-/// What an unreadable kind names is not said to be missing as well.
+/// The names in an unreadable kind are not reported as missing.
 fn remember_names(value: Value<'_>, part: &mut Part) {
     for mut table in value.tables_if_any() {
         let names = ["name", "service_account"].map(|key| table.get(key));

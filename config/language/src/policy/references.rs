@@ -1,5 +1,5 @@
-//! References: what one object names must be defined, in whichever document. A backend of a split may be
-//! yet to come (SMI), which is a warning.
+//! References across documents: an object that another names must exist. The backend of a split may be
+//! missing (SMI), which is a warning.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,8 +48,8 @@ fn no_service(key: &Key) -> Finding {
     not_found(&format!("there is no service {}", place(key)))
 }
 
-/// A backend that is not there is not an error: who begins a rollout writes the split first. What its
-/// split names `besides` is near, as one version is to the next, and was not meant.
+/// The finding for a missing backend, which is no error: a rollout begins with the split. The suggestion
+/// skips the services in `besides`, since versions of a service have similar names.
 fn backend(draft: &Draft<'_>, referenced: &ServiceName, besides: &[Name]) -> Option<Finding> {
     service(draft, referenced)?;
     let key = (referenced.namespace.clone(), referenced.name.clone());
@@ -106,7 +106,7 @@ fn binding(draft: &Draft<'_>, referenced: &Key) -> Option<Finding> {
 /// The names of the matches of the groups that references have named so far.
 type Matches<'a> = BTreeMap<&'a Key, BTreeSet<&'a str>>;
 
-/// A match of a group that could be read; of the others nothing can be said.
+/// A match of a group. Matches of an unreadable group are not reported.
 fn match_of<'a>(
     draft: &Draft<'a>,
     group: &'a Key,
@@ -138,7 +138,7 @@ fn place((namespace, name): &Key) -> String {
     format!("`{name}` in namespace `{namespace}`")
 }
 
-/// So many names are looked at for advice, at most.
+/// The most names that are compared for a suggestion.
 const MOST_CANDIDATES: usize = 10_000;
 
 /// Adds advice: another namespace that has the name, or else the most similar name.

@@ -23,8 +23,7 @@ use self::size::Around;
 use crate::codes;
 use crate::table::{FindingReported, Value};
 
-/// Reads an expression on the values of the header that `value` stands under; warns of one that no value
-/// can match.
+/// Reads an expression on values of the header `value.key()`; warns if no value can match.
 pub(super) fn read_header(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
     let text = value.string()?;
     if text.is_empty() {
@@ -36,15 +35,14 @@ pub(super) fn read_header(value: Value<'_>) -> Result<Arc<str>, FindingReported>
     Ok(text.into())
 }
 
-/// Reads an expression on paths; warns of one that no path can match.
+/// Reads an expression on paths; warns if no path can match.
 pub(super) fn read_path(value: Value<'_>) -> Result<PathRegex, FindingReported> {
     let text = value.string()?;
     let ast = read(value, text, Around::Path)?;
     Ok(PathRegex { text: text.into(), before_query: query::before(&ast, text).map(Arc::from) })
 }
 
-/// Reads an expression on the beginning of paths, and how many groups it has; warns of one that no path can
-/// match.
+/// Reads an expression on the beginning of paths, with its number of groups; warns if no path can match.
 pub(super) fn read_replaced(value: Value<'_>) -> Result<(Arc<str>, u32), FindingReported> {
     let text = value.string()?;
     let ast = read(value, text, Around::Path)?;
@@ -59,7 +57,7 @@ fn read(value: Value<'_>, text: &str, around: Around) -> Result<Ast, FindingRepo
     Ok(ast)
 }
 
-/// The longest expression that is looked at: what is longer is larger for Envoy, too, or padded.
+/// The longest expression that is parsed: a longer one is too large for Envoy, or padded.
 const MOST_BYTES: usize = 8192;
 
 fn matches_nothing(
@@ -98,7 +96,7 @@ fn matches_nothing(
     Finding::warning(codes::REGEX, spot, message).label("matches nothing").help(help)
 }
 
-/// What is wrong with an expression, and at which bytes of it.
+/// A problem of an expression, with its bytes.
 #[derive(Debug, PartialEq, Eq)]
 struct Problem {
     at: Range<usize>,

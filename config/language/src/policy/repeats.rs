@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// The items in their order, each once: what is said twice is no other policy.
+/// The items in their order, each once: a repetition has no meaning.
 pub(super) fn without_repeats<T: Ord + Clone>(mut items: Vec<T>) -> Vec<T> {
     let mut seen = BTreeSet::new();
     items.retain(|item| seen.insert(item.clone()));

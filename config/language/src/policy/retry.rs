@@ -1,4 +1,4 @@
-//! `[[retry]]`: OSM's Retry: what is tried again of the calls of one account to some services.
+//! `[[retry]]`: the kind Retry of Open Service Mesh: retries of the calls of one account to some services.
 
 use ironmesh_catalog::{Name, Retry, RetryDestination, ServiceName};
 

@@ -17,11 +17,11 @@ use crate::duration;
 use crate::mode;
 use crate::table::{FindingReported, Table, Value};
 
-/// Shorter, and callers would do little but connect.
+/// The least timeout: with a shorter one, callers would mostly reconnect.
 const CONNECTION_DURATION: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(30 * 24 * 3600);
 
-/// Reads one service, and the parts that it has, into `part`.
+/// Reads one service, and its subsets, into `part`.
 pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     let id = Id::read(&mut table, part);
     let account = table.optional("service_account", Value::name);

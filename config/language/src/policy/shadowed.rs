@@ -17,7 +17,7 @@ use crate::codes;
 /// the check of a generated policy must not cost the square of its length.
 const MOST_COMPARED: usize = 64;
 
-/// How many matches a group may have whose rules are compared.
+/// The most matches of a group whose rules are compared.
 const MOST_MATCHES: usize = 64;
 
 /// Reports the rules of `draft` that another rule makes needless.
@@ -83,7 +83,7 @@ struct Grant<'a> {
     destination: SubjectKey<'a>,
     sources: BTreeSet<SubjectKey<'a>>,
     what: Granted<'a>,
-    /// Whether nothing else is granted when it goes.
+    /// Whether its removal changes nothing else.
     may_be_removed: bool,
 }
 
@@ -96,7 +96,7 @@ enum Granted<'a> {
 }
 
 impl<'a> Grant<'a> {
-    /// What the rule grants; `None` if what it names could not be read.
+    /// The grant of the rule; `None` if an object that it names could not be read.
     fn new(draft: &Draft<'a>, target: &'a TrafficTarget, rule: &'a RouteRule) -> Option<Self> {
         let is_tcp = |rule: &RouteRule| matches!(rule, RouteRule::Tcp { .. });
         let of_tcp = target.rules.iter().filter(|rule| is_tcp(rule)).count();
@@ -105,7 +105,7 @@ impl<'a> Grant<'a> {
             RouteRule::Http { group, matches, .. } => {
                 let key = (target.namespace.clone(), group.clone());
                 let group = draft.http_route_groups.get(&key)?;
-                // A group that a program wrote is not for comparing match by match.
+                // A large generated group is not compared match by match.
                 if group.matches.len() > MOST_MATCHES {
                     return None;
                 }
@@ -134,7 +134,7 @@ impl<'a> Grant<'a> {
 
     /// Whether it grants all that `other` grants.
     fn covers(&self, other: &Self) -> bool {
-        // What costs least is looked at first.
+        // The cheapest comparison is first.
         if self.destination != other.destination || !self.sources.is_superset(&other.sources) {
             return false;
         }

@@ -1,5 +1,6 @@
-//! `[service]` in place of `[[service]]`. The parser merges all tables of that name into one, and calls each further
-//! header and each key that is there already a duplicate; so one slip is reported once here, and not key by key.
+//! `[service]` in place of `[[service]]`. The parser merges all tables of that name into one, and reports
+//! each further header and each repeated key as a duplicate. So this module reports the mistake once, instead
+//! of key by key.
 
 use std::ops::Range;
 
@@ -20,7 +21,7 @@ pub(super) struct SingleTables {
     others: Vec<Range<usize>>,
 }
 
-/// The kinds whose tables are written with single brackets in `text`, by what the parser made of it.
+/// The kinds whose tables have single brackets in `text`, by the parser's result.
 pub(super) fn find(
     text: &str,
     root: &DeTable<'_>,
@@ -57,12 +58,12 @@ fn headers(text: &str, kind: &str) -> impl Iterator<Item = Range<usize>> {
 }
 
 impl SingleTables {
-    /// The one finding about them.
+    /// The one finding about these tables.
     pub(super) fn finding(&self, reader: &Reader<'_>) -> Finding {
         finding(self.kind, reader.spot(self.first.clone()), self.others.len())
     }
 
-    /// Whether `other` is about them, too.
+    /// Whether `other` is about these tables, too.
     pub(super) fn is_in(&self, other: &Finding) -> bool {
         let is_at = |spot: &Spot, header: &Range<usize>| spot.bytes == (header.start, header.end);
         let mut headers = std::iter::once(&self.first).chain(&self.others);
@@ -70,7 +71,7 @@ impl SingleTables {
             && other.spot.as_ref().is_some_and(|spot| headers.any(|header| is_at(spot, header)))
     }
 
-    /// Whether the parser reports `error` because of them.
+    /// Whether these tables cause the parser's `error`.
     pub(super) fn explains(&self, error: &Error, text: &str) -> bool {
         let Some(Range { start, .. }) = error.span().filter(|_| is_duplicate(error)) else {
             return false;
@@ -83,7 +84,7 @@ impl SingleTables {
     }
 }
 
-/// The finding about a kind with single brackets at `spot`, and in so many `more` places.
+/// The finding about a kind with single brackets at `spot`, and at so many `more` spots.
 pub(super) fn finding(kind: &str, spot: Spot, more: usize) -> Finding {
     let message = format!("`{kind}` must be an array of tables, not a table");
     let places = match more {
@@ -99,7 +100,7 @@ fn is_duplicate(error: &Error) -> bool {
     error.message() == DUPLICATE
 }
 
-/// The kind that a line names, where it is the header of a table: of the kind itself, or of a part of it.
+/// The kind that a line names, if it is the header of a table of the kind, or of a table in it.
 fn kind_of_header(line: &str) -> Option<&str> {
     let inside = line.trim_start().strip_prefix('[')?;
     let inside = inside.strip_prefix('[').unwrap_or(inside).trim_start();

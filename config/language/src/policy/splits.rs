@@ -64,7 +64,7 @@ fn second_of_all_calls(split: &TrafficSplit, first: &TrafficSplit) -> Finding {
 /// The most cycles that are reported.
 const MOST_CYCLES: usize = 100;
 
-/// So many members of a cycle are named at most.
+/// The most members of a cycle that are named.
 const MOST_OF_A_CYCLE: usize = 10;
 
 fn circle(circle: &Circle<'_>) -> Finding {
@@ -114,7 +114,8 @@ fn too_many_paths(service: &ServiceName, splits: &[&TrafficSplit]) -> Option<Fin
     Some(finding)
 }
 
-/// Of the paths that must match for one way, Envoy can compare one that is nearly as large as may be.
+/// The finding for two large paths: of all paths that one route requires, Envoy can compare only one of
+/// nearly the largest size.
 pub(super) fn two_large_paths<'a>(
     conditions: &[&'a HttpMatch],
 ) -> Option<([&'a Spot; 2], Finding)> {
@@ -133,7 +134,8 @@ pub(super) fn two_large_paths<'a>(
     Some(([&first.spot, &second.spot], finding))
 }
 
-/// HTTP cannot be sent to where plain TCP is spoken, nor the other way round.
+/// The finding for a backend with another protocol: HTTP cannot be sent to a port of plain TCP, and vice
+/// versa.
 fn other_protocol(
     splits: &Splits<'_>,
     split: &TrafficSplit,
@@ -156,7 +158,7 @@ fn other_protocol(
     )
 }
 
-/// On a port that it lacks, a backend gets no calls (SMI).
+/// The finding for missing ports: a backend gets no calls on a port that it lacks (SMI).
 fn missing_ports(
     splits: &Splits<'_>,
     split: &TrafficSplit,
@@ -188,5 +190,5 @@ fn missing_ports(
     )
 }
 
-/// How many other splits of a service are shown.
+/// The most other splits of a service that a finding shows.
 const MOST_RELATED: usize = 5;

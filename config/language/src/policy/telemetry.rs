@@ -18,13 +18,13 @@ use super::part::{Id, Part};
 use crate::table::{FindingReported, Table, Value};
 use crate::{codes, duration};
 
-/// The characters of what a service is called in traces, at most.
+/// The most characters of a service name in traces.
 const SERVICE_NAME: usize = 255;
 
 /// The longest of [`LogFilter::slower_than_ms`].
 const SLOWEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Each command operator of access logs, written in a way that Envoy takes.
+/// An example of each command operator of access logs that Envoy accepts.
 pub fn log_operators() -> impl Iterator<Item = String> {
     operators::examples()
 }

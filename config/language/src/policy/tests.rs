@@ -1,5 +1,4 @@
-//! What is told about documents, kind by kind. Findings are compared as their one-line form, with
-//! the help behind it.
+//! The findings of documents, kind by kind. Tests compare their one-line form, followed by the help.
 
 mod across;
 mod again;

@@ -1,4 +1,4 @@
-//! `[[traffic_split]]`: calls of one service go to several, by weight.
+//! `[[traffic_split]]`: divides the calls of one service among backends, by weight.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::part::{Id, Part, Reference, ReferenceTarget};
 use crate::codes;
 use crate::table::{FindingReported, Table, Value};
 
-/// How many backends a split may have: each is a part of every route behind it.
+/// The most backends of a split: each becomes a part of every route of the service.
 const MOST_BACKENDS: usize = 1000;
 
 /// Reads one traffic split into `part`.
@@ -41,7 +41,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     });
     if let Ok(id) = id {
         let of = |name: &Name| ServiceName::new(id.namespace.clone(), name.clone());
-        let refer = |wanted, spot: &Spot| Reference { wanted, spot: spot.clone() };
+        let refer = |referenced, spot: &Spot| Reference { referenced, spot: spot.clone() };
         part.references.extend(references);
         part.references.extend(
             service.iter().map(|(name, spot)| refer(ReferenceTarget::Service(of(name)), spot)),
@@ -70,7 +70,7 @@ pub(super) fn read(mut table: Table<'_>, part: &mut Part) {
     table.finish();
 }
 
-/// Service, weight, and where the service is named.
+/// The service, the weight, and the spot of the name.
 type Backend = (Name, u32, Spot);
 
 fn read_backend(

@@ -78,7 +78,7 @@ fn read_subject(
     })
 }
 
-/// What a subject names.
+/// The account or binding that a subject names.
 #[derive(Debug, Clone, Copy)]
 enum SubjectKind {
     Account,
@@ -88,8 +88,8 @@ enum SubjectKind {
 const SUBJECTS: [(&str, SubjectKind); 2] =
     [("ServiceAccount", SubjectKind::Account), ("IdentityBinding", SubjectKind::Binding)];
 
-/// SMI: a target lives where its destination lives, so that a namespace's owner alone decides who
-/// may call into it.
+/// The finding for another namespace. In SMI, a target is in the namespace of its destination, so that only
+/// its owner decides who may call into it.
 fn same_namespace(
     value: Value<'_>,
     subject: Subject,
@@ -120,7 +120,7 @@ fn read_rule(
     let name = table.required("name", |value| Ok((value.name()?, value.spot())));
     let matches = table.optional("matches", |value| match kind {
         Ok(Kind::TcpRoute) => Err(no_matches(value)),
-        // Of which kind they are is not known, or they are of that group.
+        // Either the kind is unknown, or the rules belong to that group.
         Ok(Kind::HttpRouteGroup) | Err(FindingReported) => {
             let meaning = "leave `matches` out to allow all matches of the group";
             value.at_least_one(meaning, |item| Ok((item.name()?, item.spot())))
@@ -153,7 +153,7 @@ fn read_rule(
     }
 }
 
-/// What a rule names.
+/// The route or group that a rule names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     HttpRouteGroup,

@@ -1,5 +1,5 @@
-//! HTTP routes and retries as a whole: that no two say the same of the same calls, that what they say has an
-//! effect, and that sidecars have no more routes to look at than they should.
+//! HTTP routes and retries across documents: no two configure the same setting of the same calls, each has an
+//! effect, and sidecars get a bounded number of routes.
 
 mod idle;
 mod mirrors;
@@ -25,7 +25,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     draft.findings.extend(findings);
 }
 
-/// Who has said a setting so far.
+/// The HTTP routes that have configured one setting of one level so far.
 #[derive(Default)]
 struct SettingOwners<'a> {
     any_caller: Option<&'a HttpRoute>,
@@ -54,8 +54,8 @@ impl<'a> SettingOwners<'a> {
     }
 }
 
-/// Two routes at the same distance. (Of routes of some requests, which may share requests, the first by name
-/// decides.)
+/// Reports two routes of one level with the same setting. (Routes of some requests may overlap; there, the
+/// first by name wins.)
 fn duplicate_settings(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
     let mut owners: BTreeMap<(&Level, &str), SettingOwners<'_>> = BTreeMap::new();
     for route in draft.http_routes.iter() {

@@ -10,7 +10,7 @@ use ironmesh_catalog::{Finding, Mode, Name, Service, ServiceAccount, ServiceName
 use super::draft::Draft;
 use crate::codes;
 
-/// How many of the services are named.
+/// The most services that the finding names.
 const MOST_NAMED: usize = 5;
 
 /// Reports the services of `draft` that no caller may call.
@@ -44,11 +44,11 @@ pub(super) fn check(draft: &mut Draft<'_>) {
 /// The services that have callers.
 struct Called<'a> {
     accounts: BTreeSet<ServiceAccount>,
-    /// Where a target may be about any account: it goes by the labels of endpoints.
+    /// Whether a target may match any account, because it selects by the labels of endpoints.
     namespaces: BTreeSet<&'a Name>,
     /// The services that callers outside of the mesh may call.
     let_in: BTreeSet<&'a ServiceName>,
-    /// The services behind each service that is split.
+    /// The backends of each service that is split.
     backends: BTreeMap<&'a ServiceName, Vec<&'a Service>>,
 }
 

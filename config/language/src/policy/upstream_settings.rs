@@ -8,7 +8,7 @@ use ironmesh_catalog::{Finding, Level, Resolution, Service, UpstreamTrafficSetti
 use super::draft::Draft;
 use crate::codes;
 
-/// What an upstream traffic setting may say, and whether it does.
+/// The settings of an upstream traffic setting, and whether an object configures each.
 type Setting = (&'static str, fn(&UpstreamTrafficSetting) -> bool);
 
 const SETTINGS: [Setting; 9] = [
@@ -83,7 +83,7 @@ fn duplicate(
         .help("put all of it into one of the two objects")
 }
 
-/// A setting of one service that can do nothing there.
+/// The finding for a setting of one service that has no effect there.
 fn idle(setting: &UpstreamTrafficSetting, service: &Service) -> Option<Finding> {
     let has_http = service.ports.iter().any(|port| port.protocol.is_http());
     let is_passed_through = service

@@ -1,4 +1,4 @@
-//! `[[upstream_traffic_setting]]`: how a service is spared by those who call it.
+//! `[[upstream_traffic_setting]]`: limits and load balancing of the calls to a service.
 
 mod connections;
 mod locality;

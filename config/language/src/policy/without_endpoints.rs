@@ -11,7 +11,7 @@ use crate::codes;
 
 /// Warns of backends with a share of the calls and without endpoints.
 pub(super) fn check(draft: &mut Draft<'_>) {
-    // A service that is not accepted may be the one that is looked for.
+    // A rejected service may be the one that is missing.
     if !draft.is_whole() {
         return;
     }
@@ -66,13 +66,13 @@ fn backend_without_endpoints(
     Some(finding)
 }
 
-/// Whether the service, or the one that it is a part of, is drained.
+/// Whether the service, or the service whose subset it is, is drained.
 fn is_drained(splits: &Splits<'_>, service: &Service) -> bool {
     let whole = splits.service(service.served_as());
     service.drained || whole.is_some_and(|whole| whole.drained)
 }
 
-/// Whether it is a part of a service whose endpoints are all listed in policy, none with its labels.
+/// Whether it is a subset of a service with all endpoints listed in policy, none of which has its labels.
 fn has_no_labelled(splits: &Splits<'_>, service: &Service) -> bool {
     let EndpointSource::Subset { of, labels } = &service.endpoints else { return false };
     let providers = splits.service(of).and_then(|whole| whole.endpoints.providers());

@@ -146,7 +146,7 @@ const ABORT: Shape = Shape {
     ],
 };
 
-/// How many.
+/// A count.
 const PERCENT: Key = Key {
     name: "percent",
     about: "Percentage of requests, with at most 4 decimals; `0` means none.",
@@ -231,7 +231,7 @@ const CONDITION: Form = Form::Text {
     pattern: "^(5xx|gateway-error|reset|reset-before-request|connect-failure|envoy-ratelimited|retriable-4xx|refused-stream|retriable-status-codes|cancelled|deadline-exceeded|internal|resource-exhausted|unavailable|[1-5][0-9]{2})$",
 };
 
-/// How often.
+/// The number of retries.
 pub(super) const NUM_RETRIES: Key = Key {
     name: "num_retries",
     about: "Maximum number of retries; `0` disables retries.",
@@ -239,7 +239,7 @@ pub(super) const NUM_RETRIES: Key = Key {
     left_out: WhenOmitted::Number(1),
 };
 
-/// How long each try.
+/// The timeout of each try.
 pub(super) const PER_TRY_TIMEOUT: Key = Key {
     name: "per_try_timeout",
     about: "Time limit of one attempt, `1ms` to `1h`.",
@@ -247,7 +247,7 @@ pub(super) const PER_TRY_TIMEOUT: Key = Key {
     left_out: WhenOmitted::Means("`timeout` of the request"),
 };
 
-/// How soon the first, by OSM's word.
+/// The backoff before the first retry, in the spelling of Open Service Mesh.
 pub(super) const BASE_INTERVAL: Key = Key {
     name: "retry_backoff_base_interval",
     about: "Upper bound of the backoff before the first retry, `1ms` to `1h`. It about doubles with each retry.",
@@ -255,7 +255,7 @@ pub(super) const BASE_INTERVAL: Key = Key {
     left_out: WhenOmitted::Text("25ms"),
 };
 
-/// How late the last, by a word like OSM's.
+/// The longest backoff, in a spelling like that of Open Service Mesh.
 pub(super) const MAX_INTERVAL: Key = Key {
     name: "retry_backoff_max_interval",
     about: "Maximum backoff of a retry.",

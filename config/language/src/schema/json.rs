@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Form, KINDS, Kind, PORT, Shape, WhenOmitted};
 
-/// What a name matches: one DNS label.
+/// The pattern of a name: one DNS label.
 const NAME: &str = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$";
 
 /// The JSON schema of a policy document.
@@ -58,7 +58,7 @@ fn table(shape: &Shape) -> Value {
     if required.is_empty() { table } else { with(table, "required", json!(required)) }
 }
 
-/// The object with one thing more.
+/// The object with one more entry.
 fn with(mut object: Value, word: &str, value: Value) -> Value {
     if let Some(object) = object.as_object_mut() {
         object.insert(word.to_owned(), value);

@@ -29,8 +29,8 @@ impl Kind {
     }
 }
 
-/// Adds the rows of a table and of the tables in it; `before` is the path of the table. `listed` has the paths
-/// of the tables that have rows already, by what they are: the page refers to those.
+/// Adds the rows of a table and of the tables in it; `before` is the path of the table. `listed` has the
+/// paths of the tables with rows, by their names: the page refers to those.
 fn rows(
     shape: &Shape,
     before: &str,
@@ -58,7 +58,7 @@ fn rows(
     }
 }
 
-/// Whether a key is required, else its default.
+/// The default of a key, or that it is required.
 fn default(left_out: &WhenOmitted) -> String {
     match left_out {
         WhenOmitted::Required => "**required**".to_owned(),
@@ -77,7 +77,7 @@ fn one_of(shape: &Shape) -> Option<String> {
     Some(format!("At least one of {} and {last} is required.", others.join(", ")))
 }
 
-/// The table of a form, if it has one, and what stands between its key and the keys in it.
+/// The table of a form, if it has one, and the separator between its key and the keys in it.
 fn table(form: &Form) -> Option<(&'static Shape, &'static str)> {
     match form {
         Form::Table(shape) | Form::WordOrTable(_, shape) | Form::OneOrMore(Form::Table(shape)) => {

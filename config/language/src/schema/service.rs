@@ -314,7 +314,7 @@ const ENDPOINT: Shape = Shape {
         Key {
             name: "address",
             about: "Address of the machine.",
-            // Any text of these characters: what is an address is for the reader to say.
+            // Any text of these characters: the reader checks addresses.
             form: Form::Text { what: "IP address", pattern: "^[0-9A-Fa-f:.]+$" },
             left_out: WhenOmitted::Required,
         },

@@ -1,4 +1,4 @@
-//! The schema says what the readers read: the same keys, and the same values.
+//! The schema agrees with the readers: the same keys, and the same values.
 
 mod agreement;
 mod keys;

@@ -1,4 +1,4 @@
-//! One value of a table: checks of its type, with the spot for what is wrong inside it.
+//! One value of a table: type checks, and spots of its parts.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -10,7 +10,7 @@ use super::{FindingReported, Reader, Table, list};
 use crate::codes;
 use crate::suggest::{closest, did_you_mean};
 
-/// One value, with the key that it stands under.
+/// One value, with its key.
 #[derive(Debug, Clone, Copy)]
 pub struct Value<'a> {
     reader: &'a Reader<'a>,
@@ -28,23 +28,22 @@ impl<'a> Value<'a> {
         Self { reader, key, inner }
     }
 
-    /// The key that it stands under.
+    /// The key of the value.
     pub fn key(self) -> &'a str {
         self.key
     }
 
-    /// It, as it is written.
+    /// The parsed value with its span.
     pub(crate) fn written(self) -> &'a Spanned<DeValue<'a>> {
         self.inner
     }
 
-    /// Where it is written.
+    /// The spot of the value.
     pub fn spot(self) -> Spot {
         self.reader.spot(self.inner.span())
     }
 
-    /// Where the bytes `part` of the string are written; the whole string where escapes make that
-    /// hard to say.
+    /// The spot of the bytes `part` of the string; that of the whole string if it contains escapes.
     pub fn part(self, part: Range<usize>) -> Spot {
         let span = self.inner.span();
         let written = self.reader.text().get(span.clone()).unwrap_or("");
@@ -55,7 +54,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Takes a finding.
+    /// Reports a finding.
     pub fn report(self, finding: Finding) -> FindingReported {
         self.reader.report(finding)
     }
@@ -136,7 +135,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// A whole number within `range`; `code` is that of a number out of it.
+    /// A whole number within `range`; a number outside of it is a finding with `code`.
     pub fn integer(self, code: Code, range: RangeInclusive<u32>) -> Result<u32, FindingReported> {
         let DeValue::Integer(integer) = self.inner.get_ref() else {
             return Err(self.wrong_type("an integer"));
@@ -191,7 +190,7 @@ impl<'a> Value<'a> {
         u16::try_from(number).map_err(|_| FindingReported)
     }
 
-    /// A text that parses as `T`, which is `what`, with its article.
+    /// A text that parses as `T`; `what` names it, with its article.
     pub fn parsed<T: std::str::FromStr>(self, what: &str) -> Result<T, FindingReported> {
         let text = self.string()?;
         text.parse().map_err(|_| {
@@ -200,7 +199,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// One of a few words; `what` is what they are, without an article.
+    /// One of a few words; `what` names them, without an article.
     pub fn word<T: Copy>(
         self,
         what: &str,
@@ -221,7 +220,7 @@ impl<'a> Value<'a> {
         Err(self.report(finding.help(help)))
     }
 
-    /// A table, which is `what`, with its article.
+    /// A table; `what` names it, with its article.
     pub fn table(self, what: &'static str) -> Result<Table<'a>, FindingReported> {
         match self.inner.get_ref() {
             DeValue::Table(entries) => {
@@ -241,7 +240,7 @@ impl<'a> Value<'a> {
         self.inner.get_ref().is_array()
     }
 
-    /// The one string that may stand here.
+    /// Checks that the value is the one string that is valid here.
     pub fn equal_to(self, legal: &str) -> Result<(), FindingReported> {
         let text = self.string()?;
         if text == legal {
@@ -251,7 +250,7 @@ impl<'a> Value<'a> {
         Err(self.report(self.error(codes::INVALID_VALUE, message).label("another")))
     }
 
-    /// An array. Each item stands under the array's key.
+    /// The items of an array. Each has the array's key.
     pub fn items(self) -> Result<impl ExactSizeIterator<Item = Self>, FindingReported> {
         match self.inner.get_ref() {
             DeValue::Array(items) => Ok(items.iter().map(move |inner| Self { inner, ..self })),
@@ -259,7 +258,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// An array, all items of which are read before the first that could not be is passed on.
+    /// Reads all items of an array, and then returns the first failure, if any.
     pub fn each<T>(
         self,
         read: impl FnMut(Self) -> Result<T, FindingReported>,

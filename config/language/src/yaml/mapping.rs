@@ -1,5 +1,5 @@
-//! From a resource to the table that the policy language has for it: which kinds and versions there
-//! are, and what becomes of each.
+//! The mapping from resources to tables of the policy language: the known kinds and versions, and the mapping
+//! of each.
 
 mod egress;
 mod identity_binding;
@@ -32,36 +32,36 @@ use crate::kinds::PolicyKind;
 use crate::suggest::{closest, did_you_mean};
 use crate::table::{FindingReported, Reader, Value, list};
 
-/// By whose rules resources were enforced so far.
+/// The rules by which the mesh of the input enforced its resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportDialect {
     /// The rules of the SMI specification, which are also those of Ironmesh.
     Smi,
-    /// Open Service Mesh's, where they differ from the specification.
+    /// The rules of Open Service Mesh, where they differ from the specification.
     Osm,
 }
 
-/// What became of one resource.
+/// The outcome of one resource.
 #[derive(Debug)]
 pub(crate) struct Outcome<'a> {
-    /// What it is called in its document.
+    /// The names of the resource in its document.
     pub(crate) kind: &'a str,
     pub(crate) name: Option<&'a str>,
     pub(crate) namespace: &'a str,
-    /// Where its kind is written, and where all of it is.
+    /// The spot of its kind, and its span.
     pub(crate) spot: Spot,
     pub(crate) span: Range<usize>,
     /// The equivalent table; `None` if there is none.
     pub(crate) mapped: Option<Mapped<'a>>,
     /// Whether it is no policy, so that nothing is lost.
     pub(crate) is_inert: bool,
-    /// Whether it is of a mesh, and so has no secret of another in it.
+    /// Whether it is a resource of a mesh, and so contains no secret of another system.
     pub(crate) is_of_mesh: bool,
-    /// Which of the reader's findings are about it.
+    /// The range of the reader's findings about it.
     pub(crate) findings: Range<usize>,
     /// The differences of the table from the resource, with reasons.
     pub(crate) changes: Vec<String>,
-    /// Where the rules of [`ImportDialect`] differ for it.
+    /// The parts of it whose meaning depends on [`ImportDialect`].
     pub(crate) differences: Vec<Difference>,
 }
 
@@ -73,15 +73,15 @@ pub(crate) struct Mapped<'a> {
     pub(crate) table: DeTable<'a>,
 }
 
-/// A place at which [`ImportDialect`] matters.
+/// A part whose meaning depends on [`ImportDialect`].
 #[derive(Debug)]
 pub(crate) struct Difference {
     pub(crate) spot: Spot,
-    /// What is there.
+    /// The meanings.
     pub(crate) what: String,
 }
 
-/// Makes tables of resources.
+/// The mapper from resources to tables.
 #[derive(Debug)]
 pub(crate) struct Mapper<'a> {
     dialect: ImportDialect,
@@ -117,8 +117,8 @@ impl Context<'_, '_> {
 }
 
 impl<'a> Mapper<'a> {
-    /// Of resources that were enforced by the rules of `origin`. What all of `sources` say of workloads, and
-    /// of what else others refer to, counts in each.
+    /// A mapper of resources that were enforced by the rules of `dialect`. Workloads and other objects in any
+    /// of the `sources` count for all of them.
     pub(crate) fn new(
         dialect: ImportDialect,
         sources: impl IntoIterator<Item = (&'a Reader<'a>, &'a Parsed<'a>)>,
@@ -182,15 +182,15 @@ impl<'a> Mapper<'a> {
     }
 }
 
-/// What a resource is to us.
+/// The meaning of a resource.
 enum Meaning {
-    /// Of this API, in a version that has a `spec` or has none.
+    /// A resource of this API, and whether its version has a `spec`.
     Policy(&'static Api, bool),
     /// No policy.
     Inert,
 }
 
-/// One kind of resource that is policy.
+/// A kind of resource that is policy.
 struct Api {
     group: &'static str,
     kind: &'static str,
@@ -198,7 +198,7 @@ struct Api {
     versions: &'static [(&'static str, bool)],
     /// The kind of policy that it becomes, if any.
     table: Option<PolicyKind>,
-    /// What it is, with its article.
+    /// The name of the kind, with its article.
     what: &'static str,
     read: for<'m, 'a> fn(
         &mut Made<'a>,
@@ -208,8 +208,8 @@ struct Api {
     ) -> Result<(), FindingReported>,
 }
 
-/// What the SMI specification has at version 0.6.0, the services that its splits are about, and what Open
-/// Service Mesh has besides.
+/// The kinds of the SMI specification 0.6.0, the services to which its splits refer, and the kinds of Open
+/// Service Mesh.
 const APIS: [Api; 12] = [
     Api {
         group: "access.smi-spec.io",
@@ -335,7 +335,7 @@ fn is_of_mesh(group: &str) -> bool {
     OSM.contains(&group) || APIS.iter().any(|api| api.group == group && !group.is_empty())
 }
 
-/// Groups that say nothing of who may call whom, nor how.
+/// Groups without any policy of access or traffic.
 const INERT: [&str; 10] = [
     "",
     "apiextensions.k8s.io",
@@ -402,7 +402,7 @@ fn kinds_of(group: &str) -> impl Iterator<Item = &'static str> {
     APIS.iter().filter(move |api| api.group == group).map(|api| api.kind)
 }
 
-/// Which kind may have been meant by one that is unknown.
+/// The known kind most similar to an unknown one.
 fn advice(group: &str, kind: &str) -> String {
     if let Some(near) = closest(kind, kinds_of(group)) {
         return did_you_mean(near);

@@ -1,6 +1,6 @@
-//! Which names a document may define that cannot be parsed.
+//! The names that a document may define although it cannot be parsed.
 
-/// What stands behind the keys that name things.
+/// The values of keys that name objects.
 pub(crate) fn guess(text: &str) -> Vec<String> {
     let value = |line: &str| {
         let line = line.trim_start_matches([' ', '\t', '-', '{']);

@@ -19,24 +19,24 @@ use crate::table::Reader;
 /// The documents of a YAML text.
 #[derive(Debug, Default)]
 pub(crate) struct Parsed<'a> {
-    /// Those that could be read, but for empty ones.
+    /// The documents that could be read, except for empty ones.
     pub(super) documents: Vec<Spanned<DeValue<'a>>>,
-    /// Keys without a value, by where they are written. They are in no table.
+    /// Keys without a value, by their spans. They are in no table.
     pub(super) nulls: Vec<Range<usize>>,
     /// Whole numbers in place of the quantities that old splits have as weights.
     pub(super) weights: Weights,
-    /// What is wrong.
+    /// The findings.
     pub(crate) findings: Vec<Finding>,
 }
 
-/// How deep lists and mappings may be nested. No resource comes near.
+/// The most depth of lists and mappings. No real resource comes near.
 const MOST_DEPTH: usize = 32;
-/// How many values one text may have: about 15,000 traffic targets.
+/// The most values of one text: about 15,000 traffic targets.
 const MOST_VALUES: usize = 500_000;
 /// The most findings that are reported; the parser ignores the rest of the text.
 const MOST_FINDINGS: usize = 100;
 
-/// Parses what `reader` reads.
+/// Parses the text of `reader`.
 pub(crate) fn parse<'a>(reader: &'a Reader<'a>) -> Parsed<'a> {
     let text = reader.text();
     let mut builder = Builder { reader, values: 0, parsed: Parsed::default() };
@@ -44,7 +44,7 @@ pub(crate) fn parse<'a>(reader: &'a Reader<'a>) -> Parsed<'a> {
     // The parser ends at its first error. It starts again at the next document, so that the errors of all
     // documents are reported.
     while let Err(Stopped { at }) = builder.documents(base) {
-        // It may have stumbled over the very line that begins the next.
+        // The error may be on the first line of the next document.
         let from = at.saturating_sub(1);
         let next = text.as_bytes().get(from..).and_then(|rest| find(rest, b"\n---"));
         match next {
@@ -71,7 +71,7 @@ struct Builder<'a> {
     parsed: Parsed<'a>,
 }
 
-/// A list or mapping that is not complete.
+/// An incomplete list or mapping.
 enum Frame<'a> {
     List(Range<usize>, DeArray<'a>),
     Mapping(Range<usize>, DeTable<'a>, Option<Key<'a>>),
@@ -79,7 +79,7 @@ enum Frame<'a> {
 
 type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
 
-/// What the parser has come upon.
+/// A parsed node.
 enum Node<'a> {
     Value(Spanned<DeValue<'a>>),
     Null(Range<usize>),
@@ -87,7 +87,7 @@ enum Node<'a> {
     Rejected,
 }
 
-/// One document, as far as it is read.
+/// One document while it is read.
 #[derive(Default)]
 struct Open<'a> {
     frames: Vec<Frame<'a>>,
@@ -157,7 +157,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Puts `node` where it belongs.
+    /// Adds `node` to the innermost open list or mapping.
     fn complete(&mut self, node: Node<'a>, open: &mut Open<'a>) {
         open.is_rejected |= matches!(node, Node::Rejected);
         match open.frames.last_mut() {
@@ -253,7 +253,7 @@ impl<'a> Builder<'a> {
             let span = span.start..span.start + written.trim_end().len();
             return Node::Value(Spanned::new(span, DeValue::String(text)));
         }
-        // An anchor stands before what it names.
+        // An anchor is before its value.
         let written = written.get(written.len().saturating_sub(text.len())..).unwrap_or("");
         let value =
             if written == text { scalar::plain(written) } else { Some(DeValue::String(text)) };
@@ -263,7 +263,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Lists and mappings are what they are written as.
+    /// Rejects the tag of a list or mapping, whose type is always that of its syntax.
     fn collection_tag(&mut self, tag: Option<&Tag>, span: &Range<usize>, open: &mut Open<'a>) {
         if let Some(tag) = tag {
             self.tag(tag, span);
@@ -286,7 +286,7 @@ impl<'a> Builder<'a> {
         self.parsed.findings.push(finding);
     }
 
-    /// The rest of the text is not read.
+    /// Reports that the rest of the text is not read.
     fn enough(&mut self, span: Range<usize>, message: &str, label: &str) -> Stopped {
         let finding = self.rejected(&span, message, label);
         self.report(finding.help("the rest of the file is not read: is it policy at all?"));

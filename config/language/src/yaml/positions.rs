@@ -1,10 +1,10 @@
-//! Where characters are in bytes: the parser counts the ones, and spans are the others.
+//! The positions of characters in bytes: the parser counts characters, and spans count bytes.
 
-/// The byte of every hundredth character or so.
+/// The number of characters between two recorded positions.
 #[derive(Debug)]
 pub(super) struct Positions<'a> {
     text: &'a str,
-    /// The bytes at which the characters 0, [`STRIDE`], 2 × [`STRIDE`] and so on begin; none where all
+    /// The bytes at which the characters 0, [`STRIDE`], 2 × [`STRIDE`] and so on begin; none if all
     /// characters are one byte.
     marks: Vec<usize>,
 }
@@ -21,7 +21,7 @@ impl<'a> Positions<'a> {
         Self { text, marks }
     }
 
-    /// The byte at which `character` begins; the end of the text, if there are fewer characters.
+    /// The byte at which `character` begins; the end of the text, if it has fewer characters.
     pub(super) fn byte(&self, character: usize) -> usize {
         if self.marks.is_empty() {
             return character.min(self.text.len());

@@ -1,16 +1,16 @@
-//! Weights of `split.smi-spec.io/v1alpha1`, which are quantities of Kubernetes: `500m` is a half. Whole
-//! numbers in the same relation are made of them.
+//! Weights of `split.smi-spec.io/v1alpha1`, which are quantities of Kubernetes: `500m` is a half. They are
+//! converted to whole numbers with the same ratio.
 
 use std::collections::BTreeMap;
 
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// Whole numbers in place of quantities, by where these are written.
+/// Whole numbers in place of quantities, by the spans of these.
 pub(super) type Weights = BTreeMap<usize, String>;
 
-/// The weights of all splits in `documents` that do not have whole numbers only. Those of one split are
-/// all in thousandths, or none is. What is no quantity is left out.
+/// The converted weights of all splits in `documents` that have other than whole numbers. Either all weights
+/// of a split are in thousandths, or none is. Invalid quantities are left out.
 pub(super) fn weights(documents: &[Spanned<DeValue<'_>>]) -> Weights {
     let mut weights = Weights::new();
     let mut open: Vec<_> = documents.iter().collect();
@@ -54,8 +54,8 @@ fn weight(value: &Spanned<DeValue<'_>>) -> Option<Weight> {
     Some(Weight { at: value.span().start, thousandths: thousandths(text)?, is_plain })
 }
 
-/// A quantity in decimal, as <https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>
-/// has it, without the large and the tiny suffixes that no weight has.
+/// A decimal quantity, as <https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>
+/// defines it, without the large and the tiny suffixes that no weight has.
 fn thousandths(text: &str) -> Option<u64> {
     let (number, is_milli) = match text.strip_suffix('m') {
         Some(number) => (number, true),

@@ -10,7 +10,7 @@ use super::parse::Parsed;
 use crate::codes;
 use crate::table::{FindingReported, Reader, Table, Value};
 
-/// One resource, as it is written.
+/// One resource of a document.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Resource<'a> {
     pub(super) reader: &'a Reader<'a>,
@@ -50,12 +50,12 @@ pub(super) fn resources<'a>(
 }
 
 impl<'a> Resource<'a> {
-    /// Where all of it is written.
+    /// The span of the resource.
     pub(super) fn span(&self) -> Range<usize> {
         self.written.span()
     }
 
-    /// Where its kind is written; its beginning, if it has none.
+    /// The span of its kind; that of its beginning, if it has none.
     pub(super) fn at(&self) -> Range<usize> {
         match self.entries.get_key_value("kind") {
             Some((key, kind)) => key.span().start..kind.span().end,
@@ -68,7 +68,7 @@ impl<'a> Resource<'a> {
         self.reader.spot(self.at())
     }
 
-    /// Whether it is not said to be a resource at all.
+    /// Whether it has neither a kind nor an API version.
     pub(super) fn is_anything_else(&self) -> bool {
         !self.entries.contains_key("kind") && !self.entries.contains_key("apiVersion")
     }
@@ -84,7 +84,7 @@ impl<'a> Resource<'a> {
         Some(written.split_once('/').unwrap_or(("", written)))
     }
 
-    /// Where its API version is written.
+    /// The span of its API version.
     pub(super) fn api_version_spot(&self) -> Spot {
         let at = self.entries.get("apiVersion").map_or_else(|| self.at(), Spanned::span);
         self.reader.spot(at)
@@ -101,17 +101,17 @@ impl<'a> Resource<'a> {
         written.unwrap_or("default")
     }
 
-    /// Something of its metadata.
+    /// A key of its metadata.
     pub(super) fn of_metadata(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
         self.entries.get("metadata")?.get_ref().as_table()?.get(key)
     }
 
-    /// A table below it, by the keys that lead there.
+    /// A table in it, by the keys that lead there.
     pub(super) fn below(&self, keys: &[&str]) -> Option<&'a DeTable<'a>> {
         keys.iter().try_fold(self.entries, |table, key| table.get(*key)?.get_ref().as_table())
     }
 
-    /// All of it, to be read.
+    /// The whole resource, as a table to read.
     pub(super) fn table(&self, what: &'static str) -> Table<'a> {
         Table::new(self.reader, self.entries, self.at(), what)
     }

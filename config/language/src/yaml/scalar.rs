@@ -1,4 +1,4 @@
-//! What a scalar is: by the core schema of YAML 1.2 (section 10.3.2), as far as policy has use for it.
+//! The type of a scalar: by the core schema of YAML 1.2 (section 10.3.2), as far as policy needs it.
 
 use toml::de::DeValue;
 
@@ -19,7 +19,7 @@ pub(super) fn plain(text: &str) -> Option<DeValue<'_>> {
     Some(number.filter(is_number).unwrap_or(DeValue::String(text.into())))
 }
 
-/// Whether it is written as YAML writes numbers; TOML, which parses it then, knows more forms.
+/// Whether it has YAML's syntax of numbers. TOML, which parses it then, has more forms.
 fn looks_like_a_number(text: &str) -> bool {
     let digits = text.trim_start_matches(['-', '+']);
     if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0o")) {

@@ -1,4 +1,4 @@
-//! What is told about YAML, and what it comes to mean: as of TOML in [`crate::policy`].
+//! The findings of YAML documents, and their meaning: equal to those of TOML in [`crate::policy`].
 
 mod hostile;
 mod kinds;
@@ -38,7 +38,7 @@ fn specification(text: &str) -> Arc<MeshSpecification> {
     load(text).specification.unwrap()
 }
 
-/// What a specification says, wherever it is written.
+/// The content of a specification, without the spots.
 fn meaning(specification: &MeshSpecification) -> MeshSpecification {
     let nowhere = Spot::new(&"".into(), "", 0..0);
     let services = specification.services.iter().map(|(name, service)| {

@@ -261,7 +261,7 @@ fn non_regular_file_is_a_finding_without_blocking() {
     );
 }
 
-/// Each folder leads to the next in two ways, so that there are as many ways as 2 to the power of 30.
+/// Each folder leads to the next by two links, so that there are 2 to the power of 30 paths.
 #[test]
 fn folders_multiplied_by_links_exceed_the_folder_limit() {
     let folder = folder(&[]);

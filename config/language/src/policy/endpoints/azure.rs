@@ -9,7 +9,7 @@ use crate::azure::{read_guid, read_resource_group, read_scale_set};
 use crate::codes;
 use crate::table::{FindingReported, Table, Value};
 
-/// Reads which scale sets a service with `ports` is on, which are `None` if they are not known.
+/// Reads the scale sets of a service with `ports`, which are `None` if they are not known.
 pub(super) fn read_scale_sets(
     value: Value<'_>,
     ports: Option<&[Port]>,
@@ -30,7 +30,7 @@ pub(super) fn read_scale_sets(
     })
 }
 
-/// Reads which virtual machines a service is on.
+/// Reads the virtual machines of a service with `ports`, which are `None` if they are not known.
 pub(super) fn read_machines(
     value: Value<'_>,
     ports: Option<&[Port]>,
@@ -49,7 +49,7 @@ pub(super) fn read_machines(
 /// Tags with their values.
 type Tags = BTreeMap<Arc<str>, Arc<str>>;
 
-/// What both have in common.
+/// The keys that both have in common.
 struct Rest {
     tags: Result<Option<Tags>, FindingReported>,
     subscription: Result<Option<Arc<str>>, FindingReported>,

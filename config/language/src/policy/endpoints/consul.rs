@@ -1,4 +1,4 @@
-//! `consul` of `[service.endpoints]`: a Consul query. What a filter means is for Consul to say.
+//! `consul` of `[service.endpoints]`: a Consul query. Only Consul interprets filters.
 
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ pub(super) fn read(
     value.at_least_one(meaning, |item| read_endpoint(item, ports, &mut seen))
 }
 
-/// Where an endpoint's application listens: the address, and the port if it is known.
+/// The address of an endpoint's application, and its port if that is known.
 type Place = (IpAddr, Option<u16>);
 
 fn read_endpoint(

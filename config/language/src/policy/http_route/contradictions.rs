@@ -5,10 +5,10 @@ use ironmesh_catalog::{CallSettings, Fault, Percent, Redirect};
 use crate::codes;
 use crate::table::{FindingReported, Table, Value};
 
-/// All there are.
+/// The percentage of all requests.
 const ALL: Percent = Percent(1_000_000);
 
-/// What has no effect on a request that its caller's sidecar answers.
+/// The keys without effect on a request that the caller's sidecar answers itself.
 pub(in crate::policy) const UPSTREAM_KEYS: [&str; 6] =
     ["timeout", "retries", "request_headers", "rewrite", "mirror", "allow_override_headers"];
 
@@ -39,7 +39,7 @@ fn stays_there(redirect: &Redirect) -> bool {
     redirect.scheme.is_none() && redirect.host.is_none() && redirect.port.is_none()
 }
 
-/// A redirect of all requests is one of those, too, that follow it.
+/// The requests that follow a redirect of all requests are redirected again.
 fn in_circles(redirect: Value<'_>) -> FindingReported {
     let message = "a redirect of all requests to another path redirects those to this path again";
     let finding = redirect.error(codes::CONTRADICTION, message).label("leads to itself");

@@ -1,4 +1,4 @@
-//! Faults that are made on purpose.
+//! Faults that are injected on purpose.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::codes;
 use crate::duration;
 use crate::table::{FindingReported, Value};
 
-/// How long a call may be made to wait.
+/// The range of delays of a call.
 const TIMES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(60 * 60);
 
-/// Reads what becomes of some calls.
+/// Reads the faults of calls.
 pub(super) fn read_fault(value: Value<'_>) -> Result<Fault, FindingReported> {
     let mut table = value.table("a fault")?;
     let delay = table.optional("delay", read_delay);

@@ -1,4 +1,4 @@
-//! What becomes of headers on their way.
+//! Changes of headers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,17 +10,16 @@ use crate::codes;
 use crate::policy::http_route_group::is_token;
 use crate::table::{FindingReported, Value};
 
-/// How long the name of a header may be.
+/// The most characters of a header's name.
 const LONGEST_NAME: usize = 100;
 
-/// How long the value of a header may be.
+/// The most characters of a header's value.
 const LONGEST_VALUE: usize = 1024;
 
-/// How many headers may be changed.
+/// The most changed headers.
 const MOST: usize = 32;
 
-/// Headers that say where a message begins, ends and goes, or what becomes of its connection. They are for
-/// the proxies on the way.
+/// Headers that delimit or route a message, or that control its connection: only proxies may change them.
 const OF_PROXIES: [&str; 13] = [
     "connection",
     "content-length",
@@ -102,12 +101,12 @@ fn read_value(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
     Err(value.report(value.error(codes::INVALID_VALUE, message).label("not such a value")))
 }
 
-/// The names that are given, with their places.
+/// The names that are given, with their spots.
 #[derive(Default)]
 struct Names(BTreeMap<Arc<str>, Spot>);
 
 impl Names {
-    /// Takes a name, which `value` is about, in lower case.
+    /// Reads a header's name, to which `value` belongs, in lower case.
     fn take(
         &mut self,
         written: &str,
@@ -145,7 +144,7 @@ impl Names {
     }
 }
 
-/// Why a header is none that may be changed.
+/// The reason why policy may not change a header.
 fn rejected(name: &str) -> Option<&'static str> {
     if name.starts_with(TO_ENVOY) || name.starts_with(PUT_ASIDE) {
         Some("it controls the sidecars, which policy configures by its own keys")

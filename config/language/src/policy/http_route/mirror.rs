@@ -1,11 +1,11 @@
-//! Shadows of calls.
+//! Mirrors: copies of calls to another service.
 
 use ironmesh_catalog::{Mirror, Name, Percent, ServiceName};
 
 use crate::policy::part::{Reference, ReferenceTarget};
 use crate::table::{FindingReported, Value};
 
-/// So many are mirrored where nothing is said: all.
+/// The default share of mirrored calls: all.
 const ALL: Percent = Percent(1_000_000);
 
 /// Reads the service to which calls are mirrored. Its default namespace is `home`, which is `None` if it

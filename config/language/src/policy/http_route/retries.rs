@@ -10,16 +10,16 @@ use crate::duration;
 use crate::suggest::{closest, did_you_mean};
 use crate::table::{FindingReported, Table, Value, list};
 
-/// How often a request may be tried again.
+/// The most retries of a request.
 const MOST_RETRIES: u32 = 100;
 
-/// How long a try, or a wait for the next one, may be.
+/// The range of the timeout of a try, and of the backoff before the next.
 const TIMES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(60 * 60);
 
-/// What the keys of retries are called.
+/// The spelling of the keys of retries.
 pub(in crate::policy) struct Keys {
-    /// Whether conditions are one text with commas, and must be given, as OSM has it.
+    /// Whether conditions are one text with commas and required, as in Open Service Mesh.
     is_of_osm: bool,
     base_interval: &'static str,
     max_interval: &'static str,
@@ -38,7 +38,7 @@ impl Keys {
     };
 }
 
-/// Reads what is tried again.
+/// Reads the settings of retries.
 pub(in crate::policy) fn read_retries(
     table: &mut Table<'_>,
     keys: &Keys,
@@ -82,7 +82,7 @@ fn read_time(value: Value<'_>) -> Result<Duration, FindingReported> {
     in_milliseconds(value, time)
 }
 
-/// After what something is tried again.
+/// The conditions of a retry.
 #[derive(Default)]
 struct On {
     conditions: Vec<&'static str>,
@@ -111,7 +111,7 @@ impl On {
         Err(value.report(finding.help(near.map_or_else(all, did_you_mean))))
     }
 
-    /// The condition about statuses is made of them where there are some.
+    /// The condition about statuses follows from the list of statuses, if there is one.
     fn finish(mut self, value: Value<'_>) -> Result<Self, FindingReported> {
         let before = self.conditions.len();
         self.conditions.retain(|condition| *condition != Retries::STATUSES);

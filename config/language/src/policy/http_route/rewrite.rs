@@ -1,4 +1,4 @@
-//! Other paths and hosts: of requests that go on (`rewrite`), and of those that are to be made elsewhere
+//! Changes of paths and hosts: of requests that are forwarded (`rewrite`), and of redirected ones
 //! (`redirect`).
 
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use crate::codes;
 use crate::policy::regex;
 use crate::table::{FindingReported, Table, Value};
 
-/// How long a path, or a part of one, may be.
+/// The most characters of a path, or of a part of one.
 const LONGEST_PATH: usize = 256;
 
-/// How long what an expression matches may become.
+/// The most characters of a substitution.
 const LONGEST_SUBSTITUTION: usize = 256;
 
-/// How long a host may be.
+/// The most characters of a host.
 const LONGEST_HOST: usize = 253;
 
-/// Reads what requests ask for when they go on.
+/// Reads the new path and host of forwarded requests.
 pub(super) fn read_rewrite(value: Value<'_>) -> Result<Rewrite, FindingReported> {
     let mut table = value.table("a rewrite")?;
     let prefix = table.optional("path_prefix", read_prefix);
@@ -46,7 +46,7 @@ pub(super) fn read_rewrite(value: Value<'_>) -> Result<Rewrite, FindingReported>
     Ok(Rewrite { path, host: host? })
 }
 
-/// A path is changed in one way, and an expression becomes something.
+/// A path is changed in only one way, and an expression needs a substitution.
 fn one_path(table: &mut Table<'_>) -> Result<(), FindingReported> {
     match (table.get("path_prefix"), table.get("path_regex"), table.get("substitution")) {
         (Some(prefix), Some(other), _) | (Some(prefix), None, Some(other)) => {
@@ -61,7 +61,7 @@ fn one_path(table: &mut Table<'_>) -> Result<(), FindingReported> {
     }
 }
 
-/// Reads where requests are to be made instead.
+/// Reads the target of a redirect.
 pub(super) fn read_redirect(value: Value<'_>) -> Result<Redirect, FindingReported> {
     let mut table = value.table("a redirect")?;
     let status = table.required("status", |value| {
@@ -121,7 +121,7 @@ fn read_prefix(value: Value<'_>) -> Result<PathChange, FindingReported> {
     Ok(PathChange::Prefix { from, to })
 }
 
-/// A path without a query, as it is when it is compared.
+/// A path without a query, in the form in which paths are compared.
 fn read_path(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
     let text = value.string()?;
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"?#\\".contains(&byte);
@@ -150,7 +150,7 @@ fn has_whole_escapes(text: &str) -> bool {
     })
 }
 
-/// What an expression with so many groups becomes.
+/// The substitution for an expression with so many groups.
 fn read_substitution(
     text: &str,
     value: Value<'_>,
@@ -195,7 +195,7 @@ fn read_substitution(
     Ok(text.into())
 }
 
-/// A host, in lower case; with a port where it may have one.
+/// A host in lower case, with a port where that is allowed.
 fn read_host(value: Value<'_>, may_have_port: bool) -> Result<Arc<str>, FindingReported> {
     let text = value.string()?;
     let (host, port) = match text.split_once(':') {

@@ -1,4 +1,5 @@
-//! A backend of an ingress backend: a service port, and where its proxies are called from outside.
+//! A backend of an ingress backend: a service port, and the entry at which callers outside of the mesh reach
+//! its proxies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,7 @@ use super::refer;
 use crate::codes;
 use crate::table::{FindingReported, Table, Value};
 
-/// How many names one may have: each is a match of its filter chain.
+/// The most names of a backend: each becomes a match of its filter chain.
 const MOST_HOSTS: usize = 100;
 
 /// What the sources of a backend must agree with: the spots of its protocol, and of the key by which it
@@ -26,7 +27,7 @@ pub(super) struct Meaning<'a> {
 /// The ingress entries that a list of backends has named, with their spots.
 pub(super) type Seen = BTreeMap<(Name, u16, &'static str), Spot>;
 
-/// Reads one of the namespace `home`, which is `None` if it could not be read.
+/// Reads one backend of the namespace `home`, which is `None` if it could not be read.
 pub(super) fn read<'a>(
     item: Value<'a>,
     home: Option<&Name>,
@@ -80,9 +81,9 @@ const PROTOCOLS: [(&str, Protocol); 2] = [("http", Protocol::Http), ("https", Pr
 struct Port<'a> {
     number: u16,
     protocol: (Protocol, Value<'a>),
-    /// Of an entry over HTTP, where it is given.
+    /// The port of an entry over HTTP, if it is given.
     entry: Option<u16>,
-    /// Where the port of an entry over HTTP is written.
+    /// The spot of the port of an entry over HTTP.
     at: Value<'a>,
 }
 
@@ -146,7 +147,7 @@ fn read_host(value: Value<'_>) -> Result<Hostname, FindingReported> {
     })
 }
 
-/// A port that is the proxy's own.
+/// The finding for a port that is reserved for the proxy.
 fn not_own(port: &Port<'_>, entry: &IngressEntry) -> Result<(), FindingReported> {
     let IngressEntry::Http { port: number } = entry else { return Ok(()) };
     if !reserved_ports::OF_PROXIES.contains(number) {

@@ -1,4 +1,4 @@
-//! A source of an ingress backend, and which sources a backend may have.
+//! A source of an ingress backend, and the sources that a backend may have.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ enum Named {
     Service(Name),
 }
 
-/// A SPIFFE ID, or a name of DNS as certificates have it.
+/// A SPIFFE ID, or a DNS name as certificates contain it.
 fn read_principal(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
     let text = value.string()?;
     let invalid = |problem: &str, help: String| {
@@ -115,7 +115,7 @@ fn read_range(value: Value<'_>) -> Result<IpRange, FindingReported> {
     Ok(range)
 }
 
-/// The range that a text may stand for which is none in its one form.
+/// The valid range nearest to a text with bits beyond its length, or without a length.
 fn meant(text: &str) -> Option<IpRange> {
     match text.split_once('/') {
         None => text.parse().ok().map(IpRange::of),

@@ -4,8 +4,8 @@ use regex_syntax::ast::{
     Ast, ClassAsciiKind, ClassBracketed, ClassPerl, ClassPerlKind, ClassSet, ClassSetItem,
 };
 
-/// How many instructions the class `ast` takes: one for each of its ranges of bytes. Where `may_fold`,
-/// letters in both cases count once, as RE2 does it.
+/// The number of instructions for the class `ast`: one for each of its ranges of bytes. With `may_fold`,
+/// letters in both cases count once, as in RE2.
 pub(super) fn ranges(ast: &Ast, ignores_case: bool, may_fold: bool) -> u64 {
     let mut class = Bytes([false; 256]);
     match ast {
@@ -20,13 +20,12 @@ pub(super) fn ranges(ast: &Ast, ignores_case: bool, may_fold: bool) -> u64 {
         }
         _ => {}
     }
-    // Of anything there is one more: RE2 marks loops of it from which all that follows matches.
+    // "Any byte" has one more: RE2 marks loops of it after which everything matches.
     let is_anything = class.0.iter().all(|own| *own);
     class.ranges(may_fold).max(1) + u64::from(is_anything)
 }
 
-/// The bytes that are written between the brackets, whether or not they are those that do not match, and
-/// in the case in which they are written.
+/// The bytes between the brackets, in the case in which they are written, even if the class is negated.
 pub(super) fn written(bracketed: &ClassBracketed) -> [bool; 256] {
     let mut class = Bytes([false; 256]);
     if let ClassSet::Item(item) = &bracketed.kind {
@@ -67,7 +66,7 @@ impl Bytes {
         });
     }
 
-    /// Adds what `is_member`, in both cases where case is ignored, or else all that is not.
+    /// Adds the bytes for which `is_member` holds, in both cases if case is ignored; or else all others.
     fn add_group(&mut self, ignores_case: bool, negated: bool, is_member: impl Fn(u8) -> bool) {
         for (byte, own) in (0..=u8::MAX).zip(&mut self.0) {
             let other_case = byte.is_ascii_alphabetic().then_some(byte ^ 0x20);
@@ -97,7 +96,7 @@ impl Bytes {
             if byte < u8::MAX && self.has(byte + 1) {
                 continue;
             }
-            // Upper case alone: said by the range of the lower case.
+            // Upper case alone: the range of the lower case covers it.
             ranges += u64::from(!(folds && start >= b'A' && byte <= b'Z'));
         }
         ranges

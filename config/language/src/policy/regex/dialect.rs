@@ -23,7 +23,7 @@ pub(super) fn problems(ast: &Ast, text: &str) -> Vec<Problem> {
 struct Dialect<'a> {
     text: &'a str,
     problems: Vec<Problem>,
-    /// For each repetition that we are in, how often what is in it may still be repeated.
+    /// For each enclosing repetition, how often its content may still be repeated.
     repetitions: Vec<u32>,
 }
 
@@ -158,7 +158,7 @@ impl Dialect<'_> {
         self.problem(span, message.to_owned(), Some(help));
     }
 
-    /// Of Latin-1 that is, which is about half a character.
+    /// RE2 reads Latin-1, so half of this character.
     fn unicode_class(&mut self, span: &Span) {
         let what =
             "Envoy compares bytes, and knows no classes of characters beyond ASCII".to_owned();

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use regex_syntax::ast::{self, Ast, Visitor};
 
-/// The number of the last one.
+/// The index of the last group.
 pub(super) fn count(ast: &Ast) -> u32 {
     // The visitor cannot fail; it counts.
     ast::visit(ast, Groups(0)).unwrap_or_default()

@@ -7,12 +7,12 @@ use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
 use super::size::Around;
 
-/// Why nothing matches.
+/// The reason why nothing matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Impossible {
-    /// It begins with something else than `/`, as no path does.
+    /// It requires another first character than `/`, with which every path begins.
     Beginning,
-    /// It wants a character that there never is.
+    /// It requires a character that never occurs.
     Character,
     /// It contradicts itself.
     Contradiction,
@@ -21,7 +21,7 @@ pub(super) enum Impossible {
 /// The reason why nothing that `around` allows matches `ast`, which is written as `text`; `None` if something
 /// may match.
 pub(super) fn problem(ast: &Ast, text: &str, around: Around) -> Option<Impossible> {
-    // As Envoy does: byte by byte.
+    // Byte by byte, as in Envoy.
     let mut translator = TranslatorBuilder::new().unicode(false).utf8(false).build();
     let expression = translator.translate(text, ast).ok()?;
     if !may_match(&expression, &|_| true) {
@@ -33,10 +33,10 @@ pub(super) fn problem(ast: &Ast, text: &str, around: Around) -> Option<Impossibl
     (!may_match(&expression, &|byte| occurs(byte, around))).then_some(Impossible::Character)
 }
 
-/// Whether a byte can be part of what is compared.
+/// Whether a byte can occur in the compared text.
 fn occurs(byte: u8, around: Around) -> bool {
     match around {
-        // It is compared without its query.
+        // Envoy compares the path without its query.
         Around::Path => byte != b'?',
         // RFC 3986, section 3.2.2.
         Around::Host => byte.is_ascii_alphanumeric() || b"-._~:[]%!$&'()*+,;=".contains(&byte),
@@ -44,7 +44,7 @@ fn occurs(byte: u8, around: Around) -> bool {
     }
 }
 
-/// Whether a text of bytes that `occur` may match. Of assertions it knows those of beginning and end.
+/// Whether a text of bytes that `occur` may match. It knows only the assertions of beginning and end.
 fn may_match(expression: &Hir, occur: &impl Fn(u8) -> bool) -> bool {
     match expression.kind() {
         HirKind::Empty | HirKind::Look(_) => true,
@@ -65,12 +65,12 @@ fn may_match(expression: &Hir, occur: &impl Fn(u8) -> bool) -> bool {
     }
 }
 
-/// Whether what matches has at least one byte.
+/// Whether a match has at least one byte.
 fn takes_text(expression: &Hir) -> bool {
     expression.properties().minimum_len().is_some_and(|length| length > 0)
 }
 
-/// Whether something that begins with `/` may match, given that anything may follow.
+/// Whether a text that begins with `/` may match, if anything may follow.
 fn may_begin_with_a_slash(expression: &Hir) -> bool {
     match expression.kind() {
         HirKind::Empty | HirKind::Look(_) => true,
@@ -82,7 +82,7 @@ fn may_begin_with_a_slash(expression: &Hir) -> bool {
         HirKind::Capture(capture) => may_begin_with_a_slash(&capture.sub),
         HirKind::Alternation(branches) => branches.iter().any(may_begin_with_a_slash),
         HirKind::Concat(parts) => {
-            // The first that takes text decides, unless one before it may take the slash.
+            // The first part that consumes text decides, unless an earlier part may consume the slash.
             let may_be_empty = |part: &Hir| !takes_text(part);
             let decisive = parts.iter().position(|part| !may_be_empty(part));
             let before = parts.iter().take(decisive.unwrap_or(parts.len()));
@@ -92,7 +92,7 @@ fn may_begin_with_a_slash(expression: &Hir) -> bool {
     }
 }
 
-/// Whether a part that may be empty may also take a slash.
+/// Whether a part that may be empty may also consume a slash.
 fn takes_a_slash(part: &Hir) -> bool {
     let may_take_text = part.properties().maximum_len().is_none_or(|length| length > 0);
     may_take_text

@@ -36,7 +36,7 @@ pub(super) fn before(ast: &Ast, text: &str) -> Option<String> {
     (size <= size::MOST).then_some(rewritten)
 }
 
-/// What is written instead of what, in the order of the text.
+/// The replacements, in the order of the text.
 #[derive(Default)]
 struct Edits {
     list: Vec<(Range<usize>, String)>,
@@ -104,10 +104,10 @@ impl Edits {
     }
 }
 
-/// Matches what neither a path nor a query has.
+/// A class that matches no byte of a path or a query.
 const NEVER: &str = r"\n";
 
-/// As they are written in a class.
+/// The same bytes, inside of a class.
 fn ranges(bytes: &[bool; 256]) -> String {
     let mut written = String::new();
     let mut known =

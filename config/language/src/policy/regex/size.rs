@@ -9,10 +9,10 @@ use regex_syntax::ast::{Ast, Flag, GroupKind, RepetitionKind, RepetitionRange};
 
 use super::class;
 
-/// What the sidecar's bootstrap allows (`re2.max_program_size.error_level`).
+/// The largest size that the sidecar's bootstrap allows (`re2.max_program_size.error_level`).
 pub(super) const MOST: u64 = 1000;
 
-/// What the compiler writes round an expression.
+/// The instructions that surround an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Around {
     /// Nothing: a header.
@@ -23,7 +23,7 @@ pub(super) enum Around {
     Host,
 }
 
-/// The number of RE2's instructions for `ast` as Envoy gets it.
+/// The number of RE2's instructions for `ast`, as Envoy compiles it.
 pub(super) fn estimate(ast: &Ast, around: Around) -> u64 {
     let (added, ignores_case) = match around {
         Around::Nothing => (0, false),
@@ -37,28 +37,28 @@ pub(super) fn estimate(ast: &Ast, around: Around) -> u64 {
 /// Failure, the search for a beginning (2), success.
 const EVERY_PROGRAM: u64 = 4;
 
-/// What is known of a part of an expression.
+/// The size of a part of an expression.
 #[derive(Debug, Clone, Copy)]
 struct Part {
     size: u64,
     may_be_empty: bool,
-    /// How many instructions one may begin with.
+    /// The number of instructions with which it may begin.
     first: u64,
-    /// What a branch to it adds. RE2 writes what comes first in a loop once more, or a jump, where
-    /// the loop is entered by a branch and not by going on.
+    /// The extra instructions of a branch to it. RE2 repeats the beginning of a loop, or adds a jump, if the
+    /// loop is entered by a branch.
     entry: u64,
 }
 
 impl Part {
-    /// Something that takes up text, and that begins with any of so many instructions.
+    /// A part that consumes text, and begins with any of so many instructions.
     fn takes(size: u64) -> Self {
         Self { size, may_be_empty: false, first: size, entry: 0 }
     }
 
-    /// One instruction that takes up nothing.
+    /// One instruction that consumes nothing.
     const NOTHING: Self = Self { size: 1, may_be_empty: true, first: 1, entry: 0 };
 
-    /// The size as something that one branches to.
+    /// The size as the target of a branch.
     fn as_branch(self) -> u64 {
         self.size.saturating_add(self.entry)
     }
@@ -130,7 +130,7 @@ impl Walk {
                 self.flags(&flags.flags);
                 Part::NOTHING
             }
-            // All but the end of a line: what is below that, and what is above.
+            // All bytes except for the line break: those below it, and those above.
             Ast::Dot(_) => Part::takes(2),
             Ast::Literal(literal) => Part::takes(self.letter(literal.c)),
             Ast::ClassPerl(_) | Ast::ClassBracketed(_) | Ast::ClassUnicode(_) => {
@@ -158,7 +158,7 @@ impl Walk {
             Ast::Concat(concat) => {
                 let in_alternation = self.in_alternation;
                 let parts = concat.asts.iter().map(|ast| self.part(ast));
-                // RE2 takes out what branches begin with, so that the rest is branched to.
+                // RE2 factors out the common beginning of branches, and branches to the rest.
                 let size = |part: Part| if in_alternation { part.as_branch() } else { part.size };
                 let parts = parts.map(|part| Part { size: size(part), ..part });
                 parts.reduce(Part::then).unwrap_or(Part::NOTHING)
@@ -166,8 +166,8 @@ impl Walk {
         }
     }
 
-    /// Of one character. RE2 can say "in both cases" of it, unless it becomes part of a class, which
-    /// it may do with its neighbours in an alternation.
+    /// The size of one character. RE2 has an instruction for both cases of it, unless it joins a class with
+    /// its neighbours in an alternation.
     fn letter(self, letter: char) -> u64 {
         let both = self.ignores_case && self.in_alternation && letter.is_ascii_alphabetic();
         1 + u64::from(both)
@@ -180,7 +180,7 @@ impl Walk {
     }
 }
 
-/// RE2 writes a counted part as often as it may occur: `x{2,4}` as `xx(?:x(?:x)?)?`.
+/// The size of a counted part, which RE2 repeats as often as it may occur: `x{2,4}` as `xx(?:x(?:x)?)?`.
 fn repeated(part: Part, kind: &RepetitionKind) -> Part {
     let (least, most) = match *kind {
         RepetitionKind::ZeroOrOne => (0, Some(1)),

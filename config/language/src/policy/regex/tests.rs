@@ -4,7 +4,7 @@ use super::dialect::problems;
 use super::possible::{self, Impossible};
 use super::size::{self, Around};
 
-/// The parts of `text` that RE2 refuses or reads otherwise.
+/// The parts of `text` that RE2 rejects or reads differently.
 fn rejected(text: &str) -> Vec<&str> {
     let ast = Parser::new().parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     problems(&ast, text).into_iter().map(|problem| &text[problem.at]).collect()
@@ -136,7 +136,7 @@ fn only_regexes_that_can_never_match_are_warnings() {
     }
 }
 
-/// The sizes are what Envoy 1.40 says, and what we say. A test with a real Envoy looks at many more.
+/// The sizes that Envoy 1.40 reports, and the estimates. A test with a real Envoy compares many more.
 #[test]
 fn size_estimate_is_never_below_the_size_in_envoy() {
     use Around::{Host, Nothing, Path};

@@ -7,8 +7,8 @@ use ironmesh_catalog::{
 use crate::codes;
 use crate::table::{FindingReported, Table, Value};
 
-/// Reads what a service with these endpoints and ports is outside of the mesh; `None` where it is a service
-/// of the mesh. Ports are `None` if they could not be read.
+/// Reads the external settings of a service with these endpoints and ports; `None` for a service of the mesh.
+/// Ports are `None` if they could not be read.
 pub(super) fn read(
     table: &mut Table<'_>,
     endpoints: &Result<Option<EndpointSource>, FindingReported>,
@@ -113,7 +113,7 @@ fn of_the_mesh(value: Value<'_>) -> FindingReported {
     value.report(finding.help(help))
 }
 
-/// Reads the name of a host outside, or of all below one.
+/// Reads the name of an external host, or a wildcard.
 pub(in crate::policy) fn read_hostname(value: Value<'_>) -> Result<Hostname, FindingReported> {
     let text = value.string()?;
     Hostname::new(text).map_err(|invalid| {

@@ -1,4 +1,4 @@
-//! `ports` of a service, and the protocols that are spoken on them.
+//! `ports` of a service, and their protocols.
 
 use std::collections::BTreeMap;
 
@@ -110,7 +110,7 @@ fn read_protocol(value: Value<'_>) -> Result<Protocol, FindingReported> {
     value.word("protocol", &Protocol::ALL)
 }
 
-/// Protocols that are not carried, and why.
+/// Unsupported protocols, with the reasons.
 const UNSERVED: [(&str, &str); 2] = [
     ("udp", NO_UDP),
     (

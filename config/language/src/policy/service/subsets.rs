@@ -1,4 +1,4 @@
-//! `subsets` of a service: parts of it that have names of their own.
+//! `subsets` of a service: named parts of it, selected by labels.
 
 use ironmesh_catalog::{Labels, Name};
 
@@ -7,7 +7,7 @@ use crate::policy::labels;
 use crate::policy::part::{Id, Part};
 use crate::table::{FindingReported, Value};
 
-/// An external service has no proxies that could have labels.
+/// An external service has no proxies with labels.
 pub(super) fn of_external(value: Value<'_>) -> FindingReported {
     let finding = value.error(codes::INVALID_VALUE, "an external service has no subsets");
     value.report(finding.label("outside of the mesh").help("define several external services"))

@@ -1,18 +1,18 @@
-//! Whether all requests that one match is about are also those of another.
+//! Whether one match covers all requests of another.
 
 use std::ops::ControlFlow;
 
 use ironmesh_catalog::HttpMatch;
 use regex_syntax::ast::{Ast, RepetitionKind, parse::Parser};
 
-/// A way to call, looked at once.
+/// A match, parsed for comparisons.
 pub(super) struct MatchPattern<'a> {
     one: &'a HttpMatch,
-    /// How its path begins; `None` where it has none.
+    /// The beginning of its path; `None` without a path.
     beginning: Option<Beginning>,
 }
 
-/// The plain characters that an expression begins with, and whether it demands nothing else.
+/// The literal characters at the beginning of an expression, and whether it requires nothing else.
 type Beginning = (String, bool);
 
 impl<'a> MatchPattern<'a> {

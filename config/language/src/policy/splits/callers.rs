@@ -21,7 +21,7 @@ pub(super) fn check(
     paths: &BTreeMap<ServicePort, Result<Vec<SplitPath<'_>>, TooManyPaths>>,
     findings: &mut Vec<Finding>,
 ) {
-    // What is wrong may have been meant to allow what nothing seems to.
+    // An object with an error may be the one that grants access.
     if draft.findings.has_errors() {
         return;
     }
@@ -58,7 +58,7 @@ pub(super) fn check(
 #[derive(Debug, Default)]
 struct Targets<'a> {
     by_account: BTreeMap<ServiceAccount, Vec<&'a TrafficTarget>>,
-    /// Those about an identity binding that selects by labels: they may be about any account.
+    /// Targets with an identity binding that selects by labels, which may match any account.
     by_labels: Vec<&'a TrafficTarget>,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Targets<'a> {
 #[derive(Debug, Clone, Copy)]
 enum Gate<'a> {
     Target(&'a TrafficTarget),
-    /// The service itself, which lets all in.
+    /// The service itself, which allows all calls.
     Open,
 }
 

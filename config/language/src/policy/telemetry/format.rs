@@ -13,10 +13,10 @@ use super::operators::{self, Wrong};
 use crate::codes;
 use crate::table::{FindingReported, Value};
 
-/// The characters of a format, at most.
+/// The most characters of a format.
 const LONGEST: usize = 4096;
 
-/// How deep an object of JSON may be.
+/// The most depth of a JSON object.
 const DEEPEST: usize = 8;
 
 /// Reads a format. One that begins with `{` is JSON.
@@ -91,7 +91,7 @@ fn read_value(
     };
     match json {
         serde_json::Value::String(inner) => {
-            // Where JSON escapes something in it, its place in the text is that of the text.
+            // If JSON escapes a character in it, the spot is that of the whole text.
             let at = text.find(inner.as_str());
             check_operators_at(value, inner, at)?;
             Ok(LogValue::Text(inner.as_str().into()))
@@ -141,7 +141,7 @@ fn shifted(part: Range<usize>, by: usize) -> Range<usize> {
     part.start + by..part.end + by
 }
 
-/// The character at a line and a column, both from 1, as bytes of `text`.
+/// The bytes of the character at a line and a column of `text`, both from 1.
 fn place(text: &str, line: usize, column: usize) -> Range<usize> {
     let before: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     let at = (before + column.saturating_sub(1)).min(text.len());

@@ -9,10 +9,10 @@ use std::ops::Range;
 use crate::suggest::{closest, did_you_mean};
 use crate::table::list;
 
-/// What is wrong at a part of a text.
+/// A problem of a part of a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wrong {
-    /// The bytes of the text.
+    /// The bytes of the part.
     pub(super) part: Range<usize>,
     pub(super) message: String,
     pub(super) help: String,
@@ -27,7 +27,7 @@ enum Parameter {
     Word(&'static [&'static str]),
     /// One of these words and a length, or neither.
     WordAndLength(&'static [&'static str]),
-    /// How a time is written, or no brackets.
+    /// A time format, or no brackets.
     Time,
     /// The name of a header, or two with a `?` between them; and a length.
     Header,
@@ -207,7 +207,7 @@ const PLAIN: [&str; 131] = [
 const HOW_TO_WRITE: &str = "write an operator as in `%RESPONSE_CODE%` or `%REQ(USER-AGENT)%`, and a percent \
                             sign as `%%`";
 
-/// Each operator, written in a way that Envoy takes.
+/// An example of each operator that Envoy accepts.
 pub(super) fn examples() -> impl Iterator<Item = String> {
     let with = WITH_PARAMETER.into_iter().map(|(name, takes)| match takes {
         Parameter::None => format!("%{name}%"),
@@ -222,7 +222,7 @@ pub(super) fn examples() -> impl Iterator<Item = String> {
     PLAIN.into_iter().map(|name| format!("%{name}%")).chain(with)
 }
 
-/// What is wrong with the operators of `text`, in order.
+/// The problems of the operators of `text`, in order.
 pub(super) fn check(text: &str) -> Vec<Wrong> {
     let mut wrong = Vec::new();
     let mut at = 0;
@@ -258,7 +258,7 @@ struct Operator<'a> {
 }
 
 impl<'a> Operator<'a> {
-    /// Parses what stands behind a percent sign; with its length, the second percent sign included.
+    /// Parses the text after a percent sign; the returned length includes the second percent sign.
     fn parse(text: &'a str) -> Option<(Self, usize)> {
         let is_of_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
         let (name, mut rest) = text.split_at(text.find(|c| !is_of_name(c))?);
@@ -280,7 +280,7 @@ impl<'a> Operator<'a> {
         (!name.is_empty()).then_some((operator, text.len() - rest.len()))
     }
 
-    /// What Envoy would say against it, and what to do.
+    /// The problem that Envoy would report, and the advice.
     fn problem(&self) -> Option<(String, String)> {
         let Self { name, parameter, has_length } = *self;
         let Some(takes) = Parameter::of(name) else {
@@ -311,7 +311,7 @@ impl<'a> Operator<'a> {
 }
 
 impl Parameter {
-    /// That of an operator, if there is such a one.
+    /// The arguments of an operator, if it exists.
     fn of(name: &str) -> Option<Self> {
         if PLAIN.contains(&name) {
             return Some(Self::None);

@@ -10,11 +10,11 @@ use super::format;
 use crate::codes;
 use crate::table::{FindingReported, Table, Value};
 
-/// The characters of the name of a file, and of the name of an attribute, at most.
+/// The most characters of the name of a file, and of an attribute.
 const FILE_NAME: usize = 128;
 const ATTRIBUTE: usize = 255;
 
-/// How many attributes a record may have.
+/// The most attributes of a record.
 const MOST_ATTRIBUTES: usize = 64;
 
 /// What an optional key sets, and its spot.

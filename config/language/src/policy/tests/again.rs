@@ -34,7 +34,7 @@ const TEXTS: [&str; 16] = [
     "# nothing\n",
 ];
 
-/// What is put in the place of what. Most of it is what others cannot tell from what it was.
+/// Edits of documents: each text and its replacement. Most of them have no effect on other documents.
 const WORDS: [(&str, &str); 9] = [
     ("10.0.0.1", "10.0.0.2"),
     ("10.0.0.2", "10.0.0.3\", weight = 7 }, { address = \"10.0.0.1"),
@@ -50,9 +50,9 @@ const WORDS: [(&str, &str); 9] = [
 /// What happens to a folder.
 #[derive(Debug, Clone)]
 enum Edit {
-    /// A file says one thing in place of another.
+    /// Replaces a text in a file.
     Replace(Index, (&'static str, &'static str)),
-    /// A file says this now.
+    /// Replaces the content of a file.
     Write(&'static str, Vec<&'static str>),
     Remove(Index),
     /// A file is called this now.
@@ -189,7 +189,7 @@ fn edit_parses_only_its_document_and_shares_the_rest() {
         Arc::clone(spec.services.get(&"buyer-7".parse::<ServiceName>().unwrap()).unwrap())
     };
     assert!(Arc::ptr_eq(&same(&before), &same(&after)));
-    // What others may have something to say about is checked; the rest is shared all the same.
+    // Only changes with an effect on other documents cause a check; unchanged objects are shared in any case.
     let text = edited.text.replace("http", "tcp");
     let (again, work) = load(Document::new("store.toml", text));
     assert_eq!(work, (101 + 2, 2));

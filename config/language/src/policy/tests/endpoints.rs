@@ -23,7 +23,7 @@ fn queried(keys: &str) -> Providers {
     source.providers().unwrap().clone()
 }
 
-/// A question to Consul that says nothing but the name.
+/// A Consul query with only a name.
 #[test]
 fn static_endpoints_are_read_inline_or_as_tables() {
     let inline =
@@ -184,7 +184,7 @@ fn azure_query_selects_scale_sets_and_machines() {
     };
     let small = queried("endpoints = { azure_scale_set = { name = \"Shop_web-1\" } }");
     assert_eq!(small, Providers { azure: vec![set("shop_web-1")], ..Providers::default() });
-    // What is the same to Azure is asked once.
+    // Queries that are equal to Azure count once.
     let several = queried(
         "endpoints.azure_scale_set = [{ name = \"b\" }, { name = \"a\" }, { name = \"A\" }]",
     );
@@ -212,7 +212,7 @@ fn azure_query_selects_scale_sets_and_machines() {
     assert_eq!(queried(all).azure, [by_tag, machines]);
 }
 
-/// Names go into the addresses of what is asked, and into questions in Azure's own language.
+/// Names become part of URLs, and of queries in Azure's own language.
 #[test]
 fn invalid_azure_name_is_rejected() {
     let reported = |key: &str, value: &str| {
@@ -263,7 +263,7 @@ fn invalid_azure_name_is_rejected() {
     for (key, bad, good) in cases {
         for value in everywhere.iter().chain(bad) {
             let reported = reported(key, value);
-            // (What is no TOML at all is told by its parser.)
+            // (The TOML parser reports a document that is not TOML.)
             let is_reported = reported
                 .iter()
                 .any(|one| one.contains(&format!("`{key}` must be the")) || one.contains("IM0101"));

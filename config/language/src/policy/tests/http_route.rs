@@ -66,7 +66,7 @@ fn retry_conditions_are_envoy_words_and_statuses() {
     let retry = specification.retries.values().next().unwrap();
     assert_eq!(retry.retries.on(), "reset,5xx,retriable-status-codes");
     assert_eq!(retry.retries.base_interval, Some(Duration::from_millis(1)));
-    // Every word that Envoy knows is taken.
+    // Every condition that Envoy knows is accepted.
     let words = Retries::CONDITIONS.map(|word| format!("\"{word}\"")).join(", ");
     let all = route_text(&format!("retries = {{ retry_on = [{words}, \"503\"] }}"));
     assert_eq!(findings(&with_services(&all)), [""; 0]);

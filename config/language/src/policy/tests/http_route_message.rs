@@ -5,7 +5,7 @@ use ironmesh_catalog::{CallSettings, HttpRoute};
 
 use super::*;
 
-/// Services `a`, `b` and `c` with the HTTP port 14001, `rpc` with another one too, `tcp` with none and `out`
+/// Services `a`, `b` and `c` with the HTTP port 14001, `rpc` with one more port, `tcp` with none and `out`
 /// outside of the mesh; a buyer of `a` and `b`, a cook of `c`, a group, and an HTTP route `r` of `a` with
 /// `keys`.
 fn policy(keys: &str) -> String {
@@ -344,11 +344,11 @@ fn mirror_target_must_be_callable_by_the_callers() {
         "{reported}"
     );
     assert_eq!(findings(&policy(&mirror("b"))), [""; 0]);
-    // Who lets all in is called by anybody.
+    // Any caller may call a permissive service.
     let open = policy(&mirror("c"))
         .replace("name = \"c\"\nports", "name = \"c\"\nmode = \"permissive\"\nports");
     assert!(!findings(&open).iter().any(|reported| reported.contains("IM0604")), "{open}");
-    // Of the mesh: whoever lacks the port is left out.
+    // For the whole mesh: services without the port are skipped.
     let of_mesh = |to: &str| {
         policy(&mirror(to))
             .replace("name = \"r\"\nservice = \"a\"\n", "name = \"r\"\nscope = \"mesh\"\n")
@@ -395,7 +395,7 @@ fn mirror_to_a_split_backend_of_the_same_calls_is_a_warning() {
         "warning[IM0604]: nothing is mirrored to service `b`: it answers all of these calls",
     );
     assert_eq!(reported(&with_split("", &[("c", 1), ("b", 0)])), [""; 0]);
-    // What goes to nobody else has no copy, and the rest goes elsewhere.
+    // Calls with no other backend have no copy, and the rest goes elsewhere.
     let matches = "matches = [{ kind = \"HTTPRouteGroup\", name = \"g\" }]\n";
     let group = "[[http_route_group]]\nname = \"g\"\n\
                  matches = [{ name = \"m\", path_regex = \"/a/.*\" }]\n";
@@ -412,7 +412,7 @@ fn mirror_to_a_subset_of_the_same_service_is_a_warning() {
         findings(&text).into_iter().filter(|reported| reported.contains("IM0604")).collect();
     let expected = "warning[IM0604]: service `a-v2` gets calls of service `a` twice: it";
     assert!(reported.len() == 1 && reported[0].starts_with(expected), "{reported:?}");
-    // The split leads to another one.
+    // The split leads to a different service.
     let text = text
         + "[[traffic_split]]\nname = \"s\"\nservice = \"a\"\nbackends = [{ service = \"c\", weight = 1 }]\n";
     assert!(!findings(&text).iter().any(|reported| reported.contains("IM0604")), "{text}");

@@ -1,4 +1,4 @@
-//! Policy that is too much, too deep or no policy at all: it is told, and nothing breaks.
+//! Policy that is too large, too deep or no policy at all: it is reported, and nothing fails.
 
 use super::*;
 use crate::limits::{DOCUMENT_BYTES, DOCUMENTS, FINDINGS, FINDINGS_OF_ONE, POLICY_BYTES};

@@ -84,7 +84,7 @@ fn rule_that_grants_more_is_not_reported() {
         vec![("buyer", "gold get")],
         vec![("buyer", "books"), ("auditor", "book")],
         vec![("buyer", "books"), ("buyer auditor", "book")],
-        // Whom a binding comes to is not known here, or is somebody else.
+        // The members of a binding are not known here, or are different.
         vec![("@strangers", "*"), ("buyer", "get")],
         vec![("buyer", "*"), ("@strangers", "get")],
         // Without its rule about HTTP the first would allow all of HTTP.
@@ -123,7 +123,7 @@ fn uncallable_services_are_one_finding() {
         "of many, the first are named"
     );
     assert_eq!((finding.is_error(), finding.related.len()), (false, 4));
-    // Nobody may call anything yet: that is how a mesh begins.
+    // No service has a caller yet: every mesh begins so.
     assert_eq!(findings(&many), [""; 0]);
 }
 
@@ -135,7 +135,7 @@ fn service_callable_by_split_or_mode_is_not_reported() {
     assert_eq!(with(&service("c", "service_account = \"a\"")), [""; 0]);
     assert_eq!(with(&service("c", "mode = \"permissive\"")), [""; 0]);
     assert_eq!(with(&service("c", "")).len(), 1);
-    // Who says that one is strict has a mesh that is not.
+    // A policy that marks one service as strict belongs to a mesh that is not strict.
     let reported = with(&(service("c", "") + &service("d", "mode = \"strict\"")));
     assert_eq!(reported.len(), 1);
     assert!(

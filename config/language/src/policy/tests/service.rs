@@ -122,7 +122,7 @@ fn invalid_subset_is_reported() {
         let reported = finding_in(&format!("subsets = {subsets}"));
         assert!(reported.starts_with(expected), "{reported}");
     }
-    // One that is broken is there all the same, for those who name it.
+    // A broken subset is defined nevertheless, for its references.
     let split = "\n[[traffic_split]]\nname = \"s\"\nservice = \"a\"\n\
                  backends = [{ service = \"p\", weight = 1 }]";
     let reported =

@@ -52,7 +52,7 @@ fn access_log_defaults_to_standard_fields_and_stdout() {
     assert_eq!(log.format, LogFormat::default());
     let LogFormat::Json(fields) = log.format else { panic!("{:?}", log.format) };
     assert_eq!(fields["path"], LogValue::Text("%PATH(NQ:ORIG_OR_PATH)%".into()));
-    // The usual format is one that would be taken.
+    // The format of the operators' examples would be accepted.
     for value in fields.values() {
         let LogValue::Text(text) = value else { panic!("{value:?}") };
         read(&format!("access_log = {{ format = '{text}' }}"));

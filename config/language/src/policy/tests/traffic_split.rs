@@ -199,7 +199,7 @@ fn too_many_split_routes_are_reported_at_the_causing_service() {
 
 #[test]
 fn paths_that_envoy_cannot_compare_together_are_an_error() {
-    // Each is taken by itself, and is too large where it has to leave the query out.
+    // Each expression is accepted by itself, but is too large with the part that excludes the query.
     let group = |name: &str, path: &str| {
         format!(
             "[[http_route_group]]\nname = \"{name}\"\nmatches = [{{ name = \"m\", path_regex = '{path}' }}]\n"
@@ -242,7 +242,7 @@ sources = [{{ name = \"buyer\" }}]
 rules = [{{ kind = \"HTTPRouteGroup\", name = \"g\" }}]
 {more}"
     ));
-    // That nobody may call what has nothing to do with the split is another matter.
+    // Services without callers and without a relation to the split have a finding of their own.
     reported.retain(|finding| !finding.contains("IM0308"));
     reported
 }
@@ -257,7 +257,7 @@ fn uncallable_backend_beside_a_callable_one_is_a_warning() {
         ) && reported[0].ends_with("or give the service `service_account = \"v1\"`, as `v1` has"),
         "{reported:#?}"
     );
-    // By a split of its own it hands on what it gets, and that one is not called by anybody either.
+    // A split of its own passes its calls on, to a service that has no caller either.
     let handed_on = |to: &str| {
         format!(
             "[[traffic_split]]\nname = \"v2\"\nservice = \"v2\"\n\
@@ -267,7 +267,7 @@ fn uncallable_backend_beside_a_callable_one_is_a_warning() {
     assert_eq!(canary(&handed_on("v1")), [""; 0]);
     assert_eq!(canary(&handed_on("v2")).len(), 2, "where it is named");
     assert!(canary(&handed_on("v3"))[0].contains("no caller may call backend `v3`"));
-    // A split that nobody may call anything of is not in use.
+    // A split without any callable backend is not in use.
     assert_eq!(
         canary(&handed_on("v1").replace("\"v2\"", "\"buyer\"").replace("v1", "v3")).len(),
         1

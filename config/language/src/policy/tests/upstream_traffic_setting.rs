@@ -13,7 +13,7 @@ fn with(settings: &str) -> String {
     )
 }
 
-/// A setting of the store that says this.
+/// A setting of the store with these keys.
 fn of_the_store(text: &str) -> String {
     with(&format!("[[upstream_traffic_setting]]\nname = \"s\"\nservice = \"store\"\n{text}\n"))
 }

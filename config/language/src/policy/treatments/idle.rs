@@ -1,4 +1,4 @@
-//! What is said of calls and has no effect on any: legal, and surely not meant.
+//! HTTP routes and retries without effect on any call: legal, and surely not intended.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub(super) fn check(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
     of_treatments(draft, findings);
 }
 
-/// Of what is not HTTP no request is known.
+/// A service without HTTP ports has no requests.
 fn without_http(draft: &Draft<'_>, name: &ServiceName, spot: &Spot) -> Option<Finding> {
     let service = draft.services.get(&(name.namespace.clone(), name.name.clone()))?;
     if service.ports.iter().any(|port| port.protocol.is_http()) {
@@ -41,7 +41,7 @@ fn without_http(draft: &Draft<'_>, name: &ServiceName, spot: &Spot) -> Option<Fi
     )
 }
 
-/// Calls that are routed by their own host would go elsewhere by another host.
+/// The finding for a rewritten host of calls that are routed by their own host: they would go elsewhere.
 fn other_host(draft: &Draft<'_>, name: &ServiceName, route: &HttpRoute) -> Option<Finding> {
     let host = route.settings.rewrite.as_ref()?.host.as_ref()?;
     let service = draft.services.get(&(name.namespace.clone(), name.name.clone()))?;
@@ -57,7 +57,7 @@ fn other_host(draft: &Draft<'_>, name: &ServiceName, route: &HttpRoute) -> Optio
     })
 }
 
-/// What is said by different objects and has no effect together.
+/// Settings of different objects that have no effect together.
 fn of_treatments(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
     let group = |namespace: &_, name: &_| {
         draft.http_route_groups.get(&(Clone::clone(namespace), Clone::clone(name)))

@@ -1,4 +1,4 @@
-//! Mirrors: whether calls can be mirrored to whom they name, and whose.
+//! Mirrors: the services to which calls can be mirrored, and the callers whose calls are.
 
 use std::collections::BTreeSet;
 
@@ -65,7 +65,8 @@ fn outside(mirror: &Mirror, to: &Service) -> Option<Finding> {
     })
 }
 
-/// Envoy sends a copy to one cluster, and knows of no conditions and weights there.
+/// The finding for a mirror to a split service: Envoy sends a copy to one cluster, without conditions and
+/// weights.
 fn split(draft: &Draft<'_>, mirror: &Mirror) -> Option<Finding> {
     let split = draft.traffic_splits.iter().find(|split| split.service == mirror.service)?;
     let message = format!(
@@ -80,7 +81,7 @@ fn split(draft: &Draft<'_>, mirror: &Mirror) -> Option<Finding> {
     )
 }
 
-/// A copy goes to the port of the same number.
+/// The finding for a missing port: a copy goes to the port of the same number.
 fn without_port(
     draft: &Draft<'_>,
     route: &HttpRoute,
@@ -136,7 +137,7 @@ fn mirror_without_caller(
     mirror: &Mirror,
     to: &Service,
 ) -> Option<Finding> {
-    // What is wrong may have been meant to allow what nothing seems to.
+    // An object with an error may be the one that grants access.
     if draft.findings.has_errors() {
         return None;
     }
@@ -215,8 +216,7 @@ fn answering(
     Some(finding.help("name a service that answers none of these calls"))
 }
 
-/// The accounts that may ask something of a service; `None` where that may be any, or is not known by policy
-/// alone.
+/// The accounts that may call a service; `None` if all may, or if policy alone does not determine them.
 fn callers(draft: &Draft<'_>, to: &Service) -> Option<BTreeSet<ServiceAccount>> {
     let namespace = &to.name.namespace;
     let namespace = draft.namespaces.get(&(namespace.clone(), namespace.clone()));

@@ -1,4 +1,4 @@
-//! How many routes a sidecar has to one service, and whether Envoy can compare what they ask for.
+//! The number of routes of a sidecar to one service, and whether Envoy can compare their conditions.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub(super) fn check(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
             paths(&splits, service)
         };
         for paths in paths {
-            // So many are not even put together.
+            // A product of this size is not even computed.
             let pairs = treatments.len().saturating_mul(paths.len());
             let crossings = (pairs <= MOST_LOOKED_AT).then(|| cross(&treatments, &paths));
             let Some(crossings) = crossings.filter(|some| some.len() <= MOST_PATHS) else {

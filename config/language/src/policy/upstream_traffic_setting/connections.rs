@@ -1,4 +1,4 @@
-//! `connection_settings`: what callers ask at most at once.
+//! `connection_settings`: the limits of concurrent connections and requests of a caller.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::codes;
 use crate::duration;
 use crate::table::{FindingReported, Value};
 
-/// How long a connection may take to be made.
+/// The range of connect timeouts.
 const CONNECT_TIMEOUT: RangeInclusive<Duration> =
     Duration::from_millis(1)..=Duration::from_secs(3600);
 
-/// What is said of TCP and of HTTP.
+/// The settings of TCP and of HTTP.
 type Connections = (Option<TcpConnections>, Option<HttpConnections>);
 
 pub(super) fn read(value: Value<'_>) -> Result<Connections, FindingReported> {

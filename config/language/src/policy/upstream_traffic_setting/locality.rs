@@ -1,4 +1,4 @@
-//! `locality`: whom callers call first, by where both are.
+//! `locality`: which endpoints callers prefer, by both localities.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::codes;
 use crate::policy::locality::read as read_place;
 use crate::table::{FindingReported, Value};
 
-/// How many rules there may be, and how many places in each: all are looked at for each caller's place.
+/// The most rules, and the most localities in each: all are compared for each caller's locality.
 const MOST: usize = 64;
 
 pub(super) fn read(value: Value<'_>) -> Result<Arc<LocalitySetting>, FindingReported> {
@@ -41,7 +41,7 @@ pub(super) fn read(value: Value<'_>) -> Result<Arc<LocalitySetting>, FindingRepo
     }
 }
 
-/// What is said of callers in a place.
+/// The locality of the callers to which a rule applies.
 trait Rule {
     fn from(&self) -> &Locality;
 }
@@ -58,7 +58,7 @@ impl Rule for Distribution {
     }
 }
 
-/// Reads rules, of which no two are about the same callers.
+/// Reads rules, no two of which apply to the same callers.
 fn read_rules<T: Rule>(
     value: Value<'_>,
     read: fn(Value<'_>) -> Result<T, FindingReported>,
@@ -98,7 +98,7 @@ fn read_failover(value: Value<'_>) -> Result<Failover, FindingReported> {
         let meaning = "leave the failover out: the others come last in any case";
         value.at_least_one(meaning, |item| {
             let place = read_place(item)?;
-            // In what comes before, a place in it has come already.
+            // An earlier locality includes all localities in it.
             if let Some((first, spot)) = seen.iter().find(|(first, _)| first.includes(&place)) {
                 return Err(item.report(comes_already(item, &place, first, spot)));
             }

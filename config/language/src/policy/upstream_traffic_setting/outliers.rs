@@ -1,4 +1,4 @@
-//! `outlier_detection`: which endpoints callers take for broken.
+//! `outlier_detection`: when callers eject an endpoint.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::codes;
 use crate::duration;
 use crate::table::{FindingReported, Value};
 
-/// How often is looked: not so often that nothing else is done.
+/// The range of intervals: at least so long that the check itself costs little.
 const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
 
-/// For how long an endpoint is ejected.
+/// The range of ejection times.
 const EJECTION_TIME: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
 

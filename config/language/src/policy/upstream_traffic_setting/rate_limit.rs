@@ -16,10 +16,10 @@ use crate::policy::http_route_group::is_token;
 use crate::policy::regex;
 use crate::table::{FindingReported, Table, Value};
 
-/// How many routes a setting may have: Envoy looks at one after the other.
+/// The most routes of a setting: Envoy compares them one after the other.
 const MOST_ROUTES: usize = 100;
 
-/// How many headers an answer may get.
+/// The most headers that are added to an answer.
 const MOST_HEADERS: usize = 16;
 
 /// The statuses of errors that Envoy has names for. With any other status, Envoy would reject all routes of
@@ -27,7 +27,7 @@ const MOST_HEADERS: usize = 16;
 const STATUSES: [RangeInclusive<u32>; 7] =
     [400..=417, 421..=424, 426..=426, 428..=429, 431..=431, 500..=508, 510..=511];
 
-/// What is said of HTTP and of TCP.
+/// The limits of HTTP and of TCP.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     pub(super) local_http: Option<LocalHttpLimit>,

@@ -1,4 +1,4 @@
-//! What becomes of requests and answers: headers, rewrites, redirects and mirrors.
+//! Changes of requests and answers: headers, rewrites, redirects and mirrors.
 
 use super::PERCENT;
 use crate::schema::{Form, Key, PORT, Shape, WhenOmitted};

@@ -1,5 +1,5 @@
-//! The JSON schema and the loader judge alike: every key of every example is taken out, and given values
-//! at and beyond the limits of what it takes.
+//! The JSON schema and the loader agree: the test removes every key of every example, and gives it values at
+//! and beyond its limits.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ macro_rules! concat_condition {
     };
 }
 
-/// What the loader refuses and no schema could tell, by the key: there the schema takes more.
+/// The values that only the loader rejects, by key: the schema cannot express the check.
 const LOADER_ALONE: [(&str, &str); 74] = [
     ("service.ports[].name", "required where there are several ports"),
     ("service.ports[].allowed_target_ports", "one port of several; the mesh's own ports"),
@@ -216,7 +216,7 @@ fn change(object: &mut Value, path: &[Step], value: Option<&Value>) {
     };
 }
 
-/// Whether the loader finds the document well-formed, whatever is missing round it.
+/// Whether the loader finds the document well-formed; missing references do not count.
 fn is_accepted(text: &str) -> bool {
     let loaded = load_documents([Document::new("p.toml", text)]);
     // Keys, types, values and names; weights that are out of range, expressions, and empty lists.

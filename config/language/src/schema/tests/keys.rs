@@ -1,5 +1,5 @@
-//! The keys of the schema are those that the readers ask for. That every example uses every key is what
-//! makes the rest hold: a table that nobody reads would not be noticed otherwise.
+//! The schema has exactly the keys that the readers read. Every example uses every key, since the test would
+//! not notice a table that no reader reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 

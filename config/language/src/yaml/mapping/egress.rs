@@ -54,7 +54,7 @@ fn source(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     Ok(made)
 }
 
-/// Who speaks first is no matter here.
+/// Which side speaks first has no effect here.
 fn port<'a>(value: Value<'a>, is_tcp: &mut bool) -> Result<Made<'a>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table("a port of an egress")?;

@@ -16,7 +16,7 @@ pub(super) fn read<'a>(
         let labels = schemes.optional("podLabelSelector", |value| {
             let mut selector = value.table("`podLabelSelector`")?;
             made.copy(&mut selector, "matchLabels", "endpoint_labels");
-            // One condition less would be another identity more.
+            // Without the condition, the binding would include more identities.
             let expressions = selector.optional("matchExpressions", |value| {
                 let message = "`matchExpressions` are not served";
                 let finding = value.error(codes::NOT_SERVED, message).label("not served");

@@ -63,7 +63,7 @@ fn port<'a>(value: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>, Fin
 fn tls(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let mut table = value.table("the `tls` of a backend")?;
     let mut made = Made::default();
-    // Without names Open Service Mesh took any.
+    // Without names, Open Service Mesh allowed any name.
     let hosts = table.required("sniHosts", |_| Ok(()));
     made.copy(&mut table, "sniHosts", "sni_hosts");
     made.copy(&mut table, "skipClientCertValidation", "skip_client_cert_validation");
@@ -98,7 +98,7 @@ fn condition(item: Value<'_>) -> Result<Made<'_>, FindingReported> {
     made.copy(&mut table, "name", "name");
     let group = table.optional("apiGroup", |value| {
         let text = value.string()?;
-        // With its version, as Open Service Mesh writes it.
+        // With its version, in the spelling of Open Service Mesh.
         let is_known = text == super::SPECS
             || text.strip_prefix(super::SPECS).is_some_and(|rest| rest.starts_with('/'));
         if is_known { Ok(()) } else { value.equal_to(super::SPECS) }

@@ -20,7 +20,7 @@ impl<'a> Made<'a> {
         }
     }
 
-    /// Puts `value`, which is written at `at`, under `key`.
+    /// Puts `value` with the span `at` under `key`.
     pub(super) fn put(&mut self, key: &'static str, at: Range<usize>, value: DeValue<'a>) {
         self.0.insert(Spanned::new(at.clone(), key.into()), Spanned::new(at, value));
     }
@@ -76,27 +76,27 @@ impl<'a> Made<'a> {
         result
     }
 
-    /// Whether there is anything under `key`.
+    /// Whether `key` has a value.
     pub(super) fn has(&self, key: &str) -> bool {
         self.0.contains_key(key)
     }
 
-    /// Whether there is a table under `key`.
+    /// Whether `key` has a table.
     pub(super) fn is_table(&self, key: &str) -> bool {
         self.0.get(key).is_some_and(|value| value.get_ref().is_table())
     }
 
-    /// The number under `key`, as it is written.
+    /// The number under `key`, as text.
     pub(super) fn number(&self, key: &str) -> Option<&str> {
         self.0.get(key).and_then(|value| number(value))
     }
 
-    /// Takes `key` out again.
+    /// Removes `key`.
     pub(super) fn take(&mut self, key: &str) {
         self.0.remove(key);
     }
 
-    /// Whether there is a list without items under `key`.
+    /// Whether `key` has a list without items.
     pub(super) fn is_empty_list(&self, key: &str) -> bool {
         let list = self.0.get(key).and_then(|value| value.get_ref().as_array());
         list.is_some_and(|items| items.is_empty())
@@ -107,7 +107,7 @@ impl<'a> Made<'a> {
     }
 }
 
-/// The number that `value` is, as it is written.
+/// The number `value`, as text.
 pub(super) fn number<'v>(value: &'v Spanned<DeValue<'_>>) -> Option<&'v str> {
     value.get_ref().as_integer().map(DeInteger::as_str)
 }

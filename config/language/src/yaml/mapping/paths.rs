@@ -1,10 +1,10 @@
-//! Expressions on paths: Open Service Mesh compared whole paths, where the SMI specification anchors
-//! the beginning alone.
+//! Expressions on paths: Open Service Mesh compared whole paths, but the SMI specification anchors only the
+//! beginning.
 
 use regex_syntax::ast::{AssertionKind, Ast, RepetitionKind, RepetitionOp, parse::Parser};
 
-/// The expression that matches, from the beginning of a path on, what `regex` matches as a whole; `None`
-/// where that is `regex` itself. An empty one matched everything.
+/// The expression on the beginning of a path that matches the paths that `regex` matches as a whole; `None`
+/// if `regex` itself does. An empty expression matched everything.
 pub(super) fn whole(regex: &str) -> Option<String> {
     if regex.is_empty() {
         return Some(String::new());
@@ -16,8 +16,7 @@ pub(super) fn whole(regex: &str) -> Option<String> {
     }
 }
 
-/// Whether what `ast` matches from the beginning on always ends where the path does, or goes on in any
-/// way.
+/// Whether a match of `ast` from the beginning always ends with the path, or allows any continuation.
 fn reaches_the_end(ast: &Ast) -> bool {
     match ast {
         Ast::Assertion(assertion) => {

@@ -1,4 +1,4 @@
-//! Open Service Mesh's Retry.
+//! Retry, of Open Service Mesh.
 
 use super::made::Made;
 use super::{Context, FindingReported, Resource};

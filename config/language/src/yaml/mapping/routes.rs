@@ -33,10 +33,10 @@ fn http_match<'a>(item: Value<'a>, context: &Context<'_, 'a>) -> Result<Made<'a>
         }
     }
     made.copy(&mut table, "methods", "methods");
-    // The library of SMI has the first word in Go, and the specification the second in YAML.
+    // The library of SMI has the first spelling in Go, and the specification the second in YAML.
     let (first, second) = (table.get("httpHeaders"), table.get("headers"));
     if let (Some(_), Some(value)) = (first, second) {
-        // One of them would be a condition less.
+        // Without one of them, a condition would be missing.
         let message = "a match has `httpHeaders` or `headers`, not both";
         let finding = value.error(codes::INVALID_VALUE, message).label("given twice");
         return Err(value.report(finding.help("put all headers into one of them")));
@@ -60,7 +60,7 @@ pub(super) fn path_regex<'a>(
         context.difference(path.spot(), format!("`pathRegex` `{regex}`"));
         if context.is_of_osm() {
             if whole.is_empty() {
-                // Left empty, it was no condition to Open Service Mesh.
+                // Open Service Mesh ignored an empty value.
                 return;
             }
             context
@@ -112,7 +112,7 @@ pub(super) fn read_tcp<'a>(
             Ok(matches)
         })
     });
-    // SMI, traffic specs v1alpha4: where no ports are listed, all are meant.
+    // SMI, traffic specs v1alpha4: a route without ports allows all ports.
     if !is_of_some_ports && made.is_table("matches") {
         made.take("matches");
     }

@@ -44,7 +44,7 @@ pub(super) fn read<'a>(
     .map(|_| ())
 }
 
-/// The account of the pods that are behind the service, if all have the same.
+/// The account of the pods behind the service, if all have the same.
 fn account<'a>(
     made: &mut Made<'a>,
     resource: &Resource<'a>,
@@ -73,7 +73,7 @@ fn account<'a>(
     }
 }
 
-/// A port; none, if nothing of it is served.
+/// A port; none, if its protocol is not supported.
 fn port<'a>(
     item: Value<'a>,
     workloads: &[&Workload<'a>],
@@ -133,12 +133,12 @@ fn protocol<'a>(
     Some((None, DeValue::String(protocol.into())))
 }
 
-/// Which port it is about, at the end of a sentence.
+/// The end of a sentence that names the port.
 fn which(made: &Made<'_>) -> String {
     made.number("port").map_or(String::new(), |number| format!(": port `{number}`"))
 }
 
-/// Where the application listens, unless that is what callers say.
+/// The port of the application, unless it is the service port.
 fn target<'a>(made: &mut Made<'a>, table: &mut Table<'a>, workloads: &[&Workload<'a>]) {
     let Some(value) = table.get("targetPort") else { return };
     let Some(name) = value.string_if_any() else {

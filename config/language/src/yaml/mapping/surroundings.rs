@@ -1,5 +1,5 @@
-//! What resources refer to that is policy in itself, or none: services with the pods that they select, and
-//! Open Service Mesh's extension services.
+//! The surroundings: resources to which policy refers, which are services with their pods, and extension
+//! services of Open Service Mesh.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use toml::de::{DeTable, DeValue};
 use super::Resource;
 use super::workload::strings;
 
-/// The group of what Open Service Mesh is set up by.
+/// The API group of the configuration of Open Service Mesh.
 pub(super) const OSM_CONFIG: &str = "config.openservicemesh.io";
 
 /// The kind of an [`ExtensionService`].
 pub(super) const EXTENSION_SERVICE: &str = "ExtensionService";
 
-/// All that is in the input.
+/// The surroundings in all sources.
 #[derive(Debug, Default)]
 pub(super) struct Surroundings<'a> {
     pub(super) services: Vec<SelectingService<'a>>,
@@ -30,7 +30,7 @@ pub(super) struct SelectingService<'a> {
     pub(super) selector: BTreeMap<&'a str, &'a str>,
 }
 
-/// Something outside of the mesh that sidecars talk to.
+/// A server outside of the mesh to which sidecars connect.
 #[derive(Debug)]
 pub(super) struct ExtensionService<'a> {
     pub(super) namespace: &'a str,
@@ -47,7 +47,7 @@ pub(super) fn is_extension_service(group: &str, kind: &str) -> bool {
 }
 
 impl<'a> Surroundings<'a> {
-    /// Takes what `resource` is, if it is one of these.
+    /// Adds `resource`, if it is one of these.
     pub(super) fn add(&mut self, resource: &Resource<'a>) {
         let (Some((group, _)), Some(kind)) = (resource.api_version(), resource.kind()) else {
             return;

@@ -12,7 +12,7 @@ use super::{Context, FindingReported, Resource};
 use crate::codes;
 use crate::table::{Value, list};
 
-/// The namespace in which Open Service Mesh runs by itself: what is said there is said of the mesh.
+/// The default namespace of Open Service Mesh itself: telemetry in it applies to the mesh.
 const ROOT: &str = "osm-system";
 
 pub(super) fn read<'a>(
@@ -36,7 +36,7 @@ pub(super) fn read<'a>(
         }
         Ok(())
     });
-    // Without it Open Service Mesh came to grief.
+    // Without it, Open Service Mesh failed.
     let log = spec.required("accessLog", |value| {
         made.put_table("access_log", value, |value| access_log(value, context))
     });
@@ -44,7 +44,7 @@ pub(super) fn read<'a>(
     selected.and(log)
 }
 
-/// The labels of a selector. One that is left out would make it one of more pods.
+/// The labels of a selector. Without one of them, it would select more pods.
 fn labels(selector: Value<'_>) -> Result<BTreeMap<&str, &str>, FindingReported> {
     let table = selector.table("`selector`")?;
     let labels: Vec<_> =
@@ -52,7 +52,7 @@ fn labels(selector: Value<'_>) -> Result<BTreeMap<&str, &str>, FindingReported> 
     labels.into_iter().collect()
 }
 
-/// All of the mesh, or of the namespace.
+/// Sets the scope to the whole mesh, or to the namespace.
 fn whole(made: &mut Made<'_>, resource: &Resource<'_>, context: &Context<'_, '_>) {
     if resource.namespace() == ROOT {
         context.change(format!(
@@ -63,7 +63,7 @@ fn whole(made: &mut Made<'_>, resource: &Resource<'_>, context: &Context<'_, '_>
     }
 }
 
-/// The one service whose pods a selector selects, all of them and no others.
+/// The one service whose pods a selector selects exactly.
 fn service<'a>(
     selector: Value<'a>,
     labels: &BTreeMap<&'a str, &'a str>,
@@ -150,7 +150,7 @@ fn open_telemetry<'a>(
     collector.map(|()| made)
 }
 
-/// Where the extension service is that `value` names.
+/// The address of the extension service that `value` names.
 fn collector<'a>(
     value: Value<'a>,
     context: &Context<'_, 'a>,
@@ -175,12 +175,12 @@ fn collector<'a>(
         return Err(value.report(finding.help("name the port of the collector's gRPC (`h2c`)")));
     }
     let mut collector = DeTable::new();
-    for (key, value) in [("host", found.host), ("port", found.port)] {
-        if let Some(value) = value {
+    for (key, setting) in [("host", found.host), ("port", found.port)] {
+        if let Some(setting) = setting {
             // Its problems are reported where it is named, since it may be written in another file.
             let at = value.written().span();
             let key = Spanned::new(at.clone(), key.into());
-            collector.insert(key, Spanned::new(at, value.get_ref().clone()));
+            collector.insert(key, Spanned::new(at, setting.get_ref().clone()));
         }
     }
     Ok(collector)

@@ -24,7 +24,7 @@ pub(super) fn read<'a>(
     backends.and(matches).map(|_| ())
 }
 
-/// The service that a split or a backend names. Its hostname in Kubernetes is its name here.
+/// The service that a split or a backend names. Its hostname in Kubernetes contains its name here.
 fn service<'a>(
     made: &mut Made<'a>,
     table: &mut Table<'a>,

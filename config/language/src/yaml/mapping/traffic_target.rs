@@ -22,7 +22,7 @@ pub(super) fn read<'a>(
     let sources = spec.optional("sources", |value| {
         made.put_list("sources", value, |item| account(item, false).map(Some))
     });
-    // The first version has another word.
+    // The first version has another spelling.
     let rules = if has_spec { "rules" } else { "specs" };
     let rules = spec.optional(rules, |value| read_rules(made, value, context));
     let is_for_anyone = !made.has("sources") || made.is_empty_list("sources");

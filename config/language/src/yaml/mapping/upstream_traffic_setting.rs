@@ -1,4 +1,4 @@
-//! Open Service Mesh's UpstreamTrafficSetting.
+//! UpstreamTrafficSetting, of Open Service Mesh.
 
 mod rates;
 
@@ -79,7 +79,7 @@ fn connections(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     tcp.and(http).map(|_| made)
 }
 
-/// A table of which each key is called otherwise here.
+/// A table with another spelling of each key.
 fn renamed<'a>(mut table: Table<'a>, keys: &[(&'static str, &'static str)]) -> Made<'a> {
     let mut made = Made::default();
     for (theirs, ours) in keys {

@@ -7,15 +7,15 @@ use toml::de::{DeTable, DeValue};
 
 use super::Resource;
 
-/// Pods that are made of one template.
+/// Pods that are created from one template.
 #[derive(Debug)]
 pub(crate) struct Workload<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
     labels: BTreeMap<&'a str, &'a str>,
-    /// The account that they run as, if one is named.
+    /// The account of the pods, if one is named.
     pub(super) account: Option<&'a Spanned<DeValue<'a>>>,
-    /// The numbers of the ports that have names.
+    /// The numbers of the named ports.
     pub(super) ports: BTreeMap<&'a str, &'a Spanned<DeValue<'a>>>,
 }
 
@@ -29,7 +29,7 @@ pub(super) fn is_one(group: &str, kind: &str) -> bool {
     }
 }
 
-/// The workload that `resource` is, if it is one.
+/// The workload of `resource`, if it is one.
 pub(super) fn read<'a>(resource: &Resource<'a>) -> Option<Workload<'a>> {
     let (group, _) = resource.api_version()?;
     let kind = resource.kind().filter(|kind| is_one(group, kind))?;
@@ -56,7 +56,7 @@ pub(super) fn read<'a>(resource: &Resource<'a>) -> Option<Workload<'a>> {
 }
 
 impl<'a> Workload<'a> {
-    /// The account that they run as: Kubernetes runs pods that name none as `default`.
+    /// The account of the pods: Kubernetes runs pods without one as `default`.
     pub(crate) fn account_name(&self) -> Option<&'a str> {
         match self.account {
             Some(account) => account.get_ref().as_str(),

@@ -35,7 +35,7 @@ fn all_http_route_group_versions_have_equal_meaning() {
         let group = format!("{}{headers}", &GROUP[..list]);
         assert_eq!(with_services(&format!("{TARGET}{group}")), expected);
     }
-    // Both at once are no choice of one: each header is a condition less for who is let in.
+    // Both at once are ambiguous: without one of the headers, the rule would grant more.
     let group = format!("{}{map}      httpHeaders:\n        x-more: a\n", &GROUP[..list]);
     let group = group.replace("      httpHeaders", "    httpHeaders");
     let reported = findings(&group);
@@ -294,7 +294,7 @@ fn osm_retry_is_converted() {
     assert_eq!(retry.destinations[0].service.to_string(), "default/store");
     assert_eq!((retry.retries.on().as_str(), retry.retries.count), ("5xx,reset", 5));
     assert_eq!(retry.retries.base_interval, Some(std::time::Duration::from_secs(1)));
-    // What it says in wrong words is told in these.
+    // The table contains its invalid values.
     let wrong = resource(
         "policy.openservicemesh.io/v1alpha1",
         "Retry",
@@ -326,7 +326,7 @@ fn osm_egress_is_converted() {
     assert_eq!(egress_of_policy.matches[0].group.as_str(), "routes");
     let ports: Vec<_> = egress_of_policy.ports.iter().map(|port| port.number).collect();
     assert_eq!(ports, [80, 443]);
-    // Who speaks first is no matter; where nothing says which addresses are meant, not all of them are.
+    // Which side speaks first has no effect; an egress without addresses does not mean all addresses.
     let first = |more: &str| {
         let ports = "  ports:\n  - { number: 3306, protocol: tcp-server-first }\n";
         format!("{SERVICES}{}", egress(&format!("{sources}{more}{ports}")))

@@ -1,4 +1,4 @@
-//! Which resources are policy, and what is told about the others.
+//! Which resources are policy, and the findings of the others.
 
 use super::*;
 

@@ -18,10 +18,10 @@ use crate::table::{FindingReported, Value};
 
 pub(super) use descriptors::read as read_descriptors;
 
-/// How long a request may wait for the answer.
+/// The range of the timeout of an answer.
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
 
-/// How many characters a domain may have.
+/// The most characters of a domain.
 const DOMAIN: usize = 256;
 
 /// The limits of requests, and of connections.

@@ -45,7 +45,7 @@ pub(super) fn route<'a>(
             let mut table = value.table("`rateLimit` of a route")?;
             let global =
                 table.optional("global", |value| made.put_table("global", value, global::of_route));
-            // Here it is of HTTP without a word.
+            // The limit of a route here is always one of HTTP.
             let local = table.optional("local", |value| {
                 made.put_table("local", value, |value| {
                     let mut made = Made::default();

@@ -9,15 +9,15 @@ use crate::policy::http_route_group::is_token;
 use crate::policy::regex;
 use crate::table::{FindingReported, Table, Value, list};
 
-/// How many descriptors there may be, and how many entries of each.
+/// The most descriptors, and the most entries of each.
 const MOST: usize = 32;
 
-/// How many characters a key or a value may have.
+/// The most characters of a key or a value.
 const LENGTH: usize = 256;
 
 const MEANING: &str = "without one, nothing is limited: add at least one, or remove the limit";
 
-/// Those of requests.
+/// Reads the descriptors of requests.
 pub(crate) fn read(value: Value<'_>) -> Result<Vec<Descriptor>, FindingReported> {
     few(value)?.at_least_one(MEANING, |item| {
         let mut table = item.table("a descriptor")?;

@@ -1,4 +1,4 @@
-//! What an UpstreamTrafficSetting asks a rate limit service.
+//! The limits of an UpstreamTrafficSetting that a rate limit service decides.
 
 use toml::de::DeValue;
 
@@ -16,7 +16,7 @@ pub(super) fn all(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     tcp.and(http).map(|_| made)
 }
 
-/// Of a route, which is of HTTP without a word.
+/// The descriptors of a route, which are always those of HTTP.
 pub(super) fn of_route(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table("`global` of a route")?;
@@ -29,7 +29,7 @@ fn tcp(value: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let mut made = Made::default();
     let mut table = value.table("`tcp`")?;
     convert_service(&mut made, &mut table);
-    // Their entries are called alike here.
+    // The keys of their entries are equal.
     made.copy(&mut table, "descriptors", "descriptors");
     table.finish();
     Ok(made)
@@ -78,7 +78,7 @@ fn entry(item: Value<'_>) -> Result<Made<'_>, FindingReported> {
     let mut table = item.table("an entry")?;
     made.copy(&mut table, "genericKey", "generic_key");
     made.copy(&mut table, "requestHeader", "request_header");
-    // There is nothing in it.
+    // The table is empty.
     if let Some(value) = table.get("remoteAddress") {
         made.put("remote_address", value.written().span(), DeValue::Boolean(true));
     }
