@@ -153,16 +153,15 @@ pub enum OpenError {
 fn shut_folder(folder: &Path) -> Result<(), OpenError> {
     let unusable = |source| OpenError::Unusable { folder: folder.to_owned(), source };
     let Some(mode) = private_file::open_to_others(folder).map_err(unusable)? else { return Ok(()) };
-    let mut ours = folder.join(DATABASE).exists();
-    if !ours {
+    let mut is_own = folder.join(DATABASE).exists();
+    if !is_own {
         let names: Result<Vec<_>, _> = fs_err::read_dir(folder)
             .and_then(|entries| entries.map(|entry| Ok(entry?.file_name())).collect());
-        ours = names
-            .map_err(unusable)?
-            .iter()
-            .all(|name| OURS.iter().any(|our| name.as_encoded_bytes().starts_with(our.as_bytes())));
+        is_own = names.map_err(unusable)?.iter().all(|name| {
+            OWN_FILES.iter().any(|our| name.as_encoded_bytes().starts_with(our.as_bytes()))
+        });
     }
-    if ours && private_file::tighten(folder).is_ok() {
+    if is_own && private_file::tighten(folder).is_ok() {
         return Ok(());
     }
     Err(OpenError::OpenToOthers { folder: folder.to_owned(), mode })
@@ -200,7 +199,7 @@ fn write_new(path: &Path, sealer: &Sealer) -> Result<(), Failure> {
 /// The database's name in the state folder.
 pub(crate) const DATABASE: &str = "state.redb";
 /// The prefix of the store's own file names in the state folder.
-const OURS: [&str; 3] = [DATABASE, "kek", "admin.sock"];
+const OWN_FILES: [&str; 3] = [DATABASE, "kek", "admin.sock"];
 /// The format that this version writes. Records of format 1 have no authentication.
 pub(crate) const FORMAT: u32 = 2;
 pub(crate) const FORMAT_KEY: &str = "format";

@@ -13,11 +13,12 @@ impl Settings {
             PolicyLocation::Etcd(etcd) => etcd.endpoints.as_slice(),
             PolicyLocation::Folder(_) => &[],
         };
-        let asked = [
+        let connections = [
             ("etcd", "endpoints", "[policy.etcd]", etcd),
             ("Consul", "agents", "[consul]", &self.consul.agents),
         ];
-        let plaintext = asked.into_iter().filter(|(.., urls)| is_plaintext_over_network(urls));
+        let plaintext =
+            connections.into_iter().filter(|(.., urls)| is_plaintext_over_network(urls));
         let finding = |(who, key, section, _)| {
             let message = format!(
                 "the control plane queries {who} in plaintext over the network (`insecure = true` in `{section}`)"

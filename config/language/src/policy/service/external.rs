@@ -28,8 +28,8 @@ pub(super) fn read(
     }
     let source = endpoints.as_ref().map_err(|reported| *reported)?.as_ref();
     let is_listed = source.is_some();
-    let is_found = |asked: &Providers| {
-        Provider::external().chain([Provider::Registered]).any(|one| asked.ask(one))
+    let is_found = |providers: &Providers| {
+        Provider::external().chain([Provider::Registered]).any(|one| providers.ask(one))
     };
     if source.and_then(EndpointSource::providers).is_some_and(is_found)
         && let Some(value) = table.get("endpoints")

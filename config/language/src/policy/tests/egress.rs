@@ -115,10 +115,7 @@ fn invalid_egress_is_reported() {
         "{reported}"
     );
     let reported = finding(&text(&[("hosts", ""), ("ip_addresses", "[\"10.0.0.0/8\"]")]));
-    assert!(
-        reported.starts_with("error[IM0105]: requests are told apart by their host"),
-        "{reported}"
-    );
+    assert!(reported.starts_with("error[IM0105]: `http` selects requests by host"), "{reported}");
     let reported = finding(&text(&[
         ("ports", "[{ number = 443, protocol = \"https\" }]"),
         ("matches", "[{ kind = \"HTTPRouteGroup\", name = \"none\" }]"),

@@ -323,7 +323,7 @@ fn mirror_target_must_be_callable_by_the_callers() {
         ),
         (
             "c",
-            "warning[IM0604]: nothing is mirrored to service `c`: nobody may call it whose calls",
+            "warning[IM0604]: nothing is mirrored to service `c`: no caller of these calls may call it",
         ),
     ] {
         let reported = finding(&policy(&mirror(to)));

@@ -147,6 +147,6 @@ fn long_split_cycle_is_reported_by_its_ends() {
         })
         .collect();
     let reported = finding(&text.concat());
-    assert!(reported.contains("in a circle: s0 → s1 → s2 → s3 → s4 → … → s46 →"), "{reported}");
+    assert!(reported.contains("form a cycle: s0 → s1 → s2 → s3 → s4 → … → s46 →"), "{reported}");
     assert!(reported.contains("→ s0 ("), "{reported}");
 }

@@ -160,7 +160,7 @@ fn invalid_localities_are_reported() {
         ("locality.prefer_local = \"rack\"".to_owned(), "there is no nearness `rack`"),
         (
             "locality.failover = [{ to = [\"eu\"] }]".to_owned(),
-            "error[IM0103]: `failover` goes on from nowhere",
+            "error[IM0103]: `failover` has no start",
         ),
         (failover(""), "error[IM0304]: `failover` is empty"),
         (failover("{ to = [] }"), "error[IM0304]: `to` is empty"),
