@@ -208,7 +208,7 @@ fn http_words(http: &HttpConnections) -> Vec<Words> {
             ("retry_budget", format!("{percent} %"))
         }
         RetryLimit::Budget { percent, min_concurrency: Some(least) } => {
-            ("retry_budget", format!("{percent} %, {least} in any case"))
+            ("retry_budget", format!("{percent} %, at least {least}"))
         }
     });
     let words = [
@@ -268,8 +268,8 @@ fn local_http_words(limit: &LocalHttpLimit) -> String {
 
 fn global_http_words(limit: &GlobalHttpLimit) -> String {
     let descriptors = descriptors_words(&limit.descriptors);
-    let asked = asked(&limit.service, &limit.domain, limit.timeout, limit.fail_open);
-    format!("{asked}, of {descriptors}, else {}", limit.status)
+    let quota = quota(&limit.service, &limit.domain, limit.timeout, limit.fail_open);
+    format!("{quota}, by {descriptors}, else {}", limit.status)
 }
 
 fn global_tcp_words(limit: &GlobalTcpLimit) -> String {
@@ -278,14 +278,16 @@ fn global_tcp_words(limit: &GlobalTcpLimit) -> String {
         format!("({})", entries.collect::<Vec<_>>().join(" "))
     };
     let descriptors: Vec<_> = limit.descriptors.iter().map(one).collect();
-    let asked = asked(&limit.service, &limit.domain, limit.timeout, limit.fail_open);
-    format!("{asked}, of {}", descriptors.join(", "))
+    let quota = quota(&limit.service, &limit.domain, limit.timeout, limit.fail_open);
+    format!("{quota}, by {}", descriptors.join(", "))
 }
 
-/// Who is asked.
-fn asked(service: &RateLimitService, domain: &str, timeout: Duration, fail_open: bool) -> String {
-    let without = if fail_open { "passes" } else { "is refused" };
-    format!("what {service} says of `{domain}` (without an answer within {timeout:?} it {without})")
+/// The rate limit service, its domain, and the result without an answer, in words.
+fn quota(service: &RateLimitService, domain: &str, timeout: Duration, fail_open: bool) -> String {
+    let fallback = if fail_open { "allowed" } else { "rejected" };
+    format!(
+        "quota of {service} for domain `{domain}` ({fallback} without an answer in {timeout:?})"
+    )
 }
 
 fn descriptors_words(all: &[Descriptor]) -> String {

@@ -94,7 +94,7 @@ impl fmt::Display for Branch {
             link = ", ";
         }
         if self.shares.is_empty() {
-            f.write_str("to nobody: no backend that has a weight has the port")?;
+            f.write_str("no destination: no backend with a weight has the port")?;
         }
         Ok(())
     }
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(branch(&[("a", 9), ("b", 1)]).to_string(), "90 % default/a, 10 % default/b");
         assert_eq!(branch(&[("a", 2), ("b", 1)]).to_string(), "2/3 default/a, 1/3 default/b");
         assert_eq!(branch(&[("a", 7)]).to_string(), "all to default/a");
-        assert!(branch(&[]).to_string().starts_with("to nobody"));
+        assert!(branch(&[]).to_string().starts_with("no destination"));
     }
 
     #[test]

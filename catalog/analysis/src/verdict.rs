@@ -406,7 +406,8 @@ impl Judged<'_> {
             Sight::PolicyAlone if !is_external => None,
             Sight::PolicyAlone | Sight::Mesh => Some(endpoints.unwrap_or_default()),
         };
-        let drained = format!("service `{}` is drained: no endpoint of it is called", service.name);
+        let drained =
+            format!("service `{}` is drained: callers use none of its endpoints", service.name);
         let findings = match sight {
             _ if service.drained => vec![drained],
             Sight::PolicyAlone => Vec::new(),

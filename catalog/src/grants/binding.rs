@@ -86,7 +86,7 @@ fn untrusted(
 ) -> Option<Finding> {
     let first = ignored.first()?;
     let from = if ignored.iter().all(|one| one.joined_by_tag) {
-        "instances that joined by a tag"
+        "instances added by a tag"
     } else {
         "untrusted providers"
     };
@@ -99,7 +99,7 @@ fn untrusted(
         if ignored.len() == 1 { "" } else { "s" }
     );
     let label = if first.joined_by_tag {
-        format!("{} endpoints that joined by a tag never count", first.provider)
+        format!("labels of {} endpoints added by a tag never count", first.provider)
     } else {
         format!("{} is not trusted", first.provider)
     };
@@ -121,7 +121,7 @@ fn untrusted(
 
 fn strange(trust_domain: &TrustDomain, identity: &BoundIdentity) -> Finding {
     let id = &identity.id;
-    let message = format!("nobody can show the identity `{id}` in this mesh");
+    let message = format!("no caller can have the identity `{id}` in this mesh");
     Finding::warning(STRANGE_IDENTITY, Some(identity.spot.clone()), message)
         .label("no service account")
         .help(format!(

@@ -91,27 +91,31 @@ impl fmt::Display for ExclusionReason {
         match self {
             Self::Drained => f.write_str("its service is drained"),
             Self::Excluded { why } => why.fmt(f),
-            Self::NoProxy => f.write_str("no proxy joined as this service at its address"),
+            Self::NoProxy => f.write_str("no proxy is enrolled for this service at its address"),
             Self::SeveralProxies { proxies } => {
                 let ids: Vec<_> = proxies.iter().map(ToString::to_string).collect();
                 let ids = ids.join(", ");
-                write!(f, "several proxies joined as this service at its address: {ids}")
+                write!(f, "several proxies are enrolled for this service at its address: {ids}")
             }
             Self::Unclaimed => f.write_str("its proxy has never connected"),
             Self::NotTaken { ports } => {
                 let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
-                write!(f, "its proxy has not taken port {} yet", ports.join(", "))
+                write!(f, "its proxy has not ACKed port {} yet", ports.join(", "))
             }
             Self::Unheard { ports } => {
                 let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
-                write!(f, "its proxy has not heard where calls of port {} go", ports.join(", "))
+                write!(
+                    f,
+                    "its proxy is not yet configured for this endpoint on port {}",
+                    ports.join(", ")
+                )
             }
             Self::Suspect { since } => {
-                write!(f, "its proxy is suspected to be dead since {since:.0}")
+                write!(f, "its proxy is unreachable since {since:.0}")
             }
             Self::Revoked => f.write_str("its proxy was revoked"),
-            Self::Expired => f.write_str("the certificate of its proxy has ended"),
-            Self::NoEndpoint => f.write_str("no provider knows an endpoint where it is"),
+            Self::Expired => f.write_str("the certificate of its proxy has expired"),
+            Self::NoEndpoint => f.write_str("no provider reports an endpoint at its address"),
         }
     }
 }

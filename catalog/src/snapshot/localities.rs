@@ -32,9 +32,9 @@ impl EndpointClassifier<'_> {
         let spot = Some(setting.spot.clone());
         if places.iter().all(Locality::is_empty) {
             let message = format!(
-                "`locality` of service `{name}` does nothing: of none of its endpoints is known where it is"
+                "`locality` of service `{name}` has no effect: no locality of its endpoints is known"
             );
-            let help = "let proxies in with `--locality`, say it in the list of endpoints, or let Consul tell (`[consul.locality]` in the settings)";
+            let help = "enroll proxies with `--locality`, set `locality` in the list of endpoints, or read it from Consul (`[consul.locality]` in the settings)";
             return Some(Finding::warning(NOWHERE, spot, message).label("does nothing").help(help));
         }
         let ordered = locality.failover.iter().flat_map(|one| &one.to);
@@ -50,7 +50,7 @@ impl EndpointClassifier<'_> {
         let message =
             format!("no endpoint of service `{name}` is in {}", quoted(&mut nowhere.into_iter()));
         let known = quoted(&mut places.iter().filter(|place| !place.is_empty()));
-        let help = format!("they are in {known}");
-        Some(Finding::warning(NOWHERE, spot, message).label("calls to nowhere").help(help))
+        let help = format!("its endpoints are in {known}");
+        Some(Finding::warning(NOWHERE, spot, message).label("no endpoint there").help(help))
     }
 }

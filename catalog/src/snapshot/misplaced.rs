@@ -77,12 +77,12 @@ impl EndpointClassifier<'_> {
         let addresses =
             endpoint_statuses.iter().filter_map(|one| Some(one.endpoint.as_ref()?.address));
         let message = format!(
-            "{} endpoints of service `{name}` {what}: no proxy joined as this service at their addresses: {}",
+            "{} endpoints of service `{name}` {what}: no proxy is enrolled for this service at their addresses: {}",
             endpoint_statuses.len(),
             some_of(addresses, endpoint_statuses.len())
         );
         let help = format!(
-            "let proxies in: `ironmesh proxy bootstrap --service {name} --address … …`; `ironmesh endpoints {name}` lists them all"
+            "enroll proxies: `ironmesh proxy bootstrap --service {name} --address … …`; `ironmesh endpoints {name}` lists them all"
         );
         Finding::warning(ENDPOINT_WITHOUT_PROXY, None, message).help(help)
     }
@@ -92,13 +92,13 @@ impl EndpointClassifier<'_> {
         let name = &self.service.name;
         let addresses = records.iter().map(|record| record.mesh_address.ip());
         let message = format!(
-            "{} proxies of service `{name}` are not called: its providers know no endpoints where they are: {}",
+            "{} proxies of service `{name}` are not called: no provider reports an endpoint at their addresses: {}",
             records.len(),
             some_of(addresses, records.len())
         );
         let spot = Some(self.service.spot.clone());
         Finding::warning(PROXY_WITHOUT_ENDPOINT, spot, message).help(format!(
-            "let the providers know endpoints there; `ironmesh endpoints {name}` lists the proxies"
+            "register endpoints there with a provider; `ironmesh endpoints {name}` lists the proxies"
         ))
     }
 
@@ -117,9 +117,9 @@ impl EndpointClassifier<'_> {
         };
         let machine = endpoint.machine.map(|machine| format!(" --azure-vm-id {machine}"));
         let machine = machine.unwrap_or_default();
-        let let_in = |whom: &str| {
+        let enroll = |whom: &str| {
             format!(
-                "let {whom} in: `ironmesh proxy bootstrap --service {name} --address {address}{machine} …`"
+                "enroll {whom}: `ironmesh proxy bootstrap --service {name} --address {address}{machine} …`"
             )
         };
         let without = |message, help: String| {
@@ -131,19 +131,19 @@ impl EndpointClassifier<'_> {
             | ExclusionReason::NotTaken { .. }
             | ExclusionReason::Unheard { .. } => {
                 let is_plaintext = matches!(standing.state, State::Plaintext(_));
-                let help = "start its Envoy, or see in `ironmesh proxy list` what it refuses";
-                let message = of_proxy("joined there and has not taken it yet");
+                let help = "start its Envoy, or see what it NACKed: `ironmesh proxy list`";
+                let message = of_proxy("is enrolled there and has not ACKed this service yet");
                 is_plaintext.then(|| without(message, help.to_owned())).flatten()
             }
             ExclusionReason::NoProxy | ExclusionReason::Expired => {
-                without(format!("{message} {}", ExclusionReason::NoProxy), let_in("one"))
+                without(format!("{message} {}", ExclusionReason::NoProxy), enroll("a proxy"))
             }
             ExclusionReason::SeveralProxies { .. } => {
                 let message = format!("{message} {why}");
                 Some(Finding::warning(ENDPOINT_WITH_SEVERAL_PROXIES, None, message))
             }
             ExclusionReason::Revoked => {
-                without(of_proxy("at its address was revoked"), let_in("another one"))
+                without(of_proxy("at its address was revoked"), enroll("a new proxy"))
             }
             // It is the proxy of which this is told.
             // The last are reported by `excluded`.
@@ -170,16 +170,16 @@ impl EndpointClassifier<'_> {
                     && matches!(one.state, State::Out(ExclusionReason::Suspect { .. }))
             });
             let what = if is_withdrawn {
-                "nobody calls it"
+                "callers do not use it"
             } else {
-                "it is called as long as the provider of its endpoint says that this lives"
+                "callers use it while the provider of its endpoint reports that endpoint"
             };
             let message = format!(
-                "proxy {id} at {} of service `{name}` is suspected to be dead: it has had no xDS stream since {since:.0}; {what}",
+                "proxy {id} at {} of service `{name}` is unreachable: it has had no xDS stream since {since:.0}; {what}",
                 record.mesh_address
             );
             let help = format!(
-                "start its machine and its Envoy, or mend the network between it and here; if it is gone for good: `ironmesh proxy revoke {id}`"
+                "start its machine and its Envoy, or fix the network between it and the control plane; if it is gone for good: `ironmesh proxy revoke {id}`"
             );
             Some(Finding::warning(PROXY_SUSPECTED, None, message).help(help))
         };
@@ -189,14 +189,14 @@ impl EndpointClassifier<'_> {
     fn without_endpoint(&self, record: &JoinRecord) -> Finding {
         let (id, name) = (record.id, &self.service.name);
         let addresses: Vec<_> = record.known_as().iter().map(ToString::to_string).collect();
-        let machine = record.machine.map(|machine| format!(", nor on the machine {machine}"));
+        let machine = record.machine.map(|machine| format!(", nor on machine {machine}"));
         let addresses = format!("{}{}", addresses.join(" and "), machine.unwrap_or_default());
         let message = format!(
-            "proxy {id} of service `{name}` is not called: its providers know no endpoint at {addresses}"
+            "proxy {id} of service `{name}` is not called: no provider reports an endpoint at {addresses}"
         );
         let spot = Some(self.service.spot.clone());
         Finding::warning(PROXY_WITHOUT_ENDPOINT, spot, message).help(format!(
-            "let the providers know one there; where they know the machine by another address, let it join with it: `ironmesh proxy bootstrap --service {name} --address {} --known-as … …`",
+            "register an endpoint there with a provider; if the provider reports the machine at another address, enroll the proxy with that address: `ironmesh proxy bootstrap --service {name} --address {} --known-as … …`",
             record.mesh_address.ip()
         ))
     }

@@ -165,7 +165,7 @@ fn in_words(standing: &EndpointStatus) -> Option<String> {
     let why = match &standing.state {
         State::Out(why) => why.to_string(),
         State::Participant | State::Plaintext(_) | State::Outside => {
-            format!("{} says that it is {}", endpoint.provider, endpoint.health)
+            format!("{} reports it as {}", endpoint.provider, endpoint.health)
         }
     };
     Some(format!("{}, {why}", endpoint.address))

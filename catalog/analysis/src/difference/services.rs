@@ -140,7 +140,7 @@ fn said(old: &[Said], new: &[Said]) -> Vec<String> {
         };
         let (old, new) = (of_key(old), of_key(new));
         let value = |said: &[Said]| match said {
-            [] => "nothing said".to_owned(),
+            [] => "not set".to_owned(),
             said => said.iter().map(|one| &*one.value).collect::<Vec<_>>().join("; "),
         };
         let (before, after) = (value(&old), value(&new));
@@ -184,7 +184,7 @@ fn endpoints(old: &EndpointSource, new: &EndpointSource) -> Vec<String> {
 fn all(source: &EndpointSource) -> BTreeSet<String> {
     match source {
         EndpointSource::Providers(Providers { registered, fixed, consul, azure }) => {
-            let joined = "endpoints that are the proxies that joined".to_owned();
+            let joined = "endpoints that are the enrolled proxies".to_owned();
             let asked = consul.iter().map(|query| format!("endpoints that are {query}"));
             let in_azure = azure.iter().map(|query| format!("endpoints that are {query}"));
             let all = registered.then_some(joined).into_iter().chain(asked).chain(in_azure);
@@ -231,6 +231,6 @@ mod tests {
         );
         assert_eq!(said(&two, &of(&["from eu to us", "from us to ap"])).len(), 1);
         assert!(said(&two, &two).is_empty());
-        assert!(said(&two, &[])[0].contains("nothing said"));
+        assert!(said(&two, &[])[0].contains("not set"));
     }
 }

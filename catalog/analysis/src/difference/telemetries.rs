@@ -63,7 +63,7 @@ fn setting<T: Display + PartialEq>(old: Option<&T>, new: Option<&T>, what: &str)
     let word = |one: Option<&T>| one.map_or_else(|| format!("no {what}"), ToString::to_string);
     match (word(old), word(new)) {
         _ if old == new => None,
-        (old, new) if old == new => Some(format!("{new}: another format, or called otherwise")),
+        (old, new) if old == new => Some(format!("{new}: another format or service name")),
         (old, new) => Some(format!("{old} → {new}")),
     }
 }

@@ -341,7 +341,7 @@ fn ingress_backend_change_is_reported_with_entry_and_sources() {
     let range = with(IngressSource::Range("10.0.0.0/8".parse().unwrap()));
     let service = with(IngressSource::Service("edge".parse().unwrap()));
     let object = "ingress backend `default/edge`".to_owned();
-    let way = "way in to default/store|80: http at port 8443".to_owned();
+    let way = "ingress to default/store|80: http at port 8443".to_owned();
     let from = |source: &str| format!("from outside of the mesh: {source}");
     let expected = (object.clone(), Change::Added, vec![way, from("10.0.0.0/8")]);
     assert_eq!(told(&mesh(None, &[]), &range), expected);

@@ -59,7 +59,7 @@ fn objects(specification: &MeshSpecification) -> BTreeMap<String, (Cited, Vec<St
 
 fn of_ingress(policy: &IngressBackend) -> Vec<String> {
     let IngressBackend { backends, sources, matches, .. } = policy;
-    let backends = backends.iter().map(|one| format!("way in to {}: {}", one.port, one.entry));
+    let backends = backends.iter().map(|one| format!("ingress to {}: {}", one.port, one.entry));
     let sources = sources.iter().map(|source| format!("from outside of the mesh: {source}"));
     let matches = matches.iter().map(|one| format!("requests that are {}", named(one)));
     backends.chain(sources).chain(matches).collect()

@@ -69,7 +69,7 @@ pub(super) fn problem(
     }
     let (name, hosts) = (&service.name, hosts(snapshot, caller, service, &service_port).join(", "));
     Some(format!(
-        "a request to the host `{host}` is none to `{name}`, port {}: give one of {hosts}; or leave the header host out, since for a declared upstream it is no matter",
+        "a request to the host `{host}` does not reach `{name}`, port {}: give one of {hosts}; or leave the header host out, which a declared upstream ignores",
         port.number
     ))
 }
@@ -89,7 +89,7 @@ fn passed_through(
     let advice = format!("one below `{hostname}`{with_port}");
     let Some(host) = request.host() else {
         return Some(format!(
-            "requests to `{name}` go where their host says: give the header host, {advice}"
+            "the host of a request decides where `{name}` sends it: give the header host, {advice}"
         ));
     };
     let lower = host.to_ascii_lowercase();
@@ -100,7 +100,9 @@ fn passed_through(
     };
     let is_below = bare.is_some_and(|bare| bare.len() > below.len() && bare.ends_with(below));
     if !is_below {
-        return Some(format!("a request to the host `{host}` is none to `{name}`: give {advice}"));
+        return Some(format!(
+            "a request to the host `{host}` does not reach `{name}`: give {advice}"
+        ));
     }
     // Envoy takes the whole host before one below a wildcard.
     let services = snapshot.specification.services.values().filter(|other| other.name != *name);
@@ -111,7 +113,7 @@ fn passed_through(
     let taken = others.find(|(other, port)| hosts(snapshot, caller, other, port).contains(&lower));
     taken.map(|(other, _)| {
         format!(
-            "by `Host` a request to the host `{host}` is one to `{}`: ask about that, or give another {advice}",
+            "by `Host` a request to the host `{host}` reaches `{}`: ask about that service, or give a different host, {advice}",
             other.name
         )
     })

@@ -103,7 +103,7 @@ pub(super) fn can_be_asked(
         request.problem()
     } else {
         Some(format!(
-            "port {} of `{}` is not HTTP, so no request can be told from another: leave out the method, the path and headers",
+            "port {} of `{}` is not HTTP, so policy cannot distinguish requests: leave out the method, the path and headers",
             port.number, service.name
         ))
     };

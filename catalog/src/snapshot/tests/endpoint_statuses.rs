@@ -138,8 +138,8 @@ fn unreachable_proxy_is_excluded_unless_a_provider_checks_it() {
         assert!(one.contains("no xDS stream since 1970-01-01T00:00:00Z"), "{one}");
         one.clone()
     };
-    assert!(told_of(&listed).ends_with("nobody calls it"));
-    assert!(told_of(&found).ends_with("says that this lives"));
+    assert!(told_of(&listed).ends_with("callers do not use it"));
+    assert!(told_of(&found).ends_with("reports that endpoint"));
     // What is behind it, it keeps: it may be us who cannot see it.
     let snapshot = assemble(vec![listed.clone()], std::slice::from_ref(&suspect));
     assert_eq!(behind(&snapshot, &suspect, "store"), [(8080, 1, Health::Healthy)]);

@@ -132,7 +132,7 @@ fn proxy_with_a_machine_id_matches_no_other_azure_machine() {
     let told = told(&snapshot);
     let vm = Uuid::from_u128(8);
     assert!(told[0].contains("endpoint 10.0.0.1 of service `default/store` gets no traffic"));
-    assert!(told[1].contains(&format!("nor on the machine {}", Uuid::from_u128(7))), "{told:?}");
+    assert!(told[1].contains(&format!("nor on machine {}", Uuid::from_u128(7))), "{told:?}");
     let help: Vec<_> = snapshot.findings().filter_map(|one| one.help.clone()).collect();
     assert!(help[0].contains(&format!("--address 10.0.0.1 --azure-vm-id {vm} ")), "{help:?}");
     // Once that of the machine itself is there, it is the one.
@@ -189,7 +189,10 @@ fn address_claimed_by_two_proxies_matches_neither() {
     let snapshot = assemble(vec![instance("192.168.7.7", 8080)], &records);
     assert_eq!(dialled(&snapshot), []);
     let told = told(&snapshot);
-    assert!(told[0].contains("several proxies joined as this service at its address"), "{told:?}");
+    assert!(
+        told[0].contains("several proxies are enrolled for this service at its address"),
+        "{told:?}"
+    );
     // To say one's own address again claims nothing.
     let twice = JoinRecord { addresses: vec!["10.0.0.1".parse().unwrap()], ..records[0].clone() };
     let snapshot = assemble(vec![instance("10.0.0.1", 8080)], &[twice]);

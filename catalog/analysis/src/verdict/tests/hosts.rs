@@ -141,6 +141,6 @@ fn wildcard_service_rejects_the_host_of_another_service() {
     }
     let snapshot = snapshot(mesh);
     let error = ask_host(&snapshot, "wild", Some("api.example.com")).unwrap_err().to_string();
-    assert!(error.contains("is one to `shop/one`"), "{error}");
+    assert!(error.contains("reaches `shop/one`"), "{error}");
     assert!(ask_host(&snapshot, "wild", Some("a.example.com")).is_ok());
 }

@@ -219,7 +219,7 @@ fn tcp_rate_limit_descriptors_accept_only_plain_values() {
     assert_eq!(
         said,
         [
-            "rate_limit.global.tcp = what 10.0.0.9:80 says of `d` (without an answer within 20ms it passes), of (k=v l=w)"
+            "rate_limit.global.tcp = quota of 10.0.0.9:80 for domain `d` (allowed without an answer in 20ms), by (k=v l=w)"
         ]
     );
 }
