@@ -23,13 +23,13 @@ pub const PROVIDERS_CONTRADICT: Code = Code(504);
 pub const ENDPOINT_FLAPS: Code = Code(505);
 
 /// A proxy has been away for a while, and others have not.
-pub const PROXY_SUSPECTED: Code = Code(506);
+pub const PROXY_UNREACHABLE: Code = Code(506);
 
 /// A proxy joined as a service whose providers know of no endpoint where it is.
 pub const PROXY_WITHOUT_ENDPOINT: Code = Code(507);
 
 /// Calls are to go to places where no endpoint is.
-pub const NOWHERE: Code = Code(508);
+pub const LOCALITY_WITHOUT_ENDPOINTS: Code = Code(508);
 
 /// The wall clock of the control plane was set, ahead or back.
 pub const CLOCK_JUMPED: Code = Code(711);

@@ -20,7 +20,7 @@ use crate::policy::{
     Redirect, Retries, Retry, Rewrite, SplitMatch,
 };
 use crate::specification::MeshSpecification;
-use crate::upstream_settings::Said;
+use crate::upstream_settings::EffectiveSetting;
 
 /// All HTTP routes and retries of a mesh, by what they are about.
 ///
@@ -218,12 +218,16 @@ impl Treatment<'_> {
     }
 
     /// All that is said, in words, and who decides it: what the nearest says comes first.
-    pub fn settings(&self) -> Vec<Said> {
-        let mut settings: Vec<Said> = Vec::new();
+    pub fn settings(&self) -> Vec<EffectiveSetting> {
+        let mut settings: Vec<EffectiveSetting> = Vec::new();
         for layer in &self.layers {
             for (key, value) in layer.in_words() {
                 if !settings.iter().any(|known| known.key == key) {
-                    settings.push(Said { key: key.to_owned(), value, by: layer.cited() });
+                    settings.push(EffectiveSetting {
+                        key: key.to_owned(),
+                        value,
+                        by: layer.cited(),
+                    });
                 }
             }
         }

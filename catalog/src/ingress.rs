@@ -46,7 +46,7 @@ pub type IngressRules = OrdMap<ServicePort, Arc<Vec<IngressRule>>>;
 
 /// The ways in that policy allows, where services may call from these addresses. What came to the same in
 /// `before` stays the same value.
-pub(crate) fn ways_in(
+pub(crate) fn ingress_rules(
     specification: &MeshSpecification,
     addresses_of: impl Fn(&ServiceName) -> BTreeSet<IpAddr>,
     before: &IngressRules,

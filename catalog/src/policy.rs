@@ -31,8 +31,8 @@ pub use locality::{Distribution, Failover, LocalitySetting, Nearness, PlaceRank}
 pub use message::{HeaderChanges, PathChange, Redirect, Rewrite};
 pub use mirror::Mirror;
 pub use rate_limit::{
-    Descriptor, Entry, GlobalHttpLimit, GlobalTcpLimit, HeaderCondition, LimitedRoute,
-    LocalHttpLimit, Rate, RateLimitService, RateUnit, Wanted,
+    Descriptor, DescriptorEntry, GlobalHttpLimit, GlobalTcpLimit, HeaderCondition, HeaderPattern,
+    LimitedRoute, LocalHttpLimit, Rate, RateLimitService, RateUnit,
 };
 pub use upstream_traffic_setting::{
     HttpConnections, OutlierDetection, RetryLimit, TcpConnections, UpstreamTrafficSetting,

@@ -99,7 +99,7 @@ impl Mode {
         [("strict", Self::Strict), ("permissive", Self::Permissive), ("audit", Self::Audit)];
 
     /// Whether calls pass that no policy allows.
-    pub fn lets_all_in(self) -> bool {
+    pub fn allows_all(self) -> bool {
         match self {
             Self::Strict => false,
             Self::Permissive | Self::Audit => true,

@@ -1,5 +1,7 @@
-//! Traffic splits, flattened: where the calls of a service go in the end, when a split may hold for some
-//! requests only, a service may have several, and a backend may have splits of its own.
+//! Traffic splits, flattened: the final destinations of the calls of a service.
+//!
+//! A split may apply to some requests only, a service may have several, and a backend may have splits of its own.
+//! This module owns their combination. It never decides visibility or access.
 //!
 //! ```text
 //! store ─ matches beta ──▶ next
@@ -24,49 +26,49 @@ pub(crate) use product::{both, is_taken};
 
 /// All splits of a mesh, with the services and matches that they name.
 ///
-/// Nothing here relies on validation: what is not there gets no traffic.
+/// It does not rely on validation: a missing service gets no traffic.
 #[derive(Debug)]
 pub struct Splits<'a> {
     services: BTreeMap<&'a ServiceName, &'a Service>,
     groups: BTreeMap<(&'a Name, &'a Name), &'a HttpRouteGroup>,
     of: BTreeMap<&'a ServiceName, Vec<&'a TrafficSplit>>,
-    /// The services that have splits, each behind those that it leads to.
+    /// The services that have splits, each after its backends.
     order: Vec<&'a ServiceName>,
-    circles: Vec<Circle<'a>>,
+    cycles: Vec<SplitCycle<'a>>,
 }
 
 /// One path for the calls of a service port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitPath<'a> {
-    /// A request takes this path if all of these match it, and if it takes none before this one. The
-    /// last path of a service port has none: it is for the rest.
+    /// A request follows this path if all of these match it and no earlier path applies. The last path of a service
+    /// port has no conditions.
     pub conditions: Vec<&'a HttpMatch>,
-    /// Who answers, by name, each once and with a weight of at least 1; the weights sum to at most
-    /// `u32::MAX`. Nobody where none of them is there.
+    /// The destinations by name, each once and with a weight of at least 1. The weights sum to at most `u32::MAX`.
+    /// Empty if no destination exists.
     pub backends: Vec<(&'a ServiceName, u32)>,
 }
 
-/// The splits of a service are more paths than [`MOST_PATHS`].
+/// The error that the splits of a service make more paths than [`MAX_PATHS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooManyPaths {
-    /// Whether that is so already of a service behind it.
-    pub is_told_behind: bool,
+    /// Whether the splits of a backend alone have too many paths.
+    pub is_in_backend: bool,
 }
 
-/// Splits that lead from one service to the next, and back to the first.
+/// A cycle of splits: each service is a backend of the one before, and the first a backend of the last.
 #[derive(Debug)]
-pub struct Circle<'a> {
-    /// The services, in this order.
+pub struct SplitCycle<'a> {
+    /// The services, in the order of the cycle.
     pub services: Vec<&'a ServiceName>,
-    /// The backend of the last that is the first.
+    /// The backend of the last service that closes the cycle.
     pub back: &'a SplitBackend,
 }
 
-/// How many paths the calls of one service port may go. Envoy looks at one after the other.
-pub const MOST_PATHS: usize = 256;
+/// The most paths for the calls of one service port. Envoy evaluates them one after the other.
+pub const MAX_PATHS: usize = 256;
 
 impl<'a> Splits<'a> {
-    /// Those of a specification.
+    /// The splits of a specification.
     pub fn of_specification(specification: &'a MeshSpecification) -> Self {
         Self::new(
             specification.services.values().map(|one| &**one),
@@ -75,7 +77,7 @@ impl<'a> Splits<'a> {
         )
     }
 
-    /// Those that are given, in any order.
+    /// These splits, in any order.
     pub fn new(
         services: impl IntoIterator<Item = &'a Service>,
         groups: impl IntoIterator<Item = &'a HttpRouteGroup>,
@@ -93,14 +95,14 @@ impl<'a> Splits<'a> {
             groups: groups.into_iter().map(|one| ((&one.namespace, &one.name), one)).collect(),
             of,
             order: Vec::new(),
-            circles: Vec::new(),
+            cycles: Vec::new(),
         };
         splits.follow();
         splits
     }
 
-    /// The services that have splits, by name, each with these in the order in which they are asked:
-    /// those about some requests by their names, and then the one about all.
+    /// The services that have splits, by name, each with its splits in the order of evaluation: conditional splits by
+    /// their names, then the one for all requests.
     pub fn iter(&self) -> impl Iterator<Item = (&'a ServiceName, &[&'a TrafficSplit])> {
         self.of.iter().map(|(service, splits)| (*service, splits.as_slice()))
     }
@@ -115,9 +117,9 @@ impl<'a> Splits<'a> {
         self.services.get(name).copied()
     }
 
-    /// The circles, each told once.
-    pub fn circles(&self) -> &[Circle<'a>] {
-        &self.circles
+    /// The cycles, each listed once.
+    pub fn cycles(&self) -> &[SplitCycle<'a>] {
+        &self.cycles
     }
 
     /// The paths of each port of each service that has splits.
@@ -207,7 +209,7 @@ impl<'a> Splits<'a> {
             } else {
                 match known.get(&service_port) {
                     Some(Ok(paths)) => paths.clone(),
-                    Some(Err(_)) => return Err(TooManyPaths { is_told_behind: true }),
+                    Some(Err(_)) => return Err(TooManyPaths { is_in_backend: true }),
                     None => continue,
                 }
             };
@@ -262,7 +264,7 @@ impl<'a> Splits<'a> {
                 } else {
                     let own = path.iter().map(|(service, _)| *service);
                     let services = own.skip_while(|one| **one != backend.service).collect();
-                    self.circles.push(Circle { services, back: backend });
+                    self.cycles.push(SplitCycle { services, back: backend });
                 }
             }
         }

@@ -1,9 +1,9 @@
 mod endpoint_statuses;
 mod health;
+mod ingress_rules;
 mod listeners;
 mod mapping;
 mod outages;
-mod ways_in;
 
 use std::net::SocketAddr;
 

@@ -1,6 +1,6 @@
 //! Lists of paths, and how those of several backends become one list.
 
-use super::{MOST_PATHS, SplitPath, TooManyPaths, weights};
+use super::{MAX_PATHS, SplitPath, TooManyPaths, weights};
 use crate::name::ServiceName;
 use crate::policy::HttpMatch;
 
@@ -61,7 +61,7 @@ impl<'a> SplitPaths<'a> {
 }
 
 fn bounded(paths: usize) -> Result<(), TooManyPaths> {
-    if paths > MOST_PATHS { Err(TooManyPaths { is_told_behind: false }) } else { Ok(()) }
+    if paths > MAX_PATHS { Err(TooManyPaths { is_in_backend: false }) } else { Ok(()) }
 }
 
 /// The conditions of both, each once. One that holds always is none.

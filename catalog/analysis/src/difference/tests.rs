@@ -108,12 +108,12 @@ fn assembled(specification: MeshSpecification) -> Snapshot {
 /// The access that differs: sign, who, way.
 fn access(before: &Snapshot, after: &Snapshot) -> Vec<String> {
     let words = |one: &AccessChange| {
-        let sign = match one.turn {
-            Turn::Lost => '-',
-            Turn::Kept => '=',
-            Turn::Gained => '+',
+        let sign = match one.delta {
+            AccessDelta::Lost => '-',
+            AccessDelta::Kept => '=',
+            AccessDelta::Gained => '+',
         };
-        format!("{sign} {}: {}", one.who, one.way)
+        format!("{sign} {}: {}", one.callers, one.traffic)
     };
     Difference::between(before, after).access.iter().map(words).collect()
 }
@@ -341,9 +341,9 @@ fn ingress_backend_change_is_reported_with_entry_and_sources() {
     let range = with(IngressSource::Range("10.0.0.0/8".parse().unwrap()));
     let service = with(IngressSource::Service("edge".parse().unwrap()));
     let object = "ingress backend `default/edge`".to_owned();
-    let way = "ingress to default/store|80: http at port 8443".to_owned();
+    let traffic = "ingress to default/store|80: http at port 8443".to_owned();
     let from = |source: &str| format!("from outside of the mesh: {source}");
-    let expected = (object.clone(), Change::Added, vec![way, from("10.0.0.0/8")]);
+    let expected = (object.clone(), Change::Added, vec![traffic, from("10.0.0.0/8")]);
     assert_eq!(told(&mesh(None, &[]), &range), expected);
     let no_more = format!("no more {}", from("10.0.0.0/8"));
     let expected = (object, Change::Changed, vec![no_more, from("where default/edge runs")]);

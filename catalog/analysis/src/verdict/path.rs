@@ -1,17 +1,17 @@
-//! Paths as Envoy reads them, before anything is compared. Every HTTP chain of the mesh normalizes paths,
-//! merges slashes and rejects escaped slashes, unless the service keeps them; this is the same, as Envoy
-//! 1.40 does it.
+//! Path normalization as in Envoy 1.40, before any comparison.
+//!
+//! Every HTTP filter chain of the mesh normalizes paths, merges slashes and rejects escaped slashes, unless the
+//! service keeps them. This module reproduces that exactly.
 
 use std::fmt::Write as _;
 
 use ironmesh_catalog::service::EscapedSlashes;
 
-/// A path that Envoy answers with 400 by itself, in words.
+/// The reason why Envoy answers a path with 400.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rejected(pub(super) &'static str);
 
-/// Whether `target`, a path with or without a query, is one that can be asked about; or what is wrong
-/// with it.
+/// What is wrong with `target`, a path with or without a query; none if it is valid.
 pub(super) fn problem(target: &str) -> Option<&'static str> {
     let path = without_query(target);
     if !path.starts_with('/') {
@@ -48,7 +48,7 @@ pub(super) fn normalized(
     Ok(with_merged_slashes(&resolved(&without_parameters_of_dots(path))))
 }
 
-/// Whether a path without its query has a slash or a backslash that is escaped.
+/// Whether a path without its query has an escaped slash or backslash.
 pub(super) fn has_escaped_slash(path: &str) -> bool {
     let folded = path.to_ascii_lowercase();
     folded.contains("%2f") || folded.contains("%5c")
@@ -67,8 +67,8 @@ fn without_parameters_of_dots(path: &str) -> String {
     segments.collect::<Vec<_>>().join("/")
 }
 
-/// What a path has with `.` and `..` resolved, as a URL's (WHATWG): escaped ones count, `\` is a slash, and
-/// an empty segment is one like others. Unreserved characters are unescaped, and some others escaped.
+/// The path with `.` and `..` resolved as in a URL (WHATWG): escaped ones count, `\` is a slash, and an empty
+/// segment counts as a segment. Unreserved characters are unescaped, and some others escaped.
 fn resolved(path: &str) -> String {
     let path = path.replace('\\', "/");
     let segments: Vec<&str> = path.split('/').skip(1).collect();
@@ -90,8 +90,8 @@ fn resolved(path: &str) -> String {
     format!("/{}", kept.join("/"))
 }
 
-/// A segment with its unreserved characters (RFC 3986, section 2.3) unescaped, and with those escaped that
-/// do not belong in a path.
+/// A segment with unreserved characters (RFC 3986, section 2.3) unescaped, and characters that are invalid in
+/// a path escaped.
 fn rewritten(segment: &str) -> String {
     let mut text = String::with_capacity(segment.len());
     let mut rest = segment;

@@ -271,7 +271,7 @@ fn unrequested_consul_endpoint_is_never_called_in_plaintext() {
 #[test]
 fn snapshot_after_a_restart_has_the_same_participants() {
     let suspect = JoinRecord {
-        suspect_since: Some(Timestamp::UNIX_EPOCH),
+        unreachable_since: Some(Timestamp::UNIX_EPOCH),
         ..record(2, "10.0.0.2", "store", true)
     };
     let known_as = vec!["192.168.7.7".parse().unwrap()];

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ironmesh_catalog::{
     Egress, EgressPort, EgressProtocol, Finding, Hostname, IpRange, Name, ServiceAccount,
-    SplitMatch, exits, reserved_ports,
+    SplitMatch, egress_rules, reserved_ports,
 };
 
 use super::group_match::read_match;
@@ -174,12 +174,13 @@ fn read_range(value: Value<'_>) -> Result<IpRange, Told> {
         );
         value.tell(finding.help(help))
     })?;
-    if let Some((_, what)) = exits::never_called().find(|(never, _)| never.includes(range)) {
+    if let Some((_, what)) = egress_rules::blocked_ranges().find(|(never, _)| never.includes(range))
+    {
         let message = format!("`{range}` is {what}, where no proxy lets anybody go");
         let finding = value.error(codes::NO_WAY_OUT, message).label("never called");
         return Err(value.tell(finding.help("name addresses outside of the machine")));
     }
-    if exits::loopback().any(|loopback| loopback.includes(range)) {
+    if egress_rules::loopback().any(|loopback| loopback.includes(range)) {
         let message =
             format!("`{range}` is each machine's own loopback, where proxies lead nobody");
         let finding = Finding::warning(codes::NO_WAY_OUT, Some(value.spot()), message);

@@ -23,7 +23,7 @@ fn mesh_with(settings: CallSettings) -> MeshSpecification {
 }
 
 fn ask_of(mesh: MeshSpecification, request: Option<Request>) -> Verdict {
-    verdict(&snapshot(mesh), &question("buyer", "v1", request), Sight::PolicyAlone).unwrap()
+    verdict(&snapshot(mesh), &question("buyer", "v1", request), VerdictBasis::PolicyOnly).unwrap()
 }
 
 fn rewrite(path: Option<PathChange>, host: Option<&str>) -> CallSettings {
@@ -117,7 +117,7 @@ fn redirect_answers_before_authorization() {
     let far = verdict(
         &snapshot(mesh_with(settings)),
         &question("cook", "v1", Some(get("/books/1", "gold"))),
-        Sight::PolicyAlone,
+        VerdictBasis::PolicyOnly,
     );
     assert_eq!(far.unwrap().answer, Answer::Denied);
 }

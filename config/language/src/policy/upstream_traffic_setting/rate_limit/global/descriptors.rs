@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ironmesh_catalog::{Descriptor, Entry, HeaderCondition, Wanted};
+use ironmesh_catalog::{Descriptor, DescriptorEntry, HeaderCondition, HeaderPattern};
 
 use crate::codes;
 use crate::policy::http_route_group::is_token;
@@ -77,26 +77,26 @@ fn header(value: Value<'_>) -> Result<Arc<str>, Told> {
     Err(value.tell(value.error(codes::INVALID_VALUE, message).label("not a header")))
 }
 
-fn entry(item: Value<'_>) -> Result<Entry, Told> {
+fn entry(item: Value<'_>) -> Result<DescriptorEntry, Told> {
     let mut table = item.table("an entry of a descriptor")?;
     let generic = table.optional("generic_key", |value| {
         let mut table = value.table("a generic key")?;
         let (value, key) = (table.required("value", text), table.optional("key", text));
         table.finish();
-        Ok(Entry::GenericKey { key: key?, value: value? })
+        Ok(DescriptorEntry::GenericKey { key: key?, value: value? })
     });
     let address = table.optional("remote_address", Value::boolean);
     let request = table.optional("request_header", |value| {
         let mut table = value.table("a request header")?;
         let (name, key) = (table.required("name", header), table.required("key", text));
         table.finish();
-        Ok(Entry::RequestHeader { name: name?, key: key? })
+        Ok(DescriptorEntry::RequestHeader { name: name?, key: key? })
     });
     let matching = table.optional("header_value_match", header_value_match);
     table.finish();
-    let address = address?.filter(|is_said| *is_said).map(|_| Entry::RemoteAddress);
+    let address = address?.filter(|is_said| *is_said).map(|_| DescriptorEntry::RemoteAddress);
     let said: Vec<_> = [generic?, address, request?, matching?].into_iter().flatten().collect();
-    match <[Entry; 1]>::try_from(said) {
+    match <[DescriptorEntry; 1]>::try_from(said) {
         Ok([entry]) => Ok(entry),
         Err(said) => {
             let keys = ["generic_key", "remote_address", "request_header", "header_value_match"];
@@ -114,14 +114,14 @@ fn one_of(item: Value<'_>, said: usize, keys: &[&str]) -> ironmesh_catalog::Find
     item.error(code, message).label(label).help(format!("it has one of {}", list(keys)))
 }
 
-fn header_value_match(value: Value<'_>) -> Result<Entry, Told> {
+fn header_value_match(value: Value<'_>) -> Result<DescriptorEntry, Told> {
     let mut table = value.table("a match of header values")?;
     let key = table.optional("key", text);
     let said = table.required("value", text);
     let expect_match = table.optional("expect_match", Value::boolean);
     let headers = table.required("headers", |value| few(value)?.at_least_one(MEANING, condition));
     table.finish();
-    Ok(Entry::HeaderValueMatch {
+    Ok(DescriptorEntry::HeaderValueMatch {
         key: key?,
         value: said?,
         headers: headers?,
@@ -130,26 +130,27 @@ fn header_value_match(value: Value<'_>) -> Result<Entry, Told> {
 }
 
 /// The conditions on a text.
-type Texts = [(&'static str, fn(Arc<str>) -> Wanted); 4];
+type Texts = [(&'static str, fn(Arc<str>) -> HeaderPattern); 4];
 
 const TEXTS: Texts = [
-    ("exact", Wanted::Exact),
-    ("prefix", Wanted::Prefix),
-    ("suffix", Wanted::Suffix),
-    ("contains", Wanted::Contains),
+    ("exact", HeaderPattern::Exact),
+    ("prefix", HeaderPattern::Prefix),
+    ("suffix", HeaderPattern::Suffix),
+    ("contains", HeaderPattern::Contains),
 ];
 
 fn condition(item: Value<'_>) -> Result<HeaderCondition, Told> {
     let mut table = item.table("a condition on a header")?;
     let name = table.required("name", header);
-    let texts = TEXTS.map(|(key, wanted)| on_text(&mut table, key, wanted));
-    let regex = table.optional("regex", |value| Ok(Wanted::Regex(regex::read_header(value)?)));
-    let present = table.optional("present", |value| Ok(Wanted::Present(value.boolean()?)));
+    let texts = TEXTS.map(|(key, pattern)| on_text(&mut table, key, pattern));
+    let regex =
+        table.optional("regex", |value| Ok(HeaderPattern::Regex(regex::read_header(value)?)));
+    let present = table.optional("present", |value| Ok(HeaderPattern::Present(value.boolean()?)));
     table.finish();
     let all: Result<Vec<_>, Told> = texts.into_iter().chain([regex, present]).collect();
     let (name, said) = (name?, all?.into_iter().flatten().collect::<Vec<_>>());
-    match <[Wanted; 1]>::try_from(said) {
-        Ok([wanted]) => Ok(HeaderCondition { name, wanted }),
+    match <[HeaderPattern; 1]>::try_from(said) {
+        Ok([pattern]) => Ok(HeaderCondition { name, pattern }),
         Err(said) => {
             let keys = ["exact", "prefix", "suffix", "contains", "regex", "present"];
             Err(item.tell(one_of(item, said.len(), &keys)))
@@ -160,7 +161,7 @@ fn condition(item: Value<'_>) -> Result<HeaderCondition, Told> {
 fn on_text(
     table: &mut Table<'_>,
     key: &'static str,
-    wanted: fn(Arc<str>) -> Wanted,
-) -> Result<Option<Wanted>, Told> {
-    table.optional(key, |value| Ok(wanted(text(value)?)))
+    pattern: fn(Arc<str>) -> HeaderPattern,
+) -> Result<Option<HeaderPattern>, Told> {
+    table.optional(key, |value| Ok(pattern(text(value)?)))
 }
