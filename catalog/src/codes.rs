@@ -1,6 +1,5 @@
-//! The codes of findings that several rooms tell: about endpoints providers, participants, and what meets
-//! at a proxy. Each has a
-//! page in `docs/errors/`.
+//! Codes of findings that several crates report: about endpoints providers, participants, and collisions at a
+//! proxy. Each has a page in `docs/errors`.
 
 use crate::finding::Code;
 

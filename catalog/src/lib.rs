@@ -1,12 +1,12 @@
-//! The domain of the mesh: names, services, policy, proxies, certificates as values, and the
-//! [`Snapshot`] that everything is compiled from.
+//! The domain model of the mesh: names, services, policy, proxies, certificates as values, and the [`Snapshot`]
+//! from which everything is compiled.
 //!
-//! This crate owns the vocabulary that every other crate uses, the traits that sources and stores fulfil,
-//! and what policy means: who may call whom, where calls go and how they are treated. What answers
-//! questions about a snapshot is `ironmesh-analysis`, beside it. This crate never does IO, never reads a
-//! clock, never sees a protobuf, and imports none of our other crates.
+//! This crate owns the vocabulary of all other crates, the traits of sources and stores, and the meaning of
+//! policy: access, destinations and treatment of calls. `ironmesh-analysis`, beside it, answers questions about
+//! a snapshot. This crate never does IO, never reads a clock, never handles a protobuf, and imports none of our
+//! other crates.
 //!
-//! Start reading at [`Snapshot`]: it is what one moment of the mesh looks like.
+//! Start reading at [`Snapshot`], one consistent state of the mesh.
 
 pub mod access;
 pub mod allowed_traffic;

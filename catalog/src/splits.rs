@@ -127,7 +127,7 @@ impl<'a> Splits<'a> {
         self.paths_of_these(self.order.iter().copied())
     }
 
-    /// The same of one service, and of those that its calls are led to in turn.
+    /// The paths of one service, and of those that its calls reach by splits.
     pub fn paths_from(
         &self,
         service: &ServiceName,
@@ -141,7 +141,7 @@ impl<'a> Splits<'a> {
         self.paths_of_these(self.order.iter().copied().filter(|one| reached.contains(*one)))
     }
 
-    /// The same of these, each behind those that it leads to.
+    /// The paths of these services, each listed after its backends.
     fn paths_of_these(
         &self,
         services: impl Iterator<Item = &'a ServiceName>,
@@ -161,8 +161,7 @@ impl<'a> Splits<'a> {
             .collect()
     }
 
-    /// The paths of one service port. Those of what it leads to are known, but for what leads round in a
-    /// circle, which gets no traffic.
+    /// The paths of one service port, given those of its backends. Backends in a cycle get no traffic.
     fn paths_of(
         &self,
         asked: &ServicePort,
@@ -188,7 +187,7 @@ impl<'a> Splits<'a> {
         Ok(paths)
     }
 
-    /// The paths behind one split, whatever it is conditional on.
+    /// The paths of one split, regardless of its condition.
     fn behind(
         &self,
         split: &'a TrafficSplit,
@@ -218,14 +217,14 @@ impl<'a> Splits<'a> {
         SplitPaths::product(&parts)
     }
 
-    /// Whether a service has a port of the same number on which the like is spoken: HTTP cannot be sent
-    /// to where plain TCP is spoken, nor the other way round.
+    /// Whether a service has a port of the same number and kind of protocol: HTTP cannot be sent to plain TCP,
+    /// nor the reverse.
     pub fn has_like(&self, service: &ServiceName, port: &Port) -> bool {
         let own = self.service(service).and_then(|service| service.port(port.number));
         own.is_some_and(|own| own.protocol.is_http() == port.protocol.is_http())
     }
 
-    /// The matches of which any must hold for a conditional split.
+    /// The matches of a conditional split, any of which selects a request.
     fn matches(&self, split: &'a TrafficSplit) -> impl Iterator<Item = &'a HttpMatch> {
         split.matches.iter().flat_map(|named| {
             let group = self.groups.get(&(&split.namespace, &named.group));
@@ -234,13 +233,13 @@ impl<'a> Splits<'a> {
         })
     }
 
-    /// Walks along the splits from each service: what is done with comes into the order, and what leads
-    /// back to where the walk came from is a circle. A backend that is the apex itself is neither.
+    /// Walks the splits from each service, depth first. A finished service enters the order, and a backend on
+    /// the current path closes a cycle. A backend that is the apex itself is neither.
     fn follow(&mut self) {
         let mut done: BTreeSet<&ServiceName> = BTreeSet::new();
         for start in self.of.keys() {
-            // A walk with its own stack: the depth is the user's to choose. Each entry is a service of
-            // the path from `start`, with how many of its backends have been followed.
+            // An explicit stack, because users choose the depth. Each entry is a service of the path from
+            // `start`, with the number of its backends that the walk has visited.
             let mut path: Vec<(&'a ServiceName, usize)> = vec![(start, 0)];
             let mut is_on_path = BTreeSet::from([*start]);
             while let Some((service, followed)) = path.last_mut() {
@@ -271,7 +270,7 @@ impl<'a> Splits<'a> {
     }
 }
 
-/// The paths of the service ports that have been looked at.
+/// The paths of the service ports that the walk has finished.
 type Known<'a> = BTreeMap<ServicePort, Result<SplitPaths<'a>, TooManyPaths>>;
 
 #[cfg(test)]

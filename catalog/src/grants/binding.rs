@@ -1,4 +1,4 @@
-//! What one identity binding comes to in a mesh.
+//! Resolution of one identity binding to service accounts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ use crate::policy::{BoundIdentity, IdentityBinding};
 use crate::service_labels::{ReportedLabels, ServiceLabels};
 use crate::specification::MeshSpecification;
 
-/// An identity that nobody in the mesh can show.
+/// An identity that no caller in the mesh can have.
 const STRANGE_IDENTITY: Code = Code(408);
 
-/// Labels that only a part of an account's endpoints has.
+/// Labels that only some of an account's endpoints have.
 const LABELS_OF_A_PART: Code = Code(409);
 
-/// The accounts that `binding` is about, given where the services of its namespace run. What it says and is
-/// about nobody goes to `findings`.
+/// The accounts of `binding`, given the labels of the services in its namespace. Its parts without an account
+/// get `findings`.
 pub(super) fn accounts(
     inputs: &GrantInputs<'_>,
     binding: &IdentityBinding,
@@ -45,8 +45,8 @@ pub(super) fn accounts(
 /// labels. Only labels that operators or the binding's trusted providers set are considered: a registrant
 /// that no operator trusts neither adds a grant nor removes one.
 ///
-/// A certificate is an account's and not an endpoint's: to let in an account for some of its endpoints
-/// would be to let in the others too. So those who have the labels in part are left out, and told.
+/// A certificate identifies an account, not an endpoint: a grant for some endpoints of an account would apply
+/// to all of them. So accounts with the labels on some endpoints only are excluded, with a finding.
 fn labelled(
     specification: &MeshSpecification,
     binding: &IdentityBinding,
