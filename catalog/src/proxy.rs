@@ -223,13 +223,13 @@ impl Proxy {
         local_address(self.bind())
     }
 
-    /// Where its applications listen.
+    /// The address of its applications.
     pub fn app_address(&self) -> IpAddr {
         self.statement.app_address.unwrap_or(LOCALHOST)
     }
 }
 
-/// The address for what only the proxy's own machine may reach, given the one for the mesh.
+/// The address for listeners of the proxy's own machine, given its mesh address.
 pub fn local_address(bind: IpAddr) -> IpAddr {
     if bind.is_loopback() { bind } else { LOCALHOST }
 }
