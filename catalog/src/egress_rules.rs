@@ -137,13 +137,13 @@ mod tests {
             let names = exit.requests.iter().map(|one| one.name.to_string()).collect::<Vec<_>>();
             Some((known.to_string(), names, exit.connections.len()))
         };
-        let told = |host: &str, names: &[&str], connections| {
+        let expected = |host: &str, names: &[&str], connections| {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
             Some((host.to_owned(), names, connections))
         };
-        assert_eq!(names("api.example.com", 80), told("api.example.com", &["all", "one"], 0));
-        assert_eq!(names("api.example.com", 443), told("*.example.com", &[], 1));
-        assert_eq!(names("a.b.example.com", 80), told("*.example.com", &["all"], 0));
+        assert_eq!(names("api.example.com", 80), expected("api.example.com", &["all", "one"], 0));
+        assert_eq!(names("api.example.com", 443), expected("*.example.com", &[], 1));
+        assert_eq!(names("a.b.example.com", 80), expected("*.example.com", &["all"], 0));
         assert_eq!(names("example.com", 80), None);
         assert_eq!(names("api.example.com", 8080), None);
     }

@@ -167,52 +167,54 @@ impl HttpRoutes {
 impl Treatment<'_> {
     /// The time limit of a request; none means no limit.
     pub fn timeout(&self) -> Option<Duration> {
-        let mut said = self.routes().filter_map(|route| route.settings.timeout);
-        said.next().filter(|timeout| !timeout.is_zero())
+        let mut timeouts = self.routes().filter_map(|route| route.settings.timeout);
+        timeouts.next().filter(|timeout| !timeout.is_zero())
     }
 
     /// The retries.
     pub fn retries(&self) -> Retries {
-        let said = self.layers.iter().find_map(|layer| match layer {
+        let retries = self.layers.iter().find_map(|layer| match layer {
             Layer::Route(route) => route.settings.retries.as_ref(),
             Layer::Retry(retry) => Some(&retry.retries),
         });
-        said.cloned().unwrap_or_default()
+        retries.cloned().unwrap_or_default()
     }
 
     /// The fault injection.
     pub fn fault(&self) -> Option<&Fault> {
-        self.said(|settings| settings.fault.as_ref())
+        self.most_specific(|settings| settings.fault.as_ref())
     }
 
     /// The changes of request headers.
     pub fn request_headers(&self) -> Option<&HeaderChanges> {
-        self.said(|settings| settings.request_headers.as_ref())
+        self.most_specific(|settings| settings.request_headers.as_ref())
     }
 
     /// The changes of response headers.
     pub fn response_headers(&self) -> Option<&HeaderChanges> {
-        self.said(|settings| settings.response_headers.as_ref())
+        self.most_specific(|settings| settings.response_headers.as_ref())
     }
 
     /// The rewrite in the caller's sidecar.
     pub fn rewrite(&self) -> Option<&Rewrite> {
-        self.said(|settings| settings.rewrite.as_ref())
+        self.most_specific(|settings| settings.rewrite.as_ref())
     }
 
     /// The redirect. With it, only faults and changes of response headers also apply.
     pub fn redirect(&self) -> Option<&Redirect> {
-        self.said(|settings| settings.redirect.as_ref())
+        self.most_specific(|settings| settings.redirect.as_ref())
     }
 
     /// The mirror of some requests.
     pub fn mirror(&self) -> Option<&Mirror> {
-        self.said(|settings| settings.mirror.as_ref())
+        self.most_specific(|settings| settings.mirror.as_ref())
     }
 
     /// Whether callers may override time limit and retries by headers.
     pub fn allows_override_headers(&self) -> bool {
-        self.said(|settings| settings.allow_override_headers.as_ref()).copied().unwrap_or_default()
+        self.most_specific(|settings| settings.allow_override_headers.as_ref())
+            .copied()
+            .unwrap_or_default()
     }
 
     /// All effective settings in words, with the objects that set them, most specific first.
@@ -233,8 +235,8 @@ impl Treatment<'_> {
     }
 
     /// A setting of the most specific route that has it.
-    fn said<T>(&self, say: impl Fn(&CallSettings) -> Option<&T>) -> Option<&T> {
-        self.routes().find_map(|route| say(&route.settings))
+    fn most_specific<T>(&self, get: impl Fn(&CallSettings) -> Option<&T>) -> Option<&T> {
+        self.routes().find_map(|route| get(&route.settings))
     }
 
     fn routes(&self) -> impl Iterator<Item = &HttpRoute> {

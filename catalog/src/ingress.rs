@@ -63,9 +63,9 @@ pub(crate) fn ingress_rules(
             });
         }
     }
-    let shared = |(port, ways): (&ServicePort, Vec<IngressRule>)| {
-        let known = before.get(port).filter(|known| ***known == ways);
-        (port.clone(), known.cloned().unwrap_or_else(|| Arc::new(ways)))
+    let shared = |(port, rules): (&ServicePort, Vec<IngressRule>)| {
+        let known = before.get(port).filter(|known| ***known == rules);
+        (port.clone(), known.cloned().unwrap_or_else(|| Arc::new(rules)))
     };
     by_port.into_iter().map(shared).collect()
 }

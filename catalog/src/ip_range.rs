@@ -24,14 +24,14 @@ impl IpRange {
 
     /// The range of all addresses with the first `length` bits of `address`; `None` if it has fewer.
     pub fn around(address: IpAddr, length: u8) -> Option<Self> {
-        let behind = u32::from(bits(address).checked_sub(length)?);
+        let host_bits = u32::from(bits(address).checked_sub(length)?);
         let address = match address {
             IpAddr::V4(one) => {
-                let mask = u32::MAX.checked_shl(behind).unwrap_or(0);
+                let mask = u32::MAX.checked_shl(host_bits).unwrap_or(0);
                 IpAddr::V4(Ipv4Addr::from_bits(one.to_bits() & mask))
             }
             IpAddr::V6(one) => {
-                let mask = u128::MAX.checked_shl(behind).unwrap_or(0);
+                let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
                 IpAddr::V6(Ipv6Addr::from_bits(one.to_bits() & mask))
             }
         };

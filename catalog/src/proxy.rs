@@ -240,13 +240,13 @@ mod tests {
 
     #[test]
     fn certificate_state_follows_claim_expiry_and_revocation() {
-        let joined: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let after = |hours| joined + SignedDuration::from_hours(hours);
+        let enrolled: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let after = |hours| enrolled + SignedDuration::from_hours(hours);
         let mut record = JoinRecord::new(
             ProxyId(Uuid::nil()),
             vec!["store".parse().unwrap()],
             SocketAddr::from(([10, 0, 0, 1], 15003)),
-            joined,
+            enrolled,
             after(1000),
         );
         let is = |record: &JoinRecord, hours, state| {

@@ -46,15 +46,15 @@ impl ServiceLabels {
         let has_labels_of_its_own =
             |one: &&Endpoint| one.provider != Provider::Registered && one.exclusion.is_none();
         let endpoints: Vec<_> = endpoints.iter().filter(has_labels_of_its_own).collect();
-        let mut behind: BTreeMap<ProxyId, Vec<usize>> = BTreeMap::new();
+        let mut of_proxy: BTreeMap<ProxyId, Vec<usize>> = BTreeMap::new();
         for (n, endpoint) in endpoints.iter().enumerate() {
             for record in proxies.candidates(endpoint) {
-                behind.entry(record.id).or_default().push(n);
+                of_proxy.entry(record.id).or_default().push(n);
             }
         }
         let proxies = proxies.all().map(|record| ProxyLabels {
             labels: record.labels.clone(),
-            endpoints: behind.remove(&record.id).unwrap_or_default(),
+            endpoints: of_proxy.remove(&record.id).unwrap_or_default(),
         });
         let proxies = proxies.collect();
         Self { endpoints: endpoints.into_iter().map(EndpointLabels::of).collect(), proxies }
@@ -66,8 +66,8 @@ impl ServiceLabels {
         let of_endpoints: Vec<_> =
             self.endpoints.iter().map(|endpoint| endpoint.trusted_by(trusted)).collect();
         let adds_a_place = |proxy: &&ProxyLabels| {
-            let mut behind = proxy.endpoints.iter().filter_map(|n| *of_endpoints.get(*n)?);
-            !behind.any(|labels| proxy.labels.is_empty() || proxy.labels == *labels)
+            let mut of_proxy = proxy.endpoints.iter().filter_map(|n| *of_endpoints.get(*n)?);
+            !of_proxy.any(|labels| proxy.labels.is_empty() || proxy.labels == *labels)
         };
         let of_proxies = self.proxies.iter().filter(adds_a_place).map(|proxy| &proxy.labels);
         of_endpoints.iter().copied().flatten().chain(of_proxies).collect()

@@ -22,7 +22,7 @@ use crate::policy::{HttpMatch, HttpRouteGroup, SplitBackend, TrafficSplit};
 use crate::service::{Port, Service};
 use crate::specification::MeshSpecification;
 use product::SplitPaths;
-pub(crate) use product::{both, is_taken};
+pub(crate) use product::{both, is_unreachable};
 
 /// All splits of a mesh, with the services and matches that they name.
 ///
@@ -164,31 +164,31 @@ impl<'a> Splits<'a> {
     /// The paths of one service port, given those of its backends. Backends in a cycle get no traffic.
     fn paths_of(
         &self,
-        asked: &ServicePort,
+        service_port: &ServicePort,
         port: &Port,
         known: &Known<'a>,
     ) -> Result<SplitPaths<'a>, TooManyPaths> {
         let mut paths = SplitPaths::default();
-        for split in self.of(&asked.service) {
+        for split in self.of(&service_port.service) {
             if !split.is_conditional() {
-                paths.extend(&[], &self.behind(split, port, known)?)?;
+                paths.extend(&[], &self.split_paths(split, port, known)?)?;
                 return Ok(paths);
             }
             if !port.protocol.is_http() {
                 continue;
             }
-            let behind = self.behind(split, port, known)?;
+            let split_paths = self.split_paths(split, port, known)?;
             for condition in self.matches(split) {
-                paths.extend(&[condition], &behind)?;
+                paths.extend(&[condition], &split_paths)?;
             }
         }
-        let own = self.service(&asked.service).map(|service| &service.name);
+        let own = self.service(&service_port.service).map(|service| &service.name);
         paths.extend(&[], &SplitPaths::to(own.into_iter().map(|own| (own, 1)).collect()))?;
         Ok(paths)
     }
 
     /// The paths of one split, regardless of its condition.
-    fn behind(
+    fn split_paths(
         &self,
         split: &'a TrafficSplit,
         port: &Port,

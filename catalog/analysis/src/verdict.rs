@@ -33,7 +33,6 @@ use serde::{Deserialize, Serialize};
 use crate::routing::{MatchCondition, Routing, SplitBranch};
 use destination::{
     branches, is_in_scope, mirror_exclusion, remove_private_backends, request_treatments,
-    treatments,
 };
 pub use egress::{EgressQuestion, EgressRuleVerdict, EgressVerdict, egress_verdict};
 pub use host::{ComparedHost, UpstreamAnswer};
@@ -243,8 +242,9 @@ pub fn verdict(
     };
     let host = format!("{}:{}", snapshot.mesh.domain.hostname(&service.name), port.number);
     let routes = HttpRoutes::of_specification(&snapshot.specification);
-    let treat =
-        |arrival: Option<&Arrival>| treatments(&routes, &question.caller, service, port, arrival);
+    let treat = |arrival: Option<&Arrival>| {
+        destination::treatments(&routes, &question.caller, service, port, arrival)
+    };
     let arrivals = question.request.as_ref().map(|request| {
         let of = |arrival: &Arrival| treat(Some(arrival));
         let mut arrivals = Arrivals::of(request, &host, service, of)?;
@@ -268,12 +268,12 @@ pub fn verdict(
     let is_other = |path: &String| verdict.request.as_ref().is_some_and(|one| one.path != *path);
     verdict.compared_path = evaluated.map(|arrival| arrival.path.clone()).filter(is_other);
     verdict.branches = branches(&routing, &verdict.service_port, at_caller);
-    let treated = treat(at_caller);
+    let treatments = treat(at_caller);
     if is_visible {
         verdict.left_out =
             remove_private_backends(snapshot, &question.caller, &mut verdict.branches);
     }
-    verdict.treatments = request_treatments(&treated, |mirror| {
+    verdict.treatments = request_treatments(&treatments, |mirror| {
         mirror_exclusion(
             snapshot,
             &question.caller,
@@ -322,7 +322,7 @@ pub fn verdict(
     // A denied call of an external service gets 403 before any redirect.
     let passes_authorization = service.external.is_none() || allowed > 0;
     if let Some(redirect) =
-        redirected(&treated).filter(|_| verdict.in_scope && passes_authorization)
+        redirected(&treatments).filter(|_| verdict.in_scope && passes_authorization)
     {
         verdict.answer = Answer::Redirected(redirect);
         verdict.branches.clear();
@@ -401,12 +401,12 @@ impl Arrivals {
         treat: impl FnOnce(&Arrival) -> Vec<Treatment<'a>>,
     ) -> Result<Self, path::Rejected> {
         let at_caller = Arrival::at_caller(request, host, called)?;
-        let treated = treat(&at_caller);
-        let treated = treated.first();
-        let leaves = treated.map(|treatment| at_caller.treated(treatment));
-        let rewrite = treated.and_then(Treatment::rewrite);
+        let treatments = treat(&at_caller);
+        let treatment = treatments.first();
+        let outgoing = treatment.map(|treatment| at_caller.after(treatment));
+        let rewrite = treatment.and_then(Treatment::rewrite);
         let has_other_host = rewrite.is_some_and(|rewrite| rewrite.host.is_some());
-        let at_server = leaves.as_ref().unwrap_or(&at_caller).at_server()?;
+        let at_server = outgoing.as_ref().unwrap_or(&at_caller).at_server()?;
         Ok(Self { at_caller, at_server, has_other_host })
     }
 }

@@ -66,13 +66,13 @@ impl fmt::Display for AzureQuery {
             AzureMachines::VirtualMachines => f.write_str("virtual machines in Azure")?,
         }
         let tags = self.tags.iter().map(|(name, value)| format!(", tag `{name}` = `{value}`"));
-        let places =
+        let parts =
             [("subscription", &self.subscription), ("resource group", &self.resource_group)];
-        let told = places.iter().filter_map(|(what, value)| Some((what, value.as_ref()?)));
-        let places = told.map(|(what, value)| format!(", {what} `{value}`"));
+        let given = parts.iter().filter_map(|(what, value)| Some((what, value.as_ref()?)));
+        let parts = given.map(|(what, value)| format!(", {what} `{value}`"));
         let port = self.port.map(|port| format!(", port {port}"));
         let family = (self.address_family != AddressFamily::default())
             .then(|| format!(", by {}", self.address_family));
-        tags.chain(places).chain(port).chain(family).try_for_each(|part| f.write_str(&part))
+        tags.chain(parts).chain(port).chain(family).try_for_each(|part| f.write_str(&part))
     }
 }

@@ -45,7 +45,7 @@ impl fmt::Display for ConsulQuery {
             ("filter", &self.filter),
             ("tagged address", &self.tagged_address),
         ];
-        let mut told = parts.iter().filter_map(|(what, value)| Some((what, value.as_ref()?)));
-        told.try_for_each(|(what, value)| write!(f, ", {what} `{value}`"))
+        let mut given = parts.iter().filter_map(|(what, value)| Some((what, value.as_ref()?)));
+        given.try_for_each(|(what, value)| write!(f, ", {what} `{value}`"))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Treatment;
 use crate::policy::HttpMatch;
-use crate::splits::{both, is_taken};
+use crate::splits::{both, is_unreachable};
 
 /// One route of a sidecar: requests that meet all conditions, and no earlier route.
 #[derive(Debug, Clone)]
@@ -12,7 +12,7 @@ pub struct Crossing<'a> {
     /// The index of the treatment.
     pub treatment: usize,
     /// The index of the split path.
-    pub way: usize,
+    pub path: usize,
 }
 
 /// Each treatment with each split path, given by their conditions, in this order: the first matching route has
@@ -20,17 +20,17 @@ pub struct Crossing<'a> {
 /// out.
 pub fn cross<'a>(
     treatments: &[Treatment<'a>],
-    ways: &[impl AsRef<[&'a HttpMatch]>],
+    paths: &[impl AsRef<[&'a HttpMatch]>],
 ) -> Vec<Crossing<'a>> {
     let mut crossings: Vec<Crossing<'a>> = Vec::new();
-    for (treatment, treated) in treatments.iter().enumerate() {
-        for (way, conditions) in ways.iter().enumerate() {
-            let own: Vec<_> = treated.condition.into_iter().collect();
+    for (treatment, settings) in treatments.iter().enumerate() {
+        for (path, conditions) in paths.iter().enumerate() {
+            let own: Vec<_> = settings.condition.into_iter().collect();
             let conditions = both(&own, conditions.as_ref());
             // Paths alone contain no unreachable one.
             let before = crossings.iter().map(|one| &one.conditions);
-            if treatments.len() == 1 || !is_taken(&conditions, before) {
-                crossings.push(Crossing { conditions, treatment, way });
+            if treatments.len() == 1 || !is_unreachable(&conditions, before) {
+                crossings.push(Crossing { conditions, treatment, path });
             }
         }
     }

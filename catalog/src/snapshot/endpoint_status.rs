@@ -145,17 +145,17 @@ impl Snapshot {
         let endpoints = self.discovered.0.get(name).map_or(&[][..], |known| known.as_slice());
         let statuses = endpoints.iter().map(|endpoint| classifier.status(endpoint, &past));
         // A subset has no proxies of its own.
-        let without = if service.is_subset() {
+        let proxies = if service.is_subset() {
             Vec::new()
         } else {
             classifier.proxies_without_endpoint(endpoints)
         };
-        let alone = without.into_iter().map(|record| EndpointStatus {
+        let without_endpoint = proxies.into_iter().map(|record| EndpointStatus {
             endpoint: None,
             proxy: Some(record.id),
             mesh_address: Some(record.mesh_address),
             state: EndpointState::Excluded(ExclusionReason::NoEndpoint),
         });
-        statuses.chain(alone).collect()
+        statuses.chain(without_endpoint).collect()
     }
 }

@@ -56,16 +56,17 @@ impl EndpointClassifier<'_> {
         let misplaced = misplaced.chain(self.excluded(known));
         let unreachable = self.unreachable(&endpoint_statuses);
         let expects_endpoints = endpoints.is_some() && !self.service.ports.is_empty();
-        let alone =
+        let without_endpoint =
             if expects_endpoints { self.proxies_without_endpoint(known) } else { Vec::new() };
-        let alone = alone.into_iter().filter(|record| record.unreachable_since.is_none());
-        let alone: Vec<_> = alone.collect();
-        let alone = if alone.len() > FEW {
-            vec![self.many_without_endpoints(&alone)]
+        let without_endpoint =
+            without_endpoint.into_iter().filter(|record| record.unreachable_since.is_none());
+        let without_endpoint: Vec<_> = without_endpoint.collect();
+        let without_endpoint = if without_endpoint.len() > FEW {
+            vec![self.many_without_endpoints(&without_endpoint)]
         } else {
-            alone.into_iter().map(|record| self.without_endpoint(record)).collect()
+            without_endpoint.into_iter().map(|record| self.proxy_without_endpoint(record)).collect()
         };
-        misplaced.chain(unreachable).chain(alone).collect()
+        misplaced.chain(unreachable).chain(without_endpoint).collect()
     }
 
     /// One finding for many endpoints without a proxy: a whole service may not be enrolled yet.
@@ -195,7 +196,7 @@ impl EndpointClassifier<'_> {
         unreachable.filter_map(|record| finding(record)).collect()
     }
 
-    fn without_endpoint(&self, record: &JoinRecord) -> Finding {
+    fn proxy_without_endpoint(&self, record: &JoinRecord) -> Finding {
         let (id, name) = (record.id, &self.service.name);
         let addresses: Vec<_> = record.known_as().iter().map(ToString::to_string).collect();
         let machine = record.machine.map(|machine| format!(", nor on machine {machine}"));

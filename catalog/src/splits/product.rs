@@ -25,7 +25,7 @@ impl<'a> SplitPaths<'a> {
     ) -> Result<(), TooManyPaths> {
         for path in &others.0 {
             let conditions = both(conditions, &path.conditions);
-            if !is_taken(&conditions, self.0.iter().map(|path| &path.conditions)) {
+            if !is_unreachable(&conditions, self.0.iter().map(|path| &path.conditions)) {
                 self.0.push(SplitPath { conditions, backends: path.backends.clone() });
             }
             bounded(self.0.len())?;
@@ -43,7 +43,7 @@ impl<'a> SplitPaths<'a> {
             for (conditions, chosen) in &choices {
                 for path in &paths.0 {
                     let conditions = both(conditions, &path.conditions);
-                    if !is_taken(&conditions, next.iter().map(|(conditions, _)| conditions)) {
+                    if !is_unreachable(&conditions, next.iter().map(|(conditions, _)| conditions)) {
                         let own = (*weight, path.backends.as_slice());
                         next.push((conditions, chosen.iter().copied().chain([own]).collect()));
                     }
@@ -77,7 +77,7 @@ pub(crate) fn both<'a>(some: &[&'a HttpMatch], others: &[&'a HttpMatch]) -> Vec<
 }
 
 /// Whether no request can reach a path: an earlier path has a subset of its conditions.
-pub(crate) fn is_taken<'a, 'b: 'a>(
+pub(crate) fn is_unreachable<'a, 'b: 'a>(
     conditions: &[&'b HttpMatch],
     mut before: impl Iterator<Item = &'a Vec<&'b HttpMatch>>,
 ) -> bool {

@@ -102,8 +102,8 @@ mod tests {
         // A third of three quarters, two thirds of them, and a quarter.
         let parts: [(u32, &[_]); 2] = [(3, &[("a", 1), ("b", 2)]), (1, &[("b", 1)])];
         assert_eq!(multiplied(&parts), [("a", 3), ("b", 9)]);
-        let nobody: [(u32, &[_]); 2] = [(3, &[]), (1, &[("b", 7)])];
-        assert_eq!(multiplied(&nobody), [("b", 7)]);
+        let one_without_destination: [(u32, &[_]); 2] = [(3, &[]), (1, &[("b", 7)])];
+        assert_eq!(multiplied(&one_without_destination), [("b", 7)]);
         assert_eq!(multiplied::<&str>(&[(3, &[])]), []);
     }
 

@@ -53,7 +53,7 @@ pub(super) fn request_treatments(
     treatments: &[Treatment<'_>],
     mirror_exclusion: impl Fn(&Mirror) -> Option<String>,
 ) -> Vec<RequestTreatment> {
-    let treated = |treatment: &Treatment<'_>| {
+    let described = |treatment: &Treatment<'_>| {
         let mut settings = treatment.settings();
         let exclusion = treatment.mirror().and_then(&mirror_exclusion);
         if let Some((setting, why)) =
@@ -63,9 +63,9 @@ pub(super) fn request_treatments(
         }
         RequestTreatment { condition: treatment.condition.map(MatchCondition::from), settings }
     };
-    let treated: Vec<_> = treatments.iter().map(treated).collect();
-    let is_empty = treated.iter().all(|one| one.settings.is_empty());
-    if is_empty { Vec::new() } else { treated }
+    let described: Vec<_> = treatments.iter().map(described).collect();
+    let is_empty = described.iter().all(|one| one.settings.is_empty());
+    if is_empty { Vec::new() } else { described }
 }
 
 /// Why the mirror gets no copy of calls of `caller` to a service port with these branches; none if it does. The

@@ -132,7 +132,7 @@ mod tests {
     // What Envoy 1.40 made of each.
     #[test]
     fn normalized_path_equals_that_of_envoy() {
-        for (asked, made) in [
+        for (path, expected) in [
             ("/", "/"),
             ("/a/../b", "/b"),
             ("/../b", "/b"),
@@ -168,8 +168,8 @@ mod tests {
             ("/a%41%7ez%20%3B", "/aA~z%20%3B"),
             ("/a|b{c}\"<>^`", "/a%7Cb%7Bc%7D%22%3C%3E%5E%60"),
         ] {
-            assert_eq!(normalized(asked, EscapedSlashes::Reject).as_deref(), Ok(made), "{asked}");
-            assert_eq!(problem(asked), None, "{asked}");
+            assert_eq!(normalized(path, EscapedSlashes::Reject).as_deref(), Ok(expected), "{path}");
+            assert_eq!(problem(path), None, "{path}");
         }
         for rejected in ["/a%2fb", "/a%5Cb", "/a;%2f", "/a?x#y", "/a%00"] {
             assert!(normalized(rejected, EscapedSlashes::Reject).is_err(), "{rejected}");
@@ -181,14 +181,14 @@ mod tests {
     // What Envoy 1.40 made of each.
     #[test]
     fn kept_escaped_slash_is_not_a_path_separator() {
-        for (asked, made) in [
+        for (path, expected) in [
             ("/a%2Fb", "/a%2Fb"),
             ("/a%5cb/../c", "/c"),
             ("/a/..%2fb", "/a/..%2fb"),
             ("/a%2f/../b", "/b"),
             ("/a/%2e%2e%2Fb", "/a/..%2Fb"),
         ] {
-            assert_eq!(normalized(asked, EscapedSlashes::Keep).as_deref(), Ok(made), "{asked}");
+            assert_eq!(normalized(path, EscapedSlashes::Keep).as_deref(), Ok(expected), "{path}");
         }
         assert!(normalized("/a%00", EscapedSlashes::Keep).is_err());
     }

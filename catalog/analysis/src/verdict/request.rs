@@ -128,7 +128,7 @@ impl Arrival {
     }
 
     /// The request as it leaves the caller's sidecar after this treatment.
-    pub(super) fn treated(&self, treatment: &Treatment<'_>) -> Self {
+    pub(super) fn after(&self, treatment: &Treatment<'_>) -> Self {
         let rewrite = treatment.rewrite();
         let path = rewrite.and_then(|rewrite| rewrite.path.as_ref());
         let path = path.map_or_else(|| self.path.clone(), |change| change.applied(&self.path));
