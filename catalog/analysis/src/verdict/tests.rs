@@ -215,56 +215,16 @@ fn caller_without_grant_gets_the_list_of_allowed_callers() {
 }
 
 #[test]
-fn escaped_slash_passes_only_services_that_keep_it() {
-    let keep = |names: &[&str]| {
-        let mut specification = mesh();
-        for name in names {
-            let name: ServiceName = format!("shop/{name}").parse().unwrap();
-            let service = specification.services.get_mut(&name).unwrap();
-            Arc::make_mut(service).escaped_slashes = EscapedSlashes::Keep;
-        }
-        specification
-    };
-    let path = "/books/a%2fb";
-    let asked = |keeping: &[&str], of: &str, path: &str| {
-        let question = question("buyer", of, Some(get(path, "gold")));
-        verdict(&snapshot(keep(keeping)), &question, VerdictBasis::PolicyOnly).unwrap()
-    };
-    assert!(matches!(asked(&[], "v1", path).answer, Answer::Rejected(_)));
-    assert_eq!(asked(&["v1"], "v1", path).answer, Answer::Allowed);
-    // They pass the caller's sidecar as the service says that is called, and the server's as that says.
-    assert!(matches!(asked(&["v1", "v2"], "store", path).answer, Answer::Rejected(_)));
-    let verdict = asked(&["store", "v1"], "store", path);
-    assert_eq!(verdict.answer, Answer::InPart);
-    let told: Vec<_> =
-        verdict.destinations.iter().map(|one| (one.result, one.port_verdict.rejected)).collect();
-    assert_eq!(told, [(CallResult::Application, false), (CallResult::Rejected, true)]);
-    // The server's sidecar rejects what arrives there, before it normalizes that once more.
-    let verdict = asked(&["store"], "store", "/books/a%2fb/%2e%2e;x");
-    assert_eq!(verdict.compared_path.as_deref(), Some("/books/"));
-    assert!(
-        verdict.destinations.iter().all(|one| one.result == CallResult::Rejected),
-        "{verdict:#?}"
-    );
-    // As a slash it could be the way out of a grant.
-    for way_out in ["/books/..%2fadmin", "/books/a%5c..%2F..%2f"] {
-        let verdict = asked(&["v1"], "v1", way_out);
-        let unmet_rule = &verdict.destinations[0].port_verdict.missing[0];
-        assert_eq!(unmet_rule.mismatches, [Mismatch::DisguisedPath], "{way_out}");
-    }
-}
-
-#[test]
 fn split_calls_are_authorized_per_backend() {
     let verdict = ask("buyer", "store", Some(get("/books/1", "silver")));
     assert_eq!((&verdict.answer, verdict.in_scope), (&Answer::InPart, true));
-    let told: Vec<_> = verdict
+    let reported: Vec<_> = verdict
         .destinations
         .iter()
         .map(|one| (one.port.to_string(), one.port_verdict.allowed, one.result))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             ("shop/v1|80".to_owned(), true, CallResult::Application),
             ("shop/v2|80".to_owned(), false, CallResult::Forbidden),
@@ -603,6 +563,7 @@ fn unknown_account_service_or_port_is_a_question_error() {
 }
 
 mod bounds;
+mod escaped_slashes;
 mod headers;
 mod hosts;
 mod treated;

@@ -134,38 +134,41 @@ fn expired_certificate_is_not_reported_as_a_missing_proxy() {
 
 #[test]
 fn unreachable_proxy_is_excluded_unless_a_provider_checks_it() {
-    let suspect =
+    let unreachable =
         JoinRecord { unreachable_since: Some(AT), ..record(1, "10.0.0.1", "store", true) };
     let why = || EndpointState::Excluded(ExclusionReason::Unreachable { since: AT });
     let listed = endpoint("10.0.0.1", None, 1);
     let found = Endpoint { provider: Provider::Consul, ..listed.clone() };
     for mode in [Mode::Strict, Mode::Permissive] {
-        for nobody_looks in [&listed, &registered(&suspect)] {
-            assert_eq!(state(mode, nobody_looks, std::slice::from_ref(&suspect)), why(), "{mode}");
+        for unchecked in [&listed, &registered(&unreachable)] {
+            assert_eq!(state(mode, unchecked, std::slice::from_ref(&unreachable)), why(), "{mode}");
         }
-        assert_eq!(state(mode, &found, std::slice::from_ref(&suspect)), EndpointState::Participant);
+        assert_eq!(
+            state(mode, &found, std::slice::from_ref(&unreachable)),
+            EndpointState::Participant
+        );
     }
-    let told_of = |known: &Endpoint| {
-        let snapshot = assemble(vec![known.clone()], std::slice::from_ref(&suspect));
-        let told = told(&snapshot);
-        let [one] = told.as_slice() else { panic!("{told:?}") };
+    let reported_for = |known: &Endpoint| {
+        let snapshot = assemble(vec![known.clone()], std::slice::from_ref(&unreachable));
+        let reported = reported(&snapshot);
+        let [one] = reported.as_slice() else { panic!("{reported:?}") };
         assert!(one.contains("no xDS stream since 1970-01-01T00:00:00Z"), "{one}");
         one.clone()
     };
-    assert!(told_of(&listed).ends_with("callers do not use it"));
-    assert!(told_of(&found).ends_with("reports that endpoint"));
+    assert!(reported_for(&listed).ends_with("callers do not use it"));
+    assert!(reported_for(&found).ends_with("reports that endpoint"));
     // What is behind it, it keeps: it may be us who cannot see it.
-    let snapshot = assemble(vec![listed.clone()], std::slice::from_ref(&suspect));
-    assert_eq!(behind(&snapshot, &suspect, "store"), [(8080, 1, Health::Healthy)]);
+    let snapshot = assemble(vec![listed.clone()], std::slice::from_ref(&unreachable));
+    assert_eq!(behind(&snapshot, &unreachable, "store"), [(8080, 1, Health::Healthy)]);
 
     // Where another has come in its place, it is that one that counts.
-    let anew = |participates| [suspect.clone(), record(2, "10.0.0.1", "store", participates)];
+    let anew = |participates| [unreachable.clone(), record(2, "10.0.0.1", "store", participates)];
     assert_eq!(state(Mode::Strict, &listed, &anew(true)), EndpointState::Participant);
     assert_eq!(
         state(Mode::Strict, &listed, &anew(false)),
         EndpointState::Excluded(ExclusionReason::Unclaimed)
     );
-    assert_eq!(told(&assemble(vec![listed], &anew(true))), [""; 0]);
+    assert_eq!(reported(&assemble(vec![listed], &anew(true))), [""; 0]);
 }
 
 #[test]
@@ -181,8 +184,8 @@ fn proxy_without_endpoint_is_reported_once_its_provider_answers() {
     assert!(finding.message.contains("no endpoint at 10.0.0.2"), "{}", finding.message);
 
     let silent = snapshot.revise(Inputs { discovered: Discovered::default(), ..snapshot.inputs() });
-    assert_eq!(told(&silent), [""; 0]);
-    assert_eq!(told(&assemble(Vec::new(), &records)).len(), 2);
+    assert_eq!(reported(&silent), [""; 0]);
+    assert_eq!(reported(&assemble(Vec::new(), &records)).len(), 2);
 }
 
 #[test]
@@ -206,37 +209,40 @@ fn endpoint_status_shows_drained_and_external_services() {
 #[test]
 fn many_findings_of_one_kind_are_aggregated_per_service() {
     let listed = |n: u8| endpoint(&format!("10.0.1.{n}"), None, 1);
-    let told_of = |endpoints: u8, proxies: u8| {
+    let reported_for = |endpoints: u8, proxies: u8| {
         let record = |n: u8| record(n.into(), &format!("10.0.2.{n}"), "store", true);
         let records: Vec<_> = (1..=proxies).map(record).collect();
-        told(&assemble((1..=endpoints).map(listed).collect(), &records))
+        reported(&assemble((1..=endpoints).map(listed).collect(), &records))
     };
-    assert_eq!(told_of(3, 3).len(), 6);
-    let told = told_of(100, 50);
-    assert_eq!(told.len(), 2, "{told:?}");
+    assert_eq!(reported_for(3, 3).len(), 6);
+    let reported = reported_for(100, 50);
+    assert_eq!(reported.len(), 2, "{reported:?}");
     assert!(
-        told[0].contains("100 endpoints of service `default/store` get no traffic"),
-        "{told:?}"
+        reported[0].contains("100 endpoints of service `default/store` get no traffic"),
+        "{reported:?}"
     );
-    assert!(told[0].contains("10.0.1.1, 10.0.1.2, 10.0.1.3 and 97 more"), "{told:?}");
-    assert!(told[1].contains("50 proxies of service `default/store` are not called"), "{told:?}");
+    assert!(reported[0].contains("10.0.1.1, 10.0.1.2, 10.0.1.3 and 97 more"), "{reported:?}");
+    assert!(
+        reported[1].contains("50 proxies of service `default/store` are not called"),
+        "{reported:?}"
+    );
 }
 
 #[test]
 fn excluded_endpoint_is_visible_and_has_no_effect() {
-    let reported = |exclusion, port| Endpoint {
+    let endpoint_with = |exclusion, port| Endpoint {
         provider: Provider::Consul,
         port: Some(port),
         exclusion,
         ..endpoint("10.0.0.1", None, 1)
     };
     let ready = JoinRecord { claimed_at: Some(AT), ..record(1, "10.0.0.1", "store", true) };
-    for (why, says) in [
+    for (why, expected) in [
         (Exclusion::Port, "reports port 8500, and policy allows target port 8080"),
         (Exclusion::MeshPort, "reports port 8500, which belongs to Ironmesh"),
         (Exclusion::LocalAddress, "reports an address that every machine has"),
     ] {
-        let excluded = reported(Some(why), 8500);
+        let excluded = endpoint_with(Some(why), 8500);
         let out = EndpointState::Excluded(ExclusionReason::Excluded { why });
         for mode in [Mode::Strict, Mode::Permissive] {
             assert_eq!(state(mode, &excluded, std::slice::from_ref(&ready)), out);
@@ -244,12 +250,12 @@ fn excluded_endpoint_is_visible_and_has_no_effect() {
         }
         let snapshot = assemble(vec![excluded], std::slice::from_ref(&ready));
         assert!(snapshot.local_endpoints.values().all(|behind| behind.is_empty()));
-        let messages = told(&snapshot);
-        assert!(messages.len() == 1 && messages[0].contains(says), "{messages:?}");
+        let messages = reported(&snapshot);
+        assert!(messages.len() == 1 && messages[0].contains(expected), "{messages:?}");
         assert!(snapshot.addresses_of(&"store".parse().unwrap()).len() == 1, "the proxy's own");
     }
-    let many = vec![reported(Some(Exclusion::Port), 8500); 5];
-    let messages = told(&assemble(many, &[ready]));
+    let many = vec![endpoint_with(Some(Exclusion::Port), 8500); 5];
+    let messages = reported(&assemble(many, &[ready]));
     assert_eq!(messages.len(), 4, "{messages:?}");
     assert!(messages[3].starts_with("2 more endpoints of service"), "{messages:?}");
 }

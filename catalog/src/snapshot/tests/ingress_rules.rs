@@ -96,8 +96,8 @@ fn inputs(
 
 /// From where callers of the store may connect.
 fn ranges(snapshot: &Snapshot) -> Option<Vec<String>> {
-    let ways = snapshot.ingress_rules.values().next().unwrap();
-    let ranges = ways.first().unwrap().ranges.as_ref()?;
+    let rules = snapshot.ingress_rules.values().next().unwrap();
+    let ranges = rules.first().unwrap().ranges.as_ref()?;
     Some(ranges.iter().map(ToString::to_string).collect())
 }
 
