@@ -83,11 +83,8 @@ impl Progress<'_> {
         let vacant = still.chain(&self.without_backend.0);
         let vacant = vacant.filter(|port| participation.0.contains(port)).cloned();
         let vacant = Participation(vacant.collect());
-        ((&participation, &vacant) != (&record.participation, &record.ports_without_backend)).then(|| JoinRecord {
-            participation,
-            ports_without_backend: vacant,
-            ..record.clone()
-        })
+        ((&participation, &vacant) != (&record.participation, &record.ports_without_backend))
+            .then(|| JoinRecord { participation, ports_without_backend: vacant, ..record.clone() })
     }
 }
 
