@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
-use ironmesh_analysis::verdict::{InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict};
+use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict};
 use ironmesh_analysis::{Question, Verdict};
 use ironmesh_catalog::ServiceName;
 use serde::Serialize;
@@ -171,16 +171,16 @@ impl Client {
     /// Whether policy allows a call that leaves the mesh, and why.
     pub async fn explain_outward(
         &self,
-        question: &OutwardQuestion,
-    ) -> Result<OutwardVerdict, ClientError> {
+        question: &EgressQuestion,
+    ) -> Result<EgressVerdict, ClientError> {
         self.long_call("/v1/explain/egress", question).await
     }
 
     /// Whether policy allows a call from outside of the mesh, and why.
     pub async fn explain_inward(
         &self,
-        question: &InwardQuestion,
-    ) -> Result<InwardVerdict, ClientError> {
+        question: &IngressQuestion,
+    ) -> Result<IngressVerdict, ClientError> {
         self.long_call("/v1/explain/ingress", question).await
     }
 

@@ -43,13 +43,13 @@ pub struct JoinRecordView {
     pub locality: Locality,
     /// The service ports that it has active.
     pub participation: BTreeSet<(ServiceName, u16)>,
-    /// Those of them that lead to where policy says, as no provider knows an application there.
+    /// The ports without a backend: no provider reports an application behind them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub vacant: BTreeSet<(ServiceName, u16)>,
     /// Since when and why it is revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<RevocationView>,
-    /// Since when it is suspected to be dead.
+    /// Since when it is unreachable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspect_since: Option<Timestamp>,
 }
@@ -79,9 +79,9 @@ impl From<&JoinRecord> for JoinRecordView {
             labels,
             locality,
             participation: Participation(participation),
-            vacant: Participation(vacant),
+            ports_without_backend: Participation(vacant),
             revoked,
-            suspect_since,
+            unreachable_since: suspect_since,
         } = record.clone();
         Self {
             id,
@@ -139,9 +139,9 @@ mod tests {
             labels: [("version", "v1")].into_iter().collect(),
             locality: "eu/1".parse().unwrap(),
             participation: Participation([port.clone()].into()),
-            vacant: Participation([port].into()),
+            ports_without_backend: Participation([port].into()),
             revoked: Some(Revocation { at, reason: Some("stolen".to_owned()) }),
-            suspect_since: Some(at),
+            unreachable_since: Some(at),
             ..record()
         };
         let least = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","joined_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":null,"participation":[]}"#;

@@ -16,7 +16,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
-use ironmesh_analysis::verdict::{InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict};
+use ironmesh_analysis::verdict::{EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict};
 use ironmesh_analysis::{Question, Verdict};
 use ironmesh_catalog::{InvalidName, ServiceName};
 use serde::de::DeserializeOwned;
@@ -61,10 +61,10 @@ pub trait ControlPlane: Send + Sync + 'static {
     fn explain(&self, question: &Question) -> Result<Verdict, ApiError>;
 
     /// Whether policy allows a call that leaves the mesh, and why.
-    fn explain_outward(&self, question: &OutwardQuestion) -> Result<OutwardVerdict, ApiError>;
+    fn explain_outward(&self, question: &EgressQuestion) -> Result<EgressVerdict, ApiError>;
 
     /// Whether policy allows a call from outside of the mesh, and why.
-    fn explain_inward(&self, question: &InwardQuestion) -> Result<InwardVerdict, ApiError>;
+    fn explain_inward(&self, question: &IngressQuestion) -> Result<IngressVerdict, ApiError>;
 
     /// Predicts what other policy documents would change, and changes nothing. Takes as long as compiling all proxies
     /// twice, and stops early if the client disconnects.
@@ -131,7 +131,7 @@ impl IntoResponse for ApiError {
 
 type Shared = Arc<dyn ControlPlane>;
 
-/// The most bytes of a [`Question`] as JSON: all of [`ironmesh_analysis::Request::MOST_BYTES`], if every byte is escaped.
+/// The most bytes of a [`Question`] as JSON: all of [`ironmesh_analysis::Request::MAX_BYTES`], if every byte is escaped.
 const MAX_QUESTION: usize = 512 << 10;
 
 /// How many expensive reads run at once: those whose cost grows with the mesh. Each may occupy a thread for as long as

@@ -1,9 +1,9 @@
-//! Who may connect to a TCP service port, and how often somebody was withdrawn from one.
+//! TCP authorization: the callers of each TCP service port, and the number of withdrawals.
 //!
-//! On TCP nothing is judged after the handshake: a connection that was let in stays. So a withdrawal
-//! has to end the established connections of a port, while an addition must not touch them. That is
-//! no function of the policy in force alone, but of what was in force before: hence this small state,
-//! an input of compilation that is kept over restarts.
+//! TCP authorization happens in the handshake only: an accepted connection stays. A withdrawal must therefore end
+//! the established connections of a port, while an addition must not affect them. That depends on the active
+//! policy and on the one before. Hence this small state, an input of compilation that the store keeps. This module
+//! never decides what a grant is.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use crate::name::{Name, ServiceAccount, ServicePort};
 use crate::service::{Mode, Port, Service, Visibility};
 use crate::specification::MeshSpecification;
 
-/// Who may connect to each TCP service port, and how often somebody was withdrawn from any.
+/// The callers of each TCP service port, and the number of withdrawals in the mesh.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TcpAccesses {
     /// By port.
     pub ports: OrdMap<ServicePort, TcpAccess>,
-    /// How many withdrawals there have been in the mesh. It never falls, not even when a port goes: so
-    /// one that comes back is not taken for what it was before.
+    /// The number of withdrawals in the mesh. It never falls, not even when a port is removed, so a port that returns
+    /// differs from what it was before.
     pub withdrawals: u64,
 }
 
-/// Who may connect to a TCP service port.
+/// The callers of one TCP service port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpAccess {
-    /// Who may.
+    /// The callers.
     pub callers: Callers,
-    /// The mesh's count when somebody was last withdrawn from this port, or else when the port came.
-    /// Connections are ended when it changes.
+    /// The mesh's count at the last withdrawal from this port, or else when the port was added. Proxies end the
+    /// connections when it changes.
     pub withdrawals: u64,
 }
 
@@ -42,9 +42,9 @@ pub struct TcpAccess {
 pub enum Callers {
     /// Every service account of the mesh: permissive and audit mode.
     Anyone,
-    /// Every service account of a namespace: the same of a service that only this one knows.
+    /// Every service account of a namespace: permissive and audit mode of a private service.
     AnyoneIn(Name),
-    /// These. None of them means nobody.
+    /// These service accounts. An empty set excludes every caller.
     These(BTreeSet<ServiceAccount>),
 }
 
@@ -58,8 +58,8 @@ impl Callers {
         }
     }
 
-    /// Whether there is none.
-    pub fn are_nobody(&self) -> bool {
+    /// Whether no account is a caller.
+    pub fn is_empty(&self) -> bool {
         matches!(self, Self::These(accounts) if accounts.is_empty())
     }
 
@@ -75,7 +75,7 @@ impl Callers {
     }
 }
 
-/// Who may connect to each TCP service port, given who might `before`.
+/// The callers of each TCP service port, given those `before`.
 pub(crate) fn tcp_accesses(
     specification: &MeshSpecification,
     grants: &Grants,
@@ -83,7 +83,7 @@ pub(crate) fn tcp_accesses(
     before: &TcpAccesses,
 ) -> TcpAccesses {
     let mut accesses = TcpAccesses { ports: OrdMap::new(), withdrawals: before.withdrawals };
-    // Connections to a part of a service are connections to the service.
+    // Connections to a subset are connections to its service.
     for service in specification.services.values().filter(|service| !service.is_subset()) {
         let grants = grants.on(&service.account);
         for (service_port, port) in service.service_ports() {
@@ -97,7 +97,7 @@ pub(crate) fn tcp_accesses(
                 },
                 Mode::Strict => strict_callers(specification, grants, service, port),
             };
-            // A port that comes gets its number below, when all withdrawals are counted.
+            // A new port gets its number below, when all withdrawals are counted.
             let mut withdrawals = u64::MAX;
             if let Some(old) = before.ports.get(&service_port) {
                 withdrawals = old.withdrawals;
@@ -112,7 +112,7 @@ pub(crate) fn tcp_accesses(
     let gone = before
         .ports
         .iter()
-        .filter(|(port, old)| !accesses.ports.contains_key(*port) && !old.callers.are_nobody());
+        .filter(|(port, old)| !accesses.ports.contains_key(*port) && !old.callers.is_empty());
     accesses.withdrawals = accesses.withdrawals.wrapping_add(u64::from(gone.count() > 0));
     let new: Vec<_> =
         accesses.ports.keys().filter(|port| !before.ports.contains_key(*port)).cloned().collect();
@@ -124,7 +124,7 @@ pub(crate) fn tcp_accesses(
     accesses
 }
 
-/// Whom `grants`, which are those on the account of `service`, let connect to its TCP port.
+/// The callers that `grants`, those on the account of `service`, allow on its TCP port.
 fn strict_callers(
     specification: &MeshSpecification,
     grants: &[Arc<Grant>],

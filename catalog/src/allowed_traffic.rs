@@ -1,7 +1,8 @@
-//! What policy allows on a service port: the one place that gives the rules of traffic targets their meaning.
+//! The traffic that policy allows on a service port: the one definition of the meaning of rules in traffic
+//! targets.
 //!
-//! The compiler, verdicts, differences and findings all ask here, so that none of them can read a target
-//! otherwise than the others do. Whom a target is about is resolved in [`crate::grants`].
+//! The compiler, verdicts, differences and findings all use it, so that they agree. [`crate::grants`] resolves
+//! the accounts of a target.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,21 +16,21 @@ use crate::policy::{HttpMatch, HttpRouteGroup, RouteRule, TcpRoute, TrafficTarge
 use crate::service::Port;
 use crate::specification::MeshSpecification;
 
-/// The requests or connections that one rule allows on one port, in data that can be compared and shown.
+/// The requests or connections that one rule allows on one port, as data for comparison and display.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AllowedTraffic {
     /// Every request.
     EveryRequest,
-    /// Connections, whatever is sent on them.
+    /// Connections, whatever they transport.
     Connections,
-    /// Requests of which all of this holds, as of an [`HttpMatch`].
+    /// Requests that meet all of these conditions, as in an [`HttpMatch`].
     Requests {
-        /// The methods; any where there is none.
+        /// The methods; any method if empty.
         methods: Vec<Arc<str>>,
-        /// The expression on the path.
+        /// The expression that the path must match.
         path: Option<Arc<str>>,
-        /// The expressions on headers.
+        /// The expressions that headers must match.
         headers: BTreeMap<Arc<str>, Arc<str>>,
     },
 }
@@ -75,19 +76,19 @@ impl fmt::Display for AllowedTraffic {
     }
 }
 
-/// A rule of a traffic target that allows something on one port, with what it names.
+/// A rule of a traffic target that allows traffic on one port, with the object that it names.
 #[derive(Debug, Clone, Copy)]
 pub enum AllowingRule<'a> {
-    /// It allows the requests that a match of a group is about.
+    /// It allows the requests that a match of a group selects.
     Match(&'a HttpRouteGroup, &'a HttpMatch),
-    /// It allows every request of an HTTP port, by a TCP route.
+    /// It allows every request of an HTTP port, through a TCP route.
     EveryRequest(&'a TcpRoute),
     /// It allows connections to a TCP port.
     Connections(&'a TcpRoute),
 }
 
 impl<'a> AllowingRule<'a> {
-    /// What it allows.
+    /// The traffic that it allows.
     pub fn traffic(self) -> AllowedTraffic {
         match self {
             Self::Match(_, one) => AllowedTraffic::from(one),
@@ -96,7 +97,7 @@ impl<'a> AllowingRule<'a> {
         }
     }
 
-    /// The match or the route that it names.
+    /// The match or the TCP route that it names.
     pub fn cited(self) -> Cited {
         match self {
             Self::Match(HttpRouteGroup { namespace, name, .. }, one) => Cited {
@@ -110,7 +111,7 @@ impl<'a> AllowingRule<'a> {
         }
     }
 
-    /// The match that a request must meet; `None` where every request or connection is allowed.
+    /// The match that a request must meet; `None` if it allows every request or connection.
     pub fn condition(self) -> Option<&'a HttpMatch> {
         match self {
             Self::Match(_, one) => Some(one),
@@ -120,8 +121,7 @@ impl<'a> AllowingRule<'a> {
 }
 
 impl MeshSpecification {
-    /// The rules of `target` that allow something on `port` of the services that it is about, as they are
-    /// written.
+    /// The rules of `target` that allow traffic on `port` of its destinations, in their order in policy.
     ///
     /// On an HTTP port these are the matches that its HTTP rules name. TCP routes count there only in a
     /// target without HTTP rules: then one that covers the port allows every request (SMI leaves that open;
@@ -162,10 +162,10 @@ impl MeshSpecification {
         })
     }
 
-    /// Whether a rule of `target` is about `port`: then its sources are told of the port.
+    /// Whether a rule of `target` applies to `port`: then the port is in the scope of its sources.
     ///
-    /// It does not look into HTTP route groups, so an edit of a group never changes which services a proxy
-    /// is told of. In a checked specification every rule names a match, so this is whether there are any
+    /// It ignores the contents of HTTP route groups, so an edit of a group never changes a scope. In a
+    /// validated specification every rule names a match, so the result equals whether there are any
     /// [`allowing_rules`](Self::allowing_rules).
     pub fn has_rule_about(&self, target: &TrafficTarget, port: &Port) -> bool {
         (port.protocol.is_http() && has_http_rules(target))

@@ -1,4 +1,4 @@
-//! Certificates as values, and the trait of what keeps them.
+//! Certificates as values, and the trait of the store that keeps them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::name::ServiceAccount;
 pub struct Secret(Arc<Zeroizing<String>>);
 
 impl Secret {
-    /// Takes `pem` as a secret.
+    /// The secret with this PEM text.
     pub fn new(pem: String) -> Self {
         Self(Arc::new(Zeroizing::new(pem)))
     }
 
-    /// The text itself: for the one place that must write or use it.
+    /// The PEM text, for the one place that writes or uses it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -32,11 +32,11 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The certificate by which the processes of one service account know each other. One per account
-/// for the whole mesh, so that restarts and replicas send the same bytes (invariant 4).
+/// The certificate that identifies a service account to its peers. There is one per account for the whole mesh,
+/// so that restarts and replicas send the same bytes (invariant 4).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceCertificate {
-    /// Whom it identifies.
+    /// The account that it identifies.
     pub account: ServiceAccount,
     /// The leaf and the intermediate that signed it, in PEM.
     pub chain: String,
@@ -44,11 +44,11 @@ pub struct ServiceCertificate {
     pub key: Secret,
     /// The leaf's serial number, in lower-case hexadecimal.
     pub serial: String,
-    /// When it begins.
+    /// When its validity begins.
     pub not_before: Timestamp,
-    /// When it ends.
+    /// When it expires.
     pub not_after: Timestamp,
-    /// When it is to be replaced: at two thirds of its life.
+    /// When it is renewed: at two thirds of its lifetime.
     pub renew_at: Timestamp,
 }
 
@@ -61,35 +61,35 @@ impl ServiceCertificate {
     }
 }
 
-/// The roots that peers are checked against.
+/// The root certificates that verify peers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustBundle {
     /// The root certificates, in PEM.
     pub roots: String,
 }
 
-/// What keeps certificates over restarts. The embedded store fulfils it, and etcd later.
+/// A store of certificates. The embedded store implements it, and etcd later.
 pub trait CertificateStore: Send + Sync {
-    /// The certification authority's material as it was last kept.
+    /// The kept material of the certificate authority.
     fn authority(&self) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Keeps the certification authority's material, encrypted.
+    /// Keeps the material of the certificate authority, encrypted.
     fn put_authority(&self, material: &[u8]) -> Result<(), StoreError>;
 
-    /// All service certificates that are kept.
+    /// All kept service certificates.
     fn service_certificates(&self) -> Result<Vec<ServiceCertificate>, StoreError>;
 
-    /// Keeps a service certificate in place of the account's last one, its key encrypted.
+    /// Replaces the kept service certificate of the account, with its key encrypted.
     fn put_service_certificate(&self, certificate: &ServiceCertificate) -> Result<(), StoreError>;
 }
 
-/// The store could not do what it was asked to.
+/// A failed operation of the store.
 #[derive(Debug, thiserror::Error)]
 #[error("state store: cannot {operation}")]
 pub struct StoreError {
-    /// What was attempted, as a verb and its object.
+    /// The operation, as a verb and its object.
     pub operation: String,
-    /// Why not.
+    /// The cause.
     #[source]
     pub source: Box<dyn std::error::Error + Send + Sync>,
 }

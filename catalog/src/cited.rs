@@ -1,4 +1,4 @@
-//! Citations: which object of policy a verdict, a setting or a difference follows from, and where it is written.
+//! Citations: the policy object, with its location, from which a verdict, a setting or a difference follows.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use crate::finding::Spot;
 use crate::policy::telemetry::Telemetry;
 use crate::policy::{Egress, HttpRoute, IngressBackend, Retry, TrafficTarget};
 
-/// An object of policy that is cited, and where it is written.
+/// A cited policy object with its location.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cited {
-    /// What it is, with its name: ``traffic target `default/buyers` ``.
+    /// Its kind and name: ``traffic target `default/buyers` ``.
     pub object: String,
-    /// Where it is written.
+    /// Its location in policy.
     pub spot: Spot,
 }
 

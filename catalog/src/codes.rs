@@ -1,40 +1,39 @@
-//! The codes of findings that several rooms tell: about endpoints providers, participants, and what meets
-//! at a proxy. Each has a
-//! page in `docs/errors/`.
+//! Codes of findings that several crates report: about endpoints providers, participants, and collisions at a
+//! proxy. Each has a page in `docs/errors`.
 
 use crate::finding::Code;
 
 /// A change of the policy folder that removes many objects at once, which is not yet active.
 pub const REMOVAL_HELD: Code = Code(118);
 
-/// A provider cannot be asked, or not be believed: what it said last stays.
+/// A provider is unavailable or not authoritative; its last-known-good endpoints stay.
 pub const PROVIDER_STALE: Code = Code(501);
 
-/// A provider knows much fewer endpoints than before, which is doubted for a while.
+/// A provider reports far fewer endpoints than before; the removal is held back for a while.
 pub const ENDPOINTS_HELD: Code = Code(502);
 
-/// A part of what a provider says makes no endpoint.
+/// A part of a provider's answer is not a usable endpoint.
 pub const UNUSABLE_ENDPOINT: Code = Code(503);
 
-/// Two providers say different things of one address and port.
+/// Two providers contradict each other about one address and port.
 pub const PROVIDERS_CONTRADICT: Code = Code(504);
 
-/// The health of an endpoint changes all the time.
+/// The health of an endpoint flaps.
 pub const ENDPOINT_FLAPS: Code = Code(505);
 
-/// A proxy has been away for a while, and others have not.
-pub const PROXY_SUSPECTED: Code = Code(506);
+/// A proxy is unreachable, outside a mass disconnect.
+pub const PROXY_UNREACHABLE: Code = Code(506);
 
-/// A proxy joined as a service whose providers know of no endpoint where it is.
+/// A proxy is enrolled for a service, but no provider reports an endpoint at its address.
 pub const PROXY_WITHOUT_ENDPOINT: Code = Code(507);
 
-/// Calls are to go to places where no endpoint is.
-pub const NOWHERE: Code = Code(508);
+/// A `locality` setting names a locality without endpoints.
+pub const LOCALITY_WITHOUT_ENDPOINTS: Code = Code(508);
 
-/// The wall clock of the control plane was set, ahead or back.
+/// The wall clock of the control plane jumped ahead or back.
 pub const CLOCK_JUMPED: Code = Code(711);
 
-/// Certificates in use were issued at a time that is yet to come.
+/// Certificates in use have an issue date in the future.
 pub const ISSUED_IN_FUTURE: Code = Code(712);
 
 /// The clock of the control plane differs from that of an endpoints provider.
@@ -51,15 +50,15 @@ pub const UNTRUSTED_LABELS: Code = Code(509);
 /// A provider reports an endpoint that policy excludes by its address or port.
 pub const EXCLUDED_ENDPOINT: Code = Code(510);
 
-/// The control plane asks etcd or Consul in plaintext over the network.
+/// The control plane queries etcd or Consul in plaintext over the network.
 pub const PLAINTEXT_PROVIDER: Code = Code(511);
-/// The disk does not take the writes of the state store.
+/// The disk rejects writes of the state store.
 pub const STATE_NOT_WRITTEN: Code = Code(701);
 
 /// The state file was removed or replaced while the control plane runs.
 pub const STATE_FILE_LOST: Code = Code(702);
 
-/// A stored record was changed outside of the control plane, or cannot be read.
+/// A stored record was changed by other programs, or is unreadable.
 pub const RECORD_QUARANTINED: Code = Code(703);
 
 /// Clients reject the control plane's certificate as that of an unknown authority.
@@ -70,14 +69,14 @@ pub const NO_INBOUND_LISTENER: Code = Code(731);
 /// A target port at which no known endpoint of the service listens.
 pub const PORT_WITHOUT_LISTENER: Code = Code(512);
 
-/// A service port that may be called has no endpoint that takes calls.
+/// A service port that policy allows to be called has no available endpoint.
 pub const NO_ENDPOINT_FOR_CALLERS: Code = Code(732);
 
-/// The certificate of a proxy ends soon.
+/// The certificate of a proxy expires soon.
 pub const PROXY_CERTIFICATE_EXPIRING: Code = Code(733);
 
-/// The certificate of a proxy has ended.
+/// The certificate of a proxy has expired.
 pub const PROXY_CERTIFICATE_EXPIRED: Code = Code(734);
 
-/// Ways in from outside of the mesh that cannot be told apart.
+/// Two ingress rules collide: a proxy cannot distinguish their callers.
 pub const INGRESS_COLLISION: Code = Code(633);

@@ -1,4 +1,6 @@
-//! Endpoints: where the processes of a service are, and through which proxy they are reached.
+//! Endpoints: the addresses of the processes of a service, and the proxies that serve them.
+//!
+//! This module owns endpoints as data. It never decides whether callers use them.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -14,33 +16,33 @@ use crate::locality::Locality;
 use crate::name::ServiceName;
 use crate::proxy::ProxyId;
 
-/// What an endpoints provider found: one process of a service.
+/// One process of a service, as an endpoints provider reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// The address of its machine.
     pub address: IpAddr,
-    /// The port where the application listens; the service port's target where it is left out.
+    /// The port of the application. Default: the target of the service port.
     pub port: Option<u16>,
     /// Its share of the service's traffic, relative to the others.
     pub weight: u32,
-    /// The proxy in front of it, where the provider carries a key that tells.
+    /// The proxy of the endpoint, if the provider has a key for it.
     pub proxy: Option<ProxyId>,
-    /// The machine that it is on, where the provider has a key for it: of Azure, the `vmId`.
+    /// The machine of the endpoint, if the provider has a key for it: in Azure, the `vmId`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Uuid>,
-    /// What is said of it besides: the version that it runs, say.
+    /// Its labels, such as the version that it runs.
     pub labels: Labels,
     /// What its provider says of its health.
     pub health: Health,
-    /// Whether somebody probes its application. Where nobody does, `health` is an assumption, and is shown as
-    /// unknown; callers go by it all the same (docs/decisions/0032).
+    /// Whether a health check probes its application. Otherwise `health` is an assumption: it is shown as
+    /// unknown, but callers use it all the same (docs/decisions/0032).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub probed: bool,
-    /// Where it is, as far as its provider knows.
+    /// Its locality, if its provider reports one.
     pub locality: Locality,
-    /// Who has found it.
+    /// The provider that reports it.
     pub provider: Provider,
-    /// What its provider calls it, where it has a name for it: of Consul, `NODE/SERVICE-ID`.
+    /// The provider's name of the instance, if it has one: in Consul, `NODE/SERVICE-ID`.
     pub instance: Option<Arc<str>>,
     /// Whether the instance itself selected its service, by a tag in Consul. Its labels select nothing in
     /// identity bindings.
@@ -50,7 +52,7 @@ pub struct Endpoint {
     /// traffic; an identity binding that trusts one of these providers selects by them.
     #[serde(skip)]
     pub other_labels: Arc<[(Provider, Labels)]>,
-    /// Why its service does not use it, whatever its provider says; `None` where it may.
+    /// Why its service excludes it, whatever its provider reports; `None` if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclusion: Option<Exclusion>,
 }
@@ -60,16 +62,16 @@ fn is_false(value: &bool) -> bool {
     !*value
 }
 
-/// Where an endpoint is: its address, and its port where that is known.
+/// The address of an endpoint, with its port if it is known.
 pub type EndpointPlace = (IpAddr, Option<u16>);
 
 impl Endpoint {
-    /// Where it is.
+    /// Its address and port.
     pub fn place(&self) -> EndpointPlace {
         (self.address, self.port)
     }
 
-    /// A healthy endpoint of which no more is known.
+    /// A healthy endpoint without further properties.
     pub fn new(provider: Provider, address: IpAddr) -> Self {
         Self {
             address,
@@ -112,16 +114,16 @@ impl fmt::Display for Exclusion {
     }
 }
 
-/// What an endpoints provider says of the health of an endpoint. Sorted: the first is the best.
+/// The health of an endpoint, as its provider reports it. Ordered from best to worst.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
-    /// It takes traffic.
+    /// It accepts new calls.
     #[default]
     Healthy,
-    /// It is about to leave: what is connected may end, nothing new comes.
+    /// It drains: current connections may end, and no new calls arrive.
     Draining,
-    /// It takes none.
+    /// It accepts no calls.
     Unhealthy,
 }
 
@@ -135,33 +137,33 @@ impl fmt::Display for Health {
     }
 }
 
-/// Who finds endpoints. Sorted: what an earlier one says of an address and port beats what a later one
-/// says of the same.
+/// A source of endpoints. Ordered by precedence: for one address and port, the earlier provider wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Provider {
-    /// Policy lists it itself.
+    /// A list in policy.
     Static,
     /// Consul.
     Consul,
-    /// Azure: its scale sets and virtual machines.
+    /// Azure: scale sets and virtual machines.
     Azure,
-    /// A proxy that joined is an endpoint, with no provider at all.
+    /// An enrolled proxy, which is an endpoint by itself.
     Registered,
 }
 
 impl Provider {
-    /// Those that are systems of others, with the words that policy uses: whoever may register there chooses
-    /// addresses, ports and labels (docs/decisions/0051). The others say what policy or join records state.
+    /// The external providers, with the words that policy uses. Anyone with write access there chooses
+    /// addresses, ports and labels (docs/decisions/0051). The other providers report what policy or join
+    /// records state.
     pub const EXTERNAL: [(&'static str, Self); 2] =
         [("consul", Self::Consul), ("azure", Self::Azure)];
 
-    /// The external ones, in their order.
+    /// The external providers, in order of precedence.
     pub fn external() -> impl Iterator<Item = Self> {
         Self::EXTERNAL.into_iter().map(|(_, provider)| provider)
     }
 
-    /// Whether it is an external one.
+    /// Whether it is an external provider.
     pub fn is_external(self) -> bool {
         Self::external().any(|external| external == self)
     }
@@ -178,60 +180,60 @@ impl fmt::Display for Provider {
     }
 }
 
-/// All that the providers know: the endpoints of each service.
+/// The endpoints that providers report, by service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Discovered(pub OrdMap<ServiceName, Arc<Vec<Endpoint>>>);
 
-/// What was last believed of a provider about one service, as it is kept: the last good state, with which
-/// the mesh goes on when the provider cannot be asked.
+/// The last-known-good endpoints of one provider for one service, as the store keeps them. They apply while the
+/// provider is unavailable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptEndpoints {
-    /// Who found them.
+    /// The provider.
     pub provider: Provider,
-    /// Whose endpoints they are.
+    /// The service.
     pub service: ServiceName,
-    /// When that was learned.
+    /// When the provider reported them.
     pub learned_at: Timestamp,
     /// The endpoints, sorted by address and port.
     pub endpoints: Arc<Vec<Endpoint>>,
 }
 
-/// An endpoint as callers dial it: the mesh address of a proxy, with all that is behind it together.
-/// (The same address twice in one answer would be one host with the first weight.)
+/// An endpoint as callers dial it: the mesh address of a proxy, with all its endpoints merged. (The same
+/// address twice in one assignment would be one host with the first weight.)
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MeshEndpoint {
     /// The proxy's mesh address; in plaintext, the application's own.
     pub address: SocketAddr,
-    /// How it is spoken to.
+    /// Its transport.
     pub transport: Transport,
-    /// The sum of the weights of the healthy ones behind the address, at least 1; of all where none is.
+    /// The sum of the weights of its healthy endpoints, or of all if none is healthy; at least 1.
     pub weight: u32,
-    /// The best health of those behind the address. Only a healthy one gets anything new.
+    /// The best health of its endpoints. Only a healthy one gets new calls.
     pub health: Health,
-    /// Where it is, as far as somebody knows.
+    /// Its locality, if it is known.
     #[serde(default, skip_serializing_if = "Locality::is_empty")]
     pub locality: Locality,
 }
 
-/// An application behind a proxy that serves a service port.
+/// An application of a proxy that serves a service port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Application {
-    /// Where it listens.
+    /// The port on which it listens.
     pub port: u16,
-    /// Its share of what comes to the proxy, relative to the others.
+    /// Its share of the calls of the proxy, relative to the others.
     pub weight: u32,
     /// What its provider says of its health.
     pub health: Health,
-    /// Whether somebody probes it: where nobody does, its health is an assumption.
+    /// Whether a health check probes it. Otherwise its health is an assumption.
     pub probed: bool,
 }
 
-/// How an endpoint is spoken to.
+/// The transport between callers and an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
-    /// By mutual TLS: a proxy is in front of it.
+    /// Mutual TLS to the proxy of the endpoint.
     MutualTls,
-    /// In plaintext: no proxy is in front of it, and its service is permissive.
+    /// Plaintext to an endpoint without a proxy, of a permissive service.
     Plaintext,
 }

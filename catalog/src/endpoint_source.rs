@@ -1,6 +1,6 @@
-//! Where the endpoints of a service come from, as policy says it: which providers are asked, and for what.
+//! The sources of the endpoints of a service, as policy sets them: the providers and their queries.
 //!
-//! Each provider has a module for its part. What a provider makes of its query is its own business
+//! Each provider has a module for its query. The provider itself decides what a query means
 //! (docs/decisions/0055).
 
 mod azure;
@@ -17,24 +17,24 @@ use crate::name::ServiceName;
 pub use azure::{AddressFamily, AzureMachines, AzureQuery};
 pub use consul::ConsulQuery;
 
-/// Where the endpoints of a service come from.
+/// The source of the endpoints of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndpointSource {
-    /// Endpoints providers: what they find is the service's, all of it together.
+    /// Endpoints providers; the service has the endpoints of all of them.
     Providers(Providers),
-    /// No endpoints that we know: proxies look up the hostname of an external service.
+    /// None in the control plane: proxies resolve the hostname of an external service.
     Hostname,
-    /// Those of another service that have these labels. Never no labels.
+    /// The endpoints of another service with these labels. The labels are never empty.
     Subset {
-        /// The service that it is a part of.
+        /// The service of which it is a subset.
         of: ServiceName,
-        /// What its endpoints have.
+        /// The labels of its endpoints.
         labels: Labels,
     },
 }
 
 impl EndpointSource {
-    /// The proxies that joined as this service: each is one endpoint, at its own address.
+    /// The proxies enrolled for this service: each is one endpoint, at its own address.
     pub fn registered() -> Self {
         Self::Providers(Providers { registered: true, ..Providers::default() })
     }
@@ -44,12 +44,12 @@ impl EndpointSource {
         Self::Providers(Providers { fixed: list, ..Providers::default() })
     }
 
-    /// Whether policy asks for nobody but the proxies that joined, so that no endpoint is without one.
+    /// Whether the enrolled proxies are the only source, so that every endpoint has a proxy.
     pub fn is_registered(&self) -> bool {
         self.providers() == Some(&Providers { registered: true, ..Providers::default() })
     }
 
-    /// The providers that are asked; none where nobody is.
+    /// The providers that policy queries; none if it queries none.
     pub fn providers(&self) -> Option<&Providers> {
         match self {
             Self::Providers(providers) => Some(providers),
@@ -58,21 +58,21 @@ impl EndpointSource {
     }
 }
 
-/// Which endpoints providers are asked for the endpoints of a service.
+/// The providers of the endpoints of a service, with their queries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Providers {
-    /// Whether the proxies that joined as the service are endpoints of it with no provider at all.
+    /// Whether the proxies enrolled for the service are endpoints without any provider.
     pub registered: bool,
-    /// Those that policy lists itself.
+    /// The endpoints that policy lists.
     pub fixed: Vec<StaticEndpoint>,
-    /// What Consul is asked for.
+    /// The query to Consul.
     pub consul: Option<ConsulQuery>,
-    /// What Azure is asked for, each once; all that is found is the service's.
+    /// The queries to Azure, each once; the service has the endpoints of all of them.
     pub azure: Vec<AzureQuery>,
 }
 
 impl Providers {
-    /// Whether policy asks this one.
+    /// Whether policy queries this provider.
     pub fn ask(&self, provider: Provider) -> bool {
         match provider {
             Provider::Static => !self.fixed.is_empty(),
@@ -88,13 +88,13 @@ impl Providers {
 pub struct StaticEndpoint {
     /// The machine's address.
     pub address: IpAddr,
-    /// Where the application listens; the service port's target where it is left out.
+    /// The port of the application. Default: the target of the service port.
     pub port: Option<u16>,
     /// Its share of the traffic, relative to the others.
     pub weight: u32,
-    /// What is said of it besides.
+    /// Its labels.
     pub labels: Labels,
-    /// Where it is; where its proxy is, if that is left out.
+    /// Its locality. Default: the locality of its proxy.
     pub locality: Locality,
     /// Where policy lists it.
     pub spot: Spot,

@@ -1,8 +1,8 @@
-//! Exclusion: which reported endpoints a service never uses, whatever their provider says.
+//! Exclusion: reported endpoints that a service never uses, whatever their provider reports.
 //!
-//! Whoever may register in a provider chooses addresses and ports. Behind a proxy such a port is a port of
-//! the machine's loopback, so without this rule a registrant could reach what listens there for the machine
-//! alone (docs/decisions/0051). This module decides about one endpoint; it never looks at proxies or health.
+//! Anyone with write access to a provider chooses addresses and ports. At a proxy such a port is a loopback
+//! port of the machine, so without this rule a registrant could reach services that only the machine itself may
+//! use (docs/decisions/0051). This module decides about one endpoint; it never considers proxies or health.
 
 use std::net::IpAddr;
 
@@ -11,12 +11,11 @@ use crate::reserved_ports;
 use crate::service::Service;
 
 impl Service {
-    /// Why `endpoint` is excluded from this service; `None` where it is not. Loopback and link-local
-    /// addresses are allowed with `allows_local_addresses`, which is for a mesh on one machine.
+    /// Why `endpoint` is excluded from this service; `None` if it is not. `allows_local_addresses`, which is
+    /// for a mesh on one machine, allows loopback and link-local addresses.
     ///
-    /// Policy states the addresses and ports of static endpoints and the port of Azure's, and an operator
-    /// those of join records, so these rules do not apply there. Of a service with several ports the
-    /// reported port is not used.
+    /// The rules do not apply to data of operators: static endpoints, the port of Azure's, and join records. A
+    /// service with several ports ignores the reported port.
     pub fn exclusion_of(
         &self,
         endpoint: &Endpoint,

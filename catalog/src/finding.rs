@@ -1,6 +1,6 @@
-//! Findings: what is wrong with the user's input, as against errors, which are failed operations.
+//! Findings: problems of the user's input, in contrast to errors, which are failed operations.
 //!
-//! Findings are collected, never thrown: all problems of all files are told in one run.
+//! Findings are collected, never thrown: one run reports all problems of all files.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -22,12 +22,12 @@ impl fmt::Display for Code {
     }
 }
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// The input is refused; what was in force before stays in force.
+    /// The input is rejected, and the previous input stays active.
     Error,
-    /// The input is taken, and is surely not what was meant.
+    /// The input is accepted, but is probably not what was meant.
     Warning,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A place in a document of the user's.
+/// A location in a document of the user.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Spot {
     /// The file, relative to the policy folder.
@@ -49,10 +49,10 @@ pub struct Spot {
     pub line: u32,
     /// The column in characters, from 1.
     pub column: u32,
-    /// The bytes of the file that are meant. (Of no use to who has not the file, and told to nobody.)
+    /// The bytes of the file. (Only useful with the file, so never shown.)
     #[serde(skip)]
     pub bytes: (usize, usize),
-    /// The line of the first character behind it, from 1.
+    /// The line of the first character after it, from 1.
     pub end_line: u32,
     /// The column of that character, from 1.
     pub end_column: u32,
@@ -84,23 +84,23 @@ impl fmt::Display for Spot {
     }
 }
 
-/// One thing that is wrong with the input: what, where, and what to do. Its texts may quote what others
-/// wrote, so each is one line without control characters, however it is made.
+/// One problem of the input: the problem, its location and advice. Its texts may quote foreign input, so each
+/// is one line without control characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Finding {
-    /// Which kind of finding.
+    /// The kind of the finding.
     pub code: Code,
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// What is wrong, in lower case and without a full stop.
+    /// The problem, in lower case and without a full stop.
     pub message: String,
-    /// Where it is wrong. `None` where it is about a whole folder.
+    /// Its location. `None` if it is about a whole folder.
     pub spot: Option<Spot>,
-    /// What the spot is, in a word or two, drawn beside it.
+    /// A short description of the spot, annotated beside it.
     pub label: String,
-    /// Other places that belong to it, each with what it is.
+    /// Related locations, each with a description.
     pub related: Vec<(Spot, String)>,
-    /// What to do about it.
+    /// The advice.
     pub help: Option<String>,
 }
 
@@ -115,14 +115,14 @@ impl Finding {
         Self::with_severity(Severity::Warning, code, spot, message.into())
     }
 
-    /// The finding with a word beside its spot.
+    /// The finding with an annotation of its spot.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = line(label.into());
         self
     }
 
-    /// The finding with another place that belongs to it.
+    /// The finding with a related location.
     #[must_use]
     pub fn related(mut self, spot: Spot, what: impl Into<String>) -> Self {
         self.related.push((spot, line(what.into())));
@@ -136,12 +136,12 @@ impl Finding {
         self
     }
 
-    /// Whether the input is refused because of it.
+    /// Whether the input is rejected because of it.
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }
 
-    /// The order in which findings are told: by place, then by code.
+    /// The order in which findings are reported: by location, then by code.
     pub fn order(&self, other: &Self) -> Ordering {
         (&self.spot, self.code, &self.message).cmp(&(&other.spot, other.code, &other.message))
     }

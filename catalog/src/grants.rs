@@ -1,8 +1,8 @@
-//! Grants: what traffic targets come to when their subjects are resolved to service accounts.
+//! Grants: traffic targets with their subjects resolved to service accounts.
 //!
-//! A subject may be an identity binding, and a binding may select by the labels of endpoints: so who may
-//! call whom does not follow from policy alone. It is resolved here, once for each moment of the mesh, and
-//! all who ask who may call look at this.
+//! A subject may be an identity binding, and a binding may select by the labels of endpoints. So access does
+//! not follow from policy alone. This module resolves it once per snapshot, for every user of access rules. It
+//! never decides what a rule allows.
 
 mod binding;
 
@@ -23,15 +23,15 @@ use crate::specification::MeshSpecification;
 /// Namespace and name of an object of policy.
 type Key = (Name, Name);
 
-/// What each identity binding comes to.
+/// The accounts of each identity binding.
 type Bindings = BTreeMap<Key, BTreeSet<ServiceAccount>>;
 
-/// The labels of the services that bindings by labels are about.
+/// The labels of the services that bindings select by labels.
 type Places = BTreeMap<ServiceName, Arc<ServiceLabels>>;
 
 /// A traffic target with its subjects resolved.
 ///
-/// Either set may be empty: then nothing is granted.
+/// Either set may be empty; the target then grants nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// The target.
@@ -42,29 +42,29 @@ pub struct Grant {
     pub sources: BTreeSet<ServiceAccount>,
 }
 
-/// What grants follow from.
+/// The inputs of grants.
 pub(crate) struct GrantInputs<'a> {
-    /// What the operators say.
+    /// The policy of the operators.
     pub(crate) specification: &'a MeshSpecification,
-    /// The root of the mesh's identities.
+    /// The trust domain of the mesh.
     pub(crate) trust_domain: &'a TrustDomain,
     /// The labels of the endpoints and proxies of a service.
     pub(crate) labels_of: &'a dyn Fn(&ServiceName) -> ServiceLabels,
 }
 
-/// What all traffic targets of a mesh come to.
+/// The grants of all traffic targets of a mesh.
 #[derive(Debug, Clone, Default)]
 pub struct Grants {
     by_target: OrdMap<Key, Arc<Grant>>,
     by_account: Arc<ByAccount>,
-    /// What each identity binding comes to.
+    /// The accounts of each identity binding.
     pub bindings: Arc<Bindings>,
     findings: Arc<[Finding]>,
-    /// Kept, so that only services that have changed are asked again.
+    /// Kept, so that only the labels of changed services are computed again.
     places: Arc<Places>,
 }
 
-/// The same grants by whom they are about, each list in the order of the targets.
+/// The same grants by account, each list in the order of the targets.
 #[derive(Debug, Default)]
 struct ByAccount {
     destinations: BTreeMap<ServiceAccount, Vec<Arc<Grant>>>,
@@ -88,23 +88,23 @@ impl ByAccount {
 }
 
 impl Grants {
-    /// By namespace and name of the target.
+    /// The grants by namespace and name of the target.
     pub fn by_target(&self) -> &OrdMap<Key, Arc<Grant>> {
         &self.by_target
     }
 
-    /// What is granted on `account`, in the order of the targets.
+    /// The grants with `account` as a destination, in the order of the targets.
     pub fn on(&self, account: &ServiceAccount) -> &[Arc<Grant>] {
         self.by_account.destinations.get(account).map_or(&[], Vec::as_slice)
     }
 
-    /// What is granted to `account`, in the order of the targets.
+    /// The grants with `account` as a source, in the order of the targets.
     pub fn to(&self, account: &ServiceAccount) -> &[Arc<Grant>] {
         self.by_account.sources.get(account).map_or(&[], Vec::as_slice)
     }
 
-    /// What lets `caller` call `destination`, in the order of the targets. It looks at the grants of
-    /// whoever of the two has fewer.
+    /// The grants from `caller` to `destination`, in the order of the targets. It searches the shorter of the
+    /// two lists.
     pub fn between(
         &self,
         caller: &ServiceAccount,
@@ -117,8 +117,7 @@ impl Grants {
         })
     }
 
-    /// The traffic that targets allow from `caller` to `port` of `service`, whatever its mode and its visibility
-    /// are.
+    /// The traffic that targets allow from `caller` to `port` of `service`, regardless of mode and visibility.
     pub fn allowed_traffic(
         &self,
         specification: &MeshSpecification,
@@ -131,19 +130,18 @@ impl Grants {
         rules.map(AllowingRule::traffic).collect()
     }
 
-    /// Whether both grant the same. It costs nothing where one was made out of the other and nothing
-    /// differs.
+    /// Whether both have the same grants. The check is free if one is an unchanged copy of the other.
     pub fn are_same_as(&self, other: &Self) -> bool {
         self.by_target.ptr_eq(&other.by_target) || self.by_target == other.by_target
     }
 
-    /// What is wrong with bindings in this mesh.
+    /// The findings about bindings in this mesh.
     pub(crate) fn findings(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter()
     }
 
-    /// What policy grants in a mesh of which these services are others, or have other
-    /// endpoints or proxies. What came to the same before stays the same value.
+    /// The grants after a change of policy, where these services, their endpoints or proxies changed. Equal
+    /// grants keep their value.
     #[must_use]
     pub(crate) fn resolve(
         &self,
@@ -153,7 +151,7 @@ impl Grants {
         self.bind(inputs, changed).grant(inputs.specification)
     }
 
-    /// The same, where policy is as it was.
+    /// The grants after a change without a change of policy.
     #[must_use]
     pub(crate) fn follow(&self, inputs: &GrantInputs<'_>, changed: &BTreeSet<ServiceName>) -> Self {
         let is_about = |namespace: &Name| changed.iter().any(|one| one.namespace == *namespace);
@@ -164,7 +162,7 @@ impl Grants {
         if bound.bindings == self.bindings { bound } else { bound.grant(inputs.specification) }
     }
 
-    /// The same grants, with what bindings come to now.
+    /// The same grants, with newly resolved bindings.
     fn bind(&self, inputs: &GrantInputs<'_>, changed: &BTreeSet<ServiceName>) -> Self {
         let places = self.places(inputs, changed);
         let mut findings = Vec::new();
@@ -183,7 +181,7 @@ impl Grants {
     fn places(&self, inputs: &GrantInputs<'_>, changed: &BTreeSet<ServiceName>) -> Places {
         let namespaces: BTreeSet<_> = by_labels(inputs.specification).collect();
         let services = inputs.specification.services.values();
-        // The endpoints of a part are those of the whole.
+        // A subset has the endpoints of its service.
         let services = services
             .filter(|service| namespaces.contains(&service.name.namespace) && !service.is_subset());
         let places = services.map(|service| {
@@ -195,7 +193,7 @@ impl Grants {
         places.collect()
     }
 
-    /// What targets come to with these bindings.
+    /// The grants of the targets with these bindings.
     fn grant(self, specification: &MeshSpecification) -> Self {
         let accounts = |subject: &Subject| match subject {
             Subject::Account(account) => BTreeSet::from([account.clone()]),

@@ -1,13 +1,15 @@
-//! By what hosts a service port is called over HTTP: what the listener that routes by `Host` takes for a
-//! call of it (docs/concepts/traffic.md), and what a question about a request may say.
+//! The hosts of a service port over HTTP: those that the listener for calls by `Host` routes to it
+//! (docs/concepts/traffic.md).
+//!
+//! This module owns the list, for the compiler and for verdicts. It never resolves names.
 
 use crate::name::{Name, ServiceAccount, ServiceName, ServicePort};
 use crate::service::{External, Resolution, Service};
 use crate::snapshot::Snapshot;
 
-/// The hosts by which `caller` calls a service port: three forms of its name, and what it is called
-/// outside, each with the port, and without it for port 80 or else the only HTTP port. (A wildcard domain
-/// of Envoy's would not match a host with a port.) In order; Envoy compares them in any case.
+/// The hosts by which `caller` calls a service port: three forms of its name and its external hostname, each
+/// with the port, and without it for port 80 or else the only HTTP port. (A wildcard domain of Envoy does not
+/// match a host with a port.) Sorted; Envoy ignores case.
 pub fn hosts(
     snapshot: &Snapshot,
     caller: &ServiceAccount,
@@ -22,7 +24,7 @@ pub fn hosts(
     }
     let others = service.ports.iter().filter(|other| other.number != port.port);
     let is_plain = port.port == 80 || !others.into_iter().any(|other| other.protocol.is_http());
-    // What goes where its host says goes nowhere by a name of the mesh.
+    // A passthrough service has no name of the mesh as a host.
     let names = if is_passed_through(service) { Vec::new() } else { names };
     let mut hosts: Vec<_> = names.iter().map(|name| format!("{name}:{}", port.port)).collect();
     if is_plain {
@@ -35,11 +37,11 @@ pub fn hosts(
     hosts
 }
 
-/// By what hosts an external service port is called besides the names that it has in the mesh.
+/// The hosts of an external service port outside the mesh.
 pub fn outside(external: &External, port: &ServicePort, is_plain: bool) -> Vec<String> {
     let Some(hostname) = &external.hostname else { return Vec::new() };
     let with_port = format!("{hostname}:{}", port.port);
-    // Where it is not written, the port that is passed through is 80.
+    // The default port of passthrough is 80.
     let is_plain = match external.resolution {
         Resolution::Passthrough => port.port == 80,
         Resolution::Static | Resolution::Dns => is_plain,
@@ -47,13 +49,13 @@ pub fn outside(external: &External, port: &ServicePort, is_plain: bool) -> Vec<S
     if is_plain { vec![hostname.to_string(), with_port] } else { vec![with_port] }
 }
 
-/// Whether calls of a service go where their host says.
+/// Whether the host of a request decides its destination, as `passthrough` sets it.
 pub fn is_passed_through(service: &Service) -> bool {
     service.external.as_ref().is_some_and(|one| one.resolution == Resolution::Passthrough)
 }
 
-/// Whether a host, with or without a port, is that of a service of the mesh, or could be: no external
-/// service has it, whether the caller may call that one or not.
+/// Whether a host, with or without a port, is reserved for services of the mesh: no external service has it,
+/// even if the caller may not call that service.
 pub fn is_of_the_mesh(snapshot: &Snapshot, host: &str) -> bool {
     let name = host.split(':').next().unwrap_or(host);
     let domain = snapshot.mesh.domain.as_str();
@@ -62,7 +64,7 @@ pub fn is_of_the_mesh(snapshot: &Snapshot, host: &str) -> bool {
     is_below || short_name(name).is_some_and(|name| snapshot.service(&name).is_some())
 }
 
-/// The service of the mesh that is called so, if there is one of that name.
+/// The service name in a short hostname, if it has that form.
 pub fn short_name(hostname: &str) -> Option<ServiceName> {
     let (name, namespace) = hostname.split_once('.')?;
     Some(ServiceName::new(Name::new(namespace).ok()?, Name::new(name).ok()?))

@@ -1,9 +1,8 @@
-//! HTTP routes and retries, put together: how each request to a service is treated, when several objects
-//! have something to say of it.
+//! HTTP routes and retries, combined: the settings of each request to a service.
 //!
-//! Each setting is decided by itself, by the nearest object that says it: the first route of some requests
-//! that is about this one, then a retry of the caller, then routes of the service, of its namespace, of the
-//! mesh.
+//! For each setting, the most specific object wins: the first route whose match selects the request, then a
+//! retry of the caller, then routes of the service, of its namespace, of the mesh. This module owns that
+//! choice. It never decides destinations.
 
 mod crossing;
 
@@ -20,15 +19,15 @@ use crate::policy::{
     Redirect, Retries, Retry, Rewrite, SplitMatch,
 };
 use crate::specification::MeshSpecification;
-use crate::upstream_settings::Said;
+use crate::upstream_settings::EffectiveSetting;
 
-/// All HTTP routes and retries of a mesh, by what they are about.
+/// All HTTP routes and retries of a mesh, by level.
 ///
-/// Nothing here relies on validation: matches that are not there match nothing, and of two objects that say
-/// the same of the same the first by name decides.
+/// It does not rely on validation: missing matches select nothing, and of two objects with one setting of one
+/// level the first by name wins.
 #[derive(Debug, Default)]
 pub struct HttpRoutes {
-    /// The routes about some requests to a service, by name.
+    /// The conditional routes of each service, by name.
     of_requests: BTreeMap<ServiceName, Vec<Conditional>>,
     retries: BTreeMap<(ServiceAccount, ServiceName), Vec<Arc<Retry>>>,
     of_services: BTreeMap<ServiceName, Vec<Arc<HttpRoute>>>,
@@ -36,23 +35,23 @@ pub struct HttpRoutes {
     of_mesh: Vec<Arc<HttpRoute>>,
 }
 
-/// A route about some requests, with the matches of which any must hold.
+/// A route with its matches, any of which selects a request.
 #[derive(Debug)]
 struct Conditional {
     route: Arc<HttpRoute>,
     matches: Vec<HttpMatch>,
 }
 
-/// How requests are treated that a condition is about.
+/// The settings of the requests that a condition selects.
 #[derive(Debug, Clone)]
 pub struct Treatment<'a> {
-    /// What must hold of a request, if no treatment before this one is for it. Of the last one nothing.
+    /// The condition that selects the requests, if no earlier treatment does. The last treatment has none.
     pub condition: Option<&'a HttpMatch>,
-    /// Who has something to say, the nearest first.
+    /// The objects that apply, most specific first.
     layers: Vec<Layer<'a>>,
 }
 
-/// An object that has something to say of a request.
+/// An object that applies to a request.
 #[derive(Debug, Clone, Copy)]
 enum Layer<'a> {
     Route(&'a HttpRoute),
@@ -60,7 +59,7 @@ enum Layer<'a> {
 }
 
 impl HttpRoutes {
-    /// Those of a specification.
+    /// The routes and retries of a specification.
     pub fn of_specification(specification: &MeshSpecification) -> Self {
         let MeshSpecification { http_routes, retries, http_route_groups, .. } = specification;
         Self::new(http_routes.values(), retries.values(), |namespace, group| {
@@ -69,7 +68,7 @@ impl HttpRoutes {
         })
     }
 
-    /// Those that are given, in order of names, with the route groups that they name.
+    /// These routes and retries, in order of names, with the route groups that they name.
     pub fn new<'a>(
         routes: impl IntoIterator<Item = &'a Arc<HttpRoute>>,
         retries: impl IntoIterator<Item = &'a Arc<Retry>>,
@@ -112,13 +111,13 @@ impl HttpRoutes {
         all
     }
 
-    /// The services of which some route is about some requests.
+    /// The services with conditional routes.
     pub fn services_with_requests(&self) -> impl Iterator<Item = &ServiceName> {
         self.of_requests.keys()
     }
 
-    /// How calls of `account` to `service` are treated: each request by the first whose condition holds. The
-    /// last one has none.
+    /// The treatments of calls of `account` to `service`: the first whose condition selects a request applies.
+    /// The last one has no condition.
     pub fn treatments(
         &self,
         account: &ServiceAccount,
@@ -127,7 +126,7 @@ impl HttpRoutes {
         self.treatments_of(service, Some(account))
     }
 
-    /// The same as if one account were all that are named anywhere: no account has more of them.
+    /// The treatments as if one account had all objects: no account has more of them.
     pub fn treatments_of_all(&self, service: &ServiceName) -> Vec<Treatment<'_>> {
         self.treatments_of(service, None)
     }
@@ -166,73 +165,78 @@ impl HttpRoutes {
 }
 
 impl Treatment<'_> {
-    /// How long a request may take as a whole; none = as long as it likes.
+    /// The time limit of a request; none means no limit.
     pub fn timeout(&self) -> Option<Duration> {
-        let mut said = self.routes().filter_map(|route| route.settings.timeout);
-        said.next().filter(|timeout| !timeout.is_zero())
+        let mut timeouts = self.routes().filter_map(|route| route.settings.timeout);
+        timeouts.next().filter(|timeout| !timeout.is_zero())
     }
 
-    /// What is tried again.
+    /// The retries.
     pub fn retries(&self) -> Retries {
-        let said = self.layers.iter().find_map(|layer| match layer {
+        let retries = self.layers.iter().find_map(|layer| match layer {
             Layer::Route(route) => route.settings.retries.as_ref(),
             Layer::Retry(retry) => Some(&retry.retries),
         });
-        said.cloned().unwrap_or_default()
+        retries.cloned().unwrap_or_default()
     }
 
-    /// What becomes of some requests on purpose.
+    /// The fault injection.
     pub fn fault(&self) -> Option<&Fault> {
-        self.said(|settings| settings.fault.as_ref())
+        self.most_specific(|settings| settings.fault.as_ref())
     }
 
-    /// What becomes of the headers of requests.
+    /// The changes of request headers.
     pub fn request_headers(&self) -> Option<&HeaderChanges> {
-        self.said(|settings| settings.request_headers.as_ref())
+        self.most_specific(|settings| settings.request_headers.as_ref())
     }
 
-    /// What becomes of the headers of answers.
+    /// The changes of response headers.
     pub fn response_headers(&self) -> Option<&HeaderChanges> {
-        self.said(|settings| settings.response_headers.as_ref())
+        self.most_specific(|settings| settings.response_headers.as_ref())
     }
 
-    /// What requests ask for when they leave the caller's sidecar.
+    /// The rewrite in the caller's sidecar.
     pub fn rewrite(&self) -> Option<&Rewrite> {
-        self.said(|settings| settings.rewrite.as_ref())
+        self.most_specific(|settings| settings.rewrite.as_ref())
     }
 
-    /// Where requests are to be made instead. What else is said of them has no effect then, but for faults
-    /// and the headers of answers.
+    /// The redirect. With it, only faults and changes of response headers also apply.
     pub fn redirect(&self) -> Option<&Redirect> {
-        self.said(|settings| settings.redirect.as_ref())
+        self.most_specific(|settings| settings.redirect.as_ref())
     }
 
-    /// Who gets a copy of some requests.
+    /// The mirror of some requests.
     pub fn mirror(&self) -> Option<&Mirror> {
-        self.said(|settings| settings.mirror.as_ref())
+        self.most_specific(|settings| settings.mirror.as_ref())
     }
 
-    /// Whether who calls may say how long a request may take and what is tried again.
+    /// Whether callers may override time limit and retries by headers.
     pub fn allows_override_headers(&self) -> bool {
-        self.said(|settings| settings.allow_override_headers.as_ref()).copied().unwrap_or_default()
+        self.most_specific(|settings| settings.allow_override_headers.as_ref())
+            .copied()
+            .unwrap_or_default()
     }
 
-    /// All that is said, in words, and who decides it: what the nearest says comes first.
-    pub fn settings(&self) -> Vec<Said> {
-        let mut settings: Vec<Said> = Vec::new();
+    /// All effective settings in words, with the objects that set them, most specific first.
+    pub fn settings(&self) -> Vec<EffectiveSetting> {
+        let mut settings: Vec<EffectiveSetting> = Vec::new();
         for layer in &self.layers {
             for (key, value) in layer.in_words() {
                 if !settings.iter().any(|known| known.key == key) {
-                    settings.push(Said { key: key.to_owned(), value, by: layer.cited() });
+                    settings.push(EffectiveSetting {
+                        key: key.to_owned(),
+                        value,
+                        by: layer.cited(),
+                    });
                 }
             }
         }
         settings
     }
 
-    /// What the nearest route says that says it.
-    fn said<T>(&self, say: impl Fn(&CallSettings) -> Option<&T>) -> Option<&T> {
-        self.routes().find_map(|route| say(&route.settings))
+    /// A setting of the most specific route that has it.
+    fn most_specific<T>(&self, get: impl Fn(&CallSettings) -> Option<&T>) -> Option<&T> {
+        self.routes().find_map(|route| get(&route.settings))
     }
 
     fn routes(&self) -> impl Iterator<Item = &HttpRoute> {

@@ -1,5 +1,5 @@
-//! SPIFFE identities of the mesh. Their paths are fixed (docs/reference/names.md) and differ per purpose, so
-//! that a certificate of one kind can never be taken for another.
+//! SPIFFE IDs of the mesh. Their paths are fixed (docs/reference/names.md) and differ by purpose, so a
+//! certificate of one kind is never valid as another.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ use crate::proxy::ProxyId;
 pub struct TrustDomain(Domain);
 
 impl TrustDomain {
-    /// The trust domain of that name.
+    /// The trust domain with this name.
     pub fn new(domain: Domain) -> Self {
         Self(domain)
     }
@@ -31,29 +31,29 @@ impl TrustDomain {
         uri.strip_prefix("spiffe://")?.split('/').next()?.parse().ok()
     }
 
-    /// `spiffe://<trust domain>/ns/<namespace>/sa/<account>`: what a peer's certificate says.
+    /// `spiffe://<trust domain>/ns/<namespace>/sa/<account>`: the SPIFFE ID in the certificate of a service
+    /// account.
     pub fn workload(&self, account: &ServiceAccount) -> SpiffeId {
         self.id(&format!("ns/{}/sa/{}", account.namespace, account.name))
     }
 
-    /// The account whose [`TrustDomain::workload`] this is; `None` for all other identities, and for
-    /// those of other trust domains.
+    /// The account with this [`TrustDomain::workload`]; `None` for other identities and other trust domains.
     pub fn account(&self, id: &SpiffeId) -> Option<ServiceAccount> {
         let (trust_domain, account) = id.workload()?;
         (trust_domain == self.as_str()).then_some(account)
     }
 
-    /// What every [`TrustDomain::workload`] begins with, and no other identity of the mesh.
+    /// The prefix of every [`TrustDomain::workload`], and of no other identity of the mesh.
     pub fn workload_prefix(&self) -> String {
         format!("spiffe://{}/ns/", self.0)
     }
 
-    /// What every [`TrustDomain::workload`] of `namespace` begins with, and no other identity of the mesh.
+    /// The prefix of every [`TrustDomain::workload`] of `namespace`, and of no other identity of the mesh.
     pub fn namespace_prefix(&self, namespace: &Name) -> String {
         format!("{}{namespace}/sa/", self.workload_prefix())
     }
 
-    /// `spiffe://<trust domain>/control-plane`: what an Envoy pins when it connects to us.
+    /// `spiffe://<trust domain>/control-plane`: the SPIFFE ID that Envoys pin for the control plane.
     pub fn control_plane(&self) -> ControlPlaneId {
         ControlPlaneId(self.id("control-plane"))
     }
@@ -83,7 +83,7 @@ impl FromStr for TrustDomain {
     }
 }
 
-/// A SPIFFE ID in its one canonical form, so that comparing text compares identities.
+/// A SPIFFE ID in canonical form, so that equal texts mean equal identities.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpiffeId(Arc<str>);
 
@@ -91,7 +91,7 @@ impl SpiffeId {
     /// The longest ID, in bytes (SPIFFE ID, section 2.3).
     pub const MAX_LENGTH: usize = 2048;
 
-    /// Checks `text`, and takes it as an ID; `spiffe://` may be left out, as SMI does.
+    /// The SPIFFE ID with this text, if it is valid; `spiffe://` is optional, as in SMI.
     ///
     /// The rules are those of the SPIFFE ID specification, section 2: a trust domain of `a-z`, `0-9`,
     /// `.`, `-` and `_`; segments of letters, digits, `.`, `-` and `_`, none of them empty, `.` or `..`.
@@ -121,7 +121,7 @@ impl SpiffeId {
         Ok(Self(id.into()))
     }
 
-    /// The trust domain and the account, of an ID that some mesh of ours may give to a service account.
+    /// The trust domain and the account, if it has the form of a service account's ID.
     pub fn workload(&self) -> Option<(&str, ServiceAccount)> {
         let (trust_domain, path) = self.0.strip_prefix("spiffe://")?.split_once("/ns/")?;
         let (namespace, name) = path.split_once("/sa/")?;
@@ -145,7 +145,7 @@ impl fmt::Display for SpiffeId {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlPlaneId(pub SpiffeId);
 
-/// What the URI SAN of a proxy certificate says, taken apart.
+/// The parts of the URI SAN of a proxy certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxySpiffeId {
     /// The trust domain that the certificate claims. The caller compares it with its own.
@@ -157,8 +157,8 @@ pub struct ProxySpiffeId {
 }
 
 impl ProxySpiffeId {
-    /// Reads a proxy's SPIFFE ID; `None` for anything that is not, byte for byte, one of the form
-    /// that [`TrustDomain::proxy`] writes: a workload's ID, another case, escapes, extra slashes.
+    /// Parses a proxy's SPIFFE ID; `None` unless it equals, byte for byte, one that [`TrustDomain::proxy`]
+    /// writes: not a workload's ID, another case, escapes, extra slashes.
     pub fn parse(uri: &str) -> Option<Self> {
         let (trust_domain, path) = uri.strip_prefix("spiffe://")?.split_once('/')?;
         let mut parts = path.split('/');

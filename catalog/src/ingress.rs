@@ -1,7 +1,7 @@
-//! Ways in from outside of the mesh: what ingress backends come to, by service port.
+//! Ingress rules: resolved ingress backends, by service port.
 //!
-//! A source may be a service, whose addresses do not follow from policy alone. So they are resolved here,
-//! once for each moment of the mesh, and all who ask who may call from outside look at this.
+//! A source may be a service, whose addresses do not follow from policy alone. This module resolves them once
+//! per snapshot, for every user of ingress rules. It never compiles listeners.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,19 +14,20 @@ use crate::name::{ServiceName, ServicePort};
 use crate::policy::{IngressBackend, IngressEntry, IngressSource};
 use crate::specification::MeshSpecification;
 
-/// A way in from outside of the mesh to one service port.
+/// An ingress rule: callers outside the mesh that may call one service port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IngressRule {
-    /// The policy.
+    /// The ingress backend.
     pub policy: Arc<IngressBackend>,
-    /// Where proxies are called for that.
+    /// The listener of the proxies.
     pub entry: IngressEntry,
-    /// From where callers must connect; `None` where that is no matter. An empty set is nobody.
+    /// The address ranges from which callers must connect; `None` if any address will do. An empty set excludes
+    /// every caller.
     pub ranges: Option<BTreeSet<IpRange>>,
 }
 
 impl IngressRule {
-    /// Whose certificates may call: SPIFFE IDs and names of DNS. None where callers need no certificate.
+    /// The certificate names that may call: SPIFFE IDs and DNS names. Empty if callers need no certificate.
     pub fn principals(&self) -> impl Iterator<Item = &str> {
         self.policy.sources.iter().filter_map(|source| match source {
             IngressSource::Principal(name) => Some(&**name),
@@ -34,19 +35,19 @@ impl IngressRule {
         })
     }
 
-    /// The addresses from where somebody may connect, where policy alone says them all.
+    /// The address ranges, if policy alone defines them.
     pub fn fixed_ranges(&self) -> Option<&BTreeSet<IpRange>> {
         let is_moving = |source: &IngressSource| matches!(source, IngressSource::Service(_));
         self.ranges.as_ref().filter(|_| !self.policy.sources.iter().any(is_moving))
     }
 }
 
-/// The ways in to each service port that has any, in the order of their policies.
+/// The ingress rules of each service port, in the order of their ingress backends.
 pub type IngressRules = OrdMap<ServicePort, Arc<Vec<IngressRule>>>;
 
-/// The ways in that policy allows, where services may call from these addresses. What came to the same in
-/// `before` stays the same value.
-pub(crate) fn ways_in(
+/// The ingress rules of policy, given the addresses of services. Rules equal to those `before` keep their
+/// value.
+pub(crate) fn ingress_rules(
     specification: &MeshSpecification,
     addresses_of: impl Fn(&ServiceName) -> BTreeSet<IpAddr>,
     before: &IngressRules,
@@ -62,14 +63,14 @@ pub(crate) fn ways_in(
             });
         }
     }
-    let shared = |(port, ways): (&ServicePort, Vec<IngressRule>)| {
-        let known = before.get(port).filter(|known| ***known == ways);
-        (port.clone(), known.cloned().unwrap_or_else(|| Arc::new(ways)))
+    let shared = |(port, rules): (&ServicePort, Vec<IngressRule>)| {
+        let known = before.get(port).filter(|known| ***known == rules);
+        (port.clone(), known.cloned().unwrap_or_else(|| Arc::new(rules)))
     };
     by_port.into_iter().map(shared).collect()
 }
 
-/// Whether the ways in follow from where one of these services runs.
+/// Whether the ingress rules depend on the addresses of one of these services.
 pub(crate) fn are_about(
     specification: &MeshSpecification,
     services: &BTreeSet<ServiceName>,

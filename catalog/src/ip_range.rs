@@ -1,4 +1,4 @@
-//! Ranges of IP addresses, as CIDR writes them.
+//! Ranges of IP addresses in CIDR form.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,7 +8,7 @@ use crate::name::InvalidName;
 
 /// A range of IP addresses: `10.0.0.0/8`, `2001:db8::/32`.
 ///
-/// Invariant: the address has no bit behind the length, so that ranges which are the same are equal.
+/// Invariant: the address has no bits after the prefix, so equal ranges are equal values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IpRange {
     address: IpAddr,
@@ -16,22 +16,22 @@ pub struct IpRange {
 }
 
 impl IpRange {
-    /// The range of one address. One of IPv4 that is written in IPv6 is that of IPv4.
+    /// The range of one address. An IPv4-mapped IPv6 address counts as IPv4.
     pub fn of(address: IpAddr) -> Self {
         let address = address.to_canonical();
         Self { address, length: bits(address) }
     }
 
-    /// The range of all addresses that have the first `length` bits of `address`; `None` where it has fewer.
+    /// The range of all addresses with the first `length` bits of `address`; `None` if it has fewer.
     pub fn around(address: IpAddr, length: u8) -> Option<Self> {
-        let behind = u32::from(bits(address).checked_sub(length)?);
+        let host_bits = u32::from(bits(address).checked_sub(length)?);
         let address = match address {
             IpAddr::V4(one) => {
-                let mask = u32::MAX.checked_shl(behind).unwrap_or(0);
+                let mask = u32::MAX.checked_shl(host_bits).unwrap_or(0);
                 IpAddr::V4(Ipv4Addr::from_bits(one.to_bits() & mask))
             }
             IpAddr::V6(one) => {
-                let mask = u128::MAX.checked_shl(behind).unwrap_or(0);
+                let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
                 IpAddr::V6(Ipv6Addr::from_bits(one.to_bits() & mask))
             }
         };
@@ -43,12 +43,12 @@ impl IpRange {
         self.address
     }
 
-    /// How many bits all of its addresses have in common.
+    /// The length of its prefix in bits.
     pub fn length(self) -> u8 {
         self.length
     }
 
-    /// Whether all of `other` is in it.
+    /// Whether it contains all of `other`.
     pub fn includes(self, other: Self) -> bool {
         self.length <= other.length && Self::around(other.address, self.length) == Some(self)
     }

@@ -1,4 +1,4 @@
-//! Labels: words by which policy selects endpoints and proxies.
+//! Labels, by which policy selects endpoints and proxies.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Labels of an endpoint: any words, by any names. A copy costs nothing.
+/// Labels of an endpoint: arbitrary names and values. A copy is cheap.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Labels(Arc<BTreeMap<Arc<str>, Arc<str>>>);
@@ -17,12 +17,12 @@ impl Labels {
         self.0.is_empty()
     }
 
-    /// Each name with its word, in order.
+    /// Each name with its value, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, word)| (&**name, &**word))
     }
 
-    /// Whether all of `selector` are among them.
+    /// Whether they contain all labels of `selector`.
     pub fn include(&self, selector: &Self) -> bool {
         selector.0.iter().all(|(name, word)| self.0.get(name) == Some(word))
     }

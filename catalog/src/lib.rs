@@ -1,22 +1,22 @@
-//! The domain of the mesh: names, services, policy, proxies, certificates as values, and the
-//! [`Snapshot`] that everything is compiled from.
+//! The domain model of the mesh: names, services, policy, proxies, certificates as values, and the [`Snapshot`]
+//! from which everything is compiled.
 //!
-//! This crate owns the vocabulary that every other crate uses, the traits that sources and stores fulfil,
-//! and what policy means: who may call whom, where calls go and how they are treated. What answers
-//! questions about a snapshot is `ironmesh-analysis`, beside it. This crate never does IO, never reads a
-//! clock, never sees a protobuf, and imports none of our other crates.
+//! This crate owns the vocabulary of all other crates, the traits of sources and stores, and the meaning of
+//! policy: access, destinations and treatment of calls. `ironmesh-analysis`, beside it, answers questions about
+//! a snapshot. This crate never does IO, never reads a clock, never handles a protobuf, and imports none of our
+//! other crates.
 //!
-//! Start reading at [`Snapshot`]: it is what one moment of the mesh looks like.
+//! Start reading at [`Snapshot`], one consistent state of the mesh.
 
 pub mod access;
 pub mod allowed_traffic;
 pub mod certificate;
 pub mod cited;
 pub mod codes;
+pub mod egress_rules;
 pub mod endpoint;
 pub mod endpoint_source;
 mod exclusion;
-pub mod exits;
 pub mod finding;
 pub mod grants;
 pub mod hosts;
@@ -49,6 +49,7 @@ pub use access::{Callers, TcpAccess, TcpAccesses};
 pub use allowed_traffic::{AllowedTraffic, AllowingRule};
 pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
 pub use cited::Cited;
+pub use egress_rules::{EgressRuleByAddress, EgressRules, EgressRulesByHost};
 pub use endpoint::{
     Application, Discovered, Endpoint, EndpointPlace, Exclusion, Health, KeptEndpoints,
     MeshEndpoint, Provider, Transport,
@@ -57,7 +58,6 @@ pub use endpoint_source::{
     AddressFamily, AzureMachines, AzureQuery, ConsulQuery, EndpointSource, Providers,
     StaticEndpoint,
 };
-pub use exits::{EgressRuleByAddress, EgressRules, Exit};
 pub use finding::{Code, Finding, Severity, Spot};
 pub use grants::{Grant, Grants};
 pub use identity::{ControlPlaneId, ProxySpiffeId, SpiffeId, TrustDomain};
@@ -70,15 +70,15 @@ pub use policy::telemetry::{
     AccessLog, Collector, LogFilter, LogFormat, LogSink, LogValue, Sampling, Telemetry, Tracing,
 };
 pub use policy::{
-    Abort, AbortWith, BoundIdentity, CallSettings, Delay, Descriptor, Distribution, Egress,
-    EgressMode, EgressPort, EgressProtocol, Entry, Failover, Fault, GlobalHttpLimit,
-    GlobalTcpLimit, HeaderChanges, HeaderCondition, HttpConnections, HttpMatch, HttpRoute,
-    HttpRouteGroup, IdentityBinding, IngressBackend, IngressEntry, IngressPort, IngressSource,
-    Level, LimitedRoute, LocalHttpLimit, LocalitySetting, Method, Mirror, Namespace, Nearness,
-    OutlierDetection, PathChange, PathRegex, Percent, PlaceRank, Rate, RateLimitService, RateUnit,
-    Reach, Redirect, Retries, Retry, RetryDestination, RetryLimit, Rewrite, RouteRule,
+    Abort, AbortWith, BoundIdentity, CallSettings, Delay, Descriptor, DescriptorEntry,
+    Distribution, Egress, EgressMode, EgressPort, EgressProtocol, Failover, Fault, GlobalHttpLimit,
+    GlobalTcpLimit, HeaderChanges, HeaderCondition, HeaderPattern, HttpConnections, HttpMatch,
+    HttpRoute, HttpRouteGroup, IdentityBinding, IngressBackend, IngressEntry, IngressPort,
+    IngressSource, Level, LimitedRoute, LocalHttpLimit, LocalitySetting, Method, Mirror, Namespace,
+    Nearness, OutlierDetection, PathChange, PathRegex, Percent, PlaceRank, Rate, RateLimitService,
+    RateUnit, Reach, Redirect, Retries, Retry, RetryDestination, RetryLimit, Rewrite, RouteRule,
     SplitBackend, SplitMatch, Subject, TcpConnections, TcpRoute, TrafficSplit, TrafficTarget,
-    UpstreamTrafficSetting, Wanted,
+    UpstreamTrafficSetting,
 };
 pub use policy_record::{PolicyPin, PolicyRecord};
 pub use port_range::PortRange;
@@ -91,7 +91,8 @@ pub use service::{
     EscapedSlashes, External, Mode, Port, Protocol, Resolution, Service, Visibility,
 };
 pub use snapshot::{
-    EndpointStatus, ExclusionReason, Inputs, Mesh, Records, Snapshot, State, have_same_members,
+    EndpointState, EndpointStatus, ExclusionReason, Inputs, Mesh, Records, Snapshot,
+    have_same_members,
 };
 pub use specification::{MeshSpecification, PolicyRevision};
-pub use upstream_settings::{Said, UpstreamSettings};
+pub use upstream_settings::{EffectiveSetting, UpstreamSettings};

@@ -1,4 +1,4 @@
-//! Target ports at which no application is known to listen.
+//! Findings about target ports without a known application.
 
 use std::collections::BTreeSet;
 
@@ -8,9 +8,9 @@ use crate::service::{Port, Service};
 use crate::snapshot::Snapshot;
 
 impl Service {
-    /// A warning for the ports whose target is none of `listening`, the ports of all known endpoints: a typing
-    /// error in `target_port` shows so. None where an endpoint has no port, because it may listen at each
-    /// target; none of a service with one port either, where the ports of endpoints count (IM0510).
+    /// A warning about ports whose target is not among `listening`, the ports of all known endpoints, as after
+    /// a typing error in `target_port`. None if an endpoint has no port, because it may listen at each target,
+    /// and none for a service with one port, which uses the ports of endpoints (IM0510).
     pub(crate) fn ports_without_listener(
         &self,
         listening: impl IntoIterator<Item = Option<u16>>,
@@ -43,7 +43,7 @@ fn in_words(port: &Port) -> String {
 }
 
 impl Snapshot {
-    /// The services that have target ports at which none of their known endpoints listens.
+    /// Warnings about services with target ports at which no known endpoint listens.
     pub fn ports_without_listener(&self) -> Vec<Finding> {
         let discovered = self.inputs().discovered;
         let of_service = |service: &Service| {

@@ -1,4 +1,4 @@
-//! Localities: where an endpoint or a caller is.
+//! Localities of endpoints and callers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::name::InvalidName;
 
-/// Where an endpoint or a caller is, in the words of Envoy; each part is empty where it is not known.
+/// A locality in Envoy's terms; each part is empty if it is unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Locality {
     /// The region.
@@ -17,26 +17,26 @@ pub struct Locality {
     /// The zone in the region.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub zone: Arc<str>,
-    /// What is smaller than a zone: a rack, a fault domain.
+    /// A part of a zone: a rack, a fault domain.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub sub_zone: Arc<str>,
 }
 
 impl Locality {
-    /// The longest part, in bytes: names of regions and zones are shorter everywhere.
+    /// The most bytes of a part: names of regions and zones are shorter everywhere.
     const LONGEST: usize = 128;
 
-    /// Whether nothing is known.
+    /// Whether it is unknown.
     pub fn is_empty(&self) -> bool {
         self.parts().iter().all(|part| part.is_empty())
     }
 
-    /// How far it is said: 1 is a region, 2 a zone in it, 3 a part of that; 0 where nothing is known.
+    /// The number of its levels: 1 for a region, 2 for a zone, 3 for a sub-zone; 0 if it is unknown.
     pub fn depth(&self) -> usize {
         self.parts().iter().rposition(|part| !part.is_empty()).map_or(0, |last| last + 1)
     }
 
-    /// The same, said no further than to `depth`.
+    /// The same locality with at most `depth` levels.
     #[must_use]
     pub fn up_to(&self, depth: usize) -> Self {
         let [region, zone, sub_zone] = self.parts().map(Arc::clone);
@@ -47,13 +47,13 @@ impl Locality {
         }
     }
 
-    /// Whether `other` is this place or in it. Everything is in a place of which nothing is known.
+    /// Whether `other` equals it or is inside it. An unknown locality includes all.
     pub fn includes(&self, other: &Self) -> bool {
         let both = self.parts().into_iter().zip(other.parts());
         both.take(self.depth()).all(|(one, other)| one == other)
     }
 
-    /// Whether `other` is known to be in the same region (1), zone (2) or sub-zone (3) as this.
+    /// Whether both are known to share the region (1), zone (2) or sub-zone (3).
     pub fn shares(&self, other: &Self, depth: usize) -> bool {
         let is_known = |part: &&Arc<str>| !part.is_empty();
         self.parts().get(depth.saturating_sub(1)).is_some_and(is_known)
@@ -66,7 +66,7 @@ impl Locality {
 }
 
 impl fmt::Display for Locality {
-    /// Writes `region/zone/sub_zone`, without what is unknown at the end.
+    /// Writes `region/zone/sub_zone`, without unknown parts at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = format!("{}/{}/{}", self.region, self.zone, self.sub_zone);
         f.write_str(whole.trim_end_matches('/'))
@@ -76,7 +76,7 @@ impl fmt::Display for Locality {
 impl FromStr for Locality {
     type Err = InvalidName;
 
-    /// Reads `region/zone/sub_zone`, or the beginning of that. A part that is not known is empty.
+    /// Parses `region/zone/sub_zone`, or a prefix of it. An unknown part is empty.
     fn from_str(text: &str) -> Result<Self, InvalidName> {
         let invalid = |problem| Err(InvalidName { text: text.to_owned(), problem });
         let mut parts = text.split('/');

@@ -1,4 +1,4 @@
-//! Names of things in the mesh, each a type of its own so that none stands for another.
+//! Names in the mesh, each a distinct type so that they cannot be confused.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +18,7 @@ impl Name {
     /// The longest name, in characters (RFC 1035, section 2.3.4).
     pub const MAX_LENGTH: usize = 63;
 
-    /// Checks `text` and takes it as a name.
+    /// The name with this text, if it is valid.
     pub fn new(text: &str) -> Result<Self, InvalidName> {
         let problem = if text.is_empty() {
             "is empty"
@@ -39,19 +39,19 @@ impl Name {
         &self.0
     }
 
-    /// The namespace of everything that does not say another: `default`.
+    /// The default namespace: `default`.
     pub fn default_namespace() -> Self {
         Self("default".into())
     }
 }
 
-/// A text that is no [`Name`].
+/// A text that is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("name {problem}: `{text}`")]
 pub struct InvalidName {
-    /// What was given.
+    /// The text.
     pub text: String,
-    /// What is wrong with it, to follow the words "the name".
+    /// The problem, as a continuation of "the name".
     pub problem: &'static str,
 }
 
@@ -97,7 +97,7 @@ macro_rules! qualified_name {
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
         pub struct $type {
-            /// The namespace it lives in.
+            /// Its namespace.
             pub namespace: Name,
             /// Its own name, unique in the namespace.
             pub name: Name,
@@ -148,7 +148,7 @@ qualified_name! {
     ServiceName
 }
 qualified_name! {
-    /// The identity that a service runs as, and that policy is about.
+    /// The name of a service account: the identity as which a service runs, and which policy names.
     ServiceAccount
 }
 
@@ -159,7 +159,7 @@ qualified_name! {
 pub struct ServicePort {
     /// The service.
     pub service: ServiceName,
-    /// The port's number, as callers say it.
+    /// The number of the port.
     pub port: u16,
 }
 
@@ -173,7 +173,7 @@ impl ServicePort {
 impl FromStr for ServicePort {
     type Err = InvalidName;
 
-    /// Reads what [`ServicePort`] writes.
+    /// Parses the text form of a [`ServicePort`].
     fn from_str(text: &str) -> Result<Self, InvalidName> {
         let invalid = |problem| InvalidName { text: text.to_owned(), problem };
         let (service, port) = text.split_once('|').ok_or_else(|| invalid("names no port"))?;
@@ -239,7 +239,7 @@ impl From<Domain> for String {
     }
 }
 
-/// A DNS name outside of the mesh, in lower case: `api.example.com`, or `*.example.com` for all below it.
+/// A DNS name outside the mesh, in lower case: `api.example.com`, or `*.example.com` for all names below it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hostname(Arc<str>);
 
@@ -247,8 +247,8 @@ impl Hostname {
     /// The longest hostname, in characters (RFC 1035, section 2.3.4).
     pub const MAX_LENGTH: usize = 253;
 
-    /// Checks `text` and takes it as a hostname: two labels at least, none of which begins or ends with
-    /// `-`; and no address, which is not looked up.
+    /// The hostname with this text, if it is valid: at least two labels, none of which begins or ends with `-`,
+    /// and not an IP address.
     pub fn new(text: &str) -> Result<Self, InvalidName> {
         let invalid = |problem| Err(InvalidName { text: text.to_owned(), problem });
         let lower = text.to_ascii_lowercase();
@@ -280,12 +280,12 @@ impl Hostname {
         &self.0
     }
 
-    /// Whether it stands for all names below it.
+    /// Whether it is a wildcard for all names below it.
     pub fn is_wildcard(&self) -> bool {
         self.0.starts_with("*.")
     }
 
-    /// Whether `other` is it, or one of the names that it stands for.
+    /// Whether `other` equals it or is one of the names that it covers.
     pub fn covers(&self, other: &Self) -> bool {
         let is_below = |below| other.0.len() > str::len(below) && other.0.ends_with(below);
         self == other || self.0.strip_prefix('*').is_some_and(is_below)
@@ -308,7 +308,7 @@ mod tests {
             assert_eq!(Name::new(good).unwrap().as_str(), good);
         }
         for bad in ["", "-a", "a-", "A", "a.b", "a/b", "ü", "a_b", &"x".repeat(64)] {
-            assert!(Name::new(bad).is_err(), "{bad:?} was taken");
+            assert!(Name::new(bad).is_err(), "{bad:?} was accepted");
         }
     }
 
@@ -339,7 +339,7 @@ mod tests {
             "*a.b.c",
             &long,
         ] {
-            assert!(Hostname::new(bad).is_err(), "{bad:?} was taken");
+            assert!(Hostname::new(bad).is_err(), "{bad:?} was accepted");
         }
         assert!(Hostname::new("*.example.com").unwrap().is_wildcard());
     }

@@ -1,5 +1,8 @@
-//! Policy objects, in SMI's words. Each remembers where it was written; two that say the same are equal,
-//! wherever that is, so that a line more at the top of a file changes nothing.
+//! Policy objects, in the terms of SMI.
+//!
+//! Each object has its location. Two objects with the same content are equal, wherever they are, so an added
+//! line at the top of a file changes nothing. This module owns the objects as data. It never resolves
+//! references between them.
 
 mod fault;
 mod http_route;
@@ -31,8 +34,8 @@ pub use locality::{Distribution, Failover, LocalitySetting, Nearness, PlaceRank}
 pub use message::{HeaderChanges, PathChange, Redirect, Rewrite};
 pub use mirror::Mirror;
 pub use rate_limit::{
-    Descriptor, Entry, GlobalHttpLimit, GlobalTcpLimit, HeaderCondition, LimitedRoute,
-    LocalHttpLimit, Rate, RateLimitService, RateUnit, Wanted,
+    Descriptor, DescriptorEntry, GlobalHttpLimit, GlobalTcpLimit, HeaderCondition, HeaderPattern,
+    LimitedRoute, LocalHttpLimit, Rate, RateLimitService, RateUnit,
 };
 pub use upstream_traffic_setting::{
     HttpConnections, OutlierDetection, RetryLimit, TcpConnections, UpstreamTrafficSetting,
@@ -40,18 +43,16 @@ pub use upstream_traffic_setting::{
 
 pub use egress::{Egress, EgressMode, EgressPort, EgressProtocol};
 
-/// A namespace, as far as policy says something of it. One that it says nothing of is there all the same.
+/// The settings of a namespace. A namespace without settings exists all the same.
 #[derive(Debug, Clone, Eq)]
 pub struct Namespace {
     /// Its name.
     pub name: Name,
-    /// What becomes of calls that no policy allows, where a service does not say; what the mesh says where
-    /// it is left out.
+    /// The mode of services without one of their own. Default: that of the mesh.
     pub mode: Option<Mode>,
-    /// What becomes of calls of its accounts to the outside that no policy allows; what the mesh says where
-    /// it is left out.
+    /// The egress mode of its accounts. Default: that of the mesh.
     pub egress: Option<EgressMode>,
-    /// Where it is written.
+    /// Its location in policy.
     pub spot: Spot,
 }
 
@@ -61,7 +62,7 @@ impl PartialEq for Namespace {
     }
 }
 
-/// SMI `TrafficTarget`: these sources may call this destination in these ways.
+/// SMI `TrafficTarget`: the sources may send the traffic of the rules to the destination.
 ///
 /// Invariant: `sources` and `rules` are not empty. An empty list never means "anyone".
 #[derive(Debug, Clone, Eq)]
@@ -70,22 +71,22 @@ pub struct TrafficTarget {
     pub namespace: Name,
     /// Its name, unique in the namespace.
     pub name: Name,
-    /// Who may be called.
+    /// The accounts that may be called.
     pub destination: Subject,
-    /// Who may call.
+    /// The accounts that may call.
     pub sources: Vec<Subject>,
-    /// What they may call.
+    /// The traffic that they may send.
     pub rules: Vec<RouteRule>,
-    /// Where it is written.
+    /// Its location in policy.
     pub spot: Spot,
 }
 
-/// Whom a [`TrafficTarget`] is about.
+/// A subject of a [`TrafficTarget`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
-    /// `kind = "ServiceAccount"`: all that runs as this account.
+    /// `kind = "ServiceAccount"`: this account.
     Account(ServiceAccount),
-    /// `kind = "IdentityBinding"`: all that the binding of this namespace and name says.
+    /// `kind = "IdentityBinding"`: the accounts of the binding with this namespace and name.
     Binding(Name, Name),
 }
 
@@ -98,9 +99,9 @@ impl fmt::Display for Subject {
     }
 }
 
-/// SMI `IdentityBinding`: a name for identities, given in up to three ways that add up.
+/// SMI `IdentityBinding`: a name for accounts, given in up to three forms that add up.
 ///
-/// What they come to in a mesh is said by [`Grants`](crate::Grants).
+/// [`Grants`](crate::Grants) resolves them in a mesh.
 #[derive(Debug, Clone, Eq)]
 pub struct IdentityBinding {
     /// Its namespace, which is that of its account and of the endpoints that it selects.
@@ -113,9 +114,9 @@ pub struct IdentityBinding {
     pub identities: Vec<BoundIdentity>,
     /// The accounts of the namespace all of whose endpoints have these labels. Never empty.
     pub endpoint_labels: Option<Labels>,
-    /// The providers whose labels count besides those of join records and of lists in policy.
+    /// The providers whose labels count, in addition to those of join records and static endpoints.
     pub trusted_providers: BTreeSet<Provider>,
-    /// Where it is written.
+    /// Its location in policy.
     pub spot: Spot,
 }
 
@@ -124,32 +125,32 @@ pub struct IdentityBinding {
 pub struct BoundIdentity {
     /// The ID.
     pub id: SpiffeId,
-    /// Where it is written.
+    /// Its location in policy.
     pub spot: Spot,
 }
 
-/// One rule of a [`TrafficTarget`]. What it names is in the target's namespace.
+/// One rule of a [`TrafficTarget`]. It refers to an object in the namespace of the target.
 #[derive(Debug, Clone, Eq)]
 pub enum RouteRule {
     /// `kind = "HTTPRouteGroup"`.
     Http {
         /// The HTTP route group.
         group: Name,
-        /// The matches of the group; all of them where the list is left out (SMI, against OSM).
+        /// The matches of the group. Default: all of them (as in SMI, unlike OSM).
         matches: Option<Vec<Name>>,
-        /// Where it is written.
+        /// Its location in policy.
         spot: Spot,
     },
     /// `kind = "TCPRoute"`.
     Tcp {
         /// The TCP route.
         route: Name,
-        /// Where it is written.
+        /// Its location in policy.
         spot: Spot,
     },
 }
 
-/// SMI `HTTPRouteGroup`: named ways to call.
+/// SMI `HTTPRouteGroup`: named matches of requests.
 #[derive(Debug, Clone, Eq)]
 pub struct HttpRouteGroup {
     /// Its namespace.
@@ -158,41 +159,41 @@ pub struct HttpRouteGroup {
     pub name: Name,
     /// Its matches, in the order of the file.
     pub matches: Vec<HttpMatch>,
-    /// Where it is written.
+    /// Its location in policy.
     pub spot: Spot,
 }
 
-/// One way to call: a request matches when all that is given here holds.
+/// A match of requests: all of its conditions must hold.
 #[derive(Debug, Clone, Eq)]
 pub struct HttpMatch {
     /// Its name, unique in the group.
     pub name: Name,
-    /// The path without its query; any where it is left out.
+    /// The path without its query. Default: any path.
     pub path: Option<PathRegex>,
-    /// The methods; any where the list is empty.
+    /// The methods; any method if empty.
     pub methods: Vec<Method>,
     /// Headers, by lower-case name: the whole value matches the expression. `host` is the
     /// request's host, without port and in lower case.
     pub headers: BTreeMap<Arc<str>, Arc<str>>,
-    /// Where it is written.
+    /// Its location in policy.
     pub spot: Spot,
 }
 
 impl HttpMatch {
-    /// An expression on `host` as one that matches the whole `:authority`, which is what Envoy compares:
-    /// in any case, and with or without a port.
+    /// The expression on `host`, extended to match the whole `:authority`, which Envoy compares: in any case,
+    /// with or without a port.
     pub fn whole_authority(expression: &str) -> String {
         format!("(?i:{expression})(?::[0-9]+)?")
     }
 }
 
-/// A regular expression on paths, anchored at its beginning only, as SMI has it.
+/// A regular expression on paths, anchored at the start only, as in SMI.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathRegex {
-    /// As it is written.
+    /// The text in policy.
     pub text: Arc<str>,
-    /// The same for a text that has the query behind the path: it matches a path with any query, or
-    /// none, exactly if `text` matches that path. None where Envoy would refuse it.
+    /// The same for a text with a query after the path: it matches a path with or without a query exactly if
+    /// `text` matches the path. None if Envoy would reject it.
     pub before_query: Option<Arc<str>>,
 }
 
@@ -213,11 +214,10 @@ macro_rules! disguised {
 }
 
 impl PathRegex {
-    /// Paths that no expression covers, as an expression that matches the whole path: those with a segment
-    /// that is `.` or `..` for a server that takes path parameters off, as servlet containers do.
-    /// `/books/..;x=1/admin` is `/admin` to them. What is plainly such a segment Envoy has resolved before
-    /// it compares; but it does not look again at what it unescapes (`%2e%2e;`), and leaves `%3b`, which is
-    /// `;` to servers that unescape first. No grant on a path is meant to cover these.
+    /// An expression for paths that no grant covers. It matches the whole path if a segment is `.` or `..` for
+    /// a server that strips path parameters, as servlet containers do. They read `/books/..;x=1/admin` as
+    /// `/admin`. Envoy resolves plain dot segments before it compares. But it does not re-examine what it
+    /// unescapes (`%2e%2e;`), and it keeps `%3b`, which is `;` to servers that unescape first.
     ///
     /// Escaped slashes count as slashes here: a service that [keeps](crate::EscapedSlashes::Keep) them may
     /// unescape them first, and read `/books/..%2fadmin` as `/admin`.
@@ -252,28 +252,28 @@ impl fmt::Display for Method {
     }
 }
 
-/// SMI `TCPRoute`: connections to these ports, whatever is said on them.
+/// SMI `TCPRoute`: connections to these ports, whatever they transport.
 #[derive(Debug, Clone, Eq)]
 pub struct TcpRoute {
     /// Its namespace.
     pub namespace: Name,
     /// Its name, unique in the namespace.
     pub name: Name,
-    /// The *service* ports; all of them where the list is left out.
+    /// The *service* ports. Default: all of them.
     pub ports: Option<Vec<u16>>,
-    /// Where it is written.
+    /// Its location in policy.
     pub spot: Spot,
 }
 
 impl TcpRoute {
-    /// Whether it is about the service port `number`.
+    /// Whether it applies to the service port `number`.
     pub fn covers(&self, number: u16) -> bool {
         self.ports.as_ref().is_none_or(|ports| ports.contains(&number))
     }
 }
 
-/// SMI `TrafficSplit`: calls of one service go to several, by weight. How all splits of a mesh act
-/// together is worked out by [`Splits`](crate::splits::Splits).
+/// SMI `TrafficSplit`: distributes the calls of one service to several, by weight.
+/// [`Splits`](crate::splits::Splits) combines all splits of a mesh.
 ///
 /// Invariant: the weights sum to at least 1 and to at most `u32::MAX`.
 #[derive(Debug, Clone, Eq)]
@@ -284,16 +284,16 @@ pub struct TrafficSplit {
     pub name: Name,
     /// The service that callers name: the apex.
     pub service: ServiceName,
-    /// Which requests it is about: those that any of these matches. All calls where the list is empty.
+    /// The matches that select requests, any of which suffices. All calls if empty.
     pub matches: Vec<SplitMatch>,
-    /// Who answers.
+    /// The destinations with their weights.
     pub backends: Vec<SplitBackend>,
-    /// Where it is written.
+    /// Its location in policy.
     pub spot: Spot,
 }
 
 impl TrafficSplit {
-    /// Whether it is about some requests only.
+    /// Whether it applies to some requests only.
     pub fn is_conditional(&self) -> bool {
         !self.matches.is_empty()
     }
@@ -304,29 +304,29 @@ impl TrafficSplit {
 pub struct SplitMatch {
     /// The HTTP route group.
     pub group: Name,
-    /// The matches of the group; all of them where the list is left out.
+    /// The matches of the group. Default: all of them (as in SMI, unlike OSM).
     pub matches: Option<Vec<Name>>,
-    /// Where it is written.
+    /// Its location in policy.
     pub spot: Spot,
 }
 
 /// One backend of a [`TrafficSplit`].
 #[derive(Debug, Clone, Eq)]
 pub struct SplitBackend {
-    /// The service that answers: the apex itself, or one that policy may not define yet.
+    /// The destination: the apex itself, or a service that policy may not define yet.
     pub service: ServiceName,
-    /// Its share, relative to the other backends. 0 = none.
+    /// Its weight, relative to the other backends; 0 means no calls.
     pub weight: u32,
-    /// Where it is written.
+    /// Its location in policy.
     pub spot: Spot,
 }
 
-/// Equal are two that say the same, wherever they are written.
+/// Two are equal if their content is, wherever they are in policy.
 macro_rules! equal_by_what_they_say {
     ($($object:ident { $($field:ident),+ })+) => {$(
         impl PartialEq for $object {
             fn eq(&self, other: &Self) -> bool {
-                // Taken apart, so that no field is forgotten.
+                // Destructured, so that the compiler reports a forgotten field.
                 let Self { $($field,)+ spot: _ } = self;
                 $(*$field == other.$field)&&+
             }

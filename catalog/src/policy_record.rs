@@ -1,35 +1,34 @@
-//! What is remembered of a policy besides its documents: which it is, since when, from whom, and why.
+//! The history of policies: revision, time, author and reason of each.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::specification::PolicyRevision;
 
-/// One policy that was put into force, or pushed for it.
+/// One policy that was activated, or pushed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyRecord {
-    /// Which state of the documents.
+    /// The revision of the documents.
     pub revision: PolicyRevision,
-    /// When it was put into force, or pushed.
+    /// When it was activated or pushed.
     pub at: Timestamp,
-    /// The commit of the git checkout that it was read from, `+dirty` behind it where the documents differ
-    /// from that commit.
+    /// The commit of its git checkout, with `+dirty` if the documents differ from that commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// Who pushed it or rolled back to it: a claim, since it is the machine of that person that says so.
+    /// The user who pushed it or rolled back to it. A claim, since the user's machine sets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Why, in that person's words.
+    /// The reason that the user gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// A policy that is in force in place of what the policy folder holds, since somebody rolled back to it.
+/// A policy that a rollback pins, in place of the policy folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyPin {
-    /// The policy; since when, by whom and why it was rolled back to.
+    /// The policy, with time, user and reason of the rollback.
     #[serde(flatten)]
     pub record: PolicyRecord,
-    /// What the policy folder held when it was; none where that is not known.
+    /// The revision of the policy folder at the rollback; none if it is unknown.
     pub folder: Option<PolicyRevision>,
 }

@@ -12,12 +12,12 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// The range from `first` to `last`; `None` where that is none.
+    /// The range from `first` to `last`; `None` if it is invalid.
     pub fn new(first: u16, last: u16) -> Option<Self> {
         (1..=last).contains(&first).then_some(Self { first, last })
     }
 
-    /// Reads `FIRST-LAST`, or one port.
+    /// Parses `FIRST-LAST`, or one port.
     pub fn parse(text: &str) -> Option<Self> {
         let number = |digits: &str| {
             let is_number = digits.len() <= 5 && digits.bytes().all(|b| b.is_ascii_digit());
@@ -27,7 +27,7 @@ impl PortRange {
         Self::new(number(first)?, number(last)?)
     }
 
-    /// Whether `port` is in it.
+    /// Whether it contains `port`.
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }

@@ -1,4 +1,6 @@
-//! Proxies: what they joined as, what they say of themselves, and how far they have come.
+//! Proxies: join records, node metadata, certificate states and participation.
+//!
+//! This module owns the facts about one proxy. It never decides whether callers use its endpoints.
 
 mod outside;
 mod statement;
@@ -21,7 +23,7 @@ pub use statement::{LogFolder, ProxyStatement, Upstream};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// The UUID of one sidecar, given to it when it joins.
+/// The UUID of one proxy, assigned at enrollment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ProxyId(pub Uuid);
@@ -53,89 +55,88 @@ impl FromStr for ProxyId {
     }
 }
 
-/// What a proxy joined as. The record decides what the proxy may do, not what the proxy says.
+/// The stored facts of an enrolled proxy. They decide what the proxy may do; its node metadata does not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinRecord {
     /// The proxy.
     pub id: ProxyId,
-    /// The services that it may serve, at least one. The first names its certificate, and its
-    /// account is who the proxy is when it calls others.
+    /// The services that it may serve, at least one. The first one names its certificate, and its account
+    /// identifies the proxy when it calls others.
     pub services: Vec<ServiceName>,
-    /// Where others dial it.
+    /// The address at which other proxies dial it.
     pub mesh_address: SocketAddr,
-    /// By which addresses providers know its machine besides that of the mesh: its own behind a NAT, say.
+    /// Further addresses at which providers report its machine, such as its own address behind a NAT.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
-    /// By which key providers know its machine, where they have one: in Azure, the `vmId`.
+    /// The provider's key of its machine, if there is one: in Azure, the `vmId`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Uuid>,
-    /// When it joined.
+    /// When it was enrolled.
     pub joined_at: Timestamp,
-    /// When its certificate ends.
+    /// When its certificate expires.
     pub certificate_expires_at: Timestamp,
-    /// When its first xDS connection was accepted: the certificate is claimed since then.
+    /// When its first xDS connection was accepted. Since then its certificate is claimed.
     pub claimed_at: Option<Timestamp>,
-    /// What whoever let it in said of it: the version that it runs, say.
+    /// Labels set at its enrollment, such as the version that it runs.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// Where it is, in the words of whoever let it in: its own calls follow from that, and it is that of
-    /// its endpoints where no provider knows another.
+    /// Its locality, set at its enrollment. It applies to its own calls, and to its endpoints without a locality
+    /// from a provider.
     #[serde(default, skip_serializing_if = "Locality::is_empty")]
     pub locality: Locality,
-    /// How far it has come with each service.
+    /// The service ports that it has ACKed.
     pub participation: Participation,
-    /// The ports of these at which it leads to where policy says, as no provider knows an application there or
-    /// it has not heard of that yet. It is not called on behalf of one that listens elsewhere.
-    #[serde(default, skip_serializing_if = "Participation::is_empty")]
-    pub vacant: Participation,
-    /// Whether it was told never to come again.
+    /// The ports of these without a backend: no provider reports an application there, or the proxy has not ACKed
+    /// it yet. The proxy then forwards to policy's target port, so callers use it for no endpoint with another port.
+    #[serde(rename = "vacant", default, skip_serializing_if = "Participation::is_empty")]
+    pub ports_without_backend: Participation,
+    /// Its revocation, if it is revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<Revocation>,
-    /// Since when it is suspected to be dead: its xDS stream has been lost for long, and those of others
-    /// have not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub suspect_since: Option<Timestamp>,
+    /// Since when it is unreachable: its xDS stream has been lost for 60 seconds outside a mass disconnect.
+    #[serde(rename = "suspect_since", default, skip_serializing_if = "Option::is_none")]
+    pub unreachable_since: Option<Timestamp>,
 }
 
-/// That a proxy is let in no more, whatever certificate it shows. There is no way back from it: the
-/// machine joins again, as another proxy.
+/// The revocation of a proxy: the control plane rejects each of its certificates. It is final; the machine can be
+/// enrolled as a new proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revocation {
-    /// Since when.
+    /// When it was revoked.
     pub at: Timestamp,
-    /// Why, in the words of whoever revoked it.
+    /// The reason that the operator gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl fmt::Display for Revocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The second is as much as people want to know.
+        // Seconds are precise enough for people.
         write!(f, "revoked on {:.0}", self.at)?;
         self.reason.iter().try_for_each(|reason| write!(f, ": {reason}"))
     }
 }
 
-/// What has become of a proxy's certificate.
+/// The state of a proxy's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CertificateState {
-    /// No connection was accepted with it yet.
+    /// No xDS connection has used it yet.
     Unclaimed,
-    /// It identifies a proxy that has connected.
+    /// An xDS connection has used it.
     Claimed,
-    /// It was never used, and is not let in any more.
-    Forfeit,
-    /// Its time has passed.
+    /// No xDS connection used it within the time limit, and the control plane rejects it.
+    EnrollmentExpired,
+    /// It has expired.
     Expired,
-    /// It is not let in any more, as an operator wishes.
+    /// An operator revoked it.
     Revoked,
 }
 
 impl JoinRecord {
-    /// How long a certificate may wait for its first connection (docs/reference/names.md).
+    /// The time limit for the first connection of a certificate (docs/reference/names.md).
     const UNCLAIMED: SignedDuration = SignedDuration::from_hours(24);
 
-    /// The record of a proxy that has just joined: unclaimed, without labels, with no port configured.
+    /// The record of a newly enrolled proxy: unclaimed, without labels, with no port ACKed.
     pub fn new(
         id: ProxyId,
         services: Vec<ServiceName>,
@@ -155,45 +156,45 @@ impl JoinRecord {
             labels: Labels::default(),
             locality: Locality::default(),
             participation: Participation::default(),
-            vacant: Participation::default(),
+            ports_without_backend: Participation::default(),
             revoked: None,
-            suspect_since: None,
+            unreachable_since: None,
         }
     }
 
-    /// All addresses by which providers may know its machine, each once.
+    /// All addresses at which providers may report its machine, each once.
     pub fn known_as(&self) -> BTreeSet<IpAddr> {
         self.addresses.iter().copied().chain([self.mesh_address.ip()]).collect()
     }
 
-    /// What has become of its certificate until `now`.
+    /// The state of its certificate at `now`.
     pub fn certificate_state(&self, now: Timestamp) -> CertificateState {
         match self.claimed_at {
             _ if self.revoked.is_some() => CertificateState::Revoked,
             _ if self.certificate_expires_at <= now => CertificateState::Expired,
             Some(_) => CertificateState::Claimed,
             None if now.duration_since(self.joined_at) > Self::UNCLAIMED => {
-                CertificateState::Forfeit
+                CertificateState::EnrollmentExpired
             }
             None => CertificateState::Unclaimed,
         }
     }
 
-    /// Whether the proxy is or may yet be there.
+    /// Whether the proxy can connect at `now`.
     pub fn is_in_use(&self, now: Timestamp) -> bool {
         let state = self.certificate_state(now);
         matches!(state, CertificateState::Unclaimed | CertificateState::Claimed)
     }
 }
 
-/// Which service ports a proxy has in force: it has ACKed the inbound listener with the port and
-/// the port's certificate. Kept over restarts, so that ours is no event (invariant 8).
+/// The service ports that a proxy has active: it has ACKed the inbound listener with the port and the port's
+/// certificate. The store keeps it, so that control-plane restarts do not affect traffic (invariant 8).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Participation(pub BTreeSet<(ServiceName, u16)>);
 
 impl Participation {
-    /// Whether it is no port at all.
+    /// Whether it has no port.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -202,9 +203,9 @@ impl Participation {
 /// A proxy as the compiler sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proxy {
-    /// What it joined as.
+    /// Its join record.
     pub record: JoinRecord,
-    /// What it says of itself.
+    /// Its node metadata.
     pub statement: ProxyStatement,
 }
 
@@ -222,13 +223,13 @@ impl Proxy {
         local_address(self.bind())
     }
 
-    /// Where its applications listen.
+    /// The address of its applications.
     pub fn app_address(&self) -> IpAddr {
         self.statement.app_address.unwrap_or(LOCALHOST)
     }
 }
 
-/// The address for what only the proxy's own machine may reach, given the one for the mesh.
+/// The address for listeners of the proxy's own machine, given its mesh address.
 pub fn local_address(bind: IpAddr) -> IpAddr {
     if bind.is_loopback() { bind } else { LOCALHOST }
 }
@@ -239,20 +240,20 @@ mod tests {
 
     #[test]
     fn certificate_state_follows_claim_expiry_and_revocation() {
-        let joined: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let after = |hours| joined + SignedDuration::from_hours(hours);
+        let enrolled: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let after = |hours| enrolled + SignedDuration::from_hours(hours);
         let mut record = JoinRecord::new(
             ProxyId(Uuid::nil()),
             vec!["store".parse().unwrap()],
             SocketAddr::from(([10, 0, 0, 1], 15003)),
-            joined,
+            enrolled,
             after(1000),
         );
         let is = |record: &JoinRecord, hours, state| {
             assert_eq!(record.certificate_state(after(hours)), state, "after {hours} h");
         };
         is(&record, 24, CertificateState::Unclaimed);
-        is(&record, 25, CertificateState::Forfeit);
+        is(&record, 25, CertificateState::EnrollmentExpired);
         assert!(record.is_in_use(after(24)) && !record.is_in_use(after(25)));
         record.claimed_at = Some(after(1));
         is(&record, 25, CertificateState::Claimed);

@@ -1,7 +1,7 @@
-//! Objects of policy that one specification has and the next one lacks: what a plan states as deletions, and
-//! what decides whether a removal from the policy folder is held back.
+//! Removed policy objects: the deletions in a plan, and the decision whether a removal from the policy folder
+//! is held back.
 //!
-//! It compares names only. What an object says is compared by `ironmesh-analysis`.
+//! It compares names only; `ironmesh-analysis` compares contents.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,9 +14,9 @@ use crate::specification::MeshSpecification;
 /// The kind and the name of an object of policy.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PolicyObject {
-    /// The kind, as policy files call it, such as `traffic_target`.
+    /// The kind in policy files, such as `traffic_target`.
     pub kind: Cow<'static, str>,
-    /// `NAMESPACE/NAME`; of a namespace its name.
+    /// `NAMESPACE/NAME`; for a namespace its name.
     pub name: String,
 }
 
@@ -32,10 +32,10 @@ pub struct Removals {
 }
 
 impl Removals {
-    /// A policy that shrinks by fewer objects is never a large removal: half of a small policy is one edit.
+    /// The fewest removed objects of a large removal: half of a small policy is one edit.
     pub const LEAST: usize = 5;
 
-    /// The objects of `before` that `after` lacks.
+    /// The objects of `before` that are missing in `after`.
     pub fn between(before: &MeshSpecification, after: &MeshSpecification) -> Self {
         let (old, new) = (objects(before), objects(after));
         let (count_before, count_after) = (old.len(), new.len());

@@ -1,14 +1,13 @@
-//! Reserved headers: request headers that the mesh sets, takes off or hides, so that policy may not name them.
+//! Reserved headers: request headers that the mesh sets, removes or hides, so policy may not name them.
 //!
-//! Policy readers reject them, sidecars are configured to handle them, and verdicts leave them out.
+//! Policy readers reject them, sidecars handle them, and verdicts ignore them.
 
-/// The header in which the server's sidecar tells the application who calls. It takes none from callers.
+/// The header in which the server's sidecar names the caller to the application. It accepts none from callers.
 pub const CLIENT_CERTIFICATE: &str = "x-forwarded-client-cert";
 
-/// How headers begin in which Envoys tell each other what to do. Sidecars take them off requests of whoever
-/// sends them.
+/// The prefix of headers with commands for Envoy. Sidecars remove them from all requests.
 pub const TO_ENVOY: &str = "x-envoy-";
 
-/// How headers begin under which a sidecar puts aside what its own application says to it of time and of
-/// retries. It takes them off as well.
+/// The prefix under which a sidecar keeps the timeout and retry headers of its own application. It removes them
+/// as well.
 pub const PUT_ASIDE: &str = "x-ironmesh-override-";

@@ -1,4 +1,4 @@
-//! Services: logical names with ports, and where their endpoints come from.
+//! Services: logical names with ports and with the sources of their endpoints.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,41 +13,41 @@ use crate::port_range::PortRange;
 pub struct Service {
     /// Its name.
     pub name: ServiceName,
-    /// The identity that its processes run as; the service's own name unless policy says another.
+    /// The service account of its processes. Default: the name of the service.
     pub account: ServiceAccount,
     /// Its ports, by number, each number once. None for a pure client.
     pub ports: Vec<Port>,
-    /// Where its endpoints come from.
+    /// The sources of its endpoints.
     pub endpoints: EndpointSource,
-    /// What becomes of calls that no policy allows; what its namespace says where it is left out.
+    /// The mode. Default: that of its namespace.
     pub mode: Option<Mode>,
-    /// Who knows of it.
+    /// Its visibility.
     pub visibility: Visibility,
-    /// What becomes of requests with escaped slashes in their path.
+    /// The handling of escaped slashes in paths.
     pub escaped_slashes: EscapedSlashes,
-    /// How long its sidecars keep a caller's connection, and a request on it, at most; no bound where it is
-    /// left out.
+    /// The longest duration of a caller's connection, and of a request on it, at its sidecars. Default: no
+    /// limit.
     pub max_connection_duration: Option<Duration>,
-    /// Whether operators have taken it out of service: it keeps its name, and no endpoint of it is called.
+    /// Whether operators drain the service: it keeps its name, and callers use none of its endpoints.
     pub drained: bool,
-    /// What it is outside of the mesh; none for a service of the mesh.
+    /// Its hostname and resolution outside the mesh; none for a service of the mesh.
     pub external: Option<External>,
-    /// The services that are parts of this one: those whose endpoints are some of its own.
+    /// Its subsets: services with some of its endpoints.
     pub subsets: Vec<ServiceName>,
     /// Where policy defines it.
     pub spot: Spot,
 }
 
 impl Service {
-    /// The words that policy uses for its `state`, with whether it is drained.
+    /// The values of `state` in policy, with whether they drain the service.
     pub const STATES: [(&'static str, bool); 2] = [("active", false), ("drained", true)];
 
-    /// The port that callers call `number`.
+    /// The port with this number.
     pub fn port(&self, number: u16) -> Option<&Port> {
         self.ports.iter().find(|port| port.number == number)
     }
 
-    /// The service as which its endpoints are served and called: itself, or the one that it is a part of.
+    /// The service as which proxies serve its endpoints: itself, or for a subset its service.
     pub fn served_as(&self) -> &ServiceName {
         match &self.endpoints {
             EndpointSource::Subset { of, .. } => of,
@@ -55,13 +55,13 @@ impl Service {
         }
     }
 
-    /// Whether it is a part of another.
+    /// Whether it is a subset.
     pub fn is_subset(&self) -> bool {
         matches!(self.endpoints, EndpointSource::Subset { .. })
     }
 
-    /// Whether nobody who calls it can tell it from `other`: they differ in nothing but where endpoints
-    /// are, and where they are written. (Whether they are those that joined decides how they are called.)
+    /// Whether callers cannot distinguish it from `other`: both differ only in the sources of their endpoints
+    /// and in their location in policy. (Whether enrolled proxies are the only source matters to callers.)
     pub fn differs_in_endpoints_only(&self, other: &Self) -> bool {
         (&self.account, &self.ports, self.mode) == (&other.account, &other.ports, other.mode)
             && (self.visibility, &self.external) == (other.visibility, &other.external)
@@ -71,7 +71,7 @@ impl Service {
             && self.endpoints.is_registered() == other.endpoints.is_registered()
     }
 
-    /// Whether accounts of `namespace` may know of it.
+    /// Whether the service is visible to accounts of `namespace`.
     pub fn is_visible_in(&self, namespace: &Name) -> bool {
         self.visibility == Visibility::Public || self.name.namespace == *namespace
     }
@@ -82,24 +82,24 @@ impl Service {
     }
 }
 
-/// What becomes of calls that no policy allows.
+/// The handling of calls that no policy allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// They are denied, and endpoints without a proxy are left out.
+    /// Proxies deny them, and callers do not use endpoints without a proxy.
     Strict,
-    /// All of the mesh may call, by mutual TLS. Endpoints without a proxy are called in plaintext.
+    /// Every account of the mesh may call, by mutual TLS. Callers dial endpoints without a proxy in plaintext.
     Permissive,
-    /// As permissive, and what strict would deny is told: the way into strict.
+    /// Like permissive, with reports of the calls that strict would deny: the migration path to strict.
     Audit,
 }
 
 impl Mode {
-    /// All of them, with the words that settings and policy use.
+    /// All values, with their words in policy and settings.
     pub const ALL: [(&'static str, Self); 3] =
         [("strict", Self::Strict), ("permissive", Self::Permissive), ("audit", Self::Audit)];
 
-    /// Whether calls pass that no policy allows.
-    pub fn lets_all_in(self) -> bool {
+    /// Whether calls are allowed without a traffic target.
+    pub fn allows_all(self) -> bool {
         match self {
             Self::Strict => false,
             Self::Permissive | Self::Audit => true,
@@ -117,29 +117,29 @@ impl fmt::Display for Mode {
     }
 }
 
-/// A service outside of the mesh: no proxy serves it, and it is called as it is, without the mesh's TLS.
-/// Who may call it is decided by the caller's own proxy, and by nobody else.
+/// A service outside the mesh: it has no proxy, and proxies call it without mutual TLS. The caller's own proxy
+/// alone authorizes its calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct External {
-    /// What it is called there. Always there unless its endpoints are a list.
+    /// Its hostname. Required unless its endpoints are a list.
     pub hostname: Option<Hostname>,
-    /// How its endpoints are found.
+    /// How proxies resolve its endpoints.
     pub resolution: Resolution,
 }
 
-/// How the endpoints of an external service are found.
+/// How the endpoints of an external service are resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolution {
     /// A list in policy.
     Static,
-    /// The proxy looks its hostname up.
+    /// The proxy resolves its hostname by DNS.
     Dns,
-    /// The proxy looks up the host that the request asks for, which is below the hostname (`*.example.com`).
+    /// The proxy resolves the host of each request, which is below the hostname (`*.example.com`).
     Passthrough,
 }
 
 impl Resolution {
-    /// All of them, with the words that policy uses.
+    /// All values, with their words in policy and settings.
     pub const ALL: [(&'static str, Self); 3] =
         [("static", Self::Static), ("dns", Self::Dns), ("passthrough", Self::Passthrough)];
 }
@@ -154,18 +154,18 @@ impl fmt::Display for Resolution {
     }
 }
 
-/// Who knows of a service.
+/// The accounts to which a service is visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Visibility {
-    /// All of the mesh, as far as they may call it.
+    /// All accounts of the mesh, as far as they may call it.
     #[default]
     Public,
-    /// Accounts of its own namespace, whatever else policy says.
+    /// Accounts of its own namespace, whatever traffic targets allow.
     Private,
 }
 
 impl Visibility {
-    /// All of them, with the words that policy uses.
+    /// All values, with their words in policy and settings.
     pub const ALL: [(&'static str, Self); 2] =
         [("public", Self::Public), ("private", Self::Private)];
 }
@@ -179,18 +179,18 @@ impl fmt::Display for Visibility {
     }
 }
 
-/// What becomes of requests with an escaped slash (`%2f`, `%5c`) in their path.
+/// The handling of requests with an escaped slash (`%2f`, `%5c`) in the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EscapedSlashes {
-    /// They are answered with 400: some servers read `..%2f` as the way out of a grant on a path.
+    /// Sidecars answer 400, because some servers read `..%2f` as an escape from a granted path.
     #[default]
     Reject,
-    /// They pass as they are, for an application that has such paths (`/projects/group%2Fname`).
+    /// They pass unchanged, for applications with such paths (`/projects/group%2Fname`).
     Keep,
 }
 
 impl EscapedSlashes {
-    /// All of them, with the words that policy uses.
+    /// All values, with their words in policy and settings.
     pub const ALL: [(&'static str, Self); 2] = [("reject", Self::Reject), ("keep", Self::Keep)];
 }
 
@@ -210,12 +210,11 @@ pub struct Port {
     pub name: Name,
     /// The number that callers use.
     pub number: u16,
-    /// What is spoken on it.
+    /// Its protocol.
     pub protocol: Protocol,
-    /// The port on which the application listens, where its endpoint does not say.
+    /// The port of the application, unless its endpoint has one.
     pub target: u16,
-    /// The ports that a provider may report for an endpoint besides `target`, where this is the only port of
-    /// its service.
+    /// Further ports that a provider may report for an endpoint, if this is the only port of its service.
     pub allowed_targets: Vec<PortRange>,
 }
 
@@ -230,7 +229,7 @@ pub enum Protocol {
     Grpc,
     /// gRPC-Web from callers, who may speak HTTP/1.1, and gRPC to the application.
     GrpcWeb,
-    /// Bytes, of which nothing is known: either side may speak first.
+    /// Bytes of an unknown protocol: either side may speak first.
     Tcp,
     /// HTTP in the application's own TLS, carried as bytes.
     Https,
@@ -245,7 +244,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// All of them, with the words that policy uses.
+    /// All values, with their words in policy and settings.
     pub const ALL: [(&'static str, Self); 10] = [
         ("http", Self::Http),
         ("http2", Self::Http2),
@@ -259,17 +258,17 @@ impl Protocol {
         ("redis", Self::Redis),
     ];
 
-    /// Whether requests can be told apart on it.
+    /// Whether policy can distinguish requests on it.
     pub fn is_http(self) -> bool {
         matches!(self, Self::Http | Self::Http2 | Self::Grpc | Self::GrpcWeb)
     }
 
-    /// Whether the application is to be spoken to in HTTP/2.
+    /// Whether the application speaks HTTP/2.
     pub fn is_http2(self) -> bool {
         matches!(self, Self::Http2 | Self::Grpc | Self::GrpcWeb)
     }
 
-    /// The word that policy uses.
+    /// The word in policy.
     pub fn word(self) -> &'static str {
         let known = Self::ALL.iter().find(|(_, protocol)| *protocol == self);
         known.map_or("tcp", |(word, _)| word)

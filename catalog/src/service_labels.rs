@@ -27,12 +27,12 @@ struct EndpointLabels {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReportedLabels {
     pub(crate) provider: Provider,
-    /// Whether the endpoint joined by a tag: then no binding can trust its labels.
+    /// Whether a tag added the endpoint: then no binding can trust its labels.
     pub(crate) joined_by_tag: bool,
     pub(crate) labels: Labels,
 }
 
-/// The labels of a join record, and the endpoints behind that proxy, by index.
+/// The labels of a join record, and the endpoints of that proxy, by index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ProxyLabels {
     labels: Labels,
@@ -40,21 +40,21 @@ struct ProxyLabels {
 }
 
 impl ServiceLabels {
-    /// The labels of `endpoints`, which are all of one service, and of the proxies `in_front` of them.
-    pub(crate) fn new(endpoints: &[Endpoint], in_front: &ProxyIndex) -> Self {
+    /// The labels of `endpoints`, which are all of one service, and of its `proxies`.
+    pub(crate) fn new(endpoints: &[Endpoint], proxies: &ProxyIndex) -> Self {
         // A registered endpoint repeats the labels of its join record.
         let has_labels_of_its_own =
             |one: &&Endpoint| one.provider != Provider::Registered && one.exclusion.is_none();
         let endpoints: Vec<_> = endpoints.iter().filter(has_labels_of_its_own).collect();
-        let mut behind: BTreeMap<ProxyId, Vec<usize>> = BTreeMap::new();
+        let mut of_proxy: BTreeMap<ProxyId, Vec<usize>> = BTreeMap::new();
         for (n, endpoint) in endpoints.iter().enumerate() {
-            for record in in_front.candidates(endpoint) {
-                behind.entry(record.id).or_default().push(n);
+            for record in proxies.candidates(endpoint) {
+                of_proxy.entry(record.id).or_default().push(n);
             }
         }
-        let proxies = in_front.all().map(|record| ProxyLabels {
+        let proxies = proxies.all().map(|record| ProxyLabels {
             labels: record.labels.clone(),
-            endpoints: behind.remove(&record.id).unwrap_or_default(),
+            endpoints: of_proxy.remove(&record.id).unwrap_or_default(),
         });
         let proxies = proxies.collect();
         Self { endpoints: endpoints.into_iter().map(EndpointLabels::of).collect(), proxies }
@@ -66,8 +66,8 @@ impl ServiceLabels {
         let of_endpoints: Vec<_> =
             self.endpoints.iter().map(|endpoint| endpoint.trusted_by(trusted)).collect();
         let adds_a_place = |proxy: &&ProxyLabels| {
-            let mut behind = proxy.endpoints.iter().filter_map(|n| *of_endpoints.get(*n)?);
-            !behind.any(|labels| proxy.labels.is_empty() || proxy.labels == *labels)
+            let mut of_proxy = proxy.endpoints.iter().filter_map(|n| *of_endpoints.get(*n)?);
+            !of_proxy.any(|labels| proxy.labels.is_empty() || proxy.labels == *labels)
         };
         let of_proxies = self.proxies.iter().filter(adds_a_place).map(|proxy| &proxy.labels);
         of_endpoints.iter().copied().flatten().chain(of_proxies).collect()

@@ -1,5 +1,7 @@
-//! The snapshot: one moment of the mesh, immutable and structurally shared. Everything that a proxy
-//! is sent is a pure function of a snapshot and of the proxy.
+//! The snapshot: one immutable, consistent state of the mesh, structurally shared.
+//!
+//! All resources of a proxy are a pure function of a snapshot and of the proxy. This module owns the derivation of
+//! participants, plaintext endpoints and findings from inputs. It never compiles resources.
 
 mod classifier;
 mod endpoint_status;
@@ -33,97 +35,95 @@ use crate::specification::MeshSpecification;
 use classifier::EndpointClassifier;
 use hosts::{Distinct, Hosts};
 
-pub use endpoint_status::{EndpointStatus, ExclusionReason, State};
+pub use endpoint_status::{EndpointState, EndpointStatus, ExclusionReason};
 
-/// What a mesh is called. Fixed at its first start.
+/// The names of a mesh, fixed at its first start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mesh {
-    /// Below which its services have hostnames.
+    /// The DNS domain of the hostnames of its services.
     pub domain: Domain,
-    /// The root of its identities.
+    /// The root of its SPIFFE IDs.
     pub trust_domain: TrustDomain,
 }
 
-/// The join records of all proxies that are or may yet be there.
+/// The join records of all proxies that are connected or can connect.
 pub type Records = OrdMap<ProxyId, Arc<JoinRecord>>;
 
-/// Whether both have the same proxies, however far each has come. It costs as much as differs between
-/// two that descend from each other.
+/// Whether both have the same proxies, whatever their records contain. If one is derived from the other, the cost
+/// is linear in their differences.
 pub fn have_same_members(one: &Records, other: &Records) -> bool {
     one.diff(other).all(|item| matches!(item, DiffItem::Update { .. }))
 }
 
-/// What a snapshot is made of. A copy costs nothing.
+/// The inputs of a snapshot. A copy is cheap.
 #[derive(Debug, Clone)]
 pub struct Inputs {
     /// The mesh.
     pub mesh: Mesh,
-    /// What becomes of calls that no policy allows, where a service does not say.
+    /// The mode of services whose policy does not set one.
     pub mode: Mode,
-    /// What becomes of calls to the outside that no policy allows, where a namespace does not say.
+    /// The egress mode of namespaces whose policy does not set one.
     pub egress: EgressMode,
-    /// What the operators say.
+    /// The policy of the operators.
     pub specification: Arc<MeshSpecification>,
-    /// Where processes are.
+    /// The endpoints that providers report.
     pub discovered: Discovered,
-    /// Who has joined.
+    /// The join records of proxies in use.
     pub records: Records,
-    /// Whom an operator has shut out: where they are, nobody is called, in plaintext either.
+    /// The join records of revoked proxies. Callers use no endpoint at their addresses, not even in plaintext.
     pub revoked: Records,
-    /// The certificate of each account that a proxy serves.
+    /// The service certificate of each account that a proxy serves.
     pub certificates: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
-    /// What peers are checked against.
+    /// The trust bundle that verifies peers.
     pub trust_bundle: Arc<TrustBundle>,
 }
 
-/// One moment of the mesh: what it is made of, and what follows from that. Snapshots that descend from each
-/// other share all that has not changed between them.
+/// One immutable, consistent state of the mesh: its inputs, and what follows from them. A snapshot shares all
+/// unchanged parts with the snapshot from which it is derived.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// The mesh.
     pub mesh: Mesh,
-    /// What becomes of calls that no policy allows, where a service does not say.
+    /// The mode of services whose policy does not set one.
     pub mode: Mode,
-    /// What becomes of calls to the outside that no policy allows, where a namespace does not say.
+    /// The egress mode of namespaces whose policy does not set one.
     pub egress: EgressMode,
-    /// What the operators say.
+    /// The policy of the operators.
     pub specification: Arc<MeshSpecification>,
-    /// The certificate of each account that a proxy serves.
+    /// The service certificate of each account that a proxy serves.
     pub certificates: OrdMap<ServiceAccount, Arc<ServiceCertificate>>,
-    /// What peers are checked against.
+    /// The trust bundle that verifies peers.
     pub trust_bundle: Arc<TrustBundle>,
-    /// Who may call whom, by traffic target.
+    /// The grants of traffic targets.
     pub grants: Grants,
-    /// Who may connect to each TCP service port.
+    /// The callers of each TCP service port.
     pub tcp_accesses: TcpAccesses,
-    /// Who may call service ports from outside of the mesh.
-    pub ways_in: IngressRules,
-    /// Where each service port is dialled: the participants, and of permissive services the rest.
-    /// Sorted by address.
+    /// The ingress rules of each service port.
+    pub ingress_rules: IngressRules,
+    /// The endpoints that callers use for each service port: participants, and the plaintext endpoints of permissive
+    /// services. Sorted by address.
     pub endpoints: OrdMap<ServicePort, Arc<Vec<MeshEndpoint>>>,
-    /// The applications behind a proxy that serve one service port, by the ports on which they listen.
+    /// The applications of a proxy that serve one service port, by the ports on which they listen.
     pub local_endpoints: OrdMap<(ProxyId, ServicePort), Arc<Vec<Application>>>,
-    /// The service ports that no endpoint takes calls for, though they are not meant to be empty.
-    deserted: OrdSet<ServicePort>,
-    /// Endpoints that get no traffic, and why.
+    /// The service ports without an available endpoint, except drained services and hostnames.
+    ports_without_endpoints: OrdSet<ServicePort>,
+    /// The findings about endpoints of each service.
     findings: OrdMap<ServiceName, Arc<[Finding]>>,
-    /// The objects that say of one service whom callers call first by where both are.
+    /// The upstream traffic settings with a `locality` of one service.
     localities: OrdMap<ServiceName, Arc<UpstreamTrafficSetting>>,
     discovered: Discovered,
     records: Records,
     revoked: Records,
-    /// Who has joined as each service, whether or not policy defines it.
-    joined: OrdMap<ServiceName, Records>,
+    /// The proxies enrolled for each service, whether or not policy defines it.
+    proxies: OrdMap<ServiceName, Records>,
 }
 
 impl Snapshot {
-    /// Puts the parts together: who of the discovered takes part, and where it is dialled.
-    /// `tcp_accesses` says who might connect to TCP service ports before.
+    /// Derives a snapshot from inputs alone. `tcp_accesses` are the callers of TCP service ports before it.
     ///
-    /// An endpoint takes part when a proxy that joined as its service stands in front of it, by key
-    /// or else by address, and has the service port in force ("participant", docs/concepts/traffic.md). None or
-    /// several such proxies: no participant. Of a permissive service that asks a provider, endpoints that
-    /// this has found and that take no part are dialled in plaintext. Of a drained one nobody is dialled.
+    /// An endpoint is a participant if exactly one proxy of its service matches it, by key or else by address, and
+    /// has ACKed the service port (docs/concepts/traffic.md). If a permissive service queries a provider, callers
+    /// dial the provider's other endpoints in plaintext. They use no endpoint of a drained service.
     pub fn assemble(inputs: Inputs, tcp_accesses: TcpAccesses) -> Self {
         let before = Self {
             mesh: inputs.mesh.clone(),
@@ -134,26 +134,26 @@ impl Snapshot {
             trust_bundle: Arc::clone(&inputs.trust_bundle),
             grants: Grants::default(),
             tcp_accesses,
-            ways_in: IngressRules::new(),
+            ingress_rules: IngressRules::new(),
             endpoints: OrdMap::new(),
             local_endpoints: OrdMap::new(),
-            deserted: OrdSet::new(),
+            ports_without_endpoints: OrdSet::new(),
             findings: OrdMap::new(),
             localities: OrdMap::new(),
             discovered: Discovered::default(),
             records: Records::new(),
             revoked: Records::new(),
-            joined: OrdMap::new(),
+            proxies: OrdMap::new(),
         };
         before.revise(inputs)
     }
 
-    /// The next moment. It costs as much as has changed (invariant 5), and is the same as if it were
-    /// assembled from nothing.
+    /// Derives the next snapshot. The cost is linear in the changes (invariant 5), and the result equals one that is
+    /// assembled from the inputs alone.
     #[must_use]
     pub fn revise(&self, inputs: Inputs) -> Self {
         let mut changed: BTreeSet<ServiceName> = BTreeSet::new();
-        let mut joined = self.joined.clone();
+        let mut proxies = self.proxies.clone();
         for item in self.records.diff(&inputs.records) {
             let (before, after) = match item {
                 DiffItem::Add(_, after) => (None, Some(after)),
@@ -161,11 +161,11 @@ impl Snapshot {
                 DiffItem::Update { old, new } => (Some(old.1), Some(new.1)),
             };
             if let Some(record) = before {
-                leave(&mut joined, record);
+                remove_proxy(&mut proxies, record);
                 changed.extend(record.services.iter().cloned());
             }
             if let Some(record) = after {
-                join(&mut joined, record);
+                add_proxy(&mut proxies, record);
                 changed.extend(record.services.iter().cloned());
             }
         }
@@ -193,7 +193,7 @@ impl Snapshot {
         {
             changed.extend(services.keys().cloned());
         }
-        // What becomes of a service's proxies becomes of its parts.
+        // A change of a service's proxies affects its subsets.
         let subsets = |name| services.get(name).map_or(&[][..], |known| known.subsets.as_slice());
         let of_changed: Vec<_> = changed.iter().flat_map(subsets).cloned().collect();
         changed.extend(of_changed);
@@ -208,20 +208,20 @@ impl Snapshot {
             trust_bundle: inputs.trust_bundle,
             grants: self.grants.clone(),
             tcp_accesses: self.tcp_accesses.clone(),
-            ways_in: self.ways_in.clone(),
+            ingress_rules: self.ingress_rules.clone(),
             endpoints: self.endpoints.clone(),
             local_endpoints: self.local_endpoints.clone(),
-            deserted: self.deserted.clone(),
+            ports_without_endpoints: self.ports_without_endpoints.clone(),
             findings: self.findings.clone(),
             localities,
             discovered: inputs.discovered,
             records: inputs.records,
             revoked: inputs.revoked,
-            joined,
+            proxies,
         };
         for name in &changed {
-            self.displace(name, &mut snapshot);
-            snapshot.place(name);
+            self.remove_service(name, &mut snapshot);
+            snapshot.add_service(name);
         }
         snapshot.grants = {
             let inputs = GrantInputs {
@@ -237,8 +237,8 @@ impl Snapshot {
         };
         if !same_policy || ingress::are_about(&snapshot.specification, &changed) {
             let addresses_of = |service: &ServiceName| snapshot.addresses_of(service);
-            snapshot.ways_in =
-                ingress::ways_in(&snapshot.specification, addresses_of, &self.ways_in);
+            snapshot.ingress_rules =
+                ingress::ingress_rules(&snapshot.specification, addresses_of, &self.ingress_rules);
         }
         let same_grants = same_policy && snapshot.grants.are_same_as(&self.grants);
         if !same_grants || snapshot.mode != self.mode {
@@ -249,18 +249,18 @@ impl Snapshot {
         snapshot
     }
 
-    /// What is wrong: endpoints that get no traffic, and identities that are nobody's.
+    /// The findings: endpoints without traffic, and identities that no caller can have.
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
         let of_endpoints = self.findings.values().flat_map(|findings| findings.iter());
         self.grants.findings().chain(of_endpoints)
     }
 
-    /// The endpoints of a service that get no traffic, and why; or those that are called in plaintext.
+    /// The findings about the endpoints of a service: no traffic, or plaintext.
     pub fn findings_of(&self, service: &ServiceName) -> &[Finding] {
         self.findings.get(service).map_or(&[], |findings| findings)
     }
 
-    /// What it is made of: of which another moment can be made, with something else in it.
+    /// Its inputs, from which a modified snapshot can be derived.
     pub fn inputs(&self) -> Inputs {
         Inputs {
             mesh: self.mesh.clone(),
@@ -278,24 +278,24 @@ impl Snapshot {
     /// The labels of the endpoints and proxies of a service, with who set each.
     fn labels_of(&self, service: &ServiceName) -> ServiceLabels {
         let endpoints = self.discovered.0.get(service).map_or(&[][..], |known| known.as_slice());
-        ServiceLabels::new(endpoints, &ProxyIndex::of(self.joined_as(service).cloned()))
+        ServiceLabels::new(endpoints, &ProxyIndex::of(self.proxies_of(service).cloned()))
     }
 
-    /// The addresses that a service may call an ingress from: those of endpoints that policy lists, and those
-    /// of proxies that joined as it and have claimed their certificates. What Consul or Azure finds is left
-    /// out, because anyone who may register there would choose who is let in.
+    /// The addresses from which a service may call an ingress: those of static endpoints, and those of its proxies
+    /// with a claimed certificate. Endpoints of Consul and Azure do not count, because anyone with write access
+    /// there could grant ingress.
     fn addresses_of(&self, name: &ServiceName) -> BTreeSet<IpAddr> {
         let Some(service) = self.service(name) else { return BTreeSet::new() };
-        let judge = self.judge(service);
+        let classifier = self.classifier(service);
         let known = self.discovered.0.get(service.served_as());
         let endpoints = known.map_or(&[][..], |known| known.as_slice()).iter();
         let is_listed = |endpoint: &&Endpoint| {
             endpoint.provider == Provider::Static && endpoint.exclusion.is_none()
         };
         let listed = endpoints.filter(is_listed);
-        let claimed = judge.in_front.all().filter(|record| record.claimed_at.is_some());
-        let joined = claimed.map(|record| record.mesh_address.ip());
-        listed.map(|endpoint| endpoint.address).chain(joined).collect()
+        let claimed = classifier.proxies.all().filter(|record| record.claimed_at.is_some());
+        let enrolled = claimed.map(|record| record.mesh_address.ip());
+        listed.map(|endpoint| endpoint.address).chain(enrolled).collect()
     }
 
     /// The service of that name, if policy defines it.
@@ -303,141 +303,150 @@ impl Snapshot {
         self.specification.services.get(name)
     }
 
-    /// The port as which proxies serve a service port: the same, or that of the service of which it is a
-    /// part.
+    /// The port as which proxies serve a service port: the same port, or for a subset that of its service.
     pub fn served_port(&self, port: &ServicePort) -> ServicePort {
         let service =
             self.service(&port.service).map_or(&port.service, |service| service.served_as());
         ServicePort::new(service.clone(), port.port)
     }
 
-    /// What a proxy joined as, and how far it has come.
+    /// The join record of a proxy.
     pub fn record(&self, id: ProxyId) -> Option<&Arc<JoinRecord>> {
         self.records.get(&id)
     }
 
-    /// Who has joined as a service.
-    pub fn joined_as(&self, service: &ServiceName) -> impl Iterator<Item = &Arc<JoinRecord>> {
-        self.joined.get(service).into_iter().flat_map(|records| records.values())
+    /// The proxies enrolled for a service.
+    pub fn proxies_of(&self, service: &ServiceName) -> impl Iterator<Item = &Arc<JoinRecord>> {
+        self.proxies.get(service).into_iter().flat_map(|records| records.values())
     }
 
-    /// Takes out of `next`, which descends from this one, what this one says of a service.
-    fn displace(&self, name: &ServiceName, next: &mut Self) {
+    /// Removes what this snapshot derived for a service from `next`, which is derived from it.
+    fn remove_service(&self, name: &ServiceName, next: &mut Self) {
         next.findings.remove(name);
         let Some(service) = self.service(name) else { return };
         for (service_port, _) in service.service_ports() {
             next.endpoints.remove(&service_port);
-            next.deserted.remove(&service_port);
-            for record in self.joined_as(name) {
+            next.ports_without_endpoints.remove(&service_port);
+            for record in self.proxies_of(name) {
                 next.local_endpoints.remove(&(record.id, service_port.clone()));
             }
         }
     }
 
-    /// Places the endpoints of a service, and tells which have no place.
-    fn place(&mut self, name: &ServiceName) {
+    /// Derives the endpoints and findings of a service.
+    fn add_service(&mut self, name: &ServiceName) {
         let Some(service) = self.service(name).cloned() else { return };
         let known = self.discovered.0.get(name).cloned();
-        let judge = self.judge(&service);
-        let mut findings = judge.findings(known.as_ref().map(|known| known.as_slice()));
+        let classifier = self.classifier(&service);
+        let mut findings = classifier.findings(known.as_ref().map(|known| known.as_slice()));
         let setting = self.localities.get(name).zip(known.as_ref());
-        findings.extend(setting.and_then(|(setting, known)| judge.nowhere(setting, known)));
+        findings.extend(
+            setting.and_then(|(setting, known)| classifier.unmatched_localities(setting, known)),
+        );
         if !findings.is_empty() {
             self.findings.insert(name.clone(), findings.into());
         }
         for (service_port, port) in service.service_ports() {
-            self.place_port(&service_port, port, &judge, known.as_ref().map_or(&[], |known| known));
+            self.add_service_port(
+                &service_port,
+                port,
+                &classifier,
+                known.as_ref().map_or(&[], |known| known),
+            );
         }
     }
 
-    /// What the endpoints of a service are judged by.
-    fn judge<'a>(&self, service: &'a Service) -> EndpointClassifier<'a> {
+    /// The endpoint classifier of a service.
+    fn classifier<'a>(&self, service: &'a Service) -> EndpointClassifier<'a> {
         let served = service.served_as();
         let is_external = service.external.is_some();
-        let (in_front, revoked) = if is_external {
+        let (proxies, revoked) = if is_external {
             Default::default()
         } else {
-            let has_stood = |record: &&Arc<JoinRecord>| record.services.contains(served);
-            let revoked = self.revoked.values().filter(has_stood).cloned();
-            (ProxyIndex::of(self.joined_as(served).cloned()), ProxyIndex::of(revoked))
+            let is_of_service = |record: &&Arc<JoinRecord>| record.services.contains(served);
+            let revoked = self.revoked.values().filter(is_of_service).cloned();
+            (ProxyIndex::of(self.proxies_of(served).cloned()), ProxyIndex::of(revoked))
         };
         let whole = self.service(served);
-        let asked = whole.and_then(|whole| whole.endpoints.providers());
-        let asks = |provider: &Provider| asked.is_some_and(|asked| asked.ask(*provider));
+        let queried = whole.and_then(|whole| whole.endpoints.providers());
+        let is_queried =
+            |provider: &Provider| queried.is_some_and(|queried| queried.ask(*provider));
         EndpointClassifier {
             service,
             is_drained: service.drained || whole.is_some_and(|whole| whole.drained),
-            asked: Provider::external().filter(asks).collect(),
+            providers: Provider::external().filter(is_queried).collect(),
             takes_plaintext: is_external || self.has_plaintext(service),
-            in_front,
+            proxies,
             revoked,
         }
     }
 
-    /// Whether endpoints of a service of the mesh may be called in plaintext: it is permissive, and asks others
-    /// than the proxies that joined. What is tagged as belonging to it without being asked for is no reason.
+    /// Whether callers may dial endpoints of a service of the mesh in plaintext: it is permissive, and policy lists
+    /// its endpoints or queries a provider for them. A tag on an endpoint does not suffice.
     pub fn has_plaintext(&self, service: &Service) -> bool {
         let whole = self.service(service.served_as());
-        self.mode_of(service).lets_all_in()
+        self.mode_of(service).allows_all()
             && whole.is_some_and(|whole| !whole.endpoints.is_registered())
     }
 
-    /// Whether calls of accounts of `namespace` to the outside pass that no policy allows.
+    /// Whether egress is `passthrough` for accounts of `namespace`.
     pub fn passes_through(&self, namespace: &Name) -> bool {
         self.specification.egress_of(namespace, self.egress) == EgressMode::Passthrough
     }
 
-    /// What becomes of calls of `service` that no policy allows.
+    /// The mode of `service`.
     pub fn mode_of(&self, service: &Service) -> Mode {
         self.specification.mode_of(service, self.mode)
     }
 
-    /// Places the endpoints of one service port: behind their proxies, or in plaintext.
-    fn place_port(
+    /// Derives the endpoints of one service port: through their proxies, or in plaintext.
+    fn add_service_port(
         &mut self,
         service_port: &ServicePort,
         port: &Port,
-        judge: &EndpointClassifier<'_>,
+        classifier: &EndpointClassifier<'_>,
         endpoints: &[Endpoint],
     ) {
-        // What is behind each proxy, by the ports of the applications, and what of it is called.
-        let mut behind: BTreeMap<ProxyId, Behind<'_>> = BTreeMap::new();
+        // The applications of each proxy by port, and those that callers use.
+        let mut backends: BTreeMap<ProxyId, ProxyBackends<'_>> = BTreeMap::new();
         let mut in_plaintext: Distinct<'_, SocketAddr> = Distinct::default();
         for endpoint in endpoints.iter().filter(|endpoint| endpoint.exclusion.is_none()) {
-            let target = judge.target(endpoint, port);
-            let front = judge.front(endpoint);
-            let mut takes_part = false;
-            let records = front.proxies();
+            let target = classifier.target(endpoint, port);
+            let proxy_match = classifier.proxy_match(endpoint);
+            let mut participates = false;
+            let records = proxy_match.proxies();
             for record in records {
-                let behind = behind.entry(record.id).or_insert_with(|| Behind::new(record));
-                behind.all.insert(target, endpoint);
-                takes_part |= judge.takes_part(endpoint, record, port.number);
+                let backends =
+                    backends.entry(record.id).or_insert_with(|| ProxyBackends::new(record));
+                backends.all.insert(target, endpoint);
+                participates |= classifier.participates(endpoint, record, port.number);
             }
-            for record in judge.called(endpoint, records, port) {
-                if let Some(behind) = behind.get_mut(&record.id) {
-                    behind.called.insert(target, endpoint);
+            for record in classifier.participants(endpoint, records, port) {
+                if let Some(backends) = backends.get_mut(&record.id) {
+                    backends.active.insert(target, endpoint);
                 }
             }
-            if !takes_part && judge.is_called_in_plaintext(endpoint, front) {
+            if !participates && classifier.is_called_in_plaintext(endpoint, proxy_match) {
                 in_plaintext.insert(SocketAddr::new(endpoint.address, target), endpoint);
             }
         }
         let mut hosts = Hosts::default();
         in_plaintext.in_plaintext().for_each(|host| hosts.insert(host));
-        for (id, behind) in behind {
-            if !behind.called.is_empty() {
-                let host = behind.called.together(behind.record.mesh_address);
-                hosts.insert(host.or_in(&behind.record.locality));
+        for (id, backends) in backends {
+            if !backends.active.is_empty() {
+                let host = backends.active.merged(backends.record.mesh_address);
+                hosts.insert(host.or_in(&backends.record.locality));
             }
-            if !judge.service.is_subset() {
-                let applications = Arc::new(behind.all.applications());
+            if !classifier.service.is_subset() {
+                let applications = Arc::new(backends.all.applications());
                 self.local_endpoints.insert((id, service_port.clone()), applications);
             }
         }
-        let hosts = if judge.is_drained { Vec::new() } else { hosts.into_sorted() };
-        let is_meant = !judge.is_drained && outages::has_known_endpoints(judge.service);
-        if is_meant && !outages::take_calls(&hosts) {
-            self.deserted.insert(service_port.clone());
+        let hosts = if classifier.is_drained { Vec::new() } else { hosts.into_sorted() };
+        let needs_endpoints =
+            !classifier.is_drained && outages::has_known_endpoints(classifier.service);
+        if needs_endpoints && !outages::are_available(&hosts) {
+            self.ports_without_endpoints.insert(service_port.clone());
         }
         self.endpoints.insert(service_port.clone(), Arc::new(hosts));
     }
@@ -454,21 +463,21 @@ impl Snapshot {
     }
 }
 
-/// What is behind one proxy, by the port of the application.
-struct Behind<'a> {
+/// The applications of one proxy, by port.
+struct ProxyBackends<'a> {
     record: &'a JoinRecord,
     all: Distinct<'a, u16>,
-    /// That of it which is called there.
-    called: Distinct<'a, u16>,
+    /// Those that callers use.
+    active: Distinct<'a, u16>,
 }
 
-impl<'a> Behind<'a> {
+impl<'a> ProxyBackends<'a> {
     fn new(record: &'a JoinRecord) -> Self {
-        Self { record, all: Distinct::default(), called: Distinct::default() }
+        Self { record, all: Distinct::default(), active: Distinct::default() }
     }
 }
 
-/// What differs between two maps, by key.
+/// The key of a difference between two maps.
 fn key<K: Clone, V>(item: &DiffItem<'_, '_, K, V>) -> K {
     match item {
         DiffItem::Add(key, _)
@@ -477,7 +486,7 @@ fn key<K: Clone, V>(item: &DiffItem<'_, '_, K, V>) -> K {
     }
 }
 
-/// The settings of one service that are about places.
+/// The upstream traffic settings with a `locality`, by service.
 fn localities(
     settings: &OrdMap<(Name, Name), Arc<UpstreamTrafficSetting>>,
 ) -> OrdMap<ServiceName, Arc<UpstreamTrafficSetting>> {
@@ -490,18 +499,18 @@ fn localities(
     settings.values().filter_map(of_one).collect()
 }
 
-fn join(joined: &mut OrdMap<ServiceName, Records>, record: &Arc<JoinRecord>) {
+fn add_proxy(proxies: &mut OrdMap<ServiceName, Records>, record: &Arc<JoinRecord>) {
     for service in &record.services {
-        joined.entry(service.clone()).or_default().insert(record.id, Arc::clone(record));
+        proxies.entry(service.clone()).or_default().insert(record.id, Arc::clone(record));
     }
 }
 
-fn leave(joined: &mut OrdMap<ServiceName, Records>, record: &JoinRecord) {
+fn remove_proxy(proxies: &mut OrdMap<ServiceName, Records>, record: &JoinRecord) {
     for service in &record.services {
-        if let Some(records) = joined.get_mut(service) {
+        if let Some(records) = proxies.get_mut(service) {
             records.remove(&record.id);
             if records.is_empty() {
-                joined.remove(service);
+                proxies.remove(service);
             }
         }
     }

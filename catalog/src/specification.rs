@@ -1,4 +1,4 @@
-//! The mesh specification: all that the operators' documents say.
+//! The mesh specification: the content of the operators' documents, validated.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,58 +15,55 @@ use crate::policy::{
 };
 use crate::service::{Mode, Service};
 
-/// Everything that policy says, with all references resolved and all names unique.
+/// The whole policy, with all references resolved and all names unique.
 ///
-/// Invariant: it passed validation. What a reference names is there, but for backends of splits, which
-/// may be yet to come (SMI).
+/// Invariant: it passed validation. Every reference exists, except backends of splits, which may be added later
+/// (SMI).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MeshSpecification {
-    /// Which state of the documents this is.
+    /// The revision of the documents.
     pub revision: PolicyRevision,
-    /// The namespaces of which policy says something.
+    /// The namespaces with settings.
     pub namespaces: OrdMap<Name, Arc<Namespace>>,
     /// The services.
     pub services: OrdMap<ServiceName, Arc<Service>>,
-    /// Who may call whom, by namespace and name.
+    /// The traffic targets, by namespace and name.
     pub traffic_targets: OrdMap<(Name, Name), Arc<TrafficTarget>>,
-    /// Ways to call, by namespace and name.
+    /// The HTTP route groups, by namespace and name.
     pub http_route_groups: OrdMap<(Name, Name), Arc<HttpRouteGroup>>,
-    /// Ways to connect, by namespace and name.
+    /// The TCP routes, by namespace and name.
     pub tcp_routes: OrdMap<(Name, Name), Arc<TcpRoute>>,
-    /// Names for identities, by namespace and name.
+    /// The identity bindings, by namespace and name.
     pub identity_bindings: OrdMap<(Name, Name), Arc<IdentityBinding>>,
-    /// Splits, by namespace and name. Of each service one at most is about all calls.
+    /// The traffic splits, by namespace and name. Each service has at most one unconditional split.
     pub traffic_splits: OrdMap<(Name, Name), Arc<TrafficSplit>>,
-    /// How calls are treated, by namespace and name.
+    /// The HTTP routes, by namespace and name.
     pub http_routes: OrdMap<(Name, Name), Arc<HttpRoute>>,
-    /// What is tried again, by namespace and name.
+    /// The retries, by namespace and name.
     pub retries: OrdMap<(Name, Name), Arc<Retry>>,
-    /// How services are spared, by namespace and name. Of each level one at most says a setting.
+    /// The upstream traffic settings, by namespace and name. Each level has at most one object per setting.
     pub upstream_traffic_settings: OrdMap<(Name, Name), Arc<UpstreamTrafficSetting>>,
-    /// Who may call from outside of the mesh, by namespace and name.
+    /// The ingress backends, by namespace and name.
     pub ingress_backends: OrdMap<(Name, Name), Arc<IngressBackend>>,
-    /// What sidecars tell of calls, by namespace and name. Of each service and setting one at most is of the
-    /// same distance.
+    /// The telemetry objects, by namespace and name. Each level has at most one object per setting.
     pub telemetries: OrdMap<(Name, Name), Arc<Telemetry>>,
-    /// Who may call what outside of the mesh, by namespace and name.
+    /// The egress objects, by namespace and name.
     pub egresses: OrdMap<(Name, Name), Arc<Egress>>,
 }
 
 impl MeshSpecification {
-    /// What becomes of calls of `service` that no policy allows: what it says itself, else its namespace,
-    /// else the mesh.
+    /// The mode of `service`: its own, else that of its namespace, else that of the mesh.
     pub fn mode_of(&self, service: &Service, mesh: Mode) -> Mode {
         let of_namespace = || self.namespaces.get(&service.name.namespace)?.mode;
         service.mode.or_else(of_namespace).unwrap_or(mesh)
     }
 
-    /// What becomes of calls of accounts of `namespace` to the outside that no policy allows: what it says
-    /// itself, else the mesh.
+    /// The egress mode of accounts of `namespace`: that of the namespace, else that of the mesh.
     pub fn egress_of(&self, namespace: &Name, mesh: EgressMode) -> EgressMode {
         self.namespaces.get(namespace).and_then(|known| known.egress).unwrap_or(mesh)
     }
 
-    /// The matches that are named in a namespace, each with its group.
+    /// The matches that an object of a namespace names, each with its group.
     pub fn matched<'a>(
         &'a self,
         namespace: &'a Name,
@@ -83,8 +80,8 @@ impl MeshSpecification {
         })
     }
 
-    /// Whether both say the same of everything but where endpoints are. It costs as much as differs
-    /// between two of which one was made out of the other.
+    /// Whether both differ at most in the sources of endpoints. If one is derived from the other, the cost is
+    /// linear in their differences.
     pub fn differs_in_endpoints_only(&self, other: &Self) -> bool {
         let same_but_endpoints = |item: DiffItem<'_, '_, ServiceName, Arc<Service>>| match item {
             DiffItem::Update { old: (_, ours), new: (_, theirs) } => {
@@ -109,7 +106,7 @@ impl MeshSpecification {
 }
 
 impl Egress {
-    /// The matches that it names, each with its group. It is about all requests where it names none.
+    /// The matches that it names, each with its group. Without any it applies to every request.
     pub fn requests<'a>(
         &'a self,
         specification: &'a MeshSpecification,
@@ -119,7 +116,7 @@ impl Egress {
 }
 
 impl IngressBackend {
-    /// The matches that it names, each with its group. It is about all requests where it names none.
+    /// The matches that it names, each with its group. Without any it applies to every request.
     pub fn requests<'a>(
         &'a self,
         specification: &'a MeshSpecification,
@@ -128,13 +125,13 @@ impl IngressBackend {
     }
 }
 
-/// Names one state of the documents: a short hash of their content.
+/// The revision of a policy: a short hash of the content of its documents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PolicyRevision(pub Arc<str>);
 
 impl Default for PolicyRevision {
-    /// The revision of no documents at all.
+    /// The revision of an empty policy.
     fn default() -> Self {
         Self("empty".into())
     }

@@ -1,5 +1,7 @@
-//! Traffic splits, flattened: where the calls of a service go in the end, when a split may hold for some
-//! requests only, a service may have several, and a backend may have splits of its own.
+//! Traffic splits, flattened: the final destinations of the calls of a service.
+//!
+//! A split may apply to some requests only, a service may have several, and a backend may have splits of its own.
+//! This module owns their combination. It never decides visibility or access.
 //!
 //! ```text
 //! store ─ matches beta ──▶ next
@@ -20,53 +22,53 @@ use crate::policy::{HttpMatch, HttpRouteGroup, SplitBackend, TrafficSplit};
 use crate::service::{Port, Service};
 use crate::specification::MeshSpecification;
 use product::SplitPaths;
-pub(crate) use product::{both, is_taken};
+pub(crate) use product::{both, is_unreachable};
 
 /// All splits of a mesh, with the services and matches that they name.
 ///
-/// Nothing here relies on validation: what is not there gets no traffic.
+/// It does not rely on validation: a missing service gets no traffic.
 #[derive(Debug)]
 pub struct Splits<'a> {
     services: BTreeMap<&'a ServiceName, &'a Service>,
     groups: BTreeMap<(&'a Name, &'a Name), &'a HttpRouteGroup>,
     of: BTreeMap<&'a ServiceName, Vec<&'a TrafficSplit>>,
-    /// The services that have splits, each behind those that it leads to.
+    /// The services that have splits, each after its backends.
     order: Vec<&'a ServiceName>,
-    circles: Vec<Circle<'a>>,
+    cycles: Vec<SplitCycle<'a>>,
 }
 
 /// One path for the calls of a service port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitPath<'a> {
-    /// A request takes this path if all of these match it, and if it takes none before this one. The
-    /// last path of a service port has none: it is for the rest.
+    /// A request follows this path if all of these match it and no earlier path applies. The last path of a service
+    /// port has no conditions.
     pub conditions: Vec<&'a HttpMatch>,
-    /// Who answers, by name, each once and with a weight of at least 1; the weights sum to at most
-    /// `u32::MAX`. Nobody where none of them is there.
+    /// The destinations by name, each once and with a weight of at least 1. The weights sum to at most `u32::MAX`.
+    /// Empty if no destination exists.
     pub backends: Vec<(&'a ServiceName, u32)>,
 }
 
-/// The splits of a service are more paths than [`MOST_PATHS`].
+/// The error that the splits of a service make more paths than [`MAX_PATHS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooManyPaths {
-    /// Whether that is so already of a service behind it.
-    pub is_told_behind: bool,
+    /// Whether the splits of a backend alone have too many paths.
+    pub is_in_backend: bool,
 }
 
-/// Splits that lead from one service to the next, and back to the first.
+/// A cycle of splits: each service is a backend of the one before, and the first a backend of the last.
 #[derive(Debug)]
-pub struct Circle<'a> {
-    /// The services, in this order.
+pub struct SplitCycle<'a> {
+    /// The services, in the order of the cycle.
     pub services: Vec<&'a ServiceName>,
-    /// The backend of the last that is the first.
+    /// The backend of the last service that closes the cycle.
     pub back: &'a SplitBackend,
 }
 
-/// How many paths the calls of one service port may go. Envoy looks at one after the other.
-pub const MOST_PATHS: usize = 256;
+/// The most paths for the calls of one service port. Envoy evaluates them one after the other.
+pub const MAX_PATHS: usize = 256;
 
 impl<'a> Splits<'a> {
-    /// Those of a specification.
+    /// The splits of a specification.
     pub fn of_specification(specification: &'a MeshSpecification) -> Self {
         Self::new(
             specification.services.values().map(|one| &**one),
@@ -75,7 +77,7 @@ impl<'a> Splits<'a> {
         )
     }
 
-    /// Those that are given, in any order.
+    /// These splits, in any order.
     pub fn new(
         services: impl IntoIterator<Item = &'a Service>,
         groups: impl IntoIterator<Item = &'a HttpRouteGroup>,
@@ -93,14 +95,14 @@ impl<'a> Splits<'a> {
             groups: groups.into_iter().map(|one| ((&one.namespace, &one.name), one)).collect(),
             of,
             order: Vec::new(),
-            circles: Vec::new(),
+            cycles: Vec::new(),
         };
         splits.follow();
         splits
     }
 
-    /// The services that have splits, by name, each with these in the order in which they are asked:
-    /// those about some requests by their names, and then the one about all.
+    /// The services that have splits, by name, each with its splits in the order of evaluation: conditional splits by
+    /// their names, then the one for all requests.
     pub fn iter(&self) -> impl Iterator<Item = (&'a ServiceName, &[&'a TrafficSplit])> {
         self.of.iter().map(|(service, splits)| (*service, splits.as_slice()))
     }
@@ -115,9 +117,9 @@ impl<'a> Splits<'a> {
         self.services.get(name).copied()
     }
 
-    /// The circles, each told once.
-    pub fn circles(&self) -> &[Circle<'a>] {
-        &self.circles
+    /// The cycles, each listed once.
+    pub fn cycles(&self) -> &[SplitCycle<'a>] {
+        &self.cycles
     }
 
     /// The paths of each port of each service that has splits.
@@ -125,7 +127,7 @@ impl<'a> Splits<'a> {
         self.paths_of_these(self.order.iter().copied())
     }
 
-    /// The same of one service, and of those that its calls are led to in turn.
+    /// The paths of one service, and of those that its calls reach by splits.
     pub fn paths_from(
         &self,
         service: &ServiceName,
@@ -139,7 +141,7 @@ impl<'a> Splits<'a> {
         self.paths_of_these(self.order.iter().copied().filter(|one| reached.contains(*one)))
     }
 
-    /// The same of these, each behind those that it leads to.
+    /// The paths of these services, each listed after its backends.
     fn paths_of_these(
         &self,
         services: impl Iterator<Item = &'a ServiceName>,
@@ -159,35 +161,34 @@ impl<'a> Splits<'a> {
             .collect()
     }
 
-    /// The paths of one service port. Those of what it leads to are known, but for what leads round in a
-    /// circle, which gets no traffic.
+    /// The paths of one service port, given those of its backends. Backends in a cycle get no traffic.
     fn paths_of(
         &self,
-        asked: &ServicePort,
+        service_port: &ServicePort,
         port: &Port,
         known: &Known<'a>,
     ) -> Result<SplitPaths<'a>, TooManyPaths> {
         let mut paths = SplitPaths::default();
-        for split in self.of(&asked.service) {
+        for split in self.of(&service_port.service) {
             if !split.is_conditional() {
-                paths.extend(&[], &self.behind(split, port, known)?)?;
+                paths.extend(&[], &self.split_paths(split, port, known)?)?;
                 return Ok(paths);
             }
             if !port.protocol.is_http() {
                 continue;
             }
-            let behind = self.behind(split, port, known)?;
+            let split_paths = self.split_paths(split, port, known)?;
             for condition in self.matches(split) {
-                paths.extend(&[condition], &behind)?;
+                paths.extend(&[condition], &split_paths)?;
             }
         }
-        let own = self.service(&asked.service).map(|service| &service.name);
+        let own = self.service(&service_port.service).map(|service| &service.name);
         paths.extend(&[], &SplitPaths::to(own.into_iter().map(|own| (own, 1)).collect()))?;
         Ok(paths)
     }
 
-    /// The paths behind one split, whatever it is conditional on.
-    fn behind(
+    /// The paths of one split, regardless of its condition.
+    fn split_paths(
         &self,
         split: &'a TrafficSplit,
         port: &Port,
@@ -207,7 +208,7 @@ impl<'a> Splits<'a> {
             } else {
                 match known.get(&service_port) {
                     Some(Ok(paths)) => paths.clone(),
-                    Some(Err(_)) => return Err(TooManyPaths { is_told_behind: true }),
+                    Some(Err(_)) => return Err(TooManyPaths { is_in_backend: true }),
                     None => continue,
                 }
             };
@@ -216,14 +217,14 @@ impl<'a> Splits<'a> {
         SplitPaths::product(&parts)
     }
 
-    /// Whether a service has a port of the same number on which the like is spoken: HTTP cannot be sent
-    /// to where plain TCP is spoken, nor the other way round.
+    /// Whether a service has a port of the same number and kind of protocol: HTTP cannot be sent to plain TCP,
+    /// nor the reverse.
     pub fn has_like(&self, service: &ServiceName, port: &Port) -> bool {
         let own = self.service(service).and_then(|service| service.port(port.number));
         own.is_some_and(|own| own.protocol.is_http() == port.protocol.is_http())
     }
 
-    /// The matches of which any must hold for a conditional split.
+    /// The matches of a conditional split, any of which selects a request.
     fn matches(&self, split: &'a TrafficSplit) -> impl Iterator<Item = &'a HttpMatch> {
         split.matches.iter().flat_map(|named| {
             let group = self.groups.get(&(&split.namespace, &named.group));
@@ -232,13 +233,13 @@ impl<'a> Splits<'a> {
         })
     }
 
-    /// Walks along the splits from each service: what is done with comes into the order, and what leads
-    /// back to where the walk came from is a circle. A backend that is the apex itself is neither.
+    /// Walks the splits from each service, depth first. A finished service enters the order, and a backend on
+    /// the current path closes a cycle. A backend that is the apex itself is neither.
     fn follow(&mut self) {
         let mut done: BTreeSet<&ServiceName> = BTreeSet::new();
         for start in self.of.keys() {
-            // A walk with its own stack: the depth is the user's to choose. Each entry is a service of
-            // the path from `start`, with how many of its backends have been followed.
+            // An explicit stack, because users choose the depth. Each entry is a service of the path from
+            // `start`, with the number of its backends that the walk has visited.
             let mut path: Vec<(&'a ServiceName, usize)> = vec![(start, 0)];
             let mut is_on_path = BTreeSet::from([*start]);
             while let Some((service, followed)) = path.last_mut() {
@@ -262,14 +263,14 @@ impl<'a> Splits<'a> {
                 } else {
                     let own = path.iter().map(|(service, _)| *service);
                     let services = own.skip_while(|one| **one != backend.service).collect();
-                    self.circles.push(Circle { services, back: backend });
+                    self.cycles.push(SplitCycle { services, back: backend });
                 }
             }
         }
     }
 }
 
-/// The paths of the service ports that have been looked at.
+/// The paths of the service ports that the walk has finished.
 type Known<'a> = BTreeMap<ServicePort, Result<SplitPaths<'a>, TooManyPaths>>;
 
 #[cfg(test)]

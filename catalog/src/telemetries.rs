@@ -1,5 +1,6 @@
-//! What the sidecars of a service tell, of all telemetry that policy has: the nearest object that says a
-//! setting decides it.
+//! The effective telemetry of each service: for each setting, the most specific object wins.
+//!
+//! This module owns the choice between telemetry objects. It never compiles resources.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,23 +13,24 @@ use crate::policy::Level;
 use crate::policy::telemetry::{AccessLog, Collector, Telemetry, Tracing};
 use crate::specification::MeshSpecification;
 
-/// The telemetry of a mesh, by whom it is about.
+/// The telemetry objects of a mesh, by level.
 #[derive(Debug, Clone, Default)]
 pub struct Telemetries(BTreeMap<Level, Vec<Arc<Telemetry>>>);
 
-/// Something that the sidecars of a service tell.
+/// One kind of telemetry that the sidecars of a service report: an access log or traces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct ServiceTelemetry {
     /// The service.
     pub service: ServiceName,
-    /// What they tell whom, in words.
-    pub what: String,
-    /// The telemetry that says so.
+    /// The format and the destination, in words.
+    #[serde(rename = "what")]
+    pub description: String,
+    /// The telemetry object that sets it.
     pub by: Cited,
 }
 
 impl Telemetries {
-    /// That of a specification.
+    /// The telemetry objects of a specification.
     pub fn of(specification: &MeshSpecification) -> Self {
         let mut by_level = BTreeMap::<_, Vec<_>>::new();
         for telemetry in specification.telemetries.values() {
@@ -37,47 +39,46 @@ impl Telemetries {
         Self(by_level)
     }
 
-    /// The access log of a service, with who says it.
+    /// The access log of a service, with the object that sets it.
     pub fn access_log(&self, service: &ServiceName) -> Option<(&AccessLog, &Telemetry)> {
-        self.nearest(service, |one| one.access_log.as_ref())
+        self.most_specific(service, |one| one.access_log.as_ref())
     }
 
-    /// The tracing of a service, with who says it.
+    /// The tracing of a service, with the object that sets it.
     pub fn tracing(&self, service: &ServiceName) -> Option<(&Tracing, &Telemetry)> {
-        self.nearest(service, |one| one.tracing.as_ref())
+        self.most_specific(service, |one| one.tracing.as_ref())
     }
 
-    /// All that the sidecars of a service tell, in words, with who says it.
-    pub fn told_of(&self, service: &ServiceName) -> Vec<Told> {
-        let log = self.access_log(service).map(|(said, by)| (said.to_string(), by));
-        let traces = self.tracing(service).map(|(said, by)| (said.to_string(), by));
-        let told = |(what, by): (String, &Telemetry)| Told {
+    /// All telemetry of a service in words, with the objects that set it.
+    pub fn telemetry_of(&self, service: &ServiceName) -> Vec<ServiceTelemetry> {
+        let log = self.access_log(service).map(|(setting, by)| (setting.to_string(), by));
+        let traces = self.tracing(service).map(|(setting, by)| (setting.to_string(), by));
+        let describe = |(description, by): (String, &Telemetry)| ServiceTelemetry {
             service: service.clone(),
-            what,
+            description,
             by: Cited::from(by),
         };
-        log.into_iter().chain(traces).map(told).collect()
+        log.into_iter().chain(traces).map(describe).collect()
     }
 
-    /// Whether somebody is to tell `collector`.
-    pub fn name(&self, collector: &Collector) -> bool {
+    /// Whether any telemetry object has this collector.
+    pub fn use_collector(&self, collector: &Collector) -> bool {
         self.0.values().flatten().any(|one| one.collectors().any(|known| known == collector))
     }
 
-    /// Whether another one says the same of a service.
+    /// Whether `other` has the same effective telemetry for a service.
     pub fn are_same_for(&self, other: &Self, service: &ServiceName) -> bool {
-        let said = |all: &Self| {
+        let effective = |all: &Self| {
             (
-                all.access_log(service).map(|(said, _)| said.clone()),
-                all.tracing(service).map(|(said, _)| said.clone()),
+                all.access_log(service).map(|(setting, _)| setting.clone()),
+                all.tracing(service).map(|(setting, _)| setting.clone()),
             )
         };
-        said(self) == said(other)
+        effective(self) == effective(other)
     }
 
-    /// A setting, as the nearest object has it that says it. (Of one distance there is one at most: policy
-    /// with two of them is refused.)
-    fn nearest<'a, T>(
+    /// A setting of the most specific object that has it. (Validation rejects a second object of one level.)
+    fn most_specific<'a, T>(
         &'a self,
         service: &ServiceName,
         setting: impl Fn(&'a Telemetry) -> Option<&'a T>,
@@ -148,17 +149,17 @@ mod tests {
                 ..MeshSpecification::default()
             })
         };
-        let said = |all: &Telemetries, service: &str| {
+        let names = |all: &Telemetries, service: &str| {
             let service = service.parse().unwrap();
             let log = all.access_log(&service).map(|(_, by)| by.name.to_string());
             (log, all.tracing(&service).map(|(_, by)| by.name.to_string()))
         };
         let mesh = || Some("mesh".to_owned());
         let whole = of(&all);
-        assert_eq!(said(&whole, "store"), (Some("store".to_owned()), mesh()));
-        assert_eq!(said(&whole, "till"), (Some("all".to_owned()), mesh()));
-        assert_eq!(said(&whole, "lab/till"), (mesh(), mesh()));
-        assert_eq!(said(&of(&all[1..]), "lab/till"), (None, None));
+        assert_eq!(names(&whole, "store"), (Some("store".to_owned()), mesh()));
+        assert_eq!(names(&whole, "till"), (Some("all".to_owned()), mesh()));
+        assert_eq!(names(&whole, "lab/till"), (mesh(), mesh()));
+        assert_eq!(names(&of(&all[1..]), "lab/till"), (None, None));
 
         assert!(whole.are_same_for(&of(&all[..]), &store));
         assert!(whole.are_same_for(&of(&[all[0].clone(), all[2].clone()]), &store));

@@ -1,4 +1,4 @@
-//! Text that other parties wrote, made safe for a terminal and a log.
+//! Text from other parties, made safe for a terminal and a log.
 //!
 //! File names, node metadata, NACK messages and what providers report may hold control characters: ESC
 //! commands a terminal, a line break forges a line of a log, and marks of direction show a text in another
@@ -21,24 +21,23 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The text on one line: control characters, line breaks and invisible marks are escaped.
+/// The text as one line: control characters, line breaks and invisible marks are escaped.
 pub fn escape_line(text: &str) -> Cow<'_, str> {
     escape(text, |c| c.is_ascii_control() || is_hidden(c))
 }
 
-/// The same, with line breaks as they are: for whole outputs, whose lines are the program's own.
+/// The text with line breaks unchanged: for whole outputs, whose lines are the program's own.
 pub fn escape_output(text: &str) -> Cow<'_, str> {
     escape(text, is_hidden)
 }
 
-/// The same for an output that has escape sequences of the program's own: ESC stays as it is. What other
-/// parties wrote in it must be escaped before.
+/// Like [`escape_output`], with ESC unchanged, for outputs with styles of the program. Text from other parties
+/// in it must be escaped before.
 pub fn escape_styled_output(text: &str) -> Cow<'_, str> {
     escape(text, |c| c != '\u{1b}' && is_hidden(c))
 }
 
-/// Whether a terminal or an editor obeys the character instead of showing it. Line feeds and tabs are not
-/// meant.
+/// Whether a terminal or an editor interprets the character instead of showing it, except line feed and tab.
 fn is_hidden(c: char) -> bool {
     match c {
         '\n' | '\t' => false,

@@ -1,5 +1,6 @@
-//! What upstream traffic settings come to: of each setting of a service the word of the nearest object
-//! that says it.
+//! The effective upstream traffic settings of each service: for each setting, the most specific object wins.
+//!
+//! This module owns the choice between objects, and the settings in words. Objects are never merged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,30 +11,30 @@ use serde::{Deserialize, Serialize};
 use crate::cited::Cited;
 use crate::locality::Locality;
 use crate::policy::{
-    Descriptor, Entry, GlobalHttpLimit, GlobalTcpLimit, HttpConnections, Level, LimitedRoute,
-    LocalHttpLimit, LocalitySetting, OutlierDetection, Rate, RateLimitService, RetryLimit,
-    TcpConnections, UpstreamTrafficSetting,
+    Descriptor, DescriptorEntry, GlobalHttpLimit, GlobalTcpLimit, HttpConnections, Level,
+    LimitedRoute, LocalHttpLimit, LocalitySetting, OutlierDetection, Rate, RateLimitService,
+    RetryLimit, TcpConnections, UpstreamTrafficSetting,
 };
 use crate::service::{Port, Service};
 use crate::specification::MeshSpecification;
 
-/// The upstream traffic settings of a mesh, by what they are about.
+/// The upstream traffic settings of a mesh, by level.
 #[derive(Debug, Clone, Default)]
 pub struct UpstreamSettings(BTreeMap<Level, Vec<Arc<UpstreamTrafficSetting>>>);
 
-/// One thing that is said of a service, in words that can be told and compared.
+/// One effective setting of a service, in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Said {
+pub struct EffectiveSetting {
     /// The key of policy: `connection_settings.http.max_requests`.
     pub key: String,
-    /// What it is, as policy writes it.
+    /// The value, as in policy.
     pub value: String,
-    /// Who says so.
+    /// The object that sets it.
     pub by: Cited,
 }
 
 impl UpstreamSettings {
-    /// Those of `specification`.
+    /// The upstream traffic settings of `specification`.
     pub fn of(specification: &MeshSpecification) -> Self {
         let mut settings = Self::default();
         for setting in specification.upstream_traffic_settings.values() {
@@ -42,12 +43,12 @@ impl UpstreamSettings {
         settings
     }
 
-    /// Of the setting that `say` finds in an object: what is said of `service`, and by whom. To a part of a
-    /// service applies what is said of the part itself before what is said of the whole.
-    pub fn decided<T>(
+    /// The setting that `get` finds in the most specific object of `service`, with that object. A subset has
+    /// precedence over its service.
+    pub fn most_specific<T>(
         &self,
         service: &Service,
-        say: impl Fn(&UpstreamTrafficSetting) -> Option<&T>,
+        get: impl Fn(&UpstreamTrafficSetting) -> Option<&T>,
     ) -> Option<(&T, &UpstreamTrafficSetting)> {
         let namespace = &service.name.namespace;
         let levels = [
@@ -57,108 +58,112 @@ impl UpstreamSettings {
             Level::Mesh,
         ];
         let objects = levels.iter().filter_map(|level| self.0.get(level)).flatten();
-        // (Of one level one says it at most: others are refused by validation.)
-        objects.map(|object| &**object).find_map(|object| Some((say(object)?, object)))
+        // (Validation rejects a second object with one setting of one level.)
+        objects.map(|object| &**object).find_map(|object| Some((get(object)?, object)))
     }
 
     /// `connection_settings.tcp` of calls of `service`.
     pub fn tcp(&self, service: &Service) -> Option<&TcpConnections> {
-        self.decided(service, |object| object.tcp.as_ref()).map(|(tcp, _)| tcp)
+        self.most_specific(service, |object| object.tcp.as_ref()).map(|(tcp, _)| tcp)
     }
 
     /// `connection_settings.http` of calls of `service`.
     pub fn http(&self, service: &Service) -> Option<&HttpConnections> {
-        self.decided(service, |object| object.http.as_ref()).map(|(http, _)| http)
+        self.most_specific(service, |object| object.http.as_ref()).map(|(http, _)| http)
     }
 
     /// `outlier_detection` of calls of `service`.
     pub fn outlier_detection(&self, service: &Service) -> Option<&OutlierDetection> {
-        self.decided(service, |object| object.outlier_detection.as_ref()).map(|(one, _)| one)
+        self.most_specific(service, |object| object.outlier_detection.as_ref()).map(|(one, _)| one)
     }
 
-    /// `locality` of calls of `service`. What is outside of the mesh has no place.
+    /// `locality` of calls of `service`. External services have no locality.
     pub fn locality(&self, service: &Service) -> Option<&Arc<LocalitySetting>> {
-        let decided = self.decided(service, |object| object.locality.as_ref());
-        decided.filter(|_| service.external.is_none()).map(|(one, _)| one)
+        let most_specific = self.most_specific(service, |object| object.locality.as_ref());
+        most_specific.filter(|_| service.external.is_none()).map(|(one, _)| one)
     }
 
     /// `rate_limit.local.http` of requests to `service`.
     pub fn local_http(&self, service: &Service) -> Option<&LocalHttpLimit> {
-        self.decided(service, |object| object.local_http.as_ref()).map(|(one, _)| one)
+        self.most_specific(service, |object| object.local_http.as_ref()).map(|(one, _)| one)
     }
 
     /// `rate_limit.local.tcp` of connections to `service`.
     pub fn local_tcp(&self, service: &Service) -> Option<Rate> {
-        self.decided(service, |object| object.local_tcp.as_ref()).map(|(one, _)| *one)
+        self.most_specific(service, |object| object.local_tcp.as_ref()).map(|(one, _)| *one)
     }
 
     /// `rate_limit.global.http` of requests to `service`.
     pub fn global_http(&self, service: &Service) -> Option<&GlobalHttpLimit> {
-        self.decided(service, |object| object.global_http.as_ref()).map(|(one, _)| one)
+        self.most_specific(service, |object| object.global_http.as_ref()).map(|(one, _)| one)
     }
 
     /// `rate_limit.global.tcp` of connections to `service`.
     pub fn global_tcp(&self, service: &Service) -> Option<&GlobalTcpLimit> {
-        self.decided(service, |object| object.global_tcp.as_ref()).map(|(one, _)| one)
+        self.most_specific(service, |object| object.global_tcp.as_ref()).map(|(one, _)| one)
     }
 
     /// `http_routes` of requests to `service`.
     pub fn http_routes(&self, service: &Service) -> &[LimitedRoute] {
-        self.decided(service, |object| object.http_routes.as_ref()).map_or(&[], |(all, _)| all)
+        self.most_specific(service, |object| object.http_routes.as_ref())
+            .map_or(&[], |(all, _)| all)
     }
 
-    /// All that is said of `service`, in the order of the reference.
-    pub fn said(&self, service: &Service) -> Vec<Said> {
-        let mut said = Vec::new();
+    /// All effective settings of `service`, in the order of the reference.
+    pub fn effective(&self, service: &Service) -> Vec<EffectiveSetting> {
+        let mut settings = Vec::new();
         let has_http = service.ports.iter().any(|port| port.protocol.is_http());
-        if let Some((tcp, by)) = self.decided(service, |object| object.tcp.as_ref()) {
-            tell(&mut said, by, "connection_settings.tcp", tcp_words(tcp));
+        if let Some((tcp, by)) = self.most_specific(service, |object| object.tcp.as_ref()) {
+            add(&mut settings, by, "connection_settings.tcp", tcp_words(tcp));
         }
-        if let Some((http, by)) = self.decided(service, |object| object.http.as_ref())
+        if let Some((http, by)) = self.most_specific(service, |object| object.http.as_ref())
             && has_http
         {
-            tell(&mut said, by, "connection_settings.http", http_words(http));
+            add(&mut settings, by, "connection_settings.http", http_words(http));
         }
-        if let Some((one, by)) = self.decided(service, |object| object.outlier_detection.as_ref()) {
-            tell(&mut said, by, "outlier_detection", outlier_words(one));
+        if let Some((one, by)) =
+            self.most_specific(service, |object| object.outlier_detection.as_ref())
+        {
+            add(&mut settings, by, "outlier_detection", outlier_words(one));
         }
-        if let Some((one, by)) = self.decided(service, |object| object.locality.as_ref())
+        if let Some((one, by)) = self.most_specific(service, |object| object.locality.as_ref())
             && service.external.is_none()
         {
-            tell(&mut said, by, "locality", locality_words(one));
+            add(&mut settings, by, "locality", locality_words(one));
         }
-        // What is outside of the mesh has no sidecar that could count.
+        // An external service has no sidecar that could limit rates.
         if service.external.is_none() {
-            self.tell_rates(service, &mut said);
+            self.add_rate_limits(service, &mut settings);
         }
-        said
+        settings
     }
 
-    fn tell_rates(&self, service: &Service, said: &mut Vec<Said>) {
+    fn add_rate_limits(&self, service: &Service, settings: &mut Vec<EffectiveSetting>) {
         let is_http = |port: &Port| port.protocol.is_http();
         let has_http = service.ports.iter().any(is_http);
-        if let Some((one, by)) = self.decided(service, |object| object.local_http.as_ref())
+        if let Some((one, by)) = self.most_specific(service, |object| object.local_http.as_ref())
             && has_http
         {
-            tell(said, by, "rate_limit.local", vec![("http", local_http_words(one))]);
+            add(settings, by, "rate_limit.local", vec![("http", local_http_words(one))]);
         }
-        if let Some((rate, by)) = self.decided(service, |object| object.local_tcp.as_ref())
+        if let Some((rate, by)) = self.most_specific(service, |object| object.local_tcp.as_ref())
             && !service.ports.iter().all(is_http)
         {
-            tell(said, by, "rate_limit.local", vec![("tcp", rate.to_string())]);
+            add(settings, by, "rate_limit.local", vec![("tcp", rate.to_string())]);
         }
-        let global = self.decided(service, |object| object.global_http.as_ref());
+        let global = self.most_specific(service, |object| object.global_http.as_ref());
         if let Some((one, by)) = global
             && has_http
         {
-            tell(said, by, "rate_limit.global", vec![("http", global_http_words(one))]);
+            add(settings, by, "rate_limit.global", vec![("http", global_http_words(one))]);
         }
-        if let Some((one, by)) = self.decided(service, |object| object.global_tcp.as_ref())
+        if let Some((one, by)) = self.most_specific(service, |object| object.global_tcp.as_ref())
             && !service.ports.iter().all(is_http)
         {
-            tell(said, by, "rate_limit.global", vec![("tcp", global_tcp_words(one))]);
+            add(settings, by, "rate_limit.global", vec![("tcp", global_tcp_words(one))]);
         }
-        if let Some((routes, by)) = self.decided(service, |object| object.http_routes.as_ref())
+        if let Some((routes, by)) =
+            self.most_specific(service, |object| object.http_routes.as_ref())
             && has_http
         {
             for LimitedRoute { path, local_http, descriptors } in routes {
@@ -166,21 +171,26 @@ impl UpstreamSettings {
                 let local = local_http.as_ref().map(|one| ("local.http", local_http_words(one)));
                 let global = descriptors.as_ref().filter(|_| global.is_some());
                 let global = global.map(|all| ("global.descriptors", descriptors_words(all)));
-                tell(said, by, &key, local.into_iter().chain(global).collect());
+                add(settings, by, &key, local.into_iter().chain(global).collect());
             }
         }
     }
 }
 
-/// What a key below another says.
+/// A nested key with its value in words.
 type Words = (&'static str, String);
 
-fn tell(said: &mut Vec<Said>, by: &UpstreamTrafficSetting, key: &str, words: Vec<Words>) {
+fn add(
+    settings: &mut Vec<EffectiveSetting>,
+    by: &UpstreamTrafficSetting,
+    key: &str,
+    words: Vec<Words>,
+) {
     let cited = || Cited {
         object: format!("upstream traffic setting `{}/{}`", by.namespace, by.name),
         spot: by.spot.clone(),
     };
-    said.extend(words.into_iter().map(|(below, value)| Said {
+    settings.extend(words.into_iter().map(|(below, value)| EffectiveSetting {
         key: format!("{key}.{below}"),
         value,
         by: cited(),
@@ -208,7 +218,7 @@ fn http_words(http: &HttpConnections) -> Vec<Words> {
             ("retry_budget", format!("{percent} %"))
         }
         RetryLimit::Budget { percent, min_concurrency: Some(least) } => {
-            ("retry_budget", format!("{percent} %, {least} in any case"))
+            ("retry_budget", format!("{percent} %, at least {least}"))
         }
     });
     let words = [
@@ -268,8 +278,8 @@ fn local_http_words(limit: &LocalHttpLimit) -> String {
 
 fn global_http_words(limit: &GlobalHttpLimit) -> String {
     let descriptors = descriptors_words(&limit.descriptors);
-    let asked = asked(&limit.service, &limit.domain, limit.timeout, limit.fail_open);
-    format!("{asked}, of {descriptors}, else {}", limit.status)
+    let quota = quota(&limit.service, &limit.domain, limit.timeout, limit.fail_open);
+    format!("{quota}, by {descriptors}, else {}", limit.status)
 }
 
 fn global_tcp_words(limit: &GlobalTcpLimit) -> String {
@@ -278,24 +288,26 @@ fn global_tcp_words(limit: &GlobalTcpLimit) -> String {
         format!("({})", entries.collect::<Vec<_>>().join(" "))
     };
     let descriptors: Vec<_> = limit.descriptors.iter().map(one).collect();
-    let asked = asked(&limit.service, &limit.domain, limit.timeout, limit.fail_open);
-    format!("{asked}, of {}", descriptors.join(", "))
+    let quota = quota(&limit.service, &limit.domain, limit.timeout, limit.fail_open);
+    format!("{quota}, by {}", descriptors.join(", "))
 }
 
-/// Who is asked.
-fn asked(service: &RateLimitService, domain: &str, timeout: Duration, fail_open: bool) -> String {
-    let without = if fail_open { "passes" } else { "is refused" };
-    format!("what {service} says of `{domain}` (without an answer within {timeout:?} it {without})")
+/// The rate limit service, its domain, and the result without an answer, in words.
+fn quota(service: &RateLimitService, domain: &str, timeout: Duration, fail_open: bool) -> String {
+    let fallback = if fail_open { "allowed" } else { "rejected" };
+    format!(
+        "quota of {service} for domain `{domain}` ({fallback} without an answer in {timeout:?})"
+    )
 }
 
 fn descriptors_words(all: &[Descriptor]) -> String {
-    let entry = |entry: &Entry| match entry {
-        Entry::GenericKey { key, value } => {
+    let entry = |entry: &DescriptorEntry| match entry {
+        DescriptorEntry::GenericKey { key, value } => {
             format!("{}={value}", key.as_deref().unwrap_or("generic_key"))
         }
-        Entry::RemoteAddress => "remote_address".to_owned(),
-        Entry::RequestHeader { name, key } => format!("{key}=<{name}>"),
-        Entry::HeaderValueMatch { key, value, .. } => {
+        DescriptorEntry::RemoteAddress => "remote_address".to_owned(),
+        DescriptorEntry::RequestHeader { name, key } => format!("{key}=<{name}>"),
+        DescriptorEntry::HeaderValueMatch { key, value, .. } => {
             format!("{}={value}", key.as_deref().unwrap_or("header_match"))
         }
     };

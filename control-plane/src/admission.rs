@@ -77,7 +77,7 @@ impl Admission for ProxyAdmission {
             (CertificateState::Revoked, Some(revocation)) => {
                 return reject(format!("proxy {id} was {revocation}"));
             }
-            (CertificateState::Forfeit, _) => {
+            (CertificateState::EnrollmentExpired, _) => {
                 return reject(format!(
                     "the enrollment of proxy {id} expired: its certificate was not used within 24 hours of {}; enroll it again",
                     record.joined_at

@@ -16,8 +16,8 @@ use ironmesh_admin::{
     Revoked, RollbackRequest, RolledBack,
 };
 use ironmesh_analysis::verdict::{
-    InwardQuestion, InwardVerdict, OutwardQuestion, OutwardVerdict, Question, Sight, Verdict,
-    inward, outward, verdict,
+    EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict, Question, Verdict,
+    VerdictBasis, egress_verdict, ingress_verdict, verdict,
 };
 use ironmesh_catalog::{Finding, Mesh, PolicyRecord, ServiceName};
 use ironmesh_cert::Authority;
@@ -106,15 +106,15 @@ impl ControlPlane for RunningControlPlane {
     }
 
     fn explain(&self, question: &Question) -> Result<Verdict, ApiError> {
-        self.answer_question(|newest| verdict(newest, question, Sight::Mesh))
+        self.answer_question(|newest| verdict(newest, question, VerdictBasis::Mesh))
     }
 
-    fn explain_outward(&self, question: &OutwardQuestion) -> Result<OutwardVerdict, ApiError> {
-        self.answer_question(|newest| outward(newest, question))
+    fn explain_outward(&self, question: &EgressQuestion) -> Result<EgressVerdict, ApiError> {
+        self.answer_question(|newest| egress_verdict(newest, question))
     }
 
-    fn explain_inward(&self, question: &InwardQuestion) -> Result<InwardVerdict, ApiError> {
-        self.answer_question(|newest| inward(newest, question))
+    fn explain_inward(&self, question: &IngressQuestion) -> Result<IngressVerdict, ApiError> {
+        self.answer_question(|newest| ingress_verdict(newest, question))
     }
 
     fn plan(&self, request: &PlanRequest, cancellation: &Cancellation) -> Result<Plan, ApiError> {

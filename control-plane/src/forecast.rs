@@ -12,7 +12,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use ironmesh_admin::{FieldChange, FindingView, Plan, PlannedProxy, ProxyGroup, ResourceChange};
 use ironmesh_analysis::Difference;
-use ironmesh_analysis::verdict::Sight;
+use ironmesh_analysis::verdict::VerdictBasis;
 use ironmesh_catalog::{
     Inputs, MeshSpecification, Proxy, Records, Removals, Secret, ServiceAccount,
     ServiceCertificate, ServicePort, Snapshot,
@@ -42,7 +42,7 @@ pub struct ForecastCancelled;
 ///
 /// The comparison is with the mesh in a settled state: connected proxies have ACKed what they are sent. (A port that
 /// was not active in a proxy before is not assumed to be active in the new state either.) Without a control plane,
-/// under [`Sight::PolicyAlone`], the proxies are examples and get no findings. `is_wanted` is called before each proxy:
+/// under [`VerdictBasis::PolicyOnly`], the proxies are examples and get no findings. `is_wanted` is called before each proxy:
 /// it cancels the forecast.
 ///
 /// # Errors
@@ -52,7 +52,7 @@ pub fn forecast(
     before: &Arc<Snapshot>,
     specification: &Arc<MeshSpecification>,
     proxies: &[ForecastProxy],
-    sight: Sight,
+    basis: VerdictBasis,
     with_fields: bool,
     is_wanted: &dyn Fn() -> bool,
 ) -> Result<Plan, ForecastCancelled> {
@@ -79,7 +79,7 @@ pub fn forecast(
     let after = compiler.snapshot();
 
     let findings = |snapshot: &Snapshot, compiled: &[Compiled]| -> Vec<FindingView> {
-        if sight == Sight::PolicyAlone {
+        if basis == VerdictBasis::PolicyOnly {
             return Vec::new();
         }
         let of_proxies = compiled.iter().flat_map(|one| &one.findings);
@@ -87,7 +87,7 @@ pub fn forecast(
         snapshot.findings().chain(of_proxies).chain(&of_calls).map(Into::into).collect()
     };
     let found = findings::differing(&findings(before, &old), &findings(after, &new));
-    let groups = groups(proxies, &old, &new, sight, with_fields);
+    let groups = groups(proxies, &old, &new, basis, with_fields);
     let affected: usize = groups.iter().map(|group| group.proxies.len()).sum();
     Ok(Plan {
         from: before.specification.revision.to_string(),
@@ -157,15 +157,15 @@ fn settled(
             continue;
         };
         let mut record = (**record).clone();
-        let before = (record.participation.clone(), record.vacant.clone());
+        let before = (record.participation.clone(), record.ports_without_backend.clone());
         record.participation.0.retain(|port| new.serves.0.contains(port));
         record.participation.0.extend(new.serves.0.difference(&old.serves.0).cloned());
         // A port whose application is known has a backend.
-        record.vacant.0.retain(|(service, port)| {
+        record.ports_without_backend.0.retain(|(service, port)| {
             let behind = (id, ServicePort::new(service.clone(), *port));
             !snapshot.local_endpoints.contains_key(&behind)
         });
-        if (&record.participation, &record.vacant) != (&before.0, &before.1) {
+        if (&record.participation, &record.ports_without_backend) != (&before.0, &before.1) {
             differs = true;
             settled.insert(record.id, Arc::new(record));
         }
@@ -185,7 +185,7 @@ fn groups(
     proxies: &[ForecastProxy],
     old: &[Compiled],
     new: &[Compiled],
-    sight: Sight,
+    basis: VerdictBasis,
     with_fields: bool,
 ) -> Vec<ProxyGroup> {
     let mut groups: BTreeMap<Key, ProxyGroup> = BTreeMap::new();
@@ -209,7 +209,7 @@ fn groups(
         });
         let record = &known.proxy.record;
         group.proxies.push(PlannedProxy {
-            id: (sight == Sight::Mesh).then_some(record.id),
+            id: (basis == VerdictBasis::Mesh).then_some(record.id),
             services: record.services.clone(),
             connected: known.connected,
         });

@@ -79,15 +79,12 @@ impl Progress<'_> {
             AckedPorts::AtMost(ports) => participation.0.retain(|port| ports.0.contains(port)),
         }
         // Only a port without a backend waits for its local cluster: a changed application never withdraws the port.
-        let still = record.vacant.0.intersection(&self.without_local_cluster.0);
+        let still = record.ports_without_backend.0.intersection(&self.without_local_cluster.0);
         let vacant = still.chain(&self.without_backend.0);
         let vacant = vacant.filter(|port| participation.0.contains(port)).cloned();
         let vacant = Participation(vacant.collect());
-        ((&participation, &vacant) != (&record.participation, &record.vacant)).then(|| JoinRecord {
-            participation,
-            vacant,
-            ..record.clone()
-        })
+        ((&participation, &vacant) != (&record.participation, &record.ports_without_backend))
+            .then(|| JoinRecord { participation, ports_without_backend: vacant, ..record.clone() })
     }
 }
 
@@ -125,7 +122,7 @@ impl RecordIndex {
     /// The records that have been past their retention at each look for [`CLOCK_CONFIRMATION`].
     fn overdue(&mut self, now: Timestamp, instant: Instant) -> Vec<ProxyId> {
         let is_over = |record: &JoinRecord| match record.certificate_state(now) {
-            CertificateState::Forfeit => now.duration_since(record.joined_at) > RETENTION,
+            CertificateState::EnrollmentExpired => now.duration_since(record.joined_at) > RETENTION,
             _ => now.duration_since(record.certificate_expires_at) > RETENTION,
         };
         let over = self.all.values().filter(|record| is_over(record)).map(|record| {
@@ -273,7 +270,7 @@ impl Register {
             let revoked = record.map(|record| JoinRecord {
                 revoked: Some(revocation),
                 participation: Participation::default(),
-                vacant: Participation::default(),
+                ports_without_backend: Participation::default(),
                 ..(**record).clone()
             });
             revoked.into_iter().collect()
@@ -288,8 +285,8 @@ impl Register {
         self.change(|records| {
             let changed = proxies.iter().filter_map(|(id, since)| {
                 let record = records.get(id)?;
-                let is_news = record.suspect_since.is_some() != since.is_some();
-                is_news.then(|| JoinRecord { suspect_since: *since, ..(**record).clone() })
+                let is_news = record.unreachable_since.is_some() != since.is_some();
+                is_news.then(|| JoinRecord { unreachable_since: *since, ..(**record).clone() })
             });
             changed.collect()
         })

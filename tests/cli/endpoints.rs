@@ -88,7 +88,7 @@ async fn endpoints_are_listed_with_status_as_text_and_json() {
     assert_eq!(lines[0], "shop/till");
     assert_eq!(words(lines[1]), "ADDRESS PROVIDER HEALTH LOCALITY WEIGHT");
     assert_eq!(words(lines[3]), "10.0.0.6:81 static unknown - 3");
-    assert!(lines[3].contains("no proxy: no proxy joined as this service"), "{}", lines[3]);
+    assert!(lines[3].contains("no proxy: no proxy is enrolled for this service"), "{}", lines[3]);
     assert!(lines[4].contains("unclaimed: its proxy has never connected"), "{}", lines[4]);
     assert_eq!(lines.len(), 5, "{lines:#?}");
 }

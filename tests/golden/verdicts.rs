@@ -12,7 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use fs_err as fs;
-use ironmesh_analysis::verdict::{Answer, Gets, QuestionError, Sight, Verdict, verdict};
+use ironmesh_analysis::verdict::{
+    Answer, CallResult, QuestionError, Verdict, VerdictBasis, verdict,
+};
 use ironmesh_analysis::{Question, Request};
 use ironmesh_catalog::{Mode, ServiceAccount, Snapshot};
 use ironmesh_tests::programs::require_envoy;
@@ -187,7 +189,7 @@ impl RandomMesh {
                 *tally.statuses.entry(status).or_default() += 1;
                 let reported = match &verdict.answer {
                     Answer::Rejected(_) => 400,
-                    _ if verdict.destinations[0].judgement.allowed => 200,
+                    _ if verdict.destinations[0].port_verdict.allowed => 200,
                     _ => 403,
                 };
                 let compared = verdict.compared_host.as_ref();
@@ -214,10 +216,10 @@ impl RandomMesh {
                         authority: &host,
                         headers: &request.headers,
                     };
-                    let judgement = &verdict.destinations[0].judgement;
+                    let port_verdict = &verdict.destinations[0].port_verdict;
                     let is_audited = verdict.destinations[0].mode == Mode::Audit.to_string();
-                    let is_private = judgement.private_to.is_some();
-                    let would = is_audited.then_some(!judgement.strict_denies && !is_private);
+                    let is_private = port_verdict.private_to.is_some();
+                    let would = is_audited.then_some(!port_verdict.strict_denies && !is_private);
                     let reported = Decision { is_allowed: reported == 200, shadow_allowed: would };
                     assert_eq!(
                         rbac::evaluate(routes, &seen),
@@ -292,7 +294,7 @@ impl RandomMesh {
             port: None,
             request: Some(request.clone()),
         };
-        match verdict(snapshot, &question, Sight::Mesh) {
+        match verdict(snapshot, &question, VerdictBasis::Mesh) {
             Ok(verdict) => Ok(verdict),
             Err(QuestionError::Request(words)) if words.contains(" to the host ") => Err(words),
             Err(error) => panic!("seed {}: {request:?}: {error}", self.seed),
@@ -313,24 +315,24 @@ fn has_escaped_slash(request: &Request) -> bool {
 fn by_host(verdict: &Verdict) -> BTreeSet<u16> {
     match &verdict.answer {
         // Whether escaped slashes stay depends on the caller's other services.
-        _ if (!verdict.known || verdict.only_at_upstream)
+        _ if (!verdict.in_scope || verdict.only_at_upstream)
             && verdict.request.as_ref().is_some_and(has_escaped_slash) =>
         {
             [400, 404].into()
         }
         Answer::Rejected(_) => [400].into(),
         _ if verdict.only_at_upstream => [404].into(),
-        _ if !verdict.known => [404].into(),
+        _ if !verdict.in_scope => [404].into(),
         Answer::Nowhere => [503].into(),
         Answer::Redirected(_) => [308].into(),
         _ => {
-            let gets = verdict.destinations.iter().map(|one| match one.gets {
-                Gets::Application => 200,
-                Gets::Forbidden | Gets::ForbiddenByItsOwn => 403,
-                Gets::Rejected => 400,
-                Gets::Unknown => 404,
-                Gets::NoEndpoint => 503,
-                Gets::Handshake => panic!("nothing here is TCP: {verdict:#?}"),
+            let gets = verdict.destinations.iter().map(|one| match one.result {
+                CallResult::Application => 200,
+                CallResult::Forbidden | CallResult::ForbiddenByCaller => 403,
+                CallResult::Rejected => 400,
+                CallResult::Unknown => 404,
+                CallResult::NoEndpoint => 503,
+                CallResult::HandshakeFailed => panic!("nothing here is TCP: {verdict:#?}"),
             });
             gets.collect()
         }

@@ -90,11 +90,11 @@ impl ControlPlane for Slow {
         Err(ApiError::NotFound("unknown".to_owned()))
     }
 
-    fn explain_outward(&self, _: &OutwardQuestion) -> Result<OutwardVerdict, ApiError> {
+    fn explain_outward(&self, _: &EgressQuestion) -> Result<EgressVerdict, ApiError> {
         unreachable!()
     }
 
-    fn explain_inward(&self, _: &InwardQuestion) -> Result<InwardVerdict, ApiError> {
+    fn explain_inward(&self, _: &IngressQuestion) -> Result<IngressVerdict, ApiError> {
         unreachable!()
     }
 

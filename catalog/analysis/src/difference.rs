@@ -1,8 +1,10 @@
-//! What differs between two moments of a mesh, in the words of policy: services, who may call whom, how
-//! calls are split and how they are treated on their way. It is data; how proxies are told of it is for the compiler to say.
+//! Differences between two snapshots in terms of policy: services, access, splits, routes, telemetry, egress.
+//!
+//! This module owns the difference as data. It never computes which resources of proxies change; the compiler
+//! does.
 
 mod access;
-mod exits;
+mod egress;
 mod services;
 mod splits;
 mod telemetries;
@@ -14,45 +16,45 @@ mod widening;
 use ironmesh_catalog::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 
-pub use access::{AccessChange, Turn, Who};
-pub use exits::ExitChange;
+pub use access::{AccessChange, AccessDelta, CallerGroup};
+pub use egress::EgressChange;
 pub use services::ServiceChange;
 pub use splits::SplitChange;
 pub use telemetries::TelemetryChange;
 pub use treatments::TreatmentChange;
 
-/// What differs between two moments of a mesh, in order of names.
+/// The differences between two snapshots, in order of names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
-    /// Services that come, go or are other than they were.
+    /// Added, removed and changed services.
     pub services: Vec<ServiceChange>,
-    /// Who may call what, and might not before, or the other way round.
+    /// Gained and lost access to service ports.
     pub access: Vec<AccessChange>,
-    /// Service ports whose calls are split otherwise.
+    /// Service ports whose calls go to different backends or weights.
     pub splits: Vec<SplitChange>,
-    /// Objects that come, go or say otherwise how calls are treated on their way.
+    /// Added, removed and changed objects that affect requests on their path: HTTP routes, retries, ingress backends.
     pub treatments: Vec<TreatmentChange>,
-    /// Telemetry that comes, goes or is another.
+    /// Added, removed and changed telemetry.
     pub telemetries: Vec<TelemetryChange>,
-    /// Who may call what outside of the mesh, and might not before, or the other way round.
-    #[serde(default)]
-    pub exits: Vec<ExitChange>,
+    /// Gained and lost access to destinations outside the mesh.
+    #[serde(default, rename = "exits")]
+    pub egress: Vec<EgressChange>,
 }
 
-/// How something changes.
+/// Whether an object is added, removed or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// It is new.
+    /// It is added.
     Added,
-    /// It is no more.
+    /// It is removed.
     Removed,
-    /// It is something else.
+    /// It is different.
     Changed,
 }
 
 impl Change {
-    /// The sign that stands before it in a list.
+    /// The sign in front of it in a list.
     pub fn sign(self) -> char {
         match self {
             Self::Added => '+',
@@ -63,7 +65,7 @@ impl Change {
 }
 
 impl Difference {
-    /// What differs in `after`.
+    /// The differences of `after` from `before`.
     pub fn between(before: &Snapshot, after: &Snapshot) -> Self {
         Self {
             services: services::changes(before, after),
@@ -71,18 +73,18 @@ impl Difference {
             splits: splits::changes(&before.specification, &after.specification),
             treatments: treatments::changes(&before.specification, &after.specification),
             telemetries: telemetries::changes(&before.specification, &after.specification),
-            exits: exits::changes(before, after),
+            egress: egress::changes(before, after),
         }
     }
 
     /// Whether nothing differs.
     pub fn is_empty(&self) -> bool {
-        let Self { services, access, splits, treatments, exits, telemetries } = self;
+        let Self { services, access, splits, treatments, egress, telemetries } = self;
         services.is_empty()
             && access.is_empty()
             && splits.is_empty()
             && treatments.is_empty()
-            && exits.is_empty()
+            && egress.is_empty()
             && telemetries.is_empty()
     }
 }

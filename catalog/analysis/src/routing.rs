@@ -1,4 +1,6 @@
-//! Routing: where the calls of a service port go by traffic splits, in data that can be told and compared.
+//! Routing: the destinations of calls to a service port, as traffic splits set them.
+//!
+//! This module owns branches as data for verdicts and plans. It never evaluates splits itself; the model does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,41 +14,42 @@ use ironmesh_catalog::specification::MeshSpecification;
 use ironmesh_catalog::splits::{SplitPath, Splits, TooManyPaths};
 use serde::{Deserialize, Serialize};
 
-/// One of the branches of a service port's calls. The first whose conditions hold is taken.
+/// One branch of the calls of a service port. A request follows the first branch whose conditions it meets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Branch {
-    /// What must hold of a request, all of it. Of the last branch nothing.
-    pub conditions: Vec<Condition>,
-    /// Who answers. Nobody where no backend with a weight has the port.
-    pub shares: Vec<Share>,
+pub struct SplitBranch {
+    /// The conditions that a request must meet, all of them. The last branch has none.
+    pub conditions: Vec<MatchCondition>,
+    /// The destinations with their weights. Empty if no backend with a weight has the port.
+    pub shares: Vec<WeightedService>,
 }
 
-/// What must hold of a request for a branch.
+/// A condition on requests, from a match of an HTTP route group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Condition {
-    /// The match that says so.
+pub struct MatchCondition {
+    /// The match that sets it.
     pub by: Cited,
-    /// What it says.
-    pub way: AllowedTraffic,
+    /// The requests that meet it.
+    #[serde(rename = "way")]
+    pub traffic: AllowedTraffic,
 }
 
-/// What one service has of a branch.
+/// A destination of a branch with its weight.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Share {
+pub struct WeightedService {
     /// The service.
     pub service: ServiceName,
     /// Its weight among the shares of the branch, at least 1.
     pub weight: u32,
 }
 
-impl Branch {
+impl SplitBranch {
     pub(crate) fn of(path: &SplitPath<'_>) -> Self {
-        let share = |(service, weight): &(&ServiceName, u32)| Share {
+        let share = |(service, weight): &(&ServiceName, u32)| WeightedService {
             service: (*service).clone(),
             weight: *weight,
         };
         Self {
-            conditions: path.conditions.iter().map(|one| Condition::from(*one)).collect(),
+            conditions: path.conditions.iter().map(|one| MatchCondition::from(*one)).collect(),
             shares: path.backends.iter().map(share).collect(),
         }
     }
@@ -56,35 +59,35 @@ impl Branch {
         self.shares.iter().map(|share| u64::from(share.weight)).sum()
     }
 
-    /// Whether both send the same requests to the same, wherever that is written.
-    pub(crate) fn says_the_same(&self, other: &Self) -> bool {
-        let ways = |branch: &Self| -> Vec<_> {
-            branch.conditions.iter().map(|condition| condition.way.clone()).collect()
+    /// Whether both send the same requests to the same destinations in the same ratio, wherever they are defined.
+    pub(crate) fn is_equivalent(&self, other: &Self) -> bool {
+        let conditions = |branch: &Self| -> Vec<_> {
+            branch.conditions.iter().map(|condition| condition.traffic.clone()).collect()
         };
         let (sum, of_other) = (u128::from(self.sum()), u128::from(other.sum()));
-        let is_same = |(one, two): (&Share, &Share)| {
+        let is_same = |(one, two): (&WeightedService, &WeightedService)| {
             one.service == two.service
                 && u128::from(one.weight) * of_other == u128::from(two.weight) * sum
         };
-        ways(self) == ways(other)
+        conditions(self) == conditions(other)
             && self.shares.len() == other.shares.len()
             && self.shares.iter().zip(&other.shares).all(is_same)
     }
 }
 
-impl From<&HttpMatch> for Condition {
+impl From<&HttpMatch> for MatchCondition {
     fn from(one: &HttpMatch) -> Self {
         let by = Cited { object: format!("match `{}`", one.name), spot: one.spot.clone() };
-        Self { by, way: AllowedTraffic::from(one) }
+        Self { by, traffic: AllowedTraffic::from(one) }
     }
 }
 
-impl fmt::Display for Branch {
-    /// The shares, in percent as far as that is whole.
+impl fmt::Display for SplitBranch {
+    /// Writes the destinations with their shares, in percent if that is a whole number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sum = self.sum();
         let mut link = "";
-        for Share { service, weight } in &self.shares {
+        for WeightedService { service, weight } in &self.shares {
             let hundreds = u64::from(*weight) * 100;
             match hundreds.checked_rem(sum) {
                 _ if self.shares.len() == 1 => write!(f, "all to {service}")?,
@@ -94,13 +97,13 @@ impl fmt::Display for Branch {
             link = ", ";
         }
         if self.shares.is_empty() {
-            f.write_str("to nobody: no backend that has a weight has the port")?;
+            f.write_str("no destination: no backend with a weight has the port")?;
         }
         Ok(())
     }
 }
 
-/// The branches of a mesh.
+/// The branches of the service ports of a mesh.
 #[derive(Debug)]
 pub(crate) struct Routing<'a> {
     splits: Splits<'a>,
@@ -113,30 +116,30 @@ impl<'a> Routing<'a> {
         Self { paths: splits.paths(), splits }
     }
 
-    /// Of one service, and of those that its calls are led to, alone.
+    /// The branches of one service, and of the services that its calls reach by splits.
     pub(crate) fn from(specification: &'a MeshSpecification, service: &ServiceName) -> Self {
         let splits = Splits::of_specification(specification);
         Self { paths: splits.paths_from(service), splits }
     }
 
-    /// The service ports that have splits, of those that it is about.
+    /// The covered service ports that have splits.
     pub(crate) fn ports(&self) -> impl Iterator<Item = &ServicePort> {
         self.paths.keys()
     }
 
-    /// Whether some condition on the way of its calls is about their host.
+    /// Whether any condition on the calls of a port compares their host.
     pub(crate) fn compares_hosts(&self, port: &ServicePort) -> bool {
         let conditions = self.paths(port).into_iter().flat_map(|path| path.conditions);
         conditions.into_iter().any(|one| one.headers.contains_key("host"))
     }
 
-    /// The paths of a service port, as the caller's sidecar has them: all to itself, where it has no
-    /// split. None where there is no such port. (It must be one that this is about.)
+    /// The paths of a covered service port in the caller's sidecar. Without a split, all calls go to the port
+    /// itself. Empty if there is no such port.
     pub(crate) fn paths(&self, port: &ServicePort) -> Vec<SplitPath<'a>> {
         let nowhere = || SplitPath { conditions: Vec::new(), backends: Vec::new() };
         match self.paths.get(port) {
             Some(Ok(paths)) => paths.clone(),
-            // The loader refuses too many; were they here all the same, nobody would answer.
+            // The loader rejects too many paths. If they arrived here all the same, the calls would have no destination.
             Some(Err(_)) => vec![nowhere()],
             None => {
                 let service = self.splits.service(&port.service);
@@ -150,12 +153,12 @@ impl<'a> Routing<'a> {
         }
     }
 
-    /// The same in data.
-    pub(crate) fn branches(&self, port: &ServicePort) -> Vec<Branch> {
-        self.paths(port).iter().map(Branch::of).collect()
+    /// The branches of a service port, as data.
+    pub(crate) fn branches(&self, port: &ServicePort) -> Vec<SplitBranch> {
+        self.paths(port).iter().map(SplitBranch::of).collect()
     }
 
-    /// The splits that act on the calls of a service port: its own, and then those behind them.
+    /// The splits that affect the calls of a service port: its own, then those of their backends.
     pub(crate) fn splits_of(&self, port: &ServicePort) -> Vec<Cited> {
         let reached = self.reach(port, |backend| backend.weight > 0);
         let splits = reached.iter().flat_map(|port| self.splits_at(port));
@@ -166,7 +169,7 @@ impl<'a> Routing<'a> {
         cited.collect()
     }
 
-    /// A service port, and those that its calls are led to in turn by the backends that are `followed`.
+    /// A service port, and all ports that its calls reach by `followed` backends.
     pub(crate) fn reach(
         &self,
         from: &ServicePort,
@@ -179,21 +182,21 @@ impl<'a> Routing<'a> {
             next += 1;
             let own = self.port(&port);
             let backends = self.splits_at(&port).flat_map(|split| &split.backends);
-            let is_led_to = |backend: &&SplitBackend| {
+            let is_followed = |backend: &&SplitBackend| {
                 followed(backend)
                     && own.is_some_and(|own| self.splits.has_like(&backend.service, own))
             };
-            for backend in backends.filter(is_led_to) {
-                let behind = ServicePort::new(backend.service.clone(), port.port);
-                if known.insert(behind.clone()) {
-                    reached.push(behind);
+            for backend in backends.filter(is_followed) {
+                let next_port = ServicePort::new(backend.service.clone(), port.port);
+                if known.insert(next_port.clone()) {
+                    reached.push(next_port);
                 }
             }
         }
         reached
     }
 
-    /// The splits of a service that act on this port of it: on TCP no request meets a condition.
+    /// The splits of a service that affect this port: on TCP, splits with conditions have no effect.
     fn splits_at(&self, port: &ServicePort) -> impl Iterator<Item = &'a TrafficSplit> {
         let of_service = self.splits.of(&port.service).iter().copied();
         let own = self.port(port);
@@ -211,12 +214,12 @@ impl<'a> Routing<'a> {
 mod tests {
     use super::*;
 
-    fn branch(shares: &[(&str, u32)]) -> Branch {
-        let share = |(service, weight): &(&str, u32)| Share {
+    fn branch(shares: &[(&str, u32)]) -> SplitBranch {
+        let share = |(service, weight): &(&str, u32)| WeightedService {
             service: service.parse().unwrap(),
             weight: *weight,
         };
-        Branch { conditions: Vec::new(), shares: shares.iter().map(share).collect() }
+        SplitBranch { conditions: Vec::new(), shares: shares.iter().map(share).collect() }
     }
 
     #[test]
@@ -224,15 +227,15 @@ mod tests {
         assert_eq!(branch(&[("a", 9), ("b", 1)]).to_string(), "90 % default/a, 10 % default/b");
         assert_eq!(branch(&[("a", 2), ("b", 1)]).to_string(), "2/3 default/a, 1/3 default/b");
         assert_eq!(branch(&[("a", 7)]).to_string(), "all to default/a");
-        assert!(branch(&[]).to_string().starts_with("to nobody"));
+        assert!(branch(&[]).to_string().starts_with("no destination"));
     }
 
     #[test]
     fn branches_with_equal_weight_ratios_are_equal() {
         let nine = branch(&[("a", 9), ("b", 1)]);
-        assert!(nine.says_the_same(&branch(&[("a", 90), ("b", 10)])));
-        assert!(!nine.says_the_same(&branch(&[("a", 90), ("b", 11)])));
-        assert!(!nine.says_the_same(&branch(&[("a", 9)])));
-        assert!(!nine.says_the_same(&branch(&[("a", 9), ("c", 1)])));
+        assert!(nine.is_equivalent(&branch(&[("a", 90), ("b", 10)])));
+        assert!(!nine.is_equivalent(&branch(&[("a", 90), ("b", 11)])));
+        assert!(!nine.is_equivalent(&branch(&[("a", 9)])));
+        assert!(!nine.is_equivalent(&branch(&[("a", 9), ("c", 1)])));
     }
 }

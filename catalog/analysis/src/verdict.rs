@@ -1,14 +1,15 @@
-//! Verdicts: whether a call would be let through, by which rule and on which way; and if not, what is
-//! missing. A pure function of one moment of the mesh, which says what the resources say that are compiled
-//! of the same moment.
+//! Verdicts: whether policy allows a call, by which rule and to which destinations; and if not, why.
+//!
+//! This module owns the answers of `policy explain`. It is a pure function of one snapshot, and agrees with the
+//! resources that the compiler derives from the same snapshot. It never decides what a rule means; the model does.
 
 mod destination;
+mod egress;
 mod host;
-mod inward;
-mod judgement;
+mod ingress;
 mod matching;
-mod outward;
 mod path;
+mod port_verdict;
 mod question;
 mod request;
 #[cfg(test)]
@@ -25,192 +26,202 @@ use ironmesh_catalog::name::{Name, ServiceAccount, ServiceName, ServicePort};
 use ironmesh_catalog::policy::Percent;
 use ironmesh_catalog::service::{External, Port, Service};
 use ironmesh_catalog::snapshot::Snapshot;
-use ironmesh_catalog::telemetries::{Telemetries, Told};
-use ironmesh_catalog::upstream_settings::{Said, UpstreamSettings};
+use ironmesh_catalog::telemetries::{ServiceTelemetry, Telemetries};
+use ironmesh_catalog::upstream_settings::{EffectiveSetting, UpstreamSettings};
 use serde::{Deserialize, Serialize};
 
-use crate::routing::{Branch, Condition, Routing};
-use destination::{branches, is_known, leave_out, told, treatments, why_no_mirror};
-pub use host::{AtUpstream, ComparedHost};
-pub use inward::{InwardQuestion, InwardVerdict, Lacking, RuleInward, WayInward, inward};
-use judgement::judge;
-pub use judgement::{Judgement, Miss, Permit};
+use crate::routing::{MatchCondition, Routing, SplitBranch};
+use destination::{
+    branches, is_in_scope, mirror_exclusion, remove_private_backends, request_treatments,
+};
+pub use egress::{EgressQuestion, EgressRuleVerdict, EgressVerdict, egress_verdict};
+pub use host::{ComparedHost, UpstreamAnswer};
+pub use ingress::{
+    CallerMismatch, IngressQuestion, IngressRequestRule, IngressRuleVerdict, IngressVerdict,
+    ingress_verdict,
+};
 pub use matching::Mismatch;
-pub use outward::{OutwardQuestion, OutwardVerdict, WayOut, outward};
+use port_verdict::evaluate_port;
+pub use port_verdict::{GrantingRule, PortVerdict, UnmetRule};
 pub use question::{Question, QuestionError};
 use request::Arrival;
 pub use request::Request;
 
-/// How much is known of the mesh.
+/// The data on which a verdict is based.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sight {
-    /// All of it.
+pub enum VerdictBasis {
+    /// Policy, endpoints and proxies of a running mesh.
     Mesh,
-    /// Policy alone: who has joined and where endpoints are is not known.
-    PolicyAlone,
+    /// Policy alone: proxies and endpoints are unknown.
+    PolicyOnly,
 }
 
-/// The answer to a [`Question`].
+/// The answer to a [`Question`], with its reasons.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "each answers a question of its own")]
 pub struct Verdict {
-    /// Who calls.
+    /// The account that calls.
     pub caller: ServiceAccount,
-    /// Whether a service of policy runs as the caller. If not, no proxy calls as it.
+    /// Whether a service of policy runs as the caller. Otherwise no proxy calls as this account.
     pub caller_runs: bool,
-    /// What it calls.
-    pub asked: ServicePort,
-    /// What is spoken there.
+    /// The service port that it calls.
+    #[serde(rename = "asked")]
+    pub service_port: ServicePort,
+    /// The protocol of the port.
     pub protocol: String,
-    /// Whether that is HTTP, where requests can be told apart.
+    /// Whether the protocol is HTTP, so that policy can distinguish requests.
     pub is_http: bool,
-    /// The request; none where all are asked about, or none can be told apart.
+    /// The request; none if the question is about every request, or the protocol is not HTTP.
     pub request: Option<Request>,
-    /// The path as it is compared, where it is not the one that was asked about.
+    /// The normalized path that rules compare, if it differs from the request's path.
     pub compared_path: Option<String>,
-    /// The host of the request, where a rule has compared it.
+    /// The host of the request, if a rule compared it.
     pub compared_host: Option<ComparedHost>,
-    /// Whether its host is none of the service's. Then it is about a call of a declared upstream, since a call
-    /// by `Host` gets 404.
+    /// Whether the service does not have the request's host. A call by `Host` then gets 404, so the verdict
+    /// assumes a call of a declared upstream.
     pub only_at_upstream: bool,
-    /// Whether policy lets it through.
+    /// Whether policy allows the call.
     #[serde(flatten)]
     pub answer: Answer,
-    /// Whether the caller's proxies are told of the service port at all.
-    pub known: bool,
-    /// The namespace that alone knows of the service, where the caller is of another.
+    /// Whether the service port is in the scope of the caller's proxies.
+    #[serde(rename = "known")]
+    pub in_scope: bool,
+    /// The namespace of a private service, if the caller belongs to a different one.
     pub private_to: Option<Name>,
-    /// The traffic splits that send the calls to others: those of the service, and those behind them.
+    /// The traffic splits that affect the calls: those of the service, then those of its backends.
     pub splits: Vec<Cited>,
-    /// Where the calls go: of one request the branch that it takes, else all, in the order in which they
-    /// are tried.
-    pub branches: Vec<Branch>,
-    /// Backends of which accounts of the caller's namespace may not know: they have no share of its calls.
+    /// The branches of the calls, in order of evaluation; for one request, the branch that it follows.
+    pub branches: Vec<SplitBranch>,
+    /// Backends without a share of the calls: they are private to a namespace other than the caller's.
     pub left_out: BTreeSet<ServiceName>,
-    /// Who answers on these branches, each once.
+    /// The destinations of these branches, each once.
     pub destinations: Vec<Destination>,
-    /// How its calls are treated on the way: of one request what is said of it, else all, in the order in which
-    /// they are tried. Empty where nothing is said of any.
-    pub treatments: Vec<Treated>,
-    /// What the sidecars of the caller's services tell of such calls, and those of the destinations.
-    pub telemetry: Vec<Told>,
+    /// The HTTP settings of the calls, in order of evaluation; for one request, the settings that apply to it.
+    /// Empty without settings.
+    pub treatments: Vec<RequestTreatment>,
+    /// The telemetry that the sidecars of the caller's services and of the destinations report.
+    pub telemetry: Vec<ServiceTelemetry>,
 }
 
-/// How requests are treated on their way.
+/// The HTTP settings of some requests on their path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Treated {
-    /// What must hold of them, if no treatment before this one is for them. Of the last one nothing.
-    pub condition: Option<Condition>,
-    /// What is said of them. What is not has the mesh's default.
-    pub settings: Vec<Said>,
+pub struct RequestTreatment {
+    /// The condition that selects the requests, if no earlier treatment does. The last one has none.
+    pub condition: Option<MatchCondition>,
+    /// The settings. All others have the mesh's defaults.
+    pub settings: Vec<EffectiveSetting>,
 }
 
-/// Whether policy lets a call through.
+/// Whether policy allows a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "answer", content = "reason")]
 pub enum Answer {
-    /// Whoever of the destinations is chosen.
+    /// Every destination allows it.
     Allowed,
-    /// Only where some of the destinations are chosen, or some of the branches taken.
+    /// Only some destinations or branches allow it.
     InPart,
-    /// Nobody lets it through.
+    /// No destination allows it.
     Denied,
-    /// The split has nobody to send it to.
+    /// The split has no destination.
     Nowhere,
-    /// It is answered with 400 before anybody asks who calls, for this reason.
+    /// The sidecar answers 400 before authorization, for this reason.
     Rejected(String),
-    /// The caller's own sidecar answers it, whoever would be allowed what: it is to be made elsewhere, as
-    /// these words say.
+    /// The caller's own sidecar redirects it, as this text describes, whatever traffic targets allow.
     Redirected(String),
 }
 
-/// One of those who answer the calls of a service port.
+/// A destination of the calls of a service port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Destination {
     /// The service port.
     pub port: ServicePort,
-    /// The service whose endpoints it has a part of, if it is such a part.
+    /// The service of which it is a subset, if it is one.
     pub part_of: Option<ServiceName>,
-    /// What it is outside of the mesh; none for a service of the mesh.
-    pub outside: Option<Outside>,
-    /// As whom it runs: policy is about that.
+    /// Its hostname and resolution outside the mesh; none for a service of the mesh.
+    #[serde(rename = "outside")]
+    pub external: Option<ExternalDestination>,
+    /// The account as which it runs, which traffic targets name.
     pub account: ServiceAccount,
     /// Its mode.
     pub mode: String,
-    /// What it makes of the call.
-    pub judgement: Judgement,
-    /// Where it is called, by address; none where that is not known, or is for the caller's proxy to look up.
+    /// The verdict of its port on the call.
+    #[serde(rename = "judgement")]
+    pub port_verdict: PortVerdict,
+    /// Its endpoints by address; none if they are unknown, or if the caller's proxy resolves them.
     pub endpoints: Option<Vec<MeshEndpoint>>,
-    /// Why endpoints of it get no traffic, or are called in plaintext.
+    /// Findings about endpoints that get no traffic or are called in plaintext.
     pub findings: Vec<String>,
-    /// Whether who is not let through is kept out.
+    /// Whether and where the verdict is enforced.
     pub enforcement: Enforcement,
-    /// What the caller gets from it.
-    pub gets: Gets,
-    /// What upstream traffic settings say of it, and which of them.
-    pub settings: Vec<Said>,
+    /// The result that the caller gets.
+    #[serde(rename = "gets")]
+    pub result: CallResult,
+    /// Its effective upstream traffic settings.
+    pub settings: Vec<EffectiveSetting>,
 }
 
-/// What a destination is outside of the mesh.
+/// The hostname and resolution of a destination outside the mesh.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outside {
-    /// What it is called there, if it has a name.
+pub struct ExternalDestination {
+    /// Its hostname, if it has one.
     pub hostname: Option<String>,
-    /// How its endpoints are found: `static`, `dns` or `passthrough`.
+    /// How its endpoints are resolved: `static`, `dns` or `passthrough`.
     pub resolution: String,
 }
 
-/// Whether a judgement is carried out.
+/// Whether and where a verdict is enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Enforcement {
-    /// By the proxies in front of all endpoints. Whether the ports of the applications behind them can be
-    /// reached around them is not known.
+    /// By the proxies of all endpoints. Ironmesh cannot know whether the ports of the applications are reachable
+    /// without them.
     AtTheProxies,
-    /// Not where endpoints are called in plaintext: no proxy is in front of these.
+    /// Not at endpoints that are called in plaintext, since they have no proxy.
     NotInPlaintext,
-    /// By the caller's proxy alone: nobody else is in front of an external service.
+    /// By the caller's proxy alone, since an external service has no proxy.
     ByTheCaller,
-    /// It is not known where the endpoints are, or there is none.
+    /// The endpoints are unknown, or there are none.
     Unknown,
 }
 
-/// What a caller gets.
+/// The result that a caller gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Gets {
+pub enum CallResult {
     /// The answer of the application.
     Application,
     /// 403 from the server's sidecar.
     Forbidden,
     /// 400 from the server's sidecar: the path has an escaped slash.
     Rejected,
-    /// 403 from its own sidecar, which judges calls of external services.
-    ForbiddenByItsOwn,
-    /// Its own sidecar does not know the port: 403 at a declared upstream, 404 by `Host`, or 400 where the
-    /// path has an escaped slash and it knows of nobody who keeps these; on TCP nobody listens.
+    /// 403 from the caller's own sidecar, which authorizes calls of external services.
+    #[serde(rename = "forbidden_by_its_own")]
+    ForbiddenByCaller,
+    /// The caller's own sidecar does not have the port: 403 at a declared upstream, 404 by `Host`, or 400 if the
+    /// path has an escaped slash and no service in scope keeps these; on TCP there is no listener.
     Unknown,
-    /// No handshake: the connection ends before the application sees it.
-    Handshake,
-    /// There is no endpoint: 503, or on TCP a connection that ends at once.
+    /// A failed TLS handshake: the connection ends before the application sees it.
+    #[serde(rename = "handshake")]
+    HandshakeFailed,
+    /// No available endpoint: 503, or on TCP a connection that ends at once.
     NoEndpoint,
 }
 
-/// Answers a question. Its names must be those of the mesh.
+/// Evaluates a call. The names in the question must exist in the mesh.
 pub fn verdict(
     snapshot: &Snapshot,
     question: &Question,
-    sight: Sight,
+    basis: VerdictBasis,
 ) -> Result<Verdict, QuestionError> {
     let (service, port) = question.find(snapshot)?;
-    let asked = ServicePort::new(service.name.clone(), port.number);
-    let routing = Routing::from(&snapshot.specification, &asked.service);
+    let service_port = ServicePort::new(service.name.clone(), port.number);
+    let routing = Routing::from(&snapshot.specification, &service_port.service);
     let services = snapshot.specification.services.values();
     let is_visible = service.is_visible_in(&question.caller.namespace);
     let mut verdict = Verdict {
         caller: question.caller.clone(),
         caller_runs: services.into_iter().any(|service| service.account == question.caller),
-        known: is_known(snapshot, &routing, &question.caller, &asked),
+        in_scope: is_in_scope(snapshot, &routing, &question.caller, &service_port),
         private_to: (!is_visible).then(|| service.name.namespace.clone()),
         protocol: port.protocol.to_string(),
         is_http: port.protocol.is_http(),
@@ -221,22 +232,23 @@ pub fn verdict(
             host::is_foreign(snapshot, &question.caller, service, port, request)
         }),
         answer: Answer::Nowhere,
-        splits: routing.splits_of(&asked),
+        splits: routing.splits_of(&service_port),
         branches: Vec::new(),
         left_out: BTreeSet::new(),
         destinations: Vec::new(),
         treatments: Vec::new(),
         telemetry: Vec::new(),
-        asked,
+        service_port,
     };
     let host = format!("{}:{}", snapshot.mesh.domain.hostname(&service.name), port.number);
     let routes = HttpRoutes::of_specification(&snapshot.specification);
-    let treat =
-        |arrival: Option<&Arrival>| treatments(&routes, &question.caller, service, port, arrival);
+    let treat = |arrival: Option<&Arrival>| {
+        destination::treatments(&routes, &question.caller, service, port, arrival)
+    };
     let arrivals = question.request.as_ref().map(|request| {
         let of = |arrival: &Arrival| treat(Some(arrival));
         let mut arrivals = Arrivals::of(request, &host, service, of)?;
-        // There the host is rewritten behind the caller's sidecar.
+        // The caller's sidecar rewrites the host of a declared upstream.
         let keeps_host = !arrivals.has_other_host && service.external.is_none();
         if verdict.only_at_upstream && keeps_host {
             arrivals.at_server = arrivals.at_server.to_host(&host);
@@ -252,21 +264,28 @@ pub fn verdict(
     };
     let at_caller = arrivals.as_ref().map(|arrivals| &arrivals.at_caller);
     let at_server = arrivals.as_ref().map(|arrivals| &arrivals.at_server);
-    let judged = if service.external.is_some() { at_caller } else { at_server };
+    let evaluated = if service.external.is_some() { at_caller } else { at_server };
     let is_other = |path: &String| verdict.request.as_ref().is_some_and(|one| one.path != *path);
-    verdict.compared_path = judged.map(|arrival| arrival.path.clone()).filter(is_other);
-    verdict.branches = branches(&routing, &verdict.asked, at_caller);
-    let treated = treat(at_caller);
+    verdict.compared_path = evaluated.map(|arrival| arrival.path.clone()).filter(is_other);
+    verdict.branches = branches(&routing, &verdict.service_port, at_caller);
+    let treatments = treat(at_caller);
     if is_visible {
-        verdict.left_out = leave_out(snapshot, &question.caller, &mut verdict.branches);
+        verdict.left_out =
+            remove_private_backends(snapshot, &question.caller, &mut verdict.branches);
     }
-    verdict.treatments = told(&treated, |mirror| {
-        why_no_mirror(snapshot, &question.caller, &verdict.asked, &verdict.branches, mirror)
+    verdict.treatments = request_treatments(&treatments, |mirror| {
+        mirror_exclusion(
+            snapshot,
+            &question.caller,
+            &verdict.service_port,
+            &verdict.branches,
+            mirror,
+        )
     });
     let shares = verdict.branches.iter().flat_map(|branch| &branch.shares);
-    let mut told = BTreeSet::new();
-    // Another one than the server sees of calls of a declared upstream. (Calls to the outside are judged
-    // before their host is rewritten.)
+    let mut seen = BTreeSet::new();
+    // Whether the server sees a different host at a declared upstream. (Calls of external services are
+    // authorized before the host is rewritten.)
     let has_other_host = arrivals.as_ref().is_some_and(|arrivals| arrivals.has_other_host);
     let is_other_host = |arrival: &&Arrival| {
         let is_own = arrival.host.eq_ignore_ascii_case(&host);
@@ -275,63 +294,73 @@ pub fn verdict(
     let at_upstream = at_server.filter(is_other_host).map(|arrival| arrival.to_host(&host));
     let mut allowed_at_upstream = 0;
     let settings = UpstreamSettings::of(&snapshot.specification);
-    for leaf in shares.map(|share| &share.service).filter(|leaf| told.insert(*leaf)) {
+    for leaf in shares.map(|share| &share.service).filter(|leaf| seen.insert(*leaf)) {
         let found = snapshot.service(leaf);
-        let found = found.and_then(|service| Some((service, service.port(verdict.asked.port)?)));
+        let found =
+            found.and_then(|service| Some((service, service.port(verdict.service_port.port)?)));
         let Some((service, port)) = found else { continue };
-        // To call a part of a service is to call the service.
+        // A call of a subset is a call of its service.
         let whole = snapshot.service(service.served_as()).unwrap_or(service);
-        let judgement = judge(snapshot, &verdict.caller, whole, port, judged);
+        let port_verdict = evaluate_port(snapshot, &verdict.caller, whole, port, evaluated);
         if let Some(at_upstream) = &at_upstream {
-            let judgement = judge(snapshot, &verdict.caller, whole, port, Some(at_upstream));
-            allowed_at_upstream += usize::from(judgement.allowed);
+            let port_verdict =
+                evaluate_port(snapshot, &verdict.caller, whole, port, Some(at_upstream));
+            allowed_at_upstream += usize::from(port_verdict.allowed);
         }
-        let settings = settings.said(service);
-        let judged = Judged { service, port, judgement, known: verdict.known, settings };
-        verdict.destinations.push(judged.destination(snapshot, sight));
+        let settings = settings.effective(service);
+        let evaluated = EvaluatedDestination {
+            service,
+            port,
+            port_verdict,
+            in_scope: verdict.in_scope,
+            settings,
+        };
+        verdict.destinations.push(evaluated.destination(snapshot, basis));
     }
-    let allowed = verdict.destinations.iter().filter(|one| one.judgement.allowed).count();
-    verdict.answer = verdict.answered(allowed);
-    // What an external service is not asked for is answered with 403 all the same.
-    let is_let_through = service.external.is_none() || allowed > 0;
-    if let Some(redirect) = redirected(&treated).filter(|_| verdict.known && is_let_through) {
+    let allowed = verdict.destinations.iter().filter(|one| one.port_verdict.allowed).count();
+    verdict.answer = verdict.answer_for(allowed);
+    // A denied call of an external service gets 403 before any redirect.
+    let passes_authorization = service.external.is_none() || allowed > 0;
+    if let Some(redirect) =
+        redirected(&treatments).filter(|_| verdict.in_scope && passes_authorization)
+    {
         verdict.answer = Answer::Redirected(redirect);
         verdict.branches.clear();
         verdict.destinations.clear();
     }
-    verdict.telemetry = verdict.told(snapshot);
+    verdict.telemetry = verdict.telemetry(snapshot);
     let has_compared = |one: &&Arrival| one.has_compared_host();
     let compared = [at_caller, at_server].into_iter().flatten().find(has_compared);
     verdict.compared_host = compared.map(|arrival| ComparedHost {
         host: arrival.host.clone(),
-        // A redirect is for calls of declared upstreams as well.
+        // A redirect applies to calls of declared upstreams as well.
         at_upstream: at_upstream
             .filter(|_| !matches!(verdict.answer, Answer::Redirected(_)))
-            .map(|_| AtUpstream { answer: verdict.answered(allowed_at_upstream), host })
+            .map(|_| UpstreamAnswer { answer: verdict.answer_for(allowed_at_upstream), host })
             .filter(|at_upstream| at_upstream.answer != verdict.answer),
     });
     Ok(verdict)
 }
 
 impl Verdict {
-    /// What sidecars tell of the calls, on both sides. Nobody's is in front of an external service.
-    fn told(&self, snapshot: &Snapshot) -> Vec<Told> {
+    /// The telemetry that sidecars of both sides report. An external service has no sidecar.
+    fn telemetry(&self, snapshot: &Snapshot) -> Vec<ServiceTelemetry> {
         let telemetries = Telemetries::of(&snapshot.specification);
         let is_callers = |service: &&Arc<Service>| service.account == self.caller;
         let callers = snapshot.specification.services.values().filter(is_callers);
         let own = callers.filter(|service| !service.is_subset()).map(|service| &service.name);
-        let of_mesh = self.destinations.iter().filter(|one| one.outside.is_none());
+        let of_mesh = self.destinations.iter().filter(|one| one.external.is_none());
         let answering = of_mesh.map(|one| one.part_of.as_ref().unwrap_or(&one.port.service));
         let services: BTreeSet<_> = own.chain(answering).collect();
-        services.into_iter().flat_map(|service| telemetries.told_of(service)).collect()
+        services.into_iter().flat_map(|service| telemetries.telemetry_of(service)).collect()
     }
 
     /// The answer, where destinations are known, and this many of them let the call through.
-    fn answered(&self, allowed: usize) -> Answer {
+    fn answer_for(&self, allowed: usize) -> Answer {
         let ends_nowhere = self.branches.iter().any(|branch| branch.shares.is_empty());
         let all = self.destinations.len();
         match allowed {
-            _ if !self.known => Answer::Denied,
+            _ if !self.in_scope => Answer::Denied,
             0 if all == 0 => Answer::Nowhere,
             0 => Answer::Denied,
             some if some == all && !ends_nowhere => Answer::Allowed,
@@ -356,11 +385,11 @@ fn aborts_all(treatment: &Treatment<'_>) -> bool {
     abort.is_some_and(|abort| abort.percent == Percent::ALL)
 }
 
-/// A request on its way.
+/// A request as each sidecar on its path sees it.
 struct Arrivals {
     at_caller: Arrival,
     at_server: Arrival,
-    /// Whether policy says another host, wherever the call is from.
+    /// Whether a route rewrites the host.
     has_other_host: bool,
 }
 
@@ -372,45 +401,46 @@ impl Arrivals {
         treat: impl FnOnce(&Arrival) -> Vec<Treatment<'a>>,
     ) -> Result<Self, path::Rejected> {
         let at_caller = Arrival::at_caller(request, host, called)?;
-        let treated = treat(&at_caller);
-        let treated = treated.first();
-        let leaves = treated.map(|treatment| at_caller.treated(treatment));
-        let rewrite = treated.and_then(Treatment::rewrite);
+        let treatments = treat(&at_caller);
+        let treatment = treatments.first();
+        let outgoing = treatment.map(|treatment| at_caller.after(treatment));
+        let rewrite = treatment.and_then(Treatment::rewrite);
         let has_other_host = rewrite.is_some_and(|rewrite| rewrite.host.is_some());
-        let at_server = leaves.as_ref().unwrap_or(&at_caller).at_server()?;
+        let at_server = outgoing.as_ref().unwrap_or(&at_caller).at_server()?;
         Ok(Self { at_caller, at_server, has_other_host })
     }
 }
 
-/// A destination whose judgement is known.
-struct Judged<'a> {
+/// A destination with the verdict of its port.
+struct EvaluatedDestination<'a> {
     service: &'a Service,
     port: &'a Port,
-    judgement: Judgement,
-    /// Whether the caller's proxies are told of what it calls.
-    known: bool,
-    settings: Vec<Said>,
+    port_verdict: PortVerdict,
+    /// Whether the called port is in the scope of the caller's proxies.
+    in_scope: bool,
+    settings: Vec<EffectiveSetting>,
 }
 
-impl Judged<'_> {
-    fn destination(self, snapshot: &Snapshot, sight: Sight) -> Destination {
-        let Self { service, port, judgement, known, settings } = self;
+impl EvaluatedDestination<'_> {
+    fn destination(self, snapshot: &Snapshot, basis: VerdictBasis) -> Destination {
+        let Self { service, port, port_verdict, in_scope, settings } = self;
         let leaf = ServicePort::new(service.name.clone(), port.number);
         let is_external = service.external.is_some();
         let endpoints = snapshot.endpoints.get(&leaf).map(|known| (**known).clone());
-        let endpoints = match sight {
+        let endpoints = match basis {
             _ if service.endpoints == EndpointSource::Hostname => None,
-            // Whoever is there, nobody is called.
+            // Callers use no endpoint of a drained service.
             _ if service.drained => Some(Vec::new()),
-            // What is outside is where policy says.
-            Sight::PolicyAlone if !is_external => None,
-            Sight::PolicyAlone | Sight::Mesh => Some(endpoints.unwrap_or_default()),
+            // Policy lists the endpoints of an external service.
+            VerdictBasis::PolicyOnly if !is_external => None,
+            VerdictBasis::PolicyOnly | VerdictBasis::Mesh => Some(endpoints.unwrap_or_default()),
         };
-        let drained = format!("service `{}` is drained: no endpoint of it is called", service.name);
-        let findings = match sight {
+        let drained =
+            format!("service `{}` is drained: callers use none of its endpoints", service.name);
+        let findings = match basis {
             _ if service.drained => vec![drained],
-            Sight::PolicyAlone => Vec::new(),
-            Sight::Mesh => {
+            VerdictBasis::PolicyOnly => Vec::new(),
+            VerdictBasis::Mesh => {
                 let findings = snapshot.findings_of(service.served_as());
                 findings.iter().map(ToString::to_string).collect()
             }
@@ -422,19 +452,19 @@ impl Judged<'_> {
             Some(some) if some.iter().any(is_plaintext) => Enforcement::NotInPlaintext,
             Some(_) => Enforcement::AtTheProxies,
         };
-        // Only healthy ones get anything new (docs/decisions/0032).
+        // Only healthy endpoints get new calls (docs/decisions/0032).
         let takes_calls = |one: &MeshEndpoint| one.health == Health::Healthy;
         let is_empty = endpoints.as_ref().is_some_and(|some| !some.iter().any(takes_calls));
-        let gets = match (judgement.allowed, port.protocol.is_http()) {
-            _ if !known => Gets::Unknown,
-            (false, true) if is_external => Gets::ForbiddenByItsOwn,
-            _ if is_empty => Gets::NoEndpoint,
-            _ if judgement.rejected => Gets::Rejected,
-            (true, _) => Gets::Application,
-            (false, true) => Gets::Forbidden,
-            (false, false) => Gets::Handshake,
+        let result = match (port_verdict.allowed, port.protocol.is_http()) {
+            _ if !in_scope => CallResult::Unknown,
+            (false, true) if is_external => CallResult::ForbiddenByCaller,
+            _ if is_empty => CallResult::NoEndpoint,
+            _ if port_verdict.rejected => CallResult::Rejected,
+            (true, _) => CallResult::Application,
+            (false, true) => CallResult::Forbidden,
+            (false, false) => CallResult::HandshakeFailed,
         };
-        let outside = |external: &External| Outside {
+        let external = |external: &External| ExternalDestination {
             hostname: external.hostname.as_ref().map(ToString::to_string),
             resolution: external.resolution.to_string(),
         };
@@ -442,13 +472,13 @@ impl Judged<'_> {
             account: service.account.clone(),
             mode: snapshot.mode_of(service).to_string(),
             part_of: service.is_subset().then(|| service.served_as().clone()),
-            outside: service.external.as_ref().map(outside),
+            external: service.external.as_ref().map(external),
             port: leaf,
-            judgement,
+            port_verdict,
             endpoints,
             findings,
             enforcement,
-            gets,
+            result,
             settings,
         }
     }

@@ -101,7 +101,7 @@ fn callers_include_their_subsets_and_anyone_includes_all() {
     assert!(!these(&["a"]).include(&these(&["a", "b"])));
     assert!(Callers::Anyone.include(&these(&["a"])) && Callers::Anyone.include(&Callers::Anyone));
     assert!(!these(&["a"]).include(&Callers::Anyone));
-    assert!(these(&[]).are_nobody() && !Callers::Anyone.are_nobody());
+    assert!(these(&[]).is_empty() && !Callers::Anyone.is_empty());
     assert!(Callers::Anyone.contain(&account("a")) && !these(&[]).contain(&account("a")));
 }
 
@@ -115,10 +115,10 @@ fn tcp_access_requires_a_tcp_route_that_covers_the_port() {
     };
     assert_eq!(callers(&specification(None, &["a", "b"], None)), these(&["a", "b"]));
     assert_eq!(callers(&specification(None, &["a"], Some(&[LEDGER]))), these(&["a"]));
-    assert!(callers(&specification(None, &["a"], Some(&[80]))).are_nobody());
+    assert!(callers(&specification(None, &["a"], Some(&[80]))).is_empty());
     let mut other = specification(None, &["a"], None);
     other.tcp_routes.clear();
-    assert!(callers(&other).are_nobody(), "a route that is not there allows nothing");
+    assert!(callers(&other).is_empty(), "a route that is not there allows nothing");
     assert_eq!(callers(&specification(Some(Mode::Permissive), &[], None)), Callers::Anyone);
 }
 

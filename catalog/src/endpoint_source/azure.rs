@@ -1,34 +1,34 @@
-//! What policy says of the endpoints that Azure knows.
+//! The query of policy for endpoints in Azure.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// What Azure is asked for: some of its machines.
+/// A query to Azure for some of its machines.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AzureQuery {
-    /// Which machines.
+    /// The machines.
     pub machines: AzureMachines,
-    /// The subscription that they are in; what the settings say where it is left out. A GUID, in lower case.
+    /// Their subscription. Default: that of the settings. A GUID in lower case.
     pub subscription: Option<Arc<str>>,
-    /// The resource group that they are in; likewise. In lower case.
+    /// Their resource group. Default: that of the settings. In lower case.
     pub resource_group: Option<Arc<str>>,
-    /// The tags that they have, with their values: of a scale set its own ones. (Azure compares the names of
-    /// tags without case, and they are in lower case here; values as they are.)
+    /// Their tags with values; for a scale set its own tags. (Azure compares tag names without case, so they
+    /// are in lower case here; values as they are.)
     pub tags: BTreeMap<Arc<str>, Arc<str>>,
-    /// The port where the application listens; the service port's target where it is left out.
+    /// The port of the application. Default: the target of the service port.
     pub port: Option<u16>,
-    /// Which of a machine's addresses is taken.
+    /// The address family of the endpoint.
     pub address_family: AddressFamily,
 }
 
-/// Which machines of Azure.
+/// The machines of a query to Azure.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AzureMachines {
-    /// Those of scale sets: of the one of this name (in lower case), or of all that have the tags. Never
+    /// Machines of scale sets: of the set with this name (in lower case), or of all sets with the tags. Never
     /// without both.
     ScaleSet(Option<Arc<str>>),
-    /// Those that have the tags, and are in no scale set. Never without tags.
+    /// Machines with the tags that are in no scale set. Never without tags.
     VirtualMachines,
 }
 
@@ -66,13 +66,13 @@ impl fmt::Display for AzureQuery {
             AzureMachines::VirtualMachines => f.write_str("virtual machines in Azure")?,
         }
         let tags = self.tags.iter().map(|(name, value)| format!(", tag `{name}` = `{value}`"));
-        let places =
+        let parts =
             [("subscription", &self.subscription), ("resource group", &self.resource_group)];
-        let told = places.iter().filter_map(|(what, value)| Some((what, value.as_ref()?)));
-        let places = told.map(|(what, value)| format!(", {what} `{value}`"));
+        let given = parts.iter().filter_map(|(what, value)| Some((what, value.as_ref()?)));
+        let parts = given.map(|(what, value)| format!(", {what} `{value}`"));
         let port = self.port.map(|port| format!(", port {port}"));
         let family = (self.address_family != AddressFamily::default())
             .then(|| format!(", by {}", self.address_family));
-        tags.chain(places).chain(port).chain(family).try_for_each(|part| f.write_str(&part))
+        tags.chain(parts).chain(port).chain(family).try_for_each(|part| f.write_str(&part))
     }
 }

@@ -1,28 +1,28 @@
-//! What policy says of the endpoints that Consul knows.
+//! The query of policy for endpoints in Consul.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// What Consul is asked for: the instances of one of its services.
+/// A query to Consul for the instances of one of its services.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConsulQuery {
-    /// What the service is called in Consul.
+    /// The name of the service in Consul.
     pub service: Arc<str>,
-    /// Where it is asked for; what the settings say where it is left out.
+    /// The datacenter. Default: that of the settings.
     pub datacenter: Option<Arc<str>>,
-    /// Consul's namespace, of its Enterprise edition; likewise.
+    /// The namespace in Consul Enterprise. Default: that of the settings.
     pub namespace: Option<Arc<str>>,
-    /// Consul's partition, of its Enterprise edition; likewise.
+    /// The partition in Consul Enterprise. Default: that of the settings.
     pub partition: Option<Arc<str>>,
-    /// Which instances, in Consul's filter language; all of them where it is left out.
+    /// A filter of the instances, in Consul's filter language. Default: all instances.
     pub filter: Option<Arc<str>>,
-    /// Which of the tagged addresses of an instance is taken (`lan_ipv4`, `wan`); its own where it is left
-    /// out, or where the instance has no such one.
+    /// The tagged address of an instance that is used (`lan_ipv4`, `wan`). Default, and without such a tag: its
+    /// own address.
     pub tagged_address: Option<Arc<str>>,
 }
 
 impl ConsulQuery {
-    /// All instances of the service of this name, where the settings say.
+    /// All instances of the service of this name, with the defaults of the settings.
     pub fn of(service: impl Into<Arc<str>>) -> Self {
         Self {
             service: service.into(),
@@ -45,7 +45,7 @@ impl fmt::Display for ConsulQuery {
             ("filter", &self.filter),
             ("tagged address", &self.tagged_address),
         ];
-        let mut told = parts.iter().filter_map(|(what, value)| Some((what, value.as_ref()?)));
-        told.try_for_each(|(what, value)| write!(f, ", {what} `{value}`"))
+        let mut given = parts.iter().filter_map(|(what, value)| Some((what, value.as_ref()?)));
+        given.try_for_each(|(what, value)| write!(f, ", {what} `{value}`"))
     }
 }

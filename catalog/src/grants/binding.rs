@@ -1,4 +1,4 @@
-//! What one identity binding comes to in a mesh.
+//! Resolution of one identity binding to service accounts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ use crate::policy::{BoundIdentity, IdentityBinding};
 use crate::service_labels::{ReportedLabels, ServiceLabels};
 use crate::specification::MeshSpecification;
 
-/// An identity that nobody in the mesh can show.
+/// An identity that no caller in the mesh can have.
 const STRANGE_IDENTITY: Code = Code(408);
 
-/// Labels that only a part of an account's endpoints has.
+/// Labels that only some of an account's endpoints have.
 const LABELS_OF_A_PART: Code = Code(409);
 
-/// The accounts that `binding` is about, given where the services of its namespace run. What it says and is
-/// about nobody goes to `findings`.
+/// The accounts of `binding`, given the labels of the services in its namespace. Its parts without an account
+/// get `findings`.
 pub(super) fn accounts(
     inputs: &GrantInputs<'_>,
     binding: &IdentityBinding,
@@ -45,8 +45,8 @@ pub(super) fn accounts(
 /// labels. Only labels that operators or the binding's trusted providers set are considered: a registrant
 /// that no operator trusts neither adds a grant nor removes one.
 ///
-/// A certificate is an account's and not an endpoint's: to let in an account for some of its endpoints
-/// would be to let in the others too. So those who have the labels in part are left out, and told.
+/// A certificate identifies an account, not an endpoint: a grant for some endpoints of an account would apply
+/// to all of them. So accounts with the labels on some endpoints only are excluded, with a finding.
 fn labelled(
     specification: &MeshSpecification,
     binding: &IdentityBinding,
@@ -86,7 +86,7 @@ fn untrusted(
 ) -> Option<Finding> {
     let first = ignored.first()?;
     let from = if ignored.iter().all(|one| one.joined_by_tag) {
-        "instances that joined by a tag"
+        "instances added by a tag"
     } else {
         "untrusted providers"
     };
@@ -99,7 +99,7 @@ fn untrusted(
         if ignored.len() == 1 { "" } else { "s" }
     );
     let label = if first.joined_by_tag {
-        format!("{} endpoints that joined by a tag never count", first.provider)
+        format!("labels of {} endpoints added by a tag never count", first.provider)
     } else {
         format!("{} is not trusted", first.provider)
     };
@@ -121,7 +121,7 @@ fn untrusted(
 
 fn strange(trust_domain: &TrustDomain, identity: &BoundIdentity) -> Finding {
     let id = &identity.id;
-    let message = format!("nobody can show the identity `{id}` in this mesh");
+    let message = format!("no caller can have the identity `{id}` in this mesh");
     Finding::warning(STRANGE_IDENTITY, Some(identity.spot.clone()), message)
         .label("no service account")
         .help(format!(

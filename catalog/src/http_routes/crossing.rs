@@ -1,37 +1,36 @@
-//! How a request is treated, and where it goes, are decided apart from each other. A sidecar has one list of
-//! routes for both.
+//! Combination of treatments and destinations into the one list of routes of a sidecar.
 
 use super::Treatment;
 use crate::policy::HttpMatch;
-use crate::splits::{both, is_taken};
+use crate::splits::{both, is_unreachable};
 
-/// One of the routes of a sidecar: requests of which all of this holds, and of none before it.
+/// One route of a sidecar: requests that meet all conditions, and no earlier route.
 #[derive(Debug, Clone)]
 pub struct Crossing<'a> {
-    /// What must hold.
+    /// The conditions.
     pub conditions: Vec<&'a HttpMatch>,
-    /// The number of the treatment.
+    /// The index of the treatment.
     pub treatment: usize,
-    /// The number of the way.
-    pub way: usize,
+    /// The index of the split path.
+    pub path: usize,
 }
 
-/// Each treatment with each way, whose conditions are given, in this order: so that the first whose
-/// conditions hold has the first treatment and the first way that are for a request. Those that would get
-/// no request are left out.
+/// Each treatment with each split path, given by their conditions, in this order: the first matching route has
+/// the first treatment and the first path that apply to a request. Routes that no request can reach are left
+/// out.
 pub fn cross<'a>(
     treatments: &[Treatment<'a>],
-    ways: &[impl AsRef<[&'a HttpMatch]>],
+    paths: &[impl AsRef<[&'a HttpMatch]>],
 ) -> Vec<Crossing<'a>> {
     let mut crossings: Vec<Crossing<'a>> = Vec::new();
-    for (treatment, treated) in treatments.iter().enumerate() {
-        for (way, conditions) in ways.iter().enumerate() {
-            let own: Vec<_> = treated.condition.into_iter().collect();
+    for (treatment, settings) in treatments.iter().enumerate() {
+        for (path, conditions) in paths.iter().enumerate() {
+            let own: Vec<_> = settings.condition.into_iter().collect();
             let conditions = both(&own, conditions.as_ref());
-            // Of ways alone this is known.
+            // Paths alone contain no unreachable one.
             let before = crossings.iter().map(|one| &one.conditions);
-            if treatments.len() == 1 || !is_taken(&conditions, before) {
-                crossings.push(Crossing { conditions, treatment, way });
+            if treatments.len() == 1 || !is_unreachable(&conditions, before) {
+                crossings.push(Crossing { conditions, treatment, path });
             }
         }
     }

@@ -1,4 +1,4 @@
-//! OSM `Egress`: what accounts may call outside of the mesh, by host or by address.
+//! OSM `Egress`: calls of accounts to hosts and addresses outside the mesh.
 
 use std::fmt;
 
@@ -17,24 +17,24 @@ pub struct Egress {
     pub namespace: Name,
     /// Its name, unique in the namespace.
     pub name: Name,
-    /// Who may call. Of any namespace.
+    /// The accounts that may call, of any namespace.
     pub sources: Vec<ServiceAccount>,
-    /// By which hosts they may call.
+    /// The hosts that they may call.
     pub hosts: Vec<Hostname>,
-    /// With hosts, where these may be, anywhere if it is empty; without, what may be called by address.
+    /// With hosts, the allowed addresses of these hosts (any if empty); without, the addresses that they may
+    /// call.
     pub ip_addresses: Vec<IpRange>,
-    /// On which ports.
+    /// The ports.
     pub ports: Vec<EgressPort>,
-    /// On ports of HTTP the requests that it is about: those that any of these matches. All of them where
-    /// the list is empty.
+    /// On HTTP ports, the matches of allowed requests, any of which suffices. Every request if empty.
     pub matches: Vec<SplitMatch>,
-    /// Where it is written.
+    /// Its location in policy.
     pub spot: Spot,
 }
 
 impl PartialEq for Egress {
     fn eq(&self, other: &Self) -> bool {
-        // Taken apart, so that no field is forgotten.
+        // Destructured, so that the compiler reports a forgotten field.
         let Self { namespace, name, sources, hosts, ip_addresses, ports, matches, spot: _ } = self;
         (namespace, name, sources) == (&other.namespace, &other.name, &other.sources)
             && (hosts, ip_addresses) == (&other.hosts, &other.ip_addresses)
@@ -45,25 +45,25 @@ impl PartialEq for Egress {
 /// A port of an [`Egress`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EgressPort {
-    /// Its number, outside of the mesh.
+    /// Its number.
     pub number: u16,
-    /// What is spoken there.
+    /// Its protocol.
     pub protocol: EgressProtocol,
 }
 
-/// What is spoken on a port outside of the mesh.
+/// The protocol of a port outside the mesh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EgressProtocol {
-    /// HTTP/1.1 in the clear, where requests can be told apart.
+    /// Plain HTTP/1.1, where policy can distinguish requests.
     Http,
     /// The application's own TLS, carried as bytes.
     Https,
-    /// Bytes, of which nothing is known: either side may speak first.
+    /// Bytes of an unknown protocol: either side may speak first.
     Tcp,
 }
 
 impl EgressProtocol {
-    /// All of them, with the words that policy uses.
+    /// All values, with their words in policy.
     pub const ALL: [(&'static str, Self); 3] =
         [("http", Self::Http), ("https", Self::Https), ("tcp", Self::Tcp)];
 }
@@ -78,18 +78,19 @@ impl fmt::Display for EgressProtocol {
     }
 }
 
-/// What becomes of calls to the outside that no policy allows, by whose namespace the caller is of.
+/// The handling of calls to destinations outside the mesh that no egress allows, by the namespace of the
+/// caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EgressMode {
-    /// They are refused.
+    /// Proxies reject them.
     #[default]
     Policy,
-    /// They pass, wherever they go.
+    /// Proxies forward them to any destination.
     Passthrough,
 }
 
 impl EgressMode {
-    /// Both, with the words that settings and policy use.
+    /// All values, with their words in policy and settings.
     pub const ALL: [(&'static str, Self); 2] =
         [("policy", Self::Policy), ("passthrough", Self::Passthrough)];
 }

@@ -1,52 +1,52 @@
-//! Faults that are made of calls on purpose, to see what callers make of them.
+//! Fault injection: delays and aborts of calls, to test callers.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What becomes of some calls.
+/// The faults of some calls.
 ///
-/// Invariant: it says one of both at least.
+/// Invariant: at least one of both is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// They wait.
+    /// The delay.
     pub delay: Option<Delay>,
-    /// They are answered by the caller's sidecar and go nowhere.
+    /// The abort: the caller's sidecar answers, and forwards nothing.
     pub abort: Option<Abort>,
 }
 
-/// How long calls wait before they go on their way. That is no part of their time limit.
+/// A delay before calls are forwarded. It does not count towards their time limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delay {
-    /// For so long.
+    /// Its duration.
     pub duration: Duration,
-    /// So many of them.
+    /// The share of calls.
     pub percent: Percent,
 }
 
-/// With what calls are answered.
+/// An abort of calls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Abort {
-    /// With this.
+    /// The response.
     pub with: AbortWith,
-    /// So many of them.
+    /// The share of calls.
     pub percent: Percent,
 }
 
-/// An answer that is no answer.
+/// The response of an abort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AbortWith {
-    /// A status of HTTP, from 200 to 599.
+    /// An HTTP status, from 200 to 599.
     Status(u16),
-    /// A status of gRPC, from 1 to 16.
+    /// A gRPC status, from 1 to 16.
     GrpcStatus(u16),
 }
 
-/// A share in millionths, at most all of them.
+/// A share in millionths, at most 1,000,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Percent(pub u32);
 
 impl Percent {
-    /// All of them.
+    /// Every call.
     pub const ALL: Self = Self(1_000_000);
 }
 

@@ -1,4 +1,4 @@
-//! How the calls of services are treated on their way: an HTTP route, and what it may say.
+//! HTTP routes: settings of the HTTP calls of services.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,26 +7,26 @@ use super::{Fault, HeaderChanges, Level, Mirror, Redirect, Rewrite, SplitMatch};
 use crate::finding::Spot;
 use crate::name::{Name, ServiceAccount, ServiceName};
 
-/// How HTTP calls are treated by the sidecars of those who call. Which of several objects decides is worked
-/// out by [`HttpRoutes`](crate::http_routes::HttpRoutes).
+/// HTTP settings in the sidecars of callers. [`HttpRoutes`](crate::http_routes::HttpRoutes) chooses between
+/// several objects.
 #[derive(Debug, Clone, Eq)]
 pub struct HttpRoute {
     /// Its namespace.
     pub namespace: Name,
     /// Its name, unique in the namespace.
     pub name: Name,
-    /// Which calls it is about.
+    /// The calls to which it applies.
     pub reach: Reach,
-    /// Whose calls; anyone's where it is left out. Never empty.
+    /// The accounts whose calls it applies to. Default: every account. Never empty.
     pub sources: Option<Vec<ServiceAccount>>,
-    /// What it says of them.
+    /// The settings.
     pub settings: CallSettings,
-    /// Where it is written.
+    /// Its location in policy.
     pub spot: Spot,
 }
 
 impl HttpRoute {
-    /// Whether it is about calls of `account`.
+    /// Whether it applies to calls of `account`.
     pub fn is_of(&self, account: &ServiceAccount) -> bool {
         self.sources.as_ref().is_none_or(|sources| sources.contains(account))
     }
@@ -40,17 +40,17 @@ impl PartialEq for HttpRoute {
     }
 }
 
-/// Which calls an object is about. The nearer to one request decides.
+/// The calls to which an object applies. The most specific object wins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
-    /// All those of services, by the names that callers say.
+    /// All calls of the services of a level.
     All(Level),
-    /// The requests to one service that any of these matches.
+    /// The requests to one service that any of these matches selects.
     Requests(ServiceName, Vec<SplitMatch>),
 }
 
 impl Reach {
-    /// The one service that it is about, if it is about one.
+    /// The service to which it applies, if there is exactly one.
     pub fn service(&self) -> Option<&ServiceName> {
         match self {
             Self::All(Level::Mesh | Level::Namespace(_)) => None,
@@ -59,31 +59,31 @@ impl Reach {
     }
 }
 
-/// What may be said of calls. What is `None` is left to an object that is farther from them.
+/// The settings of calls. A setting that is `None` is left to a less specific object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CallSettings {
-    /// How long a request may take as a whole, its retries included. Zero = as long as it likes.
+    /// The time limit of a request with its retries. Zero means no limit.
     pub timeout: Option<Duration>,
-    /// What is tried again.
+    /// The retries.
     pub retries: Option<Retries>,
-    /// What becomes of some of them on purpose.
+    /// The fault injection.
     pub fault: Option<Fault>,
-    /// What becomes of the headers of requests.
+    /// The changes of request headers.
     pub request_headers: Option<HeaderChanges>,
-    /// What becomes of the headers of answers.
+    /// The changes of response headers.
     pub response_headers: Option<HeaderChanges>,
-    /// What they ask for when they leave the caller's sidecar.
+    /// The rewrite in the caller's sidecar.
     pub rewrite: Option<Rewrite>,
-    /// Where they are to be made instead.
+    /// The redirect.
     pub redirect: Option<Redirect>,
-    /// Who gets a copy of some of them.
+    /// The mirror of some requests.
     pub mirror: Option<Mirror>,
-    /// Whether who calls may say how long a request may take and what is tried again.
+    /// Whether callers may override time limit and retries by headers.
     pub allow_override_headers: Option<bool>,
 }
 
 impl CallSettings {
-    /// What it says, in words: the key and the value of each setting.
+    /// The settings in words: key and value of each.
     pub fn in_words(&self) -> Vec<(&'static str, String)> {
         let Self { timeout, retries, fault, .. } = self;
         let Self { request_headers, response_headers, rewrite, redirect, mirror, .. } = self;
@@ -106,28 +106,28 @@ fn time_limit(duration: Duration) -> String {
     if duration.is_zero() { "none".to_owned() } else { format!("{duration:?}") }
 }
 
-/// What is tried again, and how often.
+/// The retries of requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retries {
-    /// After what, of [`Retries::CONDITIONS`].
+    /// The conditions for a retry, of [`Retries::CONDITIONS`].
     pub conditions: Vec<&'static str>,
-    /// After which statuses.
+    /// The statuses that cause a retry.
     pub statuses: Vec<u16>,
-    /// How often at most. 0 = nothing is tried again.
+    /// The most retries; 0 means none.
     pub count: u32,
-    /// How long one try may take. Never zero.
+    /// The time limit of one attempt. Never zero.
     pub per_try_timeout: Option<Duration>,
-    /// After how long the first retry comes at the latest; those behind it wait about twice as long each. It
-    /// is 25 ms where it is left out (Envoy).
+    /// The longest backoff before the first retry; later ones wait about twice as long each. Default: 25 ms
+    /// (Envoy).
     pub base_interval: Option<Duration>,
-    /// How long a retry waits at most. Ten times the base interval where it is left out (Envoy).
+    /// The longest backoff of any retry. Default: ten times the base interval (Envoy).
     pub max_interval: Option<Duration>,
 }
 
 impl Retries {
-    /// What Envoy calls that after which a request may be tried again; first those that it gives to HTTP, then
-    /// those that it gives to gRPC. (Not here: `retriable-headers`, for which headers would have to be named,
-    /// and `http3-post-connect-failure`, since no HTTP/3 is spoken.)
+    /// Envoy's names of retry conditions: first those for HTTP, then those for gRPC. (Not here:
+    /// `retriable-headers`, which needs named headers, and `http3-post-connect-failure`, since no HTTP/3 is
+    /// used.)
     pub const CONDITIONS: [&str; 14] = [
         "5xx",
         "gateway-error",
@@ -145,13 +145,13 @@ impl Retries {
         "unavailable",
     ];
 
-    /// The condition that is about [`Retries::statuses`].
+    /// The condition that uses [`Retries::statuses`].
     pub const STATUSES: &str = "retriable-status-codes";
 
-    /// After how long a first retry comes at the latest, where nothing is said.
+    /// The default of the longest backoff before the first retry.
     pub const BASE_INTERVAL: Duration = Duration::from_millis(25);
 
-    /// Envoy's words for all that is tried again.
+    /// Envoy's names of all conditions, joined.
     pub fn on(&self) -> String {
         let statuses = (!self.statuses.is_empty()).then_some(Self::STATUSES);
         let conditions: Vec<_> = self.conditions.iter().copied().chain(statuses).collect();
@@ -159,7 +159,7 @@ impl Retries {
     }
 }
 
-/// What is tried again where policy says nothing: once, what cannot have reached an application.
+/// The default: one retry, if the request cannot have reached an application.
 impl Default for Retries {
     fn default() -> Self {
         Self {
@@ -194,7 +194,7 @@ impl fmt::Display for Retries {
     }
 }
 
-/// OSM `Retry`: what is tried again of the calls of one account to some services.
+/// OSM `Retry`: the retries of calls of one account to some services.
 ///
 /// Invariant: `destinations` is not empty.
 #[derive(Debug, Clone, Eq)]
@@ -203,13 +203,13 @@ pub struct Retry {
     pub namespace: Name,
     /// Its name, unique in the namespace.
     pub name: Name,
-    /// Who calls.
+    /// The account that calls.
     pub source: ServiceAccount,
-    /// What it calls, by the names that callers say.
+    /// The services that it calls.
     pub destinations: Vec<RetryDestination>,
-    /// What is tried again.
+    /// The retries.
     pub retries: Retries,
-    /// Where it is written.
+    /// Its location in policy.
     pub spot: Spot,
 }
 
@@ -221,12 +221,12 @@ impl PartialEq for Retry {
     }
 }
 
-/// One service that a [`Retry`] is about.
+/// A destination of a [`Retry`].
 #[derive(Debug, Clone, Eq)]
 pub struct RetryDestination {
     /// The service.
     pub service: ServiceName,
-    /// Where it is written.
+    /// Its location in policy.
     pub spot: Spot,
 }
 

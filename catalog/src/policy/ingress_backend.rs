@@ -1,4 +1,4 @@
-//! `[[ingress_backend]]` (OSM's IngressBackend): who may call from outside of the mesh, and how.
+//! `[[ingress_backend]]` (OSM's IngressBackend): callers outside the mesh.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,45 +10,45 @@ use crate::name::{Hostname, Name, ServiceName, ServicePort};
 
 /// OSM `IngressBackend`: callers outside of the mesh may call these service ports.
 ///
-/// Invariants: `backends` and `sources` are not empty. Over HTTP there is a source by address, and none by
-/// certificate; over HTTPS there is one by certificate, or where certificates are not asked for, one by
-/// address.
+/// Invariants: `backends` and `sources` are not empty. With HTTP there is a source by address and none by
+/// certificate. With HTTPS there is one by certificate, or one by address if certificates are not required.
 #[derive(Debug, Clone, Eq)]
 pub struct IngressBackend {
-    /// Its namespace, which is also that of its backends: who owns it alone decides who may call into it.
+    /// Its namespace, which is also that of its backends: the owner of a namespace alone decides about calls
+    /// into it.
     pub namespace: Name,
     /// Its name, unique in the namespace.
     pub name: Name,
-    /// What may be called.
+    /// The service ports that may be called.
     pub backends: Vec<IngressPort>,
-    /// Who may call.
+    /// The callers.
     pub sources: Vec<IngressSource>,
-    /// Which requests they may make: those that any of these matches. All of them where the list is empty.
+    /// The matches of allowed requests, any of which suffices. Every request if empty.
     pub matches: Vec<SplitMatch>,
-    /// Where it is written.
+    /// Its location in policy.
     pub spot: Spot,
 }
 
-/// A service port that may be called from outside of the mesh.
+/// A service port that callers outside the mesh may call.
 #[derive(Debug, Clone, Eq)]
 pub struct IngressPort {
     /// The service port, of an HTTP protocol.
     pub port: ServicePort,
-    /// Where the proxies in front of it are called for that.
+    /// The listener of its proxies.
     pub entry: IngressEntry,
-    /// Where it is written.
+    /// Its location in policy.
     pub spot: Spot,
 }
 
-/// Where a proxy is called from outside of the mesh.
+/// The listener of a proxy for callers outside the mesh.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IngressEntry {
-    /// `protocol = "http"`: in plaintext, at a port of its own on the mesh address.
+    /// `protocol = "http"`: plaintext, at a separate port of the mesh address.
     Http {
         /// The port.
         port: u16,
     },
-    /// `protocol = "https"`: at the mesh port, by one of these names in SNI.
+    /// `protocol = "https"`: TLS at the mesh port, with one of these names in SNI.
     Https {
         /// The names, each once.
         hosts: Vec<Hostname>,
@@ -58,7 +58,7 @@ pub enum IngressEntry {
 }
 
 impl IngressEntry {
-    /// The protocol, as policy says it.
+    /// The protocol, in the words of policy.
     pub fn protocol(&self) -> &'static str {
         match self {
             Self::Http { .. } => "http",
@@ -80,15 +80,15 @@ impl fmt::Display for IngressEntry {
     }
 }
 
-/// Who may call from outside of the mesh. Of those that are named by certificate one must hold, and of those
-/// that are named by address one must.
+/// A condition on callers outside the mesh. One of the conditions on certificates must hold, and one of those
+/// on addresses.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IngressSource {
-    /// `kind = "AuthenticatedPrincipal"`: who has a certificate with this SPIFFE ID, or this name of DNS.
+    /// `kind = "AuthenticatedPrincipal"`: callers with this SPIFFE ID or DNS name in their certificate.
     Principal(Arc<str>),
-    /// `kind = "IPRange"`: who connects from there.
+    /// `kind = "IPRange"`: callers that connect from this range.
     Range(IpRange),
-    /// `kind = "Service"`: who connects from where this service runs.
+    /// `kind = "Service"`: callers that connect from an address of this service.
     Service(ServiceName),
 }
 

@@ -1,11 +1,10 @@
-//! Levels: what an object is about that says how calls go. Of several that say the same setting the
-//! nearest is heard.
+//! Levels of objects with settings of calls. For each setting, the most specific level wins.
 
 use std::fmt;
 
 use crate::name::{Name, ServiceName};
 
-/// What an object is about, the nearest first.
+/// The services to which an object applies, most specific first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// One service.

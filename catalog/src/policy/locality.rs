@@ -1,39 +1,38 @@
-//! `locality` of an upstream traffic setting: whom callers call first, by where both are
-//! (docs/decisions/0036).
+//! `locality` of an upstream traffic setting: the preference of callers by locality (docs/decisions/0036).
 
 use std::fmt;
 
 use crate::locality::Locality;
 
-/// Whom callers call first, by where both are.
+/// The preference of callers between endpoints, by locality.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LocalitySetting {
-    /// `prefer_local`: how near is near. What is in the same place comes first, and then by steps what is
-    /// in what that is a part of.
+    /// `prefer_local`: the level that counts as local. Endpoints in the same locality come first, then step by
+    /// step those in the localities around it.
     pub prefer_local: Option<Nearness>,
-    /// `failover`: of what is equally far from a caller, what comes first. Of one `from` there is one.
+    /// `failover`: the order of localities at equal distance from a caller. Each `from` occurs once.
     pub failover: Vec<Failover>,
-    /// `distribute`: shares that are given before anything else. Of one `from` there is one.
+    /// `distribute`: fixed shares, with precedence over everything else. Each `from` occurs once.
     pub distribute: Vec<Distribution>,
 }
 
-/// How much of their places two must share to be near each other.
+/// The level that two localities must share to be near each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Nearness {
     /// The region.
     Region,
     /// The region and the zone.
     Zone,
-    /// All of it.
+    /// Region, zone and sub-zone.
     SubZone,
 }
 
 impl Nearness {
-    /// All of them, as policy writes them.
+    /// All values, with their words in policy.
     pub const ALL: [(&str, Self); 3] =
         [("region", Self::Region), ("zone", Self::Zone), ("sub_zone", Self::SubZone)];
 
-    /// Of how many parts of a place it is about.
+    /// The number of levels that it compares.
     pub fn depth(self) -> usize {
         match self {
             Self::Region => 1,
@@ -50,39 +49,40 @@ impl fmt::Display for Nearness {
     }
 }
 
-/// What comes first where callers in a place must go elsewhere.
+/// The failover order of callers in a locality.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failover {
-    /// Where the callers are; of no other rule, where nothing is said.
+    /// The locality of the callers. Default: callers without another rule.
     pub from: Locality,
-    /// The places, in order. Never empty.
+    /// The localities, in order. Never empty.
     pub to: Vec<Locality>,
 }
 
-/// Where calls from a place go.
+/// The distribution of calls from a locality.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Distribution {
-    /// Where the callers are; of no other rule, where nothing is said.
+    /// The locality of the callers. Default: callers without another rule.
     pub from: Locality,
-    /// The places, none of which is in another, with their shares in percent: from 1 to 100, and 100
-    /// together. Never empty.
+    /// The localities, none inside another, with their shares in percent: from 1 to 100, and 100 together.
+    /// Never empty.
     pub to: Vec<(Locality, u32)>,
 }
 
-/// Of a place with endpoints: how it stands among the others for a caller.
+/// The rank of a locality with endpoints for a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlaceRank {
-    /// Who is called first: 0, and then one after the other without a gap.
+    /// Its priority: 0 is first, without gaps.
     pub priority: u32,
-    /// Its share of what its priority gets, relative to the others there.
+    /// Its share within its priority, relative to the others.
     pub share: u32,
 }
 
-/// What the shares of one priority are together, roughly: they are rounded.
+/// The approximate sum of the shares of one priority, which are rounded.
 const WHOLE: u64 = 1_000_000;
 
 impl LocalitySetting {
-    /// How many parts of a caller's place matter: of callers that are alike so far the order is the same.
+    /// The number of levels of a caller's locality that matter. Callers that agree on these have the same
+    /// ranks.
     pub fn depth(&self) -> usize {
         let froms = self.failover.iter().map(|one| &one.from);
         let froms = froms.chain(self.distribute.iter().map(|one| &one.from));
@@ -90,8 +90,8 @@ impl LocalitySetting {
         froms.map(Locality::depth).fold(near, usize::max)
     }
 
-    /// The order in which `caller` calls the places with endpoints, each of which is given once and with
-    /// the weight of all that is there. What comes out stands in the order of what is given.
+    /// The ranks of localities for `caller`. Each locality is given once with its total weight; the result has
+    /// the same order.
     pub fn rank(&self, caller: &Locality, places: &[(&Locality, u64)]) -> Vec<PlaceRank> {
         let distribution = nearest(&self.distribute, |one| &one.from, caller);
         let failover = nearest(&self.failover, |one| &one.from, caller);
@@ -99,7 +99,7 @@ impl LocalitySetting {
             let to = distribution.iter().flat_map(|one| &one.to);
             to.enumerate().find(|(_, (to, _))| to.includes(place))
         };
-        // Of a caller that may be anywhere nothing is near or far.
+        // Without a known locality of the caller nothing is near or far.
         let has_order =
             distribution.is_some() || (self.prefer_local.is_some() && !caller.is_empty());
         let key = |place: &Locality| {
@@ -121,7 +121,7 @@ impl LocalitySetting {
         let rank = |(n, (place, weight)): (usize, &(&Locality, u64))| {
             let own = keys.get(n);
             let shared = shared(place);
-            // Who shares with it: all in its priority, or those in the same place of a distribution.
+            // Its peers: all in its priority, or those in the same locality of a distribution.
             let with = |(other, (place, _)): &(usize, &(&Locality, u64))| match shared {
                 Some((_, (to, _))) => to.includes(place),
                 None => keys.get(*other) == own,
@@ -136,13 +136,13 @@ impl LocalitySetting {
     }
 }
 
-/// The part of `whole` that `weight` has among `all`, at least 1.
+/// The part of `whole` for `weight` among `all`, at least 1.
 fn part(whole: u64, weight: u64, all: u64) -> u32 {
     let part = u128::from(whole) * u128::from(weight) / u128::from(all.max(1));
     u32::try_from(part).unwrap_or(u32::MAX).max(1)
 }
 
-/// Of several rules the one that says most of where `caller` is.
+/// The rule with the most specific locality of `caller`.
 fn nearest<'a, T>(
     rules: &'a [T],
     from: impl Fn(&T) -> &Locality,
@@ -206,7 +206,7 @@ mod tests {
         // Where nobody is near, what comes next is first: Envoy knows of no gaps.
         assert_eq!(order(&zone, "eu/3", &PLACES)[0], ["eu/1/a", "eu/1/b", "eu/2"]);
         assert_eq!(order(&zone, "ap/1", &PLACES).len(), 1);
-        // Of a caller that may be anywhere nothing is near.
+        // Without a known locality of the caller nothing is near or far.
         assert_eq!(order(&zone, "", &PLACES).len(), 1);
         assert_eq!(order(&LocalitySetting::default(), "eu/1", &PLACES).len(), 1);
     }

@@ -1,5 +1,4 @@
-//! What becomes of requests and answers on their way: their headers, their path and host, and requests that
-//! are sent elsewhere.
+//! Changes of requests and responses: headers, path, host and redirects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,16 +6,16 @@ use std::sync::Arc;
 
 use regex::bytes::RegexBuilder;
 
-/// What becomes of headers. The names are in lower case, and each is in one of the three.
+/// Changes of headers. The names are in lower case, and each occurs in one of the three.
 ///
-/// Invariant: it says one change at least.
+/// Invariant: there is at least one change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeaderChanges {
-    /// These have this value and no other.
+    /// Headers that get this value alone.
     pub set: BTreeMap<Arc<str>, Arc<str>>,
-    /// These have this value beside those that they have.
+    /// Headers that get this value in addition.
     pub add: BTreeMap<Arc<str>, Arc<str>>,
-    /// These are taken off.
+    /// Headers that are removed.
     pub remove: BTreeSet<Arc<str>>,
 }
 
@@ -30,14 +29,14 @@ impl fmt::Display for HeaderChanges {
     }
 }
 
-/// What requests ask for when they leave the caller's sidecar.
+/// The rewrite of requests in the caller's sidecar.
 ///
-/// Invariant: it says one of both at least.
+/// Invariant: at least one of both is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewrite {
-    /// Another path. The query stays.
+    /// The new path. The query stays.
     pub path: Option<PathChange>,
-    /// Another host, with or without a port.
+    /// The new host, with or without a port.
     pub host: Option<Arc<str>>,
 }
 
@@ -50,30 +49,29 @@ impl fmt::Display for Rewrite {
     }
 }
 
-/// What becomes of a path without its query.
+/// The change of a path without its query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathChange {
-    /// It is this.
+    /// Replaces the whole path.
     Whole(Arc<str>),
-    /// The segments that it begins with become others. Neither ends in a slash; to begin with no segment
-    /// is the empty text.
+    /// Replaces the leading segments. Neither ends in a slash; the empty text means no segment.
     Prefix {
-        /// These.
+        /// The segments to replace.
         from: Arc<str>,
-        /// What they become.
+        /// The new segments.
         to: Arc<str>,
     },
-    /// What an expression matches at its beginning becomes something else.
+    /// Replaces what an expression matches at the start.
     Regex {
         /// The expression.
         expression: Arc<str>,
-        /// What it becomes. `\1` is what the first group matches, `\0` all of it, `\\` a backslash.
+        /// The replacement. `\1` is the match of the first group, `\0` the whole match, `\\` a backslash.
         substitution: Arc<str>,
     },
 }
 
 impl PathChange {
-    /// An expression of what is replaced. It matches once in a path, or never.
+    /// The expression for the replaced part. It matches at most once in a path.
     pub fn expression(&self) -> String {
         match self {
             Self::Whole(_) => "^(?s:.*)".to_owned(),
@@ -85,18 +83,18 @@ impl PathChange {
         }
     }
 
-    /// What that becomes, in RE2's words: `\1` is what the first group matches.
+    /// The replacement in RE2's syntax: `\1` is the match of the first group.
     pub fn substitution(&self) -> String {
         match self {
             Self::Whole(path) => path.replace('\\', r"\\"),
-            // Paths begin with a slash, whatever is behind it.
+            // Paths begin with a slash, whatever follows.
             Self::Prefix { to, .. } if to.is_empty() => "/".to_owned(),
             Self::Prefix { to, .. } => format!(r"{}\1", to.replace('\\', r"\\")),
             Self::Regex { substitution, .. } => substitution.to_string(),
         }
     }
 
-    /// What becomes of `path`, which has no query.
+    /// The changed `path`, which has no query.
     pub fn applied(&self, path: &str) -> String {
         let expression = RegexBuilder::new(&self.expression()).unicode(false).build().ok();
         let found = expression.as_ref().and_then(|one| one.captures(path.as_bytes()));
@@ -133,28 +131,28 @@ impl fmt::Display for PathChange {
     }
 }
 
-/// Requests are answered by the caller's sidecar: they are to be made elsewhere.
+/// A redirect, which the caller's sidecar answers.
 ///
-/// Invariant: it says where, in one way at least.
+/// Invariant: at least one part of the target is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirect {
-    /// The status of the answer, of [`Redirect::STATUSES`].
+    /// The status of the response, of [`Redirect::STATUSES`].
     pub status: u16,
-    /// `http` or `https`, where it is another.
+    /// The new scheme, `http` or `https`.
     pub scheme: Option<&'static str>,
-    /// Another host, without a port.
+    /// The new host, without a port.
     pub host: Option<Arc<str>>,
-    /// Another port.
+    /// The new port.
     pub port: Option<u16>,
-    /// Another path.
+    /// The new path.
     pub path: Option<PathChange>,
 }
 
 impl Redirect {
-    /// The statuses that an answer may have.
+    /// The valid statuses.
     pub const STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
 
-    /// The schemes that there are.
+    /// The valid schemes.
     pub const SCHEMES: [&str; 2] = ["http", "https"];
 }
 

@@ -1,4 +1,4 @@
-//! Shadows of calls: to see what somebody else would make of them.
+//! Mirrors: copies of calls for another service.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use super::Percent;
 use crate::finding::Spot;
 use crate::name::ServiceName;
 
-/// Some calls go to another service as well, whose answers nobody waits for.
+/// A copy of some calls to another service, whose responses are ignored.
 #[derive(Debug, Clone, Eq)]
 pub struct Mirror {
-    /// To this one, at the port of the same number.
+    /// The service, called at the port of the same number.
     pub service: ServiceName,
-    /// So many of them.
+    /// The share of calls.
     pub percent: Percent,
-    /// Where it is written.
+    /// Its location in policy.
     pub spot: Spot,
 }
 

@@ -1,4 +1,4 @@
-//! Rate limits: how often something may be asked of each sidecar of a service.
+//! Rate limits of requests and connections at the sidecars of a service.
 
 mod global;
 
@@ -7,23 +7,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use global::{
-    Descriptor, Entry, GlobalHttpLimit, GlobalTcpLimit, HeaderCondition, RateLimitService, Wanted,
+    Descriptor, DescriptorEntry, GlobalHttpLimit, GlobalTcpLimit, HeaderCondition, HeaderPattern,
+    RateLimitService,
 };
 
 use super::PathRegex;
 
-/// So many in a time, and so many more at once where fewer were asked before.
+/// A rate with a burst: `number` per unit, and `burst` more at once after a quiet time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// How many in the time of `unit`, at least 1.
+    /// The number per unit, at least 1.
     pub number: u32,
-    /// The time.
+    /// The unit.
     pub unit: RateUnit,
-    /// How many more at once; together with `number` at most `u32::MAX`.
+    /// The additional number at once; together with `number` at most `u32::MAX`.
     pub burst: u32,
 }
 
-/// The time that a rate is about.
+/// The unit of time of a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateUnit {
     /// A second.
@@ -39,7 +40,7 @@ impl RateUnit {
     pub const ALL: [(&'static str, Self); 3] =
         [("second", Self::Second), ("minute", Self::Minute), ("hour", Self::Hour)];
 
-    /// How long it is.
+    /// Its length.
     pub fn duration(self) -> Duration {
         Duration::from_secs(match self {
             Self::Second => 1,
@@ -61,29 +62,29 @@ impl fmt::Display for Rate {
     }
 }
 
-/// How many requests are let through, and what the others get.
+/// A limit of the requests at one sidecar, and the response to rejected ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalHttpLimit {
-    /// How many.
+    /// The rate of allowed requests.
     pub rate: Rate,
-    /// What the others are answered with, from 400 to 599.
+    /// The status of rejected requests, from 400 to 599.
     pub status: u16,
-    /// Headers of that answer, by lower-case name.
+    /// The headers of that response, by lower-case name.
     pub headers: Vec<(Arc<str>, Arc<str>)>,
 }
 
 impl LocalHttpLimit {
-    /// What the others are answered with where it is not said.
+    /// The default status of rejected requests.
     pub const STATUS: u16 = 429;
 }
 
-/// A limit of its own for requests of some paths.
+/// Rate limits for requests with certain paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitedRoute {
-    /// Which paths.
+    /// The paths.
     pub path: PathRegex,
     /// `rate_limit.local.http`.
     pub local_http: Option<LocalHttpLimit>,
-    /// `rate_limit.global.descriptors`: what the rate limit service is told of these instead. Never empty.
+    /// `rate_limit.global.descriptors`: the descriptors of these requests, instead of those of the service. Never empty.
     pub descriptors: Option<Vec<Descriptor>>,
 }

@@ -1,4 +1,4 @@
-//! Telemetry: what sidecars tell of the calls that pass through them, and whom.
+//! Telemetry: access logs and traces that sidecars report, and their destinations.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,28 +8,27 @@ use super::Level;
 use crate::finding::Spot;
 use crate::name::Name;
 
-/// OSM's `Telemetry`, and tracing: what the sidecars of some services tell, of the calls that come to these
-/// and of those that they make.
+/// OSM's `Telemetry`, and tracing: what the sidecars of some services report about incoming and outgoing calls.
 ///
-/// Each of its settings is decided by itself ([`Telemetries`](crate::telemetries::Telemetries)).
+/// Each setting is chosen separately ([`Telemetries`](crate::telemetries::Telemetries)).
 #[derive(Debug, Clone, Eq)]
 pub struct Telemetry {
     /// Its namespace.
     pub namespace: Name,
     /// Its name, unique in the namespace.
     pub name: Name,
-    /// Whose sidecars it is about.
+    /// The services to whose sidecars it applies.
     pub level: Level,
-    /// What is told of each call, and where to.
+    /// The access log.
     pub access_log: Option<AccessLog>,
-    /// Which calls are traced, and where to.
+    /// The tracing.
     pub tracing: Option<Tracing>,
-    /// Where it is written.
+    /// Its location in policy.
     pub spot: Spot,
 }
 
 impl Telemetry {
-    /// Who is told by it.
+    /// Its collectors.
     pub fn collectors(&self) -> impl Iterator<Item = &Collector> {
         let of_log = self.access_log.as_ref().and_then(|log| log.sink.collector());
         of_log.into_iter().chain(self.tracing.as_ref().map(|tracing| &tracing.collector))
@@ -38,7 +37,7 @@ impl Telemetry {
 
 impl PartialEq for Telemetry {
     fn eq(&self, other: &Self) -> bool {
-        // Taken apart, so that no field is forgotten.
+        // Destructured, so that the compiler reports a forgotten field.
         let Self { namespace, name, level, access_log, tracing, spot: _ } = self;
         *namespace == other.namespace
             && *name == other.name
@@ -51,11 +50,11 @@ impl PartialEq for Telemetry {
 /// An access log: an entry for each request, and for each TCP connection at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessLog {
-    /// What an entry says.
+    /// The format of an entry.
     pub format: LogFormat,
-    /// Where entries go.
+    /// The destination of entries.
     pub sink: LogSink,
-    /// Of which calls there is an entry; of all where it is left out.
+    /// The filter of calls. Default: all calls.
     pub filter: Option<LogFilter>,
 }
 
@@ -74,11 +73,11 @@ impl fmt::Display for AccessLog {
     }
 }
 
-/// What an entry of an access log says. Texts have command operators of Envoy in them, such as
-/// `%RESPONSE_CODE%`, which it is known to take.
+/// The format of an access log entry. Texts contain command operators that Envoy accepts, such as
+/// `%RESPONSE_CODE%`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogFormat {
-    /// A line of text, which ends where it says so.
+    /// A line of text, with its own line end.
     Text(Arc<str>),
     /// An object of JSON.
     Json(BTreeMap<Arc<str>, LogValue>),
@@ -87,20 +86,20 @@ pub enum LogFormat {
 /// A value of [`LogFormat::Json`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogValue {
-    /// A text. One that is a command operator alone becomes what that stands for: a number, if it is one.
+    /// A text. A single command operator becomes its value: a number, if it is one.
     Text(Arc<str>),
     /// An object in the object.
     Object(BTreeMap<Arc<str>, Self>),
 }
 
-/// What JSON the default format has, by name (those of OSM).
+/// The fields of the default JSON format, by name (those of OSM).
 const DEFAULT_FIELDS: [(&str, &str); 18] = [
     ("authority", "%REQ(:AUTHORITY)%"),
     ("bytes_received", "%BYTES_RECEIVED%"),
     ("bytes_sent", "%BYTES_SENT%"),
     ("duration", "%DURATION%"),
     ("method", "%REQ(:METHOD)%"),
-    // Queries may have secrets in them.
+    // Queries may contain secrets.
     ("path", "%PATH(NQ:ORIG_OR_PATH)%"),
     ("protocol", "%PROTOCOL%"),
     ("request_id", "%REQ(X-REQUEST-ID)%"),
@@ -132,20 +131,20 @@ pub enum LogSink {
     /// To the sidecar's standard output.
     #[default]
     Stdout,
-    /// To the end of the file of this name, in the folder that the sidecar's own bootstrap allows for logs.
-    /// A sidecar whose bootstrap allows none writes no such log.
+    /// Appended to the file of this name, in the log folder that the sidecar's bootstrap allows. A sidecar
+    /// without such a folder writes no log.
     File(Arc<str>),
-    /// To a collector, in batches. What it does not take in time is dropped.
+    /// To a collector, in batches. Entries that it does not accept in time are dropped.
     OpenTelemetry {
         /// The collector.
         collector: Collector,
-        /// What the records say besides, in texts like those of a format.
+        /// Additional attributes of the records, as texts like those of a format.
         attributes: BTreeMap<Arc<str>, Arc<str>>,
     },
 }
 
 impl LogSink {
-    /// The collector, if entries go to one.
+    /// The collector, if it is the destination.
     pub fn collector(&self) -> Option<&Collector> {
         match self {
             Self::OpenTelemetry { collector, .. } => Some(collector),
@@ -164,12 +163,10 @@ impl fmt::Display for LogSink {
     }
 }
 
-/// Of which calls there is an entry: those that meet one of the conditions that are given. There is one at
-/// least.
+/// A filter of calls: those that meet one of the given conditions. At least one is given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFilter {
-    /// Requests that are answered with this status or a higher one; and TCP connections that could not be
-    /// passed on.
+    /// Requests with this response status or higher, and TCP connections that failed upstream.
     pub status_at_least: Option<u16>,
     /// Requests and connections that take longer than this, in milliseconds.
     pub slower_than_ms: Option<u32>,
@@ -184,8 +181,8 @@ impl fmt::Display for LogFilter {
     }
 }
 
-/// Who takes what sidecars tell: an OpenTelemetry collector, by OTLP over gRPC in plaintext (HTTP/2 with
-/// prior knowledge).
+/// A destination of telemetry: an OpenTelemetry collector, by OTLP over gRPC in plaintext (HTTP/2 with prior
+/// knowledge).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Collector {
     /// An IP address, or a name that sidecars look up.
@@ -195,7 +192,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// The port that OTLP over gRPC has at IANA.
+    /// The IANA port of OTLP over gRPC.
     pub const PORT: u16 = 4317;
 }
 
@@ -209,11 +206,11 @@ impl fmt::Display for Collector {
 /// Tracing: the spans of requests, with W3C's `traceparent` passed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tracing {
-    /// Who is told of the spans.
+    /// The collector of spans.
     pub collector: Collector,
-    /// Which share of the traces is told.
+    /// The share of traces that is reported.
     pub sampling: Sampling,
-    /// What the service is called there; `<service>.<namespace>` where it is left out.
+    /// The service name in spans. Default: `<service>.<namespace>`.
     pub service_name: Option<Arc<str>>,
 }
 

@@ -1,4 +1,4 @@
-//! Local ports that stand for a host or an address outside of the mesh.
+//! Local ports for hosts and addresses outside the mesh.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::name::{Hostname, InvalidName};
 
-/// A local port that stands for a host or an address outside of the mesh.
+/// A local port for a host or an address outside the mesh.
 ///
 /// Written `api.example.com:443=14443`, `10.1.2.3:5432=15432` or `[2001:db8::1]:5432=15432`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -25,7 +25,7 @@ impl HostUpstream {
     /// The names of the fields that this version reads.
     pub const FIELDS: &[&str] = &["host", "port", "local_port"];
 
-    /// The host with its port, as a request names it.
+    /// The host with its port, as in a request.
     pub fn authority(&self) -> String {
         OutsideAuthority { host: self.host.clone(), port: self.port }.to_string()
     }
@@ -48,7 +48,7 @@ fn number(text: &str) -> Option<u16> {
     text.parse().ok().filter(|number: &u16| *number > 0)
 }
 
-/// A host outside of the mesh with its port, as a request names it.
+/// A host outside the mesh with its port, as in a request.
 ///
 /// Written `api.example.com:443`, `10.1.2.3:5432` or `[2001:db8::1]:5432`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -98,11 +98,11 @@ impl From<OutsideAuthority> for String {
     }
 }
 
-/// A host outside of the mesh: a name that is no wildcard, or an address.
+/// A host outside the mesh: a name without a wildcard, or an address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum OutsideHost {
-    /// A name, which the proxy looks up.
+    /// A name, which the proxy resolves.
     Name(Hostname),
     /// An address.
     Address(IpAddr),

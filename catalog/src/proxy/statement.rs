@@ -1,7 +1,7 @@
-//! The statement of a proxy: what its node metadata says of its own machine.
+//! Node metadata: what a proxy reports about its own machine.
 //!
-//! A statement shapes the proxy's own resources and nothing else. A reader ignores fields that it does not
-//! know and reports them, because a bootstrap may be newer than the control plane.
+//! Node metadata affects only the proxy's own resources. A reader ignores and reports unknown fields, because a
+//! bootstrap may be newer than the control plane.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,25 +14,25 @@ use serde::{Deserialize, Serialize};
 use super::HostUpstream;
 use crate::name::{InvalidName, ServiceName};
 
-/// What a proxy says of itself in its node metadata. It shapes its own resources and nothing else.
+/// The node metadata of a proxy. It affects only its own resources.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProxyStatement {
-    /// The address on which it listens for the mesh; that of its join record where left out.
+    /// The address on which it listens for the mesh. Default: that of its join record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind: Option<IpAddr>,
-    /// Where its applications listen; 127.0.0.1 where left out.
+    /// The address of its applications. Default: 127.0.0.1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_address: Option<IpAddr>,
-    /// The services that its applications call by a local port.
+    /// The services that its applications call at a local port.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub upstreams: Vec<Upstream>,
-    /// The hosts outside of the mesh that its applications call by a local port.
+    /// The hosts outside the mesh that its applications call at a local port.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostUpstream>,
-    /// The folder of its machine in which policy may have access logs written; none where left out.
+    /// The folder for access logs on its machine. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access_log_dir: Option<LogFolder>,
-    /// The fields that the proxy states and this version does not know, for a finding. They are escaped.
+    /// The unknown fields that the proxy reports, escaped, for a finding.
     #[serde(skip)]
     pub unknown: Vec<String>,
 }
@@ -42,12 +42,12 @@ impl ProxyStatement {
     pub const FIELDS: &[&str] = &["bind", "app_address", "upstreams", "hosts", "access_log_dir"];
 }
 
-/// A local port that stands for a service.
+/// A local port for a service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Upstream {
     /// The service.
     pub service: ServiceName,
-    /// Which of its ports; its only one where left out.
+    /// The port of the service. Default: its only port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// The port on which the proxy listens for the application.
@@ -65,10 +65,10 @@ impl Upstream {
 pub struct LogFolder(Arc<str>);
 
 impl LogFolder {
-    /// The bytes of a path on Linux, at most.
+    /// The most bytes of a path on Linux.
     const MAX: usize = 4096;
 
-    /// The folder that a forecast assumes for a proxy that has not joined yet.
+    /// The folder that a forecast assumes for a proxy that is not enrolled yet.
     pub fn assumed() -> Self {
         Self("/var/log/ironmesh".into())
     }

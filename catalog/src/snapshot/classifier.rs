@@ -1,52 +1,55 @@
-//! The one place that decides how the endpoints of a service stand. Where callers go, what findings tell
-//! and what is listed all follow from it, so that what is told and what is done cannot differ.
+//! The endpoint classifier: the one place that decides the status of each endpoint of a service.
+//!
+//! Callers, findings and lists all follow from it, so that reports and traffic cannot differ. It never resolves
+//! policy or health.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::endpoint_status::{EndpointStatus, ExclusionReason, State};
+use super::endpoint_status::{EndpointState, EndpointStatus, ExclusionReason};
 use crate::endpoint::{Endpoint, Provider};
 use crate::name::ServiceName;
 use crate::proxy::{JoinRecord, ProxyId};
 use crate::proxy_index::ProxyIndex;
 use crate::service::{Port, Service};
 
-/// What the endpoints of one service are judged by.
+/// The inputs that decide the statuses of the endpoints of one service.
 #[derive(Debug)]
 pub(super) struct EndpointClassifier<'a> {
     pub(super) service: &'a Service,
-    /// Whether nobody is called, as operators wish.
+    /// Whether operators drain the service.
     pub(super) is_drained: bool,
-    /// Whether endpoints that take no part are called in plaintext.
+    /// Whether callers dial endpoints that are not participants in plaintext.
     pub(super) takes_plaintext: bool,
-    /// Those of Consul and Azure whom policy asks for its endpoints.
-    pub(super) asked: Vec<Provider>,
-    /// The proxies that joined as the service; none of one outside of the mesh.
-    pub(super) in_front: ProxyIndex,
-    /// Those of them that were shut out.
+    /// The external providers that policy queries for its endpoints.
+    pub(super) providers: Vec<Provider>,
+    /// The proxies enrolled for the service; empty for an external service.
+    pub(super) proxies: ProxyIndex,
+    /// Its revoked proxies.
     pub(super) revoked: ProxyIndex,
 }
 
-/// Who stands in front of an endpoint.
+/// The proxy to which an endpoint belongs.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ProxyMatch<'a> {
-    /// A proxy. Several are one that joined again: they are dialled alike.
+    /// One proxy. Several records are enrolled anew for one machine, with the same mesh address.
     Proxy(&'a [Arc<JoinRecord>]),
-    /// The same, and nothing but a dead one.
-    Suspect(&'a [Arc<JoinRecord>]),
-    /// Proxies that are dialled at different addresses: nobody can say which of them it is.
+    /// The same, but every record is unreachable.
+    Unreachable(&'a [Arc<JoinRecord>]),
+    /// Proxies with different mesh addresses: which one the endpoint belongs to is unknown.
     Several(&'a [Arc<JoinRecord>]),
-    /// One that was shut out, and no other has joined there since.
+    /// A revoked proxy, with no proxy enrolled there since.
     Revoked(&'a JoinRecord),
-    Nobody,
+    /// No proxy.
+    None,
 }
 
 impl<'a> ProxyMatch<'a> {
-    /// The proxies behind which the endpoint is.
+    /// The records of the proxy of the endpoint.
     pub(super) fn proxies(self) -> &'a [Arc<JoinRecord>] {
         match self {
-            Self::Proxy(records) | Self::Suspect(records) => records,
-            Self::Several(_) | Self::Revoked(_) | Self::Nobody => &[],
+            Self::Proxy(records) | Self::Unreachable(records) => records,
+            Self::Several(_) | Self::Revoked(_) | Self::None => &[],
         }
     }
 }
@@ -56,14 +59,14 @@ impl EndpointClassifier<'_> {
         self.service.served_as()
     }
 
-    pub(super) fn front(&self, endpoint: &Endpoint) -> ProxyMatch<'_> {
-        let candidates = self.in_front.candidates(endpoint);
+    pub(super) fn proxy_match(&self, endpoint: &Endpoint) -> ProxyMatch<'_> {
+        let candidates = self.proxies.candidates(endpoint);
         let addresses: BTreeSet<_> = candidates.iter().map(|one| one.mesh_address).collect();
         if candidates.is_empty() {
             let revoked = self.revoked.candidates(endpoint).first();
-            revoked.map_or(ProxyMatch::Nobody, |record| ProxyMatch::Revoked(record))
+            revoked.map_or(ProxyMatch::None, |record| ProxyMatch::Revoked(record))
         } else if candidates.iter().all(|record| is_withdrawn(endpoint, record)) {
-            ProxyMatch::Suspect(candidates)
+            ProxyMatch::Unreachable(candidates)
         } else if addresses.len() > 1 {
             ProxyMatch::Several(candidates)
         } else {
@@ -71,167 +74,170 @@ impl EndpointClassifier<'_> {
         }
     }
 
-    /// Whether an endpoint takes part through a proxy in front of it, on this port of the service.
-    pub(super) fn takes_part(&self, endpoint: &Endpoint, record: &JoinRecord, port: u16) -> bool {
-        let has_in_force = record.participation.0.contains(&(self.served_as().clone(), port));
-        has_in_force && !is_withdrawn(endpoint, record)
+    /// Whether an endpoint is a participant through this proxy, on this port of the service.
+    pub(super) fn participates(&self, endpoint: &Endpoint, record: &JoinRecord, port: u16) -> bool {
+        let has_acked = record.participation.0.contains(&(self.served_as().clone(), port));
+        has_acked && !is_withdrawn(endpoint, record)
     }
 
-    /// Through which of these proxies, which are dialled alike, an endpoint is called on this port of the service:
-    /// those that take part, once they lead to it.
-    pub(super) fn called<'r>(
+    /// The records among these, with the same mesh address, through which callers use an endpoint on this port:
+    /// participants that are configured with its target port.
+    pub(super) fn participants<'r>(
         &self,
         endpoint: &Endpoint,
         records: &'r [Arc<JoinRecord>],
         port: &Port,
     ) -> impl Iterator<Item = &'r JoinRecord> {
-        let leads = self.leads(endpoint, records, port);
-        let taking = records.iter().map(|record| &**record);
-        taking.filter(move |record| leads && self.takes_part(endpoint, record, port.number))
+        let is_configured = self.is_configured(endpoint, records, port);
+        let participants = records.iter().map(|record| &**record);
+        participants
+            .filter(move |record| is_configured && self.participates(endpoint, record, port.number))
     }
 
-    /// Whether the proxy in front of an endpoint leads to it. One that has heard of no application leads to where
-    /// policy says. (Of a machine that joined again, the older record may have heard of it; who listens there is
-    /// the newer one.)
-    fn leads(&self, endpoint: &Endpoint, records: &[Arc<JoinRecord>], port: &Port) -> bool {
+    /// Whether the proxy of an endpoint forwards to its target port. A port without backend forwards to policy's
+    /// target port. (If a machine was enrolled again, the newest record is decisive, because that proxy listens.)
+    fn is_configured(&self, endpoint: &Endpoint, records: &[Arc<JoinRecord>], port: &Port) -> bool {
         let key = (self.served_as().clone(), port.number);
-        let taking = records.iter().filter(|one| self.takes_part(endpoint, one, port.number));
-        let newest = taking.max_by_key(|record| record.joined_at);
+        let participants =
+            records.iter().filter(|one| self.participates(endpoint, one, port.number));
+        let newest = participants.max_by_key(|record| record.joined_at);
         self.target(endpoint, port) == port.target
-            || newest.is_some_and(|record| !record.vacant.0.contains(&key))
+            || newest.is_some_and(|record| !record.ports_without_backend.0.contains(&key))
     }
 
-    /// At which port the application of an endpoint listens.
+    /// The port at which the application of an endpoint listens.
     pub(super) fn target(&self, endpoint: &Endpoint, port: &Port) -> u16 {
-        // A provider knows one port of an instance, and not which of several service ports it is for.
+        // A provider reports one port per instance, without the service port to which it belongs.
         let is_only = self.service.ports.len() == 1;
         endpoint.port.filter(|_| is_only).unwrap_or(port.target)
     }
 
-    /// Whether an endpoint is called in plaintext where it takes no part.
+    /// Whether callers dial an endpoint in plaintext where it is not a participant.
     pub(super) fn is_called_in_plaintext(
         &self,
         endpoint: &Endpoint,
-        front: ProxyMatch<'_>,
+        proxy_match: ProxyMatch<'_>,
     ) -> bool {
         self.takes_plaintext
-            && self.is_asked(endpoint.provider)
-            && !matches!(front, ProxyMatch::Suspect(_) | ProxyMatch::Revoked(_))
+            && self.is_queried(endpoint.provider)
+            && !matches!(proxy_match, ProxyMatch::Unreachable(_) | ProxyMatch::Revoked(_))
     }
 
-    /// Whether policy itself asks a provider for the service's endpoints. Whoever may register in Consul may
-    /// tag an instance as belonging to a service: that opens no way in plaintext.
-    pub(super) fn is_asked(&self, provider: Provider) -> bool {
+    /// Whether policy itself queries a provider for the service's endpoints. Anyone with write access to Consul may
+    /// tag an instance as belonging to a service, so a tag never allows plaintext.
+    pub(super) fn is_queried(&self, provider: Provider) -> bool {
         match provider {
             Provider::Static => true,
-            // One that is known by its proxy alone may have an application that nobody else reaches.
+            // The application of a registered endpoint may be reachable by its proxy alone.
             Provider::Registered => false,
-            external => self.asked.contains(&external),
+            external => self.providers.contains(&external),
         }
     }
 
-    /// How an endpoint stands on all ports of the service. `past` are proxies whose certificates have ended.
-    pub(super) fn stand(&self, endpoint: &Endpoint, past: &ProxyIndex) -> EndpointStatus {
-        let front = self.front(endpoint);
-        let in_front = match front {
-            ProxyMatch::Proxy(records) | ProxyMatch::Suspect(records) => {
-                self.foremost(endpoint, records)
+    /// The status of an endpoint on all ports of the service. `past` are proxies that are not in use any more.
+    pub(super) fn status(&self, endpoint: &Endpoint, past: &ProxyIndex) -> EndpointStatus {
+        let proxy_match = self.proxy_match(endpoint);
+        let proxy = match proxy_match {
+            ProxyMatch::Proxy(records) | ProxyMatch::Unreachable(records) => {
+                self.most_advanced(endpoint, records)
             }
             ProxyMatch::Revoked(record) => Some(record),
             ProxyMatch::Several(_) => None,
-            ProxyMatch::Nobody => past.candidates(endpoint).first().map(|record| &**record),
+            ProxyMatch::None => past.candidates(endpoint).first().map(|record| &**record),
         };
-        let state = match self.absence(endpoint, front, in_front) {
-            _ if self.is_drained => State::Out(ExclusionReason::Drained),
-            Some(why @ ExclusionReason::Excluded { .. }) => State::Out(why),
-            None => State::Participant,
-            Some(_) if self.service.external.is_some() => State::Outside,
-            // It takes part, so that it is not called in plaintext on any port.
-            Some(why @ ExclusionReason::Unheard { .. }) => State::Out(why),
-            Some(why) if self.is_called_in_plaintext(endpoint, front) => State::Plaintext(why),
-            Some(why) => State::Out(why),
+        let state = match self.exclusion_reason(endpoint, proxy_match, proxy) {
+            _ if self.is_drained => EndpointState::Excluded(ExclusionReason::Drained),
+            Some(why @ ExclusionReason::Excluded { .. }) => EndpointState::Excluded(why),
+            None => EndpointState::Participant,
+            Some(_) if self.service.external.is_some() => EndpointState::External,
+            // It is a participant, so callers never dial it in plaintext.
+            Some(why @ ExclusionReason::NotConfigured { .. }) => EndpointState::Excluded(why),
+            Some(why) if self.is_called_in_plaintext(endpoint, proxy_match) => {
+                EndpointState::Plaintext(why)
+            }
+            Some(why) => EndpointState::Excluded(why),
         };
-        // It is where its proxy is, unless its provider knows better.
+        // The provider's locality has precedence over that of the proxy.
         let mut endpoint = endpoint.clone();
-        if let Some(record) = in_front.filter(|_| endpoint.locality.is_empty()) {
+        if let Some(record) = proxy.filter(|_| endpoint.locality.is_empty()) {
             endpoint.locality = record.locality.clone();
         }
         EndpointStatus {
             endpoint: Some(endpoint),
-            proxy: in_front.map(|record| record.id),
-            mesh_address: in_front.map(|record| record.mesh_address),
+            proxy: proxy.map(|record| record.id),
+            mesh_address: proxy.map(|record| record.mesh_address),
             state,
         }
     }
 
-    /// The proxies in front of none of the endpoints.
-    pub(super) fn without(&self, endpoints: &[Endpoint]) -> Vec<&JoinRecord> {
+    /// The proxies without an endpoint.
+    pub(super) fn proxies_without_endpoint(&self, endpoints: &[Endpoint]) -> Vec<&JoinRecord> {
         let mut left: BTreeMap<ProxyId, &JoinRecord> =
-            self.in_front.all().map(|record| (record.id, &**record)).collect();
-        for record in endpoints.iter().flat_map(|one| self.in_front.candidates(one)) {
+            self.proxies.all().map(|record| (record.id, &**record)).collect();
+        for record in endpoints.iter().flat_map(|one| self.proxies.candidates(one)) {
             left.remove(&record.id);
         }
         left.into_values().collect()
     }
 
-    /// Why an endpoint does not take part; none if it does.
-    fn absence(
+    /// Why an endpoint is not a participant; none if it is.
+    fn exclusion_reason(
         &self,
         endpoint: &Endpoint,
-        front: ProxyMatch<'_>,
-        in_front: Option<&JoinRecord>,
+        proxy_match: ProxyMatch<'_>,
+        proxy: Option<&JoinRecord>,
     ) -> Option<ExclusionReason> {
         if let Some(why) = endpoint.exclusion {
             return Some(ExclusionReason::Excluded { why });
         }
-        let why = match front {
+        let why = match proxy_match {
             ProxyMatch::Proxy(records) => {
                 let is_missing =
-                    |port: &&Port| self.called(endpoint, records, port).next().is_none();
+                    |port: &&Port| self.participants(endpoint, records, port).next().is_none();
                 let missing: Vec<_> = self.service.ports.iter().filter(is_missing).collect();
                 let ports: Vec<_> = missing.iter().map(|port| port.number).collect();
-                let is_taken = |port: &&Port| {
-                    records.iter().any(|record| self.takes_part(endpoint, record, port.number))
+                let is_acked = |port: &&Port| {
+                    records.iter().any(|record| self.participates(endpoint, record, port.number))
                 };
                 let is_claimed = |record: &Arc<JoinRecord>| record.claimed_at.is_some();
                 match ports.as_slice() {
                     [] => return None,
-                    _ if missing.iter().all(is_taken) => ExclusionReason::Unheard { ports },
-                    _ if records.iter().any(is_claimed) => ExclusionReason::NotTaken { ports },
+                    _ if missing.iter().all(is_acked) => ExclusionReason::NotConfigured { ports },
+                    _ if records.iter().any(is_claimed) => ExclusionReason::NotAcked { ports },
                     _ => ExclusionReason::Unclaimed,
                 }
             }
-            ProxyMatch::Suspect(records) => {
-                let since = records.iter().filter_map(|record| record.suspect_since).max();
-                ExclusionReason::Suspect { since: since.unwrap_or_default() }
+            ProxyMatch::Unreachable(records) => {
+                let since = records.iter().filter_map(|record| record.unreachable_since).max();
+                ExclusionReason::Unreachable { since: since.unwrap_or_default() }
             }
             ProxyMatch::Several(records) => ExclusionReason::SeveralProxies {
                 proxies: records.iter().map(|one| one.id).collect(),
             },
             ProxyMatch::Revoked(_) => ExclusionReason::Revoked,
-            ProxyMatch::Nobody if in_front.is_some() => ExclusionReason::Expired,
-            ProxyMatch::Nobody => ExclusionReason::NoProxy,
+            ProxyMatch::None if proxy.is_some() => ExclusionReason::Expired,
+            ProxyMatch::None => ExclusionReason::NoProxy,
         };
         Some(why)
     }
 
-    /// Of records that are one proxy, the one that has come furthest.
-    fn foremost<'a>(
+    /// The record with the most ACKed ports among the records of one proxy.
+    fn most_advanced<'a>(
         &self,
         endpoint: &Endpoint,
         records: &'a [Arc<JoinRecord>],
     ) -> Option<&'a JoinRecord> {
         let ports = |record: &JoinRecord| {
             let ports = self.service.ports.iter();
-            ports.filter(|port| self.takes_part(endpoint, record, port.number)).count()
+            ports.filter(|port| self.participates(endpoint, record, port.number)).count()
         };
-        let foremost = records.iter().max_by_key(|record| (ports(record), record.joined_at));
-        foremost.map(|record| &**record)
+        let most_advanced = records.iter().max_by_key(|record| (ports(record), record.joined_at));
+        most_advanced.map(|record| &**record)
     }
 }
 
-/// Whether an endpoint is not called as its proxy may be dead. A provider that looks after its endpoints
-/// knows better whether they live.
+/// Whether callers stop using an endpoint because its proxy is unreachable. The endpoints of external providers
+/// follow their provider instead.
 fn is_withdrawn(endpoint: &Endpoint, record: &JoinRecord) -> bool {
-    !endpoint.provider.is_external() && record.suspect_since.is_some()
+    !endpoint.provider.is_external() && record.unreachable_since.is_some()
 }

@@ -1,4 +1,6 @@
-//! How endpoints stand: who takes part, who is called in plaintext, who is not called, and why not.
+//! Endpoint statuses: whether callers use an endpoint, how, and if not, why.
+//!
+//! This module owns the statuses as data and their texts. The endpoint classifier decides them.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,76 +15,81 @@ use crate::name::ServiceName;
 use crate::proxy::{JoinRecord, ProxyId};
 use crate::proxy_index::ProxyIndex;
 
-/// How an endpoint of a service stands; or a proxy that joined as it, in front of no endpoint.
+/// The status of an endpoint of a service, or of an enrolled proxy without an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointStatus {
-    /// The endpoint; none of a proxy without one.
+    /// The endpoint; none for a proxy without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<Endpoint>,
-    /// The proxy in front of it, if it is known which one that is, or was.
+    /// The proxy of the endpoint, now or before, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<ProxyId>,
-    /// Where that proxy is dialled, when it is.
+    /// The address at which callers dial that proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mesh_address: Option<SocketAddr>,
-    /// How it stands.
-    pub state: State,
+    /// Whether and how callers use it.
+    pub state: EndpointState,
 }
 
-/// Whether and how an endpoint is called. (What its provider says of its health is another question.)
+/// Whether and how callers use an endpoint. The health that its provider reports is independent of this.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "is", content = "because")]
-pub enum State {
-    /// Through its proxy, on all ports of the service.
+pub enum EndpointState {
+    /// Callers dial its proxy, on all ports of the service.
     Participant,
-    /// In plaintext, as its service is permissive and it takes no part, or not on all ports.
+    /// Callers dial it in plaintext: its service is permissive, and it is not a participant on all ports.
     Plaintext(ExclusionReason),
-    /// As it is: its service is outside of the mesh.
-    Outside,
-    /// It is not called, or not on all ports.
-    Out(ExclusionReason),
+    /// Callers dial it directly: its service is external.
+    #[serde(rename = "outside")]
+    External,
+    /// Callers do not use it, or not on all ports.
+    #[serde(rename = "out")]
+    Excluded(ExclusionReason),
 }
 
-/// Why an endpoint is no participant.
+/// The reason why an endpoint is not a participant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
 pub enum ExclusionReason {
-    /// Policy has taken its service out of service.
+    /// Policy drains its service.
     Drained,
-    /// Its service does not use it, whatever its provider says.
+    /// Its service excludes it, whatever its provider reports.
     Excluded {
-        /// Why.
+        /// The reason.
         why: Exclusion,
     },
-    /// No proxy joined as its service where it is.
+    /// No proxy is enrolled for its service at its address.
     NoProxy,
-    /// Several did, and nothing says which of them is in front of it.
+    /// Several proxies are enrolled for its service at its address, and nothing identifies its own.
     SeveralProxies {
-        /// Those proxies.
+        /// These proxies.
         proxies: Vec<ProxyId>,
     },
     /// Its proxy has never connected.
     Unclaimed,
-    /// Its proxy does not have all of the service's ports in force.
-    NotTaken {
-        /// Those that it does not have.
+    /// Its proxy has not ACKed all ports of the service.
+    #[serde(rename = "not_taken")]
+    NotAcked {
+        /// The ports without an ACK.
         ports: Vec<u16>,
     },
-    /// Its proxy has these ports in force, and has not heard yet at which port it listens itself.
-    Unheard {
+    /// Its proxy has ACKed the ports, but is not yet configured with the target port of this endpoint.
+    #[serde(rename = "unheard")]
+    NotConfigured {
         /// The ports of the service.
         ports: Vec<u16>,
     },
-    /// Its proxy may be dead, and no provider says that the endpoint lives.
-    Suspect {
-        /// Since when.
+    /// Its proxy is unreachable, and no external provider reports the endpoint.
+    #[serde(rename = "suspect")]
+    Unreachable {
+        /// When the proxy became unreachable.
         since: Timestamp,
     },
-    /// Its proxy was shut out.
+    /// Its proxy is revoked.
     Revoked,
-    /// Its proxy's certificate has ended, or was never used in time.
+    /// The certificate of its proxy has expired, or the enrollment has.
     Expired,
-    /// The proxy has joined, and no provider knows an endpoint where it is.
+    /// The proxy is enrolled, but no provider reports an endpoint at its address.
     NoEndpoint,
 }
 
@@ -91,57 +98,64 @@ impl fmt::Display for ExclusionReason {
         match self {
             Self::Drained => f.write_str("its service is drained"),
             Self::Excluded { why } => why.fmt(f),
-            Self::NoProxy => f.write_str("no proxy joined as this service at its address"),
+            Self::NoProxy => f.write_str("no proxy is enrolled for this service at its address"),
             Self::SeveralProxies { proxies } => {
                 let ids: Vec<_> = proxies.iter().map(ToString::to_string).collect();
                 let ids = ids.join(", ");
-                write!(f, "several proxies joined as this service at its address: {ids}")
+                write!(f, "several proxies are enrolled for this service at its address: {ids}")
             }
             Self::Unclaimed => f.write_str("its proxy has never connected"),
-            Self::NotTaken { ports } => {
+            Self::NotAcked { ports } => {
                 let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
-                write!(f, "its proxy has not taken port {} yet", ports.join(", "))
+                write!(f, "its proxy has not ACKed port {} yet", ports.join(", "))
             }
-            Self::Unheard { ports } => {
+            Self::NotConfigured { ports } => {
                 let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
-                write!(f, "its proxy has not heard where calls of port {} go", ports.join(", "))
+                write!(
+                    f,
+                    "its proxy is not yet configured for this endpoint on port {}",
+                    ports.join(", ")
+                )
             }
-            Self::Suspect { since } => {
-                write!(f, "its proxy is suspected to be dead since {since:.0}")
+            Self::Unreachable { since } => {
+                write!(f, "its proxy is unreachable since {since:.0}")
             }
             Self::Revoked => f.write_str("its proxy was revoked"),
-            Self::Expired => f.write_str("the certificate of its proxy has ended"),
-            Self::NoEndpoint => f.write_str("no provider knows an endpoint where it is"),
+            Self::Expired => f.write_str("the certificate of its proxy has expired"),
+            Self::NoEndpoint => f.write_str("no provider reports an endpoint at its address"),
         }
     }
 }
 
 impl Snapshot {
-    /// How each endpoint of a service stands, in the order of the providers, and each proxy that joined as
-    /// it without an endpoint. None of a service that policy does not define.
+    /// The statuses of the endpoints of a service, in the order of the providers, then of its proxies without an
+    /// endpoint. Empty for a service that policy does not define.
     ///
-    /// `past` are the records of proxies that are no more in use: it tells an endpoint whose proxy's
-    /// certificate has ended from one that never had a proxy. It costs as much as this service has endpoints,
-    /// and a look at each of these records.
+    /// `past` are the records of proxies that are not in use any more. They distinguish an endpoint whose proxy's
+    /// certificate has expired from one without any proxy. The cost is linear in the endpoints and in `past`.
     pub fn endpoint_statuses(&self, name: &ServiceName, past: &Records) -> Vec<EndpointStatus> {
         let Some(service) = self.service(name) else { return Vec::new() };
-        let judge = self.judge(service);
-        let has_stood = |record: &JoinRecord| {
+        let classifier = self.classifier(service);
+        let was_of_service = |record: &JoinRecord| {
             record.services.contains(service.served_as())
                 && record.revoked.is_none()
                 && !self.records.contains_key(&record.id)
         };
-        let past = ProxyIndex::of(past.values().filter(|record| has_stood(record)).cloned());
+        let past = ProxyIndex::of(past.values().filter(|record| was_of_service(record)).cloned());
         let endpoints = self.discovered.0.get(name).map_or(&[][..], |known| known.as_slice());
-        let stand = endpoints.iter().map(|endpoint| judge.stand(endpoint, &past));
-        // A part has no proxies of its own.
-        let without = if service.is_subset() { Vec::new() } else { judge.without(endpoints) };
-        let alone = without.into_iter().map(|record| EndpointStatus {
+        let statuses = endpoints.iter().map(|endpoint| classifier.status(endpoint, &past));
+        // A subset has no proxies of its own.
+        let proxies = if service.is_subset() {
+            Vec::new()
+        } else {
+            classifier.proxies_without_endpoint(endpoints)
+        };
+        let without_endpoint = proxies.into_iter().map(|record| EndpointStatus {
             endpoint: None,
             proxy: Some(record.id),
             mesh_address: Some(record.mesh_address),
-            state: State::Out(ExclusionReason::NoEndpoint),
+            state: EndpointState::Excluded(ExclusionReason::NoEndpoint),
         });
-        stand.chain(alone).collect()
+        statuses.chain(without_endpoint).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! What is behind an address that callers dial, put together.
+//! The endpoints of each address that callers dial, merged.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -8,8 +8,7 @@ use std::net::SocketAddr;
 use crate::endpoint::{Application, Endpoint, Health, MeshEndpoint, Transport};
 use crate::locality::Locality;
 
-/// Endpoints, each by what tells it from the others. Of two that are the same one, what the earlier provider
-/// says holds.
+/// Endpoints by a unique key. For equal keys, the provider with precedence wins.
 #[derive(Debug)]
 pub(super) struct Distinct<'a, K>(BTreeMap<K, &'a Endpoint>);
 
@@ -36,11 +35,11 @@ impl<'a, K: Ord> Distinct<'a, K> {
         self.0.is_empty()
     }
 
-    /// All of them as one, that is dialled at `address`.
-    pub(super) fn together(&self, address: SocketAddr) -> MeshEndpoint {
+    /// All of them merged into one endpoint at `address`.
+    pub(super) fn merged(&self, address: SocketAddr) -> MeshEndpoint {
         let all = || self.0.values().copied();
         let health = all().map(|one| one.health).min().unwrap_or_default();
-        // Those that take nothing now have no share in what comes, unless all are such.
+        // Only healthy endpoints add weight, unless none is healthy.
         let counts = |one: &&Endpoint| health != Health::Healthy || one.health == Health::Healthy;
         let weights = all().filter(counts).map(|one| one.weight);
         let locality = all().map(|one| &one.locality).find(|locality| !locality.is_empty());
@@ -55,7 +54,7 @@ impl<'a, K: Ord> Distinct<'a, K> {
 }
 
 impl Distinct<'_, u16> {
-    /// The applications behind a proxy, by the ports on which they listen.
+    /// The applications of a proxy, by the ports on which they listen.
     pub(super) fn applications(&self) -> Vec<Application> {
         let all = self.0.iter();
         let application = |(port, one): (&u16, &&Endpoint)| Application {
@@ -69,7 +68,7 @@ impl Distinct<'_, u16> {
 }
 
 impl Distinct<'_, SocketAddr> {
-    /// Each by itself, as it is called in plaintext.
+    /// Each endpoint separately, for plaintext.
     pub(super) fn in_plaintext(&self) -> impl Iterator<Item = MeshEndpoint> {
         self.0.iter().map(|(address, one)| MeshEndpoint {
             address: *address,
@@ -81,13 +80,13 @@ impl Distinct<'_, SocketAddr> {
     }
 }
 
-/// Where a service port is dialled, each address once.
+/// The endpoints of a service port, each address once.
 #[derive(Debug, Default)]
 pub(super) struct Hosts(BTreeMap<SocketAddr, MeshEndpoint>);
 
 impl Hosts {
-    /// Takes one more. At one mesh address is one proxy, also where it joined again: it counts once, as the
-    /// better of what is known of it. Nobody speaks plaintext to a mesh port.
+    /// Adds an endpoint. One mesh address is one proxy, even if it was enrolled again: it counts once, with the better
+    /// state. Mutual TLS has precedence over plaintext.
     pub(super) fn insert(&mut self, host: MeshEndpoint) {
         let host = match self.0.remove(&host.address) {
             None => host,
@@ -103,9 +102,9 @@ impl Hosts {
 }
 
 impl MeshEndpoint {
-    /// The same: in `place`, where nobody knows more of it.
-    pub(super) fn or_in(self, place: &Locality) -> Self {
-        let locality = if self.locality.is_empty() { place.clone() } else { self.locality };
+    /// The same endpoint, with this locality if it has none.
+    pub(super) fn or_in(self, default: &Locality) -> Self {
+        let locality = if self.locality.is_empty() { default.clone() } else { self.locality };
         Self { locality, ..self }
     }
 }

@@ -1,73 +1,79 @@
-//! Findings about the endpoints of a service, from how these stand.
+//! Findings about the endpoints of a service, from their statuses.
+//!
+//! This module owns the texts. It never decides a status; the endpoint classifier does.
 
 use std::net::IpAddr;
 
 use super::classifier::EndpointClassifier;
-use super::endpoint_status::{EndpointStatus, ExclusionReason, State};
-use crate::codes::{PROXY_SUSPECTED, PROXY_WITHOUT_ENDPOINT};
+use super::endpoint_status::{EndpointState, EndpointStatus, ExclusionReason};
+use crate::codes::{PROXY_UNREACHABLE, PROXY_WITHOUT_ENDPOINT};
 use crate::endpoint::Endpoint;
 use crate::finding::{Code, Finding};
 use crate::proxy::JoinRecord;
 use crate::proxy_index::ProxyIndex;
 
-/// An endpoint in front of which there is no proxy.
+/// An endpoint without a proxy.
 const ENDPOINT_WITHOUT_PROXY: Code = Code(404);
 
-/// An endpoint in front of which there may be several proxies.
+/// An endpoint that several proxies match.
 const ENDPOINT_WITH_SEVERAL_PROXIES: Code = Code(405);
 
-/// So many of a kind are told one by one.
+/// The most findings of one kind before one summary replaces them.
 const FEW: usize = 3;
 
-/// Whether an endpoint has no proxy, and nobody knows why.
-fn is_without(standing: &EndpointStatus) -> bool {
-    let (State::Plaintext(why) | State::Out(why)) = &standing.state else { return false };
+/// Whether an endpoint has no proxy at all.
+fn is_without(status: &EndpointStatus) -> bool {
+    let (EndpointState::Plaintext(why) | EndpointState::Excluded(why)) = &status.state else {
+        return false;
+    };
     matches!(why, ExclusionReason::NoProxy | ExclusionReason::Expired)
 }
 
 /// The first few of `all` addresses.
-fn some_of(addresses: impl Iterator<Item = IpAddr>, all: usize) -> String {
+fn abbreviated(addresses: impl Iterator<Item = IpAddr>, all: usize) -> String {
     let some: Vec<_> = addresses.take(FEW).map(|address| address.to_string()).collect();
     format!("{} and {} more", some.join(", "), all.saturating_sub(some.len()))
 }
 
 impl EndpointClassifier<'_> {
-    /// What is wrong with the endpoints of the service. `endpoints` are none where no provider has said yet
-    /// what there is.
+    /// The findings about the endpoints of the service. `endpoints` is none before the first report of a provider.
     pub(super) fn findings(&self, endpoints: Option<&[Endpoint]>) -> Vec<Finding> {
-        // What is wrong with the endpoints of a part is told of the whole; outside there are no proxies; and
-        // of what is taken out of service nobody wants to know.
+        // The findings of a subset are those of its service. External services have no proxies, and drained
+        // services need no findings.
         if self.service.is_subset() || self.service.external.is_some() || self.is_drained {
             return Vec::new();
         }
         let past = ProxyIndex::default();
         let known = endpoints.unwrap_or_default();
         let endpoint_statuses: Vec<_> =
-            known.iter().map(|endpoint| self.stand(endpoint, &past)).collect();
+            known.iter().map(|endpoint| self.status(endpoint, &past)).collect();
         let (without, others): (Vec<_>, Vec<_>) =
             endpoint_statuses.iter().partition(|one| is_without(one));
-        let is_crowd = without.len() > FEW;
-        let crowd = is_crowd.then(|| self.crowd_without_proxies(&without));
-        let each = without.into_iter().filter(|_| !is_crowd).chain(others);
-        let misplaced = each.filter_map(|standing| self.misplaced(standing)).chain(crowd);
+        let is_many = without.len() > FEW;
+        let summary = is_many.then(|| self.many_without_proxies(&without));
+        let each = without.into_iter().filter(|_| !is_many).chain(others);
+        let misplaced = each.filter_map(|status| self.misplaced(status)).chain(summary);
         let misplaced = misplaced.chain(self.excluded(known));
-        let suspects = self.suspects(&endpoint_statuses);
-        let is_told = endpoints.is_some() && !self.service.ports.is_empty();
-        let alone = if is_told { self.without(known) } else { Vec::new() };
-        let alone = alone.into_iter().filter(|record| record.suspect_since.is_none());
-        let alone: Vec<_> = alone.collect();
-        let alone = if alone.len() > FEW {
-            vec![self.crowd_without_endpoints(&alone)]
+        let unreachable = self.unreachable(&endpoint_statuses);
+        let expects_endpoints = endpoints.is_some() && !self.service.ports.is_empty();
+        let without_endpoint =
+            if expects_endpoints { self.proxies_without_endpoint(known) } else { Vec::new() };
+        let without_endpoint =
+            without_endpoint.into_iter().filter(|record| record.unreachable_since.is_none());
+        let without_endpoint: Vec<_> = without_endpoint.collect();
+        let without_endpoint = if without_endpoint.len() > FEW {
+            vec![self.many_without_endpoints(&without_endpoint)]
         } else {
-            alone.into_iter().map(|record| self.without_endpoint(record)).collect()
+            without_endpoint.into_iter().map(|record| self.proxy_without_endpoint(record)).collect()
         };
-        misplaced.chain(suspects).chain(alone).collect()
+        misplaced.chain(unreachable).chain(without_endpoint).collect()
     }
 
-    /// Many endpoints without a proxy, told at once: a whole service may not have joined yet.
-    fn crowd_without_proxies(&self, endpoint_statuses: &[&EndpointStatus]) -> Finding {
+    /// One finding for many endpoints without a proxy: a whole service may not be enrolled yet.
+    fn many_without_proxies(&self, endpoint_statuses: &[&EndpointStatus]) -> Finding {
         let name = &self.service.name;
-        let is_plaintext = |one: &&&EndpointStatus| matches!(one.state, State::Plaintext(_));
+        let is_plaintext =
+            |one: &&&EndpointStatus| matches!(one.state, EndpointState::Plaintext(_));
         let plain = endpoint_statuses.iter().filter(is_plaintext).count();
         let what = match plain {
             0 => "get no traffic".to_owned(),
@@ -77,126 +83,130 @@ impl EndpointClassifier<'_> {
         let addresses =
             endpoint_statuses.iter().filter_map(|one| Some(one.endpoint.as_ref()?.address));
         let message = format!(
-            "{} endpoints of service `{name}` {what}: no proxy joined as this service at their addresses: {}",
+            "{} endpoints of service `{name}` {what}: no proxy is enrolled for this service at their addresses: {}",
             endpoint_statuses.len(),
-            some_of(addresses, endpoint_statuses.len())
+            abbreviated(addresses, endpoint_statuses.len())
         );
         let help = format!(
-            "let proxies in: `ironmesh proxy bootstrap --service {name} --address … …`; `ironmesh endpoints {name}` lists them all"
+            "enroll proxies: `ironmesh proxy bootstrap --service {name} --address … …`; `ironmesh endpoints {name}` lists them all"
         );
         Finding::warning(ENDPOINT_WITHOUT_PROXY, None, message).help(help)
     }
 
-    /// Many proxies without an endpoint, told at once: a provider may have lost all of a service.
-    fn crowd_without_endpoints(&self, records: &[&JoinRecord]) -> Finding {
+    /// One finding for many proxies without an endpoint: a provider may have lost all of a service.
+    fn many_without_endpoints(&self, records: &[&JoinRecord]) -> Finding {
         let name = &self.service.name;
         let addresses = records.iter().map(|record| record.mesh_address.ip());
         let message = format!(
-            "{} proxies of service `{name}` are not called: its providers know no endpoints where they are: {}",
+            "{} proxies of service `{name}` are not called: no provider reports an endpoint at their addresses: {}",
             records.len(),
-            some_of(addresses, records.len())
+            abbreviated(addresses, records.len())
         );
         let spot = Some(self.service.spot.clone());
         Finding::warning(PROXY_WITHOUT_ENDPOINT, spot, message).help(format!(
-            "let the providers know endpoints there; `ironmesh endpoints {name}` lists the proxies"
+            "register endpoints there with a provider; `ironmesh endpoints {name}` lists the proxies"
         ))
     }
 
-    fn misplaced(&self, standing: &EndpointStatus) -> Option<Finding> {
-        let (why, what) = match &standing.state {
-            State::Participant | State::Outside => return None,
-            State::Plaintext(why) => (why, "is called in plaintext"),
-            State::Out(why) => (why, "gets no traffic"),
+    fn misplaced(&self, status: &EndpointStatus) -> Option<Finding> {
+        let (why, what) = match &status.state {
+            EndpointState::Participant | EndpointState::External => return None,
+            EndpointState::Plaintext(why) => (why, "is called in plaintext"),
+            EndpointState::Excluded(why) => (why, "gets no traffic"),
         };
-        let endpoint = standing.endpoint.as_ref()?;
+        let endpoint = status.endpoint.as_ref()?;
         let (address, name) = (endpoint.address, &self.service.name);
         let message = format!("endpoint {address} of service `{name}` {what}:");
         let of_proxy = |what: &str| {
-            let id = standing.proxy.map(|id| id.to_string()).unwrap_or_default();
+            let id = status.proxy.map(|id| id.to_string()).unwrap_or_default();
             format!("{message} proxy {id} {what}")
         };
         let machine = endpoint.machine.map(|machine| format!(" --azure-vm-id {machine}"));
         let machine = machine.unwrap_or_default();
-        let let_in = |whom: &str| {
+        let enroll = |whom: &str| {
             format!(
-                "let {whom} in: `ironmesh proxy bootstrap --service {name} --address {address}{machine} …`"
+                "enroll {whom}: `ironmesh proxy bootstrap --service {name} --address {address}{machine} …`"
             )
         };
         let without = |message, help: String| {
             Some(Finding::warning(ENDPOINT_WITHOUT_PROXY, None, message).help(help))
         };
         match why {
-            // One that joined and is not there yet is no news, unless somebody is called in plaintext for it.
+            // A proxy that is not ready yet needs no finding, unless callers use plaintext because of it.
             ExclusionReason::Unclaimed
-            | ExclusionReason::NotTaken { .. }
-            | ExclusionReason::Unheard { .. } => {
-                let is_plaintext = matches!(standing.state, State::Plaintext(_));
-                let help = "start its Envoy, or see in `ironmesh proxy list` what it refuses";
-                let message = of_proxy("joined there and has not taken it yet");
+            | ExclusionReason::NotAcked { .. }
+            | ExclusionReason::NotConfigured { .. } => {
+                let is_plaintext = matches!(status.state, EndpointState::Plaintext(_));
+                let help = "start its Envoy, or see what it NACKed: `ironmesh proxy list`";
+                let message = of_proxy("is enrolled there and has not ACKed this service yet");
                 is_plaintext.then(|| without(message, help.to_owned())).flatten()
             }
             ExclusionReason::NoProxy | ExclusionReason::Expired => {
-                without(format!("{message} {}", ExclusionReason::NoProxy), let_in("one"))
+                without(format!("{message} {}", ExclusionReason::NoProxy), enroll("a proxy"))
             }
             ExclusionReason::SeveralProxies { .. } => {
                 let message = format!("{message} {why}");
                 Some(Finding::warning(ENDPOINT_WITH_SEVERAL_PROXIES, None, message))
             }
             ExclusionReason::Revoked => {
-                without(of_proxy("at its address was revoked"), let_in("another one"))
+                without(of_proxy("at its address was revoked"), enroll("a new proxy"))
             }
-            // It is the proxy of which this is told.
-            // The last are reported by `excluded`.
-            ExclusionReason::Suspect { .. }
+            // The first has a finding about its proxy; `excluded` reports the last.
+            ExclusionReason::Unreachable { .. }
             | ExclusionReason::NoEndpoint
             | ExclusionReason::Drained
             | ExclusionReason::Excluded { .. } => None,
         }
     }
 
-    /// One for each proxy that may be dead, and in whose place no other has come.
-    fn suspects(&self, endpoint_statuses: &[EndpointStatus]) -> Vec<Finding> {
+    /// One finding for each unreachable proxy without a replacement at its mesh address.
+    fn unreachable(&self, endpoint_statuses: &[EndpointStatus]) -> Vec<Finding> {
         let is_replaced = |record: &JoinRecord| {
-            let mut others = self.in_front.all();
-            others.any(|one| one.mesh_address == record.mesh_address && one.suspect_since.is_none())
+            let mut others = self.proxies.all();
+            others.any(|one| {
+                one.mesh_address == record.mesh_address && one.unreachable_since.is_none()
+            })
         };
-        let suspects = self.in_front.all().filter(|record| record.suspect_since.is_some());
-        let suspects = suspects.filter(|record| !is_replaced(record));
+        let unreachable = self.proxies.all().filter(|record| record.unreachable_since.is_some());
+        let unreachable = unreachable.filter(|record| !is_replaced(record));
         let finding = |record: &JoinRecord| {
             let (id, name) = (record.id, &self.service.name);
-            let since = record.suspect_since?;
+            let since = record.unreachable_since?;
             let is_withdrawn = endpoint_statuses.iter().any(|one| {
                 one.proxy == Some(id)
-                    && matches!(one.state, State::Out(ExclusionReason::Suspect { .. }))
+                    && matches!(
+                        one.state,
+                        EndpointState::Excluded(ExclusionReason::Unreachable { .. })
+                    )
             });
             let what = if is_withdrawn {
-                "nobody calls it"
+                "callers do not use it"
             } else {
-                "it is called as long as the provider of its endpoint says that this lives"
+                "callers use it while the provider of its endpoint reports that endpoint"
             };
             let message = format!(
-                "proxy {id} at {} of service `{name}` is suspected to be dead: it has had no xDS stream since {since:.0}; {what}",
+                "proxy {id} at {} of service `{name}` is unreachable: it has had no xDS stream since {since:.0}; {what}",
                 record.mesh_address
             );
             let help = format!(
-                "start its machine and its Envoy, or mend the network between it and here; if it is gone for good: `ironmesh proxy revoke {id}`"
+                "start its machine and its Envoy, or fix the network between it and the control plane; if it is gone for good: `ironmesh proxy revoke {id}`"
             );
-            Some(Finding::warning(PROXY_SUSPECTED, None, message).help(help))
+            Some(Finding::warning(PROXY_UNREACHABLE, None, message).help(help))
         };
-        suspects.filter_map(|record| finding(record)).collect()
+        unreachable.filter_map(|record| finding(record)).collect()
     }
 
-    fn without_endpoint(&self, record: &JoinRecord) -> Finding {
+    fn proxy_without_endpoint(&self, record: &JoinRecord) -> Finding {
         let (id, name) = (record.id, &self.service.name);
         let addresses: Vec<_> = record.known_as().iter().map(ToString::to_string).collect();
-        let machine = record.machine.map(|machine| format!(", nor on the machine {machine}"));
+        let machine = record.machine.map(|machine| format!(", nor on machine {machine}"));
         let addresses = format!("{}{}", addresses.join(" and "), machine.unwrap_or_default());
         let message = format!(
-            "proxy {id} of service `{name}` is not called: its providers know no endpoint at {addresses}"
+            "proxy {id} of service `{name}` is not called: no provider reports an endpoint at {addresses}"
         );
         let spot = Some(self.service.spot.clone());
         Finding::warning(PROXY_WITHOUT_ENDPOINT, spot, message).help(format!(
-            "let the providers know one there; where they know the machine by another address, let it join with it: `ironmesh proxy bootstrap --service {name} --address {} --known-as … …`",
+            "register an endpoint there with a provider; if the provider reports the machine at another address, enroll the proxy with that address: `ironmesh proxy bootstrap --service {name} --address {} --known-as … …`",
             record.mesh_address.ip()
         ))
     }

@@ -1,10 +1,11 @@
-//! Service ports that policy lets somebody call and that no endpoint takes calls for: their callers get errors.
-//! Says so in findings, from where callers are led; decides nothing about that.
+//! Findings about service ports that policy allows to be called, but that have no available endpoint.
+//!
+//! Their callers get errors. This module owns the findings. It never decides where calls go.
 
 use std::collections::BTreeSet;
 
 use super::Snapshot;
-use super::endpoint_status::{EndpointStatus, State};
+use super::endpoint_status::{EndpointState, EndpointStatus};
 use crate::codes::NO_ENDPOINT_FOR_CALLERS;
 use crate::endpoint::{Health, MeshEndpoint};
 use crate::endpoint_source::EndpointSource;
@@ -14,49 +15,55 @@ use crate::policy::TrafficSplit;
 use crate::proxy::JoinRecord;
 use crate::service::{Mode, Port, Service};
 
-/// So many endpoints and callers are named one by one.
+/// The most endpoints and callers that a finding names.
 const NAMED: usize = 3;
 
-/// Whether one of the hosts gets new calls: callers leave out all that are not healthy, even if that is all.
-pub(super) fn take_calls(hosts: &[MeshEndpoint]) -> bool {
+/// Whether one of the hosts is available: callers use healthy endpoints only, even if there are none.
+pub(super) fn are_available(hosts: &[MeshEndpoint]) -> bool {
     hosts.iter().any(|host| host.health == Health::Healthy)
 }
 
-/// How calls come to a service.
-struct Reached {
-    /// Where policy leads them there.
+/// The origin of the calls of a service port.
+struct CallPath {
+    /// The policy that sends calls there.
     spot: Spot,
-    /// What its callers see.
+    /// The effect on callers.
     effect: String,
 }
 
 impl Snapshot {
-    /// One for each service port that may be called and has no endpoint that takes calls: an error if a proxy that
-    /// may call it has connected before, so that its calls fail; a warning as long as none has. A mesh in which no
-    /// proxy has connected is not in use, and has none.
+    /// One finding for each service port that policy allows to be called and that has no available endpoint. It is an
+    /// error if a proxy that may call it has connected before, so that calls fail, and a warning otherwise. A mesh
+    /// without any connected proxy is not in use, and has none.
     ///
-    /// The cost follows the ports without endpoints, the services that may call them, and the few callers that are
-    /// named: never all proxies of a mesh in use.
+    /// The cost is linear in the ports without endpoints and the services that may call them, never in all proxies of a
+    /// mesh in use.
     ///
-    /// A port of which `is_rolling_out` says so is left out: callers are not sent there yet.
+    /// A port for which `is_rolling_out` is true is left out: callers do not have it yet.
     pub fn outages(&self, is_rolling_out: impl Fn(&ServicePort) -> bool) -> Vec<Finding> {
-        if self.deserted.is_empty() || !self.records.values().any(|record| is_caller(record)) {
+        if self.ports_without_endpoints.is_empty()
+            || !self.records.values().any(|record| is_caller(record))
+        {
             return Vec::new();
         }
         let of_port = |at: &ServicePort| {
             let service = self.service(&at.service)?;
             self.outage(at, service, service.port(at.port)?)
         };
-        self.deserted.iter().filter(|at| !is_rolling_out(at)).filter_map(of_port).collect()
+        self.ports_without_endpoints
+            .iter()
+            .filter(|at| !is_rolling_out(at))
+            .filter_map(of_port)
+            .collect()
     }
 
-    /// The service ports without an endpoint that takes calls.
-    pub fn deserted(&self) -> impl Iterator<Item = &ServicePort> {
-        self.deserted.iter()
+    /// The service ports without an available endpoint.
+    pub fn ports_without_endpoints(&self) -> impl Iterator<Item = &ServicePort> {
+        self.ports_without_endpoints.iter()
     }
 
     fn outage(&self, at: &ServicePort, service: &Service, port: &Port) -> Option<Finding> {
-        let Reached { spot, effect } = self.reached(at, service, port)?;
+        let CallPath { spot, effect } = self.call_path(at, service, port)?;
         let granted = self.granted(service, port);
         let is_open = self.mode_of(service) != Mode::Strict;
         let may_call = |account: &ServiceAccount| {
@@ -95,20 +102,20 @@ impl Snapshot {
 
     /// The proxies in use that call as this service: their first one (docs/decisions/0003).
     fn callers_as<'a>(&'a self, service: &'a ServiceName) -> impl Iterator<Item = &'a JoinRecord> {
-        let joined = self.joined_as(service).map(|record| &**record);
-        joined.filter(move |one| is_caller(one) && one.services.first() == Some(service))
+        let proxies = self.proxies_of(service).map(|record| &**record);
+        proxies.filter(move |one| is_caller(one) && one.services.first() == Some(service))
     }
 
-    /// How calls come to a service port: through the splits that name it, or by its own name. `None` where none do.
-    fn reached(&self, at: &ServicePort, service: &Service, port: &Port) -> Option<Reached> {
+    /// The origin of the calls of a service port: a split with it as a backend, or its own name. `None` without calls.
+    fn call_path(&self, at: &ServicePort, service: &Service, port: &Port) -> Option<CallPath> {
         let failure = if port.protocol.is_http() { "get 503" } else { "fail to connect" };
         let splits = || self.specification.traffic_splits.values();
         let is_backend = |split: &TrafficSplit| {
             split.backends.iter().any(|backend| backend.service == service.name)
         };
-        let mut is_behind_a_split = false;
+        let mut is_backend_of_split = false;
         for split in splits().filter(|split| is_backend(split)) {
-            is_behind_a_split = true;
+            is_backend_of_split = true;
             let apex = self.service(&split.service);
             if apex.is_none_or(|apex| apex.port(at.port).is_none() || apex.drained) {
                 continue;
@@ -118,29 +125,29 @@ impl Snapshot {
             let Some(backend) = ours.find(|backend| backend.weight > 0) else { continue };
             let share = (u64::from(backend.weight) * 100).div_ceil(sum.max(1));
             let which = if split.is_conditional() { "matching calls" } else { "calls" };
-            return Some(Reached {
+            return Some(CallPath {
                 spot: backend.spot.clone(),
                 effect: format!("{share} % of the {which} of `{}` {failure}", split.service),
             });
         }
-        // A backend without weight gets no calls yet, and an apex leads all of its calls on.
-        let leads_on = splits().any(|one| one.service == service.name && !one.is_conditional());
-        if is_behind_a_split || leads_on {
+        // A backend without weight gets no calls yet, and an apex service forwards all of its calls.
+        let is_apex = splits().any(|one| one.service == service.name && !one.is_conditional());
+        if is_backend_of_split || is_apex {
             return None;
         }
         let all = if port.protocol.is_http() { "requests" } else { "connections" };
         let failure = if port.protocol.is_http() { "get 503" } else { "fail" };
-        Some(Reached { spot: service.spot.clone(), effect: format!("all {all} {failure}") })
+        Some(CallPath { spot: service.spot.clone(), effect: format!("all {all} {failure}") })
     }
 
-    /// The accounts that traffic targets let call a service port.
+    /// The accounts that traffic targets allow to call a service port.
     fn granted(&self, service: &Service, port: &Port) -> BTreeSet<&ServiceAccount> {
         let grants = self.grants.on(&service.account).iter();
         let about = grants.filter(|grant| self.specification.has_rule_about(&grant.target, port));
         about.flat_map(|grant| &grant.sources).collect()
     }
 
-    /// What is known of the endpoints of a service, each with its address and why it takes no calls.
+    /// The known endpoints of a service, with their addresses and the reasons why they are not available.
     fn endpoints_in_words(&self, name: &ServiceName) -> String {
         let endpoint_statuses = self.endpoint_statuses(name, &super::Records::new());
         let known: Vec<_> = endpoint_statuses.iter().filter_map(in_words).collect();
@@ -155,17 +162,17 @@ impl Snapshot {
     }
 }
 
-/// Whether a proxy has connected before and is not suspected to be dead.
+/// Whether a proxy has connected before and is not unreachable.
 fn is_caller(record: &JoinRecord) -> bool {
-    record.claimed_at.is_some() && record.suspect_since.is_none()
+    record.claimed_at.is_some() && record.unreachable_since.is_none()
 }
 
-fn in_words(standing: &EndpointStatus) -> Option<String> {
-    let endpoint = standing.endpoint.as_ref()?;
-    let why = match &standing.state {
-        State::Out(why) => why.to_string(),
-        State::Participant | State::Plaintext(_) | State::Outside => {
-            format!("{} says that it is {}", endpoint.provider, endpoint.health)
+fn in_words(status: &EndpointStatus) -> Option<String> {
+    let endpoint = status.endpoint.as_ref()?;
+    let why = match &status.state {
+        EndpointState::Excluded(why) => why.to_string(),
+        EndpointState::Participant | EndpointState::Plaintext(_) | EndpointState::External => {
+            format!("{} reports it as {}", endpoint.provider, endpoint.health)
         }
     };
     Some(format!("{}, {why}", endpoint.address))

@@ -1,9 +1,9 @@
 mod endpoint_statuses;
 mod health;
+mod ingress_rules;
 mod listeners;
 mod mapping;
 mod outages;
-mod ways_in;
 
 use std::net::SocketAddr;
 
@@ -116,7 +116,7 @@ fn assemble_all(
     Snapshot::assemble(inputs, TcpAccesses::default())
 }
 
-fn told(snapshot: &Snapshot) -> Vec<String> {
+fn reported(snapshot: &Snapshot) -> Vec<String> {
     snapshot.findings().map(|finding| finding.message.clone()).collect()
 }
 
@@ -160,7 +160,7 @@ fn two_proxies_at_one_address_need_a_provider_that_names_one() {
     let here = endpoint("10.0.0.1", None, 1);
     let snapshot = assemble(vec![here.clone()], &records);
     assert!(dialled(&snapshot).is_empty());
-    assert_eq!(told(&snapshot).len(), 1, "{:?}", told(&snapshot));
+    assert_eq!(reported(&snapshot).len(), 1, "{:?}", reported(&snapshot));
     let named = Endpoint { proxy: Some(records[1].id), ..here };
     assert_eq!(dialled(&assemble(vec![named], &records)).len(), 1);
 }
@@ -182,7 +182,7 @@ fn reenrolled_proxy_neither_replaces_nor_doubles_a_running_one() {
     let listed = || endpoint("10.0.0.1", None, 3);
     let snapshot = assemble(vec![listed()], &records);
     assert_eq!(dialled(&snapshot), [("10.0.0.1:15003".to_owned(), 3)]);
-    assert!(told(&snapshot).is_empty(), "{:?}", told(&snapshot));
+    assert!(reported(&snapshot).is_empty(), "{:?}", reported(&snapshot));
 
     // When the new one runs too, it is still one address, and not twice the weight.
     let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", true)];
@@ -217,7 +217,7 @@ fn permissive_mode_calls_non_participants_in_plaintext() {
             ("10.0.0.3:8080".to_owned(), Transport::Plaintext, 1),
         ]
     );
-    let findings = told(&snapshot);
+    let findings = reported(&snapshot);
     let [finding, waiting] = &findings[..] else { panic!("{findings:?}") };
     assert!(waiting.contains("10.0.0.3 of service `default/store` is called in plaintext: proxy"));
     assert!(finding.contains("10.0.0.2 of service `default/store` is called in plaintext"));
@@ -225,7 +225,7 @@ fn permissive_mode_calls_non_participants_in_plaintext() {
     // Strict: one finding says so, and the others are simply not there yet.
     let strict = assemble(found(), &records);
     assert_eq!(dialled(&strict), [("10.0.0.1:15003".to_owned(), 2)]);
-    assert!(told(&strict)[0].contains("gets no traffic"), "{:?}", told(&strict));
+    assert!(reported(&strict)[0].contains("gets no traffic"), "{:?}", reported(&strict));
     // What joined may have an application that only its proxy reaches.
     let registered = registered(&records[1]);
     let snapshot = assemble_in(Mode::Permissive, vec![registered], &records);
@@ -240,7 +240,7 @@ fn revoked_proxy_address_is_not_called_until_reenrollment() {
     for mode in [Mode::Strict, Mode::Permissive] {
         let snapshot = assemble_in(mode, vec![listed()], &[gone.clone()]);
         assert_eq!(dialled(&snapshot), [], "{mode}");
-        let [finding] = &told(&snapshot)[..] else { panic!("{:?}", told(&snapshot)) };
+        let [finding] = &reported(&snapshot)[..] else { panic!("{:?}", reported(&snapshot)) };
         assert!(finding.ends_with("at its address was revoked"), "{finding}");
         // What it joined as decides, as for others.
         let mut elsewhere = gone.clone();
@@ -251,7 +251,7 @@ fn revoked_proxy_address_is_not_called_until_reenrollment() {
         let anew = record(2, "10.0.0.1", "store", true);
         let snapshot = assemble_in(mode, vec![listed()], &[gone.clone(), anew]);
         assert_eq!(dialled(&snapshot), [("10.0.0.1:15003".to_owned(), 1)], "{mode}");
-        assert_eq!(told(&snapshot), [""; 0]);
+        assert_eq!(reported(&snapshot), [""; 0]);
     }
 }
 

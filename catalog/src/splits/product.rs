@@ -1,14 +1,14 @@
-//! Lists of paths, and how those of several backends become one list.
+//! Lists of split paths, and their combination across backends.
 
-use super::{MOST_PATHS, SplitPath, TooManyPaths, weights};
+use super::{MAX_PATHS, SplitPath, TooManyPaths, weights};
 use crate::name::ServiceName;
 use crate::policy::HttpMatch;
 
-/// Paths in the order in which they are tried. None of them is behind one that takes all that it would.
+/// Paths in order of evaluation. None of them is unreachable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SplitPaths<'a>(pub(super) Vec<SplitPath<'a>>);
 
-/// For each backend of a split its weight, and one of its paths.
+/// The weight and one path of each backend of a split.
 type Choice<'a, 'b> = (Vec<&'a HttpMatch>, Vec<(u32, &'b [(&'a ServiceName, u32)])>);
 
 impl<'a> SplitPaths<'a> {
@@ -17,7 +17,7 @@ impl<'a> SplitPaths<'a> {
         Self(vec![SplitPath { conditions: Vec::new(), backends }])
     }
 
-    /// Puts `others` behind these, each of them with further conditions.
+    /// Appends `others`, with further conditions.
     pub(super) fn extend(
         &mut self,
         conditions: &[&'a HttpMatch],
@@ -25,7 +25,7 @@ impl<'a> SplitPaths<'a> {
     ) -> Result<(), TooManyPaths> {
         for path in &others.0 {
             let conditions = both(conditions, &path.conditions);
-            if !is_taken(&conditions, self.0.iter().map(|path| &path.conditions)) {
+            if !is_unreachable(&conditions, self.0.iter().map(|path| &path.conditions)) {
                 self.0.push(SplitPath { conditions, backends: path.backends.clone() });
             }
             bounded(self.0.len())?;
@@ -33,9 +33,9 @@ impl<'a> SplitPaths<'a> {
         Ok(())
     }
 
-    /// The paths behind a split with these weights, given the paths of each of its backends: each path of
-    /// the first with each of the second, and so on, so that the first whose conditions hold has the
-    /// first path of each backend that is open to the request.
+    /// The paths of a split, given the weights and the paths of its backends: each path of the first with each
+    /// path of the second, and so on. So the first matching combination has the first matching path of each
+    /// backend.
     pub(super) fn product(parts: &[(u32, Self)]) -> Result<Self, TooManyPaths> {
         let mut choices: Vec<Choice<'a, '_>> = vec![Choice::default()];
         for (weight, paths) in parts {
@@ -43,7 +43,7 @@ impl<'a> SplitPaths<'a> {
             for (conditions, chosen) in &choices {
                 for path in &paths.0 {
                     let conditions = both(conditions, &path.conditions);
-                    if !is_taken(&conditions, next.iter().map(|(conditions, _)| conditions)) {
+                    if !is_unreachable(&conditions, next.iter().map(|(conditions, _)| conditions)) {
                         let own = (*weight, path.backends.as_slice());
                         next.push((conditions, chosen.iter().copied().chain([own]).collect()));
                     }
@@ -61,10 +61,10 @@ impl<'a> SplitPaths<'a> {
 }
 
 fn bounded(paths: usize) -> Result<(), TooManyPaths> {
-    if paths > MOST_PATHS { Err(TooManyPaths { is_told_behind: false }) } else { Ok(()) }
+    if paths > MAX_PATHS { Err(TooManyPaths { is_in_backend: false }) } else { Ok(()) }
 }
 
-/// The conditions of both, each once. One that holds always is none.
+/// The conditions of both, each once, without those that always hold.
 pub(crate) fn both<'a>(some: &[&'a HttpMatch], others: &[&'a HttpMatch]) -> Vec<&'a HttpMatch> {
     let mut conditions: Vec<&HttpMatch> = Vec::with_capacity(some.len() + others.len());
     for condition in some.iter().chain(others) {
@@ -76,9 +76,8 @@ pub(crate) fn both<'a>(some: &[&'a HttpMatch], others: &[&'a HttpMatch]) -> Vec<
     conditions
 }
 
-/// Whether no request is left: one before takes all that fulfil its own conditions, which are among
-/// these.
-pub(crate) fn is_taken<'a, 'b: 'a>(
+/// Whether no request can reach a path: an earlier path has a subset of its conditions.
+pub(crate) fn is_unreachable<'a, 'b: 'a>(
     conditions: &[&'b HttpMatch],
     mut before: impl Iterator<Item = &'a Vec<&'b HttpMatch>>,
 ) -> bool {

@@ -136,7 +136,7 @@ fn conditional_splits_precede_the_service_itself_in_name_order() {
 fn service_as_its_own_backend_is_not_a_cycle() {
     let mesh = Mesh::new(&["a", "b"]).split("s", "a", &[], &[("a", 1), ("b", 1)]);
     assert_eq!(mesh.paths("a", 80), [" → a 1, b 1"]);
-    assert!(mesh.splits().circles().is_empty());
+    assert!(mesh.splits().cycles().is_empty());
 }
 
 #[test]
@@ -202,12 +202,12 @@ fn split_cycle_is_found_once_and_gets_no_traffic() {
         .split("b", "b", &["m0"], &[("c", 1)])
         .split("c", "c", &[], &[("b", 1), ("c", 1)]);
     let splits = mesh.splits();
-    let circles: Vec<_> = splits
-        .circles()
+    let cycles: Vec<_> = splits
+        .cycles()
         .iter()
         .map(|circle| (circle.services.len(), circle.back.service.to_string()))
         .collect();
-    assert_eq!(circles, [(2, "default/b".to_owned())]);
+    assert_eq!(cycles, [(2, "default/b".to_owned())]);
     assert_eq!(mesh.paths("a", 80), ["m0 → c 1", " → b 1"]);
 }
 
@@ -241,17 +241,17 @@ fn chain_of_ten_thousand_splits_is_resolved() {
 #[test]
 fn too_many_conditions_are_reported_at_the_causing_split() {
     let mut mesh = Mesh::new(&["top", "a", "b"]).split("top", "top", &[], &[("a", 1)]);
-    let many: Vec<String> = (0..MOST_PATHS).map(|n| format!("x{n}")).collect();
+    let many: Vec<String> = (0..MAX_PATHS).map(|n| format!("x{n}")).collect();
     mesh.group.matches = many.iter().map(|name| http_match(name)).collect();
     let some: Vec<&str> = many.iter().map(String::as_str).collect();
     // With the rest there are as many paths as there may be.
     let mesh = mesh.split("1", "a", &some[1..], &[("b", 1)]);
     let port = |service: &str| ServicePort::new(service.parse().unwrap(), 80);
-    assert_eq!(mesh.splits().paths()[&port("top")].as_ref().unwrap().len(), MOST_PATHS);
+    assert_eq!(mesh.splits().paths()[&port("top")].as_ref().unwrap().len(), MAX_PATHS);
     let mesh = mesh.split("2", "a", &some[..1], &[("b", 1)]);
     let paths = mesh.splits().paths();
-    assert_eq!(paths[&port("a")], Err(TooManyPaths { is_told_behind: false }));
-    assert_eq!(paths[&port("top")], Err(TooManyPaths { is_told_behind: true }));
+    assert_eq!(paths[&port("a")], Err(TooManyPaths { is_in_backend: false }));
+    assert_eq!(paths[&port("top")], Err(TooManyPaths { is_in_backend: true }));
 }
 
 const NAMES: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "s5"];

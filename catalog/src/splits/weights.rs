@@ -1,17 +1,16 @@
-//! Weights of weights, as whole numbers that Envoy takes: their sum fits 32 bits.
+//! Products of weights as whole numbers for Envoy: their sum fits 32 bits.
 
 use std::collections::BTreeMap;
 
-/// The shares of all who answer behind backends with these weights, each of which goes to several, by
-/// weights among themselves. A backend behind which nobody answers has no share.
+/// The shares of all destinations of nested backends. A backend without a destination has no share.
 ///
-/// The shares are exact where that fits. Where it does not, they are off by less than one in 2^32 of the
-/// whole, or by what it takes that nobody's is 0.
+/// The shares are exact if they fit. Otherwise their error is below one in 2^32 of the whole, apart from shares
+/// that are raised to 1.
 pub(super) fn multiplied<K: Ord + Copy>(parts: &[(u32, &[(K, u32)])]) -> Vec<(K, u32)> {
     fitting(exact(parts).unwrap_or_else(|| rounded(parts)))
 }
 
-/// As fractions of the product of all sums; `None` where that is too large.
+/// As fractions of the product of all sums; `None` if that is too large.
 fn exact<K: Ord + Copy>(parts: &[(u32, &[(K, u32)])]) -> Option<BTreeMap<K, u128>> {
     let mut whole: u128 = 1;
     for (_, own) in parts {
@@ -29,7 +28,7 @@ fn exact<K: Ord + Copy>(parts: &[(u32, &[(K, u32)])]) -> Option<BTreeMap<K, u128
     Some(shares)
 }
 
-/// As fractions of 2^63, which is fine enough for 32 bits, and large enough for nobody to be lost.
+/// As fractions of 2^63, which is precise enough for 32 bits and never rounds a share to 0.
 fn rounded<K: Ord + Copy>(parts: &[(u32, &[(K, u32)])]) -> BTreeMap<K, u128> {
     let mut shares: BTreeMap<K, u128> = BTreeMap::new();
     for (weight, own) in parts {
@@ -42,7 +41,7 @@ fn rounded<K: Ord + Copy>(parts: &[(u32, &[(K, u32)])]) -> BTreeMap<K, u128> {
     shares
 }
 
-/// The same shares in 32 bits together: as they are, else without their common divisor, else rounded,
+/// The same shares with a sum of at most 32 bits: unchanged, else without their common divisor, else rounded,
 /// none of them to 0.
 fn fitting<K: Ord>(mut shares: BTreeMap<K, u128>) -> Vec<(K, u32)> {
     shares.retain(|_, share| *share > 0);
@@ -103,8 +102,8 @@ mod tests {
         // A third of three quarters, two thirds of them, and a quarter.
         let parts: [(u32, &[_]); 2] = [(3, &[("a", 1), ("b", 2)]), (1, &[("b", 1)])];
         assert_eq!(multiplied(&parts), [("a", 3), ("b", 9)]);
-        let nobody: [(u32, &[_]); 2] = [(3, &[]), (1, &[("b", 7)])];
-        assert_eq!(multiplied(&nobody), [("b", 7)]);
+        let one_without_destination: [(u32, &[_]); 2] = [(3, &[]), (1, &[("b", 7)])];
+        assert_eq!(multiplied(&one_without_destination), [("b", 7)]);
         assert_eq!(multiplied::<&str>(&[(3, &[])]), []);
     }
 

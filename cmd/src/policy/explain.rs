@@ -7,7 +7,8 @@ use std::net::IpAddr;
 
 use ironmesh_admin::{Client, ClientError};
 use ironmesh_analysis::verdict::{
-    Answer, InwardQuestion, OutwardQuestion, QuestionError, Sight, inward, outward, verdict,
+    Answer, EgressQuestion, IngressQuestion, QuestionError, VerdictBasis, egress_verdict,
+    ingress_verdict, verdict,
 };
 use ironmesh_analysis::{Question, Request};
 use ironmesh_catalog::{Hostname, Records, Snapshot};
@@ -36,9 +37,9 @@ enum AnyQuestion {
     /// Within the mesh.
     Within(Question),
     /// To the outside.
-    Outward(OutwardQuestion),
+    Outward(EgressQuestion),
     /// From the outside.
-    Inward(InwardQuestion),
+    Inward(IngressQuestion),
 }
 
 /// The answer, with the text or JSON of the verdict.
@@ -63,7 +64,7 @@ async fn answer(
         AnyQuestion::Within(question) => {
             let verdict = match &evaluator {
                 Evaluator::Policy(snapshot) => {
-                    from_policy(verdict(snapshot, &question, Sight::PolicyAlone))
+                    from_policy(verdict(snapshot, &question, VerdictBasis::PolicyOnly))
                 }
                 Evaluator::ControlPlane(client) => {
                     from_control_plane(client.explain(&question).await)
@@ -74,22 +75,23 @@ async fn answer(
         }
         AnyQuestion::Outward(question) => {
             let verdict = match &evaluator {
-                Evaluator::Policy(snapshot) => from_policy(outward(snapshot, &question)),
+                Evaluator::Policy(snapshot) => from_policy(egress_verdict(snapshot, &question)),
                 Evaluator::ControlPlane(client) => {
                     from_control_plane(client.explain_outward(&question).await)
                 }
             }?;
-            let text = render(output, &verdict, || outside::outward(&verdict, assumptions))?;
+            let text = render(output, &verdict, || outside::egress_verdict(&verdict, assumptions))?;
             (verdict.answer, text)
         }
         AnyQuestion::Inward(question) => {
             let verdict = match &evaluator {
-                Evaluator::Policy(snapshot) => from_policy(inward(snapshot, &question)),
+                Evaluator::Policy(snapshot) => from_policy(ingress_verdict(snapshot, &question)),
                 Evaluator::ControlPlane(client) => {
                     from_control_plane(client.explain_inward(&question).await)
                 }
             }?;
-            let text = render(output, &verdict, || outside::inward(&verdict, assumptions))?;
+            let text =
+                render(output, &verdict, || outside::ingress_verdict(&verdict, assumptions))?;
             (verdict.answer, text)
         }
     })
@@ -149,7 +151,7 @@ fn question(arguments: PolicyExplainArguments) -> Result<AnyQuestion, UsageError
             Ok(AnyQuestion::Within(Question { caller, service, port, request }))
         }
         (Some(caller), None, Some(to)) => {
-            Ok(AnyQuestion::Outward(OutwardQuestion { caller, to, request }))
+            Ok(AnyQuestion::Outward(EgressQuestion { caller, to, request }))
         }
         (None, Some(service), None) => {
             let (addresses, names): (Vec<_>, Vec<_>) =
@@ -168,7 +170,7 @@ fn question(arguments: PolicyExplainArguments) -> Result<AnyQuestion, UsageError
                 let message = format!("a call has one source address: remove `{other}`");
                 return Err(UsageError(message));
             }
-            Ok(AnyQuestion::Inward(InwardQuestion { service, port, names, address, request }))
+            Ok(AnyQuestion::Inward(IngressQuestion { service, port, names, address, request }))
         }
         _ => Err(UsageError(
             "name the caller and the destination, for example with `--from` and `--to`".to_owned(),

@@ -5,7 +5,7 @@ mod text;
 use std::sync::Arc;
 
 use ironmesh_admin::{Client, PlanRequest};
-use ironmesh_analysis::verdict::Sight;
+use ironmesh_analysis::verdict::VerdictBasis;
 use ironmesh_config_language::Loaded;
 use ironmesh_control_plane::forecast::offline::{one_proxy_each, records, snapshot};
 use ironmesh_control_plane::forecast::{add_findings, forecast};
@@ -33,9 +33,9 @@ pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::R
         let proxies = one_proxy_each(&before, &specification);
         let records = records(&proxies);
         let before = Arc::new(snapshot(&resolved.settings, &before, records));
-        let sight = Sight::PolicyAlone;
+        let basis = VerdictBasis::PolicyOnly;
         let with_fields = arguments.resources;
-        let mut plan = forecast(&before, &specification, &proxies, sight, with_fields, &|| true)?;
+        let mut plan = forecast(&before, &specification, &proxies, basis, with_fields, &|| true)?;
         let views =
             |loaded: &Loaded| -> Vec<_> { loaded.findings.iter().map(Into::into).collect() };
         add_findings(&mut plan, &views(&old), &views(&loaded));

@@ -7,7 +7,7 @@ use ironmesh_admin::{
     AcceptedEndpoints, ApiError, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView,
     ProviderView, ProxyWithoutEndpoint, ReportedHealth, ServiceEndpoints, SourceView, StaleView,
 };
-use ironmesh_catalog::snapshot::{EndpointStatus, ExclusionReason, State};
+use ironmesh_catalog::snapshot::{EndpointState, EndpointStatus, ExclusionReason};
 use ironmesh_catalog::{JoinRecord, Provider, Records, Service, ServiceName, Snapshot};
 use ironmesh_config_language::closest;
 use ironmesh_providers::{Conflict, GuardStatus, Held, Stale};
@@ -170,9 +170,9 @@ fn row(
     };
     let dialled_at = match &status.state {
         _ if service.ports.is_empty() => None,
-        State::Participant => status.mesh_address,
-        State::Plaintext(_) | State::Outside => application(),
-        State::Out(_) => None,
+        EndpointState::Participant => status.mesh_address,
+        EndpointState::Plaintext(_) | EndpointState::External => application(),
+        EndpointState::Excluded(_) => None,
     };
     let (word, reason) = words(&status.state);
     let place = endpoint.place();
@@ -197,25 +197,25 @@ fn row(
 }
 
 /// The status of an endpoint as its JSON value, and the reason in words if callers do not use it as a participant.
-fn words(state: &State) -> (&'static str, Option<String>) {
+fn words(state: &EndpointState) -> (&'static str, Option<String>) {
     match state {
-        State::Participant => ("participant", None),
-        State::Outside => ("outside", None),
-        State::Plaintext(absence) => ("plaintext", Some(absence.to_string())),
-        State::Out(absence) => (word(absence), Some(absence.to_string())),
+        EndpointState::Participant => ("participant", None),
+        EndpointState::External => ("outside", None),
+        EndpointState::Plaintext(reason) => ("plaintext", Some(reason.to_string())),
+        EndpointState::Excluded(reason) => (word(reason), Some(reason.to_string())),
     }
 }
 
-fn word(absence: &ExclusionReason) -> &'static str {
-    match absence {
+fn word(reason: &ExclusionReason) -> &'static str {
+    match reason {
         ExclusionReason::Drained => "drained",
         ExclusionReason::Excluded { .. } => "excluded",
         ExclusionReason::NoProxy => "no_proxy",
         ExclusionReason::SeveralProxies { .. } => "several_proxies",
         ExclusionReason::Unclaimed => "unclaimed",
-        ExclusionReason::NotTaken { .. } => "not_taken",
-        ExclusionReason::Unheard { .. } => "unheard",
-        ExclusionReason::Suspect { .. } => "suspect",
+        ExclusionReason::NotAcked { .. } => "not_taken",
+        ExclusionReason::NotConfigured { .. } => "unheard",
+        ExclusionReason::Unreachable { .. } => "suspect",
         ExclusionReason::Revoked => "revoked",
         ExclusionReason::Expired => "expired",
         ExclusionReason::NoEndpoint => "no_endpoint",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ironmesh_admin::{ApiError, Cancellation, Plan, PlanRequest};
-use ironmesh_analysis::verdict::{QuestionError, Sight};
+use ironmesh_analysis::verdict::{QuestionError, VerdictBasis};
 use ironmesh_catalog::{Proxy, Snapshot};
 use ironmesh_config_language::{Document, load_documents, render};
 use jiff::Timestamp;
@@ -61,10 +61,10 @@ impl RunningControlPlane {
         };
         let snapshot = self.newest_snapshot()?;
         let proxies = self.proxies_of(&snapshot);
-        let sight = Sight::Mesh;
+        let basis = VerdictBasis::Mesh;
         let is_wanted = || !cancellation.is_cancelled();
         let with_fields = request.resources;
-        let plan = forecast(&snapshot, &specification, &proxies, sight, with_fields, &is_wanted);
+        let plan = forecast(&snapshot, &specification, &proxies, basis, with_fields, &is_wanted);
         let mut plan = plan.map_err(|error| ApiError::Busy(error.to_string()))?;
         let view = self.policy.borrow().view.clone();
         // If the source holds a policy that is not active, its findings are about that one.

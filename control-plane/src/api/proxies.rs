@@ -49,7 +49,7 @@ impl RunningControlPlane {
         let live = self.hub.live_streams(&record.id.to_string());
         let addresses: BTreeSet<_> = live.iter().map(|stream| stream.address).collect();
         let away = self.feeds.disconnected.borrow();
-        let lost = record.suspect_since.or_else(|| away.since.get(&record.id).copied());
+        let lost = record.unreachable_since.or_else(|| away.since.get(&record.id).copied());
         let was_here = |started: Timestamp| record.claimed_at.is_some_and(|at| at <= started);
         let is_expected = lost.is_none() && away.grace.is_some_and(was_here);
         let state = state(record, streams, is_expected, Timestamp::now());
@@ -236,7 +236,7 @@ fn state(record: &JoinRecord, streams: usize, is_expected: bool, now: Timestamp)
         CertificateState::Revoked => "revoked",
         _ if streams > 0 => "connected",
         CertificateState::Expired => "expired",
-        CertificateState::Forfeit => "forfeit",
+        CertificateState::EnrollmentExpired => "forfeit",
         CertificateState::Unclaimed => "unclaimed",
         CertificateState::Claimed if is_expected => "reconnecting",
         CertificateState::Claimed => "away",

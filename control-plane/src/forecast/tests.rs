@@ -59,7 +59,8 @@ fn proxies_differing_only_in_bind_address_form_one_group() {
     let settings = load_settings("", "ironmesh.toml").unwrap();
     let before = Arc::new(offline::snapshot(&settings, &before, offline::records(&proxies)));
     let groups = |with_fields| {
-        let plan = forecast(&before, &after, &proxies, Sight::Mesh, with_fields, &|| true).unwrap();
+        let plan =
+            forecast(&before, &after, &proxies, VerdictBasis::Mesh, with_fields, &|| true).unwrap();
         plan.proxies.iter().map(|group| group.proxies.len()).collect::<Vec<_>>()
     };
     assert_eq!(groups(false), [4]);
@@ -77,7 +78,7 @@ fn cancelled_plan_stops_before_the_next_proxy() {
         asked.set(asked.get() + 1);
         asked.get() < 2
     };
-    let plan = forecast(&before, &policy, &proxies, Sight::Mesh, false, &is_wanted);
+    let plan = forecast(&before, &policy, &proxies, VerdictBasis::Mesh, false, &is_wanted);
     assert!(plan.is_err());
     assert_eq!(asked.get(), 2, "of four times");
 }
@@ -115,7 +116,7 @@ ports = [{{ name = \"web\", port = 80, protocol = \"http\", target_port = 8080 }
     }
     let settings = load_settings("", "ironmesh.toml").unwrap();
     let snapshot = offline::snapshot(&settings, &before, offline::records(&proxies));
-    let plan = forecast(&Arc::new(snapshot), &after, &proxies, Sight::Mesh, false, &|| true);
+    let plan = forecast(&Arc::new(snapshot), &after, &proxies, VerdictBasis::Mesh, false, &|| true);
     let plan = plan.unwrap();
     let found: Vec<_> = plan.findings_new.iter().map(|one| (&*one.code, &*one.message)).collect();
     let [("IM0732", message)] = found[..] else { panic!("{found:?}") };

@@ -98,7 +98,7 @@ impl Clients {
             config.compiled.serves.0.contains(&key)
                 && record.is_some_and(|record| {
                     !record.participation.0.contains(&key)
-                        || record.vacant.0.contains(&key)
+                        || record.ports_without_backend.0.contains(&key)
                             && snapshot.local_endpoints.contains_key(&behind)
                 })
         })

@@ -55,7 +55,7 @@ impl ProxyLiveness {
     pub(super) fn start_grace(&mut self, records: &Records, now: Instant, since: Timestamp) {
         let expected = records
             .values()
-            .filter(|record| record.claimed_at.is_some() && record.suspect_since.is_none());
+            .filter(|record| record.claimed_at.is_some() && record.unreachable_since.is_none());
         let away = expected.filter(|record| !self.connected.contains(&record.id));
         let away: Vec<_> = away.map(|record| record.id).collect();
         let lost = Lost { counted_from: now, since, is_expected: true };
@@ -156,7 +156,7 @@ impl Reconciler {
             }
             self.liveness.connected(id);
             let record = self.register.get(id);
-            if record.is_some_and(|record| record.suspect_since.is_some()) {
+            if record.is_some_and(|record| record.unreachable_since.is_some()) {
                 tracing::info!(proxy = %id, "unreachable proxy reconnected");
                 back.push((id, None));
             }

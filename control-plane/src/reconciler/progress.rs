@@ -102,7 +102,8 @@ impl<'a> ProgressContext<'a> {
         for served in &serves.0 {
             let service_port = ServicePort::new(served.0.clone(), served.1);
             // Only a port without a backend can newly get one; all others have led to one all the time.
-            let is_vacant = || record.is_some_and(|record| record.vacant.0.contains(served));
+            let is_vacant =
+                || record.is_some_and(|record| record.ports_without_backend.0.contains(served));
             let missing = if !self.has_backend(config.proxy.record.id, &service_port) {
                 &mut without_backend
             } else if !is_acked

@@ -20,7 +20,9 @@ pub(super) struct Rollouts {
 impl Rollouts {
     /// Examines the ports without endpoints. Returns whether the time of one has ended since the last call.
     pub(super) fn update(&mut self, snapshot: &Snapshot, clients: &Clients, now: Instant) -> bool {
-        let pending = snapshot.deserted().filter(|port| clients.has_pending_server(port, snapshot));
+        let pending = snapshot
+            .ports_without_endpoints()
+            .filter(|port| clients.has_pending_server(port, snapshot));
         let since = |port: &ServicePort| self.since.get(port).copied().unwrap_or(now);
         self.since = pending.map(|port| (port.clone(), since(port))).collect();
         let has_ended = self.next_end.is_some_and(|end| end <= now);

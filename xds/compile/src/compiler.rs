@@ -176,7 +176,7 @@ impl Compiler {
                 compiled.insert_required(self.shared.encoder.encode(&cluster));
                 compiled.serves.0.insert((service.name.clone(), port.number));
                 used.add_applications(applications);
-                let rules = snapshot.ways_in.get_key_value(&service_port);
+                let rules = snapshot.ingress_rules.get_key_value(&service_port);
                 if let Some((port_of, rules)) = rules.filter(|_| port.protocol.is_http()) {
                     called_from_outside.push((service, port_of, port.protocol, rules));
                 }
@@ -246,7 +246,7 @@ impl Compiler {
         }
         let access = snapshot.tcp_accesses.ports.get(service_port)?;
         let authorization = self.shared.tcp_authorization(service_port, access);
-        if access.callers.are_nobody() {
+        if access.callers.is_empty() {
             compiled.resources.insert(authorization);
             return None;
         }

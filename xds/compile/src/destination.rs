@@ -104,7 +104,7 @@ impl Destination {
     ) -> Vec<Route> {
         let conditions: Vec<Vec<&HttpMatch>> =
             self.0.iter().map(|branch| branch.conditions.iter().collect()).collect();
-        let route = |Crossing { conditions, treatment, way: branch }: Crossing<'_>| {
+        let route = |Crossing { conditions, treatment, path: branch }: Crossing<'_>| {
             let (treated, branch) = (treatments.get(treatment)?, self.0.get(branch)?);
             let action = match treated.redirect() {
                 Some(redirect) => route::Action::Redirect(treatment::redirect(redirect)),

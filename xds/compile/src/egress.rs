@@ -11,8 +11,8 @@ pub(crate) mod upstream;
 use std::collections::{BTreeSet, HashMap};
 
 use ironmesh_catalog::{
-    EgressRuleByAddress, EgressRules, Exit, Hostname, HttpMatch, IpRange, Protocol, ServiceAccount,
-    Snapshot, hosts,
+    EgressRuleByAddress, EgressRules, EgressRulesByHost, Hostname, HttpMatch, IpRange, Protocol,
+    ServiceAccount, Snapshot, hosts,
 };
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
 use ironmesh_xds_wire::pb::envoy::config::route::v3::route_action::{
@@ -58,7 +58,7 @@ impl<'a> EgressScope<'a> {
 
     /// Whether any call may leave by the cluster.
     pub(crate) fn is_open(&self) -> bool {
-        self.passes_through || !self.exits.are_none()
+        self.passes_through || !self.exits.is_empty()
     }
 
     /// The cluster by which calls leave, if any may.
@@ -125,7 +125,7 @@ impl<'a> EgressScope<'a> {
     }
 
     /// The routes of one host and port.
-    fn routes(&self, host: &Hostname, port: u16, exit: &Exit<'_>) -> Vec<Route> {
+    fn routes(&self, host: &Hostname, port: u16, exit: &EgressRulesByHost<'_>) -> Vec<Route> {
         let connections = exit.connections.iter().map(|(egress, _)| &*egress.ip_addresses);
         let connect = match limit(connections) {
             None => connect(self.refuses_to_connect()),
@@ -141,7 +141,7 @@ impl<'a> EgressScope<'a> {
     }
 
     /// The routes of allowed requests.
-    fn requests(&self, exit: &Exit<'_>) -> Vec<Route> {
+    fn requests(&self, exit: &EgressRulesByHost<'_>) -> Vec<Route> {
         let mut routes = Vec::new();
         for egress in &exit.requests {
             let limit = limit([&*egress.ip_addresses].into_iter()).unwrap_or_default();

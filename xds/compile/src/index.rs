@@ -64,7 +64,7 @@ impl PolicyIndex {
         for service in specification.services.values() {
             let names = index.services.entry(service.account.clone()).or_default();
             names.push(service.name.clone());
-            if snapshot.mode_of(service).lets_all_in() {
+            if snapshot.mode_of(service).allows_all() {
                 index.permissive.extend(service.service_ports().map(|(port, _)| port));
             }
         }
@@ -170,7 +170,7 @@ impl PolicyIndex {
         service: &Service,
         port: &Port,
     ) -> Allowed<'_> {
-        if snapshot.mode_of(service).lets_all_in() {
+        if snapshot.mode_of(service).allows_all() {
             return Allowed::Everything;
         }
         let grants = self.grants.between(account, &service.account);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    Cited, Egress, Grant, HttpRoute, IngressBackend, Level, LogSink, Name, Proxy, Reach, RouteRule,
-    Said, Service, ServiceAccount, ServiceName, ServicePort, Snapshot, Spot, Telemetry,
+    Cited, EffectiveSetting, Egress, Grant, HttpRoute, IngressBackend, Level, LogSink, Name, Proxy,
+    Reach, RouteRule, Service, ServiceAccount, ServiceName, ServicePort, Snapshot, Spot, Telemetry,
     TrafficSplit, TrafficTarget, UpstreamSettings,
 };
 use ironmesh_xds_wire::ResourceType;
@@ -143,7 +143,7 @@ impl Trace<'_> {
 
     fn upstream_settings(&mut self, service: &Service) {
         let settings = UpstreamSettings::of(&self.snapshot.specification);
-        for Said { by, .. } in settings.said(service) {
+        for EffectiveSetting { by, .. } in settings.effective(service) {
             self.add(false, by.object, &by.spot);
         }
     }

@@ -59,7 +59,7 @@ impl SplitIndex {
                 backends_of.entry(split.service.clone()).or_default().insert(backend.clone());
             }
         }
-        let has_circles = !splits.circles().is_empty();
+        let has_circles = !splits.cycles().is_empty();
         Self { destinations: destinations.collect(), apexes, apexes_of, backends_of, has_circles }
     }
 

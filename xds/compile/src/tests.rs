@@ -188,7 +188,7 @@ proptest! {
                     let by_strict: BTreeSet<_> = by_strict.map(str::to_owned).collect();
                     prop_assert_eq!(by_strict, model.callers_of(service, port));
                 }
-                if mode.lets_all_in() {
+                if mode.allows_all() {
                     let principals = &policies[&"permissive".to_owned()]["principals"];
                     let who = &principals[0]["authenticated"]["principalName"]["prefix"];
                     prop_assert_eq!(who, &permissive_callers_prefix(service));
@@ -225,7 +225,7 @@ proptest! {
                 let list = &peers["validationContext"]["matchTypedSubjectAltNames"];
                 let list = list.as_array().expect("without names anyone could call");
                 let uris = list.iter().map(|one| { assert_eq!(one["sanType"], "URI"); &one["matcher"] });
-                if snapshot.mode_of(service).lets_all_in() {
+                if snapshot.mode_of(service).allows_all() {
                     let all: Vec<_> = uris.map(|one| one["prefix"].as_str().unwrap()).collect();
                     prop_assert_eq!(all, [permissive_callers_prefix(service)]);
                     prop_assert!(is_served);
@@ -257,9 +257,9 @@ proptest! {
                 let matches = &clusters[&name]["transportSocketMatches"];
                 let mut plaintext = 0;
                 each(&endpoints, "envoy.transport_socket_match", &mut |_| plaintext += 1);
-                prop_assert!(plaintext == 0 || mode.lets_all_in(), "{}", name);
+                prop_assert!(plaintext == 0 || mode.allows_all(), "{}", name);
                 prop_assert!(plaintext == 0 || matches[0]["name"] == "plaintext", "{}", name);
-                prop_assert!(matches.is_null() || mode.lets_all_in(), "{}", name);
+                prop_assert!(matches.is_null() || mode.allows_all(), "{}", name);
                 // Endpoints without plaintext metadata are called by mutual TLS.
                 prop_assert_eq!(&clusters[&name]["transportSocket"]["name"], "envoy.transport_sockets.tls");
             }

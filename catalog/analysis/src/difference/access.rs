@@ -1,4 +1,6 @@
-//! Who may call what, and who might before.
+//! Differences in access: which accounts may call which service ports, before and after.
+//!
+//! This module owns the comparison of grants and modes. It never decides what a rule allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,193 +15,206 @@ use serde::{Deserialize, Serialize};
 
 use super::widening::{by_method, includes, wider};
 
-/// What becomes of an account's way to call a service port.
+/// A change of the traffic that an account may send to a service port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessChange {
     /// The service port.
     pub port: ServicePort,
-    /// Whose access changes.
-    #[serde(rename = "callers")]
-    pub who: Who,
-    /// What becomes of the way.
+    /// The accounts whose access changes.
+    pub callers: CallerGroup,
+    /// Whether the access is gained, lost or kept.
     #[serde(rename = "change")]
-    pub turn: Turn,
-    /// The way.
-    pub way: AllowedTraffic,
-    /// The traffic targets that grant it, or did; none where it is the mode.
+    pub delta: AccessDelta,
+    /// The traffic that is allowed.
+    #[serde(rename = "way")]
+    pub traffic: AllowedTraffic,
+    /// The traffic targets that grant it, or granted it; none if the mode does.
     pub by: Vec<Cited>,
-    /// The mode of the service that lets it through, or did; none where it is a target.
+    /// The mode of the service that allows it, or allowed it; none if a target does.
     pub mode: Option<String>,
 }
 
-/// What becomes of a way to call.
+/// Whether access is gained, lost or kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Turn {
-    /// It was there, and is not any more.
+pub enum AccessDelta {
+    /// It was allowed before, and is not allowed after.
     Lost,
-    /// It is what is left of a wider way that is lost.
+    /// It remains of wider access that is lost.
     Kept,
-    /// It was not there.
+    /// It was not allowed before.
     Gained,
 }
 
-/// Who may call.
+/// The accounts to which access applies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Who {
+pub enum CallerGroup {
     /// Every account of the mesh: permissive and audit mode.
-    Everybody,
-    /// Every account of a namespace: the same of a service that only this one knows.
-    #[serde(rename = "namespace")]
-    AllOf(Name),
+    #[serde(rename = "everybody")]
+    All,
+    /// Every account of a namespace: permissive and audit mode of a private service.
+    Namespace(Name),
     /// One account.
     Account(ServiceAccount),
 }
 
-impl Who {
-    /// The groups of which it is one, from the smallest up.
+impl CallerGroup {
+    /// The groups that contain it, from the smallest up.
     fn groups(&self) -> Vec<Self> {
         match self {
-            Self::Everybody => Vec::new(),
-            Self::AllOf(_) => vec![Self::Everybody],
+            Self::All => Vec::new(),
+            Self::Namespace(_) => vec![Self::All],
             Self::Account(account) => {
-                vec![Self::AllOf(account.namespace.clone()), Self::Everybody]
+                vec![Self::Namespace(account.namespace.clone()), Self::All]
             }
         }
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for CallerGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Everybody => f.write_str("every account of the mesh"),
-            Self::AllOf(namespace) => write!(f, "every account of namespace {namespace}"),
+            Self::All => f.write_str("every account of the mesh"),
+            Self::Namespace(namespace) => write!(f, "every account of namespace {namespace}"),
             Self::Account(account) => account.fmt(f),
         }
     }
 }
 
-/// The ways of each, with what grants them.
-type Accesses = BTreeMap<Who, GrantedTraffic>;
+/// The traffic that each group of callers may send, with the grants.
+type Accesses = BTreeMap<CallerGroup, GrantedTraffic>;
 
-type GrantedTraffic = BTreeMap<AllowedTraffic, By>;
+type GrantedTraffic = BTreeMap<AllowedTraffic, GrantedBy>;
 
-/// What grants a way: targets, or the mode.
+/// The source of access: traffic targets, or the mode.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct By {
+struct GrantedBy {
     targets: Vec<Cited>,
     mode: Option<String>,
 }
 
-/// What is gained and lost. To call a part of a service is to call the service, so it is told of that alone
-/// (unless it was or becomes a service of its own). An expression that is another is one way lost and another gained, whatever the
-/// two have in common; what still follows from a wider way is not lost.
+/// The gained and lost access.
+///
+/// A call of a subset is a call of its service, so only the service is listed, unless the subset was or becomes a
+/// service of its own. A changed expression is lost and gained access, whatever the two expressions share. Access
+/// that still follows from a wider rule is not lost.
 pub(super) fn changes(before: &Snapshot, after: &Snapshot) -> Vec<AccessChange> {
     let is_own = |snapshot: &Snapshot, port: &ServicePort| {
         snapshot.service(&port.service).is_some_and(|service| !service.is_subset())
     };
-    let is_told = |port: &&ServicePort| is_own(before, port) || is_own(after, port);
+    let is_listed = |port: &&ServicePort| is_own(before, port) || is_own(after, port);
     let (all_before, all_after) = (all(before), all(after));
     let ports = all_before.keys().chain(all_after.keys());
-    let ports: BTreeSet<_> = ports.filter(is_told).collect();
-    let nothing = Accesses::new();
+    let ports: BTreeSet<_> = ports.filter(is_listed).collect();
+    let none = Accesses::new();
     let mut changes = Vec::new();
     for port in ports {
         let (old, new) =
-            (all_before.get(port).unwrap_or(&nothing), all_after.get(port).unwrap_or(&nothing));
+            (all_before.get(port).unwrap_or(&none), all_after.get(port).unwrap_or(&none));
         if old == new {
             continue;
         }
-        let known = changes.len();
-        let lost = ways(old).filter(|(who, way, _)| !covers(new, who, way));
-        changes.extend(lost.map(|way| change(port, Turn::Lost, way)));
-        let is_any_lost = changes.len() > known;
-        for (who, way, by) in ways(new) {
-            let turn = if !covers(old, who, way) {
-                Turn::Gained
-            } else if is_any_lost && has_wider(old, who, way) && !has_wider(new, who, way) {
-                Turn::Kept
+        let count = changes.len();
+        let lost = granted(old).filter(|(callers, traffic, _)| !covers(new, callers, traffic));
+        changes.extend(lost.map(|granted| change(port, AccessDelta::Lost, granted)));
+        let is_any_lost = changes.len() > count;
+        for (callers, traffic, by) in granted(new) {
+            let delta = if !covers(old, callers, traffic) {
+                AccessDelta::Gained
+            } else if is_any_lost
+                && has_wider(old, callers, traffic)
+                && !has_wider(new, callers, traffic)
+            {
+                AccessDelta::Kept
             } else {
                 continue;
             };
-            changes.push(change(port, turn, (who, way, by)));
+            changes.push(change(port, delta, (callers, traffic, by)));
         }
     }
     changes.sort_by(|a, b| {
-        let key = |one: &AccessChange| (one.port.clone(), one.who.clone(), one.turn);
-        (key(a), &a.way).cmp(&(key(b), &b.way))
+        let key = |one: &AccessChange| (one.port.clone(), one.callers.clone(), one.delta);
+        (key(a), &a.traffic).cmp(&(key(b), &b.traffic))
     });
-    joined(changes)
+    merge_methods(changes)
 }
 
-/// A way of somebody, with what grants it.
-type Granted<'a> = (&'a Who, &'a AllowedTraffic, &'a By);
+/// The access of one group of callers, with its source.
+type Granted<'a> = (&'a CallerGroup, &'a AllowedTraffic, &'a GrantedBy);
 
-fn ways(accesses: &Accesses) -> impl Iterator<Item = Granted<'_>> {
-    accesses.iter().flat_map(|(who, ways)| ways.iter().map(move |(way, by)| (who, way, by)))
+fn granted(accesses: &Accesses) -> impl Iterator<Item = Granted<'_>> {
+    accesses
+        .iter()
+        .flat_map(|(callers, all)| all.iter().map(move |(traffic, by)| (callers, traffic, by)))
 }
 
-fn change(port: &ServicePort, turn: Turn, (who, way, by): Granted<'_>) -> AccessChange {
-    let By { targets, mode } = by.clone();
-    let (port, who) = (port.clone(), who.clone());
-    AccessChange { port, who, turn, way: way.clone(), by: targets, mode }
+fn change(
+    port: &ServicePort,
+    delta: AccessDelta,
+    (callers, traffic, by): Granted<'_>,
+) -> AccessChange {
+    let GrantedBy { targets, mode } = by.clone();
+    let (port, callers) = (port.clone(), callers.clone());
+    AccessChange { port, callers, delta, traffic: traffic.clone(), by: targets, mode }
 }
 
-/// Whether somebody, by themselves or as one of a group, has this way or a wider one.
-fn covers(accesses: &Accesses, who: &Who, way: &AllowedTraffic) -> bool {
-    accesses.get(who).is_some_and(|ways| ways.contains_key(way)) || has_wider(accesses, who, way)
+/// Whether these callers have this or wider access, by themselves or as members of a group.
+fn covers(accesses: &Accesses, callers: &CallerGroup, traffic: &AllowedTraffic) -> bool {
+    accesses.get(callers).is_some_and(|all| all.contains_key(traffic))
+        || has_wider(accesses, callers, traffic)
 }
 
-/// Whether somebody has a wider way, or a group that they are of has this one or a wider one.
-fn has_wider(accesses: &Accesses, who: &Who, way: &AllowedTraffic) -> bool {
-    let of = |who: &Who| accesses.get(who);
-    of(who).is_some_and(|ways| have_wider(ways, way, |other| other != way))
-        || who.groups().iter().filter_map(of).any(|ways| have_wider(ways, way, |_| true))
+/// Whether these callers have wider access, or a group that contains them has this or wider access.
+fn has_wider(accesses: &Accesses, callers: &CallerGroup, traffic: &AllowedTraffic) -> bool {
+    let of = |callers: &CallerGroup| accesses.get(callers);
+    of(callers).is_some_and(|all| have_wider(all, traffic, |other| other != traffic))
+        || callers.groups().iter().filter_map(of).any(|all| have_wider(all, traffic, |_| true))
 }
 
-/// Whether one of these that `counts` includes `way`. Where they are many, it is asked for those that would.
+/// Whether one of these that `counts` includes `traffic`. If there are many, it looks up the possible wider
+/// rules, which costs less than comparing all.
 fn have_wider(
-    ways: &GrantedTraffic,
-    way: &AllowedTraffic,
+    all: &GrantedTraffic,
+    traffic: &AllowedTraffic,
     counts: impl Fn(&AllowedTraffic) -> bool,
 ) -> bool {
-    match wider(way, ways.len()) {
-        Some(wider) => wider.iter().any(|other| counts(other) && ways.contains_key(other)),
-        None => ways.keys().any(|other| counts(other) && includes(other, way)),
+    match wider(traffic, all.len()) {
+        Some(wider) => wider.iter().any(|other| counts(other) && all.contains_key(other)),
+        None => all.keys().any(|other| counts(other) && includes(other, traffic)),
     }
 }
 
-/// Puts ways together again that differ in their methods alone.
-fn joined(changes: Vec<AccessChange>) -> Vec<AccessChange> {
-    let mut joined: Vec<AccessChange> = Vec::new();
+/// Merges changes that differ only in their methods.
+fn merge_methods(changes: Vec<AccessChange>) -> Vec<AccessChange> {
+    let mut merged: Vec<AccessChange> = Vec::new();
     let mut known = BTreeMap::new();
     for change in changes {
-        let key = match &change.way {
+        let key = match &change.traffic {
             AllowedTraffic::Requests { methods, path, headers } if !methods.is_empty() => {
-                let AccessChange { port, who, turn, by, mode, .. } = change.clone();
-                (port, who, turn, by, mode, path.clone(), headers.clone())
+                let AccessChange { port, callers, delta, by, mode, .. } = change.clone();
+                (port, callers, delta, by, mode, path.clone(), headers.clone())
             }
             _ => {
-                joined.push(change);
+                merged.push(change);
                 continue;
             }
         };
-        let place = *known.entry(key).or_insert(joined.len());
-        match (joined.get_mut(place).map(|same| &mut same.way), change.way) {
+        let index = *known.entry(key).or_insert(merged.len());
+        match (merged.get_mut(index).map(|same| &mut same.traffic), change.traffic) {
             (
                 Some(AllowedTraffic::Requests { methods, .. }),
                 AllowedTraffic::Requests { methods: more, .. },
             ) => {
                 methods.extend(more);
             }
-            (_, way) => joined.push(AccessChange { way, ..change }),
+            (_, traffic) => merged.push(AccessChange { traffic, ..change }),
         }
     }
-    joined
+    merged
 }
 
-/// Who may call each service port.
+/// The access to each service port.
 fn all(snapshot: &Snapshot) -> BTreeMap<ServicePort, Accesses> {
     let mut all = BTreeMap::new();
     for service in snapshot.specification.services.values() {
@@ -208,17 +223,22 @@ fn all(snapshot: &Snapshot) -> BTreeMap<ServicePort, Accesses> {
             match snapshot.mode_of(service) {
                 Mode::Permissive | Mode::Audit => {
                     let is_http = port.protocol.is_http();
-                    let way = if is_http {
+                    let traffic = if is_http {
                         AllowedTraffic::EveryRequest
                     } else {
                         AllowedTraffic::Connections
                     };
-                    let who = match service.visibility {
-                        Visibility::Public => Who::Everybody,
-                        Visibility::Private => Who::AllOf(service.name.namespace.clone()),
+                    let callers = match service.visibility {
+                        Visibility::Public => CallerGroup::All,
+                        Visibility::Private => {
+                            CallerGroup::Namespace(service.name.namespace.clone())
+                        }
                     };
                     let mode = Some(snapshot.mode_of(service).to_string());
-                    accesses.entry(who).or_default().insert(way, By { mode, ..By::default() });
+                    accesses
+                        .entry(callers)
+                        .or_default()
+                        .insert(traffic, GrantedBy { mode, ..GrantedBy::default() });
                 }
                 Mode::Strict => {
                     for grant in snapshot.grants.on(&service.account) {
@@ -232,17 +252,18 @@ fn all(snapshot: &Snapshot) -> BTreeMap<ServicePort, Accesses> {
     all
 }
 
+/// Adds the access that one grant gives to a service port.
 fn add(snapshot: &Snapshot, grant: &Grant, service: &Service, port: &Port, to: &mut Accesses) {
     let key = (grant.target.namespace.clone(), grant.target.name.clone());
     let written = snapshot.specification.traffic_targets.get(&key);
     let target = written.unwrap_or(&grant.target);
     let rules = snapshot.specification.allowing_rules(target, port);
-    let ways: BTreeSet<_> = rules.flat_map(|rule| by_method(rule.traffic())).collect();
+    let granted: BTreeSet<_> = rules.flat_map(|rule| by_method(rule.traffic())).collect();
     let sources = grant.sources.iter();
     for source in sources.filter(|source| service.is_visible_in(&source.namespace)) {
-        let known = to.entry(Who::Account(source.clone())).or_default();
-        for way in &ways {
-            known.entry(way.clone()).or_default().targets.push(Cited::target(target));
+        let known = to.entry(CallerGroup::Account(source.clone())).or_default();
+        for traffic in &granted {
+            known.entry(traffic.clone()).or_default().targets.push(Cited::target(target));
         }
     }
 }

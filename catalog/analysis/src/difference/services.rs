@@ -1,4 +1,4 @@
-//! Services that come, go or change.
+//! Differences of services and of their effective settings.
 
 use std::collections::BTreeSet;
 
@@ -7,46 +7,49 @@ use ironmesh_catalog::finding::Spot;
 use ironmesh_catalog::name::ServiceName;
 use ironmesh_catalog::service::{EscapedSlashes, External, Port, Resolution, Service, Visibility};
 use ironmesh_catalog::snapshot::Snapshot;
-use ironmesh_catalog::upstream_settings::{Said, UpstreamSettings};
+use ironmesh_catalog::upstream_settings::{EffectiveSetting, UpstreamSettings};
 use serde::{Deserialize, Serialize};
 
 use super::Change;
 
-/// A service comes, goes or changes.
+/// An added, removed or changed service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceChange {
     /// Its name.
     pub service: ServiceName,
-    /// What becomes of it.
+    /// Whether it is added, removed or changed.
     pub change: Change,
-    /// What of it changes, in words.
+    /// The changes, in words.
     pub details: Vec<String>,
-    /// Where it is written; where it was, if it goes.
+    /// Where policy defines it, or defined it if it is removed.
     pub spot: Spot,
 }
 
 pub(super) fn changes(before: &Snapshot, after: &Snapshot) -> Vec<ServiceChange> {
     let (old, new) = (&before.specification.services, &after.specification.services);
     let [settings_before, settings_after] =
-        [before, after].map(|moment| UpstreamSettings::of(&moment.specification));
+        [before, after].map(|snapshot| UpstreamSettings::of(&snapshot.specification));
     let mut changes = Vec::new();
-    // All of them: the mode of one may be another though not a word of it is.
+    // Compares every service: its mode can change without a change of its own text.
     for name in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
         let (change, service, details) = match (old.get(name), new.get(name)) {
             (None, None) => continue,
             (None, Some(service)) => {
                 let mut outline = outline(service);
-                outline.extend(said(&[], &settings_after.said(service)));
+                outline.extend(setting_changes(&[], &settings_after.effective(service)));
                 (Change::Added, service, outline)
             }
             (Some(service), None) => (Change::Removed, service, Vec::new()),
             (Some(old), Some(new)) => {
                 let (mode, of_new) = (before.mode_of(old), after.mode_of(new));
                 let mode = (mode != of_new).then(|| format!("mode {mode} → {of_new}"));
-                let said = said(&settings_before.said(old), &settings_after.said(new));
+                let settings = setting_changes(
+                    &settings_before.effective(old),
+                    &settings_after.effective(new),
+                );
                 let details: Vec<_> =
-                    mode.into_iter().chain(details(old, new)).chain(said).collect();
-                // What differs may be where it is written alone.
+                    mode.into_iter().chain(details(old, new)).chain(settings).collect();
+                // Only the source location may differ.
                 if details.is_empty() {
                     continue;
                 }
@@ -59,7 +62,7 @@ pub(super) fn changes(before: &Snapshot, after: &Snapshot) -> Vec<ServiceChange>
     changes
 }
 
-/// What a new service is.
+/// The description of a new service.
 fn outline(service: &Service) -> Vec<String> {
     let mut outline = vec![format!("account {}", service.account)];
     outline.extend(service.ports.iter().map(port));
@@ -71,7 +74,7 @@ fn outline(service: &Service) -> Vec<String> {
         outline.push(format!("escaped slashes: {}", service.escaped_slashes));
     }
     if service.max_connection_duration.is_some() {
-        outline.push(format!("max connection duration: {}", longest(service)));
+        outline.push(format!("max connection duration: {}", max_duration(service)));
     }
     outline.extend(service.drained.then(|| "drained".to_owned()));
     outline
@@ -83,11 +86,11 @@ fn outline(service: &Service) -> Vec<String> {
     outline
 }
 
-fn longest(service: &Service) -> String {
+fn max_duration(service: &Service) -> String {
     service.max_connection_duration.map_or_else(|| "none".to_owned(), |time| format!("{time:?}"))
 }
 
-/// What differs, but for the mode.
+/// The differences, apart from the mode.
 fn details(old: &Service, new: &Service) -> Vec<String> {
     let mut details = Vec::new();
     if old.account != new.account {
@@ -100,7 +103,11 @@ fn details(old: &Service, new: &Service) -> Vec<String> {
         details.push(format!("escaped slashes: {} → {}", old.escaped_slashes, new.escaped_slashes));
     }
     if old.max_connection_duration != new.max_connection_duration {
-        details.push(format!("max connection duration: {} → {}", longest(old), longest(new)));
+        details.push(format!(
+            "max connection duration: {} → {}",
+            max_duration(old),
+            max_duration(new)
+        ));
     }
     if old.drained != new.drained {
         details.push(format!("state {} → {}", state(old), state(new)));
@@ -130,18 +137,18 @@ fn details(old: &Service, new: &Service) -> Vec<String> {
     details
 }
 
-/// What upstream traffic settings say otherwise of a service.
-fn said(old: &[Said], new: &[Said]) -> Vec<String> {
+/// The differences of the effective upstream traffic settings of a service.
+fn setting_changes(old: &[EffectiveSetting], new: &[EffectiveSetting]) -> Vec<String> {
     let keys: BTreeSet<_> = old.iter().chain(new).map(|one| &one.key).collect();
     let change = |key: &String| {
-        // Of some settings several things are said, as of places.
-        let of_key = |said: &[Said]| -> Vec<Said> {
-            said.iter().filter(|one| one.key == *key).cloned().collect()
+        // Some settings have several values, such as those about localities.
+        let of_key = |settings: &[EffectiveSetting]| -> Vec<EffectiveSetting> {
+            settings.iter().filter(|one| one.key == *key).cloned().collect()
         };
         let (old, new) = (of_key(old), of_key(new));
-        let value = |said: &[Said]| match said {
-            [] => "nothing said".to_owned(),
-            said => said.iter().map(|one| &*one.value).collect::<Vec<_>>().join("; "),
+        let value = |settings: &[EffectiveSetting]| match settings {
+            [] => "not set".to_owned(),
+            settings => settings.iter().map(|one| &*one.value).collect::<Vec<_>>().join("; "),
         };
         let (before, after) = (value(&old), value(&new));
         let by = &new.first().or_else(|| old.first())?.by;
@@ -156,7 +163,7 @@ fn state(service: &Service) -> &'static str {
     known.map_or("active", |(word, _)| word)
 }
 
-/// Where an external service is.
+/// The location of an external service.
 fn place(external: &External) -> String {
     let External { hostname, resolution } = external;
     match (hostname, resolution) {
@@ -174,7 +181,7 @@ fn port(port: &Port) -> String {
     format!("port {number} ({name}, {protocol}, to {})", targets.join(" or "))
 }
 
-/// What differs of where endpoints are; nothing where that is only where they are written.
+/// The differences of the endpoint sources; empty if only their source locations differ.
 fn endpoints(old: &EndpointSource, new: &EndpointSource) -> Vec<String> {
     let (old, new) = (all(old), all(new));
     let gone = old.difference(&new).map(|one| format!("no more {one}"));
@@ -184,10 +191,10 @@ fn endpoints(old: &EndpointSource, new: &EndpointSource) -> Vec<String> {
 fn all(source: &EndpointSource) -> BTreeSet<String> {
     match source {
         EndpointSource::Providers(Providers { registered, fixed, consul, azure }) => {
-            let joined = "endpoints that are the proxies that joined".to_owned();
-            let asked = consul.iter().map(|query| format!("endpoints that are {query}"));
+            let enrolled = "endpoints that are the enrolled proxies".to_owned();
+            let in_consul = consul.iter().map(|query| format!("endpoints that are {query}"));
             let in_azure = azure.iter().map(|query| format!("endpoints that are {query}"));
-            let all = registered.then_some(joined).into_iter().chain(asked).chain(in_azure);
+            let all = registered.then_some(enrolled).into_iter().chain(in_consul).chain(in_azure);
             all.chain(fixed.iter().map(listed)).collect()
         }
         EndpointSource::Hostname => ["endpoints that proxies look up".to_owned()].into(),
@@ -216,21 +223,21 @@ mod tests {
             object: "upstream traffic setting `shop/near`".to_owned(),
             spot: Spot::new(&"p.toml".into(), "x", 0..1),
         };
-        let of = |values: &[&str]| -> Vec<Said> {
-            let said = |value: &&str| Said {
+        let of = |values: &[&str]| -> Vec<EffectiveSetting> {
+            let setting = |value: &&str| EffectiveSetting {
                 key: "locality.failover".to_owned(),
                 value: (*value).to_owned(),
                 by: by.clone(),
             };
-            values.iter().map(said).collect()
+            values.iter().map(setting).collect()
         };
         let (one, two) = (of(&["from eu to us"]), of(&["from eu to us", "from us to eu"]));
         assert_eq!(
-            said(&one, &two),
+            setting_changes(&one, &two),
             [format!("locality.failover: from eu to us → from eu to us; from us to eu, by {by}")]
         );
-        assert_eq!(said(&two, &of(&["from eu to us", "from us to ap"])).len(), 1);
-        assert!(said(&two, &two).is_empty());
-        assert!(said(&two, &[])[0].contains("nothing said"));
+        assert_eq!(setting_changes(&two, &of(&["from eu to us", "from us to ap"])).len(), 1);
+        assert!(setting_changes(&two, &two).is_empty());
+        assert!(setting_changes(&two, &[])[0].contains("not set"));
     }
 }

@@ -8,20 +8,20 @@ use ironmesh_catalog::specification::MeshSpecification;
 use serde::{Deserialize, Serialize};
 
 use super::Change;
-use crate::routing::{Branch, Routing};
+use crate::routing::{Routing, SplitBranch};
 
-/// The calls of a service port come to be split, or to be split otherwise.
+/// A change of the destinations of the calls of a service port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SplitChange {
     /// The service port.
     pub port: ServicePort,
-    /// Whether splits act on it for the first time, not any more, or otherwise.
+    /// Whether splits of its calls are added, removed or changed.
     pub change: Change,
-    /// Where its calls went, in the order in which this is tried. Nothing where there was no such port.
-    pub before: Vec<Branch>,
-    /// Where they go.
-    pub after: Vec<Branch>,
-    /// The splits that act on it: of the service, and behind it. If none does any more, those that did.
+    /// The branches before, in order of evaluation. Empty if there was no such port.
+    pub before: Vec<SplitBranch>,
+    /// The branches after.
+    pub after: Vec<SplitBranch>,
+    /// The splits that affect it: of the service and of its backends. If there are none, those before.
     pub by: Vec<Cited>,
 }
 
@@ -30,7 +30,7 @@ pub(super) fn changes(before: &MeshSpecification, after: &MeshSpecification) -> 
     let ports: BTreeSet<_> = old.ports().chain(new.ports()).cloned().collect();
     let change = |port: ServicePort| {
         let (before, after) = (old.branches(&port), new.branches(&port));
-        let is_same = |(one, two): (&Branch, &Branch)| one.says_the_same(two);
+        let is_same = |(one, two): (&SplitBranch, &SplitBranch)| one.is_equivalent(two);
         if before.len() == after.len() && before.iter().zip(&after).all(is_same) {
             return None;
         }

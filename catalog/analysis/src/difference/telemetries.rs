@@ -1,4 +1,4 @@
-//! Telemetry that is another: what sidecars tell otherwise than they did.
+//! Differences of telemetry objects.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Change;
 
-/// A telemetry that comes, goes or is another.
+/// An added, removed or changed telemetry object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TelemetryChange {
-    /// The telemetry, as it is written last.
+    /// The telemetry object, with its latest location.
     pub telemetry: Cited,
-    /// What becomes of it.
+    /// Whether it is added, removed or changed.
     pub change: Change,
-    /// Whose sidecars it is about, and what they tell, each in words.
+    /// Its level and its settings, in words.
     pub details: Vec<String>,
 }
 
@@ -58,12 +58,12 @@ fn details(old: &Telemetry, new: &Telemetry) -> Vec<String> {
     settings.into_iter().flatten().collect()
 }
 
-/// How a setting differs. Not all of it is in its words.
+/// The difference of a setting. Its text does not show every field.
 fn setting<T: Display + PartialEq>(old: Option<&T>, new: Option<&T>, what: &str) -> Option<String> {
     let word = |one: Option<&T>| one.map_or_else(|| format!("no {what}"), ToString::to_string);
     match (word(old), word(new)) {
         _ if old == new => None,
-        (old, new) if old == new => Some(format!("{new}: another format, or called otherwise")),
+        (old, new) if old == new => Some(format!("{new}: another format or service name")),
         (old, new) => Some(format!("{old} → {new}")),
     }
 }

@@ -108,12 +108,12 @@ fn assembled(specification: MeshSpecification) -> Snapshot {
 /// The access that differs: sign, who, way.
 fn access(before: &Snapshot, after: &Snapshot) -> Vec<String> {
     let words = |one: &AccessChange| {
-        let sign = match one.turn {
-            Turn::Lost => '-',
-            Turn::Kept => '=',
-            Turn::Gained => '+',
+        let sign = match one.delta {
+            AccessDelta::Lost => '-',
+            AccessDelta::Kept => '=',
+            AccessDelta::Gained => '+',
         };
-        format!("{sign} {}: {}", one.who, one.way)
+        format!("{sign} {}: {}", one.callers, one.traffic)
     };
     Difference::between(before, after).access.iter().map(words).collect()
 }
@@ -272,13 +272,13 @@ fn namespace_mode_change_is_reported_for_inheriting_services() {
         };
         assembled(specification)
     };
-    let told = |after: &Snapshot| -> Vec<String> {
+    let reported = |after: &Snapshot| -> Vec<String> {
         let services = Difference::between(&before, after).services;
         services.into_iter().flat_map(|one| one.details).collect()
     };
-    assert_eq!(told(&in_namespace(Mode::Audit, None)), ["mode strict → audit"]);
-    assert_eq!(told(&in_namespace(Mode::Strict, None)), [""; 0]);
-    assert_eq!(told(&in_namespace(Mode::Audit, Some(Mode::Strict))), [""; 0]);
+    assert_eq!(reported(&in_namespace(Mode::Audit, None)), ["mode strict → audit"]);
+    assert_eq!(reported(&in_namespace(Mode::Strict, None)), [""; 0]);
+    assert_eq!(reported(&in_namespace(Mode::Audit, Some(Mode::Strict))), [""; 0]);
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn ingress_backend_change_is_reported_with_entry_and_sources() {
         specification.ingress_backends.insert(key, Arc::new(policy));
         closed.revise(Inputs { specification: Arc::new(specification), ..closed.inputs() })
     };
-    let told = |before: &Snapshot, after: &Snapshot| {
+    let reported = |before: &Snapshot, after: &Snapshot| {
         let changes = Difference::between(before, after).treatments;
         let [TreatmentChange { by, change, details }] = &changes[..] else { panic!("{changes:?}") };
         (by.object.clone(), *change, details.clone())
@@ -341,11 +341,11 @@ fn ingress_backend_change_is_reported_with_entry_and_sources() {
     let range = with(IngressSource::Range("10.0.0.0/8".parse().unwrap()));
     let service = with(IngressSource::Service("edge".parse().unwrap()));
     let object = "ingress backend `default/edge`".to_owned();
-    let way = "way in to default/store|80: http at port 8443".to_owned();
+    let traffic = "ingress to default/store|80: http at port 8443".to_owned();
     let from = |source: &str| format!("from outside of the mesh: {source}");
-    let expected = (object.clone(), Change::Added, vec![way, from("10.0.0.0/8")]);
-    assert_eq!(told(&mesh(None, &[]), &range), expected);
+    let expected = (object.clone(), Change::Added, vec![traffic, from("10.0.0.0/8")]);
+    assert_eq!(reported(&mesh(None, &[]), &range), expected);
     let no_more = format!("no more {}", from("10.0.0.0/8"));
     let expected = (object, Change::Changed, vec![no_more, from("where default/edge runs")]);
-    assert_eq!(told(&range, &service), expected);
+    assert_eq!(reported(&range, &service), expected);
 }

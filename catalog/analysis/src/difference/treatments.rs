@@ -1,5 +1,4 @@
-//! Objects that say how calls are treated on their way, or who may call from outside of the mesh, and come,
-//! go or say it otherwise.
+//! Differences of HTTP routes, retries and ingress backends.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Change;
 
-/// An object comes, goes or changes.
+/// An added, removed or changed HTTP route, retry or ingress backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreatmentChange {
-    /// The object; where it was, if it goes.
+    /// The object, with its latest location.
     pub by: Cited,
-    /// What becomes of it.
+    /// Whether it is added, removed or changed.
     pub change: Change,
-    /// What it says, in words; of one that changes, what it says no more and what it says newly.
+    /// Its settings, in words; for a changed object, the removed and the added ones.
     pub details: Vec<String>,
 }
 
@@ -45,21 +44,21 @@ pub(super) fn changes(
     changes
 }
 
-/// All objects by what they are called, each with what it says.
+/// All objects by their names, with their settings in words.
 fn objects(specification: &MeshSpecification) -> BTreeMap<String, (Cited, Vec<String>)> {
     let routes = specification.http_routes.values();
     let routes = routes.map(|route| (Cited::http_route(route), of_route(route)));
     let retries = specification.retries.values();
     let retries = retries.map(|retry| (Cited::retry(retry), of_retry(retry)));
-    let ways_in = specification.ingress_backends.values();
-    let ways_in = ways_in.map(|policy| (Cited::ingress_backend(policy), of_ingress(policy)));
-    let all = routes.chain(retries).chain(ways_in);
+    let ingress = specification.ingress_backends.values();
+    let ingress = ingress.map(|policy| (Cited::ingress_backend(policy), of_ingress(policy)));
+    let all = routes.chain(retries).chain(ingress);
     all.map(|(by, details)| (by.object.clone(), (by, details))).collect()
 }
 
 fn of_ingress(policy: &IngressBackend) -> Vec<String> {
     let IngressBackend { backends, sources, matches, .. } = policy;
-    let backends = backends.iter().map(|one| format!("way in to {}: {}", one.port, one.entry));
+    let backends = backends.iter().map(|one| format!("ingress to {}: {}", one.port, one.entry));
     let sources = sources.iter().map(|source| format!("from outside of the mesh: {source}"));
     let matches = matches.iter().map(|one| format!("requests that are {}", named(one)));
     backends.chain(sources).chain(matches).collect()
@@ -104,7 +103,7 @@ fn of_retry(retry: &Retry) -> Vec<String> {
     vec![format!("calls of {services}"), format!("by {source}"), format!("retries: {retries}")]
 }
 
-/// What is said no more, and what is said newly.
+/// The removed settings, then the added ones.
 fn differing(old: &[String], new: &[String]) -> Vec<String> {
     let gone = old.iter().filter(|one| !new.contains(one)).map(|one| format!("no more {one}"));
     gone.chain(new.iter().filter(|one| !old.contains(one)).cloned()).collect()

@@ -1,12 +1,11 @@
-//! Which allowed traffic includes which: what still follows from a wider rule is not lost.
+//! Inclusion between allowed traffic: access that still follows from a wider rule is not lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ironmesh_catalog::AllowedTraffic;
 
-/// Whether `wide` allows all that `narrow` allows, as far as that can be decided without comparing which
-/// texts two expressions share.
+/// Whether `wide` allows all that `narrow` allows. It compares expressions only for equality.
 pub(super) fn includes(wide: &AllowedTraffic, narrow: &AllowedTraffic) -> bool {
     match (wide, narrow) {
         (
@@ -27,13 +26,13 @@ pub(super) fn includes(wide: &AllowedTraffic, narrow: &AllowedTraffic) -> bool {
     }
 }
 
-/// All traffic that [includes] `narrow`, itself among them, if there are no more than `most`: each has some
-/// of its conditions. It must be of one method, or of any.
+/// All traffic that [includes] `narrow`, with itself, if there are at most `most`: each has a subset of its
+/// conditions. `narrow` must have at most one method.
 pub(super) fn wider(narrow: &AllowedTraffic, most: usize) -> Option<Vec<AllowedTraffic>> {
     let AllowedTraffic::Requests { methods, path, headers } = narrow else {
         return Some(vec![narrow.clone()]);
     };
-    // Each of these is there or not.
+    // Each condition is present or absent.
     let conditions = [!methods.is_empty(), path.is_some()].into_iter().filter(|is| *is).count();
     let conditions = u32::try_from(conditions + headers.len()).ok()?;
     1_usize.checked_shl(conditions).filter(|all| *all <= most)?;
@@ -60,7 +59,7 @@ pub(super) fn wider(narrow: &AllowedTraffic, most: usize) -> Option<Vec<AllowedT
     Some(wider)
 }
 
-/// The same traffic in parts of one method each, or of any.
+/// The same traffic in parts with at most one method each.
 pub(super) fn by_method(traffic: AllowedTraffic) -> Vec<AllowedTraffic> {
     match traffic {
         AllowedTraffic::Requests { methods, path, headers } if methods.len() > 1 => methods

@@ -1,4 +1,6 @@
-//! Where the calls of a service port go, and who may know of it: as the caller's sidecar is told.
+//! Destinations of the calls of a service port, and its visibility, as the caller's sidecar is configured.
+//!
+//! This module owns the caller's side of a verdict. It never authorizes a call.
 
 use std::collections::BTreeSet;
 
@@ -8,27 +10,27 @@ use ironmesh_catalog::policy::{HttpMatch, Mirror};
 use ironmesh_catalog::service::{Port, Service};
 use ironmesh_catalog::snapshot::Snapshot;
 
-use super::Treated;
+use super::RequestTreatment;
 use super::matching::mismatches;
 use super::request::Arrival;
-use crate::routing::{Branch, Condition, Routing};
+use crate::routing::{MatchCondition, Routing, SplitBranch};
 
-/// The branches that calls of `asked` may take; of one request, as it arrives at the caller's sidecar, the
-/// one that it takes.
+/// The branches of the calls of a service port; for one request, as the caller's sidecar sees it, the branch that
+/// it follows.
 pub(super) fn branches(
     routing: &Routing<'_>,
-    asked: &ServicePort,
+    service_port: &ServicePort,
     request: Option<&Arrival>,
-) -> Vec<Branch> {
-    let Some(request) = request else { return routing.branches(asked) };
-    let paths = routing.paths(asked);
+) -> Vec<SplitBranch> {
+    let Some(request) = request else { return routing.branches(service_port) };
+    let paths = routing.paths(service_port);
     let holds = |condition: &&HttpMatch| mismatches(condition, request).is_empty();
-    let taken = paths.iter().find(|path| path.conditions.iter().all(holds));
-    taken.map(Branch::of).into_iter().collect()
+    let followed = paths.iter().find(|path| path.conditions.iter().all(holds));
+    followed.map(SplitBranch::of).into_iter().collect()
 }
 
-/// How calls of `caller` to a port are treated; of one request, as it arrives at the caller's sidecar, how
-/// that one is.
+/// The HTTP treatments of calls of `caller` to a port; for one request, as the caller's sidecar sees it, the one
+/// that applies.
 pub(super) fn treatments<'a>(
     all: &'a HttpRoutes,
     caller: &ServiceAccount,
@@ -42,39 +44,40 @@ pub(super) fn treatments<'a>(
     let treatments = all.treatments(caller, &service.name);
     let Some(request) = request else { return treatments };
     let holds = |one: &HttpMatch| mismatches(one, request).is_empty();
-    let is_for = |one: &Treatment<'_>| one.condition.is_none_or(holds);
-    treatments.into_iter().find(is_for).into_iter().collect()
+    let applies = |one: &Treatment<'_>| one.condition.is_none_or(holds);
+    treatments.into_iter().find(applies).into_iter().collect()
 }
 
-/// What is said of these, if anything is. `why_no_mirror` says why a copy goes nowhere, if it does not.
-pub(super) fn told(
+/// The settings of the treatments, if there are any. `mirror_exclusion` returns why a mirror gets no copy.
+pub(super) fn request_treatments(
     treatments: &[Treatment<'_>],
-    why_no_mirror: impl Fn(&Mirror) -> Option<String>,
-) -> Vec<Treated> {
-    let treated = |treatment: &Treatment<'_>| {
+    mirror_exclusion: impl Fn(&Mirror) -> Option<String>,
+) -> Vec<RequestTreatment> {
+    let described = |treatment: &Treatment<'_>| {
         let mut settings = treatment.settings();
-        let why_not = treatment.mirror().and_then(&why_no_mirror);
-        if let Some((said, why)) = settings.iter_mut().find(|one| one.key == "mirror").zip(why_not)
+        let exclusion = treatment.mirror().and_then(&mirror_exclusion);
+        if let Some((setting, why)) =
+            settings.iter_mut().find(|one| one.key == "mirror").zip(exclusion)
         {
-            said.value = format!("{}, but not of this caller: {why}", said.value);
+            setting.value = format!("{}, but not of this caller: {why}", setting.value);
         }
-        Treated { condition: treatment.condition.map(Condition::from), settings }
+        RequestTreatment { condition: treatment.condition.map(MatchCondition::from), settings }
     };
-    let treated: Vec<_> = treatments.iter().map(treated).collect();
-    let says_nothing = treated.iter().all(|one| one.settings.is_empty());
-    if says_nothing { Vec::new() } else { treated }
+    let described: Vec<_> = treatments.iter().map(described).collect();
+    let is_empty = described.iter().all(|one| one.settings.is_empty());
+    if is_empty { Vec::new() } else { described }
 }
 
-/// Why no copy of calls of `caller` to `asked`, which go these ways, goes where a mirror says, if none does: as
-/// the compiler has it.
-pub(super) fn why_no_mirror(
+/// Why the mirror gets no copy of calls of `caller` to a service port with these branches; none if it does. The
+/// compiler decides the same.
+pub(super) fn mirror_exclusion(
     snapshot: &Snapshot,
     caller: &ServiceAccount,
-    asked: &ServicePort,
-    branches: &[Branch],
+    service_port: &ServicePort,
+    branches: &[SplitBranch],
     mirror: &Mirror,
 ) -> Option<String> {
-    let to = ServicePort::new(mirror.service.clone(), asked.port);
+    let to = ServicePort::new(mirror.service.clone(), service_port.port);
     let is_http = |service: &Service| {
         service.external.is_none()
             && service.port(to.port).is_some_and(|one| one.protocol.is_http())
@@ -82,14 +85,14 @@ pub(super) fn why_no_mirror(
     let routing = Routing::from(&snapshot.specification, &to.service);
     let name = &to.service;
     let is_all_to =
-        |branch: &Branch| matches!(branch.shares.as_slice(), [only] if only.service == *name);
-    if to.service == asked.service {
+        |branch: &SplitBranch| matches!(branch.shares.as_slice(), [only] if only.service == *name);
+    if to.service == service_port.service {
         Some("that is the service itself".to_owned())
     } else if !snapshot.service(name).is_some_and(|service| is_http(service)) {
         Some(format!("{name} has no HTTP port {}", to.port))
     } else if !routing.splits_of(&to).is_empty() {
         Some(format!("{name} has traffic splits"))
-    } else if !is_known(snapshot, &routing, caller, &to) {
+    } else if !is_in_scope(snapshot, &routing, caller, &to) {
         Some(format!("it may not call {name}"))
     } else if !branches.is_empty() && branches.iter().all(is_all_to) {
         Some(format!("{name} answers them itself"))
@@ -98,52 +101,51 @@ pub(super) fn why_no_mirror(
     }
 }
 
-/// Takes those out of `branches` of whom `caller` may not know: they have no share of its calls. Returns
-/// who they are.
-pub(super) fn leave_out(
+/// Removes the backends that are private to a namespace other than that of `caller`, and returns them.
+pub(super) fn remove_private_backends(
     snapshot: &Snapshot,
     caller: &ServiceAccount,
-    branches: &mut [Branch],
+    branches: &mut [SplitBranch],
 ) -> BTreeSet<ServiceName> {
-    let mut left_out = BTreeSet::new();
+    let mut removed = BTreeSet::new();
     for branch in branches {
         branch.shares.retain(|share| {
             let service = snapshot.service(&share.service);
-            let is_known = service.is_none_or(|one| one.is_visible_in(&caller.namespace));
-            if !is_known {
-                left_out.insert(share.service.clone());
+            let is_visible = service.is_none_or(|one| one.is_visible_in(&caller.namespace));
+            if !is_visible {
+                removed.insert(share.service.clone());
             }
-            is_known
+            is_visible
         });
     }
-    left_out
+    removed
 }
 
-/// Whether the proxies of `caller` are told of `asked`: it is visible to them, and they may call it in some
-/// way or what is behind it, by backends with or without a weight.
-pub(super) fn is_known(
+/// Whether a service port is in the scope of the proxies of `caller`: it is visible to them, and they may send
+/// some request to it or to one of its backends, with or without a weight.
+pub(super) fn is_in_scope(
     snapshot: &Snapshot,
     routing: &Routing<'_>,
     caller: &ServiceAccount,
-    asked: &ServicePort,
+    service_port: &ServicePort,
 ) -> bool {
     let find = |port: &ServicePort| {
         let service = snapshot.service(&port.service)?;
         Some((&**service, service.port(port.port)?))
     };
     let is_visible = |service: &Service| service.is_visible_in(&caller.namespace);
-    let mut behind = routing.reach(asked, |_| true).into_iter();
-    find(asked).is_some_and(|(service, _)| is_visible(service))
-        && behind.any(|port| {
+    let mut reached = routing.reach(service_port, |_| true).into_iter();
+    find(service_port).is_some_and(|(service, _)| is_visible(service))
+        && reached.any(|port| {
             find(&port).is_some_and(|(service, port)| {
                 is_visible(service) && may_call(snapshot, caller, service, port)
             })
         })
 }
 
-/// Whether `caller` may call a port in some way.
+/// Whether `caller` may send any request to a port.
 fn may_call(snapshot: &Snapshot, caller: &ServiceAccount, service: &Service, port: &Port) -> bool {
-    snapshot.mode_of(service).lets_all_in()
+    snapshot.mode_of(service).allows_all()
         || snapshot
             .grants
             .between(caller, &service.account)

@@ -1,4 +1,4 @@
-//! The host of a request: by what hosts a service is called, and what a rule about hosts compares.
+//! The host of a request: the hosts of a service, and the host that rules compare.
 
 use ironmesh_catalog::hosts::{hosts, is_passed_through};
 use ironmesh_catalog::name::{ServiceAccount, ServicePort};
@@ -10,20 +10,19 @@ use super::Answer;
 use super::request::Request;
 use crate::routing::Routing;
 
-/// The host of a request, where a rule has compared it.
+/// The host of a request that a rule compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComparedHost {
-    /// What it is: as the request says, which is how a call by `Host` arrives; or else as calls of a declared
-    /// upstream arrive.
+    /// The host: that of the request, as in a call by `Host`, or else that of calls of a declared upstream.
     pub host: String,
-    /// What a call of a declared upstream comes to, where that is something else. There the server's sidecar
-    /// sees the service's own hostname and port, whatever the application wrote.
-    pub at_upstream: Option<AtUpstream>,
+    /// The answer at a declared upstream, if it differs. There the server's sidecar sees the service's own
+    /// hostname and port, whatever the application sent.
+    pub at_upstream: Option<UpstreamAnswer>,
 }
 
-/// What a call of a declared upstream comes to.
+/// The answer to a call of a declared upstream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AtUpstream {
+pub struct UpstreamAnswer {
     /// The host that the server's sidecar sees.
     pub host: String,
     /// The answer.
@@ -31,8 +30,8 @@ pub struct AtUpstream {
     pub answer: Answer,
 }
 
-/// Whether a request to `port` of `service` says a host that is none of the service's. No call by `Host` to it
-/// has that; one of a declared upstream may.
+/// Whether a request to `port` of `service` has a host that the service does not have. Only a call of a declared
+/// upstream can have it.
 pub(super) fn is_foreign(
     snapshot: &Snapshot,
     caller: &ServiceAccount,
@@ -47,8 +46,8 @@ pub(super) fn is_foreign(
         && request.host().is_some_and(|host| !is_one(&host.to_ascii_lowercase()))
 }
 
-/// What is wrong with the host of a request to `port` of `service`, if it says one: no call by `Host` to it
-/// has that, and on one of a declared upstream nobody compares it.
+/// What is wrong with the host of a request to `port` of `service`, if it has one: a call by `Host` does not reach
+/// the service with it, and at a declared upstream no rule compares it.
 pub(super) fn problem(
     snapshot: &Snapshot,
     caller: &ServiceAccount,
@@ -61,7 +60,7 @@ pub(super) fn problem(
     }
     let host = request.host().filter(|_| is_foreign(snapshot, caller, service, port, request))?;
     let service_port = ServicePort::new(service.name.clone(), port.number);
-    // The caller's own sidecar compares what the application writes.
+    // The caller's own sidecar compares the host that the application sends.
     if service.external.is_some()
         || Routing::from(&snapshot.specification, &service.name).compares_hosts(&service_port)
     {
@@ -69,13 +68,13 @@ pub(super) fn problem(
     }
     let (name, hosts) = (&service.name, hosts(snapshot, caller, service, &service_port).join(", "));
     Some(format!(
-        "a request to the host `{host}` is none to `{name}`, port {}: give one of {hosts}; or leave the header host out, since for a declared upstream it is no matter",
+        "a request to the host `{host}` does not reach `{name}`, port {}: give one of {hosts}; or leave the header host out, which a declared upstream ignores",
         port.number
     ))
 }
 
-/// The same of a service that is passed through: its host says where a request goes, and whether it is one
-/// to this service at all.
+/// The same for a passthrough service, where the host decides the destination, and whether the request is for
+/// this service.
 fn passed_through(
     snapshot: &Snapshot,
     caller: &ServiceAccount,
@@ -89,7 +88,7 @@ fn passed_through(
     let advice = format!("one below `{hostname}`{with_port}");
     let Some(host) = request.host() else {
         return Some(format!(
-            "requests to `{name}` go where their host says: give the header host, {advice}"
+            "the host of a request decides where `{name}` sends it: give the header host, {advice}"
         ));
     };
     let lower = host.to_ascii_lowercase();
@@ -100,18 +99,20 @@ fn passed_through(
     };
     let is_below = bare.is_some_and(|bare| bare.len() > below.len() && bare.ends_with(below));
     if !is_below {
-        return Some(format!("a request to the host `{host}` is none to `{name}`: give {advice}"));
+        return Some(format!(
+            "a request to the host `{host}` does not reach `{name}`: give {advice}"
+        ));
     }
-    // Envoy takes the whole host before one below a wildcard.
+    // Envoy prefers an exact host to a wildcard.
     let services = snapshot.specification.services.values().filter(|other| other.name != *name);
     let mut others = services.flat_map(|other| {
         let ports = other.service_ports().filter(|(_, port)| port.protocol.is_http());
         ports.map(move |(port, _)| (other, port))
     });
-    let taken = others.find(|(other, port)| hosts(snapshot, caller, other, port).contains(&lower));
-    taken.map(|(other, _)| {
+    let owner = others.find(|(other, port)| hosts(snapshot, caller, other, port).contains(&lower));
+    owner.map(|(other, _)| {
         format!(
-            "by `Host` a request to the host `{host}` is one to `{}`: ask about that, or give another {advice}",
+            "by `Host` a request to the host `{host}` reaches `{}`: ask about that service, or give a different host, {advice}",
             other.name
         )
     })

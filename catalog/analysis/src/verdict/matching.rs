@@ -1,5 +1,6 @@
-//! One request against one match of a route group: the same comparison as in the RBAC and the routes that
-//! are compiled of the match, whose expressions these are.
+//! Comparison of one request with one match of a route group.
+//!
+//! It uses the expressions of the compiled RBAC rules and routes, so both agree.
 
 use std::sync::Arc;
 
@@ -9,18 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use super::request::{Arrival, Comparison};
 
-/// What of a match does not hold of a request.
+/// A condition of a match that a request does not meet.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mismatch {
-    /// The method is none of these.
+    /// The method is not in the list.
     Method {
         /// The methods that are allowed.
         allowed: Vec<Arc<str>>,
     },
     /// The path does not match.
     Path {
-        /// The expression, which must match from the beginning on.
+        /// The expression, which must match from the start of the path.
         expression: Arc<str>,
     },
     /// The path has a segment that some servers read as `.` or `..`; no expression covers these.
@@ -31,13 +32,13 @@ pub enum Mismatch {
         name: Arc<str>,
         /// The expression, which must match the whole value.
         expression: Arc<str>,
-        /// What the request has. At a server's sidecar that is one value: repeated headers are joined there.
-        /// At the caller's own sidecar, of several values one that matches would do.
+        /// The values of the request. At a server's sidecar there is one, since it joins repeated headers. At the
+        /// caller's own sidecar one matching value of several is enough.
         values: Vec<String>,
     },
 }
 
-/// What of `one` does not hold of `arrival`; nothing if it lets it through.
+/// The conditions of `one` that `arrival` does not meet; empty if it matches.
 pub(super) fn mismatches(one: &HttpMatch, arrival: &Arrival) -> Vec<Mismatch> {
     let mut mismatches = Vec::new();
     if !one.methods.is_empty() && !one.methods.iter().any(|method| *method.0 == *arrival.method) {
@@ -55,7 +56,7 @@ pub(super) fn mismatches(one: &HttpMatch, arrival: &Arrival) -> Vec<Mismatch> {
         }
     }
     for (name, expression) in &one.headers {
-        // Of several values, one that matches will do in Envoy. A server's sidecar joins them before.
+        // In Envoy one matching value of several is enough. A server's sidecar joins them before.
         let (values, meets) = if **name == *"host" {
             let whole = || HttpMatch::whole_authority(expression);
             let meets = || is_whole(&whole(), &[&arrival.host]);
@@ -77,8 +78,8 @@ pub(super) fn mismatches(one: &HttpMatch, arrival: &Arrival) -> Vec<Mismatch> {
     mismatches
 }
 
-/// Whether `expression` matches the whole of one of these texts, byte by byte, as RE2 reads it. (The loader
-/// takes no expression that RE2 reads otherwise; one that cannot be read lets nothing through.)
+/// Whether `expression` matches one of these texts as a whole, byte by byte, as in RE2. (The loader rejects
+/// expressions that RE2 interprets differently; an invalid expression matches nothing.)
 fn is_whole(expression: &str, texts: &[impl AsRef<str>]) -> bool {
     if texts.is_empty() {
         return false;

@@ -1,17 +1,17 @@
-//! Paths as Envoy reads them, before anything is compared. Every HTTP chain of the mesh normalizes paths,
-//! merges slashes and rejects escaped slashes, unless the service keeps them; this is the same, as Envoy
-//! 1.40 does it.
+//! Path normalization as in Envoy 1.40, before any comparison.
+//!
+//! Every HTTP filter chain of the mesh normalizes paths, merges slashes and rejects escaped slashes, unless the
+//! service keeps them. This module reproduces that exactly.
 
 use std::fmt::Write as _;
 
 use ironmesh_catalog::service::EscapedSlashes;
 
-/// A path that Envoy answers with 400 by itself, in words.
+/// The reason why Envoy answers a path with 400.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rejected(pub(super) &'static str);
 
-/// Whether `target`, a path with or without a query, is one that can be asked about; or what is wrong
-/// with it.
+/// What is wrong with `target`, a path with or without a query; none if it is valid.
 pub(super) fn problem(target: &str) -> Option<&'static str> {
     let path = without_query(target);
     if !path.starts_with('/') {
@@ -48,7 +48,7 @@ pub(super) fn normalized(
     Ok(with_merged_slashes(&resolved(&without_parameters_of_dots(path))))
 }
 
-/// Whether a path without its query has a slash or a backslash that is escaped.
+/// Whether a path without its query has an escaped slash or backslash.
 pub(super) fn has_escaped_slash(path: &str) -> bool {
     let folded = path.to_ascii_lowercase();
     folded.contains("%2f") || folded.contains("%5c")
@@ -67,8 +67,8 @@ fn without_parameters_of_dots(path: &str) -> String {
     segments.collect::<Vec<_>>().join("/")
 }
 
-/// What a path has with `.` and `..` resolved, as a URL's (WHATWG): escaped ones count, `\` is a slash, and
-/// an empty segment is one like others. Unreserved characters are unescaped, and some others escaped.
+/// The path with `.` and `..` resolved as in a URL (WHATWG): escaped ones count, `\` is a slash, and an empty
+/// segment counts as a segment. Unreserved characters are unescaped, and some others escaped.
 fn resolved(path: &str) -> String {
     let path = path.replace('\\', "/");
     let segments: Vec<&str> = path.split('/').skip(1).collect();
@@ -90,8 +90,8 @@ fn resolved(path: &str) -> String {
     format!("/{}", kept.join("/"))
 }
 
-/// A segment with its unreserved characters (RFC 3986, section 2.3) unescaped, and with those escaped that
-/// do not belong in a path.
+/// A segment with unreserved characters (RFC 3986, section 2.3) unescaped, and characters that are invalid in
+/// a path escaped.
 fn rewritten(segment: &str) -> String {
     let mut text = String::with_capacity(segment.len());
     let mut rest = segment;
@@ -132,7 +132,7 @@ mod tests {
     // What Envoy 1.40 made of each.
     #[test]
     fn normalized_path_equals_that_of_envoy() {
-        for (asked, made) in [
+        for (path, expected) in [
             ("/", "/"),
             ("/a/../b", "/b"),
             ("/../b", "/b"),
@@ -168,8 +168,8 @@ mod tests {
             ("/a%41%7ez%20%3B", "/aA~z%20%3B"),
             ("/a|b{c}\"<>^`", "/a%7Cb%7Bc%7D%22%3C%3E%5E%60"),
         ] {
-            assert_eq!(normalized(asked, EscapedSlashes::Reject).as_deref(), Ok(made), "{asked}");
-            assert_eq!(problem(asked), None, "{asked}");
+            assert_eq!(normalized(path, EscapedSlashes::Reject).as_deref(), Ok(expected), "{path}");
+            assert_eq!(problem(path), None, "{path}");
         }
         for rejected in ["/a%2fb", "/a%5Cb", "/a;%2f", "/a?x#y", "/a%00"] {
             assert!(normalized(rejected, EscapedSlashes::Reject).is_err(), "{rejected}");
@@ -181,14 +181,14 @@ mod tests {
     // What Envoy 1.40 made of each.
     #[test]
     fn kept_escaped_slash_is_not_a_path_separator() {
-        for (asked, made) in [
+        for (path, expected) in [
             ("/a%2Fb", "/a%2Fb"),
             ("/a%5cb/../c", "/c"),
             ("/a/..%2fb", "/a/..%2fb"),
             ("/a%2f/../b", "/b"),
             ("/a/%2e%2e%2Fb", "/a/..%2Fb"),
         ] {
-            assert_eq!(normalized(asked, EscapedSlashes::Keep).as_deref(), Ok(made), "{asked}");
+            assert_eq!(normalized(path, EscapedSlashes::Keep).as_deref(), Ok(expected), "{path}");
         }
         assert!(normalized("/a%00", EscapedSlashes::Keep).is_err());
     }

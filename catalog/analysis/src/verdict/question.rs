@@ -1,4 +1,4 @@
-//! Questions about calls, and why some have no answer.
+//! Questions about calls, and the errors of questions without an answer.
 
 use std::collections::BTreeSet;
 
@@ -10,48 +10,48 @@ use serde::{Deserialize, Serialize};
 use super::host;
 use super::request::Request;
 
-/// A call that is asked about.
+/// A question about a call within the mesh.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
-    /// Who calls.
+    /// The account that calls.
     pub caller: ServiceAccount,
-    /// What it calls.
+    /// The service that it calls.
     pub service: ServiceName,
-    /// The service's port; its only one where left out, or 80.
+    /// The service's port. Default: its only port, or 80.
     pub port: Option<u16>,
-    /// The request; all there may be where left out.
+    /// The request; without one, the question is about every request.
     pub request: Option<Request>,
 }
 
-/// A question has no answer.
+/// The reason why a question has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuestionError {
-    /// No account of that name.
+    /// There is no account of that name.
     #[error("policy knows no service account `{account}`")]
     UnknownAccount {
         /// The name.
         account: ServiceAccount,
-        /// The names that it knows.
+        /// The names of accounts in policy.
         known: Vec<String>,
     },
-    /// No service of that name.
+    /// There is no service of that name.
     #[error("policy defines no service `{service}`")]
     UnknownService {
         /// The name.
         service: ServiceName,
-        /// The names that it defines.
+        /// The names of services in policy.
         known: Vec<String>,
     },
-    /// No such port, or several to choose from.
+    /// There is no such port, or the service has several.
     #[error("{0}")]
     Port(String),
-    /// A request that cannot be made.
+    /// The request is impossible.
     #[error("{0}")]
     Request(String),
 }
 
 impl Question {
-    /// The service and the port that are asked about, if the question has an answer.
+    /// The service and the port of the question, if it has an answer.
     pub(super) fn find<'a>(
         &self,
         snapshot: &'a Snapshot,
@@ -60,7 +60,7 @@ impl Question {
         known_account(snapshot, &self.caller)?;
         let port = port_of(service, self.port)?;
         let Some(request) = &self.request else { return Ok((service, port)) };
-        can_be_asked(service, port, request)?;
+        check_request(service, port, request)?;
         match host::problem(snapshot, &self.caller, service, port, request) {
             Some(problem) => Err(QuestionError::Request(problem)),
             None => Ok((service, port)),
@@ -80,7 +80,7 @@ pub(super) fn known_service<'a>(
     })
 }
 
-/// That policy knows an account of this name.
+/// Checks that policy has an account of this name.
 pub(super) fn known_account(
     snapshot: &Snapshot,
     account: &ServiceAccount,
@@ -93,8 +93,8 @@ pub(super) fn known_account(
     Err(QuestionError::UnknownAccount { account: account.clone(), known })
 }
 
-/// That a request can be told from another on this port, and that somebody can make it.
-pub(super) fn can_be_asked(
+/// Checks that policy can distinguish requests on this port, and that the request is possible.
+pub(super) fn check_request(
     service: &Service,
     port: &Port,
     request: &Request,
@@ -103,16 +103,16 @@ pub(super) fn can_be_asked(
         request.problem()
     } else {
         Some(format!(
-            "port {} of `{}` is not HTTP, so no request can be told from another: leave out the method, the path and headers",
+            "port {} of `{}` is not HTTP, so policy cannot distinguish requests: leave out the method, the path and headers",
             port.number, service.name
         ))
     };
     problem.map_or(Ok(()), |problem| Err(QuestionError::Request(problem)))
 }
 
-/// The port of this number; where none is given, the only one, or 80.
-pub(super) fn port_of(service: &Service, asked: Option<u16>) -> Result<&Port, QuestionError> {
-    let found = match (asked, service.ports.as_slice()) {
+/// The port of this number; without a number, the only port, or 80.
+pub(super) fn port_of(service: &Service, number: Option<u16>) -> Result<&Port, QuestionError> {
+    let found = match (number, service.ports.as_slice()) {
         (Some(number), _) => service.port(number),
         (None, [only]) => Some(only),
         (None, ports) => ports.iter().find(|port| port.number == 80),
@@ -120,7 +120,7 @@ pub(super) fn port_of(service: &Service, asked: Option<u16>) -> Result<&Port, Qu
     found.ok_or_else(|| {
         let ports: Vec<_> = service.ports.iter().map(|port| port.number.to_string()).collect();
         let name = &service.name;
-        QuestionError::Port(match (asked, ports.join(", ")) {
+        QuestionError::Port(match (number, ports.join(", ")) {
             (_, ports) if ports.is_empty() => {
                 format!("`{name}` has no ports, so nothing can call it")
             }
@@ -130,13 +130,13 @@ pub(super) fn port_of(service: &Service, asked: Option<u16>) -> Result<&Port, Qu
     })
 }
 
-/// The accounts that policy knows: as which services run, and which targets and egresses come to name.
+/// The accounts of policy: those of services, and those that traffic targets and egresses name.
 fn accounts(snapshot: &Snapshot) -> BTreeSet<ServiceAccount> {
     let services = snapshot.specification.services.values();
     let of_services = services.map(|service| service.account.clone());
     let grants = snapshot.grants.by_target().values();
     let named = grants.flat_map(|grant| grant.sources.iter().chain(&grant.destinations).cloned());
-    let outward = snapshot.specification.egresses.values();
-    let outward = outward.flat_map(|egress| egress.sources.iter().cloned());
-    of_services.chain(named).chain(outward).collect()
+    let egress_verdict = snapshot.specification.egresses.values();
+    let egress_verdict = egress_verdict.flat_map(|egress| egress.sources.iter().cloned());
+    of_services.chain(named).chain(egress_verdict).collect()
 }

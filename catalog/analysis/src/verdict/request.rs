@@ -1,4 +1,4 @@
-//! A request as it is asked about, and as it arrives where it is judged.
+//! A request as the application sends it, and as each sidecar compares it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use super::path::{self, Rejected};
 
-/// A request as the application makes it.
+/// A request as the application sends it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// Its method; `GET` where nothing is said.
+    /// Its method. Default: `GET`.
     pub method: String,
-    /// Its path, with a query or without; `/` where nothing is said.
+    /// Its path, with or without a query. Default: `/`.
     pub path: String,
-    /// Its headers: name and value, in order. A `host` takes the place of the service's own name.
+    /// Its headers: name and value, in order. A `host` replaces the service's own hostname.
     pub headers: Vec<(String, String)>,
 }
 
@@ -36,23 +36,23 @@ impl Default for Request {
 }
 
 impl Request {
-    /// The most headers that it may have: Envoy answers one with more by 431.
-    pub const MOST_HEADERS: usize = 100;
+    /// The most headers of a request. Envoy answers more with 431.
+    pub const MAX_HEADERS: usize = 100;
 
-    /// The most bytes that its method, its path and its headers may have together: the same.
-    pub const MOST_BYTES: usize = 60 << 10;
+    /// The most bytes of method, path and headers together. Envoy answers more with 431.
+    pub const MAX_BYTES: usize = 60 << 10;
 
-    /// Why nobody can make this request, whoever is called; or no sidecar would take it.
+    /// Why the request is impossible, or no sidecar would accept it; none if it is possible.
     pub fn problem(&self) -> Option<String> {
         let headers = self.headers.iter();
         let sizes = headers.map(|(name, value)| name.len().saturating_add(value.len()));
         let bytes = sizes.fold(self.method.len() + self.path.len(), usize::saturating_add);
-        if self.headers.len() > Self::MOST_HEADERS || bytes > Self::MOST_BYTES {
+        if self.headers.len() > Self::MAX_HEADERS || bytes > Self::MAX_BYTES {
             return Some(format!(
                 "the request has {} headers and {bytes} bytes; Envoy takes {} headers and {} bytes at most",
                 self.headers.len(),
-                Self::MOST_HEADERS,
-                Self::MOST_BYTES,
+                Self::MAX_HEADERS,
+                Self::MAX_BYTES,
             ));
         }
         if !is_token(&self.method) {
@@ -80,7 +80,7 @@ impl Request {
         })
     }
 
-    /// The host that it says it is for.
+    /// The host that its headers name.
     pub(super) fn host(&self) -> Option<&str> {
         let host = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
         host.map(|(_, host)| host.trim())
@@ -93,21 +93,21 @@ pub(super) struct Arrival {
     pub(super) method: String,
     /// Without its query.
     pub(super) path: String,
-    /// Whether the path as it came there had an escaped slash.
+    /// Whether its path had an escaped slash on arrival.
     has_escaped_slash: bool,
     pub(super) host: String,
-    /// By lower-case name. A caller's sidecar compares each of several values by itself.
+    /// By lower-case name. A caller's sidecar compares each of several values separately.
     headers: Arc<BTreeMap<String, Vec<String>>>,
-    /// What has been compared, so that it is compared once.
-    known: RefCell<BTreeMap<Comparison, bool>>,
+    /// The results of comparisons, so that each is made once.
+    compared: RefCell<BTreeMap<Comparison, bool>>,
 }
 
-/// A part of a request, and the expression of a rule that is about it.
+/// A part of a request and the expression with which a rule compares it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Comparison {
     /// The path.
     Path(Arc<str>),
-    /// The path, with what some servers read as another one.
+    /// The path, with segments that some servers read as `.` or `..`.
     Disguise,
     /// The host.
     Host(Arc<str>),
@@ -116,8 +116,8 @@ pub(super) enum Comparison {
 }
 
 impl Arrival {
-    /// What the caller's sidecar sees of `request`, whose host is that of the service where it does not say.
-    /// Of escaped slashes the service that is `called` says what becomes.
+    /// The `request` as the caller's sidecar sees it. Its default host is that of the service, and the `called`
+    /// service decides about escaped slashes.
     pub(super) fn at_caller(
         request: &Request,
         host_of_service: &str,
@@ -127,50 +127,49 @@ impl Arrival {
         Ok(Self::of(request, path, host_of_service))
     }
 
-    /// It as it leaves the caller's sidecar, where it is treated so.
-    pub(super) fn treated(&self, treatment: &Treatment<'_>) -> Self {
+    /// The request as it leaves the caller's sidecar after this treatment.
+    pub(super) fn after(&self, treatment: &Treatment<'_>) -> Self {
         let rewrite = treatment.rewrite();
         let path = rewrite.and_then(|rewrite| rewrite.path.as_ref());
         let path = path.map_or_else(|| self.path.clone(), |change| change.applied(&self.path));
         let host = rewrite.and_then(|rewrite| rewrite.host.as_deref()).unwrap_or(&self.host);
         let headers = treatment.request_headers().map(|changes| changed(&self.headers, changes));
         let headers = headers.map_or_else(|| Arc::clone(&self.headers), Arc::new);
-        Self { headers, ..self.otherwise(path, host.to_owned()) }
+        Self { headers, ..self.with(path, host.to_owned()) }
     }
 
-    /// What the server's sidecar sees of what left the caller's: paths are normalized once more. What it does
-    /// with escaped slashes is for it to say.
+    /// The request as the server's sidecar sees it. It normalizes the path again, and decides about escaped
+    /// slashes itself.
     pub(super) fn at_server(&self) -> Result<Self, Rejected> {
         let path = path::normalized(&self.path, EscapedSlashes::Keep)?;
         let has_escaped_slash = path::has_escaped_slash(&self.path);
         let headers = Arc::new(as_served(&self.headers));
-        Ok(Self { has_escaped_slash, headers, ..self.otherwise(path, self.host.clone()) })
+        Ok(Self { has_escaped_slash, headers, ..self.with(path, self.host.clone()) })
     }
 
-    /// What the server's sidecar sees of `request`, which comes to it from outside of the mesh.
+    /// A `request` from outside the mesh as the server's sidecar sees it.
     pub(super) fn from_outside(request: &Request, path: String, host_of_service: &str) -> Self {
         let arrival = Self::of(request, path, host_of_service);
         Self { headers: Arc::new(as_served(&arrival.headers)), ..arrival }
     }
 
-    /// The same with another host.
+    /// The same request with this host.
     pub(super) fn to_host(&self, host: &str) -> Self {
-        self.otherwise(self.path.clone(), host.to_owned())
+        self.with(self.path.clone(), host.to_owned())
     }
 
-    fn otherwise(&self, path: String, host: String) -> Self {
+    fn with(&self, path: String, host: String) -> Self {
         let (method, headers) = (self.method.clone(), Arc::clone(&self.headers));
         let has_escaped_slash = self.has_escaped_slash;
-        Self { method, path, has_escaped_slash, host, headers, known: RefCell::default() }
+        Self { method, path, has_escaped_slash, host, headers, compared: RefCell::default() }
     }
 
-    /// Whether `service` answers it with 400, before it asks who calls: before it normalizes the path.
+    /// Whether `service` answers 400 before authorization: it checks the path before normalization.
     pub(super) fn is_rejected_by(&self, service: &Service) -> bool {
         service.escaped_slashes == EscapedSlashes::Reject && self.has_escaped_slash
     }
 
-    /// What a sidecar compares of `request`, whose path it has normalized to `path`, and whose host is that of
-    /// the service where it does not say.
+    /// The `request` as a sidecar compares it, with the normalized `path`. Its default host is that of the service.
     pub(super) fn of(request: &Request, path: String, host_of_service: &str) -> Self {
         let mut headers: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (name, value) in &request.headers {
@@ -183,22 +182,22 @@ impl Arrival {
         let host = request.host().unwrap_or(host_of_service).to_owned();
         let (method, headers) = (request.method.clone(), Arc::new(headers));
         let has_escaped_slash = path::has_escaped_slash(&path);
-        Self { method, path, has_escaped_slash, host, headers, known: RefCell::default() }
+        Self { method, path, has_escaped_slash, host, headers, compared: RefCell::default() }
     }
 
-    /// Whether the request meets an expression, which is asked of `meets` once.
+    /// Whether the request meets an expression; `meets` is called once per comparison.
     pub(super) fn once(&self, comparison: Comparison, meets: impl FnOnce() -> bool) -> bool {
-        let known = self.known.borrow().get(&comparison).copied();
+        let known = self.compared.borrow().get(&comparison).copied();
         known.unwrap_or_else(|| {
             let meets = meets();
-            self.known.borrow_mut().insert(comparison, meets);
+            self.compared.borrow_mut().insert(comparison, meets);
             meets
         })
     }
 
-    /// Whether an expression on the host has been compared.
+    /// Whether a rule compared the host.
     pub(super) fn has_compared_host(&self) -> bool {
-        self.known.borrow().keys().any(|one| matches!(one, Comparison::Host(_)))
+        self.compared.borrow().keys().any(|one| matches!(one, Comparison::Host(_)))
     }
 
     /// The values of a header, in order.
@@ -207,8 +206,8 @@ impl Arrival {
     }
 }
 
-/// The headers as a server's sidecar compares them and hands them on: it drops those with an underscore in
-/// their name, and joins the values of those that are repeated.
+/// The headers as a server's sidecar compares and forwards them: it drops names with an underscore, and joins the
+/// values of repeated headers.
 fn as_served(headers: &BTreeMap<String, Vec<String>>) -> BTreeMap<String, Vec<String>> {
     let kept = headers.iter().filter(|(name, _)| !name.contains('_'));
     kept.map(|(name, values)| (name.clone(), vec![values.join(",")])).collect()

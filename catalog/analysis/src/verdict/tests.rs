@@ -162,7 +162,7 @@ fn get(path: &str, tier: &str) -> Request {
 }
 
 fn ask(caller: &str, to: &str, request: Option<Request>) -> Verdict {
-    verdict(&snapshot(mesh()), &question(caller, to, request), Sight::PolicyAlone).unwrap()
+    verdict(&snapshot(mesh()), &question(caller, to, request), VerdictBasis::PolicyOnly).unwrap()
 }
 
 #[test]
@@ -171,11 +171,11 @@ fn request_is_allowed_by_the_matching_rule() {
     assert_eq!(verdict.answer, Answer::Allowed);
     assert_eq!(verdict.compared_path.as_deref(), Some("/books/1"));
     let [only] = &verdict.destinations[..] else { panic!("{verdict:#?}") };
-    let [permit] = &only.judgement.by[..] else { panic!("{verdict:#?}") };
+    let [permit] = &only.port_verdict.by[..] else { panic!("{verdict:#?}") };
     assert_eq!(permit.target.object, "traffic target `shop/readers`");
     assert_eq!(permit.rule.object, "match `read` of route group `shop/books`");
-    assert_eq!(permit.way.to_string(), "GET on `/books/.*` with x-tier `gold|silver`");
-    assert_eq!((only.gets, only.enforcement), (Gets::Application, Enforcement::Unknown));
+    assert_eq!(permit.traffic.to_string(), "GET on `/books/.*` with x-tier `gold|silver`");
+    assert_eq!((only.result, only.enforcement), (CallResult::Application, Enforcement::Unknown));
 }
 
 #[test]
@@ -184,9 +184,9 @@ fn denied_request_lists_each_mismatch() {
     let verdict = ask("buyer", "v1", Some(request));
     assert_eq!(verdict.answer, Answer::Denied);
     let [only] = &verdict.destinations[..] else { panic!("{verdict:#?}") };
-    let [miss] = &only.judgement.missing[..] else { panic!("{verdict:#?}") };
+    let [unmet_rule] = &only.port_verdict.missing[..] else { panic!("{verdict:#?}") };
     assert_eq!(
-        miss.mismatches,
+        unmet_rule.mismatches,
         [
             Mismatch::Method { allowed: vec!["GET".into()] },
             Mismatch::Path { expression: "/books/.*".into() },
@@ -197,74 +197,37 @@ fn denied_request_lists_each_mismatch() {
             },
         ]
     );
-    assert_eq!(only.gets, Gets::Forbidden);
+    assert_eq!(only.result, CallResult::Forbidden);
     // No expression covers a path that some servers read as another.
     let verdict = ask("buyer", "v1", Some(get("/books/..%3b/admin", "gold")));
-    let miss = &verdict.destinations[0].judgement.missing[0];
-    assert_eq!(miss.mismatches, [Mismatch::DisguisedPath]);
+    let unmet_rule = &verdict.destinations[0].port_verdict.missing[0];
+    assert_eq!(unmet_rule.mismatches, [Mismatch::DisguisedPath]);
 }
 
 #[test]
 fn caller_without_grant_gets_the_list_of_allowed_callers() {
     let verdict = ask("cook", "v1", Some(get("/books/1", "gold")));
-    assert!(!verdict.known);
+    assert!(!verdict.in_scope);
     let only = &verdict.destinations[0];
-    assert_eq!(only.gets, Gets::Unknown);
-    let callers = only.judgement.missing[0].other_callers.as_ref().unwrap();
+    assert_eq!(only.result, CallResult::Unknown);
+    let callers = only.port_verdict.missing[0].other_callers.as_ref().unwrap();
     assert_eq!(callers.iter().map(ToString::to_string).collect::<Vec<_>>(), ["shop/buyer"]);
-}
-
-#[test]
-fn escaped_slash_passes_only_services_that_keep_it() {
-    let keep = |names: &[&str]| {
-        let mut specification = mesh();
-        for name in names {
-            let name: ServiceName = format!("shop/{name}").parse().unwrap();
-            let service = specification.services.get_mut(&name).unwrap();
-            Arc::make_mut(service).escaped_slashes = EscapedSlashes::Keep;
-        }
-        specification
-    };
-    let path = "/books/a%2fb";
-    let asked = |keeping: &[&str], of: &str, path: &str| {
-        let question = question("buyer", of, Some(get(path, "gold")));
-        verdict(&snapshot(keep(keeping)), &question, Sight::PolicyAlone).unwrap()
-    };
-    assert!(matches!(asked(&[], "v1", path).answer, Answer::Rejected(_)));
-    assert_eq!(asked(&["v1"], "v1", path).answer, Answer::Allowed);
-    // They pass the caller's sidecar as the service says that is called, and the server's as that says.
-    assert!(matches!(asked(&["v1", "v2"], "store", path).answer, Answer::Rejected(_)));
-    let verdict = asked(&["store", "v1"], "store", path);
-    assert_eq!(verdict.answer, Answer::InPart);
-    let told: Vec<_> =
-        verdict.destinations.iter().map(|one| (one.gets, one.judgement.rejected)).collect();
-    assert_eq!(told, [(Gets::Application, false), (Gets::Rejected, true)]);
-    // The server's sidecar rejects what arrives there, before it normalizes that once more.
-    let verdict = asked(&["store"], "store", "/books/a%2fb/%2e%2e;x");
-    assert_eq!(verdict.compared_path.as_deref(), Some("/books/"));
-    assert!(verdict.destinations.iter().all(|one| one.gets == Gets::Rejected), "{verdict:#?}");
-    // As a slash it could be the way out of a grant.
-    for way_out in ["/books/..%2fadmin", "/books/a%5c..%2F..%2f"] {
-        let verdict = asked(&["v1"], "v1", way_out);
-        let miss = &verdict.destinations[0].judgement.missing[0];
-        assert_eq!(miss.mismatches, [Mismatch::DisguisedPath], "{way_out}");
-    }
 }
 
 #[test]
 fn split_calls_are_authorized_per_backend() {
     let verdict = ask("buyer", "store", Some(get("/books/1", "silver")));
-    assert_eq!((&verdict.answer, verdict.known), (&Answer::InPart, true));
-    let told: Vec<_> = verdict
+    assert_eq!((&verdict.answer, verdict.in_scope), (&Answer::InPart, true));
+    let reported: Vec<_> = verdict
         .destinations
         .iter()
-        .map(|one| (one.port.to_string(), one.judgement.allowed, one.gets))
+        .map(|one| (one.port.to_string(), one.port_verdict.allowed, one.result))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
-            ("shop/v1|80".to_owned(), true, Gets::Application),
-            ("shop/v2|80".to_owned(), false, Gets::Forbidden),
+            ("shop/v1|80".to_owned(), true, CallResult::Application),
+            ("shop/v2|80".to_owned(), false, CallResult::Forbidden),
         ]
     );
     assert_eq!(branches(&verdict), ["90 % shop/v1, 10 % shop/v2"]);
@@ -274,8 +237,8 @@ fn split_calls_are_authorized_per_backend() {
 
 /// Where its calls go, with what must hold.
 fn branches(verdict: &Verdict) -> Vec<String> {
-    let words = |branch: &Branch| {
-        let conditions = branch.conditions.iter().map(|one| format!("{}: ", one.way));
+    let words = |branch: &SplitBranch| {
+        let conditions = branch.conditions.iter().map(|one| format!("{}: ", one.traffic));
         format!("{}{branch}", conditions.collect::<String>())
     };
     verdict.branches.iter().map(words).collect()
@@ -320,7 +283,7 @@ fn conditional() -> MeshSpecification {
 fn nested_split_conditions_select_the_backends() {
     let snapshot = snapshot(conditional());
     let ask = |request| {
-        verdict(&snapshot, &question("buyer", "store", request), Sight::PolicyAlone).unwrap()
+        verdict(&snapshot, &question("buyer", "store", request), VerdictBasis::PolicyOnly).unwrap()
     };
     let reader = ask(Some(get("/books/1", "gold")));
     assert_eq!(branches(&reader), ["GET on `/books/.*` with x-tier `gold|silver`: all to shop/v2"]);
@@ -368,20 +331,20 @@ fn private_service_denies_other_namespaces_despite_grants() {
         let ask = |caller: &ServiceAccount, to| {
             let request = Some(get("/books/1", "gold"));
             let question = Question { caller: caller.clone(), ..question("buyer", to, request) };
-            verdict(&snapshot, &question, Sight::PolicyAlone).unwrap()
+            verdict(&snapshot, &question, VerdictBasis::PolicyOnly).unwrap()
         };
         assert_eq!(ask(&"shop/buyer".parse().unwrap(), "v1").answer, Answer::Allowed);
         let denied = ask(&stranger, "v1");
-        assert_eq!((&denied.answer, denied.known), (&Answer::Denied, false), "{mode}");
+        assert_eq!((&denied.answer, denied.in_scope), (&Answer::Denied, false), "{mode}");
         let only = &denied.destinations[0];
-        assert_eq!(only.gets, Gets::Unknown);
-        assert_eq!(only.judgement.private_to, Some(name("shop")));
-        assert!(only.judgement.by.is_empty());
+        assert_eq!(only.result, CallResult::Unknown);
+        assert_eq!(only.port_verdict.private_to, Some(name("shop")));
+        assert!(only.port_verdict.by.is_empty());
         // In strict mode it says which target is in vain.
-        let in_vain = only.judgement.missing.iter().filter(|one| one.mismatches.is_empty());
+        let in_vain = only.port_verdict.missing.iter().filter(|one| one.mismatches.is_empty());
         assert_eq!(in_vain.count(), usize::from(mode == Mode::Strict));
         // Nor does a split in front of it tell of it.
-        assert!(!ask(&stranger, "store").known);
+        assert!(!ask(&stranger, "store").in_scope);
     }
 }
 
@@ -396,11 +359,11 @@ fn subset_is_authorized_as_its_service() {
     };
     mesh.services.insert(part.name.clone(), Arc::new(part));
     let question = question("buyer", "part", Some(get("/books/1", "gold")));
-    let verdict = verdict(&snapshot(mesh), &question, Sight::PolicyAlone).unwrap();
-    assert_eq!((&verdict.answer, verdict.known), (&Answer::Allowed, true));
+    let verdict = verdict(&snapshot(mesh), &question, VerdictBasis::PolicyOnly).unwrap();
+    assert_eq!((&verdict.answer, verdict.in_scope), (&Answer::Allowed, true));
     let only = &verdict.destinations[0];
     assert_eq!(only.part_of, Some("shop/v1".parse().unwrap()));
-    assert_eq!(only.judgement.by[0].target.object, "traffic target `shop/readers`");
+    assert_eq!(only.port_verdict.by[0].target.object, "traffic target `shop/readers`");
 }
 
 #[test]
@@ -408,11 +371,11 @@ fn drained_service_is_allowed_and_has_no_endpoint() {
     let mut mesh = mesh();
     let drained = Service { drained: true, ..service("v1", &HTTP) };
     mesh.services.insert(drained.name.clone(), Arc::new(drained));
-    for sight in [Sight::PolicyAlone, Sight::Mesh] {
+    for basis in [VerdictBasis::PolicyOnly, VerdictBasis::Mesh] {
         let question = question("buyer", "v1", Some(get("/books/1", "gold")));
-        let verdict = verdict(&snapshot(mesh.clone()), &question, sight).unwrap();
+        let verdict = verdict(&snapshot(mesh.clone()), &question, basis).unwrap();
         let only = &verdict.destinations[0];
-        assert_eq!((&verdict.answer, only.gets), (&Answer::Allowed, Gets::NoEndpoint));
+        assert_eq!((&verdict.answer, only.result), (&Answer::Allowed, CallResult::NoEndpoint));
         assert_eq!((&only.endpoints, only.findings.len()), (&Some(Vec::new()), 1));
         assert!(only.findings[0].contains("`shop/v1` is drained"), "{:?}", only.findings);
     }
@@ -434,17 +397,20 @@ fn external_service_access_is_enforced_by_the_caller_proxy() {
     };
     mesh.services.insert(mirrors.name.clone(), Arc::new(mirrors));
     let snapshot = snapshot(mesh);
-    let ask = |to, request| verdict(&snapshot, &question("buyer", to, Some(request)), Sight::Mesh);
+    let ask =
+        |to, request| verdict(&snapshot, &question("buyer", to, Some(request)), VerdictBasis::Mesh);
     let allowed = ask("v1", get("/books/1", "gold")).unwrap();
     let only = &allowed.destinations[0];
-    assert_eq!((&allowed.answer, only.gets), (&Answer::Allowed, Gets::Application));
+    assert_eq!((&allowed.answer, only.result), (&Answer::Allowed, CallResult::Application));
     assert_eq!((only.enforcement, &only.endpoints), (Enforcement::ByTheCaller, &None));
-    let outside =
-        Outside { hostname: Some("api.example.com".to_owned()), resolution: "dns".to_owned() };
-    assert_eq!(only.outside.as_ref(), Some(&outside));
+    let outside = ExternalDestination {
+        hostname: Some("api.example.com".to_owned()),
+        resolution: "dns".to_owned(),
+    };
+    assert_eq!(only.external.as_ref(), Some(&outside));
     let denied = ask("v1", get("/shelf", "gold")).unwrap();
-    let gets = denied.destinations[0].gets;
-    assert_eq!((&denied.answer, gets), (&Answer::Denied, Gets::ForbiddenByItsOwn));
+    let gets = denied.destinations[0].result;
+    assert_eq!((&denied.answer, gets), (&Answer::Denied, CallResult::ForbiddenByCaller));
     // One that is passed through goes where its host says, so it must say so.
     let to_host = |host: &str| {
         let mut request = get("/books/1", "gold");
@@ -466,12 +432,15 @@ fn tcp_verdict_depends_on_the_port_and_accepts_no_request() {
     let snapshot = snapshot(mesh());
     let ask = |port, request| {
         let question = Question { port, ..question("cook", "ledger", request) };
-        verdict(&snapshot, &question, Sight::PolicyAlone)
+        verdict(&snapshot, &question, VerdictBasis::PolicyOnly)
     };
     assert_eq!(ask(Some(3306), None).unwrap().answer, Answer::Allowed);
     let denied = ask(Some(3307), None).unwrap();
-    assert_eq!((denied.answer, denied.destinations[0].gets), (Answer::Denied, Gets::Unknown));
-    assert!(denied.destinations[0].judgement.missing[0].rule.is_none());
+    assert_eq!(
+        (denied.answer, denied.destinations[0].result),
+        (Answer::Denied, CallResult::Unknown)
+    );
+    assert!(denied.destinations[0].port_verdict.missing[0].rule.is_none());
     assert!(matches!(ask(Some(3306), Some(get("/", ""))), Err(QuestionError::Request(_))));
     let several = ask(None, None).unwrap_err().to_string();
     assert_eq!(several, "`shop/ledger` has several ports; say which: 3306, 3307");
@@ -493,7 +462,7 @@ fn tcp_verdict_equals_the_caller_list_of_the_handshake() {
                 port: Some(port.port),
                 request: None,
             };
-            let verdict = verdict(&snapshot, &question, Sight::Mesh).unwrap();
+            let verdict = verdict(&snapshot, &question, VerdictBasis::Mesh).unwrap();
             let is_let_in = access.callers.contain(&question.caller);
             assert_eq!(verdict.answer == Answer::Allowed, is_let_in, "{caller} at {port}");
             seen.push(is_let_in);
@@ -507,7 +476,7 @@ fn tcp_verdict_equals_the_caller_list_of_the_handshake() {
 fn verdict_without_request_covers_all_allowed_traffic() {
     let verdict = ask("buyer", "v1", None);
     assert_eq!(verdict.answer, Answer::Allowed);
-    assert_eq!(verdict.destinations[0].judgement.by.len(), 1);
+    assert_eq!(verdict.destinations[0].port_verdict.by.len(), 1);
     assert_eq!(ask("cook", "v1", None).answer, Answer::Denied);
 }
 
@@ -518,11 +487,11 @@ fn permissive_mode_ignores_traffic_targets() {
     v2.mode = Some(Mode::Permissive);
     mesh.services.insert(v2.name.clone(), Arc::new(v2));
     let question = question("cook", "v2", Some(get("/", "")));
-    let verdict = verdict(&snapshot(mesh), &question, Sight::Mesh).unwrap();
+    let verdict = verdict(&snapshot(mesh), &question, VerdictBasis::Mesh).unwrap();
     assert_eq!(verdict.answer, Answer::Allowed);
     let only = &verdict.destinations[0];
-    assert!(only.judgement.by.is_empty());
-    assert_eq!(only.gets, Gets::NoEndpoint, "policy allows it, and nobody is there");
+    assert!(only.port_verdict.by.is_empty());
+    assert_eq!(only.result, CallResult::NoEndpoint, "policy allows it, and nobody is there");
 }
 
 #[test]
@@ -534,9 +503,9 @@ fn audit_mode_allows_all_and_reports_strict_denials() {
     let snapshot = snapshot(mesh);
     let ask = |caller| {
         let question = question(caller, "v1", Some(get("/books/1", "gold")));
-        let verdict = verdict(&snapshot, &question, Sight::Mesh).unwrap();
+        let verdict = verdict(&snapshot, &question, VerdictBasis::Mesh).unwrap();
         assert_eq!(verdict.answer, Answer::Allowed, "{caller}");
-        verdict.destinations[0].judgement.clone()
+        verdict.destinations[0].port_verdict.clone()
     };
     let buyer = ask("buyer");
     assert_eq!((buyer.strict_denies, buyer.by.len(), buyer.missing.len()), (false, 1, 0));
@@ -565,7 +534,7 @@ fn private_backends_have_no_share_for_other_namespaces() {
     let shares = |caller: &str| {
         let question =
             Question { caller: caller.parse().unwrap(), ..question("buyer", "store", None) };
-        let verdict = verdict(&snapshot, &question, Sight::Mesh).unwrap();
+        let verdict = verdict(&snapshot, &question, VerdictBasis::Mesh).unwrap();
         let left_out: Vec<_> = verdict.left_out.iter().map(ToString::to_string).collect();
         (verdict.branches[0].to_string(), left_out)
     };
@@ -577,7 +546,7 @@ fn private_backends_have_no_share_for_other_namespaces() {
 #[test]
 fn unknown_account_service_or_port_is_a_question_error() {
     let snapshot = snapshot(mesh());
-    let ask = |question| verdict(&snapshot, &question, Sight::Mesh).unwrap_err();
+    let ask = |question| verdict(&snapshot, &question, VerdictBasis::Mesh).unwrap_err();
     let unknown = ask(question("byer", "v1", None));
     assert!(matches!(unknown, QuestionError::UnknownAccount { .. }), "{unknown}");
     let unknown = ask(question("buyer", "v3", None));
@@ -585,7 +554,7 @@ fn unknown_account_service_or_port_is_a_question_error() {
     let no_port = ask(Question { port: Some(81), ..question("buyer", "v1", None) });
     assert_eq!(no_port.to_string(), "`shop/v1` has no port 81; it has: 80");
     let rejected =
-        verdict(&snapshot, &question("buyer", "v1", Some(get("/a%2fb", ""))), Sight::Mesh);
+        verdict(&snapshot, &question("buyer", "v1", Some(get("/a%2fb", ""))), VerdictBasis::Mesh);
     assert!(matches!(rejected.unwrap().answer, Answer::Rejected(_)));
     assert!(matches!(
         ask(question("buyer", "v1", Some(get("/a b", "")))),
@@ -594,6 +563,7 @@ fn unknown_account_service_or_port_is_a_question_error() {
 }
 
 mod bounds;
+mod escaped_slashes;
 mod headers;
 mod hosts;
 mod treated;

@@ -15,7 +15,7 @@ pub struct RateLimitService {
 }
 
 impl RateLimitService {
-    /// How long a sidecar waits for its answer where nothing is said.
+    /// The default time that a sidecar waits for its answer.
     pub const TIMEOUT: Duration = Duration::from_millis(20);
 }
 
@@ -26,99 +26,99 @@ impl fmt::Display for RateLimitService {
     }
 }
 
-/// `rate_limit.global.http`: what a rate limit service is asked of each request.
+/// `rate_limit.global.http`: the query to a rate limit service for each request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GlobalHttpLimit {
-    /// Who is asked.
+    /// The rate limit service.
     pub service: RateLimitService,
-    /// The limits of the service that are meant.
+    /// The domain of the limits in that service.
     pub domain: Arc<str>,
-    /// What it is told of a request. Never empty.
+    /// The descriptors of a request. Never empty.
     pub descriptors: Vec<Descriptor>,
     /// How long a request waits for the answer.
     pub timeout: Duration,
-    /// Whether a request passes where there is no answer.
+    /// Whether a request without an answer is allowed.
     pub fail_open: bool,
-    /// Whether answers say how much is left, in `x-ratelimit-…`.
+    /// Whether responses show the remaining quota, in `x-ratelimit-…`.
     pub enable_x_rate_limit_headers: bool,
-    /// What one too many is answered with, from 400 to 599.
+    /// The status of rejected requests, from 400 to 599.
     pub status: u16,
 }
 
-/// `rate_limit.global.tcp`: what a rate limit service is asked of each connection.
+/// `rate_limit.global.tcp`: the query to a rate limit service for each connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GlobalTcpLimit {
-    /// Who is asked.
+    /// The rate limit service.
     pub service: RateLimitService,
-    /// The limits of the service that are meant.
+    /// The domain of the limits in that service.
     pub domain: Arc<str>,
-    /// What it is told of every connection: keys with values. Neither list is empty.
+    /// The descriptors of every connection: keys with values. Neither list is empty.
     pub descriptors: Vec<Vec<(Arc<str>, Arc<str>)>>,
     /// How long a connection waits for the answer.
     pub timeout: Duration,
-    /// Whether a connection passes where there is no answer.
+    /// Whether a connection without an answer is allowed.
     pub fail_open: bool,
 }
 
-/// What is counted together: the requests of which all entries are the same. One of which some entry cannot
-/// be said is not counted. Never empty.
+/// The entries of one limit: requests with equal entries count together. A request without one of the entries is
+/// not counted. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Descriptor(pub Vec<Entry>);
+pub struct Descriptor(pub Vec<DescriptorEntry>);
 
 /// One entry of a [`Descriptor`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Entry {
-    /// The same of every request.
+pub enum DescriptorEntry {
+    /// The same value for every request.
     GenericKey {
-        /// `generic_key` where it is left out.
+        /// The key. Default: `generic_key`.
         key: Option<Arc<str>>,
-        /// What is said.
+        /// The value.
         value: Arc<str>,
     },
-    /// `remote_address`: where the request is from, as `x-forwarded-for` says, or else the connection.
+    /// `remote_address`: the source address, from `x-forwarded-for` or else from the connection.
     RemoteAddress,
-    /// The value of a header; nothing where it is missing.
+    /// The value of a header. A request without the header has no such entry.
     RequestHeader {
         /// Its name, in lower case.
         name: Arc<str>,
         /// The key.
         key: Arc<str>,
     },
-    /// What is said of requests whose headers meet all conditions, or of those whose do not.
+    /// A value for requests whose headers meet all conditions, or for those that do not.
     HeaderValueMatch {
-        /// `header_match` where it is left out.
+        /// The key. Default: `header_match`.
         key: Option<Arc<str>>,
-        /// What is said.
+        /// The value.
         value: Arc<str>,
         /// The conditions. Never empty.
         headers: Vec<HeaderCondition>,
-        /// Whether they must be met.
+        /// Whether requests must meet the conditions, or must not.
         expect_match: bool,
     },
 }
 
-/// What is wanted of a header.
+/// A condition on a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderCondition {
     /// Its name, in lower case.
     pub name: Arc<str>,
-    /// What of it.
-    pub wanted: Wanted,
+    /// The pattern of its value.
+    pub pattern: HeaderPattern,
 }
 
-/// What is wanted of the value of a header.
+/// A pattern for the value of a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
-    /// That it is this.
+pub enum HeaderPattern {
+    /// The value equals this text.
     Exact(Arc<str>),
-    /// That it begins so.
+    /// The value begins with this text.
     Prefix(Arc<str>),
-    /// That it ends so.
+    /// The value ends with this text.
     Suffix(Arc<str>),
-    /// That it has this in it.
+    /// The value contains this text.
     Contains(Arc<str>),
-    /// That the whole of it matches this expression.
+    /// The whole value matches this expression.
     Regex(Arc<str>),
-    /// That it is there, or is not.
+    /// The header is present, or absent.
     Present(bool),
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::endpoint::Exclusion;
-use crate::snapshot::{EndpointStatus, ExclusionReason, State};
+use crate::snapshot::{EndpointState, EndpointStatus, ExclusionReason};
 
 const AT: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -11,20 +11,20 @@ pub(super) fn endpoint_statuses(snapshot: &Snapshot, past: &[JoinRecord]) -> Vec
     snapshot.endpoint_statuses(&"store".parse().unwrap(), &past)
 }
 
-fn states(snapshot: &Snapshot, past: &[JoinRecord]) -> Vec<State> {
+fn states(snapshot: &Snapshot, past: &[JoinRecord]) -> Vec<EndpointState> {
     endpoint_statuses(snapshot, past).into_iter().map(|one| one.state).collect()
 }
 
-fn state(mode: Mode, endpoint: &Endpoint, records: &[JoinRecord]) -> State {
+fn state(mode: Mode, endpoint: &Endpoint, records: &[JoinRecord]) -> EndpointState {
     let snapshot = assemble_in(mode, vec![endpoint.clone()], records);
     let all = states(&snapshot, &[]);
     // What is told and what is done are one thing.
     let dialled = of_mesh(&snapshot, "store");
     let transport = dialled.first().map(|one| one.transport);
     let expected = match all[0] {
-        State::Participant => Some(Transport::MutualTls),
-        State::Plaintext(_) => Some(Transport::Plaintext),
-        State::Outside | State::Out(_) => None,
+        EndpointState::Participant => Some(Transport::MutualTls),
+        EndpointState::Plaintext(_) => Some(Transport::Plaintext),
+        EndpointState::External | EndpointState::Excluded(_) => None,
     };
     assert_eq!(transport, expected, "{all:?} and {dialled:?}");
     all.into_iter().next().unwrap()
@@ -47,15 +47,15 @@ fn endpoint_is_a_participant_or_has_an_exclusion_reason() {
         (&both[..1], None, false),
         (&[], Some(ExclusionReason::NoProxy), true),
         (&[unclaimed], Some(ExclusionReason::Unclaimed), true),
-        (&[connected], Some(ExclusionReason::NotTaken { ports: vec![WEB] }), true),
+        (&[connected], Some(ExclusionReason::NotAcked { ports: vec![WEB] }), true),
         (&both, Some(ExclusionReason::SeveralProxies { proxies }), true),
         (&[revoked], Some(ExclusionReason::Revoked), false),
     ];
     for (records, why, is_plaintext) in stories {
-        let out = why.clone().map_or(State::Participant, State::Out);
+        let out = why.clone().map_or(EndpointState::Participant, EndpointState::Excluded);
         assert_eq!(state(Mode::Strict, &listed, records), out);
         let expected = match why {
-            Some(why) if is_plaintext => State::Plaintext(why),
+            Some(why) if is_plaintext => EndpointState::Plaintext(why),
             _ => out,
         };
         assert_eq!(state(Mode::Permissive, &listed, records), expected);
@@ -66,16 +66,20 @@ fn endpoint_is_a_participant_or_has_an_exclusion_reason() {
 fn endpoint_not_yet_configured_on_its_proxy_is_not_called() {
     let mut record = record(1, "10.0.0.1", "store", true);
     record.claimed_at = Some(AT);
-    record.vacant = record.participation.clone();
+    record.ports_without_backend = record.participation.clone();
     let records = std::slice::from_ref(&record);
     for mode in [Mode::Strict, Mode::Permissive] {
         let known = endpoint("10.0.0.1", Some(9000), 1);
-        let out = State::Out(ExclusionReason::Unheard { ports: vec![WEB] });
+        let out = EndpointState::Excluded(ExclusionReason::NotConfigured { ports: vec![WEB] });
         assert_eq!(state(mode, &known, records), out, "{mode:?}");
         // It leads to where policy says without having heard of anything.
         for port in [None, Some(8080)] {
             let known = endpoint("10.0.0.1", port, 1);
-            assert_eq!(state(mode, &known, records), State::Participant, "{mode:?}, {port:?}");
+            assert_eq!(
+                state(mode, &known, records),
+                EndpointState::Participant,
+                "{mode:?}, {port:?}"
+            );
         }
     }
 }
@@ -102,7 +106,10 @@ fn endpoint_with_one_unacked_port_is_excluded_on_that_port_only() {
     let record = JoinRecord { claimed_at: Some(AT), ..record(1, "10.0.0.1", "store", true) };
     let known = vec![endpoint("10.0.0.1", None, 1)];
     let snapshot = assemble_all(Mode::Strict, vec![(store, known)], &[record]);
-    assert_eq!(states(&snapshot, &[]), [State::Out(ExclusionReason::NotTaken { ports: vec![9] })]);
+    assert_eq!(
+        states(&snapshot, &[]),
+        [EndpointState::Excluded(ExclusionReason::NotAcked { ports: vec![9] })]
+    );
     assert_eq!(dialled(&snapshot).len(), 1, "on the other one it is called");
 }
 
@@ -115,40 +122,53 @@ fn expired_certificate_is_not_reported_as_a_missing_proxy() {
     let [ended, never] = &endpoint_statuses(&snapshot, &[past.clone(), elsewhere])[..] else {
         panic!()
     };
-    assert_eq!((&ended.state, ended.proxy), (&State::Out(ExclusionReason::Expired), Some(past.id)));
-    assert_eq!((&never.state, never.proxy), (&State::Out(ExclusionReason::NoProxy), None));
+    assert_eq!(
+        (&ended.state, ended.proxy),
+        (&EndpointState::Excluded(ExclusionReason::Expired), Some(past.id))
+    );
+    assert_eq!(
+        (&never.state, never.proxy),
+        (&EndpointState::Excluded(ExclusionReason::NoProxy), None)
+    );
 }
 
 #[test]
 fn unreachable_proxy_is_excluded_unless_a_provider_checks_it() {
-    let suspect = JoinRecord { suspect_since: Some(AT), ..record(1, "10.0.0.1", "store", true) };
-    let why = || State::Out(ExclusionReason::Suspect { since: AT });
+    let unreachable =
+        JoinRecord { unreachable_since: Some(AT), ..record(1, "10.0.0.1", "store", true) };
+    let why = || EndpointState::Excluded(ExclusionReason::Unreachable { since: AT });
     let listed = endpoint("10.0.0.1", None, 1);
     let found = Endpoint { provider: Provider::Consul, ..listed.clone() };
     for mode in [Mode::Strict, Mode::Permissive] {
-        for nobody_looks in [&listed, &registered(&suspect)] {
-            assert_eq!(state(mode, nobody_looks, std::slice::from_ref(&suspect)), why(), "{mode}");
+        for unchecked in [&listed, &registered(&unreachable)] {
+            assert_eq!(state(mode, unchecked, std::slice::from_ref(&unreachable)), why(), "{mode}");
         }
-        assert_eq!(state(mode, &found, std::slice::from_ref(&suspect)), State::Participant);
+        assert_eq!(
+            state(mode, &found, std::slice::from_ref(&unreachable)),
+            EndpointState::Participant
+        );
     }
-    let told_of = |known: &Endpoint| {
-        let snapshot = assemble(vec![known.clone()], std::slice::from_ref(&suspect));
-        let told = told(&snapshot);
-        let [one] = told.as_slice() else { panic!("{told:?}") };
+    let reported_for = |known: &Endpoint| {
+        let snapshot = assemble(vec![known.clone()], std::slice::from_ref(&unreachable));
+        let reported = reported(&snapshot);
+        let [one] = reported.as_slice() else { panic!("{reported:?}") };
         assert!(one.contains("no xDS stream since 1970-01-01T00:00:00Z"), "{one}");
         one.clone()
     };
-    assert!(told_of(&listed).ends_with("nobody calls it"));
-    assert!(told_of(&found).ends_with("says that this lives"));
+    assert!(reported_for(&listed).ends_with("callers do not use it"));
+    assert!(reported_for(&found).ends_with("reports that endpoint"));
     // What is behind it, it keeps: it may be us who cannot see it.
-    let snapshot = assemble(vec![listed.clone()], std::slice::from_ref(&suspect));
-    assert_eq!(behind(&snapshot, &suspect, "store"), [(8080, 1, Health::Healthy)]);
+    let snapshot = assemble(vec![listed.clone()], std::slice::from_ref(&unreachable));
+    assert_eq!(behind(&snapshot, &unreachable, "store"), [(8080, 1, Health::Healthy)]);
 
     // Where another has come in its place, it is that one that counts.
-    let anew = |participates| [suspect.clone(), record(2, "10.0.0.1", "store", participates)];
-    assert_eq!(state(Mode::Strict, &listed, &anew(true)), State::Participant);
-    assert_eq!(state(Mode::Strict, &listed, &anew(false)), State::Out(ExclusionReason::Unclaimed));
-    assert_eq!(told(&assemble(vec![listed], &anew(true))), [""; 0]);
+    let anew = |participates| [unreachable.clone(), record(2, "10.0.0.1", "store", participates)];
+    assert_eq!(state(Mode::Strict, &listed, &anew(true)), EndpointState::Participant);
+    assert_eq!(
+        state(Mode::Strict, &listed, &anew(false)),
+        EndpointState::Excluded(ExclusionReason::Unclaimed)
+    );
+    assert_eq!(reported(&assemble(vec![listed], &anew(true))), [""; 0]);
 }
 
 #[test]
@@ -157,15 +177,15 @@ fn proxy_without_endpoint_is_reported_once_its_provider_answers() {
     let snapshot = assemble(vec![endpoint("10.0.0.1", None, 1)], &records);
     let [_, alone] = &endpoint_statuses(&snapshot, &[])[..] else { panic!() };
     assert_eq!((alone.proxy, alone.endpoint.is_none()), (Some(records[1].id), true));
-    assert_eq!(alone.state, State::Out(ExclusionReason::NoEndpoint));
+    assert_eq!(alone.state, EndpointState::Excluded(ExclusionReason::NoEndpoint));
     let findings: Vec<_> = snapshot.findings().collect();
     let [finding] = findings[..] else { panic!("{findings:?}") };
     assert_eq!(finding.code.to_string(), "IM0507");
     assert!(finding.message.contains("no endpoint at 10.0.0.2"), "{}", finding.message);
 
     let silent = snapshot.revise(Inputs { discovered: Discovered::default(), ..snapshot.inputs() });
-    assert_eq!(told(&silent), [""; 0]);
-    assert_eq!(told(&assemble(Vec::new(), &records)).len(), 2);
+    assert_eq!(reported(&silent), [""; 0]);
+    assert_eq!(reported(&assemble(Vec::new(), &records)).len(), 2);
 }
 
 #[test]
@@ -173,7 +193,7 @@ fn endpoint_status_shows_drained_and_external_services() {
     let known = || vec![endpoint("10.0.0.1", None, 1)];
     let drained = Service { drained: true, ..service("store") };
     let snapshot = assemble_all(Mode::Permissive, vec![(drained, known())], &[]);
-    assert_eq!(states(&snapshot, &[]), [State::Out(ExclusionReason::Drained)]);
+    assert_eq!(states(&snapshot, &[]), [EndpointState::Excluded(ExclusionReason::Drained)]);
     let external = External { hostname: None, resolution: Resolution::Static };
     let outside = Service { external: Some(external), ..service("store") };
     // One that joined as it before it went outside is nobody there.
@@ -182,57 +202,60 @@ fn endpoint_status_shows_drained_and_external_services() {
         vec![(outside, known())],
         &[record(1, "10.0.0.1", "store", true)],
     );
-    assert_eq!(states(&snapshot, &[]), [State::Outside]);
+    assert_eq!(states(&snapshot, &[]), [EndpointState::External]);
     assert_eq!(dialled(&snapshot), [("10.0.0.1:8080".to_owned(), 1)]);
 }
 
 #[test]
 fn many_findings_of_one_kind_are_aggregated_per_service() {
     let listed = |n: u8| endpoint(&format!("10.0.1.{n}"), None, 1);
-    let told_of = |endpoints: u8, proxies: u8| {
+    let reported_for = |endpoints: u8, proxies: u8| {
         let record = |n: u8| record(n.into(), &format!("10.0.2.{n}"), "store", true);
         let records: Vec<_> = (1..=proxies).map(record).collect();
-        told(&assemble((1..=endpoints).map(listed).collect(), &records))
+        reported(&assemble((1..=endpoints).map(listed).collect(), &records))
     };
-    assert_eq!(told_of(3, 3).len(), 6);
-    let told = told_of(100, 50);
-    assert_eq!(told.len(), 2, "{told:?}");
+    assert_eq!(reported_for(3, 3).len(), 6);
+    let reported = reported_for(100, 50);
+    assert_eq!(reported.len(), 2, "{reported:?}");
     assert!(
-        told[0].contains("100 endpoints of service `default/store` get no traffic"),
-        "{told:?}"
+        reported[0].contains("100 endpoints of service `default/store` get no traffic"),
+        "{reported:?}"
     );
-    assert!(told[0].contains("10.0.1.1, 10.0.1.2, 10.0.1.3 and 97 more"), "{told:?}");
-    assert!(told[1].contains("50 proxies of service `default/store` are not called"), "{told:?}");
+    assert!(reported[0].contains("10.0.1.1, 10.0.1.2, 10.0.1.3 and 97 more"), "{reported:?}");
+    assert!(
+        reported[1].contains("50 proxies of service `default/store` are not called"),
+        "{reported:?}"
+    );
 }
 
 #[test]
 fn excluded_endpoint_is_visible_and_has_no_effect() {
-    let reported = |exclusion, port| Endpoint {
+    let endpoint_with = |exclusion, port| Endpoint {
         provider: Provider::Consul,
         port: Some(port),
         exclusion,
         ..endpoint("10.0.0.1", None, 1)
     };
     let ready = JoinRecord { claimed_at: Some(AT), ..record(1, "10.0.0.1", "store", true) };
-    for (why, says) in [
+    for (why, expected) in [
         (Exclusion::Port, "reports port 8500, and policy allows target port 8080"),
         (Exclusion::MeshPort, "reports port 8500, which belongs to Ironmesh"),
         (Exclusion::LocalAddress, "reports an address that every machine has"),
     ] {
-        let excluded = reported(Some(why), 8500);
-        let out = State::Out(ExclusionReason::Excluded { why });
+        let excluded = endpoint_with(Some(why), 8500);
+        let out = EndpointState::Excluded(ExclusionReason::Excluded { why });
         for mode in [Mode::Strict, Mode::Permissive] {
             assert_eq!(state(mode, &excluded, std::slice::from_ref(&ready)), out);
             assert_eq!(state(mode, &excluded, &[]), out);
         }
         let snapshot = assemble(vec![excluded], std::slice::from_ref(&ready));
         assert!(snapshot.local_endpoints.values().all(|behind| behind.is_empty()));
-        let messages = told(&snapshot);
-        assert!(messages.len() == 1 && messages[0].contains(says), "{messages:?}");
+        let messages = reported(&snapshot);
+        assert!(messages.len() == 1 && messages[0].contains(expected), "{messages:?}");
         assert!(snapshot.addresses_of(&"store".parse().unwrap()).len() == 1, "the proxy's own");
     }
-    let many = vec![reported(Some(Exclusion::Port), 8500); 5];
-    let messages = told(&assemble(many, &[ready]));
+    let many = vec![endpoint_with(Some(Exclusion::Port), 8500); 5];
+    let messages = reported(&assemble(many, &[ready]));
     assert_eq!(messages.len(), 4, "{messages:?}");
     assert!(messages[3].starts_with("2 more endpoints of service"), "{messages:?}");
 }

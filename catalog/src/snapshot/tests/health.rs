@@ -87,8 +87,8 @@ fn plaintext_endpoints_keep_their_own_health_and_locality() {
         known(8081, 2, Health::Healthy),
     ];
     let all = of_mesh(&assemble_in(Mode::Permissive, known, &[]), "store");
-    let told: Vec<_> = all.iter().map(|one| (one.health, one.locality.clone())).collect();
-    assert_eq!(told, [(Health::Draining, zone), (Health::Healthy, Locality::default())]);
+    let reported: Vec<_> = all.iter().map(|one| (one.health, one.locality.clone())).collect();
+    assert_eq!(reported, [(Health::Draining, zone), (Health::Healthy, Locality::default())]);
 }
 
 #[test]
@@ -99,9 +99,9 @@ fn drained_service_has_no_callable_endpoints_and_no_findings() {
         assemble_all(mode, vec![(store, known)], &[record(1, "10.0.0.1", "store", true)])
     };
     for mode in [Mode::Strict, Mode::Permissive] {
-        assert_eq!(told(&of(false, mode)).len(), 1, "{mode}");
+        assert_eq!(reported(&of(false, mode)).len(), 1, "{mode}");
         assert!(!dialled(&of(false, mode)).is_empty(), "{mode}");
-        assert_eq!(told(&of(true, mode)), [""; 0], "{mode}");
+        assert_eq!(reported(&of(true, mode)), [""; 0], "{mode}");
         assert_eq!(dialled(&of(true, mode)), [], "{mode}");
     }
     // Its proxy keeps its applications: nobody's connection ends for it.

@@ -23,7 +23,7 @@ fn services_of_one_proxy_share_its_mesh_address() {
         assert_eq!(dialled_as(&snapshot, name), one("10.0.0.1:15003", 1));
         assert_eq!(behind(&snapshot, &record, name), [(port, 1, Health::Healthy)]);
     }
-    assert_eq!(told(&snapshot), [""; 0]);
+    assert_eq!(reported(&snapshot), [""; 0]);
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn proxies_on_one_machine_each_serve_their_own_service() {
     let snapshot = assemble_all(Mode::Strict, all, &records);
     assert_eq!(dialled_as(&snapshot, "store"), one("10.0.0.1:15003", 1));
     assert_eq!(dialled_as(&snapshot, "till"), one("10.0.0.1:16003", 1));
-    assert_eq!(told(&snapshot), [""; 0]);
+    assert_eq!(reported(&snapshot), [""; 0]);
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn proxies_of_one_machine_and_service_need_named_proxy_ids() {
     let unnamed = vec![instance("10.0.0.1", 8080), instance("10.0.0.1", 8081)];
     let snapshot = assemble(unnamed.clone(), &records);
     assert_eq!(dialled(&snapshot), []);
-    assert_eq!(told(&snapshot).len(), 2, "{:?}", told(&snapshot));
+    assert_eq!(reported(&snapshot).len(), 2, "{:?}", reported(&snapshot));
 
     let named = unnamed.into_iter().zip(&records);
     let named = named.map(|(one, record)| Endpoint { proxy: Some(record.id), ..one });
@@ -72,7 +72,7 @@ fn proxies_of_one_machine_and_service_need_named_proxy_ids() {
     assert_eq!(dialled(&snapshot), both);
     assert_eq!(behind(&snapshot, &records[0], "store"), [(8080, 1, Health::Healthy)]);
     assert_eq!(behind(&snapshot, &records[1], "store"), [(8081, 1, Health::Healthy)]);
-    assert_eq!(told(&snapshot), [""; 0]);
+    assert_eq!(reported(&snapshot), [""; 0]);
 }
 
 #[test]
@@ -81,8 +81,8 @@ fn endpoint_behind_nat_matches_its_proxy_by_id_or_known_address() {
     let here = one("203.0.113.9:15003", 1);
     let unknown = assemble(vec![instance(private, 8080)], std::slice::from_ref(&record));
     assert_eq!(dialled(&unknown), []);
-    let told = told(&unknown);
-    let [endpoint, proxy] = told.as_slice() else { panic!("{told:?}") };
+    let reported = reported(&unknown);
+    let [endpoint, proxy] = reported.as_slice() else { panic!("{reported:?}") };
     assert!(endpoint.contains("endpoint 192.168.7.7 of service `default/store` gets no traffic"));
     assert!(proxy.contains("no endpoint at 203.0.113.9"), "{proxy}");
 
@@ -93,7 +93,7 @@ fn endpoint_behind_nat_matches_its_proxy_by_id_or_known_address() {
     for snapshot in [by_key, by_address] {
         assert_eq!(dialled(&snapshot), here);
         assert_eq!(behind(&snapshot, &record, "store"), [(8080, 1, Health::Healthy)]);
-        assert_eq!(super::told(&snapshot), [""; 0]);
+        assert_eq!(super::reported(&snapshot), [""; 0]);
     }
 }
 
@@ -115,7 +115,7 @@ fn machine_id_matches_its_proxy_despite_different_addresses() {
     let snapshot = assemble(vec![machine("192.168.7.7", 7)], std::slice::from_ref(&record));
     assert_eq!(dialled(&snapshot), one("203.0.113.9:15003", 1));
     assert_eq!(behind(&snapshot, &record, "store"), [(8080, 1, Health::Healthy)]);
-    assert_eq!(told(&snapshot), [""; 0]);
+    assert_eq!(reported(&snapshot), [""; 0]);
     // The key that names the proxy itself is stronger.
     let other = super::record(2, "10.0.0.2", "store", true);
     let named = Endpoint { proxy: Some(other.id), ..machine("192.168.7.7", 7) };
@@ -129,10 +129,13 @@ fn proxy_with_a_machine_id_matches_no_other_azure_machine() {
     let records = [on(7, record(1, "10.0.0.1", "store", true))];
     let snapshot = assemble(vec![machine("10.0.0.1", 8)], &records);
     assert_eq!(dialled(&snapshot), []);
-    let told = told(&snapshot);
+    let reported = reported(&snapshot);
     let vm = Uuid::from_u128(8);
-    assert!(told[0].contains("endpoint 10.0.0.1 of service `default/store` gets no traffic"));
-    assert!(told[1].contains(&format!("nor on the machine {}", Uuid::from_u128(7))), "{told:?}");
+    assert!(reported[0].contains("endpoint 10.0.0.1 of service `default/store` gets no traffic"));
+    assert!(
+        reported[1].contains(&format!("nor on machine {}", Uuid::from_u128(7))),
+        "{reported:?}"
+    );
     let help: Vec<_> = snapshot.findings().filter_map(|one| one.help.clone()).collect();
     assert!(help[0].contains(&format!("--address 10.0.0.1 --azure-vm-id {vm} ")), "{help:?}");
     // Once that of the machine itself is there, it is the one.
@@ -161,7 +164,7 @@ fn machine_id_of_two_proxies_matches_neither() {
     let records = records.map(|(id, address)| on(7, record(id, address, "store", true)));
     let snapshot = assemble(vec![machine("10.0.0.1", 7)], &records);
     assert_eq!(dialled(&snapshot), []);
-    assert!(told(&snapshot)[0].contains("several proxies"), "{:?}", told(&snapshot));
+    assert!(reported(&snapshot)[0].contains("several proxies"), "{:?}", reported(&snapshot));
     // One that joined again there is the same.
     let again =
         [on(7, record(1, "10.0.0.1", "store", true)), on(7, record(3, "10.0.0.1", "store", true))];
@@ -176,7 +179,7 @@ fn revoked_proxy_excludes_the_endpoint_of_its_machine() {
     revoked.revoked = Some(shut_out);
     let snapshot = assemble_in(Mode::Permissive, vec![machine("10.0.0.2", 7)], &[revoked]);
     assert_eq!(dialled(&snapshot), []);
-    assert!(told(&snapshot)[0].contains("was revoked"), "{:?}", told(&snapshot));
+    assert!(reported(&snapshot)[0].contains("was revoked"), "{:?}", reported(&snapshot));
 }
 
 #[test]
@@ -188,8 +191,11 @@ fn address_claimed_by_two_proxies_matches_neither() {
     });
     let snapshot = assemble(vec![instance("192.168.7.7", 8080)], &records);
     assert_eq!(dialled(&snapshot), []);
-    let told = told(&snapshot);
-    assert!(told[0].contains("several proxies joined as this service at its address"), "{told:?}");
+    let reported = reported(&snapshot);
+    assert!(
+        reported[0].contains("several proxies are enrolled for this service at its address"),
+        "{reported:?}"
+    );
     // To say one's own address again claims nothing.
     let twice = JoinRecord { addresses: vec!["10.0.0.1".parse().unwrap()], ..records[0].clone() };
     let snapshot = assemble(vec![instance("10.0.0.1", 8080)], &[twice]);
@@ -258,8 +264,8 @@ fn unrequested_consul_endpoint_is_never_called_in_plaintext() {
     // Policy asks for those that joined, or has a list, and in Consul somebody says that they belong to it.
     for tagged in [of(EndpointSource::registered()), of(EndpointSource::fixed(Vec::new()))] {
         assert_eq!(dialled(&tagged), one("10.0.0.1:15003", 1));
-        let [told] = &told(&tagged)[..] else { panic!("{:?}", told(&tagged)) };
-        assert!(told.contains("endpoint 10.0.0.2 of service `default/store` gets no traffic"));
+        let [reported] = &reported(&tagged)[..] else { panic!("{:?}", reported(&tagged)) };
+        assert!(reported.contains("endpoint 10.0.0.2 of service `default/store` gets no traffic"));
     }
     let asked = of(asks_consul());
     assert_eq!(dialled(&asked).len(), 2);
@@ -267,19 +273,19 @@ fn unrequested_consul_endpoint_is_never_called_in_plaintext() {
 
 #[test]
 fn snapshot_after_a_restart_has_the_same_participants() {
-    let suspect = JoinRecord {
-        suspect_since: Some(Timestamp::UNIX_EPOCH),
+    let unreachable = JoinRecord {
+        unreachable_since: Some(Timestamp::UNIX_EPOCH),
         ..record(2, "10.0.0.2", "store", true)
     };
     let known_as = vec!["192.168.7.7".parse().unwrap()];
     let behind_nat = JoinRecord { addresses: known_as, ..record(1, "10.0.0.1", "store", true) };
-    let records = [behind_nat, suspect];
+    let records = [behind_nat, unreachable];
     let known = vec![instance("192.168.7.7", 8080), endpoint("10.0.0.2", None, 1)];
     let before = assemble(known, &records);
     // From what is in the store, and from nothing else.
     let after = Snapshot::assemble(before.inputs(), TcpAccesses::default());
     assert_eq!(before.endpoints, after.endpoints);
     assert_eq!(before.local_endpoints, after.local_endpoints);
-    assert_eq!(told(&before), told(&after));
+    assert_eq!(reported(&before), reported(&after));
     assert_eq!(dialled(&after), one("10.0.0.1:15003", 1));
 }

@@ -116,7 +116,7 @@ fn unavailable_port_is_an_error_once_a_caller_has_connected() {
     }
     let dead = JoinRecord { participation: Participation::default(), ..server.clone() };
     let found = outages(store(Health::Healthy), &[dead, buyer()], None);
-    assert!(found[0].contains("its proxy has not taken port 14001"), "{found:?}");
+    assert!(found[0].contains("its proxy has not ACKed port 14001"), "{found:?}");
     // The server has joined and nobody who may call it.
     let found = outages(store(Health::Unhealthy), &[server], None);
     assert!(found[0].starts_with("warning[IM0732]"), "{found:?}");

@@ -57,7 +57,7 @@ pub(in crate::endpoints) fn list() -> EndpointList {
         port: Some(8080),
         health: ReportedHealth::Unhealthy,
         flapping: true,
-        reason: Some("its proxy has not taken port 80 yet".to_owned()),
+        reason: Some("its proxy has not ACKed port 80 yet".to_owned()),
         ..row("fd00::6", Provider::Consul, "not_taken")
     };
     EndpointList {
@@ -110,7 +110,7 @@ shop/till
   consul: `node/till-9` cannot be used: `till.example` is no IP address
   ADDRESS         PROVIDER  HEALTH    LOCALITY  WEIGHT  AGE  STATUS
   10.0.0.5:8080   consul    healthy   eu/a      2       2h   participant at 10.0.0.5:15003
-  [fd00::6]:8080  consul    flapping  -         1       -    not ACKed: its proxy has not taken port 80 yet
+  [fd00::6]:8080  consul    flapping  -         1       -    not ACKed: its proxy has not ACKed port 80 yet
   10.0.0.7        static    healthy   -         1       -    no proxy
   proxy 6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f at 10.0.0.9:15003 has no endpoint
   10.0.0.7: static and consul contradict each other; static is used

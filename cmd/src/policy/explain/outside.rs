@@ -5,14 +5,15 @@ use std::net::IpAddr;
 
 use ironmesh_analysis::Request;
 use ironmesh_analysis::verdict::{
-    Answer, InwardVerdict, Lacking, Mismatch, OutwardVerdict, RuleInward, WayInward, WayOut,
+    Answer, CallerMismatch, EgressRuleVerdict, EgressVerdict, IngressRequestRule,
+    IngressRuleVerdict, IngressVerdict, Mismatch,
 };
 
 use super::text::{list, mismatch};
 
 /// A verdict on a call that leaves the mesh, with the assumptions of an evaluation without a control plane.
-pub(super) fn outward(verdict: &OutwardVerdict, assumptions: Option<&str>) -> String {
-    let OutwardVerdict { caller, to, request, answer, .. } = verdict;
+pub(super) fn egress_verdict(verdict: &EgressVerdict, assumptions: Option<&str>) -> String {
+    let EgressVerdict { caller, to, request, answer, .. } = verdict;
     let what = match request {
         Some(request) => format!("{} `{}` of", request.method, request.path),
         None => "call".to_owned(),
@@ -26,10 +27,10 @@ pub(super) fn outward(verdict: &OutwardVerdict, assumptions: Option<&str>) -> St
     if !verdict.caller_runs {
         line(format!("no service runs as {caller}, so no proxy calls as this account"));
     }
-    if let Some(reason) = &verdict.never {
+    if let Some(reason) = &verdict.blocked_reason {
         line(format!("denied to all callers, regardless of policy: {reason}"));
     }
-    if let Some(host) = &verdict.known_as {
+    if let Some(host) = &verdict.matched_host {
         line(format!("policy names it {host}"));
     }
     if verdict.passes_through {
@@ -37,11 +38,11 @@ pub(super) fn outward(verdict: &OutwardVerdict, assumptions: Option<&str>) -> St
             "egress is `passthrough` for the caller, so egress objects are not evaluated"
                 .to_owned(),
         );
-    } else if verdict.ways.is_empty() {
+    } else if verdict.rules.is_empty() {
         line(format!("no egress with the source {caller} has {to} as a destination"));
     }
-    for way in &verdict.ways {
-        for text in egress_lines(verdict, way) {
+    for rule in &verdict.rules {
+        for text in egress_lines(verdict, rule) {
             line(text);
         }
     }
@@ -57,8 +58,8 @@ pub(super) fn outward(verdict: &OutwardVerdict, assumptions: Option<&str>) -> St
 }
 
 /// The lines about one egress: whether it allows the call, and if not, why.
-fn egress_lines(verdict: &OutwardVerdict, way: &WayOut) -> Vec<String> {
-    let WayOut { egress, protocol, rule, way: allowed, addresses, mismatches } = way;
+fn egress_lines(verdict: &EgressVerdict, rule_verdict: &EgressRuleVerdict) -> Vec<String> {
+    let EgressRuleVerdict { egress, protocol, rule, traffic, addresses, mismatches } = rule_verdict;
     let by = match rule {
         Some(rule) => format!("{rule} of {egress}"),
         None => egress.to_string(),
@@ -73,9 +74,9 @@ fn egress_lines(verdict: &OutwardVerdict, way: &WayOut) -> Vec<String> {
                 .to_owned(),
         ]
     } else if mismatches.is_empty() && is_tcp {
-        vec![format!("allowed by {by}: {allowed} of {protocol}, by CONNECT or a declared upstream")]
+        vec![format!("allowed by {by}: {traffic} of {protocol}, by CONNECT or a declared upstream")]
     } else if mismatches.is_empty() {
-        vec![format!("allowed by {by}: {allowed} in plain HTTP")]
+        vec![format!("allowed by {by}: {traffic} in plain HTTP")]
     } else {
         let mut lines = vec![format!("not by {by}")];
         lines.extend(mismatch_lines(
@@ -92,23 +93,26 @@ fn egress_lines(verdict: &OutwardVerdict, way: &WayOut) -> Vec<String> {
 }
 
 /// A verdict on a call from outside the mesh, with the assumptions of an evaluation without a control plane.
-pub(super) fn inward(verdict: &InwardVerdict, assumptions: Option<&str>) -> String {
-    let InwardVerdict { asked, protocol, request, answer, .. } = verdict;
+pub(super) fn ingress_verdict(verdict: &IngressVerdict, assumptions: Option<&str>) -> String {
+    let IngressVerdict { service_port, protocol, request, answer, .. } = verdict;
     let what = match request {
         Some(request) => format!("{} `{}` of", request.method, request.path),
         None => "call".to_owned(),
     };
-    let to = format!("{what} {} (port {}, {protocol})", asked.service, asked.port);
+    let to = format!("{what} {} (port {}, {protocol})", service_port.service, service_port.port);
     let mut text = headline(&caller(verdict), &to, answer);
     let mut line = |line: String| {
         let _ = writeln!(text, "  {line}");
     };
     common(&mut line, assumptions, verdict.compared_path.as_deref());
-    if verdict.ways.is_empty() {
-        line(format!("no ingress backend has port {} of {}", asked.port, asked.service));
+    if verdict.rules.is_empty() {
+        line(format!(
+            "no ingress backend has port {} of {}",
+            service_port.port, service_port.service
+        ));
     }
-    for way in &verdict.ways {
-        for text in ingress_lines(verdict, way) {
+    for rule in &verdict.rules {
+        for text in ingress_lines(verdict, rule) {
             line(text);
         }
     }
@@ -116,7 +120,7 @@ pub(super) fn inward(verdict: &InwardVerdict, assumptions: Option<&str>) -> Stri
 }
 
 /// The caller from outside, by its certificate names and its address.
-fn caller(verdict: &InwardVerdict) -> String {
+fn caller(verdict: &IngressVerdict) -> String {
     let names = verdict.names.iter().map(|name| format!("`{name}`"));
     let who = if verdict.names.is_empty() {
         "a caller without a certificate".to_owned()
@@ -130,26 +134,28 @@ fn caller(verdict: &InwardVerdict) -> String {
 }
 
 /// The lines about one ingress backend: whether it allows the call, and if not, what the caller lacks.
-fn ingress_lines(verdict: &InwardVerdict, way: &WayInward) -> Vec<String> {
-    let WayInward { policy, entry, lets_in, lacking, rules } = way;
-    let mut lines = vec![match lets_in {
+fn ingress_lines(verdict: &IngressVerdict, rule: &IngressRuleVerdict) -> Vec<String> {
+    let IngressRuleVerdict { policy, entry, allows, caller_mismatches, rules } = rule;
+    let mut lines = vec![match allows {
         true => format!("allowed by {policy}: {entry}"),
         false => format!("not by {policy}: {entry}"),
     }];
-    lines.extend(lacking.iter().map(|one| match one {
-        Lacking::Name(names) => format!("  its certificate has none of the names: {}", list(names)),
-        Lacking::Address(ranges) if verdict.address.is_none() => {
+    lines.extend(caller_mismatches.iter().map(|one| match one {
+        CallerMismatch::Name(names) => {
+            format!("  its certificate has none of the names: {}", list(names))
+        }
+        CallerMismatch::Address(ranges) if verdict.address.is_none() => {
             format!(
                 "  its address is not given (`--from-outside`); it must be in: {}",
                 list(ranges)
             )
         }
-        Lacking::Address(ranges) => format!("  its address is in none of: {}", list(ranges)),
+        CallerMismatch::Address(ranges) => format!("  its address is in none of: {}", list(ranges)),
     }));
-    for RuleInward { rule, way, mismatches } in rules {
+    for IngressRequestRule { rule, traffic, mismatches } in rules {
         if mismatches.is_empty() {
-            lines.push(format!("  {rule}: {way}"));
-        } else if !lets_in {
+            lines.push(format!("  {rule}: {traffic}"));
+        } else if !allows {
             lines.push(format!("  not {rule}:"));
             let request = verdict.request.as_ref();
             let reasons = mismatch_lines(mismatches, request, verdict.compared_path.as_deref());

@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
-use ironmesh_analysis::routing::Branch;
+use ironmesh_analysis::routing::SplitBranch;
 use ironmesh_analysis::verdict::{
-    Answer, AtUpstream, ComparedHost, Destination, Enforcement, Gets, Judgement, Mismatch, Miss,
-    Outside, Permit, Treated,
+    Answer, CallResult, ComparedHost, Destination, Enforcement, ExternalDestination, GrantingRule,
+    Mismatch, PortVerdict, RequestTreatment, UnmetRule, UpstreamAnswer,
 };
 use ironmesh_analysis::{Request, Verdict};
 use ironmesh_catalog::reserved_headers::CLIENT_CERTIFICATE;
-use ironmesh_catalog::telemetries::Told;
-use ironmesh_catalog::{Health, MeshEndpoint, Name, Resolution, Said, Transport};
+use ironmesh_catalog::telemetries::ServiceTelemetry;
+use ironmesh_catalog::{EffectiveSetting, Health, MeshEndpoint, Name, Resolution, Transport};
 
 /// The most endpoints that are listed for one destination.
 const ENDPOINTS: usize = 5;
@@ -38,7 +38,7 @@ pub(super) fn verdict(verdict: &Verdict, assumptions: Option<&str>) -> String {
         line(format!("no service runs as {}, so no proxy calls as this account", verdict.caller));
     }
     // If the service itself is a destination, its own lines say so.
-    let is_split = verdict.destinations.iter().all(|one| one.port != verdict.asked);
+    let is_split = verdict.destinations.iter().all(|one| one.port != verdict.service_port);
     if let Some(namespace) = verdict.private_to.as_ref().filter(|_| is_split) {
         line(private(namespace));
     }
@@ -63,8 +63,8 @@ pub(super) fn verdict(verdict: &Verdict, assumptions: Option<&str>) -> String {
     if !verdict.telemetry.is_empty() {
         text.push_str("\ntelemetry of the sidecars of\n");
     }
-    for Told { service, what, by } in &verdict.telemetry {
-        let _ = writeln!(text, "  {service}: {what}, by {by}");
+    for ServiceTelemetry { service, description, by } in &verdict.telemetry {
+        let _ = writeln!(text, "  {service}: {description}, by {by}");
     }
     text
 }
@@ -75,7 +75,7 @@ fn compared_host(verdict: &Verdict, compared: &ComparedHost) -> String {
     let headers = verdict.request.iter().flat_map(|request| &request.headers);
     let is_written = headers.into_iter().any(|(name, _)| name.eq_ignore_ascii_case("host"));
     match at_upstream {
-        Some(AtUpstream { host: other, answer }) => {
+        Some(UpstreamAnswer { host: other, answer }) => {
             let answer = match answer {
                 Answer::Allowed => "allowed",
                 Answer::InPart => "allowed in part",
@@ -97,10 +97,11 @@ fn compared_host(verdict: &Verdict, compared: &ComparedHost) -> String {
 /// The split branches: for one request the condition that it meets, otherwise all branches.
 fn branches(verdict: &Verdict) -> Vec<String> {
     let is_one = verdict.request.is_some();
-    let line = |branch: &Branch| {
+    let line = |branch: &SplitBranch| {
         let conditions = branch.conditions.iter();
-        let conditions: Vec<_> =
-            conditions.map(|condition| format!("{} ({})", condition.way, condition.by)).collect();
+        let conditions: Vec<_> = conditions
+            .map(|condition| format!("{} ({})", condition.traffic, condition.by))
+            .collect();
         match (conditions.join(" and "), is_one) {
             (conditions, true) if conditions.is_empty() => None,
             (conditions, true) => Some(format!("this request matches {conditions}")),
@@ -115,9 +116,9 @@ fn branches(verdict: &Verdict) -> Vec<String> {
 /// The traffic settings on the path: for one request the settings that apply to it, otherwise all.
 fn treatments(verdict: &Verdict) -> Vec<String> {
     let mut lines = Vec::new();
-    for Treated { condition, settings } in &verdict.treatments {
+    for RequestTreatment { condition, settings } in &verdict.treatments {
         match condition {
-            Some(condition) => lines.push(format!("{} ({}):", condition.way, condition.by)),
+            Some(condition) => lines.push(format!("{} ({}):", condition.traffic, condition.by)),
             None if verdict.treatments.len() > 1 => lines.push("other requests:".to_owned()),
             None => {}
         }
@@ -126,15 +127,15 @@ fn treatments(verdict: &Verdict) -> Vec<String> {
             lines.push(format!("{indent}no settings"));
         }
         lines.extend(
-            settings
-                .iter()
-                .map(|Said { key, value, by }| format!("{indent}{key}: {value}, by {by}")),
+            settings.iter().map(|EffectiveSetting { key, value, by }| {
+                format!("{indent}{key}: {value}, by {by}")
+            }),
         );
     }
     let settings = verdict.treatments.iter().flat_map(|treated| &treated.settings);
     let mut changes =
         settings.filter(|setting| ["request_headers", "rewrite"].contains(&&*setting.key));
-    let is_authorized_after = verdict.destinations.iter().any(|one| one.outside.is_none());
+    let is_authorized_after = verdict.destinations.iter().any(|one| one.external.is_none());
     if verdict.request.is_none() && is_authorized_after && changes.next().is_some() {
         lines.push("the rules below apply to requests after these changes; add `--path` to follow one request".to_owned());
     }
@@ -163,13 +164,13 @@ fn private(namespace: &Name) -> String {
 
 /// The first line: the answer.
 fn headline(verdict: &Verdict) -> String {
-    let Verdict { caller, asked, protocol, is_http, .. } = verdict;
+    let Verdict { caller, service_port, protocol, is_http, .. } = verdict;
     let what = match &verdict.request {
         Some(request) => format!("{} `{}` of", request.method, request.path),
         None if !is_http => "connect to".to_owned(),
         None => "call".to_owned(),
     };
-    let to = format!("{what} {} (port {}, {protocol})", asked.service, asked.port);
+    let to = format!("{what} {} (port {}, {protocol})", service_port.service, service_port.port);
     let some = verdict.request.is_none() && *is_http;
     match &verdict.answer {
         Answer::Allowed if some => format!("allowed: {caller} may {to}, as listed\n"),
@@ -196,17 +197,17 @@ fn destination(verdict: &Verdict, one: &Destination, share: &str) -> String {
     let (port, account, mode) = (&one.port, &one.account, &one.mode);
     let mut what =
         one.part_of.as_ref().map_or_else(String::new, |of| format!(", a subset of {of}"));
-    if one.outside.is_some() {
+    if one.external.is_some() {
         what.push_str(", outside the mesh");
     }
     let mut text = format!("\n{share}{}{what}, as account {account}, {mode}:\n", port.service);
     let mut line = |line: String| {
         let _ = writeln!(text, "  {line}");
     };
-    let Judgement { allowed, rejected, by, strict_denies, private_to, missing, further } =
-        &one.judgement;
-    for Permit { target, rule, way } in by {
-        line(format!("allowed by {rule}: {way}"));
+    let PortVerdict { allowed, rejected, by, strict_denies, private_to, missing, further } =
+        &one.port_verdict;
+    for GrantingRule { target, rule, traffic } in by {
+        line(format!("allowed by {rule}: {traffic}"));
         line(format!("  of {target}"));
     }
     if *strict_denies {
@@ -222,8 +223,8 @@ fn destination(verdict: &Verdict, one: &Destination, share: &str) -> String {
         } else if missing.is_empty() {
             line(format!("no traffic target has account {account} as its destination"));
         }
-        for miss in missing {
-            for text in miss_lines(verdict, miss) {
+        for unmet_rule in missing {
+            for text in unmet_rule_lines(verdict, unmet_rule) {
                 line(text);
             }
         }
@@ -231,8 +232,8 @@ fn destination(verdict: &Verdict, one: &Destination, share: &str) -> String {
             line(format!("{further} further rules do not allow it either"));
         }
     }
-    line(format!("the caller gets {}", gets(verdict, one)));
-    for Said { key, value, by } in &one.settings {
+    line(format!("the caller gets {}", result(verdict, one)));
+    for EffectiveSetting { key, value, by } in &one.settings {
         line(format!("{key} is {value}, by {by}"));
     }
     for text in endpoints(one) {
@@ -242,26 +243,29 @@ fn destination(verdict: &Verdict, one: &Destination, share: &str) -> String {
 }
 
 /// The lines about a rule that does not allow the call, with the reasons.
-fn miss_lines(verdict: &Verdict, miss: &Miss) -> Vec<String> {
+fn unmet_rule_lines(verdict: &Verdict, unmet_rule: &UnmetRule) -> Vec<String> {
     let mut lines = Vec::new();
-    let Some(rule) = &miss.rule else {
-        lines.push(format!("{} has no rule for port {}", miss.target, verdict.asked.port));
-        if let Some(callers) = &miss.other_callers {
+    let Some(rule) = &unmet_rule.rule else {
+        lines.push(format!(
+            "{} has no rule for port {}",
+            unmet_rule.target, verdict.service_port.port
+        ));
+        if let Some(callers) = &unmet_rule.other_callers {
             lines.push(format!("  and names other callers: {}", list(callers)));
         }
         return lines;
     };
-    if miss.other_callers.is_none() && miss.mismatches.is_empty() {
-        lines.push(format!("otherwise {rule} of {} would allow it", miss.target));
+    if unmet_rule.other_callers.is_none() && unmet_rule.mismatches.is_empty() {
+        lines.push(format!("otherwise {rule} of {} would allow it", unmet_rule.target));
         return lines;
     }
-    lines.push(format!("not by {rule} of {}", miss.target));
-    if let Some(callers) = &miss.other_callers {
+    lines.push(format!("not by {rule} of {}", unmet_rule.target));
+    if let Some(callers) = &unmet_rule.other_callers {
         let callers = list(callers);
         lines.push(format!("  {} is not among the callers: {callers}", verdict.caller));
     }
     let (request, path) = (verdict.request.as_ref(), verdict.compared_path.as_deref());
-    lines.extend(miss.mismatches.iter().map(|one| mismatch(one, request, path)));
+    lines.extend(unmet_rule.mismatches.iter().map(|one| mismatch(one, request, path)));
     lines
 }
 
@@ -317,32 +321,34 @@ pub(super) fn list<T: ToString>(all: impl IntoIterator<Item = T>) -> String {
 }
 
 /// The response that the caller gets from a destination.
-fn gets(verdict: &Verdict, one: &Destination) -> &'static str {
+fn result(verdict: &Verdict, one: &Destination) -> &'static str {
     let is_tcp = !verdict.is_http;
-    match one.gets {
-        Gets::Application if is_tcp => "the bytes of the application",
-        Gets::Application => "the answer of the application",
-        Gets::Forbidden => "403 from the server's sidecar",
-        Gets::Rejected => "400 from the server's sidecar",
-        Gets::ForbiddenByItsOwn => "403 from its own sidecar",
-        Gets::Unknown if is_tcp => "no connection: its own sidecar listens on no port for it",
-        Gets::Unknown => {
+    match one.result {
+        CallResult::Application if is_tcp => "the bytes of the application",
+        CallResult::Application => "the answer of the application",
+        CallResult::Forbidden => "403 from the server's sidecar",
+        CallResult::Rejected => "400 from the server's sidecar",
+        CallResult::ForbiddenByCaller => "403 from its own sidecar",
+        CallResult::Unknown if is_tcp => "no connection: its own sidecar listens on no port for it",
+        CallResult::Unknown => {
             "404 by `Host`, or 403 at a declared upstream: its own sidecar does not have this service"
         }
-        Gets::Handshake => "no handshake: the connection ends, and the application sees nothing",
-        Gets::NoEndpoint if is_tcp => {
+        CallResult::HandshakeFailed => {
+            "no handshake: the connection ends, and the application sees nothing"
+        }
+        CallResult::NoEndpoint if is_tcp => {
             "a connection that ends at once: no endpoint accepts connections"
         }
-        Gets::NoEndpoint => "503: no endpoint accepts requests",
+        CallResult::NoEndpoint => "503: no endpoint accepts requests",
     }
 }
 
 /// The endpoints of a destination, and how access to them is enforced.
 fn endpoints(one: &Destination) -> Vec<String> {
-    let mut lines = match (&one.endpoints, &one.outside) {
+    let mut lines = match (&one.endpoints, &one.external) {
         (Some(endpoints), _) => addresses(endpoints),
         (None, None) => vec!["endpoints are unknown without a control plane".to_owned()],
-        (None, Some(outside)) => vec![resolution(outside)],
+        (None, Some(external)) => vec![resolution(external)],
     };
     lines.extend(one.findings.iter().cloned());
     lines.extend(match one.enforcement {
@@ -355,9 +361,9 @@ fn endpoints(one: &Destination) -> Vec<String> {
 }
 
 /// How the caller's proxy resolves an external service.
-fn resolution(outside: &Outside) -> String {
-    let hostname = outside.hostname.as_deref().unwrap_or("its name");
-    if outside.resolution == Resolution::Passthrough.to_string() {
+fn resolution(external: &ExternalDestination) -> String {
+    let hostname = external.hostname.as_deref().unwrap_or("its name");
+    if external.resolution == Resolution::Passthrough.to_string() {
         format!("endpoints follow the host of each request, below {hostname}")
     } else {
         format!("endpoints are looked up by DNS, as {hostname}")

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use ironmesh_admin::{FieldChange, FindingView, Plan, ProxyGroup, ResourceChange};
 use ironmesh_analysis::difference::{
-    AccessChange, ExitChange, SplitChange, TelemetryChange, TreatmentChange, Turn,
+    AccessChange, AccessDelta, EgressChange, SplitChange, TelemetryChange, TreatmentChange,
 };
-use ironmesh_analysis::routing::Branch;
+use ironmesh_analysis::routing::SplitBranch;
 use ironmesh_catalog::ServicePort;
 use ironmesh_catalog::text::escape_output;
 
@@ -31,7 +31,7 @@ pub(super) fn plan(plan: &Plan, assumptions: Option<&str>, color: bool) -> Strin
     splits(&mut text, plan);
     treatments(&mut text, plan);
     telemetries(&mut text, plan);
-    exits(&mut text, &plan.difference.exits);
+    egress(&mut text, &plan.difference.egress);
     findings(&mut text, "new findings", '+', &plan.findings_new);
     findings(&mut text, "resolved findings", '-', &plan.findings_gone);
     findings(&mut text, "changed findings", '~', &plan.findings_changed);
@@ -90,37 +90,37 @@ fn access(text: &mut String, changes: &[AccessChange]) {
     }
     for (port, changes) in by_port {
         let _ = writeln!(text, "  {}, port {}", port.service, port.port);
-        for AccessChange { who, turn, way, by, mode, .. } in changes {
-            let verb = match turn {
-                Turn::Gained => "+ {} gains",
-                Turn::Kept => "  {} keeps",
-                Turn::Lost => "- {} loses",
+        for AccessChange { callers, delta, traffic, by, mode, .. } in changes {
+            let verb = match delta {
+                AccessDelta::Gained => "+ {} gains",
+                AccessDelta::Kept => "  {} keeps",
+                AccessDelta::Lost => "- {} loses",
             };
-            let verb = verb.replace("{}", &who.to_string());
+            let verb = verb.replace("{}", &callers.to_string());
             let targets = by.iter().map(ToString::to_string);
             let by: Vec<_> =
                 mode.iter().map(|mode| format!("{mode} mode")).chain(targets).collect();
             let by = by.join(", ");
-            let _ = writeln!(text, "    {verb} {way}: {by}");
+            let _ = writeln!(text, "    {verb} {traffic}: {by}");
         }
     }
 }
 
 /// Gained and lost egress.
-fn exits(text: &mut String, changes: &[ExitChange]) {
+fn egress(text: &mut String, changes: &[EgressChange]) {
     if !changes.is_empty() {
         text.push_str("\negress\n");
     }
-    for ExitChange { who, to, turn, way, by } in changes {
-        let verb = match turn {
-            Turn::Gained => "+ {} gains",
-            Turn::Kept => "  {} keeps",
-            Turn::Lost => "- {} loses",
+    for EgressChange { callers, to, delta, traffic, by } in changes {
+        let verb = match delta {
+            AccessDelta::Gained => "+ {} gains",
+            AccessDelta::Kept => "  {} keeps",
+            AccessDelta::Lost => "- {} loses",
         };
-        let verb = verb.replace("{}", &who.to_string());
+        let verb = verb.replace("{}", &callers.to_string());
         let by: Vec<_> = by.iter().map(ToString::to_string).collect();
         let by = if by.is_empty() { "passthrough".to_owned() } else { by.join(", ") };
-        let _ = writeln!(text, "  {verb} {way} at {to}: {by}");
+        let _ = writeln!(text, "  {verb} {traffic} at {to}: {by}");
     }
 }
 
@@ -168,13 +168,14 @@ fn treatments(text: &mut String, plan: &Plan) {
 }
 
 /// The branches of a split, with their conditions. The first line begins with `sign`.
-fn branches(text: &mut String, sign: &str, branches: &[Branch]) {
+fn branches(text: &mut String, sign: &str, branches: &[SplitBranch]) {
     let mut sign = sign.to_owned();
     if branches.is_empty() {
         let _ = writeln!(text, "      {sign}no such port");
     }
     for branch in branches {
-        let conditions: Vec<_> = branch.conditions.iter().map(|one| one.way.to_string()).collect();
+        let conditions: Vec<_> =
+            branch.conditions.iter().map(|one| one.traffic.to_string()).collect();
         let condition = match &conditions[..] {
             [] if branches.len() == 1 => String::new(),
             [] => "otherwise: ".to_owned(),

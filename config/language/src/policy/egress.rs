@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ironmesh_catalog::{
     Egress, EgressPort, EgressProtocol, Finding, Hostname, IpRange, Name, ServiceAccount,
-    SplitMatch, exits, reserved_ports,
+    SplitMatch, egress_rules, reserved_ports,
 };
 
 use super::group_match::read_match;
@@ -173,12 +173,12 @@ fn read_range(value: Value<'_>) -> Result<IpRange, FindingReported> {
         );
         value.report(finding.help(help))
     })?;
-    if let Some((_, what)) = exits::never_called().find(|(never, _)| never.includes(range)) {
+    if let Some((_, what)) = egress_rules::blocked_ranges().find(|(never, _)| never.includes(range)) {
         let message = format!("`{range}` is {what}, so proxies send no calls there");
         let finding = value.error(codes::UNREACHABLE_EGRESS, message).label("never called");
         return Err(value.report(finding.help("name addresses outside of the machine")));
     }
-    if exits::loopback().any(|loopback| loopback.includes(range)) {
+    if egress_rules::loopback().any(|loopback| loopback.includes(range)) {
         let message =
             format!("`{range}` is each machine's own loopback, to which proxies send no calls");
         let finding = Finding::warning(codes::UNREACHABLE_EGRESS, Some(value.spot()), message);

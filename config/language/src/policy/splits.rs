@@ -5,7 +5,7 @@ mod callers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ironmesh_catalog::splits::{Circle, MOST_PATHS, Splits, TooManyPaths};
+use ironmesh_catalog::splits::{MAX_PATHS, SplitCycle, Splits, TooManyPaths};
 use ironmesh_catalog::{Finding, HttpMatch, Port, ServiceName, SplitBackend, Spot, TrafficSplit};
 
 use super::draft::Draft;
@@ -19,7 +19,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
         draft.http_route_groups.iter(),
         draft.traffic_splits.iter(),
     );
-    findings.extend(splits.circles().iter().take(MOST_CYCLES).map(circle));
+    findings.extend(splits.cycles().iter().take(MOST_CYCLES).map(circle));
     for (_, of_service) in splits.iter() {
         let mut of_all_calls = of_service.iter().filter(|split| !split.is_conditional());
         let first = of_all_calls.next();
@@ -37,7 +37,7 @@ pub(super) fn check(draft: &mut Draft<'_>) {
     let (mut crowded, mut inseparable) = (BTreeSet::new(), BTreeMap::new());
     for (port, paths) in &paths {
         match paths {
-            Err(TooManyPaths { is_told_behind: false }) if crowded.insert(&port.service) => {
+            Err(TooManyPaths { is_in_backend: false }) if crowded.insert(&port.service) => {
                 findings.extend(too_many_paths(&port.service, splits.of(&port.service)));
             }
             Err(_) => {}
@@ -67,7 +67,7 @@ const MOST_CYCLES: usize = 100;
 /// The most members of a cycle that are named.
 const MOST_OF_A_CYCLE: usize = 10;
 
-fn circle(circle: &Circle<'_>) -> Finding {
+fn circle(circle: &SplitCycle<'_>) -> Finding {
     let names = circle.services.iter().copied().chain([&circle.back.service]);
     let mut path: Vec<&str> = names.map(|service| service.name.as_str()).collect();
     if path.len() > MOST_OF_A_CYCLE {
@@ -102,7 +102,7 @@ fn idle(splits: &Splits<'_>, split: &TrafficSplit) -> Option<Finding> {
 fn too_many_paths(service: &ServiceName, splits: &[&TrafficSplit]) -> Option<Finding> {
     let (first, others) = splits.split_first()?;
     let message = format!(
-        "the splits of service `{}` make more than {MOST_PATHS} routes, and Envoy would compare one after the other",
+        "the splits of service `{}` make more than {MAX_PATHS} routes, and Envoy would compare one after the other",
         service.name
     );
     let mut finding = Finding::error(codes::SPLIT_SHAPE, Some(first.spot.clone()), message)

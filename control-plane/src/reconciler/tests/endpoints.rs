@@ -278,7 +278,7 @@ async fn endpoint_is_called_after_its_proxy_acks_the_local_cluster() {
     harness.settle(&mut [&mut server]);
     let vacant = |harness: &Harness| {
         let records = harness.register.records();
-        records.values().any(|record| !record.vacant.is_empty())
+        records.values().any(|record| !record.ports_without_backend.is_empty())
     };
     assert!(vacant(&harness));
 
@@ -374,7 +374,7 @@ async fn disconnected_proxy_is_unreachable_until_it_reconnects() {
     harness.pass();
     let suspects = |harness: &Harness| {
         let records = harness.register.records();
-        records.values().filter(|record| record.suspect_since.is_some()).count()
+        records.values().filter(|record| record.unreachable_since.is_some()).count()
     };
     assert_eq!(suspects(&harness), 1);
     let mut one = harness.returning(1);

@@ -23,7 +23,7 @@ pub(super) fn policies(
     snapshot: &Snapshot,
     port: &ServicePort,
 ) -> Vec<(String, Policy)> {
-    let rules = snapshot.ways_in.get(port).map_or(&[][..], |rules| rules.as_slice());
+    let rules = snapshot.ingress_rules.get(port).map_or(&[][..], |rules| rules.as_slice());
     let policy = |rule: &IngressRule| {
         let (namespace, name) = (&rule.policy.namespace, &rule.policy.name);
         let name = format!("ingress {namespace}/{name} {}", rule.entry.protocol());

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use ironmesh_catalog::{IpRange, Proxy, exits, reserved_ports};
+use ironmesh_catalog::{IpRange, Proxy, egress_rules, reserved_ports};
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::core::v3::{CidrRange, TypedExtensionConfig};
 use ironmesh_xds_wire::pb::envoy::config::rbac::v3::{
@@ -74,14 +74,14 @@ pub(crate) fn own_addresses(proxy: &Proxy) -> BTreeSet<IpRange> {
     let own = [proxy.bind(), record.mesh_address.ip()].into_iter().chain(record.addresses.clone());
     // An unspecified address is never called anyway.
     let own = own.filter(|address| !address.is_unspecified()).map(IpRange::of);
-    exits::loopback().chain(own).collect()
+    egress_rules::loopback().chain(own).collect()
 }
 
 /// The upstream filters of a cluster whose endpoints come from DNS. They check the endpoint chosen
 /// for each attempt before Envoy dials it, including retries. They deny addresses that are never
 /// called, and the machine's `own`.
 pub(crate) fn upstream_filters(own: &BTreeSet<IpRange>) -> Vec<HttpFilter> {
-    let never = exits::never_called().map(|(range, _)| range).chain(own.iter().copied());
+    let never = egress_rules::blocked_ranges().map(|(range, _)| range).chain(own.iter().copied());
     let ports = reserved_ports::all().map(leads_to_port);
     let rules = rules(Action::Deny, policy(never.map(leads_to).chain(ports).collect()));
     vec![
@@ -97,7 +97,7 @@ pub(crate) fn upstream_filters(own: &BTreeSet<IpRange>) -> Vec<HttpFilter> {
 /// The filter configuration that denies addresses that are never called, for route configurations
 /// whose calls go to their host.
 pub(crate) fn never() -> HashMap<String, Any> {
-    let ranges = exits::never_called().map(|(range, _)| leads_to(range));
+    let ranges = egress_rules::blocked_ranges().map(|(range, _)| leads_to(range));
     let ports = reserved_ports::all().map(leads_to_port);
     per_route(NEVER, rules(Action::Deny, policy(ranges.chain(ports).collect())))
 }

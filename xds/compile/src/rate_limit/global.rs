@@ -2,7 +2,8 @@
 //! chains of services with such a limit. The descriptors of a request are part of the routes.
 
 use ironmesh_catalog::{
-    Descriptor, Entry, GlobalHttpLimit, HeaderCondition, Protocol, RateLimitService, Wanted,
+    Descriptor, DescriptorEntry, GlobalHttpLimit, HeaderCondition, HeaderPattern, Protocol,
+    RateLimitService,
 };
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::cluster::v3::Cluster;
@@ -112,20 +113,22 @@ pub(super) fn grpc_service_config(service: &RateLimitService) -> RateLimitServic
     }
 }
 
-fn action(entry: &Entry) -> Action {
+fn action(entry: &DescriptorEntry) -> Action {
     let specifier = match entry {
-        Entry::GenericKey { key, value } => ActionSpecifier::GenericKey(GenericKey {
+        DescriptorEntry::GenericKey { key, value } => ActionSpecifier::GenericKey(GenericKey {
             descriptor_value: value.to_string(),
             descriptor_key: key.as_deref().unwrap_or_default().to_owned(),
             ..GenericKey::default()
         }),
-        Entry::RemoteAddress => ActionSpecifier::RemoteAddress(RemoteAddress {}),
-        Entry::RequestHeader { name, key } => ActionSpecifier::RequestHeaders(RequestHeaders {
-            header_name: name.to_string(),
-            descriptor_key: key.to_string(),
-            ..RequestHeaders::default()
-        }),
-        Entry::HeaderValueMatch { key, value, headers, expect_match } => {
+        DescriptorEntry::RemoteAddress => ActionSpecifier::RemoteAddress(RemoteAddress {}),
+        DescriptorEntry::RequestHeader { name, key } => {
+            ActionSpecifier::RequestHeaders(RequestHeaders {
+                header_name: name.to_string(),
+                descriptor_key: key.to_string(),
+                ..RequestHeaders::default()
+            })
+        }
+        DescriptorEntry::HeaderValueMatch { key, value, headers, expect_match } => {
             ActionSpecifier::HeaderValueMatch(HeaderValueMatch {
                 descriptor_value: value.to_string(),
                 descriptor_key: key.as_deref().unwrap_or_default().to_owned(),
@@ -138,20 +141,20 @@ fn action(entry: &Entry) -> Action {
     Action { action_specifier: Some(specifier) }
 }
 
-fn condition(HeaderCondition { name, wanted }: &HeaderCondition) -> HeaderMatcher {
+fn condition(HeaderCondition { name, pattern }: &HeaderCondition) -> HeaderMatcher {
     let text = |pattern| {
         HeaderMatchSpecifier::StringMatch(StringMatcher {
             match_pattern: Some(pattern),
             ..StringMatcher::default()
         })
     };
-    let specifier = match wanted {
-        Wanted::Exact(value) => HeaderMatchSpecifier::StringMatch(exact(&**value)),
-        Wanted::Prefix(value) => text(MatchPattern::Prefix(value.to_string())),
-        Wanted::Suffix(value) => text(MatchPattern::Suffix(value.to_string())),
-        Wanted::Contains(value) => text(MatchPattern::Contains(value.to_string())),
-        Wanted::Regex(value) => HeaderMatchSpecifier::StringMatch(regex(value.to_string())),
-        Wanted::Present(is_there) => HeaderMatchSpecifier::PresentMatch(*is_there),
+    let specifier = match pattern {
+        HeaderPattern::Exact(value) => HeaderMatchSpecifier::StringMatch(exact(&**value)),
+        HeaderPattern::Prefix(value) => text(MatchPattern::Prefix(value.to_string())),
+        HeaderPattern::Suffix(value) => text(MatchPattern::Suffix(value.to_string())),
+        HeaderPattern::Contains(value) => text(MatchPattern::Contains(value.to_string())),
+        HeaderPattern::Regex(value) => HeaderMatchSpecifier::StringMatch(regex(value.to_string())),
+        HeaderPattern::Present(is_there) => HeaderMatchSpecifier::PresentMatch(*is_there),
     };
     HeaderMatcher {
         name: name.to_string(),

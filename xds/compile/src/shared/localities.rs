@@ -164,7 +164,7 @@ impl Shared {
         }
         for account in accounts {
             let services = self.index.services_of(account);
-            let records = services.flat_map(|service| self.snapshot.joined_as(service));
+            let records = services.flat_map(|service| self.snapshot.proxies_of(service));
             let own: BTreeSet<_> = records.map(|record| &record.locality).collect();
             if let Some((scope, localized)) =
                 self.scopes.get(account).zip(self.localized.get_mut(account))

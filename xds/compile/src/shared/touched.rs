@@ -74,7 +74,7 @@ impl Differences {
             tcp_routes: keys(&before.tcp_routes, &after.tcp_routes),
             split: splits.map(|split| split.service.clone()).collect(),
             treated: treated(before, after),
-            ingress_changed: keys(&old.ways_in, &new.ways_in)
+            ingress_changed: keys(&old.ingress_rules, &new.ingress_rules)
                 .into_iter()
                 .map(|port| port.service)
                 .collect(),
@@ -136,7 +136,7 @@ impl Differences {
         for service in linked.into_iter().filter_map(|name| snapshot.service(name)) {
             let grants = index.grants_on(&service.account).iter();
             touched.callers.extend(grants.flat_map(|grant| &grant.sources).cloned());
-            if !snapshot.mode_of(service).lets_all_in() {
+            if !snapshot.mode_of(service).allows_all() {
                 continue;
             }
             match service.visibility {

@@ -84,7 +84,7 @@ impl Shared {
         }
         let before = std::mem::replace(&mut self.index, PolicyIndex::new(new));
         let telemetries = self.index.telemetries();
-        self.collectors.retain(|collector, _| telemetries.name(collector));
+        self.collectors.retain(|collector, _| telemetries.use_collector(collector));
         differences.touch([(old, &before), (new, &self.index)])
     }
 

@@ -121,7 +121,7 @@ proptest! {
             let has_instance = known.iter().any(|one| one.instance.is_some() || one.port.is_some());
             for host in hosts.iter().filter(|host| host.transport == Transport::MutualTls) {
                 let alive = records.values().any(|record| {
-                    record.mesh_address == host.address && record.suspect_since.is_none()
+                    record.mesh_address == host.address && record.unreachable_since.is_none()
                 });
                 prop_assert!(alive || has_instance, "{port} is called at {}", host.address);
             }

@@ -25,7 +25,7 @@ proptest! {
                 let policies = policies(rbac);
                 let outside = policies.iter().filter(|(name, _)| name.starts_with("ingress "));
                 for (policy, rules) in outside {
-                    let ingress_rules = &snapshot.ways_in[&port];
+                    let ingress_rules = &snapshot.ingress_rules[&port];
                     let is_it = |rule: &&ironmesh_catalog::IngressRule| {
                         let (namespace, name) = (&rule.policy.namespace, &rule.policy.name);
                         **policy == format!("ingress {namespace}/{name} {}", rule.entry.protocol())

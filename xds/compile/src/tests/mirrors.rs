@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ironmesh_analysis::verdict::{Sight, verdict};
+use ironmesh_analysis::verdict::{VerdictBasis, verdict};
 use ironmesh_analysis::{Question, Request};
 use ironmesh_catalog::ServicePort;
 use ironmesh_xds_wire::ResourceType;
@@ -48,7 +48,7 @@ fn call_routed_to_the_mirror_target_is_not_mirrored() {
             request: Some(Request { path: "/books/1".to_owned(), ..Request::default() }),
         };
         let (snapshot, _) = shape.build(Order::default());
-        let verdict = verdict(&snapshot, &question, Sight::PolicyAlone).unwrap();
+        let verdict = verdict(&snapshot, &question, VerdictBasis::PolicyOnly).unwrap();
         let settings = &verdict.treatments[0].settings;
         let mirror = &settings.iter().find(|settings| settings.key == "mirror").unwrap().value;
         assert_eq!(mirror.contains("n0/s3 answers them itself"), weights == [1, 0], "{mirror}");

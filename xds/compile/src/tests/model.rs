@@ -38,7 +38,7 @@ impl<'a> Model<'a> {
             if !service.is_visible_in(&account.namespace) {
                 return false;
             }
-            self.0.mode_of(service).lets_all_in()
+            self.0.mode_of(service).allows_all()
                 || self.targets().any(|target| {
                     self.is(&target.destination, &service.account)
                         && target.sources.iter().any(|source| self.is(source, account))

@@ -24,8 +24,12 @@ fn each_regex_is_compiled_once_per_verdict() {
     let request = Request { headers, ..get("/books/1", "gold") };
     COMPILED.set(0);
     let verdict =
-        verdict(&snapshot(mesh), &question("buyer", "v1", Some(request)), Sight::Mesh).unwrap();
-    assert_eq!((verdict.answer, verdict.destinations[0].judgement.further), (Answer::Denied, 45));
+        verdict(&snapshot(mesh), &question("buyer", "v1", Some(request)), VerdictBasis::Mesh)
+            .unwrap();
+    assert_eq!(
+        (verdict.answer, verdict.destinations[0].port_verdict.further),
+        (Answer::Denied, 45)
+    );
     // The path, what may be disguised, and the header.
     assert_eq!(COMPILED.get(), 3);
 }
@@ -33,7 +37,8 @@ fn each_regex_is_compiled_once_per_verdict() {
 #[test]
 fn oversized_request_has_no_verdict() {
     let snapshot = snapshot(mesh());
-    let ask = |request| verdict(&snapshot, &question("buyer", "v1", Some(request)), Sight::Mesh);
+    let ask =
+        |request| verdict(&snapshot, &question("buyer", "v1", Some(request)), VerdictBasis::Mesh);
     let with = |headers: Vec<(String, String)>| Request { headers, ..get("/books/1", "gold") };
     let header = |value: String| ("x-tier".to_owned(), value);
     let most = |n| with(vec![header("gold".to_owned()); n]);
@@ -56,7 +61,7 @@ fn malformed_request_has_no_verdict() {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let request =
             Request { method: method.to_owned(), headers: headers.collect(), ..get("/", "") };
-        verdict(&snapshot, &question("buyer", "v1", Some(request)), Sight::Mesh)
+        verdict(&snapshot, &question("buyer", "v1", Some(request)), VerdictBasis::Mesh)
     };
     assert!(ask("PROPFIND", &[("x-tier_!", "g\told"), ("x", "")]).is_ok());
     for (words, method, headers) in [

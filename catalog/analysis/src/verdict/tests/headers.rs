@@ -20,8 +20,8 @@ fn repeated_header_is_compared_as_one_value() {
         assert_eq!(verdict.answer, answer, "{headers:?}");
     }
     let verdict = ask("buyer", "v1", Some(with(&[("x-tier", "gold"), ("x-tier", "bronze")])));
-    let told = format!("{verdict:?}");
-    assert!(told.contains("gold,bronze"), "{told}");
+    let reported = format!("{verdict:?}");
+    assert!(reported.contains("gold,bronze"), "{reported}");
 }
 
 #[test]

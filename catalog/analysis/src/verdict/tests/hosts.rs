@@ -24,7 +24,7 @@ fn mesh_by_host(host: &str) -> Snapshot {
 fn ask_host(snapshot: &Snapshot, to: &str, host: Option<&str>) -> Result<Verdict, QuestionError> {
     let headers = host.map(|host| ("Host".to_owned(), host.to_owned())).into_iter().collect();
     let request = Request { headers, ..Request::default() };
-    verdict(snapshot, &question("buyer", to, Some(request)), Sight::PolicyAlone)
+    verdict(snapshot, &question("buyer", to, Some(request)), VerdictBasis::PolicyOnly)
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn host_dependent_verdict_reports_the_upstream_answer_too() {
     let written = ask_host(&snapshot, "v1", Some("v1:80")).unwrap();
     assert_eq!(written.answer, Answer::Allowed);
     let at_upstream =
-        AtUpstream { host: "v1.shop.mesh.internal:80".to_owned(), answer: Answer::Denied };
+        UpstreamAnswer { host: "v1.shop.mesh.internal:80".to_owned(), answer: Answer::Denied };
     let compared = ComparedHost { host: "v1:80".to_owned(), at_upstream: Some(at_upstream) };
     assert_eq!(written.compared_host, Some(compared));
     // Where nothing is said, it is a call of an upstream.
@@ -141,6 +141,6 @@ fn wildcard_service_rejects_the_host_of_another_service() {
     }
     let snapshot = snapshot(mesh);
     let error = ask_host(&snapshot, "wild", Some("api.example.com")).unwrap_err().to_string();
-    assert!(error.contains("is one to `shop/one`"), "{error}");
+    assert!(error.contains("reaches `shop/one`"), "{error}");
     assert!(ask_host(&snapshot, "wild", Some("a.example.com")).is_ok());
 }

@@ -23,7 +23,7 @@ fn mesh_with(settings: CallSettings) -> MeshSpecification {
 }
 
 fn ask_of(mesh: MeshSpecification, request: Option<Request>) -> Verdict {
-    verdict(&snapshot(mesh), &question("buyer", "v1", request), Sight::PolicyAlone).unwrap()
+    verdict(&snapshot(mesh), &question("buyer", "v1", request), VerdictBasis::PolicyOnly).unwrap()
 }
 
 fn rewrite(path: Option<PathChange>, host: Option<&str>) -> CallSettings {
@@ -117,7 +117,7 @@ fn redirect_answers_before_authorization() {
     let far = verdict(
         &snapshot(mesh_with(settings)),
         &question("cook", "v1", Some(get("/books/1", "gold"))),
-        Sight::PolicyAlone,
+        VerdictBasis::PolicyOnly,
     );
     assert_eq!(far.unwrap().answer, Answer::Denied);
 }
@@ -129,22 +129,23 @@ fn unusable_mirror_is_reported_with_its_reason() {
         let mirror = Mirror { service, percent: Percent(100_000), spot: spot() };
         mesh_with(CallSettings { mirror: Some(mirror), ..CallSettings::default() })
     };
-    let told = |mesh: MeshSpecification| ask_of(mesh, None).treatments[0].settings[0].value.clone();
+    let reported =
+        |mesh: MeshSpecification| ask_of(mesh, None).treatments[0].settings[0].value.clone();
     let no = "but not of this caller";
     assert_eq!(
-        told(mirror("v2")),
+        reported(mirror("v2")),
         format!("10 % go to shop/v2 as well, {no}: it may not call shop/v2")
     );
     assert_eq!(
-        told(mirror("store")),
+        reported(mirror("store")),
         format!("10 % go to shop/store as well, {no}: shop/store has traffic splits")
     );
     assert_eq!(
-        told(mirror("ledger")),
+        reported(mirror("ledger")),
         format!("10 % go to shop/ledger as well, {no}: shop/ledger has no HTTP port 80")
     );
     let mut mesh = mirror("v2");
     let rules = vec![RouteRule::Http { group: name("books"), matches: None, spot: spot() }];
     mesh.traffic_targets.insert(key("t"), Arc::new(target("t", "v2", "buyer", rules)));
-    assert_eq!(told(mesh), "10 % go to shop/v2 as well");
+    assert_eq!(reported(mesh), "10 % go to shop/v2 as well");
 }

@@ -97,7 +97,7 @@ fn gate<'a>(
     let namespace = &service.name.namespace;
     let namespace = draft.namespaces.get(&(namespace.clone(), namespace.clone()));
     let mode = service.mode.or_else(|| namespace?.mode);
-    if mode.is_some_and(Mode::lets_all_in) {
+    if mode.is_some_and(Mode::allows_all) {
         return Some(Gate::Open);
     }
     let of_account = targets.by_account.get(&service.account).into_iter().flatten();

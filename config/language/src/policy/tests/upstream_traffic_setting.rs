@@ -49,7 +49,7 @@ connection_settings.http.retry_budget.percent = 3
     let budget = RetryLimit::Budget { percent: 3, min_concurrency: None };
     assert_eq!((http.max_requests, http.retries), (None, Some(budget)));
     assert_eq!(settings.outlier_detection(store).unwrap().consecutive_5xx, Some(1));
-    let said: Vec<_> = settings.said(store).into_iter().map(|one| one.by.object).collect();
+    let said: Vec<_> = settings.effective(store).into_iter().map(|one| one.by.object).collect();
     assert_eq!(said.len(), 6);
     assert_eq!(said[0], "upstream traffic setting `default/namespace`");
 }
@@ -223,12 +223,12 @@ fn tcp_rate_limit_descriptors_accept_only_plain_values() {
     let good = entry("{ key = \"k\", value = \"v\" }, { key = \"l\", value = \"w\" }");
     let specification = specification(&of_the_store(&good));
     let store = specification.services.values().find(|one| one.name.name.as_str() == "store");
-    let said = UpstreamSettings::of(&specification).said(store.unwrap());
+    let said = UpstreamSettings::of(&specification).effective(store.unwrap());
     let said: Vec<_> = said.iter().map(|one| format!("{} = {}", one.key, one.value)).collect();
     assert_eq!(
         said,
         [
-            "rate_limit.global.tcp = what 10.0.0.9:80 says of `d` (without an answer within 20ms it passes), of (k=v l=w)"
+            "rate_limit.global.tcp = quota of 10.0.0.9:80 for domain `d` (allowed without an answer in 20ms), by (k=v l=w)"
         ]
     );
 }
@@ -241,7 +241,7 @@ fn locality_settings_are_described_in_words() {
          distribute = [{ to = [{ locality = \"eu\", weight = 90 }, { locality = \"us\", weight = 10 }] }]",
     ));
     let store = specification.services.values().find(|one| one.name.name.as_str() == "store");
-    let said = UpstreamSettings::of(&specification).said(store.unwrap());
+    let said = UpstreamSettings::of(&specification).effective(store.unwrap());
     let said: Vec<_> = said.iter().map(|one| format!("{} = {}", one.key, one.value)).collect();
     assert_eq!(
         said,

@@ -221,7 +221,7 @@ fn callers(draft: &Draft<'_>, to: &Service) -> Option<BTreeSet<ServiceAccount>> 
     let namespace = &to.name.namespace;
     let namespace = draft.namespaces.get(&(namespace.clone(), namespace.clone()));
     let mode = to.mode.or_else(|| namespace?.mode);
-    if mode.is_some_and(Mode::lets_all_in) {
+    if mode.is_some_and(Mode::allows_all) {
         return None;
     }
     let ports: Vec<_> = to.ports.iter().filter(|port| port.protocol.is_http()).collect();

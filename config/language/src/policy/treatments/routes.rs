@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ironmesh_catalog::http_routes::{HttpRoutes, Treatment, cross};
-use ironmesh_catalog::splits::{MOST_PATHS, Splits};
+use ironmesh_catalog::splits::{MAX_PATHS, Splits};
 use ironmesh_catalog::{Finding, HttpMatch, RouteRule, Service, ServiceName, ServicePort};
 
 use super::super::splits::two_large_paths;
@@ -37,7 +37,7 @@ pub(super) fn check(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
             // A product of this size is not even computed.
             let pairs = treatments.len().saturating_mul(paths.len());
             let crossings = (pairs <= MOST_LOOKED_AT).then(|| cross(&treatments, &paths));
-            let Some(crossings) = crossings.filter(|some| some.len() <= MOST_PATHS) else {
+            let Some(crossings) = crossings.filter(|some| some.len() <= MAX_PATHS) else {
                 findings.extend(too_many(name, &treatments));
                 break;
             };
@@ -82,12 +82,12 @@ fn allowed<'a>(draft: &Draft<'a>, service: &Service) -> Vec<Vec<Vec<&'a HttpMatc
 }
 
 /// The most pairs of conditions that are combined.
-const MOST_LOOKED_AT: usize = 16 * MOST_PATHS;
+const MOST_LOOKED_AT: usize = 16 * MAX_PATHS;
 
 fn too_many(service: &ServiceName, treatments: &[Treatment<'_>]) -> Option<Finding> {
     let condition = treatments.iter().find_map(|treatment| treatment.condition)?;
     let message = format!(
-        "HTTP routes make more than {MOST_PATHS} routes to service `{}`, and Envoy would look at one after the other",
+        "HTTP routes make more than {MAX_PATHS} routes to service `{}`, and Envoy would look at one after the other",
         service.name
     );
     let finding = Finding::error(codes::TOO_LARGE, Some(condition.spot.clone()), message);

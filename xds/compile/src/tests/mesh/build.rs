@@ -206,7 +206,8 @@ impl Shape {
         let services: Vec<_> = shape.services.iter().map(|n| self.service_name(*n)).collect();
         let all = services.iter().flat_map(|name| PORTS.map(|(port, _)| (name.clone(), port)));
         let participation = Participation(all.filter(|_| shape.participates).collect());
-        let vacant = if shape.is_vacant { participation.clone() } else { Participation::default() };
+        let ports_without_backend =
+            if shape.is_vacant { participation.clone() } else { Participation::default() };
         let upstreams = shape.upstreams.iter().map(|(service, port, local_port)| Upstream {
             service: self.service_name(*service),
             port: port.map(|n| PORTS[n].0),
@@ -222,8 +223,8 @@ impl Shape {
                 addresses: shape.is_next_too.then(|| address(n + 1)).into_iter().collect(),
                 locality: place(n % 3),
                 participation,
-                vacant,
-                suspect_since: shape.is_suspect.then_some(Timestamp::UNIX_EPOCH),
+                ports_without_backend,
+                unreachable_since: shape.is_suspect.then_some(Timestamp::UNIX_EPOCH),
                 ..JoinRecord::new(
                     proxy_id(n),
                     services,

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironmesh_catalog::{
-    Descriptor, Distribution, Entry, Failover, GlobalHttpLimit, GlobalTcpLimit, HttpConnections,
-    Level, LimitedRoute, LocalHttpLimit, Locality, LocalitySetting, Name, Nearness,
-    OutlierDetection, PathRegex, Rate, RateLimitService, RateUnit, RetryLimit, TcpConnections,
-    UpstreamTrafficSetting,
+    Descriptor, DescriptorEntry, Distribution, Failover, GlobalHttpLimit, GlobalTcpLimit,
+    HttpConnections, Level, LimitedRoute, LocalHttpLimit, Locality, LocalitySetting, Name,
+    Nearness, OutlierDetection, PathRegex, Rate, RateLimitService, RateUnit, RetryLimit,
+    TcpConnections, UpstreamTrafficSetting,
 };
 use proptest::prelude::*;
 
@@ -174,5 +174,5 @@ fn limit(much: u32) -> LocalHttpLimit {
 }
 
 fn descriptors() -> Vec<Descriptor> {
-    vec![Descriptor(vec![Entry::RemoteAddress])]
+    vec![Descriptor(vec![DescriptorEntry::RemoteAddress])]
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ironmesh_catalog::{Descriptor, Entry, HeaderCondition, Wanted};
+use ironmesh_catalog::{Descriptor, DescriptorEntry, HeaderCondition, HeaderPattern};
 
 use crate::codes;
 use crate::policy::http_route_group::is_token;
@@ -77,26 +77,26 @@ fn header(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
     Err(value.report(value.error(codes::INVALID_VALUE, message).label("not a header")))
 }
 
-fn entry(item: Value<'_>) -> Result<Entry, FindingReported> {
+fn entry(item: Value<'_>) -> Result<DescriptorEntry, FindingReported> {
     let mut table = item.table("an entry of a descriptor")?;
     let generic = table.optional("generic_key", |value| {
         let mut table = value.table("a generic key")?;
         let (value, key) = (table.required("value", text), table.optional("key", text));
         table.finish();
-        Ok(Entry::GenericKey { key: key?, value: value? })
+        Ok(DescriptorEntry::GenericKey { key: key?, value: value? })
     });
     let address = table.optional("remote_address", Value::boolean);
     let request = table.optional("request_header", |value| {
         let mut table = value.table("a request header")?;
         let (name, key) = (table.required("name", header), table.required("key", text));
         table.finish();
-        Ok(Entry::RequestHeader { name: name?, key: key? })
+        Ok(DescriptorEntry::RequestHeader { name: name?, key: key? })
     });
     let matching = table.optional("header_value_match", header_value_match);
     table.finish();
-    let address = address?.filter(|is_set| *is_set).map(|_| Entry::RemoteAddress);
+    let address = address?.filter(|is_set| *is_set).map(|_| DescriptorEntry::RemoteAddress);
     let given: Vec<_> = [generic?, address, request?, matching?].into_iter().flatten().collect();
-    match <[Entry; 1]>::try_from(given) {
+    match <[DescriptorEntry; 1]>::try_from(given) {
         Ok([entry]) => Ok(entry),
         Err(given) => {
             let keys = ["generic_key", "remote_address", "request_header", "header_value_match"];
@@ -114,14 +114,14 @@ fn one_of(item: Value<'_>, given: usize, keys: &[&str]) -> ironmesh_catalog::Fin
     item.error(code, message).label(label).help(format!("it has one of {}", list(keys)))
 }
 
-fn header_value_match(value: Value<'_>) -> Result<Entry, FindingReported> {
+fn header_value_match(value: Value<'_>) -> Result<DescriptorEntry, FindingReported> {
     let mut table = value.table("a match of header values")?;
     let key = table.optional("key", text);
     let given = table.required("value", text);
     let expect_match = table.optional("expect_match", Value::boolean);
     let headers = table.required("headers", |value| few(value)?.at_least_one(MEANING, condition));
     table.finish();
-    Ok(Entry::HeaderValueMatch {
+    Ok(DescriptorEntry::HeaderValueMatch {
         key: key?,
         value: given?,
         headers: headers?,
@@ -130,26 +130,27 @@ fn header_value_match(value: Value<'_>) -> Result<Entry, FindingReported> {
 }
 
 /// The conditions on a text.
-type Texts = [(&'static str, fn(Arc<str>) -> Wanted); 4];
+type Texts = [(&'static str, fn(Arc<str>) -> HeaderPattern); 4];
 
 const TEXTS: Texts = [
-    ("exact", Wanted::Exact),
-    ("prefix", Wanted::Prefix),
-    ("suffix", Wanted::Suffix),
-    ("contains", Wanted::Contains),
+    ("exact", HeaderPattern::Exact),
+    ("prefix", HeaderPattern::Prefix),
+    ("suffix", HeaderPattern::Suffix),
+    ("contains", HeaderPattern::Contains),
 ];
 
 fn condition(item: Value<'_>) -> Result<HeaderCondition, FindingReported> {
     let mut table = item.table("a condition on a header")?;
     let name = table.required("name", header);
-    let texts = TEXTS.map(|(key, wanted)| on_text(&mut table, key, wanted));
-    let regex = table.optional("regex", |value| Ok(Wanted::Regex(regex::read_header(value)?)));
-    let present = table.optional("present", |value| Ok(Wanted::Present(value.boolean()?)));
+    let texts = TEXTS.map(|(key, pattern)| on_text(&mut table, key, pattern));
+    let regex =
+        table.optional("regex", |value| Ok(HeaderPattern::Regex(regex::read_header(value)?)));
+    let present = table.optional("present", |value| Ok(HeaderPattern::Present(value.boolean()?)));
     table.finish();
     let all: Result<Vec<_>, FindingReported> = texts.into_iter().chain([regex, present]).collect();
     let (name, given) = (name?, all?.into_iter().flatten().collect::<Vec<_>>());
-    match <[Wanted; 1]>::try_from(given) {
-        Ok([wanted]) => Ok(HeaderCondition { name, wanted }),
+    match <[HeaderPattern; 1]>::try_from(given) {
+        Ok([pattern]) => Ok(HeaderCondition { name, pattern }),
         Err(given) => {
             let keys = ["exact", "prefix", "suffix", "contains", "regex", "present"];
             Err(item.report(one_of(item, given.len(), &keys)))
@@ -160,7 +161,7 @@ fn condition(item: Value<'_>) -> Result<HeaderCondition, FindingReported> {
 fn on_text(
     table: &mut Table<'_>,
     key: &'static str,
-    wanted: fn(Arc<str>) -> Wanted,
-) -> Result<Option<Wanted>, FindingReported> {
-    table.optional(key, |value| Ok(wanted(text(value)?)))
+    pattern: fn(Arc<str>) -> HeaderPattern,
+) -> Result<Option<HeaderPattern>, FindingReported> {
+    table.optional(key, |value| Ok(pattern(text(value)?)))
 }

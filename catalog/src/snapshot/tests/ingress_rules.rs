@@ -96,8 +96,8 @@ fn inputs(
 
 /// From where callers of the store may connect.
 fn ranges(snapshot: &Snapshot) -> Option<Vec<String>> {
-    let ways = snapshot.ways_in.values().next().unwrap();
-    let ranges = ways.first().unwrap().ranges.as_ref()?;
+    let rules = snapshot.ingress_rules.values().next().unwrap();
+    let ranges = rules.first().unwrap().ranges.as_ref()?;
     Some(ranges.iter().map(ToString::to_string).collect())
 }
 
@@ -122,7 +122,7 @@ fn source_service_resolves_to_its_current_addresses() {
     let next = first.revise(next);
     assert_eq!(ranges(&next).unwrap(), ["10.0.0.7/32", "10.1.0.0/16"]);
     let gone = Inputs { specification: Arc::clone(&first.specification), ..moment(&[]) };
-    assert_eq!(next.revise(gone).ways_in, first.ways_in);
+    assert_eq!(next.revise(gone).ingress_rules, first.ingress_rules);
 }
 
 #[test]

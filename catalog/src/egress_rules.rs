@@ -1,7 +1,9 @@
-//! EgressRules: what all [`Egress`]es let one account call outside of the mesh, put together by host and by
-//! address. The compiler makes routes of it, and verdicts tell of it.
+//! The egress rules of one account: the hosts and addresses outside the mesh that egress objects allow.
+//!
+//! This module owns the combination of [`Egress`] objects, for the compiler and for verdicts, and the ranges that
+//! proxies block. It never resolves names.
 
-mod never;
+mod blocked;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,53 +12,52 @@ use crate::ip_range::IpRange;
 use crate::name::Hostname;
 use crate::policy::{Egress, EgressPort, EgressProtocol};
 
-pub use never::{loopback, never_called};
+pub use blocked::{blocked_ranges, loopback};
 
-/// What an account may call outside of the mesh.
+/// The destinations outside the mesh that an account may call.
 #[derive(Debug, Clone, Default)]
 pub struct EgressRules<'a> {
-    /// By host and port. What policy says of `*.example.com` is also said of a host below it that policy
-    /// names besides.
-    pub by_host: BTreeMap<(&'a Hostname, u16), Exit<'a>>,
-    /// By address: what each port may lead to.
+    /// By host and port. Rules for `*.example.com` also apply to a host below it that policy names separately.
+    pub by_host: BTreeMap<(&'a Hostname, u16), EgressRulesByHost<'a>>,
+    /// By port: the rules with address ranges.
     pub by_address: BTreeMap<u16, Vec<EgressRuleByAddress<'a>>>,
 }
 
-/// What lets an account call a host on one port, in the order of names.
+/// The egress objects that allow a host on one port, in the order of their names.
 #[derive(Debug, Clone, Default)]
-pub struct Exit<'a> {
-    /// What allows requests of HTTP in the clear.
+pub struct EgressRulesByHost<'a> {
+    /// Those that allow plain HTTP requests.
     pub requests: Vec<&'a Egress>,
-    /// What allows connections, with what is spoken on them as far as policy says.
+    /// Those that allow connections, with the protocol that policy sets.
     pub connections: Vec<(&'a Egress, EgressProtocol)>,
 }
 
-/// What lets an account call addresses on one port.
+/// An egress object that allows addresses on one port.
 #[derive(Debug, Clone, Copy)]
 pub struct EgressRuleByAddress<'a> {
     /// The egress, whose `ip_addresses` these are.
     pub egress: &'a Egress,
-    /// What is spoken there.
+    /// The protocol of the port.
     pub protocol: EgressProtocol,
 }
 
 impl<'a> EgressRules<'a> {
-    /// What these let their sources call.
+    /// The rules of these egress objects.
     pub fn of(all: impl IntoIterator<Item = &'a Egress>) -> Self {
         let all: Vec<_> = all.into_iter().collect();
-        let mut exits = Self::default();
+        let mut rules = Self::default();
         for egress in &all {
             for EgressPort { number, protocol } in &egress.ports {
                 for host in &egress.hosts {
-                    exits.by_host.entry((host, *number)).or_default();
+                    rules.by_host.entry((host, *number)).or_default();
                 }
                 if egress.hosts.is_empty() {
                     let by_address = EgressRuleByAddress { egress, protocol: *protocol };
-                    exits.by_address.entry(*number).or_default().push(by_address);
+                    rules.by_address.entry(*number).or_default().push(by_address);
                 }
             }
         }
-        for ((host, number), exit) in &mut exits.by_host {
+        for ((host, number), exit) in &mut rules.by_host {
             let covering =
                 all.iter().filter(|one| one.hosts.iter().any(|known| known.covers(host)));
             for egress in covering {
@@ -68,33 +69,37 @@ impl<'a> EgressRules<'a> {
                 }
             }
         }
-        exits
+        rules
     }
 
-    /// Whether nothing may be called.
-    pub fn are_none(&self) -> bool {
+    /// Whether there are no rules.
+    pub fn is_empty(&self) -> bool {
         self.by_host.is_empty() && self.by_address.is_empty()
     }
 
-    /// What lets the account call `host`, which is no wildcard, on a port: what is said of the nearest name.
-    pub fn at_host(&self, host: &Hostname, port: u16) -> Option<(&'a Hostname, &Exit<'a>)> {
+    /// The rules for `host`, which is not a wildcard, on a port: those of the most specific name.
+    pub fn at_host(
+        &self,
+        host: &Hostname,
+        port: u16,
+    ) -> Option<(&'a Hostname, &EgressRulesByHost<'a>)> {
         let known = self
             .by_host
             .iter()
             .filter(|((known, number), _)| *number == port && known.covers(host));
-        // Of two that cover it the longer one is nearer; one that is no wildcard is the host itself.
+        // The longer of two names is more specific; a name without a wildcard is the host itself.
         let ((known, _), exit) = known.max_by_key(|((known, _), _)| known.as_str().len())?;
         Some((*known, exit))
     }
 
-    /// What lets the account connect to an address on a port.
+    /// The rules for an address on a port.
     pub fn at_address(&self, address: IpAddr, port: u16) -> Vec<EgressRuleByAddress<'a>> {
         let address = IpRange::of(address);
         let of_port = self.by_address.get(&port).into_iter().flatten();
-        let leads_there = |one: &&EgressRuleByAddress<'a>| {
+        let includes = |one: &&EgressRuleByAddress<'a>| {
             one.egress.ip_addresses.iter().any(|range| range.includes(address))
         };
-        of_port.filter(leads_there).copied().collect()
+        of_port.filter(includes).copied().collect()
     }
 }
 
@@ -126,19 +131,19 @@ mod tests {
             egress("all", &["*.example.com"], &[], &[HTTP, HTTPS]),
             egress("one", &["api.example.com"], &[], &[HTTP]),
         ];
-        let exits = EgressRules::of(&all);
+        let rules = EgressRules::of(&all);
         let names = |host: &str, port| {
-            let (known, exit) = exits.at_host(&Hostname::new(host).unwrap(), port)?;
+            let (known, exit) = rules.at_host(&Hostname::new(host).unwrap(), port)?;
             let names = exit.requests.iter().map(|one| one.name.to_string()).collect::<Vec<_>>();
             Some((known.to_string(), names, exit.connections.len()))
         };
-        let told = |host: &str, names: &[&str], connections| {
+        let expected = |host: &str, names: &[&str], connections| {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
             Some((host.to_owned(), names, connections))
         };
-        assert_eq!(names("api.example.com", 80), told("api.example.com", &["all", "one"], 0));
-        assert_eq!(names("api.example.com", 443), told("*.example.com", &[], 1));
-        assert_eq!(names("a.b.example.com", 80), told("*.example.com", &["all"], 0));
+        assert_eq!(names("api.example.com", 80), expected("api.example.com", &["all", "one"], 0));
+        assert_eq!(names("api.example.com", 443), expected("*.example.com", &[], 1));
+        assert_eq!(names("a.b.example.com", 80), expected("*.example.com", &["all"], 0));
         assert_eq!(names("example.com", 80), None);
         assert_eq!(names("api.example.com", 8080), None);
     }
@@ -149,15 +154,15 @@ mod tests {
             egress("db", &[], &["10.1.0.0/16"], &[TCP]),
             egress("web", &["api.example.com"], &["10.0.0.0/8"], &[HTTP, TCP]),
         ];
-        let exits = EgressRules::of(&all);
+        let rules = EgressRules::of(&all);
         let names = |address: &str, port| {
-            let known = exits.at_address(address.parse().unwrap(), port);
+            let known = rules.at_address(address.parse().unwrap(), port);
             known.iter().map(|one| one.egress.name.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(names("10.1.2.3", 5432), ["db"]);
         assert_eq!(names("::ffff:10.1.2.3", 5432), ["db"]);
         assert!(names("10.2.0.1", 5432).is_empty());
         assert!(names("10.1.2.3", 80).is_empty());
-        assert!(EgressRules::of(&[]).are_none() && !exits.are_none());
+        assert!(EgressRules::of(&[]).is_empty() && !rules.is_empty());
     }
 }

@@ -1,18 +1,19 @@
-//! Where no proxy lets anybody go, whatever policy says by a wildcard, a name or a wide range: what is the
-//! machine's own, or the mesh's.
+//! The address ranges that proxies block for every caller, whatever policy allows by a wildcard, a name or a range.
+//!
+//! They belong to the machine, to its cloud or to the mesh.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::ip_range::IpRange;
 
-/// The addresses that are never called, in words as well. Clouds tell machines their secrets at some of
-/// them. Each IPv4 range is there also as IPv6 writes it for those who translate.
-pub fn never_called() -> impl Iterator<Item = (IpRange, &'static str)> {
+/// The blocked address ranges, each with a description. At some of them clouds hand out secrets of machines. Each
+/// IPv4 range is also listed in the IPv6 forms that translators use.
+pub fn blocked_ranges() -> impl Iterator<Item = (IpRange, &'static str)> {
     let embedded = v4().into_iter().chain([LOOPBACK]).flat_map(|range| embedded(range, range.2));
     ranges(v4()).chain(ranges(v6())).chain(embedded)
 }
 
-/// An address of IPv4, the length of a range around it, and what is there.
+/// An IPv4 address, the prefix length of the range around it, and a description.
 type RangeV4 = (Ipv4Addr, u8, &'static str);
 
 const LOOPBACK: RangeV4 = (Ipv4Addr::new(127, 0, 0, 0), 8, "a machine's own loopback");
@@ -33,7 +34,7 @@ fn v6() -> [(Ipv6Addr, u8, &'static str); 8] {
         (v6(0, 0, 0, 0, 0, 0, 0, 0), 128, "no address of another machine"),
         (v6(0, 0, 0, 0, 0, 0xffff, 0, 0), 96, "IPv4 written as IPv6"),
         (v6(0, 0, 0, 0, 0xffff, 0, 0, 0), 96, "IPv4 translated to IPv6"),
-        // Where in it the IPv4 address is, each network decides for itself (RFC 8215).
+        // Each network decides where the IPv4 address is in it (RFC 8215).
         (v6(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48, "NAT64 of a network's own"),
         (v6(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10, "link-local"),
         (v6(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0), 32, "where AWS has its metadata"),
@@ -57,8 +58,8 @@ fn embedded(
     all.filter_map(range).map(move |range| (range, what))
 }
 
-/// Each machine's own loopback. It is never called either, but by proxies whose own mesh address is one of
-/// it: then the mesh is one of this machine.
+/// The loopback ranges. They are blocked too, except for proxies with a loopback mesh address: then the whole mesh
+/// runs on one machine.
 pub fn loopback() -> impl Iterator<Item = IpRange> {
     let all = [
         (IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8, ""),
@@ -82,7 +83,7 @@ mod tests {
 
     #[test]
     fn never_called_addresses_have_the_expected_ranges() {
-        let named: Vec<_> = never_called().map(|(range, _)| range.to_string()).collect();
+        let named: Vec<_> = blocked_ranges().map(|(range, _)| range.to_string()).collect();
         let expected = [
             "0.0.0.0/8",
             "169.254.0.0/16",
@@ -119,10 +120,10 @@ mod tests {
             loopback().map(|one| one.to_string()).collect::<Vec<_>>(),
             ["127.0.0.0/8", "::1/128"]
         );
-        // What other machines of a network are called by stays.
+        // Addresses of other machines are not blocked.
         for free in ["64:ff9b::808:808", "2002:808:808::1", "10.0.0.1", "::1", "fd12::1"] {
             let free = IpRange::of(free.parse().unwrap());
-            assert!(!never_called().any(|(never, _)| never.includes(free)), "{free}");
+            assert!(!blocked_ranges().any(|(never, _)| never.includes(free)), "{free}");
         }
     }
 }

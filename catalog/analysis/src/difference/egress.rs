@@ -1,4 +1,4 @@
-//! What accounts may call outside of the mesh, and might before.
+//! Differences in egress: what accounts may call outside the mesh, before and after.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -9,81 +9,81 @@ use ironmesh_catalog::policy::{Egress, EgressProtocol};
 use ironmesh_catalog::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 
-use super::access::{Turn, Who};
+use super::access::{AccessDelta, CallerGroup};
 
-/// What becomes of a way to call the outside.
+/// A change of the traffic that an account may send to a destination outside the mesh.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExitChange {
-    /// Whose way it is.
-    #[serde(rename = "callers")]
-    pub who: Who,
-    /// Where it leads, in words: a host or a range of addresses, with the port; or anywhere.
+pub struct EgressChange {
+    /// The accounts whose egress changes.
+    pub callers: CallerGroup,
+    /// The destination in words: a host or a range of addresses with the port, or any destination.
     pub to: String,
-    /// Whether it is new or is no more.
+    /// Whether it is gained or lost.
     #[serde(rename = "change")]
-    pub turn: Turn,
-    /// The way.
-    pub way: AllowedTraffic,
-    /// The egresses that grant it, or did; none where all calls pass.
+    pub delta: AccessDelta,
+    /// The traffic that is allowed.
+    #[serde(rename = "way")]
+    pub traffic: AllowedTraffic,
+    /// The egresses that grant it, or granted it; none for `passthrough`.
     pub by: Vec<Cited>,
 }
 
-/// Who, where to, and what may be asked there.
-type Exit = (Who, String, AllowedTraffic);
+/// The callers, the destination in words and the allowed traffic.
+type EgressKey = (CallerGroup, String, AllowedTraffic);
 
-pub(super) fn changes(before: &Snapshot, after: &Snapshot) -> Vec<ExitChange> {
+pub(super) fn changes(before: &Snapshot, after: &Snapshot) -> Vec<EgressChange> {
     let (old, new) = (all(before), all(after));
     let keys: BTreeSet<_> = old.keys().chain(new.keys()).collect();
-    let change = |exit: &Exit| {
-        let (turn, by) = match (old.get(exit), new.get(exit)) {
-            (Some(by), None) => (Turn::Lost, by),
-            (None, Some(by)) => (Turn::Gained, by),
+    let change = |key: &EgressKey| {
+        let (delta, by) = match (old.get(key), new.get(key)) {
+            (Some(by), None) => (AccessDelta::Lost, by),
+            (None, Some(by)) => (AccessDelta::Gained, by),
             _ => return None,
         };
-        let (who, to, way) = exit.clone();
-        Some(ExitChange { who, to, turn, way, by: by.clone() })
+        let (callers, to, traffic) = key.clone();
+        Some(EgressChange { callers, to, delta, traffic, by: by.clone() })
     };
     keys.into_iter().filter_map(change).collect()
 }
 
-fn all(snapshot: &Snapshot) -> BTreeMap<Exit, Vec<Cited>> {
+fn all(snapshot: &Snapshot) -> BTreeMap<EgressKey, Vec<Cited>> {
     let specification = &snapshot.specification;
-    let mut all: BTreeMap<Exit, Vec<Cited>> = BTreeMap::new();
+    let mut all: BTreeMap<EgressKey, Vec<Cited>> = BTreeMap::new();
     let accounts = specification.services.values().map(|service| &service.account);
     let namespaces: BTreeSet<_> = accounts.map(|account| &account.namespace).collect();
     for namespace in namespaces.into_iter().filter(|one| snapshot.passes_through(one)) {
-        for way in [AllowedTraffic::EveryRequest, AllowedTraffic::Connections] {
-            let who = Who::AllOf(namespace.clone());
-            all.entry((who, "anywhere outside of the mesh".to_owned(), way)).or_default();
+        for traffic in [AllowedTraffic::EveryRequest, AllowedTraffic::Connections] {
+            let callers = CallerGroup::Namespace(namespace.clone());
+            all.entry((callers, "anywhere outside of the mesh".to_owned(), traffic)).or_default();
         }
     }
     for egress in specification.egresses.values() {
         let cited = Cited::egress(egress);
-        // What lets all pass lets these pass as well.
+        // Passthrough allows everything that an egress could.
         let sources = egress.sources.iter();
         let sources = sources.filter(|source| !snapshot.passes_through(&source.namespace));
         for source in sources {
-            for (to, way) in exits(snapshot, egress) {
-                let exit = (Who::Account(source.clone()), to, way);
-                all.entry(exit).or_default().push(cited.clone());
+            for (to, traffic) in destinations(snapshot, egress) {
+                let key = (CallerGroup::Account(source.clone()), to, traffic);
+                all.entry(key).or_default().push(cited.clone());
             }
         }
     }
     all
 }
 
-/// Where an egress leads, and what may be asked there.
-fn exits(snapshot: &Snapshot, egress: &Egress) -> Vec<(String, AllowedTraffic)> {
-    let mut exits = Vec::new();
+/// The destinations of an egress in words, with the allowed traffic.
+fn destinations(snapshot: &Snapshot, egress: &Egress) -> Vec<(String, AllowedTraffic)> {
+    let mut destinations = Vec::new();
     let ranges: Vec<_> = egress.ip_addresses.iter().map(ToString::to_string).collect();
     for port in &egress.ports {
-        let ways = match port.protocol {
+        let all = match port.protocol {
             EgressProtocol::Http => requests(snapshot, egress),
             EgressProtocol::Https | EgressProtocol::Tcp => vec![AllowedTraffic::Connections],
         };
         let (number, protocol) = (port.number, port.protocol);
         let mut add = |place: String| {
-            exits.extend(ways.iter().map(|way| (place.clone(), way.clone())));
+            destinations.extend(all.iter().map(|traffic| (place.clone(), traffic.clone())));
         };
         for host in &egress.hosts {
             let mut place = format!("{host}, port {number} ({protocol})");
@@ -97,7 +97,7 @@ fn exits(snapshot: &Snapshot, egress: &Egress) -> Vec<(String, AllowedTraffic)> 
             add(format!("{range}, port {number} ({protocol})"));
         }
     }
-    exits
+    destinations
 }
 
 fn requests(snapshot: &Snapshot, egress: &Egress) -> Vec<AllowedTraffic> {
@@ -105,6 +105,6 @@ fn requests(snapshot: &Snapshot, egress: &Egress) -> Vec<AllowedTraffic> {
         return vec![AllowedTraffic::EveryRequest];
     }
     let requests = egress.requests(&snapshot.specification);
-    let ways: BTreeSet<_> = requests.map(|(_, one)| AllowedTraffic::from(one)).collect();
-    ways.into_iter().collect()
+    let all: BTreeSet<_> = requests.map(|(_, one)| AllowedTraffic::from(one)).collect();
+    all.into_iter().collect()
 }

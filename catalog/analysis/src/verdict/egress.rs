@@ -1,10 +1,13 @@
-//! Calls that leave the mesh: whether egress lets them, and to where.
+//! Verdicts on calls to hosts and addresses outside the mesh.
+//!
+//! This module owns the evaluation of egress objects. It never evaluates traffic targets, which are about
+//! services.
 
 use std::net::IpAddr;
 
 use ironmesh_catalog::allowed_traffic::{AllowedTraffic, AllowingRule};
 use ironmesh_catalog::cited::Cited;
-use ironmesh_catalog::exits::{self, EgressRules};
+use ironmesh_catalog::egress_rules::{self, EgressRules};
 use ironmesh_catalog::hosts;
 use ironmesh_catalog::ip_range::IpRange;
 use ironmesh_catalog::name::ServiceAccount;
@@ -20,74 +23,79 @@ use super::question::known_account;
 use super::request::Arrival;
 use super::{Answer, QuestionError, Request, path};
 
-/// A call to a host or an address outside of the mesh that is asked about.
+/// A question about a call to a host or an address outside the mesh.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OutwardQuestion {
-    /// Who calls.
+pub struct EgressQuestion {
+    /// The account that calls.
     pub caller: ServiceAccount,
-    /// What it calls.
+    /// The host or address that it calls, with the port.
     pub to: OutsideAuthority,
-    /// The request in plain HTTP; all there may be, and connections, where left out.
+    /// The request in plain HTTP; without one, the question is about every request and connections.
     pub request: Option<Request>,
 }
 
-/// The answer to an [`OutwardQuestion`].
+/// The answer to an [`EgressQuestion`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OutwardVerdict {
-    /// Who calls.
+pub struct EgressVerdict {
+    /// The account that calls.
     pub caller: ServiceAccount,
-    /// Whether a service of policy runs as the caller. If not, no proxy calls as it.
+    /// Whether a service of policy runs as the caller. Otherwise no proxy calls as this account.
     pub caller_runs: bool,
-    /// What it calls: a host or an address, with its port.
+    /// The host or address that it calls, with the port.
     pub to: String,
-    /// The request; none where all are asked about, and connections.
+    /// The request; none if the question is about every request and connections.
     pub request: Option<Request>,
-    /// The path as it is compared, where it is not the one that was asked about.
+    /// The normalized path that rules compare, if it differs from the request's path.
     pub compared_path: Option<String>,
-    /// Whether policy lets it through.
+    /// Whether policy allows the call.
     #[serde(flatten)]
     pub answer: Answer,
-    /// Why it is never called, whatever policy says.
-    pub never: Option<String>,
-    /// Whether all calls of the caller pass that policy does not speak of.
+    /// Why proxies block the destination, whatever policy allows.
+    #[serde(rename = "never")]
+    pub blocked_reason: Option<String>,
+    /// Whether egress is `passthrough` for the caller: no egress object is needed.
     pub passes_through: bool,
-    /// The host by which policy speaks of it: `*.example.com`, say.
-    pub known_as: Option<String>,
-    /// What egresses say of the host or address on this port.
-    pub ways: Vec<WayOut>,
+    /// The host of policy that covers it, if its name differs, such as `*.example.com`.
+    #[serde(rename = "known_as")]
+    pub matched_host: Option<String>,
+    /// The verdict of each egress with the host or address on this port.
+    #[serde(rename = "ways")]
+    pub rules: Vec<EgressRuleVerdict>,
 }
 
-/// What an egress says of a host or an address on one port.
+/// The verdict of one egress rule on a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WayOut {
+pub struct EgressRuleVerdict {
     /// The egress.
     pub egress: Cited,
-    /// What is spoken there: `http`, `https` or `tcp`.
+    /// The protocol of the port: `http`, `https` or `tcp`.
     pub protocol: String,
-    /// The match that it names, if it names any.
+    /// The match that the egress names, if any.
     pub rule: Option<Cited>,
-    /// What it allows.
-    pub way: AllowedTraffic,
-    /// The addresses at which the host must be; anywhere if there are none.
+    /// The traffic that it allows.
+    #[serde(rename = "way")]
+    pub traffic: AllowedTraffic,
+    /// The address ranges in which the host must be; empty if any address will do.
     pub addresses: Vec<String>,
-    /// What of the match does not hold of the request.
+    /// The conditions of the match that the request does not meet.
     pub mismatches: Vec<Mismatch>,
 }
 
-impl WayOut {
-    /// Whether it lets through what was asked about.
-    fn lets_through(&self, request: Option<&Arrival>) -> bool {
-        // On connections no request is told from another.
-        request.is_none() || (self.way != AllowedTraffic::Connections && self.mismatches.is_empty())
+impl EgressRuleVerdict {
+    /// Whether it allows the call.
+    fn allows(&self, request: Option<&Arrival>) -> bool {
+        // Requests on a connection are not visible to the proxy.
+        request.is_none()
+            || (self.traffic != AllowedTraffic::Connections && self.mismatches.is_empty())
     }
 }
 
-/// Answers a question about a call that leaves the mesh.
-pub fn outward(
+/// Evaluates a call that leaves the mesh.
+pub fn egress_verdict(
     snapshot: &Snapshot,
-    question: &OutwardQuestion,
-) -> Result<OutwardVerdict, QuestionError> {
-    let OutwardQuestion { caller, to, request } = question;
+    question: &EgressQuestion,
+) -> Result<EgressVerdict, QuestionError> {
+    let EgressQuestion { caller, to, request } = question;
     known_account(snapshot, caller)?;
     if let Some(problem) = request.as_ref().and_then(Request::problem) {
         return Err(QuestionError::Request(problem));
@@ -97,20 +105,20 @@ pub fn outward(
         return Err(QuestionError::Request(problem.to_owned()));
     }
     if let OutsideHost::Name(name) = &to.host {
-        inside(snapshot, caller, name.as_str(), to.port)?;
+        reject_mesh_name(snapshot, caller, name.as_str(), to.port)?;
     }
     let services = snapshot.specification.services.values();
-    let mut verdict = OutwardVerdict {
+    let mut verdict = EgressVerdict {
         caller: caller.clone(),
         caller_runs: services.into_iter().any(|service| service.account == *caller),
         to: to.to_string(),
         request: request.clone(),
         compared_path: None,
         answer: Answer::Denied,
-        never: never(to),
+        blocked_reason: blocked_reason(to),
         passes_through: snapshot.passes_through(&caller.namespace),
-        known_as: None,
-        ways: Vec::new(),
+        matched_host: None,
+        rules: Vec::new(),
     };
     let arrival = request.as_ref().map(|request| {
         let path = path::normalized(&request.path, EscapedSlashes::Reject)?;
@@ -119,25 +127,25 @@ pub fn outward(
     let arrival = match arrival.transpose() {
         Ok(arrival) => arrival,
         Err(path::Rejected(reason)) => {
-            return Ok(OutwardVerdict { answer: Answer::Rejected(reason.to_owned()), ..verdict });
+            return Ok(EgressVerdict { answer: Answer::Rejected(reason.to_owned()), ..verdict });
         }
     };
     let is_other = |path: &String| request.as_ref().is_some_and(|one| one.path != *path);
     verdict.compared_path = arrival.as_ref().map(|one| one.path.clone()).filter(is_other);
-    // What lets all pass lets these pass as well.
+    // Passthrough allows everything that an egress could.
     if !verdict.passes_through {
-        (verdict.known_as, verdict.ways) = ways(snapshot, caller, to, arrival.as_ref());
+        (verdict.matched_host, verdict.rules) = rules(snapshot, caller, to, arrival.as_ref());
     }
-    let mut ways = verdict.ways.iter();
-    let is_allowed = verdict.passes_through || ways.any(|way| way.lets_through(arrival.as_ref()));
-    if is_allowed && verdict.never.is_none() {
+    let mut rules = verdict.rules.iter();
+    let is_allowed = verdict.passes_through || rules.any(|rule| rule.allows(arrival.as_ref()));
+    if is_allowed && verdict.blocked_reason.is_none() {
         verdict.answer = Answer::Allowed;
     }
     Ok(verdict)
 }
 
-/// What is in the mesh, or has a name in it, is asked about by that.
-fn inside(
+/// An error if the name belongs to a service of the mesh: questions about services are different ones.
+fn reject_mesh_name(
     snapshot: &Snapshot,
     caller: &ServiceAccount,
     name: &str,
@@ -150,18 +158,18 @@ fn inside(
         )));
     }
     let mut services = snapshot.specification.services.values();
-    let called_so = services.find_map(|service| {
+    let external_service = services.find_map(|service| {
         let external = service.external.as_ref()?;
         let mut ports = service.service_ports();
         let known = hosts::is_passed_through(service) || external.hostname.is_some();
-        let is_it = known
+        let is_same = known
             && ports.any(|(port, _)| {
                 let all = hosts::hosts(snapshot, caller, service, &port);
                 all.iter().any(|host| host.eq_ignore_ascii_case(&authority))
             });
-        is_it.then_some(&service.name)
+        is_same.then_some(&service.name)
     });
-    match called_so {
+    match external_service {
         None => Ok(()),
         Some(service) => Err(QuestionError::Request(format!(
             "`{authority}` is the external service `{service}`: ask about that, by `--to {service}`"
@@ -169,8 +177,8 @@ fn inside(
     }
 }
 
-/// Why nobody is let to call it, by its address or its port.
-fn never(to: &OutsideAuthority) -> Option<String> {
+/// Why proxies block the destination for every caller, by its address or port.
+fn blocked_reason(to: &OutsideAuthority) -> Option<String> {
     if reserved_ports::all().any(|port| port == to.port) {
         return Some(format!("the port {} is the mesh's own", to.port));
     }
@@ -179,68 +187,72 @@ fn never(to: &OutsideAuthority) -> Option<String> {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
         IpAddr::V4(_) => address,
     });
-    let mut ranges = exits::never_called();
+    let mut ranges = egress_rules::blocked_ranges();
     let range = ranges.find(|(range, _)| range.includes(here));
     range.map(|(range, what)| format!("`{range}` is {what}"))
 }
 
-/// What egresses say of it, and by which host.
-fn ways(
+/// The verdicts of the egresses with this destination, and the host by which policy names it.
+fn rules(
     snapshot: &Snapshot,
     caller: &ServiceAccount,
     to: &OutsideAuthority,
     arrival: Option<&Arrival>,
-) -> (Option<String>, Vec<WayOut>) {
+) -> (Option<String>, Vec<EgressRuleVerdict>) {
     let egresses = snapshot.specification.egresses.values();
     let own = egresses.into_iter().filter(|egress| egress.sources.contains(caller));
-    let exits = EgressRules::of(own.map(|egress| &**egress));
+    let egress_rules = EgressRules::of(own.map(|egress| &**egress));
     match &to.host {
         OutsideHost::Address(address) => {
-            let known = exits.at_address(*address, to.port);
-            let ways = known.iter().map(|one| connections(one.egress, one.protocol, false));
-            (None, ways.collect())
+            let known = egress_rules.at_address(*address, to.port);
+            let rules = known.iter().map(|one| connections(one.egress, one.protocol, false));
+            (None, rules.collect())
         }
         OutsideHost::Name(host) => {
-            let Some((known, exit)) = exits.at_host(host, to.port) else {
+            let Some((known, exit)) = egress_rules.at_host(host, to.port) else {
                 return (None, Vec::new());
             };
             let requests = exit.requests.iter().flat_map(|one| requests(snapshot, one, arrival));
             let connected = exit.connections.iter();
             let connected =
                 connected.map(|(egress, protocol)| connections(egress, *protocol, true));
-            let known_as = (known.as_str() != host.as_str()).then(|| known.to_string());
-            (known_as, requests.chain(connected).collect())
+            let matched_host = (known.as_str() != host.as_str()).then(|| known.to_string());
+            (matched_host, requests.chain(connected).collect())
         }
     }
 }
 
-fn connections(egress: &Egress, protocol: EgressProtocol, by_name: bool) -> WayOut {
+fn connections(egress: &Egress, protocol: EgressProtocol, by_name: bool) -> EgressRuleVerdict {
     let addresses = if by_name { addresses(egress) } else { Vec::new() };
-    WayOut {
+    EgressRuleVerdict {
         egress: Cited::egress(egress),
         protocol: protocol.to_string(),
         rule: None,
-        way: AllowedTraffic::Connections,
+        traffic: AllowedTraffic::Connections,
         addresses,
         mismatches: Vec::new(),
     }
 }
 
-fn requests(snapshot: &Snapshot, egress: &Egress, arrival: Option<&Arrival>) -> Vec<WayOut> {
-    let all = WayOut {
+fn requests(
+    snapshot: &Snapshot,
+    egress: &Egress,
+    arrival: Option<&Arrival>,
+) -> Vec<EgressRuleVerdict> {
+    let all = EgressRuleVerdict {
         egress: Cited::egress(egress),
         protocol: EgressProtocol::Http.to_string(),
         rule: None,
-        way: AllowedTraffic::EveryRequest,
+        traffic: AllowedTraffic::EveryRequest,
         addresses: addresses(egress),
         mismatches: Vec::new(),
     };
     if egress.matches.is_empty() {
         return vec![all];
     }
-    let named = egress.requests(&snapshot.specification).map(|(group, one)| WayOut {
+    let named = egress.requests(&snapshot.specification).map(|(group, one)| EgressRuleVerdict {
         rule: Some(AllowingRule::Match(group, one).cited()),
-        way: AllowedTraffic::from(one),
+        traffic: AllowedTraffic::from(one),
         mismatches: arrival.map(|arrival| mismatches(one, arrival)).unwrap_or_default(),
         ..all.clone()
     });
