@@ -28,7 +28,7 @@ pub fn findings(
                 "the endpoints provider {provider} is stale since {:.0}: {}",
                 stale.since, stale.reason
             );
-            let help = "the mesh goes on with the endpoints that were found last";
+            let help = "the mesh keeps using the last known endpoints";
             Some(Finding::warning(PROVIDER_STALE, None, message).help(help))
         })
         .collect();
@@ -40,10 +40,10 @@ pub fn findings(
     for (provider, sightings) in guards.sightings().filter(|(_, one)| one.stale.is_none()) {
         findings.extend(sightings.troubles.iter().map(|(service, trouble)| {
             let message = format!(
-                "{provider} has told nothing of service `{service}` since {:.0}: {}",
+                "{provider} has not reported service `{service}` since {:.0}: {}",
                 trouble.since, trouble.reason
             );
-            let help = "the service has no endpoints from there until it does, but for those that were kept";
+            let help = "until it does, the mesh uses only the saved endpoints of this provider";
             Finding::warning(PROVIDER_STALE, None, message).help(help)
         }));
     }
@@ -65,10 +65,10 @@ fn of_service(
     if let Some(sighting) = &belief.sighting {
         if let Some(stale) = sighting.stale.as_ref().filter(|_| !is_provider_stale) {
             let message = format!(
-                "what {provider} says of service `{service}` is stale since {:.0}: {}",
+                "the answer of {provider} for service `{service}` is stale since {:.0}: {}",
                 stale.since, stale.reason
             );
-            let help = "the mesh goes on with the endpoints that were found last";
+            let help = "the mesh keeps using the last known endpoints";
             findings.push(Finding::warning(PROVIDER_STALE, None, message).help(help));
         }
         let rest = sighting.problems.len().saturating_sub(FEW);
@@ -77,7 +77,7 @@ fn of_service(
                 "endpoint `{}` of service `{service}` in {provider} cannot be used: {}",
                 problem.instance, problem.reason
             );
-            let help = "mend its registration; what was known of it before stays in use";
+            let help = "fix its registration; its last known endpoint stays in use";
             Finding::warning(UNUSABLE_ENDPOINT, None, message).help(help)
         }));
         if rest > 0 {
@@ -97,7 +97,7 @@ fn of_service(
             "endpoint {address}{port} of service `{service}` flaps in {provider}: it gets no traffic until it has been quiet for {} s",
             QUIET.as_secs()
         );
-        let help = "see why its health check fails and passes in turn";
+        let help = "find out why its health check alternates between failing and passing";
         Finding::warning(ENDPOINT_FLAPS, None, message).help(help)
     }));
     findings
@@ -106,14 +106,14 @@ fn of_service(
 fn held_back(provider: Provider, service: &ServiceName, held: &Held) -> Finding {
     let Held { since, until, before, left } = held;
     let message = format!(
-        "{provider} has {left} of {before} healthy endpoints of service `{service}` at once, since {since:.0}: the others are kept in use"
+        "{provider} suddenly reports {left} of {before} healthy endpoints of service `{service}`, since {since:.0}: the others stay in use"
     );
     let until = match until {
-        Some(until) => format!("they will be given up at {until:.0} unless they come back"),
-        None => "they are kept until it can be trusted that it knows them all".to_owned(),
+        Some(until) => format!("they will be removed at {until:.0} unless they come back"),
+        None => "they are kept until the provider is authoritative".to_owned(),
     };
     let help =
-        format!("{until}; where it is meant to be so: `ironmesh endpoints accept {service}`");
+        format!("{until}; if the removal is intended: `ironmesh endpoints accept {service}`");
     Finding::warning(ENDPOINTS_HELD, None, message).help(help)
 }
 
@@ -121,12 +121,12 @@ fn contradiction(service: &ServiceName, conflict: &Conflict) -> Finding {
     let Conflict { taken, ignored } = conflict;
     let (first, second) = (taken.provider, ignored.provider);
     let message = format!(
-        "{first} and {second} contradict each other about endpoint {} of service `{service}`: {first} is taken ({}; {second}: {})",
+        "{first} and {second} contradict each other about endpoint {} of service `{service}`: {first} is used ({}; {second}: {})",
         taken.address,
         words(taken),
         words(ignored)
     );
-    let help = "list an endpoint in one place, or say the same in both";
+    let help = "define the endpoint in one of them, or give both the same values";
     Finding::warning(PROVIDERS_CONTRADICT, None, message).help(help)
 }
 

@@ -92,9 +92,9 @@ pub enum AcceptError {
     NothingHeld,
     /// Policy asks something else now than what was held back, and there is no answer yet.
     #[error(
-        "its providers tell nothing of this service now, so there is nothing to believe: wait until they do, or see `ironmesh endpoints` for why not"
+        "no provider reports this service now, so there is nothing to accept: wait until one does, or see `ironmesh endpoints` for the reason"
     )]
-    NothingTold,
+    NothingReported,
 }
 
 /// The guards of all providers and services.
@@ -201,7 +201,7 @@ impl ProviderGuards {
         let told: Vec<_> =
             held.iter().filter(is_told).map(|(source, _)| (*source).clone()).collect();
         if told.is_empty() {
-            return Err(AcceptError::NothingTold);
+            return Err(AcceptError::NothingReported);
         }
         for source in &told {
             self.look(source, now, true);

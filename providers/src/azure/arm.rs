@@ -155,7 +155,7 @@ impl Arm {
             };
             if next == url {
                 return Err(RequestError::Malformed(
-                    "a page says that it is its own next one".into(),
+                    "a page names itself as the next page".into(),
                 ));
             }
             listed.is_within_bounds()?;
@@ -200,7 +200,7 @@ impl Arm {
             }
             if next == token {
                 return Err(RequestError::Malformed(
-                    "a page says that it is its own next one".into(),
+                    "a page names itself as the next page".into(),
                 ));
             }
             listed.is_within_bounds()?;
@@ -328,7 +328,7 @@ impl Arm {
         let [subscription, provider] = question.gates();
         // The Resource Manager itself, or the provider behind it.
         let gate = if refusal.code.starts_with("Subscription") { subscription } else { provider };
-        tracing::warn!(wait = ?wait, "Azure was asked too often: {} {}", refusal.code, refusal.text);
+        tracing::warn!(?wait, code = refusal.code, reason = refusal.text, "azure throttles requests");
         self.gates.lock().insert(gate, Instant::now() + wait);
     }
 
@@ -359,7 +359,8 @@ impl Arm {
                 tracing::warn!(
                     ?reads,
                     calls,
-                    "little is left of what Azure lets one ask: it is asked less often"
+                    action = "polls less often",
+                    "azure request quota is low"
                 );
             }
             *slow_until = Some(now + SLOW);

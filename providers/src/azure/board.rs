@@ -319,7 +319,7 @@ impl Part {
         if places.left_out > 0 {
             let (looked, more) = (places.elsewhere.len(), places.left_out);
             let reason = format!(
-                "its machines name network interfaces in {looked} other resource groups, which are looked at, and in {more} more, which are not"
+                "its machines name network interfaces in {looked} other resource groups, which are read, and in {more} more, which are not"
             );
             self.problems.push(Problem { instance: "resource groups".to_owned(), reason });
         }
@@ -486,7 +486,7 @@ fn distinct(mut found: Vec<Endpoint>, problems: &mut Vec<Problem>) -> Vec<Endpoi
                 let other = first.instance.as_deref().unwrap_or_default();
                 let instance = endpoint.instance.as_deref().unwrap_or_default().to_owned();
                 let reason =
-                    format!("it has the address {} of `{other}`, which is taken", endpoint.address);
+                    format!("it has the same address {} as `{other}`, which is used", endpoint.address);
                 if told.insert(instance.clone()) {
                     problems.push(Problem { instance, reason });
                 }

@@ -64,7 +64,7 @@ impl Collector {
                         poll.rest();
                         poll.board.take(&self.taken.borrow());
                     } else if is_ours && !before {
-                        tracing::info!("asking Azure from now on");
+                        tracing::info!("polling azure");
                         poll.plan();
                     }
                 }

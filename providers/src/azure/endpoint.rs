@@ -76,7 +76,7 @@ pub(super) fn read(
 /// The table of states, in docs/decisions/0040.
 fn standing(state: Option<&State>) -> MachineState {
     let Some(state) = state else {
-        return MachineState::Unknown("Azure does not say whether it runs".to_owned());
+        return MachineState::Unknown("Azure does not report whether it runs".to_owned());
     };
     if &*state.provisioning == "deleting" {
         return MachineState::Is(Health::Draining);
@@ -90,9 +90,9 @@ fn standing(state: Option<&State>) -> MachineState {
         Some("stopped" | "deallocated" | "hibernated") => return MachineState::IsOff,
         // One that is being made has no state yet.
         None if &*state.provisioning == "creating" => return MachineState::IsOff,
-        None => return MachineState::Unknown("Azure does not say whether it runs".to_owned()),
+        None => return MachineState::Unknown("Azure does not report whether it runs".to_owned()),
         Some(other) => {
-            return MachineState::Unknown(format!("Azure says that its power state is `{other}`"));
+            return MachineState::Unknown(format!("Azure reports the unknown power state `{other}`"));
         }
     }
     if &*state.provisioning == "creating" {
@@ -128,7 +128,7 @@ fn address(
         ([only], ..) | (_, Some(only), None) => only,
         (several, ..) => {
             return Err(format!(
-                "of its {} network interfaces it is not said which is the primary",
+                "Azure does not report which is the primary of its {} network interfaces",
                 several.len()
             ));
         }

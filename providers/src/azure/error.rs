@@ -65,7 +65,7 @@ pub(super) enum RequestError {
     #[error("{status} {code}: {text}{advice}")]
     Status { status: StatusCode, code: String, text: String, advice: String },
     /// It is not asked now, since it has said that it was asked too often.
-    #[error("Azure was asked too often, and is asked again in {} s", .0.as_secs())]
+    #[error("Azure throttles requests; the next request follows in {} s", .0.as_secs())]
     Throttled(Duration),
     /// The answer does not end.
     #[error("the answer is too large: {0}")]
@@ -75,11 +75,11 @@ pub(super) enum RequestError {
     Malformed(String),
     /// The next page is somewhere where the token may not go.
     #[error(
-        "the next page is said to be at `{0}`, which is another host: it is not asked, and the token stays here"
+        "the next page is at `{0}`, which is not the configured host: the token was not sent"
     )]
     Foreign(String),
     /// We ourselves have failed at asking.
-    #[error("asking for it broke off: {0}")]
+    #[error("the request was interrupted: {0}")]
     Broken(String),
 }
 

@@ -117,8 +117,9 @@ impl<T> Entries<T> {
     }
 }
 
-fn id(told: &str) -> Result<ResourceId, String> {
-    ResourceId::parse(told).ok_or_else(|| format!("`{told}` is no id of a resource in a group"))
+fn id(text: &str) -> Result<ResourceId, String> {
+    ResourceId::parse(text)
+        .ok_or_else(|| format!("`{text}` is not the id of a resource in a resource group"))
 }
 
 impl ScaleSet {

@@ -348,7 +348,7 @@ impl Poll {
         plan.due = now + wait.max(least);
         let reason = error.to_string();
         if held.trouble.is_none() {
-            tracing::warn!(?list, "Azure gives no answer: {reason}");
+            tracing::warn!(?list, reason, "azure request failed");
         }
         let before = held.trouble.take();
         // That it is left alone for a while is not why.
@@ -400,7 +400,8 @@ impl Poll {
         if is_rare && !self.is_rare {
             tracing::warn!(
                 period = ?fair,
-                "so much is asked of Azure that each list is asked for rarely: allow more by `reads_per_hour`"
+                action = "raise `reads_per_hour`",
+                "azure lists are polled slowly to stay within the request budget"
             );
         }
         self.is_rare = is_rare;

@@ -86,19 +86,19 @@ impl Refusal {
         let status = answer.status;
         let advice = match (status, self.missing(status, action, scope)) {
             (_, Some(MissingRight { action, scope })) => format!(
-                "; give who asks the action `{action}` on `{scope}`, by the role Reader for example"
+                "; grant the credential the action `{action}` on `{scope}`, for example by the role Reader"
             ),
             (StatusCode::UNAUTHORIZED, _) => off(answer, clock).unwrap_or_else(|| {
-                "; see that the tenant and the cloud are those of the subscription".to_owned()
+                "; check that the tenant and the cloud are those of the subscription".to_owned()
             }),
             (StatusCode::NOT_FOUND, _) if self.code == "ResourceGroupNotFound" => {
-                "; mend `resource_group`".to_owned()
+                "; fix `resource_group`".to_owned()
             }
             (StatusCode::NOT_FOUND, _) if self.code == "SubscriptionNotFound" => {
-                "; mend `subscription`, or let who asks read it".to_owned()
+                "; fix `subscription`, or grant the credential read access to it".to_owned()
             }
             (StatusCode::TOO_MANY_REQUESTS, _) => {
-                format!("; it is asked again in {} s", wait(answer).as_secs())
+                format!("; the next request follows in {} s", wait(answer).as_secs())
             }
             _ => String::new(),
         };

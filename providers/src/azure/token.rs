@@ -106,7 +106,7 @@ impl Tokens {
                 }
                 Err(error) => {
                     if state.failed.is_none() {
-                        tracing::warn!("{error}");
+                        tracing::warn!(reason = %error, "no token for azure");
                     }
                     state.failed = Some((error.clone(), Instant::now() + state.backoff.step()));
                     error
@@ -180,7 +180,7 @@ impl Tokens {
             } else {
                 let error = Refusal::read(&answer.body).error(&answer, "", "", (self.clock)());
                 return Err(RequestError::Token(format!(
-                    "the metadata service of this machine says {error}; see that it has a managed identity{}",
+                    "the metadata service of this machine answered {error}; see that it has a managed identity{}",
                     if client_id.is_some() { " with this `client_id`" } else { "" }
                 )));
             }

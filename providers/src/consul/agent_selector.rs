@@ -216,7 +216,7 @@ impl Watch {
     async fn look(&mut self) -> Result<Rights, String> {
         if self.clients.renew(&self.options) {
             // All connect anew, and show what they are now.
-            tracing::info!("certificates for Consul were replaced");
+            tracing::info!("consul certificates reloaded");
             self.epoch += 1;
         }
         let token = self.tokens.read()?;
@@ -262,9 +262,9 @@ impl Watch {
             ""
         } else if self.options.certificate.is_none() {
             // In TLS 1.3 an agent says so only after the handshake, if at all.
-            " (an agent with `verify_incoming` lets nobody in without a certificate: set `certificate` and `key`)"
+            " (an agent with `verify_incoming` rejects clients without a certificate: set `certificate` and `key`)"
         } else if self.options.ca.is_none() {
-            " (Consul's authority is its own more often than not: set `ca`)"
+            " (Consul usually has a certificate authority of its own: set `ca`)"
         } else {
             ""
         }
@@ -299,9 +299,13 @@ impl Watch {
             if !is_same {
                 match &standing {
                     AgentTrust::Good(ground) => {
-                        tracing::info!(agent = %ground.agent, rights = ?ground.rights, "asking Consul");
+                        tracing::info!(agent = %ground.agent, rights = ?ground.rights, "consul agent selected");
                     }
-                    AgentTrust::Bad(reason) => tracing::warn!("Consul is not believed: {reason}"),
+                    AgentTrust::Bad(reason) => tracing::warn!(
+                        reason = &**reason,
+                        action = "the last known endpoints stay in use",
+                        "no consul agent is usable"
+                    ),
                     AgentTrust::Unknown => {}
                 }
                 state.standing = standing;

@@ -50,8 +50,8 @@ impl Asked {
         let mut left_out = self.tagged.iter().skip(MAX_TAGGED);
         let first = left_out.next()?;
         let reason = format!(
-            "{} Consul services are tagged as this one, and only the first {MAX_TAGGED} by name are \
-             asked for; take the tag from this one and the {} after it, or tag fewer services",
+            "{} Consul services have the tag of this service, and only the first {MAX_TAGGED} by name \
+             are queried; remove the tag from this one and the {} after it, or tag fewer services",
             self.tagged.len(),
             left_out.count()
         );

@@ -87,8 +87,12 @@ impl Clients {
         state.fingerprint = fingerprint;
         let renewed = state.renew(options);
         if let Err(error) = &renewed {
-            let reason = error.source().map(|source| format!(": {source}")).unwrap_or_default();
-            tracing::warn!("Consul is asked with the certificates as they were: {error}{reason}");
+            let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+            tracing::warn!(
+                reason = format!("{error}{source}"),
+                action = "the previous certificates stay in use",
+                "cannot use the new consul certificates"
+            );
         }
         renewed.is_ok()
     }

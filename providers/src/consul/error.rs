@@ -108,9 +108,9 @@ fn advice(status: StatusCode, text: &str) -> &'static str {
 /// What to do where the words of a refusal say that the question is at fault: whoever is asked says the same.
 fn of_question(text: &str) -> Option<&'static str> {
     if text.contains("boolean expression") {
-        Some("; mend the `filter` of the service in policy")
+        Some("; fix the `filter` of the service in policy")
     } else if text.contains("No path to datacenter") {
-        Some("; mend `datacenter`: `consul catalog datacenters` lists those that there are")
+        Some("; fix `datacenter`: `consul catalog datacenters` lists the existing ones")
     } else if text.contains("Enterprise feature") {
         Some("; leave `namespace` and `partition` out, only Consul Enterprise has them")
     } else {
@@ -135,7 +135,7 @@ mod tests {
         ] {
             let error = refused(text);
             assert!(!error.is_of_agent());
-            assert!(error.to_string().contains(" leave ") || error.to_string().contains(" mend "));
+            assert!(error.to_string().contains(" leave ") || error.to_string().contains(" fix "));
         }
         assert!(refused("rpc error making call: EOF").is_of_agent());
     }

@@ -22,7 +22,7 @@ pub(super) enum News {
 }
 
 /// The answer to a question.
-#[expect(clippy::rc_buffer, reason = "as sightings have them")]
+#[expect(clippy::rc_buffer, reason = "as in `ServiceReport`")]
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Found {
     pub(super) endpoints: Arc<Vec<Endpoint>>,
@@ -102,7 +102,7 @@ impl Instances {
                 }
                 Err(reason) => {
                     if !is_in_trouble {
-                        tracing::warn!(service = %self.question.service, "Consul gives no answer: {reason}");
+                        tracing::warn!(service = %self.question.service, reason, "consul query failed");
                     }
                     is_in_trouble = true;
                     Some(News::Trouble(reason))
@@ -152,7 +152,7 @@ impl Found {
 }
 
 /// What an answer says.
-#[expect(clippy::rc_buffer, reason = "as sightings have them")]
+#[expect(clippy::rc_buffer, reason = "as in `ServiceReport`")]
 #[derive(Debug, Clone)]
 struct Contents {
     endpoints: Arc<Vec<Endpoint>>,
@@ -171,7 +171,7 @@ struct Last {
 impl Last {
     /// Reads an answer, unless it is the same as the last. Endpoints that are those from before are shared
     /// with these.
-    #[expect(clippy::rc_buffer, reason = "as sightings have them")]
+    #[expect(clippy::rc_buffer, reason = "as in `ServiceReport`")]
     fn read(
         &mut self,
         body: &[u8],

@@ -66,7 +66,7 @@ impl Tags {
                 Ok(read) => read,
                 Err(reason) => {
                     if !std::mem::replace(&mut is_in_trouble, true) {
-                        tracing::warn!("Consul does not tell the tags of services: {reason}");
+                        tracing::warn!(reason, "cannot read the consul catalog");
                     }
                     continue;
                 }

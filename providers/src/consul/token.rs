@@ -40,10 +40,10 @@ impl TokenFile {
                 Ok(Some(token))
             }
             Err(error) => {
-                let reason = format!("the token file of Consul cannot be used: {error}");
+                let reason = format!("the Consul token file cannot be used: {error}");
                 if !self.is_told {
                     self.is_told = true;
-                    tracing::warn!("{reason}");
+                    tracing::warn!(reason = %error, "cannot use the consul token file");
                 }
                 self.token.clone().map(Some).ok_or(reason)
             }

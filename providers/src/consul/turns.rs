@@ -53,9 +53,9 @@ impl Turns {
                 tracing::warn!(
                     queries,
                     connections = room,
-                    "more Consul services are used than there are connections, so their queries take \
-                     turns, and changes are seen up to 2 s later; raise `max_connections`, and \
-                     `http_max_conns_per_client` of the agents above it, or use HTTPS"
+                    action = "raise `max_connections`, and `http_max_conns_per_client` of the agents \
+                              above it, or use HTTPS",
+                    "consul queries share too few connections: changes may arrive up to 2 s later"
                 );
             }
             before != wait

@@ -19,7 +19,7 @@ use crate::provider::ServiceReport;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Guarded {
     /// The last good set, which is kept.
-    #[expect(clippy::rc_buffer, reason = "in the form in which it is told, and shared with that")]
+    #[expect(clippy::rc_buffer, reason = "shared with the provider report, which has this form")]
     pub(super) good: Arc<Vec<Endpoint>>,
     pub(super) learned_at: Timestamp,
     /// Where it follows from what was told, and not from what was kept.

@@ -34,14 +34,14 @@ pub(in crate::consul) fn distinct(
             let at = place_of(twin);
             (*twin != endpoint).then(|| {
                 format!(
-                    "Consul tells it twice: at {at}, which is taken, and at {}",
+                    "Consul reports it twice: at {at}, which is used, and at {}",
                     place_of(&endpoint)
                 )
             })
         } else if let Some(other) = by_place.get(&place).and_then(|n| kept.get(*n)) {
             let other = other.instance.as_deref().unwrap_or_default();
             Some(format!(
-                "it has the address and port {} of `{other}`, which is taken",
+                "it has the same address and port {} as `{other}`, which is used",
                 place_of(&endpoint)
             ))
         } else {
