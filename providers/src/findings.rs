@@ -1,4 +1,7 @@
-//! What is wrong with what providers tell, for operators.
+//! Findings about providers: staleness, unusable endpoints, held-back removals, flapping,
+//! contradictions.
+//!
+//! This module only phrases the findings. It never decides what the guards do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,18 +15,18 @@ use ironmesh_catalog::{Endpoint, Finding, Provider, ServiceName};
 use crate::combine::Conflict;
 use crate::guards::{GuardStatus, Held, ProviderGuards, QUIET, Source};
 
-/// So many endpoints of a service that cannot be used are told one by one.
+/// The number of unusable endpoints of one service that get a finding each.
 const FEW: usize = 3;
 
-/// What is wrong with what providers tell, in order.
+/// Returns the findings about all providers, in a fixed order.
 pub fn findings(
     guards: &ProviderGuards,
     conflicts: &OrdMap<ServiceName, Arc<[Conflict]>>,
 ) -> Vec<Finding> {
     let mut findings: Vec<_> = guards
-        .sightings()
-        .filter_map(|(provider, sightings)| {
-            let stale = sightings.stale.as_ref()?;
+        .reports()
+        .filter_map(|(provider, report)| {
+            let stale = report.stale.as_ref()?;
             let message = format!(
                 "the endpoints provider {provider} is stale since {:.0}: {}",
                 stale.since, stale.reason
@@ -32,13 +35,11 @@ pub fn findings(
             Some(Finding::warning(PROVIDER_STALE, None, message).help(help))
         })
         .collect();
-    // Where nobody can be asked, that is said once and not of each service.
-    let is_stale: BTreeMap<_, _> = guards
-        .sightings()
-        .map(|(provider, sightings)| (provider, sightings.stale.is_some()))
-        .collect();
-    for (provider, sightings) in guards.sightings().filter(|(_, one)| one.stale.is_none()) {
-        findings.extend(sightings.troubles.iter().map(|(service, trouble)| {
+    // A provider that is stale as a whole gets one finding, and not one for each service.
+    let is_stale: BTreeMap<_, _> =
+        guards.reports().map(|(provider, report)| (provider, report.stale.is_some())).collect();
+    for (provider, report) in guards.reports().filter(|(_, one)| one.stale.is_none()) {
+        findings.extend(report.troubles.iter().map(|(service, trouble)| {
             let message = format!(
                 "{provider} has not reported service `{service}` since {:.0}: {}",
                 trouble.since, trouble.reason
@@ -47,8 +48,8 @@ pub fn findings(
             Finding::warning(PROVIDER_STALE, None, message).help(help)
         }));
     }
-    for (source, belief) in guards.beliefs() {
-        findings.extend(of_service(source, belief, is_stale.get(&source.0) == Some(&true)));
+    for (source, status) in guards.statuses() {
+        findings.extend(of_service(source, status, is_stale.get(&source.0) == Some(&true)));
     }
     for (service, conflicts) in conflicts {
         findings.extend(conflicts.iter().map(|conflict| contradiction(service, conflict)));
@@ -58,12 +59,12 @@ pub fn findings(
 
 fn of_service(
     (provider, service): &Source,
-    belief: &GuardStatus,
+    status: &GuardStatus,
     is_provider_stale: bool,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if let Some(sighting) = &belief.sighting {
-        if let Some(stale) = sighting.stale.as_ref().filter(|_| !is_provider_stale) {
+    if let Some(report) = &status.report {
+        if let Some(stale) = report.stale.as_ref().filter(|_| !is_provider_stale) {
             let message = format!(
                 "the answer of {provider} for service `{service}` is stale since {:.0}: {}",
                 stale.since, stale.reason
@@ -71,8 +72,8 @@ fn of_service(
             let help = "the mesh keeps using the last known endpoints";
             findings.push(Finding::warning(PROVIDER_STALE, None, message).help(help));
         }
-        let rest = sighting.problems.len().saturating_sub(FEW);
-        findings.extend(sighting.problems.iter().take(FEW).map(|problem| {
+        let rest = report.problems.len().saturating_sub(FEW);
+        findings.extend(report.problems.iter().take(FEW).map(|problem| {
             let message = format!(
                 "endpoint `{}` of service `{service}` in {provider} cannot be used: {}",
                 problem.instance, problem.reason
@@ -88,10 +89,10 @@ fn of_service(
             findings.push(Finding::warning(UNUSABLE_ENDPOINT, None, message).help(help));
         }
     }
-    if let Some(held) = &belief.held {
+    if let Some(held) = &status.held {
         findings.push(held_back(*provider, service, held));
     }
-    findings.extend(belief.flapping.iter().map(|(address, port)| {
+    findings.extend(status.flapping.iter().map(|(address, port)| {
         let port = port.map(|port| format!(" port {port}")).unwrap_or_default();
         let message = format!(
             "endpoint {address}{port} of service `{service}` flaps in {provider}: it gets no traffic until it has been quiet for {} s",
@@ -118,12 +119,12 @@ fn held_back(provider: Provider, service: &ServiceName, held: &Held) -> Finding 
 }
 
 fn contradiction(service: &ServiceName, conflict: &Conflict) -> Finding {
-    let Conflict { taken, ignored } = conflict;
-    let (first, second) = (taken.provider, ignored.provider);
+    let Conflict { used, ignored } = conflict;
+    let (first, second) = (used.provider, ignored.provider);
     let message = format!(
         "{first} and {second} contradict each other about endpoint {} of service `{service}`: {first} is used ({}; {second}: {})",
-        taken.address,
-        words(taken),
+        used.address,
+        words(used),
         words(ignored)
     );
     let help = "define the endpoint in one of them, or give both the same values";

@@ -1,7 +1,10 @@
-//! The one task that decides which agent is asked, with which token, and whether it can be believed.
+//! The agent selector: one task that decides which agent is queried, with which token, and whether
+//! its answers are usable.
 //!
-//! Queries ask where it says, on its [`ActiveAgent`]. When one of them has trouble, it asks the warden to look: a
-//! thousand queries whose agent has died are one look and not a thousand, and all go on together elsewhere.
+//! Queries run on the [`ActiveAgent`]. A failing query asks the selector to check it: if an agent
+//! dies, a thousand queries cause one check, and all continue on the next agent.
+//!
+//! It never reads an answer about a service.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,53 +22,53 @@ use super::token::TokenFile;
 use crate::backoff::Backoff;
 use crate::http::HttpError;
 
-/// So often it is looked whether the agent answers still. An agent behind a network that swallows packets
-/// says nothing, and so does one that has nothing to tell.
+/// The interval of checks of the active agent. An agent behind a network that drops packets looks
+/// like one that has no news.
 const PULSE: Duration = Duration::from_secs(5);
-/// So often the token file is read.
+/// The interval in which the token file is read.
 const TOKEN: Duration = Duration::from_secs(1);
-/// How long there is between two looks when none was good.
+/// The wait between two checks if no agent was usable.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-/// On what a query stands: whom it asks, and as whom.
+/// The agent and token that queries use.
 #[derive(Debug)]
 pub(super) struct ActiveAgent {
-    /// Which agent and token it is. As long as it is the same, running queries run on.
+    /// The number of this selection. Running queries continue as long as it is the same.
     epoch: u64,
     pub(super) agent: Url,
     pub(super) token: Option<Secret>,
     pub(super) rights: Rights,
 }
 
-/// How things stand.
+/// The result of the latest check.
 #[derive(Debug, Clone)]
-pub(super) enum AgentTrust {
-    /// It was not looked yet.
+pub(super) enum AgentStatus {
+    /// There was no check yet.
     Unknown,
-    /// All is well.
-    Good(Arc<ActiveAgent>),
-    /// Nobody can be believed, or reached. Why, and what to do.
-    Bad(Arc<str>),
+    /// An agent is usable.
+    Usable(Arc<ActiveAgent>),
+    /// No agent is usable or reachable: the reason, and what to do.
+    Unusable(Arc<str>),
 }
 
 #[derive(Debug)]
 struct State {
-    standing: AgentTrust,
-    /// Up to which look, of those that were asked for, it has been looked.
+    status: AgentStatus,
+    /// The number of the latest requested check that has ended.
     looked: u64,
 }
 
 #[derive(Debug, Default)]
 struct Wishes {
-    /// Whether there is anything to ask: where policy asks nothing of Consul, there may be none.
+    /// Whether there is a query. Without one there may be no Consul at all.
     is_needed: bool,
-    /// How many looks have been asked for.
+    /// The number of checks that were requested.
     looks: u64,
-    /// The agent of this epoch is to be left, also if it answers the warden.
+    /// The epoch whose agent queries want to leave, even if it passes the check.
     leave: Option<u64>,
 }
 
-/// What queries know of the warden.
+/// The handle by which queries use the selector.
 #[derive(Debug, Clone)]
 pub(super) struct AgentSelector {
     state: watch::Receiver<State>,
@@ -73,13 +76,13 @@ pub(super) struct AgentSelector {
 }
 
 impl AgentSelector {
-    /// A warden, and the task that it is, which is for the caller to run.
+    /// Creates a selector, and its task, which the caller must run.
     pub(super) fn new(
         options: Arc<ConsulOptions>,
         agents: Vec<Url>,
         clients: Arc<Clients>,
     ) -> (Self, impl Future<Output = ()> + Send) {
-        let state = watch::Sender::new(State { standing: AgentTrust::Unknown, looked: 0 });
+        let state = watch::Sender::new(State { status: AgentStatus::Unknown, looked: 0 });
         let wishes = Arc::new(watch::Sender::new(Wishes::default()));
         let watch = Watch {
             asked: wishes.subscribe(),
@@ -95,56 +98,56 @@ impl AgentSelector {
         (Self { state: state.subscribe(), wishes }, watch.run(state))
     }
 
-    /// On what to ask, as soon as somebody can be believed. Never returns when the warden has ended.
-    pub(super) async fn ground(&mut self) -> Arc<ActiveAgent> {
+    /// Waits for a usable agent. Never returns after the task has ended.
+    pub(super) async fn active(&mut self) -> Arc<ActiveAgent> {
         loop {
-            if let AgentTrust::Good(ground) = &self.state.borrow_and_update().standing {
-                return Arc::clone(ground);
+            if let AgentStatus::Usable(active) = &self.state.borrow_and_update().status {
+                return Arc::clone(active);
             }
             self.changed().await;
         }
     }
 
-    /// Returns when what was asked on `ground` is to be asked again.
-    pub(super) async fn lost(&mut self, ground: &ActiveAgent) {
+    /// Returns when a query that runs on `active` must run again.
+    pub(super) async fn lost(&mut self, active: &ActiveAgent) {
         loop {
-            match &self.state.borrow_and_update().standing {
-                AgentTrust::Good(now) if now.epoch == ground.epoch => {}
+            match &self.state.borrow_and_update().status {
+                AgentStatus::Usable(now) if now.epoch == active.epoch => {}
                 _ => return,
             }
             self.changed().await;
         }
     }
 
-    /// Whether anything is to be asked. As long as nothing is, it looks for nobody.
+    /// Sets whether there is a query. Without one, the task does not look for an agent.
     pub(super) fn need(&self, is_needed: bool) {
         self.wishes.send_if_modified(|wishes| {
             std::mem::replace(&mut wishes.is_needed, is_needed) != is_needed
         });
     }
 
-    /// Asks for a look, and returns when one that began after that has ended.
+    /// Requests a check, and returns when one that began later has ended.
     pub(super) async fn look(&mut self) {
         self.wish(|_| {}).await;
     }
 
-    /// The same, and the agent is left where there is another.
-    pub(super) async fn leave(&mut self, ground: &ActiveAgent) {
-        self.wish(|wishes| wishes.leave = Some(ground.epoch)).await;
+    /// Requests a check that starts with another agent, if there is one.
+    pub(super) async fn leave(&mut self, active: &ActiveAgent) {
+        self.wish(|wishes| wishes.leave = Some(active.epoch)).await;
     }
 
-    /// What the token may read, if what was asked on `ground` still counts.
-    pub(super) fn rights(&self, ground: &ActiveAgent) -> Option<Rights> {
-        match &self.state.borrow().standing {
-            AgentTrust::Good(now) if now.epoch == ground.epoch => Some(now.rights),
+    /// Returns the rights of the token, if `active` is still the active agent.
+    pub(super) fn rights(&self, active: &ActiveAgent) -> Option<Rights> {
+        match &self.state.borrow().status {
+            AgentStatus::Usable(now) if now.epoch == active.epoch => Some(now.rights),
             _ => None,
         }
     }
 
-    /// How things stand, once that has changed.
-    pub(super) async fn news(&mut self) -> AgentTrust {
+    /// Returns the status after its next change.
+    pub(super) async fn news(&mut self) -> AgentStatus {
         self.changed().await;
-        self.state.borrow_and_update().standing.clone()
+        self.state.borrow_and_update().status.clone()
     }
 
     async fn wish(&mut self, wish: impl FnOnce(&mut Wishes)) {
@@ -167,7 +170,7 @@ impl AgentSelector {
     }
 }
 
-/// The task.
+/// The state of the task.
 struct Watch {
     options: Arc<ConsulOptions>,
     agents: Vec<Url>,
@@ -176,7 +179,7 @@ struct Watch {
     asked: watch::Receiver<Wishes>,
     tokens: TokenFile,
     token: Option<Secret>,
-    /// The agent that is asked, by its place in the list.
+    /// The index of the queried agent.
     at: usize,
     epoch: u64,
 }
@@ -186,8 +189,8 @@ impl Watch {
         let mut retry = Backoff::new(RETRY.0, RETRY.1);
         loop {
             if !self.asked.borrow().is_needed {
-                // What is not asked is not answered badly.
-                state.send_modify(|state| state.standing = AgentTrust::Unknown);
+                // Without queries, no agent is unusable.
+                state.send_modify(|state| state.status = AgentStatus::Unknown);
                 if self.asked.wait_for(|wishes| wishes.is_needed).await.is_err() {
                     return;
                 }
@@ -212,10 +215,10 @@ impl Watch {
         }
     }
 
-    /// Asks each agent once, until one is good.
+    /// Checks each agent once, until one is usable.
     async fn look(&mut self) -> Result<Rights, String> {
         if self.clients.renew(&self.options) {
-            // All connect anew, and show what they are now.
+            // All queries connect again, with the new certificates.
             tracing::info!("consul certificates reloaded");
             self.epoch += 1;
         }
@@ -236,7 +239,7 @@ impl Watch {
             };
             match preflight.rights().await {
                 Ok(rights) => return Ok(rights),
-                // Another agent may be of another cluster, or know a newer token.
+                // Another agent may belong to another cluster, or know a newer token.
                 Err(Objection::Token(reason)) => {
                     objections.push(format!("{agent}: {reason}"));
                     of_token.push(reason);
@@ -248,20 +251,20 @@ impl Watch {
             }
             self.rotate();
         }
-        // Where all of them find fault with the token, that is what is wrong.
+        // If all agents reject the token, the token is the cause.
         if of_token.len() == self.agents.len() {
             return Err(of_token.swap_remove(0));
         }
         Err(format!("no Consul agent can be used; {}", objections.join("; ")))
     }
 
-    /// What to do about an error of which only we can guess why.
+    /// Returns a hint about an error whose text does not name the cause.
     fn advice(&self, agent: &Url, error: &RequestError) -> &'static str {
         let is_transport = matches!(error, RequestError::Http(HttpError::Transport(_)));
         if !is_transport || agent.scheme() != "https" {
             ""
         } else if self.options.certificate.is_none() {
-            // In TLS 1.3 an agent says so only after the handshake, if at all.
+            // In TLS 1.3 an agent reports it only after the handshake, if at all.
             " (an agent with `verify_incoming` rejects clients without a certificate: set `certificate` and `key`)"
         } else if self.options.ca.is_none() {
             " (Consul usually has a certificate authority of its own: set `ca`)"
@@ -276,53 +279,59 @@ impl Watch {
     }
 
     fn publish(&mut self, state: &watch::Sender<State>, found: Result<Rights, String>, looks: u64) {
-        let standing = match found {
+        let status = match found {
             Ok(rights) => {
                 let Some(agent) = self.agents.get(self.at) else { return };
                 let (agent, token) = (agent.clone(), self.token.clone());
-                AgentTrust::Good(Arc::new(ActiveAgent { epoch: self.epoch, agent, token, rights }))
+                AgentStatus::Usable(Arc::new(ActiveAgent {
+                    epoch: self.epoch,
+                    agent,
+                    token,
+                    rights,
+                }))
             }
             Err(reason) => {
-                // Whatever is under way was asked of somebody who is not believed any more.
+                // Running queries use an agent that is no longer usable.
                 self.epoch += 1;
-                AgentTrust::Bad(reason.into())
+                AgentStatus::Unusable(reason.into())
             }
         };
         state.send_if_modified(|state| {
-            let is_same = match (&state.standing, &standing) {
-                (AgentTrust::Good(one), AgentTrust::Good(other)) => {
+            let is_same = match (&state.status, &status) {
+                (AgentStatus::Usable(one), AgentStatus::Usable(other)) => {
                     (one.epoch, one.rights) == (other.epoch, other.rights)
                 }
-                (AgentTrust::Bad(one), AgentTrust::Bad(other)) => one == other,
+                (AgentStatus::Unusable(one), AgentStatus::Unusable(other)) => one == other,
                 _ => false,
             };
             if !is_same {
-                match &standing {
-                    AgentTrust::Good(ground) => {
-                        tracing::info!(agent = %ground.agent, rights = ?ground.rights, "consul agent selected");
+                match &status {
+                    AgentStatus::Usable(active) => {
+                        tracing::info!(agent = %active.agent, rights = ?active.rights, "consul agent selected");
                     }
-                    AgentTrust::Bad(reason) => tracing::warn!(
+                    AgentStatus::Unusable(reason) => tracing::warn!(
                         reason = &**reason,
                         action = "the last known endpoints stay in use",
                         "no consul agent is usable"
                     ),
-                    AgentTrust::Unknown => {}
+                    AgentStatus::Unknown => {}
                 }
-                state.standing = standing;
+                state.status = status;
             }
             let is_awaited = std::mem::replace(&mut state.looked, looks) != looks;
             !is_same || is_awaited
         });
     }
 
-    /// Until the next look: when the pause is over, somebody asks for it, or there is another token.
+    /// Waits for the next check: until the pause is over, a query requests one, or the token
+    /// changes.
     async fn rest(&mut self, pause: Duration) {
         let end = Instant::now() + pause;
         loop {
             let next = (Instant::now() + TOKEN).min(end);
             match timeout_at(next, self.asked.changed()).await {
                 Ok(Ok(())) => return,
-                // Nobody is left to ask for anything.
+                // No query is left that could request a check.
                 Ok(Err(_)) => sleep_until(next).await,
                 Err(_) => {}
             }

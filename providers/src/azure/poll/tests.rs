@@ -47,7 +47,7 @@ fn machines(numbers: impl IntoIterator<Item = usize>) -> Contents {
     Contents::Machines(Entries { good, unreadable: Vec::new() })
 }
 
-fn question(n: usize) -> AzureQuery {
+fn query(n: usize) -> AzureQuery {
     AzureQuery {
         machines: AzureMachines::ScaleSet(Some(format!("set{n}").into())),
         subscription: Some("s".into()),
@@ -60,18 +60,18 @@ fn question(n: usize) -> AzureQuery {
 
 fn following(services: usize, options: &AzureOptions) -> Poll {
     let mut poll = Poll::new(options);
-    let asked = (0..services).map(|n| (format!("service{n}").parse().unwrap(), vec![question(n)]));
+    let asked = (0..services).map(|n| (format!("service{n}").parse().unwrap(), vec![query(n)]));
     poll.follow(asked.collect(), Timestamp::UNIX_EPOCH);
     poll
 }
 
-fn answer(contents: Contents) -> Asked {
-    Asked { answer: Ok(Fetched { contents, is_of_graph: false }), calls: 1 }
+fn answer(contents: Contents) -> ListOutcome {
+    ListOutcome { answer: Ok(Fetched { contents, is_of_graph: false }), calls: 1 }
 }
 
 /// It failed, after so many calls.
-fn failure(error: RequestError, calls: usize) -> Asked {
-    Asked { answer: Err(error), calls }
+fn failure(error: RequestError, calls: usize) -> ListOutcome {
+    ListOutcome { answer: Err(error), calls }
 }
 
 fn refusal(status: StatusCode) -> RequestError {
@@ -107,7 +107,7 @@ async fn machine_missing_on_shifted_pages_is_checked_again() {
     let known = |poll: &Poll| poll.lists.machines(&list).unwrap().good.len();
     // Two vanish, and one of them is there again when it is looked for.
     poll.take(&list, answer(machines([0, 3])), false, Timestamp::UNIX_EPOCH);
-    assert_eq!(known(&poll), 4, "it is doubted");
+    assert_eq!(known(&poll), 4, "it is incomplete");
     poll.take(&list, answer(machines([0, 1])), false, Timestamp::UNIX_EPOCH);
     assert_eq!(known(&poll), 3, "one is missing in both");
     poll.take(&list, answer(machines(0..6)), false, Timestamp::UNIX_EPOCH);
@@ -129,24 +129,24 @@ async fn throttled_poll_waits_and_keeps_reporting_the_reason() {
     let throttled = failure(RequestError::Throttled(wait), 0);
     poll.take(&list, throttled, false, Timestamp::UNIX_EPOCH);
     assert!(poll.deadline().unwrap() >= now + wait);
-    let told = poll.news().unwrap().sightings;
-    let reasons: Vec<_> = told.troubles.values().map(|stale| stale.reason.clone()).collect();
+    let report = poll.news().unwrap().report;
+    let reasons: Vec<_> = report.troubles.values().map(|stale| stale.reason.clone()).collect();
     assert!(matches!(&*reasons, [reason] if reason.contains("so many")), "{reasons:?}");
-    assert!(told.stale.is_none() && !told.is_complete);
+    assert!(report.stale.is_none() && !report.is_complete);
 }
 
 #[tokio::test]
 async fn query_with_missing_or_invalid_scope_is_reported() {
     let mut poll = Poll::new(&AzureOptions::default());
-    let nowhere = AzureQuery { subscription: None, ..question(0) };
+    let nowhere = AzureQuery { subscription: None, ..query(0) };
     poll.follow([("web".parse().unwrap(), vec![nowhere])].into(), Timestamp::UNIX_EPOCH);
-    let told = poll.news().unwrap().sightings;
-    let reason = &told.troubles.values().next().unwrap().reason;
+    let report = poll.news().unwrap().report;
+    let reason = &report.troubles.values().next().unwrap().reason;
     assert!(reason.contains("set `subscription`"), "{reason}");
-    let odd = AzureQuery { resource_group: Some("g' or 'x".into()), ..question(0) };
+    let odd = AzureQuery { resource_group: Some("g' or 'x".into()), ..query(0) };
     poll.follow([("web".parse().unwrap(), vec![odd])].into(), Timestamp::UNIX_EPOCH);
-    let told = poll.news().unwrap().sightings;
-    let reason = &told.troubles.values().next().unwrap().reason;
+    let report = poll.news().unwrap().report;
+    let reason = &report.troubles.values().next().unwrap().reason;
     assert!(reason.contains("no name of a subscription or resource group"), "{reason}");
     assert!(poll.next().is_none(), "nothing is asked");
 }
@@ -158,17 +158,17 @@ async fn machine_without_interface_makes_report_non_authoritative() {
         let (list, _) = poll.next().unwrap();
         poll.take(&list, answer(contents), false, Timestamp::UNIX_EPOCH);
     }
-    let told = poll.news().unwrap();
-    let found = told.sightings.services.values().next().unwrap();
+    let report = poll.news().unwrap();
+    let found = report.report.services.values().next().unwrap();
     assert_eq!(found.problems.len(), 1, "{found:?}");
     assert!(found.endpoints.is_empty() && !found.is_authoritative, "{found:?}");
 }
 
 /// What is answered where all is well: in each scale set there is a machine, which has an address.
-fn well(list: &List, count: usize) -> Asked {
+fn well(list: &List, count: usize) -> ListOutcome {
     let set_of = |list: &List| list.scale_set().unwrap().clone();
     let machine =
-        |set: &ResourceId| ResourceId::parse(&format!("{}/virtualMachines/0", set.told())).unwrap();
+        |set: &ResourceId| ResourceId::parse(&format!("{}/virtualMachines/0", set.text())).unwrap();
     answer(match list {
         List::ScaleSets(_) => sets(count),
         List::UniformMachines(_) => {
@@ -195,7 +195,7 @@ fn well(list: &List, count: usize) -> Asked {
 async fn calls(
     poll: &mut Poll,
     time: Duration,
-    mut answer: impl FnMut(&List) -> Asked,
+    mut answer: impl FnMut(&List) -> ListOutcome,
 ) -> Vec<(List, Instant)> {
     let (end, mut calls) = (Instant::now() + time, Vec::new());
     let before = poll.budget.made_in_all();
@@ -274,11 +274,11 @@ async fn polls_stay_within_hourly_quota_during_failures() {
             // It is tried three times.
             (_, 0) if n > 1000 => failure(failed(), 3),
             (_, 1) if n > 1000 => failure(RequestError::Throttled(Duration::from_secs(5)), 0),
-            // Machines vanish and are doubted, or come, so that interfaces are asked for.
+            // Machines vanish and are incomplete, or come, so that interfaces are asked for.
             (List::UniformMachines(_), 2) => answer(machines([])),
             (List::UniformInterfaces(_), 2) => {
                 let nobody = answer(Contents::Interfaces(BTreeMap::new()));
-                Asked { calls: 2, ..nobody }
+                ListOutcome { calls: 2, ..nobody }
             }
             _ => well(list, count),
         }
@@ -326,7 +326,7 @@ async fn failing_list_is_polled_no_more_often_than_a_healthy_one() {
 async fn known_after(
     count: usize,
     is_away: impl Fn(&List) -> bool,
-    failed: impl Fn() -> Asked,
+    failed: impl Fn() -> ListOutcome,
 ) -> Duration {
     const MENDED: Duration = Duration::from_secs(60);
     let mut poll = following(count, &AzureOptions::default());
@@ -357,7 +357,7 @@ async fn poll_recovers_soon_after_azure_outage_at_startup() {
     let denied = || failure(refusal(StatusCode::FORBIDDEN), 1);
     let bound = Duration::from_secs(60 + 120);
     for count in [1, 20, 200] {
-        for failed in [&broken as &dyn Fn() -> Asked, &denied] {
+        for failed in [&broken as &dyn Fn() -> ListOutcome, &denied] {
             let all = known_after(count, |_| true, failed).await;
             assert!(all <= bound, "{count}: {all:?}");
             let but_sets = |list: &List| !matches!(list, List::ScaleSets(_));
@@ -400,8 +400,8 @@ async fn missing_scale_set_triggers_an_immediate_lookup() {
     let (list, _) = poll.next().unwrap();
     assert!(matches!(list, List::ScaleSets(_)), "{list:?}");
     let found = |poll: &mut Poll| {
-        let told = poll.news().unwrap().sightings;
-        Arc::clone(told.services.values().next().unwrap())
+        let report = poll.news().unwrap().report;
+        Arc::clone(report.services.values().next().unwrap())
     };
     let known = found(&mut poll);
     let stale = known.stale.as_ref().unwrap();
