@@ -29,8 +29,8 @@ pub(crate) fn combine(
     target: Option<u16>,
 ) -> (Vec<Endpoint>, Vec<Conflict>) {
     let found: Vec<_> = found.into_iter().collect();
-    let joined = found.iter().filter(|one| one.provider == Provider::Registered);
-    let stated: BTreeSet<_> = joined.filter_map(|one| one.machine).collect();
+    let enrolled = found.iter().filter(|one| one.provider == Provider::Registered);
+    let stated: BTreeSet<_> = enrolled.filter_map(|one| one.machine).collect();
     let mut used: Vec<Endpoint> = Vec::new();
     let mut by_place: BTreeMap<EndpointPlace, usize> = BTreeMap::new();
     let mut conflicts = Vec::new();
@@ -104,14 +104,14 @@ impl FoundTargets {
     }
 
     /// Whether a reported endpoint belongs to this enrolled proxy.
-    fn covers(&self, joined: &Endpoint) -> bool {
-        let is_there = match joined.machine {
+    fn covers(&self, enrolled: &Endpoint) -> bool {
+        let is_there = match enrolled.machine {
             Some(machine) => self.machines.contains(&machine),
-            None => self.unstated.contains(&joined.address),
+            None => self.unstated.contains(&enrolled.address),
         };
         is_there
-            || joined.proxy.is_some_and(|proxy| self.proxies.contains(&proxy))
-            || self.addresses.contains(&joined.address)
+            || enrolled.proxy.is_some_and(|proxy| self.proxies.contains(&proxy))
+            || self.addresses.contains(&enrolled.address)
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn provider_endpoint_replaces_that_of_its_enrolled_proxy() {
         let proxy = |number| Some(ProxyId(Uuid::from_u128(number)));
-        let joined = |last, number| Endpoint {
+        let enrolled = |last, number| Endpoint {
             proxy: proxy(number),
             ..endpoint(Provider::Registered, last, None)
         };
@@ -157,7 +157,7 @@ mod tests {
             Endpoint { proxy: proxy(2), ..endpoint(Provider::Consul, 200, Some(8080)) };
         let of_another = Endpoint { proxy: proxy(9), ..endpoint(Provider::Consul, 3, Some(8080)) };
         let known = [at_its_address, by_its_key, of_another];
-        let proxies = [joined(1, 1), joined(2, 2), joined(3, 3)];
+        let proxies = [enrolled(1, 1), enrolled(2, 2), enrolled(3, 3)];
         let (used, conflicts) = combine(known.iter().chain(&proxies).cloned(), Some(8080));
         assert_eq!(used, [known.as_slice(), &proxies[2..]].concat());
         assert_eq!(conflicts, []);
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn machine_endpoint_replaces_that_of_its_enrolled_proxy() {
         let machine = |number| Some(Uuid::from_u128(number));
-        let joined = |last, number| Endpoint {
+        let enrolled = |last, number| Endpoint {
             proxy: Some(ProxyId(Uuid::from_u128(u128::from(last)))),
             machine: number,
             ..endpoint(Provider::Registered, last, None)
@@ -179,14 +179,18 @@ mod tests {
         // on the second machine, and proxy 2 at its address stated no machine. Proxy 3 at the
         // address of the third is on another machine.
         let known = [found(200, 1), found(2, 2), found(3, 3)];
-        let proxies =
-            [joined(1, machine(1)), joined(2, None), joined(3, machine(9)), joined(4, machine(3))];
+        let proxies = [
+            enrolled(1, machine(1)),
+            enrolled(2, None),
+            enrolled(3, machine(9)),
+            enrolled(4, machine(3)),
+        ];
         let (used, conflicts) = combine(known.iter().chain(&proxies).cloned(), Some(8080));
         assert_eq!(used, [known.as_slice(), &proxies[2..3]].concat());
         assert_eq!(conflicts, []);
         // Proxy 5 stated to run on the first machine, so proxy 1 at its address is a different one.
-        let (used, _) = combine([found(1, 1), joined(1, None), joined(5, machine(1))], None);
-        assert_eq!(used, [found(1, 1), joined(1, None)]);
+        let (used, _) = combine([found(1, 1), enrolled(1, None), enrolled(5, machine(1))], None);
+        assert_eq!(used, [found(1, 1), enrolled(1, None)]);
     }
 
     #[test]

@@ -164,10 +164,10 @@ impl Collector {
                     if changed.is_err() {
                         return;
                     }
-                    self.ask();
+                    self.update_queries();
                 }
                 // Without registration by tags, the sender of tags is gone.
-                Ok(()) = self.tags.changed() => self.ask(),
+                Ok(()) = self.tags.changed() => self.update_queries(),
                 _ = self.news.recv_many(&mut batch, BATCH) => {
                     let now = (self.clock)();
                     for (query, news) in batch.drain(..) {
@@ -189,10 +189,10 @@ impl Collector {
     }
 
     /// Starts the queries that the specification needs now, and ends the others.
-    fn ask(&mut self) {
+    fn update_queries(&mut self) {
         let specification = Arc::clone(&self.specification.borrow_and_update());
         let tags = self.tags.borrow_and_update().clone();
-        let mut queries_of = BTreeMap::new();
+        let mut by_service = BTreeMap::new();
         for (name, service) in &specification.services {
             let Some(providers) = service.endpoints.providers() else { continue };
             let own = providers.consul.as_ref().map(|query| self.with_defaults(query));
@@ -205,11 +205,11 @@ impl Collector {
                 let is_all_tagged =
                     !may_be_joined || tags.is_some_and(|tags| tags.is_authoritative);
                 let tagged = tagged.unwrap_or_default();
-                queries_of.insert(name.clone(), ServiceQueries { own, tagged, is_all_tagged });
+                by_service.insert(name.clone(), ServiceQueries { own, tagged, is_all_tagged });
             }
         }
         let is_all = tags.is_some() || !self.shared.options.join_by_tag;
-        let queries = self.builder.ask(queries_of, is_all, (self.clock)());
+        let queries = self.builder.set_queries(by_service, is_all, (self.clock)());
         self.queries.retain(|query, _| queries.contains(query));
         for query in queries {
             if self.queries.contains_key(&query) {

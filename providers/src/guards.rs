@@ -157,11 +157,12 @@ impl ProviderGuards {
                 };
                 for provider in Provider::external() {
                     let source = (provider, name.clone());
-                    let asks_no_more = before.is_some_and(|before| queries(before, provider))
+                    let asks_no_more = before
+                        .is_some_and(|before| queries_provider(before, provider))
                         && !specification
                             .services
                             .get(name)
-                            .is_some_and(|one| queries(one, provider));
+                            .is_some_and(|one| queries_provider(one, provider));
                     if asks_no_more {
                         self.forget(&source);
                     }
@@ -192,7 +193,7 @@ impl ProviderGuards {
         let due = self.due.iter().take_while(|(due, _)| *due <= now.instant);
         changed.extend(due.map(|(_, source)| source.clone()));
         for source in changed {
-            self.look(&source, now, false);
+            self.evaluate(&source, now, false);
         }
     }
 
@@ -210,7 +211,7 @@ impl ProviderGuards {
             return Err(AcceptError::NothingReported);
         }
         for source in &reported {
-            self.look(source, now, true);
+            self.evaluate(source, now, true);
         }
         Ok(())
     }
@@ -244,12 +245,13 @@ impl ProviderGuards {
     pub fn unreported(&self) -> impl Iterator<Item = Source> {
         let services = self.specification.services.values();
         services.flat_map(move |service| {
-            let asked = Provider::external().filter(|provider| queries(service, *provider));
+            let providers =
+                Provider::external().filter(|provider| queries_provider(service, *provider));
             let is_unreported = |provider: &Provider| {
                 let seen = self.seen.get(provider);
                 !seen.is_some_and(|seen| seen.services.contains_key(&service.name))
             };
-            asked.filter(is_unreported).map(|provider| (provider, service.name.clone()))
+            providers.filter(is_unreported).map(|provider| (provider, service.name.clone()))
         })
     }
 
@@ -292,7 +294,7 @@ impl ProviderGuards {
     }
 
     /// Decides about one provider's endpoints of one service.
-    fn look(&mut self, source: &Source, now: Now, is_accepted: bool) {
+    fn evaluate(&mut self, source: &Source, now: Now, is_accepted: bool) {
         let Some(service) = self.specification.services.get(&source.1).cloned() else {
             return self.forget(source);
         };
@@ -312,7 +314,7 @@ impl ProviderGuards {
         // If the last self-registered instance has left, the service is missing in the report; that
         // is an answer, too.
         let report = report.or_else(|| {
-            let gone = is_complete && !queries(&service, source.0);
+            let gone = is_complete && !queries_provider(&service, source.0);
             gone.then(|| Arc::new(no_endpoints(guarded.learned_at)))
         });
         let good = Arc::clone(&guarded.good);
@@ -323,7 +325,10 @@ impl ProviderGuards {
         } else if let Some(held) = &mut guarded.held {
             held.confirmed = None;
         }
-        if guarded.good.is_empty() && guarded.held.is_none() && !queries(&service, source.0) {
+        if guarded.good.is_empty()
+            && guarded.held.is_none()
+            && !queries_provider(&service, source.0)
+        {
             self.guarded.insert(source.clone(), guarded);
             return self.forget(source);
         }
@@ -369,9 +374,9 @@ impl ProviderGuards {
     }
 }
 
-fn queries(service: &Service, provider: Provider) -> bool {
-    let asked = service.endpoints.providers();
-    asked.is_some_and(|asked| provider.is_external() && asked.ask(provider))
+fn queries_provider(service: &Service, provider: Provider) -> bool {
+    let providers = service.endpoints.providers();
+    providers.is_some_and(|providers| provider.is_external() && providers.ask(provider))
 }
 
 /// The report that a service has no endpoints.

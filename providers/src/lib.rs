@@ -123,12 +123,12 @@ impl Discovery {
     fn endpoints(&self, name: &ServiceName) -> Option<(Vec<Endpoint>, Vec<Conflict>)> {
         let service = self.specification.services.get(name)?;
         Some(match &service.endpoints {
-            EndpointSource::Providers(asked) => self.found(service, asked)?,
+            EndpointSource::Providers(providers) => self.found(service, providers)?,
             EndpointSource::Hostname => Default::default(),
             EndpointSource::Subset { of, labels } => {
                 let whole = self.specification.services.get(of)?;
-                let asked = whole.endpoints.providers();
-                let found = asked.map(|asked| self.found(whole, asked));
+                let providers = whole.endpoints.providers();
+                let found = providers.map(|providers| self.found(whole, providers));
                 let (mut endpoints, _) = found.unwrap_or_default()?;
                 endpoints.retain(|endpoint| endpoint.labels.include(labels));
                 (endpoints, Vec::new())
@@ -141,9 +141,9 @@ impl Discovery {
     fn found(
         &self,
         service: &Service,
-        asked: &Providers,
+        providers: &Providers,
     ) -> Option<(Vec<Endpoint>, Vec<Conflict>)> {
-        let mut found = fixed::endpoints(&asked.fixed);
+        let mut found = fixed::endpoints(&providers.fixed);
         let mut is_unknown = false;
         for provider in Provider::external() {
             match self.guarded.0.get(&(provider, service.name.clone())) {
@@ -151,7 +151,7 @@ impl Discovery {
                 // endpoint.
                 Some(_) if service.external.is_some() && provider == Provider::Consul => {}
                 Some(guarded) => found.extend(guarded.iter().cloned()),
-                None => is_unknown |= asked.ask(provider),
+                None => is_unknown |= providers.ask(provider),
             }
         }
         found.sort_by_key(|endpoint| endpoint.joined_by_tag);
@@ -162,10 +162,10 @@ impl Discovery {
                 && endpoint.exclusion != Some(Exclusion::LocalAddress);
             endpoint.exclusion = service.exclusion_of(endpoint, allows_local_addresses);
         }
-        if is_unknown && found.is_empty() && !asked.registered {
+        if is_unknown && found.is_empty() && !providers.registered {
             return None;
         }
-        if asked.registered {
+        if providers.registered {
             found.extend(self.registered.endpoints(&service.name));
         }
         let target = match service.ports.as_slice() {

@@ -386,10 +386,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn follower_polls_azure_after_silent_lease_ttl() {
-        let (mut group, asks) = group();
+        let (mut group, polls) = group();
         let mut follow = |role| {
             let is_ours = group.follow(Ok(role));
-            (is_ours, *asks.borrow())
+            (is_ours, *polls.borrow())
         };
         assert_eq!(follow(Role::Unknown), (false, false));
         tokio::time::advance(LEASE_TTL / 2).await;
@@ -411,10 +411,10 @@ mod tests {
     // Azure may reject only the leader's host.
     #[tokio::test(start_paused = true)]
     async fn follower_polls_azure_after_a_lease_ttl_of_stale_reports() {
-        let (mut group, asks) = group();
+        let (mut group, polls) = group();
         let mut follow = |role| {
             group.follow(Ok(role));
-            *asks.borrow()
+            *polls.borrow()
         };
         assert!(!follow(of_leader(&report(1))));
         tokio::time::advance(LEASE_TTL).await;
@@ -427,21 +427,21 @@ mod tests {
     // etcd keeps leases and their keys over its own restart, and serves them first.
     #[tokio::test(start_paused = true)]
     async fn report_from_before_an_etcd_outage_is_unused_for_a_lease_ttl() {
-        let (mut group, asks) = group();
+        let (mut group, polls) = group();
         let mut follow = |role| {
             group.follow(role);
-            *asks.borrow()
+            *polls.borrow()
         };
         let of_other = || Ok(of_leader(&report_with(1, None)));
-        let is_away = || Err(EtcdError::NoEndpoint("nobody answers".to_owned()));
+        let is_away = || Err(EtcdError::NoEndpoint("no answer".to_owned()));
         assert!(!follow(of_other()));
         assert!(!follow(is_away()));
         // A short outage has no effect.
         assert!(!follow(Ok(Role::Follower(Published::Unchanged))));
         tokio::time::advance(LEASE_TTL).await;
         assert!(follow(is_away()));
-        assert!(follow(Ok(Role::Follower(Published::Unchanged))), "it has found out itself since");
-        assert!(!follow(of_other()), "and now it is told anew");
+        assert!(follow(Ok(Role::Follower(Published::Unchanged))), "its own report is newer");
+        assert!(!follow(of_other()), "the leader has published again");
         // If etcd was unreachable only from here, there is no new report.
         tokio::time::advance(LEASE_TTL).await;
         assert!(follow(is_away()));
@@ -452,7 +452,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn leader_publishes_reports_once_per_renew_interval() {
-        let (mut group, _asks) = group();
+        let (mut group, _polls) = group();
         assert!(group.may_publish());
         group.published_at = Some(Instant::now());
         assert!(!group.may_publish());
@@ -462,7 +462,7 @@ mod tests {
 
     #[tokio::test]
     async fn shared_report_is_published_again_under_a_new_lease() {
-        let (mut group, _asks) = group();
+        let (mut group, _polls) = group();
         let publication = Publication::new(&PublishedReport::new(&report(1)));
         for (role, is_known) in [
             (Role::Leader { is_new: true }, false),
@@ -475,7 +475,7 @@ mod tests {
             assert_eq!(group.published.is_some(), is_known, "{role:?}");
         }
         group.published = Some(publication);
-        group.follow(Err(EtcdError::NoEndpoint("nobody answers".to_owned())));
+        group.follow(Err(EtcdError::NoEndpoint("no answer".to_owned())));
         assert_eq!(group.published, None);
     }
 

@@ -270,7 +270,7 @@ impl Arm {
         self.made.fetch_add(1, Ordering::Relaxed);
         let answer = self.http.ask(request).await;
         if let Ok(answer) = &answer {
-            self.note_what_is_left(query, answer);
+            self.record_quota(query, answer);
         }
         self.http.note(|| {
             let mut missing = None;
@@ -337,7 +337,7 @@ impl Arm {
     }
 
     /// Reads from the headers how many calls are left.
-    fn note_what_is_left(&self, query: &ArmQuery, answer: &Answer) {
+    fn record_quota(&self, query: &ArmQuery, answer: &Answer) {
         let reads = [
             "x-ms-ratelimit-remaining-subscription-reads",
             "x-ms-ratelimit-remaining-subscription-global-reads",
@@ -485,7 +485,7 @@ mod tests {
         let is_slow = |answers: &[Answer]| {
             let arm = Arm::new(&AzureOptions::default(), Timestamp::now, false).unwrap();
             for answer in answers {
-                arm.note_what_is_left(&query(Vec::new()), answer);
+                arm.record_quota(&query(Vec::new()), answer);
             }
             arm.is_slow()
         };

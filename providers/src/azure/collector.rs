@@ -77,9 +77,9 @@ impl Collector {
                 }
                 Some(done) = running.join_next_with_id(), if !running.is_empty() => {
                     poll.made(self.arm.made());
-                    let (id, asked) = finished(done);
+                    let (id, outcome) = finished(done);
                     if let Some(list) = under_way.remove(&id) {
-                        poll.take(&list, asked, self.arm.is_slow(), (self.clock)());
+                        poll.take(&list, outcome, self.arm.is_slow(), (self.clock)());
                     }
                 }
                 () = sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)),
@@ -89,8 +89,8 @@ impl Collector {
                 let Some((list, may_be_of_graph)) = poll.next() else { break };
                 let arm = Arc::clone(&self.arm);
                 let with_graph = self.options.resource_graph && may_be_of_graph;
-                let asked = list.clone();
-                let task = running.spawn(async move { asked.ask(&arm, with_graph).await });
+                let request = list.clone();
+                let task = running.spawn(async move { request.ask(&arm, with_graph).await });
                 under_way.insert(task.id(), list);
             }
             if let Some(shared) = poll.news() {
@@ -115,15 +115,15 @@ pub(super) fn queries(
     options: &AzureOptions,
 ) -> BTreeMap<ServiceName, Vec<AzureQuery>> {
     let asking = specification.services.iter().filter_map(|(name, service)| {
-        let asked = &service.endpoints.providers()?.azure;
-        (!asked.is_empty()).then(|| (name.clone(), with_defaults(asked, options)))
+        let queries = &service.endpoints.providers()?.azure;
+        (!queries.is_empty()).then(|| (name.clone(), with_defaults(queries, options)))
     });
     asking.collect()
 }
 
 /// Returns queries with the defaults of the settings. The default resource group applies only in
 /// the default subscription.
-pub(super) fn with_defaults(asked: &[AzureQuery], options: &AzureOptions) -> Vec<AzureQuery> {
+pub(super) fn with_defaults(queries: &[AzureQuery], options: &AzureOptions) -> Vec<AzureQuery> {
     let with = |query: &AzureQuery| {
         let subscription = query.subscription.clone().or_else(|| options.subscription.clone());
         let group =
@@ -134,7 +134,7 @@ pub(super) fn with_defaults(asked: &[AzureQuery], options: &AzureOptions) -> Vec
             ..query.clone()
         }
     };
-    asked.iter().map(with).collect()
+    queries.iter().map(with).collect()
 }
 
 #[cfg(test)]
@@ -145,9 +145,9 @@ mod tests {
     async fn panicked_query_task_is_a_failure() {
         let mut running: JoinSet<ListOutcome> = JoinSet::new();
         let task = running.spawn(async { panic!("so it is") });
-        let (id, asked) = finished(running.join_next_with_id().await.unwrap());
+        let (id, outcome) = finished(running.join_next_with_id().await.unwrap());
         assert_eq!(id, task.id());
-        let error = asked.answer.unwrap_err();
+        let error = outcome.answer.unwrap_err();
         assert!(error.to_string().contains("so it is") && !error.is_general(), "{error}");
     }
 }

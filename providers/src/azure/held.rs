@@ -253,10 +253,10 @@ impl Needs {
 }
 
 /// Determines the needed lists, as far as they are known.
-pub(super) fn needed(asked: &BTreeMap<ServiceName, Vec<AzureQuery>>, lists: &Lists) -> Needs {
+pub(super) fn needed(queries: &BTreeMap<ServiceName, Vec<AzureQuery>>, lists: &Lists) -> Needs {
     let mut needs = Needs::default();
-    for (name, queries) in asked {
-        for query in queries {
+    for (name, own) in queries {
+        for query in own {
             let Ok(scope) = Scope::of(query) else { continue };
             let mut need = |list| {
                 needs.lists.entry(list).or_default().insert(name.clone());

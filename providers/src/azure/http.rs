@@ -109,20 +109,20 @@ impl Http {
             }
         };
         let method = if body.is_some() { Method::POST } else { Method::GET };
-        let mut asked = client.request(method, url);
+        let mut request = client.request(method, url);
         if is_metadata {
-            asked = asked.header("Metadata", "true");
+            request = request.header("Metadata", "true");
         }
         // The reader of the token has checked that it is a header value.
         let token = token.map(|token| format!("Bearer {}", token.expose()));
         if let Some(value) = token.and_then(|token| secret_header(&token)) {
-            asked = asked.header("Authorization", value);
+            request = request.header("Authorization", value);
         }
         if let Some(Body { kind, text }) = body {
-            asked = asked.header("Content-Type", kind).body(text);
+            request = request.header("Content-Type", kind).body(text);
         }
         let clock = (!is_metadata).then_some(&self.peer_clock);
-        http::ask(asked, PATIENCE, clock).await.map_err(|error| match error {
+        http::ask(request, PATIENCE, clock).await.map_err(|error| match error {
             HttpError::Transport(reason) => RequestError::Transport { host, reason },
             HttpError::Silent(patience) => RequestError::Silent { host, patience },
             HttpError::TooLarge => {
@@ -202,8 +202,8 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::select! {
-            came = listener.accept() => drop(came.unwrap()),
-            asked = ask(&url) => panic!("it asked somebody else: {asked:?}"),
+            accepted = listener.accept() => drop(accepted.unwrap()),
+            answer = ask(&url) => panic!("the request went elsewhere: {answer:?}"),
         }
     }
 }

@@ -91,13 +91,17 @@ impl Poll {
     }
 
     /// Sets the services and their queries.
-    pub(super) fn follow(&mut self, asked: BTreeMap<ServiceName, Vec<AzureQuery>>, now: Timestamp) {
-        let before = self.builder.asked().clone();
-        self.builder.ask(asked);
+    pub(super) fn follow(
+        &mut self,
+        queries: BTreeMap<ServiceName, Vec<AzureQuery>>,
+        now: Timestamp,
+    ) {
+        let before = self.builder.queries().clone();
+        self.builder.set_queries(queries);
         self.plan();
-        let asked = self.builder.asked();
+        let queries = self.builder.queries();
         let changed: Vec<_> =
-            asked.iter().filter(|(name, asks)| before.get(*name) != Some(asks)).collect();
+            queries.iter().filter(|(name, own)| before.get(*name) != Some(own)).collect();
         let changed: Vec<_> = changed.into_iter().map(|(name, _)| name.clone()).collect();
         for name in changed {
             self.builder.assemble(&name, &self.lists, now);
@@ -118,7 +122,7 @@ impl Poll {
 
     /// Schedules the needed lists, and forgets the others.
     pub(super) fn plan(&mut self) {
-        self.needs = needed(self.builder.asked(), &self.lists);
+        self.needs = needed(self.builder.queries(), &self.lists);
         self.lists.0.retain(|list, _| self.needs.lists.contains_key(list));
         // While some lists have no answer, they may still name others.
         if self.lists.0.values().all(Held::is_known) {
@@ -219,8 +223,14 @@ impl Poll {
     }
 
     /// Applies the outcome of a request. `is_slow` says that Azure has little quota left.
-    pub(super) fn take(&mut self, list: &List, asked: ListOutcome, is_slow: bool, now: Timestamp) {
-        let ListOutcome { answer, calls } = asked;
+    pub(super) fn take(
+        &mut self,
+        list: &List,
+        outcome: ListOutcome,
+        is_slow: bool,
+        now: Timestamp,
+    ) {
+        let ListOutcome { answer, calls } = outcome;
         let Some(plan) = self.plans.get_mut(list) else { return };
         plan.is_running = false;
         // A request that was not sent, because Azure throttles, keeps its cost.

@@ -31,9 +31,9 @@ pub struct SharedReport {
 /// The queries of all services, and the report.
 #[derive(Debug, Default)]
 pub(super) struct ReportBuilder {
-    asked: BTreeMap<ServiceName, Vec<AzureQuery>>,
+    queries: BTreeMap<ServiceName, Vec<AzureQuery>>,
     /// The queries in canonical text.
-    queries: Arc<BTreeMap<ServiceName, String>>,
+    fingerprints: Arc<BTreeMap<ServiceName, String>>,
     report: ProviderReport,
     /// The number of changes so far.
     index: u64,
@@ -62,21 +62,21 @@ struct Part {
 }
 
 impl ReportBuilder {
-    pub(super) fn asked(&self) -> &BTreeMap<ServiceName, Vec<AzureQuery>> {
-        &self.asked
+    pub(super) fn queries(&self) -> &BTreeMap<ServiceName, Vec<AzureQuery>> {
+        &self.queries
     }
 
     /// Sets the services and their queries. Endpoints of other queries are dropped.
-    pub(super) fn ask(&mut self, asked: BTreeMap<ServiceName, Vec<AzureQuery>>) {
-        for (name, before) in std::mem::replace(&mut self.asked, asked) {
-            if self.asked.get(&name) != Some(&before) {
+    pub(super) fn set_queries(&mut self, queries: BTreeMap<ServiceName, Vec<AzureQuery>>) {
+        for (name, before) in std::mem::replace(&mut self.queries, queries) {
+            if self.queries.get(&name) != Some(&before) {
                 self.is_new |= self.report.services.remove(&name).is_some();
                 self.is_new |= self.report.troubles.remove(&name).is_some();
             }
         }
-        let queries = fingerprints(&self.asked);
-        if *self.queries != queries {
-            self.queries = Arc::new(queries);
+        let texts = fingerprints(&self.queries);
+        if *self.fingerprints != texts {
+            self.fingerprints = Arc::new(texts);
             self.is_new = true;
         }
         self.is_new |= !self.report.has_discovered_services;
@@ -87,7 +87,7 @@ impl ReportBuilder {
     /// that it does not query are dropped.
     pub(super) fn adopt(&mut self, shared: &SharedReport) {
         let SharedReport { report, queries } = shared;
-        let ours = Arc::clone(&self.queries);
+        let ours = Arc::clone(&self.fingerprints);
         let is_asked =
             |name: &ServiceName| ours.get(name).is_some_and(|ours| queries.get(name) == Some(ours));
         for (name, service_report) in report.services.iter().filter(|(name, _)| is_asked(name)) {
@@ -117,19 +117,19 @@ impl ReportBuilder {
     /// Returns the report, if it has changed since the last call.
     pub(super) fn news(&mut self) -> Option<SharedReport> {
         let is_known = |name| self.report.services.contains_key(name);
-        let is_complete = self.report.has_discovered_services && self.asked.keys().all(is_known);
+        let is_complete = self.report.has_discovered_services && self.queries.keys().all(is_known);
         self.is_new |= is_complete != self.report.is_complete;
         self.report.is_complete = is_complete;
         std::mem::take(&mut self.is_new).then(|| SharedReport {
             report: self.report.clone(),
-            queries: Arc::clone(&self.queries),
+            queries: Arc::clone(&self.fingerprints),
         })
     }
 
     /// Builds the report about a service. While a list has neither an answer nor an error, the
     /// previous report stays.
     pub(super) fn assemble(&mut self, name: &ServiceName, lists: &Lists, now: Timestamp) {
-        let Some(queries) = self.asked.get(name) else { return };
+        let Some(queries) = self.queries.get(name) else { return };
         let before = self.report.services.get(name).cloned();
         let known = before.as_ref().map(|before| Arc::clone(&before.endpoints)).unwrap_or_default();
         let subscriptions = queries.iter().filter_map(|one| one.subscription.as_deref());
@@ -214,7 +214,7 @@ impl ReportBuilder {
 
 /// Returns a canonical text of the queries. Equal queries have equal texts.
 pub(super) fn fingerprints(
-    asked: &BTreeMap<ServiceName, Vec<AzureQuery>>,
+    queries: &BTreeMap<ServiceName, Vec<AzureQuery>>,
 ) -> BTreeMap<ServiceName, String> {
     let words = |query: &AzureQuery| {
         let AzureQuery { machines, subscription, resource_group, tags, port, address_family } =
@@ -232,7 +232,7 @@ pub(super) fn fingerprints(
     let of_service = |queries: &Vec<AzureQuery>| {
         serde_json::Value::Array(queries.iter().map(words).collect()).to_string()
     };
-    asked.iter().map(|(name, queries)| (name.clone(), of_service(queries))).collect()
+    queries.iter().map(|(name, queries)| (name.clone(), of_service(queries))).collect()
 }
 
 /// Returns the answer to one query.

@@ -60,24 +60,25 @@ pub async fn survey(
 ) -> Result<Survey, AzureError> {
     let arm = Arm::new(&options, clock, true)?;
     let mut poll = Poll::new(&options);
-    let asked = services.iter().map(|(name, asked)| (name.clone(), with_defaults(asked, &options)));
-    poll.follow(asked.collect(), clock());
+    let queries =
+        services.iter().map(|(name, queries)| (name.clone(), with_defaults(queries, &options)));
+    poll.follow(queries.collect(), clock());
     let (mut seen, mut calls) = (BTreeSet::new(), Vec::new());
     while let Some((list, may_be_of_graph)) = poll.next() {
         // A survey does not repeat failed or periodic requests.
         if !seen.insert(list.clone()) {
             continue;
         }
-        let asked = list.ask(&arm, options.resource_graph && may_be_of_graph).await;
+        let outcome = list.ask(&arm, options.resource_graph && may_be_of_graph).await;
         let mut made = arm.http.noted();
-        if asked.answer.is_ok() {
+        if outcome.answer.is_ok() {
             // A fallback succeeded in place of the failed call: no right is missing.
             for call in &mut made {
                 call.missing = None;
             }
         }
         calls.extend(made);
-        poll.take(&list, asked, false, clock());
+        poll.take(&list, outcome, false, clock());
     }
     let report = poll.news().unwrap_or_default().report;
     Ok(Survey { calls, report })

@@ -216,7 +216,7 @@ impl Tokens {
         let ErrorBody { code, text } = ErrorBody::read(&answer.body);
         // AADSTS700024: the assertion is not valid now, 7000222: the secret has expired.
         let advice = if text.contains("AADSTS700024") {
-            "; see that the clock of whoever makes the token is right, and that the file is renewed"
+            "; see that the clock of the issuer of the token is right, and that the file is renewed"
         } else if code == "invalid_client" {
             "; see that the secret or token is that of this application, and has not expired"
         } else {

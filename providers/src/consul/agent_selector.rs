@@ -22,7 +22,7 @@ use super::token::TokenFile;
 use crate::backoff::Backoff;
 use crate::http::HttpError;
 
-/// The interval of checks of the active agent. An agent behind a network that drops packets looks
+/// The interval of checks of the active agent. An agent behind a network that drops packets checks
 /// like one that has no news.
 const PULSE: Duration = Duration::from_secs(5);
 /// The interval in which the token file is read.
@@ -55,15 +55,15 @@ pub(super) enum AgentStatus {
 struct State {
     status: AgentStatus,
     /// The number of the latest requested check that has ended.
-    looked: u64,
+    checked: u64,
 }
 
 #[derive(Debug, Default)]
-struct Wishes {
+struct Requests {
     /// Whether there is a query. Without one there may be no Consul at all.
     is_needed: bool,
     /// The number of checks that were requested.
-    looks: u64,
+    checks: u64,
     /// The epoch whose agent queries want to leave, even if it passes the check.
     leave: Option<u64>,
 }
@@ -72,7 +72,7 @@ struct Wishes {
 #[derive(Debug, Clone)]
 pub(super) struct AgentSelector {
     state: watch::Receiver<State>,
-    wishes: Arc<watch::Sender<Wishes>>,
+    requests: Arc<watch::Sender<Requests>>,
 }
 
 impl AgentSelector {
@@ -82,10 +82,10 @@ impl AgentSelector {
         agents: Vec<Url>,
         clients: Arc<Clients>,
     ) -> (Self, impl Future<Output = ()> + Send) {
-        let state = watch::Sender::new(State { status: AgentStatus::Unknown, looked: 0 });
-        let wishes = Arc::new(watch::Sender::new(Wishes::default()));
+        let state = watch::Sender::new(State { status: AgentStatus::Unknown, checked: 0 });
+        let requests = Arc::new(watch::Sender::new(Requests::default()));
         let watch = Watch {
-            asked: wishes.subscribe(),
+            requests: requests.subscribe(),
             tokens: TokenFile::new(options.token_file.clone()),
             token: None,
             at: 0,
@@ -95,7 +95,7 @@ impl AgentSelector {
             lane: clients.first(),
             clients,
         };
-        (Self { state: state.subscribe(), wishes }, watch.run(state))
+        (Self { state: state.subscribe(), requests }, watch.run(state))
     }
 
     /// Waits for a usable agent. Never returns after the task has ended.
@@ -121,19 +121,19 @@ impl AgentSelector {
 
     /// Sets whether there is a query. Without one, the task does not look for an agent.
     pub(super) fn need(&self, is_needed: bool) {
-        self.wishes.send_if_modified(|wishes| {
-            std::mem::replace(&mut wishes.is_needed, is_needed) != is_needed
+        self.requests.send_if_modified(|requests| {
+            std::mem::replace(&mut requests.is_needed, is_needed) != is_needed
         });
     }
 
     /// Requests a check, and returns when one that began later has ended.
-    pub(super) async fn look(&mut self) {
-        self.wish(|_| {}).await;
+    pub(super) async fn check(&mut self) {
+        self.request(|_| {}).await;
     }
 
     /// Requests a check that starts with another agent, if there is one.
     pub(super) async fn leave(&mut self, active: &ActiveAgent) {
-        self.wish(|wishes| wishes.leave = Some(active.epoch)).await;
+        self.request(|requests| requests.leave = Some(active.epoch)).await;
     }
 
     /// Returns the rights of the token, if `active` is still the active agent.
@@ -150,14 +150,14 @@ impl AgentSelector {
         self.state.borrow_and_update().status.clone()
     }
 
-    async fn wish(&mut self, wish: impl FnOnce(&mut Wishes)) {
+    async fn request(&mut self, request: impl FnOnce(&mut Requests)) {
         let mut mine = 0;
-        self.wishes.send_modify(|wishes| {
-            wishes.looks += 1;
-            mine = wishes.looks;
-            wish(wishes);
+        self.requests.send_modify(|requests| {
+            requests.checks += 1;
+            mine = requests.checks;
+            request(requests);
         });
-        while self.state.borrow_and_update().looked < mine {
+        while self.state.borrow_and_update().checked < mine {
             self.changed().await;
         }
     }
@@ -176,7 +176,7 @@ struct Watch {
     agents: Vec<Url>,
     clients: Arc<Clients>,
     lane: Lane,
-    asked: watch::Receiver<Wishes>,
+    requests: watch::Receiver<Requests>,
     tokens: TokenFile,
     token: Option<Secret>,
     /// The index of the queried agent.
@@ -188,21 +188,21 @@ impl Watch {
     async fn run(mut self, state: watch::Sender<State>) {
         let mut retry = Backoff::new(RETRY.0, RETRY.1);
         loop {
-            if !self.asked.borrow().is_needed {
+            if !self.requests.borrow().is_needed {
                 // Without queries, no agent is unusable.
                 state.send_modify(|state| state.status = AgentStatus::Unknown);
-                if self.asked.wait_for(|wishes| wishes.is_needed).await.is_err() {
+                if self.requests.wait_for(|requests| requests.is_needed).await.is_err() {
                     return;
                 }
             }
-            let (looks, leave) = {
-                let wishes = self.asked.borrow_and_update();
-                (wishes.looks, wishes.leave)
+            let (checks, leave) = {
+                let requests = self.requests.borrow_and_update();
+                (requests.checks, requests.leave)
             };
             if leave == Some(self.epoch) && self.agents.len() > 1 {
                 self.rotate();
             }
-            let found = self.look().await;
+            let found = self.check().await;
             let pause = match &found {
                 Ok(_) => {
                     retry.reset();
@@ -210,13 +210,13 @@ impl Watch {
                 }
                 Err(_) => retry.step(),
             };
-            self.publish(&state, found, looks);
+            self.publish(&state, found, checks);
             self.rest(pause).await;
         }
     }
 
     /// Checks each agent once, until one is usable.
-    async fn look(&mut self) -> Result<Rights, String> {
+    async fn check(&mut self) -> Result<Rights, String> {
         if self.clients.renew(&self.options) {
             // All queries connect again, with the new certificates.
             tracing::info!("consul certificates reloaded");
@@ -278,7 +278,12 @@ impl Watch {
         self.epoch += 1;
     }
 
-    fn publish(&mut self, state: &watch::Sender<State>, found: Result<Rights, String>, looks: u64) {
+    fn publish(
+        &mut self,
+        state: &watch::Sender<State>,
+        found: Result<Rights, String>,
+        checks: u64,
+    ) {
         let status = match found {
             Ok(rights) => {
                 let Some(agent) = self.agents.get(self.at) else { return };
@@ -318,7 +323,7 @@ impl Watch {
                 }
                 state.status = status;
             }
-            let is_awaited = std::mem::replace(&mut state.looked, looks) != looks;
+            let is_awaited = std::mem::replace(&mut state.checked, checks) != checks;
             !is_same || is_awaited
         });
     }
@@ -329,7 +334,7 @@ impl Watch {
         let end = Instant::now() + pause;
         loop {
             let next = (Instant::now() + TOKEN).min(end);
-            match timeout_at(next, self.asked.changed()).await {
+            match timeout_at(next, self.requests.changed()).await {
                 Ok(Ok(())) => return,
                 // No query is left that could request a check.
                 Ok(Err(_)) => sleep_until(next).await,

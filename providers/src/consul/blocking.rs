@@ -173,7 +173,7 @@ impl Blocking {
                         self.failures = 0;
                         self.selector.leave(&active).await;
                     } else {
-                        self.selector.look().await;
+                        self.selector.check().await;
                     }
                     if self.selector.rights(&active).is_some() {
                         self.pause = self.faults.step();
@@ -207,6 +207,6 @@ impl Blocking {
     /// Checks the token and repeats the request, because the last answer is suspicious.
     pub(super) async fn recheck(&mut self) {
         self.index.restart();
-        self.selector.look().await;
+        self.selector.check().await;
     }
 }

@@ -146,12 +146,12 @@ impl Lane {
     /// Sends the request, and reads the whole answer.
     pub(super) async fn get(&self, request: Request<'_>) -> Result<Response, RequestError> {
         let client = self.0.lock().clone();
-        let mut asked = client.get(url(&request));
+        let mut builder = client.get(url(&request));
         // The reader of the token has checked that it is a header value.
         if let Some(token) = request.token.and_then(|token| http::secret_header(token.expose())) {
-            asked = asked.header("X-Consul-Token", token);
+            builder = builder.header("X-Consul-Token", token);
         }
-        let answer = http::ask(asked, request.patience, Some(&self.1)).await?;
+        let answer = http::ask(builder, request.patience, Some(&self.1)).await?;
         if answer.status != 200 {
             let text = String::from_utf8_lossy(&answer.body);
             let text = text.trim().chars().take(MAX_WORDS).collect();

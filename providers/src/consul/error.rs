@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn rejected_query_is_not_an_agent_failure() {
-        let refused = |text: &str| RequestError::Status {
+        let rejected = |text: &str| RequestError::Status {
             status: StatusCode::INTERNAL_SERVER_ERROR,
             text: text.to_owned(),
         };
@@ -134,10 +134,10 @@ mod tests {
             "No path to datacenter",
             "Invalid query parameter: \"ns\" - Namespaces are a Consul Enterprise feature",
         ] {
-            let error = refused(text);
+            let error = rejected(text);
             assert!(!error.is_of_agent());
             assert!(error.to_string().contains(" leave ") || error.to_string().contains(" fix "));
         }
-        assert!(refused("rpc error making call: EOF").is_of_agent());
+        assert!(rejected("rpc error making call: EOF").is_of_agent());
     }
 }

@@ -75,7 +75,7 @@ impl Preflight<'_> {
         if !self.is_empty(&["health", "service", "consul"]).await? {
             return Ok(Rights::All);
         }
-        match self.ask(&["acl", "token", "self"]).await {
+        match self.get(&["acl", "token", "self"]).await {
             Ok(_) => {}
             Err(RequestError::Status { status: StatusCode::FORBIDDEN, .. }) => {
                 return Err(self.unknown_token());
@@ -94,7 +94,7 @@ impl Preflight<'_> {
     }
 
     async fn is_empty(self, path: &[&str]) -> Result<bool, Objection> {
-        match self.ask(path).await {
+        match self.get(path).await {
             Ok(body) => {
                 let text: Vec<_> =
                     body.iter().filter(|byte| !byte.is_ascii_whitespace()).take(3).collect();
@@ -107,7 +107,7 @@ impl Preflight<'_> {
         }
     }
 
-    async fn ask(self, path: &[&str]) -> Result<Vec<u8>, RequestError> {
+    async fn get(self, path: &[&str]) -> Result<Vec<u8>, RequestError> {
         let datacenter =
             self.options.datacenter.as_deref().filter(|_| path.first() != Some(&"acl"));
         let parameters = [("stale", Some("")), ("dc", datacenter)];

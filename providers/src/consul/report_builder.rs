@@ -16,12 +16,12 @@ const MAX_TAGGED: usize = 16;
 /// The queries of all services, their answers, and the report.
 #[derive(Debug, Default)]
 pub(super) struct ReportBuilder {
-    asked: BTreeMap<ServiceName, ServiceQueries>,
+    queries: BTreeMap<ServiceName, ServiceQueries>,
     answers: BTreeMap<Arc<ConsulQuery>, KnownAnswer>,
-    askers: BTreeMap<Arc<ConsulQuery>, BTreeSet<ServiceName>>,
+    services_of: BTreeMap<Arc<ConsulQuery>, BTreeSet<ServiceName>>,
     report: ProviderReport,
     /// Whether the queries of each service are known.
-    is_all_asked: bool,
+    has_all_queries: bool,
     /// Whether the report has changed since it was taken.
     is_new: bool,
 }
@@ -66,40 +66,40 @@ impl ServiceQueries {
 impl ReportBuilder {
     /// Sets the services and their queries, and returns all queries. The answers to unchanged
     /// queries stay. `is_all` says whether the tags are known.
-    pub(super) fn ask(
+    pub(super) fn set_queries(
         &mut self,
-        asked: BTreeMap<ServiceName, ServiceQueries>,
+        queries: BTreeMap<ServiceName, ServiceQueries>,
         is_all: bool,
         now: Timestamp,
     ) -> BTreeSet<Arc<ConsulQuery>> {
-        self.is_all_asked = is_all;
-        self.askers.clear();
-        for (name, asks) in &asked {
-            for query in asks.queries() {
-                self.askers.entry(Arc::new(query.clone())).or_default().insert(name.clone());
+        self.has_all_queries = is_all;
+        self.services_of.clear();
+        for (name, own) in &queries {
+            for query in own.queries() {
+                self.services_of.entry(Arc::new(query.clone())).or_default().insert(name.clone());
             }
         }
-        let queries: BTreeSet<_> = self.askers.keys().cloned().collect();
-        self.answers.retain(|query, _| queries.contains(query));
-        let before = std::mem::replace(&mut self.asked, asked);
+        let all: BTreeSet<_> = self.services_of.keys().cloned().collect();
+        self.answers.retain(|query, _| all.contains(query));
+        let before = std::mem::replace(&mut self.queries, queries);
         // The answer to another query is no answer to this one.
-        for (name, asks) in &before {
-            if self.asked.get(name).is_none_or(|now| now.own != asks.own) {
+        for (name, own) in &before {
+            if self.queries.get(name).is_none_or(|now| now.own != own.own) {
                 self.is_new |= self.report.services.remove(name).is_some();
                 self.is_new |= self.report.troubles.remove(name).is_some();
             }
         }
-        let changed = self.asked.iter().filter(|(name, asks)| before.get(*name) != Some(*asks));
+        let changed = self.queries.iter().filter(|(name, own)| before.get(*name) != Some(*own));
         let changed: Vec<_> = changed.map(|(name, _)| name.clone()).collect();
         for name in changed {
             self.assemble(&name, now);
         }
-        queries
+        all
     }
 
     /// Applies the result of a query.
     pub(super) fn take(&mut self, query: &Arc<ConsulQuery>, news: News, now: Timestamp) {
-        let Some(askers) = self.askers.get(query).cloned() else { return };
+        let Some(services_of) = self.services_of.get(query).cloned() else { return };
         let known = self.answers.entry(Arc::clone(query)).or_default();
         match news {
             News::Found(found) => {
@@ -113,7 +113,7 @@ impl ReportBuilder {
                 known.stale = Some(Stale { since, reason });
             }
         }
-        for name in askers {
+        for name in services_of {
             self.assemble(&name, now);
         }
     }
@@ -128,28 +128,28 @@ impl ReportBuilder {
 
     /// Returns the report, if it has changed since the last call.
     pub(super) fn news(&mut self) -> Option<ProviderReport> {
-        let is_complete = self.is_all_asked && self.report.services.len() == self.asked.len();
+        let is_complete = self.has_all_queries && self.report.services.len() == self.queries.len();
         self.is_new |= is_complete != self.report.is_complete;
-        self.is_new |= self.is_all_asked != self.report.has_discovered_services;
+        self.is_new |= self.has_all_queries != self.report.has_discovered_services;
         self.report.is_complete = is_complete;
-        self.report.has_discovered_services = self.is_all_asked;
+        self.report.has_discovered_services = self.has_all_queries;
         std::mem::take(&mut self.is_new).then(|| self.report.clone())
     }
 
     /// Builds the report about a service. While a query has neither an answer nor an error, the
     /// previous report stays.
     fn assemble(&mut self, name: &ServiceName, now: Timestamp) {
-        let Some(asked) = self.asked.get(name) else { return };
+        let Some(own_queries) = self.queries.get(name) else { return };
         let mut parts = Vec::new();
-        for query in asked.queries() {
+        for query in own_queries.queries() {
             match self.answers.get(query) {
                 Some(known) if known.answer.is_some() || known.stale.is_some() => parts.push(known),
                 _ => return,
             }
         }
         let answers: Vec<_> = parts.iter().filter_map(|part| part.answer.as_ref()).collect();
-        let own = asked.own.as_ref().and_then(|own| self.answers.get(own)?.answer.as_ref());
-        let has_tagged = !asked.tagged.is_empty();
+        let own = own_queries.own.as_ref().and_then(|own| self.answers.get(own)?.answer.as_ref());
+        let has_tagged = !own_queries.tagged.is_empty();
         let stale = parts.iter().filter_map(|part| part.stale.clone());
         let stale = stale.min_by_key(|stale| stale.since);
         if answers.is_empty() && !parts.is_empty() {
@@ -175,7 +175,7 @@ impl ReportBuilder {
                 None => Arc::new(union),
             }
         };
-        problems.extend(asked.left_out());
+        problems.extend(own_queries.left_out());
         // The absence of tagged instances is learned when the service is first queried.
         let learned_at = answers.iter().map(|(_, at)| *at).max();
         let learned_at = learned_at.or_else(|| Some(before?.learned_at)).unwrap_or(now);
@@ -183,7 +183,7 @@ impl ReportBuilder {
             endpoints,
             index: answers.iter().map(|(found, _)| found.index).max().unwrap_or(0),
             learned_at,
-            is_authoritative: asked.is_all_tagged
+            is_authoritative: own_queries.is_all_tagged
                 && answers.len() == parts.len()
                 && answers.iter().all(|(found, _)| found.is_authoritative),
             problems: Arc::new(problems),

@@ -1,4 +1,4 @@
-//! The guards, report by hand what a provider tells.
+//! Tests of the guards with hand-written reports.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::provider::Stale;
 
 const GRACE: Duration = Duration::from_secs(60);
 
-/// ProviderGuards, and what they are report.
+/// The guards of one service, with the reports and the time that the test sets.
 struct Place {
     guards: ProviderGuards,
     specification: Arc<MeshSpecification>,
@@ -34,13 +34,13 @@ pub(crate) fn set(last: &[u8]) -> Vec<Endpoint> {
 
 pub(crate) fn service(consul: bool, drained: bool) -> Service {
     let query = ConsulQuery::of("store");
-    let asked =
+    let providers =
         Providers { registered: !consul, consul: consul.then_some(query), ..Providers::default() };
     Service {
         name: name(),
         account: name().to_string().parse().unwrap(),
         ports: Vec::new(),
-        endpoints: EndpointSource::Providers(asked),
+        endpoints: EndpointSource::Providers(providers),
         mode: None,
         visibility: Visibility::Public,
         escaped_slashes: EscapedSlashes::Reject,
@@ -104,19 +104,19 @@ impl Place {
     }
 
     fn endpoints(&self) -> Vec<u8> {
-        let believed = self.guards.endpoints().0.get(&source());
+        let found = self.guards.endpoints().0.get(&source());
         let last = |one: &Endpoint| match one.address {
             std::net::IpAddr::V4(address) => address.octets()[3],
             std::net::IpAddr::V6(_) => 0,
         };
-        believed.iter().flat_map(|all| healthy(all)).map(last).collect()
+        found.iter().flat_map(|all| healthy(all)).map(last).collect()
     }
 
     fn held(&self) -> Option<Held> {
         self.guards.statuses().get(&source())?.held
     }
 
-    /// What there is to be kept, as the store takes it.
+    /// Returns what the store must save.
     fn kept(&mut self) -> Vec<KeptEndpoints> {
         self.guards.take_unsaved().0
     }
@@ -133,7 +133,7 @@ fn shrinkage_is_held_back_until_the_grace_ends() {
     assert_eq!((held.before, held.left), (3, 0));
     assert_eq!(held.until, Some(place.now.timestamp + jiff::SignedDuration::from_secs(60)));
     assert_eq!(place.guards.deadline(), Some(place.now.instant + GRACE));
-    // Who is new is there at once, and the grace goes on.
+    // A new endpoint is used at once, and the grace period continues.
     place.passes(GRACE / 2);
     place.sees(set(&[4]), true);
     assert_eq!(place.endpoints(), [1, 2, 3, 4]);
@@ -150,7 +150,7 @@ fn non_authoritative_shrinkage_is_held_back_indefinitely() {
     place.sees(set(&[]), false);
     place.passes(GRACE * 100);
     assert_eq!((place.endpoints(), place.held().unwrap().until), (vec![1, 2, 3], None));
-    // The grace begins when somebody does.
+    // The grace period begins with the first authoritative report.
     place.sees(set(&[]), true);
     place.passes(GRACE / 2);
     assert_eq!(place.endpoints(), [1, 2, 3]);
@@ -178,7 +178,7 @@ fn operator_accept_applies_only_to_a_held_back_removal() {
     place.sees(set(&[]), false);
     place.guards.accept(&name(), place.now).unwrap();
     assert_eq!((place.endpoints(), place.held()), (vec![], None));
-    // It was accepted, so it is what later ones are compared with.
+    // The accepted set is the base of later comparisons.
     place.passes(GRACE);
     assert_eq!((place.endpoints(), place.held()), (vec![], None));
 }
@@ -208,7 +208,7 @@ fn stored_endpoints_are_used_and_guarded_after_restart() {
     place.sees(set(&[]), true);
     assert_eq!(place.endpoints(), [1, 2, 3]);
     assert_eq!(place.guards.unreported().count(), 0);
-    assert_eq!(place.kept(), [], "a doubt is no news for the disk");
+    assert_eq!(place.kept(), [], "a hold does not change the saved state");
     place.passes(GRACE);
     assert_eq!(place.kept()[0].endpoints, Arc::default());
 }
@@ -244,14 +244,14 @@ fn shrinkage_of_tag_registered_endpoints_is_held_back() {
 fn stale_provider_keeps_endpoints_and_is_reported() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
-    let stale = Stale { since: place.now.timestamp, reason: "nobody answers".to_owned() };
+    let stale = Stale { since: place.now.timestamp, reason: "no agent answers".to_owned() };
     place.report.stale = Some(stale);
     place.advance();
     place.passes(GRACE * 100);
     assert_eq!(place.endpoints(), [1, 2, 3]);
     let findings = crate::findings(&place.guards, &OrdMap::new());
     let words: Vec<_> = findings.iter().map(ToString::to_string).collect();
-    assert!(words.len() == 1 && words[0].contains("nobody answers"), "{words:?}");
+    assert!(words.len() == 1 && words[0].contains("no agent answers"), "{words:?}");
 }
 
 #[test]
@@ -265,8 +265,8 @@ fn flapping_endpoint_gets_no_traffic_and_is_stored_unchanged() {
         place.sees(set(&[1, 2, 3]), true);
     }
     assert_eq!(place.endpoints(), [2, 3]);
-    let believed = place.guards.endpoints().0.get(&source()).unwrap();
-    assert_eq!(believed[0].health, Health::Unhealthy);
+    let found = place.guards.endpoints().0.get(&source()).unwrap();
+    assert_eq!(found[0].health, Health::Unhealthy);
     assert_eq!(place.kept()[0].endpoints, Arc::new(set(&[1, 2, 3])));
     assert_eq!(crate::findings(&place.guards, &OrdMap::new()).len(), 1);
     place.passes(Duration::from_secs(30));
@@ -288,7 +288,7 @@ fn endpoint_since_is_its_first_appearance() {
 #[test]
 fn grace_restarts_after_the_provider_was_stale() {
     let stale = |place: &Place| {
-        Some(Stale { since: place.now.timestamp, reason: "nobody answers".to_owned() })
+        Some(Stale { since: place.now.timestamp, reason: "no agent answers".to_owned() })
     };
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
@@ -297,7 +297,7 @@ fn grace_restarts_after_the_provider_was_stale() {
     place.advance();
     place.passes(GRACE * 100);
     assert_eq!((place.endpoints(), place.held().unwrap().until), (vec![1, 2, 3], None));
-    // When it is back, it begins anew.
+    // After the recovery, the grace period restarts.
     place.report.stale = None;
     place.advance();
     place.passes(GRACE / 2);
@@ -310,7 +310,7 @@ fn grace_restarts_after_the_provider_was_stale() {
 fn non_authoritative_report_only_adds_endpoints() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3, 4]), true);
-    // An agent that has lost its memory, with which instances register again one by one.
+    // An agent lost its memory, and instances register again one by one.
     for known in [&[][..], &[1], &[1, 2, 3], &[1, 2, 3, 5]] {
         place.sees(set(known), false);
         assert!(place.endpoints().starts_with(&[1, 2, 3, 4]), "{known:?}: {:?}", place.endpoints());
@@ -330,7 +330,7 @@ fn endpoint_seen_only_during_a_hold_is_dropped_at_once() {
         assert_eq!(place.held().unwrap().before, 4);
     }
     place.sees(set(&[50, 51]), true);
-    assert_eq!(place.endpoints(), [50, 51], "half of those that there were");
+    assert_eq!(place.endpoints(), [50, 51], "half of the earlier ones");
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn hold_pauses_until_a_changed_query_is_answered() {
     place.sees(set(&[1, 2, 3]), true);
     place.sees(set(&[]), true);
     assert!(place.guards.deadline().is_some());
-    // Policy asks something else, and there is no answer yet.
+    // The query in policy has changed, and has no answer yet.
     place.report.services.clear();
     place.report.is_complete = false;
     place.advance();
@@ -365,7 +365,7 @@ fn first_empty_report_counts_only_if_authoritative() {
     let mut place = Place::new([]);
     place.sees(set(&[]), false);
     assert_eq!(place.guards.endpoints(), &GuardedEndpoints::default());
-    assert_eq!(place.guards.unreported().count(), 0, "it has report something");
+    assert_eq!(place.guards.unreported().count(), 0, "the provider has reported it");
     place.sees(set(&[]), true);
     assert_eq!(place.guards.endpoints().0.len(), 1);
 }

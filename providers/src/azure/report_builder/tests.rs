@@ -1,4 +1,4 @@
-//! What is taken of what another control plane has found.
+//! Tests of adopting the report of another control plane.
 
 use ironmesh_catalog::Provider;
 
@@ -25,11 +25,11 @@ fn asking<'a>(
     services.into_iter().map(|(service, query)| (name(service), vec![query])).collect()
 }
 
-/// A builder on which these services ask, and have found an endpoint each.
+/// A builder with these queries, and with an endpoint for each service.
 fn finding<'a>(services: impl IntoIterator<Item = (&'a str, AzureQuery)>) -> ReportBuilder {
     let mut builder = ReportBuilder::default();
-    builder.ask(asking(services));
-    for name in builder.asked.clone().into_keys() {
+    builder.set_queries(asking(services));
+    for name in builder.queries.clone().into_keys() {
         let endpoint = Endpoint::new(Provider::Azure, [10, 0, 0, 1].into());
         let service_report = ServiceReport {
             endpoints: Arc::new(vec![endpoint]),
@@ -52,16 +52,16 @@ fn known(builder: &ReportBuilder) -> Vec<String> {
 fn answer_to_a_different_query_is_ignored() {
     let shared = finding([("web", query("web")), ("api", query("old"))]).news().unwrap();
     let mut builder = ReportBuilder::default();
-    builder.ask(asking([("web", query("web")), ("api", query("new"))]));
+    builder.set_queries(asking([("web", query("web")), ("api", query("new"))]));
     builder.adopt(&shared);
     assert_eq!(known(&builder), ["default/web"]);
     assert!(!builder.news().unwrap().report.is_complete);
-    // What was found for what it asked before goes with the query, and does not come back.
-    builder.ask(asking([("web", query("other")), ("api", query("old"))]));
+    // The endpoints of a former query are dropped, and do not return.
+    builder.set_queries(asking([("web", query("other")), ("api", query("old"))]));
     assert_eq!(known(&builder), [""; 0]);
     builder.adopt(&shared);
     assert_eq!(known(&builder), ["default/api"]);
-    // The other one has the new policy too.
+    // The other control plane has the new policy, too.
     builder.adopt(&finding([("web", query("other")), ("api", query("old"))]).news().unwrap());
     assert!(builder.news().unwrap().report.is_complete);
 }
@@ -70,11 +70,11 @@ fn answer_to_a_different_query_is_ignored() {
 fn service_dropped_by_the_leader_is_forgotten() {
     let both = || [("web", query("web")), ("api", query("api"))];
     let mut builder = finding(both());
-    // Who has just begun knows nothing yet.
+    // A control plane that has just started knows nothing yet.
     builder.adopt(&SharedReport::default());
     assert_eq!(known(&builder), ["default/api", "default/web"]);
     let mut begins = ReportBuilder::default();
-    begins.ask(asking(both()));
+    begins.set_queries(asking(both()));
     builder.adopt(&begins.news().unwrap());
     assert_eq!(known(&builder), ["default/api", "default/web"]);
     builder.adopt(&finding([("web", query("web"))]).news().unwrap());

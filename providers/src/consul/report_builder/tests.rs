@@ -23,7 +23,11 @@ fn found(hosts: &[u8], index: u64) -> News {
     })
 }
 
-fn asked(service: &str, own: Option<&str>, tagged: &[&str]) -> (ServiceName, ServiceQueries) {
+fn service_queries(
+    service: &str,
+    own: Option<&str>,
+    tagged: &[&str],
+) -> (ServiceName, ServiceQueries) {
     let tagged = tagged.iter().map(|&name| ConsulQuery::of(name)).collect();
     (
         service.parse().unwrap(),
@@ -47,7 +51,7 @@ fn take(builder: &mut ReportBuilder, service: &str, news: News, second: i64) {
 #[test]
 fn service_is_unknown_until_its_first_answer_even_if_empty() {
     let mut builder = ReportBuilder::default();
-    builder.ask([asked("web", Some("web"), &[])].into(), true, at(1));
+    builder.set_queries([service_queries("web", Some("web"), &[])].into(), true, at(1));
     assert!(builder.news().is_none_or(|report| report.services.is_empty()));
     take(&mut builder, "web", News::Trouble("no".to_owned()), 2);
     assert_eq!(service_report(&builder, "web"), None);
@@ -61,7 +65,7 @@ fn service_is_unknown_until_its_first_answer_even_if_empty() {
 #[test]
 fn learned_at_changes_only_with_the_endpoints() {
     let mut builder = ReportBuilder::default();
-    builder.ask([asked("web", Some("web"), &[])].into(), true, at(1));
+    builder.set_queries([service_queries("web", Some("web"), &[])].into(), true, at(1));
     take(&mut builder, "web", found(&[1], 3), 3);
     take(&mut builder, "web", News::Trouble("first".to_owned()), 4);
     take(&mut builder, "web", News::Trouble("second".to_owned()), 5);
@@ -77,7 +81,7 @@ fn learned_at_changes_only_with_the_endpoints() {
 #[test]
 fn report_combines_queries_once_each_has_an_outcome() {
     let mut builder = ReportBuilder::default();
-    builder.ask([asked("web", Some("web"), &["tagged"])].into(), true, at(1));
+    builder.set_queries([service_queries("web", Some("web"), &["tagged"])].into(), true, at(1));
     take(&mut builder, "web", found(&[1, 2], 3), 3);
     assert_eq!(service_report(&builder, "web"), None, "half of it would look like a loss");
     take(&mut builder, "tagged", found(&[2, 3], 4), 4);
@@ -85,42 +89,49 @@ fn report_combines_queries_once_each_has_an_outcome() {
     let known = service_report(&builder, "web").unwrap();
     assert_eq!((known.problems.as_slice(), known.index), (&[][..] as &[Problem], 4));
 
-    // Somebody joins by another service: until that is answered, what was known stays.
-    let queries = builder.ask([asked("web", Some("web"), &["tagged", "new"])].into(), true, at(5));
+    // An instance registers by another Consul service: until its query has an answer, the report
+    // stays.
+    let queries = builder.set_queries(
+        [service_queries("web", Some("web"), &["tagged", "new"])].into(),
+        true,
+        at(5),
+    );
     assert_eq!(queries.len(), 3);
     assert_eq!(hosts(&builder, "web").len(), 3);
-    // What cannot be asked is left out, and nobody vouches for the rest.
+    // A query without an answer is left out, and the report is not authoritative.
     take(&mut builder, "new", News::Trouble("denied".to_owned()), 6);
     let known = service_report(&builder, "web").unwrap();
     assert_eq!((known.endpoints.len(), known.is_authoritative), (3, false));
     take(&mut builder, "new", found(&[9], 7), 7);
     assert_eq!(hosts(&builder, "web").len(), 4);
     assert!(service_report(&builder, "web").unwrap().is_authoritative);
-    builder.ask([asked("web", Some("web"), &[])].into(), true, at(8));
+    builder.set_queries([service_queries("web", Some("web"), &[])].into(), true, at(8));
     assert_eq!(hosts(&builder, "web"), ["10.0.0.1", "10.0.0.2"]);
 }
 
 #[test]
 fn endpoints_of_a_replaced_query_are_forgotten() {
     let mut builder = ReportBuilder::default();
-    let both = [asked("web", Some("web"), &[]), asked("same", Some("web"), &[])];
-    assert_eq!(builder.ask(both.into(), true, at(1)).len(), 1);
+    let both =
+        [service_queries("web", Some("web"), &[]), service_queries("same", Some("web"), &[])];
+    assert_eq!(builder.set_queries(both.into(), true, at(1)).len(), 1);
     take(&mut builder, "web", found(&[1], 3), 3);
     assert!(Arc::ptr_eq(
         &service_report(&builder, "web").unwrap().endpoints,
         &service_report(&builder, "same").unwrap().endpoints
     ));
     builder.news();
-    builder.ask(
-        [asked("web", Some("other"), &[]), asked("same", Some("web"), &[])].into(),
+    builder.set_queries(
+        [service_queries("web", Some("other"), &[]), service_queries("same", Some("web"), &[])]
+            .into(),
         true,
         at(4),
     );
     assert_eq!(service_report(&builder, "web"), None);
     assert_eq!(hosts(&builder, "same"), ["10.0.0.1"]);
     assert!(builder.news().is_some());
-    // An answer that was under way when nobody asked any more.
-    builder.ask([].into(), true, at(5));
+    // A late answer to a query that no service has any more.
+    builder.set_queries([].into(), true, at(5));
     take(&mut builder, "web", found(&[2], 6), 6);
     assert!(builder.report.services.is_empty());
 }
@@ -143,11 +154,11 @@ fn report_is_complete_when_services_and_tags_are_known() {
         builder.news();
         builder.report.is_complete
     };
-    assert!(!is_complete(&mut builder), "nobody was asked for");
-    builder.ask([].into(), false, at(1));
-    assert!(!is_complete(&mut builder), "it is not known who joined");
+    assert!(!is_complete(&mut builder), "the service has no answer");
+    builder.set_queries([].into(), false, at(1));
+    assert!(!is_complete(&mut builder), "the registrations are unknown");
     assert!(!builder.report.has_discovered_services);
-    builder.ask([asked("web", Some("web"), &[])].into(), true, at(2));
+    builder.set_queries([service_queries("web", Some("web"), &[])].into(), true, at(2));
     assert!(!is_complete(&mut builder) && builder.report.has_discovered_services);
     take(&mut builder, "web", found(&[], 3), 3);
     assert!(is_complete(&mut builder));
@@ -156,14 +167,14 @@ fn report_is_complete_when_services_and_tags_are_known() {
 #[test]
 fn failure_of_a_never_answered_query_is_reported() {
     let mut builder = ReportBuilder::default();
-    builder.ask([asked("web", Some("web"), &[])].into(), true, at(1));
+    builder.set_queries([service_queries("web", Some("web"), &[])].into(), true, at(1));
     for now in [at(2), at(3)] {
         let query = Arc::new(ConsulQuery::of("web"));
-        builder.take(&query, News::Trouble("the filter is refused".to_owned()), now);
+        builder.take(&query, News::Trouble("the filter is invalid".to_owned()), now);
     }
     let report = builder.news().unwrap();
     let trouble = report.troubles.values().next().unwrap();
-    assert_eq!((trouble.since, trouble.reason.as_str()), (at(2), "the filter is refused"));
+    assert_eq!((trouble.since, trouble.reason.as_str()), (at(2), "the filter is invalid"));
     assert!(report.services.is_empty() && !report.is_complete);
     take(&mut builder, "web", found(&[1], 4), 4);
     assert!(builder.news().unwrap().troubles.is_empty());
@@ -172,21 +183,21 @@ fn failure_of_a_never_answered_query_is_reported() {
 #[test]
 fn report_is_authoritative_only_if_all_tags_are_known() {
     let mut builder = ReportBuilder::default();
-    let asks = |own, is_all_tagged| {
-        let (name, asked) = asked("web", own, &[]);
-        [(name, ServiceQueries { is_all_tagged, ..asked })].into()
+    let with_own = |own, is_all_tagged| {
+        let (name, own) = service_queries("web", own, &[]);
+        [(name, ServiceQueries { is_all_tagged, ..own })].into()
     };
-    builder.ask(asks(None, false), true, at(1));
+    builder.set_queries(with_own(None, false), true, at(1));
     assert!(!service_report(&builder, "web").unwrap().is_authoritative);
-    builder.ask(asks(None, true), true, at(2));
+    builder.set_queries(with_own(None, true), true, at(2));
     assert!(service_report(&builder, "web").unwrap().is_authoritative);
-    builder.ask(asks(Some("web"), true), true, at(3));
+    builder.set_queries(with_own(Some("web"), true), true, at(3));
     take(&mut builder, "web", found(&[1], 7), 4);
     assert!(service_report(&builder, "web").unwrap().is_authoritative);
-    builder.ask(asks(Some("web"), false), true, at(5));
+    builder.set_queries(with_own(Some("web"), false), true, at(5));
     assert!(
         !service_report(&builder, "web").unwrap().is_authoritative,
-        "others may have joined it"
+        "other instances may have registered"
     );
 }
 
@@ -195,7 +206,8 @@ fn tagged_services_beyond_the_limit_are_reported_not_queried() {
     let mut builder = ReportBuilder::default();
     let names: Vec<_> = (0..MAX_TAGGED + 3).map(|n| format!("s{n:03}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let queries = builder.ask([asked("web", Some("web"), &names)].into(), true, at(1));
+    let queries =
+        builder.set_queries([service_queries("web", Some("web"), &names)].into(), true, at(1));
     assert_eq!(queries.len(), 1 + MAX_TAGGED);
     for query in queries {
         builder.take(&query, found(&[1], 7), at(2));
@@ -210,7 +222,7 @@ fn tagged_services_beyond_the_limit_are_reported_not_queried() {
 #[test]
 fn instance_of_policy_query_wins_over_tagged_query() {
     let mut builder = ReportBuilder::default();
-    builder.ask([asked("web", Some("web"), &["other"])].into(), true, at(1));
+    builder.set_queries([service_queries("web", Some("web"), &["other"])].into(), true, at(1));
     let at_address = |host: u8, instance: &str, health| {
         let endpoint = Endpoint {
             port: Some(80),
@@ -231,7 +243,7 @@ fn instance_of_policy_query_wins_over_tagged_query() {
 #[test]
 fn board_marks_exactly_the_instances_registered_by_tag() {
     let mut builder = ReportBuilder::default();
-    builder.ask([asked("web", Some("web"), &["canary"])].into(), true, at(1));
+    builder.set_queries([service_queries("web", Some("web"), &["canary"])].into(), true, at(1));
     take(&mut builder, "web", found(&[1, 2], 3), 2);
     take(&mut builder, "canary", found(&[2, 3], 3), 2);
     let tagged = |builder: &ReportBuilder| -> Vec<_> {
@@ -239,7 +251,7 @@ fn board_marks_exactly_the_instances_registered_by_tag() {
         service_report.endpoints.iter().map(|one| one.joined_by_tag).collect()
     };
     assert_eq!((hosts(&builder, "web").len(), tagged(&builder)), (3, vec![false, false, true]));
-    builder.ask([asked("web", None, &["canary"])].into(), true, at(4));
+    builder.set_queries([service_queries("web", None, &["canary"])].into(), true, at(4));
     assert_eq!(tagged(&builder), [true, true], "policy does not request them any more");
 }
 
