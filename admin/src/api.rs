@@ -77,8 +77,8 @@ pub struct PolicyView {
     pub is_folder: bool,
     /// The active revision; none before the first.
     pub revision: Option<String>,
-    /// What is known of that revision besides: since when it is in force or when it was pushed, by whom and
-    /// why, and the git commit that it is.
+    /// The facts about that revision: since when it is active or when it was pushed, by whom and
+    /// why, and its git commit.
     #[serde(default)]
     pub in_force: Option<PolicyRecord>,
     /// Since when the source has held a policy that is not active, or could not be read.
@@ -86,7 +86,7 @@ pub struct PolicyView {
     /// Why the last reading of the source failed.
     #[serde(default)]
     pub unreadable: Option<String>,
-    /// What was rolled back to, where that is in force in place of what the policy folder holds.
+    /// The revision to which policy is rolled back, if it is active in place of the policy folder.
     #[serde(default)]
     pub rolled_back: Option<PolicyPin>,
     /// A change of the policy folder that removes many objects and is not yet active.
@@ -107,14 +107,14 @@ pub struct PolicyView {
 pub struct RevisionList {
     /// The revisions, newest first.
     pub revisions: Vec<RevisionView>,
-    /// What was rolled back to, where that is in force in place of what the policy folder holds.
+    /// The revision to which policy is rolled back, if it is active in place of the policy folder.
     pub rolled_back: Option<PolicyPin>,
 }
 
-/// A stored policy revision, which may be rolled back to.
+/// A stored policy revision, to which policy may be rolled back.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RevisionView {
-    /// Which it is.
+    /// The revision and its facts.
     #[serde(flatten)]
     pub record: PolicyRecord,
     /// Whether it is the active one, or, in etcd, the one pushed last.
@@ -124,7 +124,7 @@ pub struct RevisionView {
 /// The request to make an earlier policy revision active again.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RollbackRequest {
-    /// The revision, or the beginning of it if no other stored revision begins so.
+    /// The revision, or a prefix of it that no other stored revision has.
     pub revision: String,
     /// The user who rolls back.
     pub by: Option<String>,
@@ -135,7 +135,7 @@ pub struct RollbackRequest {
 /// The result of a rollback.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RolledBack {
-    /// Which it is; since when, by whom and why.
+    /// The revision, and since when, by whom and why it is active.
     pub policy: PolicyRecord,
     /// Whether it was active before.
     pub is_old: bool,
@@ -143,7 +143,7 @@ pub struct RolledBack {
     pub findings: Vec<FindingView>,
     /// Whether the policy folder holds the same revision.
     pub is_folder: bool,
-    /// What the policy folder holds in place of it, where that is known.
+    /// The revision that the policy folder holds in place of it, if it is known.
     pub folder: Option<PolicyRevision>,
     /// The objects that it lacks of the policy that was active before.
     #[serde(default)]
@@ -227,7 +227,7 @@ impl From<&Spot> for PlaceView {
 /// A proxy in the list of proxies.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ProxyView {
-    /// What it joined as, and how far it has come.
+    /// The join record.
     #[serde(flatten)]
     pub record: JoinRecordView,
     /// `connected`, or why it is not: `away`, `unclaimed` (it never connected), `forfeit` (its enrollment expired),
@@ -320,11 +320,11 @@ pub struct EndpointView {
     pub port: u16,
     /// The address to which callers connect; none until the proxy has ACKed the port, or if it may not serve it.
     pub dialled_at: Option<SocketAddr>,
-    /// The applications behind it.
+    /// The applications that the proxy serves on it.
     pub applications: Vec<ApplicationView>,
 }
 
-/// An application behind a proxy.
+/// An application of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApplicationView {
     /// The port on which it listens.
@@ -459,7 +459,7 @@ pub const MAX_REASON: usize = 500;
 pub struct Revoked {
     /// The proxy.
     pub id: ProxyId,
-    /// Since when, and why: what was said first.
+    /// The time and reason of the first revocation.
     pub revocation: RevocationView,
     /// Whether it was revoked before.
     pub is_old: bool,

@@ -181,7 +181,7 @@ pub struct ConflictView {
     pub ignored: Provider,
 }
 
-/// A proxy of a service without an endpoint behind it.
+/// A proxy of a service that serves no endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyWithoutEndpoint {
     /// The proxy.

@@ -1,7 +1,7 @@
 //! The join record of a proxy, on the wire.
 //!
-//! Its keys and their order are the API's: the catalog's record is what the store keeps, and may change
-//! without this.
+//! The API promises its keys and their order. The store keeps the catalog's record, which may
+//! change independently.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,39 +14,39 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// What a proxy joined as, and how far it has come.
+/// The join record of an enrolled proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinRecordView {
     /// The proxy.
     pub id: ProxyId,
     /// The services that it may serve, its first one first.
     pub services: Vec<ServiceName>,
-    /// Where others dial it.
+    /// The mesh address, to which callers connect.
     pub mesh_address: SocketAddr,
-    /// By which addresses providers know its machine besides that of the mesh.
+    /// Further addresses by which providers know its machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
-    /// By which key providers know its machine: in Azure, the `vmId`.
+    /// The key by which providers know its machine: in Azure, the `vmId`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Uuid>,
-    /// When it joined.
+    /// The time of its enrollment.
     pub joined_at: Timestamp,
-    /// When its certificate ends.
+    /// The time at which its certificate expires.
     pub certificate_expires_at: Timestamp,
-    /// When its first xDS connection was accepted.
+    /// The time of its first accepted xDS connection.
     pub claimed_at: Option<Timestamp>,
     /// Its labels.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// Its locality, as it joined.
+    /// Its locality at the enrollment.
     #[serde(default, skip_serializing_if = "Locality::is_empty")]
     pub locality: Locality,
-    /// The service ports that it has active.
+    /// The service ports in which it participates.
     pub participation: BTreeSet<(ServiceName, u16)>,
     /// The ports without a backend: no provider reports an application behind them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub vacant: BTreeSet<(ServiceName, u16)>,
-    /// Since when and why it is revoked.
+    /// The revocation of its identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<RevocationView>,
     /// Since when it is unreachable.
@@ -57,16 +57,16 @@ pub struct JoinRecordView {
 /// The revocation of a proxy, on the wire.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevocationView {
-    /// Since when.
+    /// The time of the revocation.
     pub at: Timestamp,
-    /// Why, in the words of whoever revoked it.
+    /// The reason that the user gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl From<&JoinRecord> for JoinRecordView {
     fn from(record: &JoinRecord) -> Self {
-        // (A field that is added to the record is decided about here.)
+        // A new field of the record must be included or excluded here.
         let JoinRecord {
             id,
             services,

@@ -129,7 +129,7 @@ fn endpoints(
     };
     let troubles = |provider| known.providers.get(&provider).map_or(0, |one| one.troubles.len());
     let stale: fn(&GuardStatus) -> bool =
-        |guard| guard.sighting.as_ref().is_some_and(|sighting| sighting.stale.is_some());
+        |guard| guard.report.as_ref().is_some_and(|report| report.stale.is_some());
     let gauges: [(&str, &str, OfProvider<'_>); 5] = [
         ("provider_stale", "Whether an endpoints provider has no usable source", &is_stale),
         ("endpoints_services", "Services that an endpoints provider reports", &|provider| {

@@ -37,13 +37,13 @@ pub(super) fn endpoints_options(
         PolicyLocation::Etcd(etcd) => Some(etcd),
         PolicyLocation::Folder(_) => None,
     };
-    let (asks, turn) = watch::channel(etcd.is_none());
-    let azure = Azure::start(azure_options(&settings.azure), Timestamp::now, turn)
+    let (polls, is_polling) = watch::channel(etcd.is_none());
+    let azure = Azure::start(azure_options(&settings.azure), Timestamp::now, is_polling)
         .context("cannot start the Azure provider: correct `[azure]` in the settings")?;
     let azure = Arc::new(azure);
     let group = etcd.map(|etcd| {
-        let turn = LeaderElection::new(Cluster::open(etcd_options(etcd.clone()))?, "azure");
-        anyhow::Ok(Group::new(turn, Arc::clone(&azure), asks))
+        let election = LeaderElection::new(Cluster::open(etcd_options(etcd.clone()))?, "azure");
+        anyhow::Ok(Group::new(election, Arc::clone(&azure), polls))
     });
     let providers: Vec<Arc<dyn EndpointsProvider>> = vec![Arc::new(consul), azure];
     let options = EndpointsOptions {

@@ -1,9 +1,11 @@
-//! Azure: the machines of scale sets, and those with tags, are endpoints.
+//! The Azure provider: machines of scale sets, and machines with tags, are endpoints.
 //!
-//! One task asks for lists (`collector`), each for all services that need it (`lists`), as often as it may
-//! (`poll`), and puts together what services are to know (`board`). How Azure is asked and believed, and why, is in docs/decisions/0040.
+//! One task requests lists (`collector`), each for all services that need it (`lists`), as often as
+//! the budget allows (`poll`). It builds the report from the lists (`report_builder`).
+//! docs/decisions/0040 has the rules and the reasons.
 //!
-//! It never decides that endpoints are gone because nobody answers: what was known stays, and is stale.
+//! It never removes endpoints because Azure does not answer: the last known ones stay, and are
+//! stale.
 
 use std::sync::Arc;
 
@@ -15,10 +17,10 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::{EndpointsProvider, PeerClock, ProviderReport};
 
 mod arm;
-mod board;
 mod collector;
 mod endpoint;
 mod error;
+mod error_body;
 mod held;
 mod http;
 mod id;
@@ -27,39 +29,40 @@ mod machines;
 mod options;
 mod places;
 mod poll;
-mod refusal;
+mod report_builder;
 mod survey;
 mod token;
 mod wire;
 
-pub use board::Told;
 pub use error::AzureError;
 pub use options::{AzureCloud, AzureCredential, AzureOptions};
+pub use report_builder::SharedReport;
 pub use survey::{Call, MissingRight, Survey, survey};
 
 use arm::Arm;
 use collector::Collector;
 
-/// The Azure provider. All that it runs ends when it is dropped.
+/// The Azure provider. Its task ends when it is dropped.
 #[derive(Debug)]
 pub struct Azure {
     specification: watch::Sender<Arc<MeshSpecification>>,
     options: AzureOptions,
-    taken: watch::Sender<Told>,
-    told: watch::Receiver<Told>,
-    sightings: watch::Receiver<ProviderReport>,
+    adopted: watch::Sender<SharedReport>,
+    shared: watch::Receiver<SharedReport>,
+    reports: watch::Receiver<ProviderReport>,
     peer_clock: PeerClock,
     _task: AbortOnDropHandle<()>,
 }
 
 impl Azure {
-    /// Begins to ask, as soon as there is policy to follow, and while `turn` says so: one control plane of a
-    /// group asks, and the others [take](Self::take) what it has found. `clock` says what time it is.
+    /// Starts the provider. It polls Azure once it follows a specification, and while `polls` is
+    /// true: the leader of a group polls, and the others [adopt](Self::adopt) its report. `clock`
+    /// returns the current time.
     ///
     /// # Errors
     ///
-    /// Where the options are not what they should be. That nobody can be reached, or may be asked, is none:
-    /// that is told as staleness.
+    /// If the options are invalid. An unreachable Azure or a missing right is no error: the report
+    /// is stale then.
     ///
     /// # Panics
     ///
@@ -67,49 +70,51 @@ impl Azure {
     pub fn start(
         options: AzureOptions,
         clock: fn() -> Timestamp,
-        turn: watch::Receiver<bool>,
+        polls: watch::Receiver<bool>,
     ) -> Result<Self, AzureError> {
         let arm = Arc::new(Arm::new(&options, clock, false)?);
         let peer_clock = arm.peer_clock();
         let specification = watch::Sender::new(Arc::default());
-        let taken = watch::Sender::new(Told::default());
-        let (tell, told) = watch::channel(Told::default());
-        let (sight, sightings) = watch::channel(ProviderReport::default());
+        let adopted = watch::Sender::new(SharedReport::default());
+        let (share, shared) = watch::channel(SharedReport::default());
+        let (report_sender, reports) = watch::channel(ProviderReport::default());
         let collector = Collector {
             options: options.clone(),
             clock,
             arm,
             specification: specification.subscribe(),
-            turn,
-            taken: taken.subscribe(),
-            sightings: sight,
-            told: tell,
+            polls,
+            adopted: adopted.subscribe(),
+            reports: report_sender,
+            shared: share,
         };
         let task = AbortOnDropHandle::new(tokio::spawn(collector.run()));
-        Ok(Self { specification, options, taken, told, sightings, peer_clock, _task: task })
+        Ok(Self { specification, options, adopted, shared, reports, peer_clock, _task: task })
     }
 
-    /// Takes what the control plane whose turn it is has found, as far as it asks the same as we. While it is
-    /// our own turn, it is where we begin and no more: what we find ourselves counts.
-    pub fn take(&self, told: Told) {
-        self.taken.send_if_modified(|taken| {
-            let is_new = *taken != told;
-            *taken = told;
+    /// Adopts the report of the leader, for services whose queries are the same here. While this
+    /// provider polls itself, the adopted report is only its start.
+    pub fn adopt(&self, shared: SharedReport) {
+        self.adopted.send_if_modified(|adopted| {
+            let is_new = *adopted != shared;
+            *adopted = shared;
             is_new
         });
     }
 
-    /// Whether some service asks here what it does not ask there from where was [taken](Self::take) last:
-    /// the policy or the settings are others.
-    pub fn asks_otherwise(&self) -> bool {
-        let asked = collector::asked(&self.specification.borrow(), &self.options);
-        let taken = self.taken.borrow();
-        board::questions(&asked).iter().any(|(name, ours)| taken.questions.get(name) != Some(ours))
+    /// Whether a query of a service here differs from that in the last [adopted](Self::adopt)
+    /// report: policy or settings differ.
+    pub fn queries_differ(&self) -> bool {
+        let queries = collector::queries(&self.specification.borrow(), &self.options);
+        let adopted = self.adopted.borrow();
+        report_builder::fingerprints(&queries)
+            .iter()
+            .any(|(name, ours)| adopted.queries.get(name) != Some(ours))
     }
 
-    /// What is known, by us or by whom we follow, with what was asked for it.
-    pub fn told(&self) -> watch::Receiver<Told> {
-        self.told.clone()
+    /// Returns a receiver of the report, own or adopted, with the queries that it answers.
+    pub fn shared_reports(&self) -> watch::Receiver<SharedReport> {
+        self.shared.clone()
     }
 }
 
@@ -126,7 +131,7 @@ impl EndpointsProvider for Azure {
         Some(self.peer_clock.clone())
     }
 
-    fn sightings(&self) -> watch::Receiver<ProviderReport> {
-        self.sightings.clone()
+    fn reports(&self) -> watch::Receiver<ProviderReport> {
+        self.reports.clone()
     }
 }

@@ -1,9 +1,9 @@
-//! How long to wait before the next attempt.
+//! Waits between attempts, with jitter.
 
 use std::time::Duration;
 
-/// Waits that double from one attempt to the next, up to a bound. Each is shortened by chance by up to
-/// a half, so that many who begin together do not come back together.
+/// Waits that double with each attempt up to a limit. Each is shortened at random by up to a half,
+/// so that clients that start together do not retry together.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     least: Duration,
@@ -16,30 +16,31 @@ impl Backoff {
         Self { least, most, next: least }
     }
 
-    /// How long to wait now.
+    /// Returns the wait before the next attempt.
     pub(crate) fn step(&mut self) -> Duration {
         let wait = self.next;
         self.next = (wait * 2).min(self.most);
         shortened(wait)
     }
 
-    /// Whether waits grow no more.
+    /// Whether the wait has reached its limit.
     pub(crate) fn is_longest(&self) -> bool {
         self.next >= self.most
     }
 
-    /// All is well: the next wait is the shortest again.
+    /// Resets the wait to the shortest, after a success.
     pub(crate) fn reset(&mut self) {
         self.next = self.least;
     }
 }
 
-/// It, or up to an eighth more: those who ask in turn again and again spread, and ask no more often than so.
+/// Returns the wait plus up to an eighth of it. Periodic requests spread in time, and are never
+/// more frequent than `wait` allows.
 pub(crate) fn spread(wait: Duration) -> Duration {
     wait + wait.saturating_sub(shortened(wait)) / 4
 }
 
-/// Between a half of it and all of it.
+/// Returns a random wait between a half of it and all of it.
 pub(crate) fn shortened(wait: Duration) -> Duration {
     wait.saturating_sub(wait * fastrand::u32(..512) / 1024)
 }

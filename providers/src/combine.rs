@@ -1,6 +1,8 @@
-//! Several providers of one service: all that they find is the service's, and where two speak of the same
-//! endpoint the one that comes first in [`Provider`] is right. Endpoints that joined by a tag come after
-//! those that policy requests: a registrant does not replace what a trusted provider reports.
+//! Combines the endpoints that several providers report for one service.
+//!
+//! For the same address and port, the first provider in the order of [`Provider`] wins. Endpoints
+//! that registered by a tag come after those that policy queries: a registrant cannot replace what
+//! a trusted provider reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,41 +10,41 @@ use std::net::IpAddr;
 use ironmesh_catalog::{Endpoint, EndpointPlace, Provider, ProxyId};
 use uuid::Uuid;
 
-/// Two providers that say different things of the same endpoint.
+/// Two providers that contradict each other about one endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// The endpoint as it is taken.
-    pub taken: Endpoint,
-    /// What another provider says of it, which counts for nothing.
+    /// The endpoint that the mesh uses.
+    pub used: Endpoint,
+    /// The contradicting report, which has no effect.
     pub ignored: Endpoint,
 }
 
-/// What providers have found, together. `found` is in the order of [`Provider`]; `target` is the port of
-/// endpoints that say none, where the service has one port.
+/// Combines the endpoints of all providers. `found` has the order of [`Provider`]. `target` is the
+/// port of endpoints without a port, if the service has one port.
 ///
-/// A proxy that joined gives way to an endpoint of which another provider says where it is and how it
-/// fares, if it stands in front of it.
+/// The endpoint of an enrolled proxy is dropped if another provider reports an endpoint of that
+/// proxy: only the provider knows its port and health.
 pub(crate) fn combine(
     found: impl IntoIterator<Item = Endpoint>,
     target: Option<u16>,
 ) -> (Vec<Endpoint>, Vec<Conflict>) {
     let found: Vec<_> = found.into_iter().collect();
-    let joined = found.iter().filter(|one| one.provider == Provider::Registered);
-    let stated: BTreeSet<_> = joined.filter_map(|one| one.machine).collect();
-    let mut taken: Vec<Endpoint> = Vec::new();
+    let enrolled = found.iter().filter(|one| one.provider == Provider::Registered);
+    let stated: BTreeSet<_> = enrolled.filter_map(|one| one.machine).collect();
+    let mut used: Vec<Endpoint> = Vec::new();
     let mut by_place: BTreeMap<EndpointPlace, usize> = BTreeMap::new();
     let mut conflicts = Vec::new();
-    let mut known = Known::default();
+    let mut known = FoundTargets::default();
     let mut excluded = Vec::new();
     for endpoint in found {
-        // It takes no place from another, and no proxy gives way to it.
+        // An excluded endpoint replaces no other, and no enrolled proxy gives way to it.
         if endpoint.exclusion.is_some() {
             excluded.push(endpoint);
             continue;
         }
         if endpoint.provider == Provider::Registered {
-            if !known.is_behind(&endpoint) {
-                taken.push(endpoint);
+            if !known.covers(&endpoint) {
+                used.push(endpoint);
             }
             continue;
         }
@@ -50,12 +52,12 @@ pub(crate) fn combine(
         let place = (endpoint.address, endpoint.port.or(target));
         match by_place.get(&place) {
             None => {
-                by_place.insert(place, taken.len());
-                taken.push(endpoint);
+                by_place.insert(place, used.len());
+                used.push(endpoint);
             }
             Some(index) => {
-                let Some(first) = taken.get_mut(*index) else { continue };
-                // The labels of a list in policy always have precedence.
+                let Some(first) = used.get_mut(*index) else { continue };
+                // The labels of a static list always have precedence.
                 let is_listed = first.provider == Provider::Static;
                 if !is_listed && !endpoint.joined_by_tag && first.provider != endpoint.provider {
                     let report = (endpoint.provider, endpoint.labels.clone());
@@ -65,30 +67,31 @@ pub(crate) fn combine(
                 let is_same_source = first.provider == endpoint.provider
                     && first.joined_by_tag == endpoint.joined_by_tag;
                 if !is_same_source && !agree(first, &endpoint) {
-                    conflicts.push(Conflict { taken: first.clone(), ignored: endpoint });
+                    conflicts.push(Conflict { used: first.clone(), ignored: endpoint });
                 }
             }
         }
     }
-    taken.extend(excluded);
-    (taken, conflicts)
+    used.extend(excluded);
+    (used, conflicts)
 }
 
-/// Behind which proxies others have found something, by the rules by which these are in front of it.
+/// The proxies to which reported endpoints belong, by the same rules as
+/// the endpoint classifier.
 #[derive(Default)]
-struct Known {
-    /// The proxies that they name.
+struct FoundTargets {
+    /// The proxies that endpoints name.
     proxies: BTreeSet<ProxyId>,
-    /// The machines that they name, if a proxy has said that it is there.
+    /// The machines that endpoints name, if a proxy stated that it runs there.
     machines: BTreeSet<Uuid>,
-    /// The addresses of what they name no proxy and no machine for.
+    /// The addresses of endpoints that name neither a proxy nor a machine.
     addresses: BTreeSet<IpAddr>,
-    /// The addresses of machines that they name, where no proxy has said that it is there.
+    /// The addresses of endpoints on machines on which no proxy stated to run.
     unstated: BTreeSet<IpAddr>,
 }
 
-impl Known {
-    /// Takes what another has found. `stated` are the machines on which proxies have said that they are.
+impl FoundTargets {
+    /// Adds a reported endpoint. `stated` are the machines on which proxies stated to run.
     fn add(&mut self, endpoint: &Endpoint, stated: &BTreeSet<Uuid>) {
         match (endpoint.proxy, endpoint.machine) {
             (Some(proxy), _) => drop(self.proxies.insert(proxy)),
@@ -100,19 +103,19 @@ impl Known {
         }
     }
 
-    /// Whether something was found behind the proxy that joined.
-    fn is_behind(&self, joined: &Endpoint) -> bool {
-        let is_there = match joined.machine {
+    /// Whether a reported endpoint belongs to this enrolled proxy.
+    fn covers(&self, enrolled: &Endpoint) -> bool {
+        let is_there = match enrolled.machine {
             Some(machine) => self.machines.contains(&machine),
-            None => self.unstated.contains(&joined.address),
+            None => self.unstated.contains(&enrolled.address),
         };
         is_there
-            || joined.proxy.is_some_and(|proxy| self.proxies.contains(&proxy))
-            || self.addresses.contains(&joined.address)
+            || enrolled.proxy.is_some_and(|proxy| self.proxies.contains(&proxy))
+            || self.addresses.contains(&enrolled.address)
     }
 }
 
-/// Whether both say the same of what they both speak of.
+/// Whether both reports have equal values.
 fn agree(one: &Endpoint, other: &Endpoint) -> bool {
     (one.weight, one.health, &one.labels) == (other.weight, other.health, &other.labels)
         && (one.proxy.is_none() || other.proxy.is_none() || one.proxy == other.proxy)
@@ -133,19 +136,19 @@ mod tests {
         let listed = endpoint(Provider::Static, 1, None);
         let same = endpoint(Provider::Consul, 1, Some(8080));
         let other = endpoint(Provider::Consul, 1, Some(8081));
-        let (taken, conflicts) = combine([listed.clone(), same.clone(), other.clone()], Some(8080));
-        assert_eq!(taken, [listed.clone(), other]);
+        let (used, conflicts) = combine([listed.clone(), same.clone(), other.clone()], Some(8080));
+        assert_eq!(used, [listed.clone(), other]);
         assert_eq!(conflicts, []);
         let sick = Endpoint { health: Health::Unhealthy, ..same };
-        let (taken, conflicts) = combine([listed.clone(), sick.clone()], Some(8080));
-        assert_eq!(taken, std::slice::from_ref(&listed));
-        assert_eq!(conflicts, [Conflict { taken: listed, ignored: sick }]);
+        let (used, conflicts) = combine([listed.clone(), sick.clone()], Some(8080));
+        assert_eq!(used, std::slice::from_ref(&listed));
+        assert_eq!(conflicts, [Conflict { used: listed, ignored: sick }]);
     }
 
     #[test]
     fn provider_endpoint_replaces_that_of_its_enrolled_proxy() {
         let proxy = |number| Some(ProxyId(Uuid::from_u128(number)));
-        let joined = |last, number| Endpoint {
+        let enrolled = |last, number| Endpoint {
             proxy: proxy(number),
             ..endpoint(Provider::Registered, last, None)
         };
@@ -154,16 +157,16 @@ mod tests {
             Endpoint { proxy: proxy(2), ..endpoint(Provider::Consul, 200, Some(8080)) };
         let of_another = Endpoint { proxy: proxy(9), ..endpoint(Provider::Consul, 3, Some(8080)) };
         let known = [at_its_address, by_its_key, of_another];
-        let proxies = [joined(1, 1), joined(2, 2), joined(3, 3)];
-        let (taken, conflicts) = combine(known.iter().chain(&proxies).cloned(), Some(8080));
-        assert_eq!(taken, [known.as_slice(), &proxies[2..]].concat());
+        let proxies = [enrolled(1, 1), enrolled(2, 2), enrolled(3, 3)];
+        let (used, conflicts) = combine(known.iter().chain(&proxies).cloned(), Some(8080));
+        assert_eq!(used, [known.as_slice(), &proxies[2..]].concat());
         assert_eq!(conflicts, []);
     }
 
     #[test]
     fn machine_endpoint_replaces_that_of_its_enrolled_proxy() {
         let machine = |number| Some(Uuid::from_u128(number));
-        let joined = |last, number| Endpoint {
+        let enrolled = |last, number| Endpoint {
             proxy: Some(ProxyId(Uuid::from_u128(u128::from(last)))),
             machine: number,
             ..endpoint(Provider::Registered, last, None)
@@ -172,17 +175,22 @@ mod tests {
             machine: machine(number),
             ..endpoint(Provider::Azure, last, Some(8080))
         };
-        // It is on that machine, wherever this is; nobody has said that he is on the second, and who is at
-        // its address has not said where he is; who is at the address of the third is on another.
+        // The first endpoint is on the machine of proxy 1, wherever that is. No proxy stated to run
+        // on the second machine, and proxy 2 at its address stated no machine. Proxy 3 at the
+        // address of the third is on another machine.
         let known = [found(200, 1), found(2, 2), found(3, 3)];
-        let proxies =
-            [joined(1, machine(1)), joined(2, None), joined(3, machine(9)), joined(4, machine(3))];
-        let (taken, conflicts) = combine(known.iter().chain(&proxies).cloned(), Some(8080));
-        assert_eq!(taken, [known.as_slice(), &proxies[2..3]].concat());
+        let proxies = [
+            enrolled(1, machine(1)),
+            enrolled(2, None),
+            enrolled(3, machine(9)),
+            enrolled(4, machine(3)),
+        ];
+        let (used, conflicts) = combine(known.iter().chain(&proxies).cloned(), Some(8080));
+        assert_eq!(used, [known.as_slice(), &proxies[2..3]].concat());
         assert_eq!(conflicts, []);
-        // Of the first machine somebody has said that he is there: who is at its address is another.
-        let (taken, _) = combine([found(1, 1), joined(1, None), joined(5, machine(1))], None);
-        assert_eq!(taken, [found(1, 1), joined(1, None)]);
+        // Proxy 5 stated to run on the first machine, so proxy 1 at its address is a different one.
+        let (used, _) = combine([found(1, 1), enrolled(1, None), enrolled(5, machine(1))], None);
+        assert_eq!(used, [found(1, 1), enrolled(1, None)]);
     }
 
     #[test]
@@ -191,9 +199,9 @@ mod tests {
         let by = |provider, role| Endpoint { labels: labels(role), ..endpoint(provider, 1, None) };
         let tagged = Endpoint { joined_by_tag: true, ..by(Provider::Consul, "thief") };
         let found = [by(Provider::Consul, "web"), by(Provider::Azure, "batch"), tagged];
-        let (taken, conflicts) = combine(found, None);
-        assert_eq!((taken.len(), conflicts.len()), (1, 2));
-        assert_eq!(taken[0].labels, labels("web"));
-        assert_eq!(*taken[0].other_labels, [(Provider::Azure, labels("batch"))]);
+        let (used, conflicts) = combine(found, None);
+        assert_eq!((used.len(), conflicts.len()), (1, 2));
+        assert_eq!(used[0].labels, labels("web"));
+        assert_eq!(*used[0].other_labels, [(Provider::Azure, labels("batch"))]);
     }
 }

@@ -1,10 +1,11 @@
-//! Consul: the instances of its services are endpoints.
+//! The Consul provider: the instances of Consul services are endpoints.
 //!
-//! One blocking query follows each question of policy (`instances`); one task decides whom they ask and
-//! whether the answers can be believed (`warden`); one task puts together what services are to know
-//! (`board`). How Consul is asked and believed, and why, is in docs/decisions/0031.
+//! Each query of policy has a blocking query (`instances`). One task selects the agent, and decides
+//! whether its answers are usable (`agent_selector`). One task builds the report from the answers
+//! (`report_builder`). docs/decisions/0031 has the rules and the reasons.
 //!
-//! It never decides that endpoints are gone because nobody answers: what was known stays, and is stale.
+//! It never removes endpoints because Consul does not answer: the last known ones stay, and are
+//! stale.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +21,6 @@ use crate::{EndpointsProvider, PeerClock, ProviderReport};
 mod agent_selector;
 mod answer;
 mod blocking;
-mod board;
 mod client;
 mod error;
 mod index;
@@ -28,46 +28,47 @@ mod instances;
 mod memory;
 mod options;
 mod preflight;
+mod query_health;
+mod query_slots;
+mod report_builder;
 mod tags;
 mod tls;
 mod token;
-mod turns;
-mod well;
 
 pub use error::ConsulError;
 pub use options::{ConsulOptions, LocalityKeys};
 
-use agent_selector::{AgentSelector, AgentTrust};
+use agent_selector::{AgentSelector, AgentStatus};
 use blocking::Shared;
-use board::{Asked, Board};
 use client::Clients;
 use instances::{Instances, News};
+use query_health::HealthyQueries;
+use query_slots::QuerySlots;
+use report_builder::{ReportBuilder, ServiceQueries};
 use tags::{Tagged, Tags};
-use turns::Turns;
-use well::Wellness;
 
-/// News of questions that wait to be taken.
+/// The capacity of the queue of query results.
 const QUEUE: usize = 1024;
-/// Of those, so many are told together.
+/// The number of results that are applied together.
 const BATCH: usize = 256;
 
-/// The Consul provider. All that it runs ends when it is dropped.
+/// The Consul provider. Its tasks end when it is dropped.
 #[derive(Debug)]
 pub struct Consul {
     specification: watch::Sender<Arc<MeshSpecification>>,
-    sightings: watch::Receiver<ProviderReport>,
+    reports: watch::Receiver<ProviderReport>,
     peer_clock: PeerClock,
     _tasks: [AbortOnDropHandle<()>; 2],
 }
 
 impl Consul {
-    /// Begins to look for somebody to ask. Nothing is asked about services before there is policy to
-    /// follow. `clock` says what time it is.
+    /// Starts the provider. It selects an agent, and sends no query before it follows a
+    /// specification. `clock` returns the current time.
     ///
     /// # Errors
     ///
-    /// Where the options contradict each other, or name files that cannot be read. That nobody can be
-    /// reached, or the token is missing, is none: that is told as staleness.
+    /// If the options contradict each other, or name files that cannot be read. An unreachable
+    /// agent or a missing token is no error: the report is stale then.
     ///
     /// # Panics
     ///
@@ -80,18 +81,23 @@ impl Consul {
         let shares_connections = agents.iter().all(|agent| agent.scheme() == "https");
         let peer_clock = PeerClock::default();
         let clients = Arc::new(Clients::new(&options, peer_clock.clone())?);
-        let turns = Turns::new(&options, shares_connections);
+        let slots = QuerySlots::new(&options, shares_connections);
         let options = Arc::new(options);
-        let (warden, watching) =
+        let (selector, watching) =
             AgentSelector::new(Arc::clone(&options), agents, Arc::clone(&clients));
-        let shared =
-            Arc::new(Shared { options, clients, turns, warden, wellness: Wellness::default() });
+        let shared = Arc::new(Shared {
+            options,
+            clients,
+            slots,
+            selector,
+            healthy_queries: HealthyQueries::default(),
+        });
         let specification = watch::Sender::new(Arc::default());
-        let told = watch::Sender::new(ProviderReport::default());
-        let sightings = told.subscribe();
+        let report = watch::Sender::new(ProviderReport::default());
+        let reports = report.subscribe();
         let (sender, news) = mpsc::channel(QUEUE);
         let (tagged, tags) = watch::channel(None);
-        shared.warden.need(shared.options.join_by_tag);
+        shared.selector.need(shared.options.join_by_tag);
         let follows_tags = shared
             .options
             .join_by_tag
@@ -99,7 +105,7 @@ impl Consul {
             .transpose()?
             .map(|tags| AbortOnDropHandle::new(tokio::spawn(tags.follow(tagged))));
         let collector = Collector {
-            warden: shared.warden.clone(),
+            selector: shared.selector.clone(),
             shared,
             clock,
             specification: specification.subscribe(),
@@ -108,11 +114,11 @@ impl Consul {
             sender,
             news,
             queries: BTreeMap::new(),
-            board: Board::default(),
-            told,
+            builder: ReportBuilder::default(),
+            report,
         };
         let tasks = [tokio::spawn(watching), tokio::spawn(collector.run())];
-        Ok(Self { specification, sightings, peer_clock, _tasks: tasks.map(AbortOnDropHandle::new) })
+        Ok(Self { specification, reports, peer_clock, _tasks: tasks.map(AbortOnDropHandle::new) })
     }
 }
 
@@ -129,15 +135,15 @@ impl EndpointsProvider for Consul {
         Some(self.peer_clock.clone())
     }
 
-    fn sightings(&self) -> watch::Receiver<ProviderReport> {
-        self.sightings.clone()
+    fn reports(&self) -> watch::Receiver<ProviderReport> {
+        self.reports.clone()
     }
 }
 
-/// The task that owns what is known.
+/// The task that owns the report.
 struct Collector {
     shared: Arc<Shared>,
-    warden: AgentSelector,
+    selector: AgentSelector,
     clock: fn() -> Timestamp,
     specification: watch::Receiver<Arc<MeshSpecification>>,
     tags: watch::Receiver<Option<Tagged>>,
@@ -145,8 +151,8 @@ struct Collector {
     sender: mpsc::Sender<(Arc<ConsulQuery>, News)>,
     news: mpsc::Receiver<(Arc<ConsulQuery>, News)>,
     queries: BTreeMap<Arc<ConsulQuery>, AbortOnDropHandle<()>>,
-    board: Board,
-    told: watch::Sender<ProviderReport>,
+    builder: ReportBuilder,
+    report: watch::Sender<ProviderReport>,
 }
 
 impl Collector {
@@ -158,71 +164,71 @@ impl Collector {
                     if changed.is_err() {
                         return;
                     }
-                    self.ask();
+                    self.update_queries();
                 }
-                // Where instances do not join by tags, nobody is left to tell of any.
-                Ok(()) = self.tags.changed() => self.ask(),
+                // Without registration by tags, the sender of tags is gone.
+                Ok(()) = self.tags.changed() => self.update_queries(),
                 _ = self.news.recv_many(&mut batch, BATCH) => {
                     let now = (self.clock)();
-                    for (question, news) in batch.drain(..) {
-                        self.board.take(&question, news, now);
+                    for (query, news) in batch.drain(..) {
+                        self.builder.take(&query, news, now);
                     }
                 }
-                standing = self.warden.news() => {
-                    let reason = match standing {
-                        AgentTrust::Bad(reason) => Some(reason),
-                        AgentTrust::Good(_) | AgentTrust::Unknown => None,
+                status = self.selector.news() => {
+                    let reason = match status {
+                        AgentStatus::Unusable(reason) => Some(reason),
+                        AgentStatus::Usable(_) | AgentStatus::Unknown => None,
                     };
-                    self.board.stale(reason, (self.clock)());
+                    self.builder.stale(reason, (self.clock)());
                 }
             }
-            if let Some(sightings) = self.board.news() {
-                self.told.send_replace(sightings);
+            if let Some(report) = self.builder.news() {
+                self.report.send_replace(report);
             }
         }
     }
 
-    /// Asks what the services of policy ask now, and no more than that.
-    fn ask(&mut self) {
+    /// Starts the queries that the specification needs now, and ends the others.
+    fn update_queries(&mut self) {
         let specification = Arc::clone(&self.specification.borrow_and_update());
         let tags = self.tags.borrow_and_update().clone();
-        let mut asked = BTreeMap::new();
+        let mut by_service = BTreeMap::new();
         for (name, service) in &specification.services {
             let Some(providers) = service.endpoints.providers() else { continue };
             let own = providers.consul.as_ref().map(|query| self.with_defaults(query));
-            // A service outside of the mesh is nobody's to join.
+            // Instances cannot register for a service outside of the mesh.
             let may_be_joined = service.external.is_none() && self.shared.options.join_by_tag;
             let tags = tags.as_ref().filter(|_| may_be_joined);
-            let tagged = tags.and_then(|tags| tags.questions.get(name)).cloned();
-            // Once it is known what is tagged, that nothing is for this service is an answer.
+            let tagged = tags.and_then(|tags| tags.queries.get(name)).cloned();
+            // Once the tags are known, a service without a tagged instance has an answer, too.
             if own.is_some() || tags.is_some() {
                 let is_all_tagged =
                     !may_be_joined || tags.is_some_and(|tags| tags.is_authoritative);
                 let tagged = tagged.unwrap_or_default();
-                asked.insert(name.clone(), Asked { own, tagged, is_all_tagged });
+                by_service.insert(name.clone(), ServiceQueries { own, tagged, is_all_tagged });
             }
         }
         let is_all = tags.is_some() || !self.shared.options.join_by_tag;
-        let questions = self.board.ask(asked, is_all, (self.clock)());
-        self.queries.retain(|question, _| questions.contains(question));
-        for question in questions {
-            if self.queries.contains_key(&question) {
+        let queries = self.builder.set_queries(by_service, is_all, (self.clock)());
+        self.queries.retain(|query, _| queries.contains(query));
+        for query in queries {
+            if self.queries.contains_key(&query) {
                 continue;
             }
-            match Instances::new(&self.shared, Arc::clone(&question)) {
+            match Instances::new(&self.shared, Arc::clone(&query)) {
                 Ok(instances) => {
                     let task = tokio::spawn(instances.follow(self.sender.clone()));
-                    self.queries.insert(question, AbortOnDropHandle::new(task));
+                    self.queries.insert(query, AbortOnDropHandle::new(task));
                 }
                 Err(error) => {
                     let trouble = News::Trouble(error.to_string());
-                    self.board.take(&question, trouble, (self.clock)());
+                    self.builder.take(&query, trouble, (self.clock)());
                 }
             }
         }
         let of_tags = usize::from(self.shared.options.join_by_tag);
-        self.warden.need(self.queries.len() + of_tags > 0);
-        self.shared.turns.share(self.queries.len() + of_tags);
+        self.selector.need(self.queries.len() + of_tags > 0);
+        self.shared.slots.share(self.queries.len() + of_tags);
     }
 
     fn with_defaults(&self, query: &ConsulQuery) -> ConsulQuery {
@@ -239,7 +245,7 @@ impl Collector {
     }
 }
 
-/// Reads the URL of an agent.
+/// Parses the URL of an agent.
 fn agent(text: &str) -> Result<Url, ConsulError> {
     let url = Url::parse(text).ok();
     let is_good = |url: &Url| matches!(url.scheme(), "http" | "https") && url.has_host();

@@ -1,4 +1,7 @@
-//! What is wrong with what providers tell, for operators.
+//! Findings about providers: staleness, unusable endpoints, held-back removals, flapping,
+//! contradictions.
+//!
+//! This module only phrases the findings. It never decides what the guards do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,43 +15,41 @@ use ironmesh_catalog::{Endpoint, Finding, Provider, ServiceName};
 use crate::combine::Conflict;
 use crate::guards::{GuardStatus, Held, ProviderGuards, QUIET, Source};
 
-/// So many endpoints of a service that cannot be used are told one by one.
+/// The number of unusable endpoints of one service that get a finding each.
 const FEW: usize = 3;
 
-/// What is wrong with what providers tell, in order.
+/// Returns the findings about all providers, in a fixed order.
 pub fn findings(
     guards: &ProviderGuards,
     conflicts: &OrdMap<ServiceName, Arc<[Conflict]>>,
 ) -> Vec<Finding> {
     let mut findings: Vec<_> = guards
-        .sightings()
-        .filter_map(|(provider, sightings)| {
-            let stale = sightings.stale.as_ref()?;
+        .reports()
+        .filter_map(|(provider, report)| {
+            let stale = report.stale.as_ref()?;
             let message = format!(
                 "the endpoints provider {provider} is stale since {:.0}: {}",
                 stale.since, stale.reason
             );
-            let help = "the mesh goes on with the endpoints that were found last";
+            let help = "the mesh keeps using the last known endpoints";
             Some(Finding::warning(PROVIDER_STALE, None, message).help(help))
         })
         .collect();
-    // Where nobody can be asked, that is said once and not of each service.
-    let is_stale: BTreeMap<_, _> = guards
-        .sightings()
-        .map(|(provider, sightings)| (provider, sightings.stale.is_some()))
-        .collect();
-    for (provider, sightings) in guards.sightings().filter(|(_, one)| one.stale.is_none()) {
-        findings.extend(sightings.troubles.iter().map(|(service, trouble)| {
+    // A provider that is stale as a whole gets one finding, and not one for each service.
+    let is_stale: BTreeMap<_, _> =
+        guards.reports().map(|(provider, report)| (provider, report.stale.is_some())).collect();
+    for (provider, report) in guards.reports().filter(|(_, one)| one.stale.is_none()) {
+        findings.extend(report.troubles.iter().map(|(service, trouble)| {
             let message = format!(
-                "{provider} has told nothing of service `{service}` since {:.0}: {}",
+                "{provider} has not reported service `{service}` since {:.0}: {}",
                 trouble.since, trouble.reason
             );
-            let help = "the service has no endpoints from there until it does, but for those that were kept";
+            let help = "until it does, the mesh uses only the saved endpoints of this provider";
             Finding::warning(PROVIDER_STALE, None, message).help(help)
         }));
     }
-    for (source, belief) in guards.beliefs() {
-        findings.extend(of_service(source, belief, is_stale.get(&source.0) == Some(&true)));
+    for (source, status) in guards.statuses() {
+        findings.extend(of_service(source, status, is_stale.get(&source.0) == Some(&true)));
     }
     for (service, conflicts) in conflicts {
         findings.extend(conflicts.iter().map(|conflict| contradiction(service, conflict)));
@@ -58,26 +59,26 @@ pub fn findings(
 
 fn of_service(
     (provider, service): &Source,
-    belief: &GuardStatus,
+    status: &GuardStatus,
     is_provider_stale: bool,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if let Some(sighting) = &belief.sighting {
-        if let Some(stale) = sighting.stale.as_ref().filter(|_| !is_provider_stale) {
+    if let Some(report) = &status.report {
+        if let Some(stale) = report.stale.as_ref().filter(|_| !is_provider_stale) {
             let message = format!(
-                "what {provider} says of service `{service}` is stale since {:.0}: {}",
+                "the answer of {provider} for service `{service}` is stale since {:.0}: {}",
                 stale.since, stale.reason
             );
-            let help = "the mesh goes on with the endpoints that were found last";
+            let help = "the mesh keeps using the last known endpoints";
             findings.push(Finding::warning(PROVIDER_STALE, None, message).help(help));
         }
-        let rest = sighting.problems.len().saturating_sub(FEW);
-        findings.extend(sighting.problems.iter().take(FEW).map(|problem| {
+        let rest = report.problems.len().saturating_sub(FEW);
+        findings.extend(report.problems.iter().take(FEW).map(|problem| {
             let message = format!(
                 "endpoint `{}` of service `{service}` in {provider} cannot be used: {}",
                 problem.instance, problem.reason
             );
-            let help = "mend its registration; what was known of it before stays in use";
+            let help = "fix its registration; its last known endpoint stays in use";
             Finding::warning(UNUSABLE_ENDPOINT, None, message).help(help)
         }));
         if rest > 0 {
@@ -88,16 +89,16 @@ fn of_service(
             findings.push(Finding::warning(UNUSABLE_ENDPOINT, None, message).help(help));
         }
     }
-    if let Some(held) = &belief.held {
+    if let Some(held) = &status.held {
         findings.push(held_back(*provider, service, held));
     }
-    findings.extend(belief.flapping.iter().map(|(address, port)| {
+    findings.extend(status.flapping.iter().map(|(address, port)| {
         let port = port.map(|port| format!(" port {port}")).unwrap_or_default();
         let message = format!(
             "endpoint {address}{port} of service `{service}` flaps in {provider}: it gets no traffic until it has been quiet for {} s",
             QUIET.as_secs()
         );
-        let help = "see why its health check fails and passes in turn";
+        let help = "find out why its health check alternates between failing and passing";
         Finding::warning(ENDPOINT_FLAPS, None, message).help(help)
     }));
     findings
@@ -106,27 +107,27 @@ fn of_service(
 fn held_back(provider: Provider, service: &ServiceName, held: &Held) -> Finding {
     let Held { since, until, before, left } = held;
     let message = format!(
-        "{provider} has {left} of {before} healthy endpoints of service `{service}` at once, since {since:.0}: the others are kept in use"
+        "{provider} suddenly reports {left} of {before} healthy endpoints of service `{service}`, since {since:.0}: the others stay in use"
     );
     let until = match until {
-        Some(until) => format!("they will be given up at {until:.0} unless they come back"),
-        None => "they are kept until it can be trusted that it knows them all".to_owned(),
+        Some(until) => format!("they will be removed at {until:.0} unless they come back"),
+        None => "they are kept until the provider is authoritative".to_owned(),
     };
     let help =
-        format!("{until}; where it is meant to be so: `ironmesh endpoints accept {service}`");
+        format!("{until}; if the removal is intended: `ironmesh endpoints accept {service}`");
     Finding::warning(ENDPOINTS_HELD, None, message).help(help)
 }
 
 fn contradiction(service: &ServiceName, conflict: &Conflict) -> Finding {
-    let Conflict { taken, ignored } = conflict;
-    let (first, second) = (taken.provider, ignored.provider);
+    let Conflict { used, ignored } = conflict;
+    let (first, second) = (used.provider, ignored.provider);
     let message = format!(
-        "{first} and {second} contradict each other about endpoint {} of service `{service}`: {first} is taken ({}; {second}: {})",
-        taken.address,
-        words(taken),
+        "{first} and {second} contradict each other about endpoint {} of service `{service}`: {first} is used ({}; {second}: {})",
+        used.address,
+        words(used),
         words(ignored)
     );
-    let help = "list an endpoint in one place, or say the same in both";
+    let help = "define the endpoint in one of them, or give both the same values";
     Finding::warning(PROVIDERS_CONTRADICT, None, message).help(help)
 }
 

@@ -1,8 +1,8 @@
-//! Fixed lists: the endpoints that policy names itself.
+//! Static lists: the endpoints that policy itself defines.
 
 use ironmesh_catalog::{Endpoint, Provider, StaticEndpoint};
 
-/// The endpoints of a list. Which proxy is in front of each follows from its address.
+/// The endpoints of a static list. The address of each decides which proxy it belongs to.
 pub fn endpoints(list: &[StaticEndpoint]) -> Vec<Endpoint> {
     let endpoint = |one: &StaticEndpoint| Endpoint {
         port: one.port,

@@ -1,8 +1,9 @@
-//! What is believed of what providers tell: the last good state stays while a provider is away, a sudden
-//! loss is doubted, and who flaps gets no traffic.
+//! The provider guards: they keep the last known good endpoints while a provider is away, hold back
+//! a sudden loss, and damp flapping.
 //!
-//! Level-triggered, without a clock and without IO: the newest sightings and the time go in, what is
-//! believed comes out, with what is to be kept on disk and when to look again.
+//! This module is level-triggered. Its input is the newest reports and the time; its output is the
+//! endpoints to use, the state to save, and the time of the next look. It never reads a clock and
+//! does no IO.
 
 mod flaps;
 mod guarded;
@@ -26,75 +27,77 @@ use guarded::{Guarded, How};
 pub use shrink::ShrinkRule;
 use shrink::healthy;
 
-/// What a provider says of a service: which provider, of which service.
+/// One provider's endpoints of one service: the key of the guards.
 pub type Source = (Provider, ServiceName);
 
-/// What is believed of what providers tell. A copy costs nothing.
+/// The endpoints that passed the guards. A clone is cheap.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GuardedEndpoints(pub OrdMap<Source, Arc<Vec<Endpoint>>>);
 
 impl GuardedEndpoints {
-    /// What was believed of those who are asked when this was discovered.
+    /// Restores the guarded endpoints from a discovery result.
     pub fn of(discovered: &Discovered) -> Self {
-        let believed = discovered.0.iter().flat_map(|(service, endpoints)| {
+        let guarded = discovered.0.iter().flat_map(|(service, endpoints)| {
             Provider::external().filter_map(|provider| {
                 let of_it = endpoints.iter().filter(|one| one.provider == provider);
                 let of_it: Vec<_> = of_it.cloned().collect();
                 (!of_it.is_empty()).then(|| ((provider, service.clone()), Arc::new(of_it)))
             })
         });
-        Self(believed.collect())
+        Self(guarded.collect())
     }
 }
 
-/// A moment, by the clock of the wall, for people, and by one that nobody sets, for waits.
+/// The current time, as a wall-clock time for people and as a monotonic time for waits.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
-    /// The clock of the wall.
+    /// The wall-clock time.
     pub timestamp: Timestamp,
-    /// The one that nobody sets.
+    /// The monotonic time.
     pub instant: Instant,
 }
 
-/// How what a provider says of one service is taken.
+/// What the guard does with one provider's report of one service.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GuardStatus {
-    /// When it was learned what is believed; at a start, what was kept.
+    /// The time at which the provider learned of the endpoints in use; after a start, of the saved
+    /// ones.
     pub learned_at: Timestamp,
-    /// What the provider told last; none where that was before our start.
-    pub sighting: Option<Arc<ServiceReport>>,
-    /// What is held back, if anything.
+    /// The latest report of the provider; `None` if it has not reported since the start.
+    pub report: Option<Arc<ServiceReport>>,
+    /// The removal that is held back, if any.
     pub held: Option<Held>,
-    /// Who gets no traffic because it flaps.
+    /// The endpoints that get no traffic because they flap.
     pub flapping: BTreeSet<EndpointPlace>,
-    /// Since when each endpoint is there.
+    /// The time at which each endpoint appeared.
     pub since: OrdMap<EndpointPlace, Timestamp>,
 }
 
-/// A set of endpoints that is held back, because it is empty or much smaller at once.
+/// A held-back removal: the new set is empty, or suddenly much smaller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    /// Since when.
+    /// The time of the report that is held back.
     pub since: Timestamp,
-    /// When it will be believed if nothing changes; none as long as its provider does not vouch for it.
+    /// The time at which the removal takes effect if nothing changes; `None` while the provider is
+    /// not authoritative.
     pub until: Option<Timestamp>,
-    /// How many healthy endpoints there were.
+    /// The number of healthy endpoints before.
     pub before: usize,
-    /// How many it has.
+    /// The number of healthy endpoints in the report.
     pub left: usize,
 }
 
-/// Why nothing was accepted.
+/// The reason why nothing was accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AcceptError {
-    /// All that providers tell is believed.
+    /// No removal of the service is held back.
     #[error("nothing is held back of this service")]
     NothingHeld,
-    /// Policy asks something else now than what was held back, and there is no answer yet.
+    /// The query in policy has changed since the removal, and has no answer yet.
     #[error(
-        "its providers tell nothing of this service now, so there is nothing to believe: wait until they do, or see `ironmesh endpoints` for why not"
+        "no provider reports this service now, so there is nothing to accept: wait until one does, or see `ironmesh endpoints` for the reason"
     )]
-    NothingTold,
+    NothingReported,
 }
 
 /// The guards of all providers and services.
@@ -104,15 +107,15 @@ pub struct ProviderGuards {
     specification: Arc<MeshSpecification>,
     seen: BTreeMap<Provider, ProviderReport>,
     guarded: BTreeMap<Source, Guarded>,
-    /// When somebody is to be looked at again.
+    /// The times at which sources need a new look.
     due: BTreeSet<(Instant, Source)>,
-    believed: GuardedEndpoints,
-    beliefs: OrdMap<Source, Arc<GuardStatus>>,
-    unkept: BTreeSet<Source>,
+    endpoints: GuardedEndpoints,
+    statuses: OrdMap<Source, Arc<GuardStatus>>,
+    unsaved: BTreeSet<Source>,
 }
 
 impl ProviderGuards {
-    /// Begins with what was kept.
+    /// Creates the guards with the saved endpoints.
     pub fn new(rule: ShrinkRule, kept: impl IntoIterator<Item = KeptEndpoints>) -> Self {
         let mut guards = Self {
             rule,
@@ -120,9 +123,9 @@ impl ProviderGuards {
             seen: BTreeMap::new(),
             guarded: BTreeMap::new(),
             due: BTreeSet::new(),
-            believed: GuardedEndpoints::default(),
-            beliefs: OrdMap::new(),
-            unkept: BTreeSet::new(),
+            endpoints: GuardedEndpoints::default(),
+            statuses: OrdMap::new(),
+            unsaved: BTreeSet::new(),
         };
         for KeptEndpoints { provider, service, learned_at, endpoints } in kept {
             let since = endpoints.iter().map(|one| (one.place(), learned_at)).collect();
@@ -132,16 +135,16 @@ impl ProviderGuards {
         guards
     }
 
-    /// Takes what is known now, and what is due. It costs as much as has changed.
+    /// Takes the newest reports, and acts on due timers. The cost grows with the changes.
     pub fn advance(
         &mut self,
         specification: &Arc<MeshSpecification>,
-        sightings: impl IntoIterator<Item = (Provider, ProviderReport)>,
+        reports: impl IntoIterator<Item = (Provider, ProviderReport)>,
         now: Now,
     ) {
         let mut changed: BTreeSet<Source> = BTreeSet::new();
         if !Arc::ptr_eq(&self.specification, specification) {
-            // What was kept is of services that may be there no more.
+            // Saved endpoints may belong to services that no longer exist.
             if self.specification.services.is_empty() {
                 changed.extend(self.guarded.keys().cloned());
             }
@@ -154,8 +157,12 @@ impl ProviderGuards {
                 };
                 for provider in Provider::external() {
                     let source = (provider, name.clone());
-                    let asks_no_more = before.is_some_and(|before| asks(before, provider))
-                        && !specification.services.get(name).is_some_and(|one| asks(one, provider));
+                    let asks_no_more = before
+                        .is_some_and(|before| queries_provider(before, provider))
+                        && !specification
+                            .services
+                            .get(name)
+                            .is_some_and(|one| queries_provider(one, provider));
                     if asks_no_more {
                         self.forget(&source);
                     }
@@ -165,7 +172,7 @@ impl ProviderGuards {
                 }
             }
         }
-        for (provider, new) in sightings {
+        for (provider, new) in reports {
             let old = self.seen.entry(provider).or_default();
             let differing = old.services.diff(&new.services).map(|item| match item {
                 DiffItem::Add(name, _)
@@ -173,8 +180,8 @@ impl ProviderGuards {
                 | DiffItem::Update { new: (name, _), .. } => (provider, name.clone()),
             });
             changed.extend(differing);
-            // Of the first it may be that nobody tells of it any more, of the second that nobody vouches for
-            // what is held back.
+            // A complete report may lack a service whose instances have left. A provider that
+            // became stale or recovered changes its authority for held-back removals.
             let is_complete = new.is_complete && !old.is_complete;
             if is_complete || new.stale.is_some() != old.stale.is_some() {
                 let of_it = self.guarded.iter().filter(|((of, _), _)| *of == provider);
@@ -186,76 +193,77 @@ impl ProviderGuards {
         let due = self.due.iter().take_while(|(due, _)| *due <= now.instant);
         changed.extend(due.map(|(_, source)| source.clone()));
         for source in changed {
-            self.look(&source, now, false);
+            self.evaluate(&source, now, false);
         }
     }
 
-    /// Believes at once what is held back of a service, however little it is.
+    /// Accepts a held-back removal of a service at once, however little is left.
     pub fn accept(&mut self, service: &ServiceName, now: Now) -> Result<(), AcceptError> {
         let of_it = self.guarded.iter().filter(|((_, name), _)| name == service);
         let held: Vec<_> = of_it.filter(|(_, guarded)| guarded.held.is_some()).collect();
         if held.is_empty() {
             return Err(AcceptError::NothingHeld);
         }
-        let is_told = |(source, _): &&(&Source, &Guarded)| self.told(source).is_some();
-        let told: Vec<_> =
-            held.iter().filter(is_told).map(|(source, _)| (*source).clone()).collect();
-        if told.is_empty() {
-            return Err(AcceptError::NothingTold);
+        let is_reported = |(source, _): &&(&Source, &Guarded)| self.report(source).is_some();
+        let reported: Vec<_> =
+            held.iter().filter(is_reported).map(|(source, _)| (*source).clone()).collect();
+        if reported.is_empty() {
+            return Err(AcceptError::NothingReported);
         }
-        for source in &told {
-            self.look(source, now, true);
+        for source in &reported {
+            self.evaluate(source, now, true);
         }
         Ok(())
     }
 
-    /// What a provider tells of a service now.
-    fn told(&self, (provider, service): &Source) -> Option<&Arc<ServiceReport>> {
+    /// The latest report of a service.
+    fn report(&self, (provider, service): &Source) -> Option<&Arc<ServiceReport>> {
         self.seen.get(provider)?.services.get(service)
     }
 
-    /// What is believed now.
-    pub fn believed(&self) -> &GuardedEndpoints {
-        &self.believed
+    /// The endpoints that passed the guards.
+    pub fn endpoints(&self) -> &GuardedEndpoints {
+        &self.endpoints
     }
 
-    /// How what providers say of each service is taken.
-    pub fn beliefs(&self) -> &OrdMap<Source, Arc<GuardStatus>> {
-        &self.beliefs
+    /// The guard status of each provider and service.
+    pub fn statuses(&self) -> &OrdMap<Source, Arc<GuardStatus>> {
+        &self.statuses
     }
 
-    /// What each provider told last.
-    pub fn sightings(&self) -> impl Iterator<Item = (Provider, &ProviderReport)> {
-        self.seen.iter().map(|(provider, sightings)| (*provider, sightings))
+    /// The latest report of each provider.
+    pub fn reports(&self) -> impl Iterator<Item = (Provider, &ProviderReport)> {
+        self.seen.iter().map(|(provider, report)| (*provider, report))
     }
 
-    /// When there is something to do though nothing changes.
+    /// The time of the next look if nothing changes.
     pub fn deadline(&self) -> Option<Instant> {
         self.due.first().map(|(due, _)| *due)
     }
 
-    /// The services that ask a provider, of which it has told nothing since our start.
-    pub fn unheard(&self) -> impl Iterator<Item = Source> {
+    /// The services that query a provider which has not reported them since the start.
+    pub fn unreported(&self) -> impl Iterator<Item = Source> {
         let services = self.specification.services.values();
         services.flat_map(move |service| {
-            let asked = Provider::external().filter(|provider| asks(service, *provider));
-            let is_unheard = |provider: &Provider| {
+            let providers =
+                Provider::external().filter(|provider| queries_provider(service, *provider));
+            let is_unreported = |provider: &Provider| {
                 let seen = self.seen.get(provider);
                 !seen.is_some_and(|seen| seen.services.contains_key(&service.name))
             };
-            asked.filter(is_unheard).map(|provider| (provider, service.name.clone()))
+            providers.filter(is_unreported).map(|provider| (provider, service.name.clone()))
         })
     }
 
-    /// Whether there is something that is to be kept, or to be kept no more.
-    pub fn has_unkept(&self) -> bool {
-        !self.unkept.is_empty()
+    /// Whether endpoints must be saved, or their saved copy removed.
+    pub fn has_unsaved(&self) -> bool {
+        !self.unsaved.is_empty()
     }
 
-    /// What is to be kept, and what is to be kept no more: all that is news since the last time.
-    pub fn take_unkept(&mut self) -> (Vec<KeptEndpoints>, Vec<Source>) {
+    /// Returns the endpoints to save and the sources to remove, since the last call.
+    pub fn take_unsaved(&mut self) -> (Vec<KeptEndpoints>, Vec<Source>) {
         let (mut kept, mut gone) = (Vec::new(), Vec::new());
-        for source in std::mem::take(&mut self.unkept) {
+        for source in std::mem::take(&mut self.unsaved) {
             match self.guarded.get(&source) {
                 Some(Guarded { good, learned_at, .. }) => kept.push(KeptEndpoints {
                     provider: source.0,
@@ -269,9 +277,9 @@ impl ProviderGuards {
         (kept, gone)
     }
 
-    /// It could not be kept: it is tried again.
-    pub fn put_back(&mut self, unkept: impl IntoIterator<Item = Source>) {
-        self.unkept.extend(unkept);
+    /// Marks sources as unsaved again, because saving failed.
+    pub fn put_back(&mut self, unsaved: impl IntoIterator<Item = Source>) {
+        self.unsaved.extend(unsaved);
     }
 
     fn forget(&mut self, source: &Source) {
@@ -279,60 +287,64 @@ impl ProviderGuards {
             if let Some(due) = guarded.due {
                 self.due.remove(&(due, source.clone()));
             }
-            self.believed.0.remove(source);
-            self.beliefs.remove(source);
-            self.unkept.insert(source.clone());
+            self.endpoints.0.remove(source);
+            self.statuses.remove(source);
+            self.unsaved.insert(source.clone());
         }
     }
 
-    /// Judges one provider's endpoints of one service.
-    fn look(&mut self, source: &Source, now: Now, is_accepted: bool) {
+    /// Decides about one provider's endpoints of one service.
+    fn evaluate(&mut self, source: &Source, now: Now, is_accepted: bool) {
         let Some(service) = self.specification.services.get(&source.1).cloned() else {
             return self.forget(source);
         };
         let seen = self.seen.get(&source.0);
         let is_complete = seen.is_some_and(|seen| seen.is_complete);
         let is_stale = seen.is_some_and(|seen| seen.stale.is_some());
-        let told = self.told(source).cloned();
+        let report = self.report(source).cloned();
         let is_new = !self.guarded.contains_key(source);
-        // That there is nobody is nothing to begin with if nobody vouches for it: another provider may have
-        // known some up to now.
+        // An empty report that is not authoritative is no basis to start from: another provider may
+        // have reported endpoints before.
         let is_nothing =
-            |told: &Arc<ServiceReport>| !told.is_authoritative && told.endpoints.is_empty();
-        if is_new && told.as_ref().is_none_or(is_nothing) {
+            |report: &Arc<ServiceReport>| !report.is_authoritative && report.endpoints.is_empty();
+        if is_new && report.as_ref().is_none_or(is_nothing) {
             return;
         }
         let mut guarded = self.guarded.remove(source).unwrap_or_default();
-        // Who joined by itself has left, and nobody tells: that is an answer, too.
-        let told = told.or_else(|| {
-            let gone = is_complete && !asks(&service, source.0);
-            gone.then(|| Arc::new(nobody(guarded.learned_at)))
+        // If the last self-registered instance has left, the service is missing in the report; that
+        // is an answer, too.
+        let report = report.or_else(|| {
+            let gone = is_complete && !queries_provider(&service, source.0);
+            gone.then(|| Arc::new(no_endpoints(guarded.learned_at)))
         });
         let good = Arc::clone(&guarded.good);
-        if let Some(told) = told {
-            let is_authoritative = told.is_authoritative && told.stale.is_none() && !is_stale;
+        if let Some(report) = report {
+            let is_authoritative = report.is_authoritative && report.stale.is_none() && !is_stale;
             let how = How { is_new, is_accepted, service: &service, rule: self.rule };
-            guarded.take(&told, is_authoritative, how, now);
+            guarded.take(&report, is_authoritative, how, now);
         } else if let Some(held) = &mut guarded.held {
             held.confirmed = None;
         }
-        if guarded.good.is_empty() && guarded.held.is_none() && !asks(&service, source.0) {
+        if guarded.good.is_empty()
+            && guarded.held.is_none()
+            && !queries_provider(&service, source.0)
+        {
             self.guarded.insert(source.clone(), guarded);
             return self.forget(source);
         }
         if is_new || good != guarded.good {
-            self.unkept.insert(source.clone());
+            self.unsaved.insert(source.clone());
         }
         self.publish(source, guarded, now);
     }
 
-    /// Lets be seen what is believed.
+    /// Publishes the decision: endpoints, status and timer.
     fn publish(&mut self, source: &Source, mut guarded: Guarded, now: Now) {
         let most = self.rule.most_damped(healthy(&guarded.good).count());
         let damped = guarded.flaps.damp(&guarded.good, most, now.instant);
         let endpoints = damped.endpoints.map_or_else(|| Arc::clone(&guarded.good), Arc::new);
-        if self.believed.0.get(source).is_none_or(|known| **known != *endpoints) {
-            self.believed.0.insert(source.clone(), endpoints);
+        if self.endpoints.0.get(source).is_none_or(|known| **known != *endpoints) {
+            self.endpoints.0.insert(source.clone(), endpoints);
         }
         let grace = self.rule.grace;
         let held_until = guarded.held.as_ref().and_then(|held| held.confirmed);
@@ -342,33 +354,33 @@ impl ProviderGuards {
             self.due.remove(&(old, source.clone()));
         }
         self.due.extend(due.map(|due| (due, source.clone())));
-        let told = guarded.told.as_deref();
-        let belief = GuardStatus {
+        let report = guarded.report.as_deref();
+        let status = GuardStatus {
             learned_at: guarded.learned_at,
-            sighting: guarded.told.clone(),
+            report: guarded.report.clone(),
             held: guarded.held.as_ref().map(|held| Held {
                 since: held.since,
                 until: held.confirmed.map(|since| since.timestamp + grace),
                 before: held.before,
-                left: told.map_or(0, |told| healthy(&told.endpoints).count()),
+                left: report.map_or(0, |report| healthy(&report.endpoints).count()),
             }),
             flapping: damped.flapping,
             since: guarded.since.clone(),
         };
-        if self.beliefs.get(source).is_none_or(|known| **known != belief) {
-            self.beliefs.insert(source.clone(), Arc::new(belief));
+        if self.statuses.get(source).is_none_or(|known| **known != status) {
+            self.statuses.insert(source.clone(), Arc::new(status));
         }
         self.guarded.insert(source.clone(), guarded);
     }
 }
 
-fn asks(service: &Service, provider: Provider) -> bool {
-    let asked = service.endpoints.providers();
-    asked.is_some_and(|asked| provider.is_external() && asked.ask(provider))
+fn queries_provider(service: &Service, provider: Provider) -> bool {
+    let providers = service.endpoints.providers();
+    providers.is_some_and(|providers| provider.is_external() && providers.ask(provider))
 }
 
-/// The answer that there is nobody.
-fn nobody(at: Timestamp) -> ServiceReport {
+/// The report that a service has no endpoints.
+fn no_endpoints(at: Timestamp) -> ServiceReport {
     ServiceReport {
         endpoints: Arc::default(),
         index: 0,

@@ -1,6 +1,6 @@
-//! HTTP as the providers use it: clients that follow no redirect, and whole answers within bounds.
+//! HTTP of the providers: clients that follow no redirect, and complete answers within limits.
 //!
-//! It knows nothing of what a provider asks, nor of what an answer means.
+//! It never interprets an answer.
 
 mod tls;
 
@@ -21,7 +21,7 @@ pub(crate) use tls::{PemFileError, certificates, client_config, private_key, roo
 /// states about 8 MiB.
 pub(crate) const MAX_BODY: usize = 64 << 20;
 
-/// An answer, with whatever status.
+/// A complete answer, with any status.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -29,7 +29,7 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-/// Why there is no whole answer.
+/// The reason why there is no complete answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HttpError {
     /// There is no connection, or it broke.
@@ -49,8 +49,8 @@ impl From<reqwest::Error> for HttpError {
     }
 }
 
-/// What all clients have in common. Tokens and secrets go where they are sent, and to no place that an answer
-/// names instead.
+/// Returns a client builder with the common settings. Tokens and secrets go only to the requested
+/// host, and never to one that an answer names.
 pub(crate) fn client_builder(tls: ClientConfig, connect_timeout: Duration) -> ClientBuilder {
     Client::builder()
         .tls_backend_preconfigured(tls)
@@ -58,7 +58,7 @@ pub(crate) fn client_builder(tls: ClientConfig, connect_timeout: Duration) -> Cl
         .redirect(Policy::none())
 }
 
-/// Sends a request, and reads the whole answer within `patience`. `clock` learns its date.
+/// Sends a request, and reads the whole answer within `patience`. `clock` records its date.
 pub(crate) async fn ask(
     request: RequestBuilder,
     patience: Duration,
@@ -89,25 +89,26 @@ async fn read(
 }
 
 impl Answer {
-    /// A header, if it is there and is text.
+    /// Returns a header that is valid text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// How long to wait before the next request, if the answer says so in seconds.
+    /// Returns the `Retry-After` header, if it is in seconds.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         self.header("Retry-After")?.trim().parse().ok().map(Duration::from_secs)
     }
 }
 
-/// A header value that no log shows; none where `secret` cannot be one.
+/// Returns a header value that logs do not show; `None` if `secret` is not a valid value.
 pub(crate) fn secret_header(secret: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(secret).ok()?;
     value.set_sensitive(true);
     Some(value)
 }
 
-/// The causes of an error, without the URL: reqwest's own message says only that the request failed.
+/// Returns the causes of an error, without the URL: reqwest's own message says only that the
+/// request failed.
 fn causes(error: reqwest::Error) -> String {
     let mut causes = Vec::new();
     let mut source = error.source();
@@ -128,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// A request to a server that says `said`, and then nothing.
+    /// Returns a request to a server that sends `said`, and nothing more.
     async fn request_to(said: &'static str) -> RequestBuilder {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/secret", listener.local_addr().unwrap());

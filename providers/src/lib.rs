@@ -1,9 +1,11 @@
-//! Endpoints providers: where the processes of a service are.
+//! Endpoints providers: they find the processes of each service.
 //!
-//! What a provider that is asked tells ([`EndpointsProvider`]) goes through [`ProviderGuards`], which decide what of
-//! it is believed; with what we know ourselves ([`fixed`] lists in policy, and the proxies that joined,
-//! [`registered`]) it is combined to what is [`Discovered`]. Who takes part in the mesh is decided by the
-//! catalog; this crate never touches policy.
+//! This crate owns the way of an endpoint from its source to [`Discovered`]. The reports of
+//! external providers ([`EndpointsProvider`]) pass [`ProviderGuards`]. [`Discovery`] combines the
+//! result with static lists of policy ([`fixed`]) and with enrolled proxies ([`registered`]).
+//!
+//! It never decides which endpoints take part in the mesh (the catalog does), and never changes
+//! policy.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,7 +40,8 @@ pub use provider::{EndpointsProvider, Problem, ProviderReport, ServiceReport, St
 use combine::combine;
 use registered::Registered;
 
-/// The endpoints of all services, each from all of its providers, kept up to date.
+/// The endpoints of all services, each combined from all of its providers, and updated
+/// incrementally.
 ///
 /// By default it excludes no local address.
 #[derive(Debug, Clone, Default)]
@@ -46,32 +49,33 @@ pub struct Discovery {
     excludes_local_addresses: bool,
     specification: Arc<MeshSpecification>,
     registered: Registered,
-    believed: GuardedEndpoints,
+    guarded: GuardedEndpoints,
     discovered: Discovered,
     conflicts: OrdMap<ServiceName, Arc<[Conflict]>>,
 }
 
 impl Discovery {
-    /// One that takes loopback and link-local addresses from providers only where that is allowed.
+    /// Creates a discovery that excludes loopback and link-local addresses unless they are allowed.
     pub fn new(allows_local_addresses: bool) -> Self {
         Self { excludes_local_addresses: !allows_local_addresses, ..Self::default() }
     }
 
-    /// The endpoints of all services, as of now. It costs as much as has changed since the last time.
+    /// Returns the current endpoints of all services. The cost grows with the changes since the
+    /// last call.
     pub fn discover(
         &mut self,
         specification: &Arc<MeshSpecification>,
         records: &Records,
-        believed: &GuardedEndpoints,
+        guarded: &GuardedEndpoints,
     ) -> Discovered {
         let mut changed: BTreeSet<ServiceName> = self.registered.follow(records);
-        for item in self.believed.0.diff(&believed.0) {
+        for item in self.guarded.0.diff(&guarded.0) {
             let (DiffItem::Add((_, name), _)
             | DiffItem::Remove((_, name), _)
             | DiffItem::Update { new: ((_, name), _), .. }) = item;
             changed.insert(name.clone());
         }
-        self.believed = believed.clone();
+        self.guarded = guarded.clone();
         if !Arc::ptr_eq(&self.specification, specification) {
             for item in self.specification.services.diff(&specification.services) {
                 match item {
@@ -94,7 +98,7 @@ impl Discovery {
         changed.extend(of_changed);
         for name in changed {
             let Some((endpoints, conflicts)) = self.endpoints(&name) else {
-                // What other providers knew before stays until those that are asked now have told.
+                // The endpoints of the former providers stay until the current ones have reported.
                 continue;
             };
             if self.discovered.0.get(&name).is_none_or(|known| **known != endpoints) {
@@ -109,21 +113,22 @@ impl Discovery {
         self.discovered.clone()
     }
 
-    /// Where providers contradict each other.
+    /// The contradictions between providers, by service.
     pub fn conflicts(&self) -> &OrdMap<ServiceName, Arc<[Conflict]>> {
         &self.conflicts
     }
 
-    /// The endpoints of a service that policy defines; none as long as nothing is known of them.
+    /// Returns the endpoints of a service that policy defines; `None` while no provider has
+    /// reported it.
     fn endpoints(&self, name: &ServiceName) -> Option<(Vec<Endpoint>, Vec<Conflict>)> {
         let service = self.specification.services.get(name)?;
         Some(match &service.endpoints {
-            EndpointSource::Providers(asked) => self.found(service, asked)?,
+            EndpointSource::Providers(providers) => self.found(service, providers)?,
             EndpointSource::Hostname => Default::default(),
             EndpointSource::Subset { of, labels } => {
                 let whole = self.specification.services.get(of)?;
-                let asked = whole.endpoints.providers();
-                let found = asked.map(|asked| self.found(whole, asked));
+                let providers = whole.endpoints.providers();
+                let found = providers.map(|providers| self.found(whole, providers));
                 let (mut endpoints, _) = found.unwrap_or_default()?;
                 endpoints.retain(|endpoint| endpoint.labels.include(labels));
                 (endpoints, Vec::new())
@@ -131,34 +136,36 @@ impl Discovery {
         })
     }
 
-    /// What all providers together have found of a service. One that is not asked may have been told of it
-    /// by the instances themselves.
+    /// Combines what all providers report of a service. Instances may register themselves at a
+    /// provider that policy does not query.
     fn found(
         &self,
         service: &Service,
-        asked: &Providers,
+        providers: &Providers,
     ) -> Option<(Vec<Endpoint>, Vec<Conflict>)> {
-        let mut found = fixed::endpoints(&asked.fixed);
+        let mut found = fixed::endpoints(&providers.fixed);
         let mut is_unknown = false;
         for provider in Provider::external() {
-            match self.believed.0.get(&(provider, service.name.clone())) {
-                // Whoever may register in Consul may tag an instance, and outside nobody asks who it is.
+            match self.guarded.0.get(&(provider, service.name.clone())) {
+                // Every registrant of Consul may set tags, and no proxy authenticates an external
+                // endpoint.
                 Some(_) if service.external.is_some() && provider == Provider::Consul => {}
-                Some(believed) => found.extend(believed.iter().cloned()),
-                None => is_unknown |= asked.ask(provider),
+                Some(guarded) => found.extend(guarded.iter().cloned()),
+                None => is_unknown |= providers.ask(provider),
             }
         }
         found.sort_by_key(|endpoint| endpoint.joined_by_tag);
         for endpoint in &mut found {
-            // A plan discovers anew what was discovered: a local address that was excluded stays so.
+            // A plan repeats discovery on its own result: a local address that was excluded stays
+            // excluded.
             let allows_local_addresses = !self.excludes_local_addresses
                 && endpoint.exclusion != Some(Exclusion::LocalAddress);
             endpoint.exclusion = service.exclusion_of(endpoint, allows_local_addresses);
         }
-        if is_unknown && found.is_empty() && !asked.registered {
+        if is_unknown && found.is_empty() && !providers.registered {
             return None;
         }
-        if asked.registered {
+        if providers.registered {
             found.extend(self.registered.endpoints(&service.name));
         }
         let target = match service.ports.as_slice() {
@@ -169,13 +176,14 @@ impl Discovery {
     }
 }
 
-/// The endpoints of all services, of one moment. It excludes no local address that was not excluded before.
+/// Discovers the endpoints of all services once. It keeps earlier exclusions of local addresses,
+/// and adds none.
 pub fn discover(
     specification: &Arc<MeshSpecification>,
     records: &Records,
-    believed: &GuardedEndpoints,
+    guarded: &GuardedEndpoints,
 ) -> Discovered {
-    Discovery::default().discover(specification, records, believed)
+    Discovery::default().discover(specification, records, guarded)
 }
 
 #[cfg(test)]

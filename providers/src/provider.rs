@@ -1,4 +1,4 @@
-//! The trait that endpoints providers fulfil, and what they tell.
+//! The trait of endpoints providers, and the reports that they publish.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,80 +11,82 @@ use tokio::sync::watch;
 
 use crate::peer_clock::PeerClock;
 
-/// An endpoints provider that asks somebody else: it is told of whom it is to know, and tells what it
-/// knows now.
+/// An endpoints provider that queries an external source, and publishes its latest state.
 ///
-/// It tells states and not events: whoever looks sees the newest one, and never one that is older than
-/// what woke it (a removal may have cancelled an addition in between). Nothing is decided about what it
-/// tells: that an empty answer is doubted, say, is the matter of whoever combines it with others.
+/// It publishes states and not events: a reader sees the newest one, and never one older than its
+/// wake-up (a removal may have cancelled an addition in between). It makes no decision about its
+/// reports; holding back an empty answer, for example, is the task of the guards.
 pub trait EndpointsProvider: fmt::Debug + Send + Sync {
-    /// What it is called.
+    /// The kind of this provider.
     fn provider(&self) -> Provider;
 
-    /// From now on it looks for the endpoints of the services of this specification that ask it, and for no
-    /// others. What it knows of a service whose question has not changed stays.
+    /// Sets the specification. The provider looks for the endpoints of its services that query this
+    /// provider, and of no others. The report of a service whose query is unchanged stays.
     fn follow(&self, specification: &Arc<MeshSpecification>);
 
-    /// The clock of whoever answers it, if an answer shows it.
+    /// The clock of the queried source, if its answers show it.
     fn peer_clock(&self) -> Option<PeerClock> {
         None
     }
 
-    /// What it knows, and news of it. What a receiver sees first is what is known when it subscribes.
-    fn sightings(&self) -> watch::Receiver<ProviderReport>;
+    /// Returns a receiver of the latest report. Its first value is the report at the time of the
+    /// subscription.
+    fn reports(&self) -> watch::Receiver<ProviderReport>;
 }
 
-/// All that a provider knows, of one moment. A copy costs nothing.
+/// Everything that a provider knows at one time. A clone is cheap.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProviderReport {
-    /// What it has found for each service that asks it, and had an answer since the provider began. While
-    /// it is not there, nothing is known; that there is no endpoint is an answer.
+    /// The endpoints of each service that queries this provider and had an answer since the start.
+    /// A service without an entry is unknown; an entry without endpoints is an answer.
     pub services: OrdMap<ServiceName, Arc<ServiceReport>>,
-    /// Since when and why there is no answer about services of which there has been none yet: their question
-    /// is refused, say. Of the others that is in [`ServiceReport::stale`].
+    /// Why services that never had an answer have none, for example because their query is
+    /// rejected. For other services see [`ServiceReport::stale`].
     pub troubles: OrdMap<ServiceName, Stale>,
-    /// Whether it knows of whom to tell: where instances join by themselves, it has heard which do.
+    /// Whether the set of services is known: where instances register themselves, the provider has
+    /// read the registrations.
     pub has_discovered_services: bool,
-    /// Whether it has had an answer to all that it was told to follow: what is not in `services` now is
-    /// not asked for, or nobody has said anything about it.
+    /// Whether every query of the specification has an answer. Then a service that is missing in
+    /// `services` is not queried, or has no registration.
     pub is_complete: bool,
-    /// Why nobody whom it asks can be believed or reached now; none while all is well.
+    /// Why no queried source is usable or reachable now; `None` while one is.
     pub stale: Option<Stale>,
 }
 
-/// What a provider has found for one service.
+/// The endpoints that a provider reports for one service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServiceReport {
-    /// The endpoints, sorted by address and port. Shared with the sighting before where it says the same.
+    /// The endpoints, sorted by address and port. Shared with the previous report if they are
+    /// equal.
     pub endpoints: Arc<Vec<Endpoint>>,
-    /// Which state of the provider it is, in its own count.
+    /// The number of this state, in the provider's own count.
     pub index: u64,
-    /// When it was learned that these are the endpoints.
+    /// The time at which the provider learned of these endpoints.
     pub learned_at: Timestamp,
-    /// Whether the provider vouches for it: whoever answered has the right to know all of them, has a
-    /// leader, and has not lost its memory since it knew more.
+    /// Whether the answer is complete: the credential may read everything, the source has a leader,
+    /// and it has not lost its memory since it reported more.
     #[serde(rename = "is_confirmed")]
     pub is_authoritative: bool,
-    /// What of the answer could not be used, and why.
+    /// The unusable parts of the answer.
     pub problems: Arc<Vec<Problem>>,
-    /// Since when and why there is no newer answer about this one service.
+    /// Why, and since when, this service has no newer answer.
     pub stale: Option<Stale>,
 }
 
-/// A part of an answer that could not be used. What was known of it before stays.
+/// An unusable part of an answer. The last known endpoint of that instance stays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// What the provider calls the endpoint, as far as it says.
+    /// The provider's name of the instance, if it has one.
     pub instance: String,
-    /// What is wrong with it.
+    /// The reason, as a sentence part after the name.
     pub reason: String,
 }
 
-/// That what is known is not what is, perhaps.
+/// Marks data that is kept because the source does not answer now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stale {
-    /// Since when.
+    /// The time of the first failure.
     pub since: Timestamp,
-    /// Why, and what to do.
+    /// The reason, and what to do.
     pub reason: String,
 }

@@ -1,4 +1,7 @@
-//! The register: a proxy that joined as a service is an endpoint of it, with no provider at all.
+//! Registered endpoints: each enrolled proxy is an endpoint of its services, without any other
+//! provider.
+//!
+//! This module owns the index of join records by service. It never reads the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,7 +9,7 @@ use std::sync::Arc;
 use imbl::ordmap::DiffItem;
 use ironmesh_catalog::{Endpoint, JoinRecord, Provider, ProxyId, Records, ServiceName};
 
-/// The proxies that joined, by service.
+/// The enrolled proxies, by service.
 #[derive(Debug, Clone, Default)]
 pub struct Registered {
     records: Records,
@@ -14,8 +17,8 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// Takes the newest records; returns the services that somebody has joined, left, or joined
-    /// elsewhere.
+    /// Takes the newest join records, and returns the services whose proxies were added, removed or
+    /// moved.
     pub fn follow(&mut self, records: &Records) -> BTreeSet<ServiceName> {
         let mut changed = BTreeSet::new();
         for item in self.records.diff(records) {
@@ -24,7 +27,7 @@ impl Registered {
                 DiffItem::Remove(_, before) => (Some(before), None),
                 DiffItem::Update { old, new } => (Some(old.1), Some(new.1)),
             };
-            // How far a proxy has come does not move its endpoints.
+            // A change of the certificate state does not change endpoints.
             let is_same_place = |(one, other): (&Arc<JoinRecord>, &Arc<JoinRecord>)| {
                 (&one.services, one.mesh_address.ip(), one.machine, &one.labels, &one.locality)
                     == (
@@ -58,8 +61,8 @@ impl Registered {
         changed
     }
 
-    /// One endpoint for each proxy that joined as the service, at the address that it joined with, with
-    /// the labels and in the place.
+    /// Returns one endpoint for each proxy that is enrolled for the service, at its mesh address,
+    /// with its labels and locality.
     pub fn endpoints(&self, service: &ServiceName) -> Vec<Endpoint> {
         let proxies = self.by_service.get(service).into_iter().flatten();
         let endpoint = |record: &Arc<JoinRecord>| Endpoint {
@@ -100,7 +103,7 @@ mod tests {
         for service in &record.services {
             let found = registered.endpoints(service);
             let [one] = found.as_slice() else { panic!("{found:?}") };
-            // Its key ties it to its proxy, also where two proxies share an address.
+            // The proxy id ties the endpoint to its proxy, even if two proxies share an address.
             assert_eq!((one.proxy, one.port), (Some(record.id), None));
         }
     }

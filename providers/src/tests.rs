@@ -1,4 +1,4 @@
-//! From what is believed to what is discovered.
+//! Tests of discovery from guarded endpoints.
 
 use ironmesh_catalog::{
     External, Labels, Locality, Port, PortRange, Protocol, Resolution, StaticEndpoint,
@@ -7,7 +7,7 @@ use ironmesh_catalog::{
 use super::*;
 use crate::guards::tests::{name, service, set, specification};
 
-fn believed(last: &[u8]) -> GuardedEndpoints {
+fn guarded(last: &[u8]) -> GuardedEndpoints {
     GuardedEndpoints([((Provider::Consul, name()), Arc::new(set(last)))].into_iter().collect())
 }
 
@@ -19,12 +19,12 @@ fn discovered(discovered: &Discovered, name: &ServiceName) -> Option<usize> {
 fn unreported_service_is_unknown_and_empty_report_is_known() {
     let (specification, records) = (specification([service(true, false)]), Records::new());
     let mut discovery = Discovery::default();
-    let mut discover = |believed: &GuardedEndpoints| {
-        discovered(&discovery.discover(&specification, &records, believed), &name())
+    let mut discover = |guarded: &GuardedEndpoints| {
+        discovered(&discovery.discover(&specification, &records, guarded), &name())
     };
     assert_eq!(discover(&GuardedEndpoints::default()), None);
-    assert_eq!(discover(&believed(&[])), Some(0));
-    assert_eq!(discover(&believed(&[1, 2])), Some(2));
+    assert_eq!(discover(&guarded(&[])), Some(0));
+    assert_eq!(discover(&guarded(&[1, 2])), Some(2));
     assert_eq!(discover(&GuardedEndpoints::default()), Some(2), "what was known stays");
 }
 
@@ -44,13 +44,13 @@ fn endpoints_are_kept_until_the_new_provider_reports() {
         specification([listed])
     };
     let mut discovery = Discovery::default();
-    let mut discover = |specification: &Arc<MeshSpecification>, believed: &GuardedEndpoints| {
-        discovered(&discovery.discover(specification, &Records::new(), believed), &name())
+    let mut discover = |specification: &Arc<MeshSpecification>, guarded: &GuardedEndpoints| {
+        discovered(&discovery.discover(specification, &Records::new(), guarded), &name())
     };
     assert_eq!(discover(&list(&[1, 2, 3]), &GuardedEndpoints::default()), Some(3));
-    let asks = specification([service(true, false)]);
-    assert_eq!(discover(&asks, &GuardedEndpoints::default()), Some(3));
-    assert_eq!(discover(&asks, &believed(&[1, 2])), Some(2));
+    let queried = specification([service(true, false)]);
+    assert_eq!(discover(&queried, &GuardedEndpoints::default()), Some(3));
+    assert_eq!(discover(&queried, &guarded(&[1, 2])), Some(2));
 }
 
 #[test]
@@ -58,17 +58,17 @@ fn external_service_gets_no_provider_endpoints() {
     let mut outside = service(false, false);
     outside.external = Some(External { hostname: None, resolution: Resolution::Static });
     let (specification, records) = (specification([outside]), Records::new());
-    let found = discover(&specification, &records, &believed(&[1]));
+    let found = discover(&specification, &records, &guarded(&[1]));
     assert_eq!(discovered(&found, &name()), Some(0));
 }
 
 #[test]
 fn tag_registered_endpoint_is_found_without_a_query() {
     let (specification, records) = (specification([service(false, false)]), Records::new());
-    let found = discover(&specification, &records, &believed(&[1]));
+    let found = discover(&specification, &records, &guarded(&[1]));
     assert_eq!(discovered(&found, &name()), Some(1));
-    // A plan takes what was believed from what was discovered.
-    assert_eq!(GuardedEndpoints::of(&found), believed(&[1]));
+    // A plan restores the guarded endpoints from the discovery result.
+    assert_eq!(GuardedEndpoints::of(&found), guarded(&[1]));
 }
 
 #[test]
@@ -85,13 +85,13 @@ fn subset_follows_its_service() {
     assert_eq!(discovered(&found, &part), None);
     let mut set = set(&[1, 2]);
     set[1].labels = labels;
-    let believed =
+    let guarded =
         GuardedEndpoints([((Provider::Consul, name()), Arc::new(set))].into_iter().collect());
-    let found = discovery.discover(&specification, &records, &believed);
+    let found = discovery.discover(&specification, &records, &guarded);
     assert_eq!(discovered(&found, &part), Some(1));
 }
 
-/// The service with one port, for which Consul may report 8080 and these.
+/// The service with one port, for which Consul may report 8080 and `allowed`.
 fn with_port(allowed: &[&str]) -> Arc<MeshSpecification> {
     let mut service = service(true, false);
     service.ports = vec![Port {
@@ -101,8 +101,8 @@ fn with_port(allowed: &[&str]) -> Arc<MeshSpecification> {
         target: 8080,
         allowed_targets: allowed.iter().map(|text| PortRange::parse(text).unwrap()).collect(),
     }];
-    if let EndpointSource::Providers(asked) = &mut service.endpoints {
-        asked.registered = true;
+    if let EndpointSource::Providers(providers) = &mut service.endpoints {
+        providers.registered = true;
     }
     specification([service])
 }
@@ -120,15 +120,15 @@ fn excluded_endpoint_displaces_nothing_until_policy_admits_it() {
     let found = [at(Provider::Consul, 8500)];
     let found = [((Provider::Consul, name()), Arc::new(found.to_vec()))];
     let azure = [((Provider::Azure, name()), Arc::new(vec![at(Provider::Azure, 8500)]))];
-    let believed = GuardedEndpoints(found.into_iter().chain(azure).collect());
+    let guarded = GuardedEndpoints(found.into_iter().chain(azure).collect());
     let mut discovery = Discovery::new(false);
-    let before = discovery.discover(&with_port(&[]), &Records::new(), &believed);
+    let before = discovery.discover(&with_port(&[]), &Records::new(), &guarded);
     let excluded = (Provider::Consul, Some(Exclusion::Port));
     assert_eq!(exclusions(&before), [(Provider::Azure, None), excluded]);
-    // A plan begins with what was discovered, and so does the control plane with what it believes.
+    // A plan starts from the discovery result, and the control plane from the guarded endpoints.
     let wider = with_port(&["8500"]);
     let planned = discover(&wider, &Records::new(), &GuardedEndpoints::of(&before));
-    let after = discovery.discover(&wider, &Records::new(), &believed);
+    let after = discovery.discover(&wider, &Records::new(), &guarded);
     assert_eq!(exclusions(&after), [(Provider::Consul, None)]);
     assert_eq!(exclusions(&planned), exclusions(&after));
 }
@@ -136,17 +136,17 @@ fn excluded_endpoint_displaces_nothing_until_policy_admits_it() {
 #[test]
 fn local_address_stays_excluded_in_a_plan() {
     let local = Endpoint::new(Provider::Consul, [127, 0, 0, 1].into());
-    let believed = GuardedEndpoints(
+    let guarded = GuardedEndpoints(
         [((Provider::Consul, name()), Arc::new(vec![local]))].into_iter().collect(),
     );
     let excluded = [(Provider::Consul, Some(Exclusion::LocalAddress))];
     let policy = with_port(&[]);
-    let live = Discovery::new(false).discover(&policy, &Records::new(), &believed);
+    let live = Discovery::new(false).discover(&policy, &Records::new(), &guarded);
     assert_eq!(exclusions(&live), excluded);
     assert_eq!(
         exclusions(&discover(&policy, &Records::new(), &GuardedEndpoints::of(&live))),
         excluded
     );
-    let allowed = Discovery::new(true).discover(&policy, &Records::new(), &believed);
+    let allowed = Discovery::new(true).discover(&policy, &Records::new(), &guarded);
     assert_eq!(exclusions(&allowed), [(Provider::Consul, None)]);
 }

@@ -24,9 +24,9 @@ async fn dry_run_lists_each_call_and_its_endpoints() {
     assert_eq!(found.calls[2].answer, "2 found: web_0, web_1");
     let shown = format!("{found:?}");
     assert!(!shown.contains("ey."), "a token is shown: {shown}");
-    let sighting = found.sightings.services.values().next().unwrap();
-    assert_eq!((sighting.endpoints.len(), sighting.is_authoritative), (2, true));
-    assert!(found.sightings.is_complete);
+    let service_report = found.report.services.values().next().unwrap();
+    assert_eq!((service_report.endpoints.len(), service_report.is_authoritative), (2, true));
+    assert!(found.report.is_complete);
     assert_eq!(azure.calls(), 3);
 }
 
@@ -40,8 +40,8 @@ async fn dry_run_names_the_missing_permission() {
     let [missing] = missing.as_slice() else { panic!("{missing:?}") };
     assert_eq!(missing.action, "Microsoft.Network/networkInterfaces/read");
     assert!(missing.scope.contains("/resourceGroups/rgshop"), "{missing:?}");
-    let known: Vec<_> = found.sightings.services.keys().map(ToString::to_string).collect();
-    let unknown: Vec<_> = found.sightings.troubles.keys().map(ToString::to_string).collect();
+    let known: Vec<_> = found.report.services.keys().map(ToString::to_string).collect();
+    let unknown: Vec<_> = found.report.troubles.keys().map(ToString::to_string).collect();
     assert_eq!((known.len(), unknown.len()), (1, 1), "{known:?} {unknown:?}");
 }
 
@@ -53,5 +53,5 @@ async fn dry_run_reports_unreachable_azure() {
     let found = run_survey(alone, &[("web", scale_set("web"))]).await;
     assert_eq!(found.calls.len(), 1, "{:?}", found.calls);
     assert_eq!(found.calls[0].status, None);
-    assert!(found.sightings.stale.unwrap().reason.contains("no token for Azure"));
+    assert!(found.report.stale.unwrap().reason.contains("no token for Azure"));
 }

@@ -180,7 +180,7 @@ async fn missing_resource_group_keeps_known_endpoints() {
     assert_tolerated(
         |azure| azure.set_fault(RequestKind::ScaleSets, gone),
         async |_, web| {
-            let found = web.wait_until_service_stale("web", "mend `resource_group`").await;
+            let found = web.wait_until_service_stale("web", "fix `resource_group`").await;
             assert_eq!(found.endpoints.len(), 2);
         },
         |azure| azure.set_fault(RequestKind::ScaleSets, None),
@@ -240,7 +240,7 @@ async fn vms_without_address_or_power_state_keep_their_endpoints() {
             });
         },
         async |_, web| {
-            web.wait_for_problem("web", "rgshop/web/0", "does not say whether it runs").await;
+            web.wait_for_problem("web", "rgshop/web/0", "does not report whether it runs").await;
             web.wait_for_problem("web", "rgshop/web/9", "no network interface").await;
             let found = web.wait_for_problem("web", "rgshop/web/1", "`nic0` has no address").await;
             assert_eq!(at(&found), ["10.0.0.1".to_owned(), "10.0.0.2".to_owned()].into());
@@ -379,6 +379,6 @@ async fn vms_sharing_an_address_are_one_endpoint_and_a_problem() {
     let services = [("web", vec![scale_set("web")])];
     let web = ProviderWatch::services(options(&azure), services);
     let found =
-        web.wait_for_problem("web", "rgshop/web/2", "of `rgshop/web/1`, which is taken").await;
+        web.wait_for_problem("web", "rgshop/web/2", "as `rgshop/web/1`, which is used").await;
     assert_eq!(found.endpoints.len(), 2);
 }

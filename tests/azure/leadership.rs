@@ -15,7 +15,7 @@ async fn follower_uses_leader_state_without_polling_azure() {
     let leadership = watch::Sender::new(false);
     let follower = Azure::start(options(&azure), Timestamp::now, leadership.subscribe()).unwrap();
     follower.follow(&specification([("web", vec![scale_set("web")])]));
-    let reported = follower.sightings();
+    let reported = follower.reports();
     let count = |wanted: usize| {
         let mut reported = reported.clone();
         async move {
@@ -31,7 +31,7 @@ async fn follower_uses_leader_state_without_polling_azure() {
     let poller = ProviderWatch::web(options(&azure));
     poller.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
     assert!(reported.borrow().services.is_empty());
-    follower.take(poller.provider.told().borrow().clone());
+    follower.adopt(poller.provider.shared_reports().borrow().clone());
     count(2).await;
     drop(poller);
     let requests = azure.calls();
@@ -43,7 +43,7 @@ async fn follower_uses_leader_state_without_polling_azure() {
     // It leads no more: its report stays, and it queries nothing.
     leadership.send_replace(false);
     let known = count(3).await;
-    follower.take(follower.told().borrow().clone());
+    follower.adopt(follower.shared_reports().borrow().clone());
     azure.change(|vms| vms.machines.remove(0));
     let after = eventually("no requests in flight", async || {
         let (before, ()) = (azure.calls(), tokio::task::yield_now().await);
@@ -71,12 +71,12 @@ async fn follower_ignores_leader_state_of_a_different_query() {
     let leadership = watch::Sender::new(false);
     let follower = Azure::start(options(&azure), Timestamp::now, leadership.subscribe()).unwrap();
     let poller = ProviderWatch::web(options(&azure));
-    let mut sightings = follower.sightings();
+    let mut reports = follower.reports();
     // Follows the other's report until a condition holds, and returns the service's endpoints.
     let mut becomes = async |what: &str, is_complete: bool, endpoints: &[&str]| {
         eventually(what, async || {
-            follower.take(poller.provider.told().borrow().clone());
-            let now = sightings.borrow_and_update().clone();
+            follower.adopt(poller.provider.shared_reports().borrow().clone());
+            let now = reports.borrow_and_update().clone();
             let found = now.services.values().next().map(|found| at(found)).unwrap_or_default();
             // No report ever has endpoints of another scale set than the current policy's.
             let matches = found == endpoints.iter().map(ToString::to_string).collect();
@@ -87,19 +87,19 @@ async fn follower_ignores_leader_state_of_a_different_query() {
     };
     follower.follow(&of("web"));
     becomes("the same question", true, &["10.0.0.1", "10.0.0.2"]).await;
-    assert!(!follower.asks_otherwise());
+    assert!(!follower.queries_differ());
     // The follower gets the policy first.
     follower.follow(&of("next"));
     becomes("an unknown service", false, &[]).await;
-    assert!(follower.asks_otherwise());
+    assert!(follower.queries_differ());
     poller.provider.follow(&of("next"));
     becomes("the next one", true, &["10.1.0.1"]).await;
-    assert!(!follower.asks_otherwise());
+    assert!(!follower.queries_differ());
     // And once more, the leader first.
     poller.provider.follow(&of("web"));
     poller.wait_for("web", &["10.0.0.1", "10.0.0.2"]).await;
     becomes("an unknown service again", false, &[]).await;
-    assert!(follower.asks_otherwise());
+    assert!(follower.queries_differ());
     follower.follow(&of("web"));
     becomes("all again", true, &["10.0.0.1", "10.0.0.2"]).await;
     assert_eq!(azure.count(RequestKind::Metadata), 1, "only the leader has polled");

@@ -53,7 +53,7 @@ async fn azure_faults_fail_no_call_to_vms() {
             AzureFault::Status(500, "InternalServerError"),
             "500 Internal Server",
         ),
-        ("a next page elsewhere", AzureFault::NextPageAtForeignHost, "the token stays here"),
+        ("a next page elsewhere", AzureFault::NextPageAtForeignHost, "the token was not sent"),
     ] {
         setup
             .assert_tolerated(what, async |setup| {

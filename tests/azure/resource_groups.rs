@@ -237,7 +237,7 @@ async fn excess_interface_resource_groups_are_reported() {
         });
     }
     let watch = ProviderWatch::services(options(&azure), [("db", vec![dbs()])]);
-    let words = "in 20 other resource groups, which are looked at, and in 2 more, which are not";
+    let words = "in 20 other resource groups, which are read, and in 2 more, which are not";
     let found = watch.wait_for_problem("db", "resource groups", words).await;
     assert_eq!(found.endpoints.len(), 20);
 }

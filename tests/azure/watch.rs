@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 pub(crate) struct ProviderWatch {
     pub(crate) provider: Azure,
-    pub(crate) sightings: watch::Receiver<ProviderReport>,
+    pub(crate) reports: watch::Receiver<ProviderReport>,
     _turn: watch::Sender<bool>,
 }
 
@@ -68,19 +68,19 @@ impl ProviderWatch {
     ) -> Self {
         let leadership = watch::Sender::new(true);
         let provider = Azure::start(options, clock, leadership.subscribe()).unwrap();
-        let sightings = provider.sightings();
+        let reports = provider.reports();
         provider.follow(&specification(services));
-        Self { provider, sightings, _turn: leadership }
+        Self { provider, reports, _turn: leadership }
     }
 
     /// The current report.
     pub(crate) fn now(&self) -> ProviderReport {
-        self.sightings.borrow().clone()
+        self.reports.borrow().clone()
     }
 
     /// The current report of a service.
     pub(crate) fn of(&self, service: &str) -> Option<Arc<ServiceReport>> {
-        self.sightings.borrow().services.get(&service.parse::<ServiceName>().unwrap()).cloned()
+        self.reports.borrow().services.get(&service.parse::<ServiceName>().unwrap()).cloned()
     }
 
     /// Waits until a service has exactly these endpoints and is not stale.

@@ -114,7 +114,7 @@ async fn provider_subscribers_never_see_older_state() {
     let Some(consul) = Consul::dev().await else { return };
     let web = ProviderWatch::web(options(&[consul.url(0)]));
     // Subscribed before the first answer: unknown, not empty.
-    let mut early = web.sightings.clone();
+    let mut early = web.reports.clone();
     web.wait_for("web", &[]).await;
     // An addition that a removal cancels is not reported on its own.
     for round in 0..20 {

@@ -95,7 +95,7 @@ async fn invalid_consul_responses_fail_no_request() {
     setup
         .assert_tolerated("the index goes backwards, and the list is empty", async |setup| {
             agent.set_fault(answer(200, "[]"));
-            setup.wait_for_finding("IM0502", "has 0 of 3 healthy endpoints").await;
+            setup.wait_for_finding("IM0502", "reports 0 of 3 healthy endpoints").await;
             setup.wait_for_load().await;
             agent.set_fault(AgentFault::None);
             // Until all are known again, a removal may be an instance that is not known again yet.
@@ -137,7 +137,7 @@ async fn invalid_consul_responses_fail_no_request() {
             setup.wait_for_load().await;
             setup.consul.start(0);
             setup.consul.ready().await;
-            setup.wait_for_finding("IM0502", "has 0 of 3 healthy endpoints").await;
+            setup.wait_for_finding("IM0502", "reports 0 of 3 healthy endpoints").await;
             setup.wait_for_load().await;
             setup.register_all().await;
             setup.wait_until_healthy().await;

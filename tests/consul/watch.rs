@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 pub(crate) struct ProviderWatch {
     pub(crate) provider: Consul,
-    pub(crate) sightings: watch::Receiver<ProviderReport>,
+    pub(crate) reports: watch::Receiver<ProviderReport>,
 }
 
 impl ProviderWatch {
@@ -30,19 +30,19 @@ impl ProviderWatch {
         services: impl IntoIterator<Item = (&'a str, Option<ConsulQuery>)>,
     ) -> Self {
         let provider = Consul::start(options, Timestamp::now).unwrap();
-        let sightings = provider.sightings();
+        let reports = provider.reports();
         provider.follow(&specification(services));
-        Self { provider, sightings }
+        Self { provider, reports }
     }
 
     /// The current report.
     pub(crate) fn now(&self) -> ProviderReport {
-        self.sightings.borrow().clone()
+        self.reports.borrow().clone()
     }
 
     /// The current report of a service.
     pub(crate) fn of(&self, service: &str) -> Option<Arc<ServiceReport>> {
-        self.sightings.borrow().services.get(&service.parse::<ServiceName>().unwrap()).cloned()
+        self.reports.borrow().services.get(&service.parse::<ServiceName>().unwrap()).cloned()
     }
 
     /// Waits until a service has exactly these endpoints and is not stale.

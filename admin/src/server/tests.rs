@@ -209,13 +209,13 @@ async fn explain_requests_beyond_the_limit_get_503() {
     for _ in 0..MAX_QUEUED_READS + 6 {
         asked.spawn(get(address, question));
     }
-    // Those for whom there is no place are told so at once.
+    // Requests beyond the queue are rejected at once.
     for _ in 0..6 {
         let answer = asked.join_next().await.unwrap().unwrap();
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
         assert!(answer.contains("64 requests are queued already: try again"), "{answer}");
     }
-    // All other reads that cost much are in the same line, and probes are not.
+    // All other expensive reads share the queue; probes do not.
     for read in ["/metrics", "/v1/proxies", "/v1/proxies/x", "/v1/proxies/x/config", "/v1/audit"] {
         assert!(get(address, read).await.starts_with("HTTP/1.1 503"), "{read}");
     }
@@ -248,6 +248,6 @@ async fn plan_is_cancelled_when_its_client_disconnects() {
         planned = client.plan(&request) => panic!("it is not given up yet: {planned:?}"),
         () = has_begun.notified() => {}
     }
-    // The client is gone with that.
+    // This drops the client.
     has_begun.notified().await;
 }

@@ -62,28 +62,28 @@ struct MissingRight {
 
 impl AzureTestReport {
     pub(super) fn new(queries: &BTreeMap<ServiceName, Vec<AzureQuery>>, found: &Survey) -> Self {
-        let sightings = &found.sightings;
+        let report = &found.report;
         let service = |(name, queries): (&ServiceName, &Vec<AzureQuery>)| {
-            let sighting = sightings.services.get(name);
-            let of_sighting = sighting.and_then(|one| one.stale.as_ref());
-            let stale = of_sighting.or_else(|| sightings.troubles.get(name));
-            let unanswered = || sighting.is_none().then(|| "no answer".to_owned());
+            let service_report = report.services.get(name);
+            let of_sighting = service_report.and_then(|one| one.stale.as_ref());
+            let stale = of_sighting.or_else(|| report.troubles.get(name));
+            let unanswered = || service_report.is_none().then(|| "no answer".to_owned());
             let problem = |Problem { instance, reason }: &Problem| UnusableInstance {
                 instance: instance.clone(),
                 reason: reason.clone(),
             };
-            let problems = sighting.iter().flat_map(|one| one.problems.iter());
+            let problems = service_report.iter().flat_map(|one| one.problems.iter());
             ServiceResult {
                 service: name.clone(),
                 queries: queries.iter().map(ToString::to_string).collect(),
                 trouble: stale.map(|stale| stale.reason.clone()).or_else(unanswered),
-                endpoints: sighting.map(|one| one.endpoints.to_vec()).unwrap_or_default(),
+                endpoints: service_report.map(|one| one.endpoints.to_vec()).unwrap_or_default(),
                 problems: problems.map(problem).collect(),
             }
         };
         let services: Vec<_> = queries.iter().map(service).collect();
         let missing = found.calls.iter().filter_map(|call| call.missing.as_ref());
-        let stale = sightings.stale.as_ref().map(|stale| stale.reason.clone());
+        let stale = report.stale.as_ref().map(|stale| stale.reason.clone());
         Self {
             is_good: stale.is_none() && services.iter().all(|one| one.trouble.is_none()),
             stale,

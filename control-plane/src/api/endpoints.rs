@@ -106,8 +106,8 @@ fn of_service(
 }
 
 fn source(provider: Provider, guard: &GuardStatus) -> SourceView {
-    let sighting = guard.sighting.as_deref();
-    let problems = sighting.into_iter().flat_map(|sighting| sighting.problems.iter());
+    let report = guard.report.as_deref();
+    let problems = report.into_iter().flat_map(|report| report.problems.iter());
     let problem = |one: &ironmesh_providers::Problem| ProblemView {
         instance: one.instance.clone(),
         reason: one.reason.clone(),
@@ -115,9 +115,9 @@ fn source(provider: Provider, guard: &GuardStatus) -> SourceView {
     SourceView {
         provider,
         learned_at: Some(guard.learned_at),
-        index: sighting.map(|sighting| sighting.index),
-        confirmed: sighting.is_some_and(|sighting| sighting.is_authoritative),
-        stale: sighting.and_then(|sighting| sighting.stale.as_ref()).map(stale_view),
+        index: report.map(|report| report.index),
+        confirmed: report.is_some_and(|report| report.is_authoritative),
+        stale: report.and_then(|report| report.stale.as_ref()).map(stale_view),
         held: guard.held.map(|Held { since, until, before, left }| HeldView {
             since,
             until,
@@ -145,11 +145,11 @@ fn stale_view(stale: &Stale) -> StaleView {
     StaleView { since: stale.since, reason: stale.reason.clone() }
 }
 
-fn conflict_view(Conflict { taken, ignored }: &Conflict) -> ConflictView {
+fn conflict_view(Conflict { used, ignored }: &Conflict) -> ConflictView {
     ConflictView {
-        address: taken.address,
-        port: taken.port,
-        used: taken.provider,
+        address: used.address,
+        port: used.port,
+        used: used.provider,
         ignored: ignored.provider,
     }
 }

@@ -1,8 +1,11 @@
-//! Several control planes that read the same policy from etcd: one of them asks Azure, and the others take
-//! what it has found. Who has the turn keeps a lease; when it is silent for that long, another one goes on
-//! with what it was told.
+//! Shares Azure's answers between the control planes that read the same policy from etcd.
 //!
-//! Where etcd cannot be used, each asks for itself: it is a few more calls, and nobody goes without endpoints.
+//! One of them, the leader, polls Azure, and the others adopt its report. The leader holds a lease;
+//! when the lease expires, another control plane becomes the leader, and starts from the last
+//! report.
+//!
+//! If etcd is unreachable, each control plane polls Azure itself: that costs a few calls more, and
+//! no control plane goes without endpoints. This module never reads an answer of Azure.
 
 use std::sync::Arc;
 
@@ -11,7 +14,7 @@ use ironmesh_etcd::{
     EtcdError, LEASE_TTL, LeaderElection, MOST_PUBLISHED, Payload, Publication, Published,
     RENEW_INTERVAL, Role,
 };
-use ironmesh_providers::azure::{Azure, Told};
+use ironmesh_providers::azure::{Azure, SharedReport};
 use ironmesh_providers::{ProviderReport, ServiceReport, Stale};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -20,57 +23,59 @@ use tokio_util::sync::CancellationToken;
 
 use ironmesh_catalog::text::chain;
 
-/// A control plane among others.
+/// The membership of this control plane in its group.
 #[derive(Debug)]
 pub(crate) struct Group {
-    election: LeaderElection<Shared>,
+    election: LeaderElection<PublishedReport>,
     azure: Arc<Azure>,
-    /// Whether it is our turn to ask.
-    asks: watch::Sender<bool>,
-    told: watch::Receiver<Told>,
-    /// What we have told the others, under the lease that we have, and when.
-    shared: Option<Publication<Shared>>,
-    told_at: Option<Instant>,
-    /// Since when we cannot tell them anything, and whether that it is too much was logged.
-    mute_since: Option<Instant>,
-    is_too_much: bool,
-    /// What another one has told last.
+    /// Whether this control plane polls Azure.
+    polls: watch::Sender<bool>,
+    found: watch::Receiver<SharedReport>,
+    /// The report that was published under the current lease, and the time of that.
+    published: Option<Publication<PublishedReport>>,
+    published_at: Option<Instant>,
+    /// The time since which publishing fails, and whether an oversized report was logged.
+    unpublished_since: Option<Instant>,
+    is_too_large: bool,
+    /// The last report of another leader.
     last: Last,
-    /// Since when it is another one's turn, who has told nothing that we can use.
+    /// The time since which another leader has published no usable report.
     waits_since: Option<Instant>,
-    /// Whether what we have found ourselves is newer than that.
+    /// Whether the own report is newer than that of the leader.
     lead: Lead,
-    /// Since when etcd has said nothing, and whether that was logged.
-    silent_since: Instant,
+    /// The time since which etcd is unreachable, and whether that was logged.
+    unreachable_since: Instant,
     is_logged: bool,
 }
 
-/// What is to be had of what another one has told.
+/// The value of the leader's last report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Last {
-    /// Nothing.
+    /// There is none, or none that this version can read.
     Unusable,
-    /// That nobody can ask Azure.
+    /// The leader cannot poll Azure.
     Stale,
-    /// Where endpoints are.
+    /// It has current endpoints.
     Usable,
 }
 
-/// Whether we have asked since another one has told something, as etcd could not be used.
+/// Whether this control plane polled Azure after the leader's last report, because etcd was
+/// unreachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lead {
-    /// We have not.
+    /// It did not.
     None,
-    /// We have.
+    /// It did.
     Ahead,
-    /// We have, and nothing else is told since then, though it can be.
+    /// It did; etcd has been reachable since then, without a new report.
     AheadSince(Instant),
 }
 
-/// What the leader has found, and what it asked.
+/// The leader's report and its queries, as published in etcd.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Shared {
-    questions: Vec<(ServiceName, String)>,
+pub(super) struct PublishedReport {
+    #[serde(rename = "questions")]
+    queries: Vec<(ServiceName, String)>,
     services: Vec<(ServiceName, Arc<ServiceReport>)>,
     troubles: Vec<(ServiceName, Stale)>,
     #[serde(rename = "knows_whom")]
@@ -79,46 +84,46 @@ pub(super) struct Shared {
     stale: Option<Stale>,
 }
 
-impl Payload for Shared {
+impl Payload for PublishedReport {
     const FORMAT: u32 = 2;
 }
 
 impl Group {
     pub(super) fn new(
-        election: LeaderElection<Shared>,
+        election: LeaderElection<PublishedReport>,
         azure: Arc<Azure>,
-        asks: watch::Sender<bool>,
+        polls: watch::Sender<bool>,
     ) -> Self {
-        let told = azure.told();
-        let silent_since = Instant::now();
+        let found = azure.shared_reports();
+        let unreachable_since = Instant::now();
         Self {
             election,
             azure,
-            asks,
-            told,
-            shared: None,
-            told_at: None,
-            mute_since: None,
-            is_too_much: false,
+            polls,
+            found,
+            published: None,
+            published_at: None,
+            unpublished_since: None,
+            is_too_large: false,
             last: Last::Unusable,
             waits_since: None,
             lead: Lead::None,
-            silent_since,
+            unreachable_since,
             is_logged: false,
         }
     }
 
-    /// Takes turns until it is told to stop.
+    /// Campaigns, publishes and adopts until the shutdown.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         loop {
-            let looked = self.election.campaign().await;
-            let is_ours = self.follow(looked) && self.tell().await;
-            let look_again = Instant::now() + RENEW_INTERVAL;
-            let may_tell = is_ours && self.may_tell();
+            let role = self.election.campaign().await;
+            let is_ours = self.follow(role) && self.publish().await;
+            let next_campaign = Instant::now() + RENEW_INTERVAL;
+            let may_publish = is_ours && self.may_publish();
             tokio::select! {
-                () = sleep_until(look_again) => {}
+                () = sleep_until(next_campaign) => {}
                 () = self.election.changed(), if !is_ours => {}
-                Ok(()) = self.told.changed(), if may_tell => {}
+                Ok(()) = self.found.changed(), if may_publish => {}
                 () = shutdown.cancelled() => {
                     self.election.resign().await;
                     return Ok(());
@@ -127,20 +132,20 @@ impl Group {
         }
     }
 
-    /// Asks or takes, as etcd says. Returns whether it is our turn there.
-    fn follow(&mut self, looked: Result<Role<Shared>, EtcdError>) -> bool {
-        match looked {
-            Ok(looked) => {
-                self.silent_since = Instant::now();
+    /// Polls or adopts, depending on the role. Returns whether this control plane is the leader.
+    fn follow(&mut self, role: Result<Role<PublishedReport>, EtcdError>) -> bool {
+        match role {
+            Ok(role) => {
+                self.unreachable_since = Instant::now();
                 self.is_logged = false;
-                match looked {
+                match role {
                     Role::Leader { is_new } => {
                         if is_new {
-                            self.shared = None;
+                            self.published = None;
                         }
                         (self.last, self.waits_since) = (Last::Unusable, None);
                         self.lead = Lead::None;
-                        self.set(true);
+                        self.set_polling(true);
                         return true;
                     }
                     Role::Follower(published) => {
@@ -151,43 +156,45 @@ impl Group {
                                 let is_stale = shared.stale.is_some();
                                 self.last = if is_stale { Last::Stale } else { Last::Usable };
                                 self.lead = Lead::None;
-                                // Before it is another one's turn: else what was told before would be taken
-                                // once more.
-                                self.azure.take(shared.into_told());
+                                // Before polling ends: otherwise the provider would adopt the
+                                // previous report once more.
+                                self.azure.adopt(shared.into_shared());
                             }
                             Published::Unusable => {
                                 (self.last, self.lead) = (Last::Unusable, Lead::None);
                             }
                         }
                         if self.last == Last::Unusable {
-                            // What is too much to be told, or of another version, each asks for itself.
+                            // If a report is too large, or of another version, each control plane
+                            // polls itself.
                             self.waits_since = None;
-                            self.set(true);
+                            self.set_polling(true);
                         } else if self.is_ahead() {
-                            // We know better. Whose turn it is tells anew, unless etcd was away for us alone.
-                        } else if self.last == Last::Stale || self.azure.asks_otherwise() {
-                            // It may be that one's host alone that Azure does not let in. Policy is not everywhere
-                            // at once; settings may be others for good.
+                            // The own report is newer. The leader will publish a new one, unless
+                            // etcd was unreachable only from here.
+                        } else if self.last == Last::Stale || self.azure.queries_differ() {
+                            // Azure may reject only the leader's host. A new policy does not arrive
+                            // everywhere at once, and settings may differ permanently.
                             self.wait();
                         } else {
                             self.waits_since = None;
-                            self.set(false);
+                            self.set_polling(false);
                         }
                     }
                     Role::Unknown => {
                         self.rest();
-                        // Nobody but who has the turn asks before he has told something; if he can.
+                        // Before the leader has published, only the leader polls, if it can.
                         self.wait();
                     }
                 }
             }
             Err(error) => {
-                self.shared = None;
+                self.published = None;
                 let is_silent =
                     matches!(error, EtcdError::Endpoint { .. } | EtcdError::NoEndpoint(_));
-                if !is_silent || self.silent_since.elapsed() >= LEASE_TTL {
+                if !is_silent || self.unreachable_since.elapsed() >= LEASE_TTL {
                     self.lead = Lead::Ahead;
-                    self.set(true);
+                    self.set_polling(true);
                     if !std::mem::replace(&mut self.is_logged, true) {
                         let error = chain(&error);
                         tracing::warn!(
@@ -202,15 +209,15 @@ impl Group {
         false
     }
 
-    fn set(&self, asks: bool) {
-        let is_news = self.asks.send_if_modified(|now| std::mem::replace(now, asks) != asks);
+    fn set_polling(&self, polls: bool) {
+        let is_news = self.polls.send_if_modified(|now| std::mem::replace(now, polls) != polls);
         if is_news {
-            tracing::info!(polls_azure = asks, "azure polling changed");
+            tracing::info!(polls_azure = polls, "azure polling changed");
         }
     }
 
-    /// Whether what we have found ourselves is newer than what is told: it was told before etcd could not be used,
-    /// and nobody has confirmed it for as long as a turn lasts.
+    /// Whether the own report is newer than that of the leader: the latter is from before an outage
+    /// of etcd, and was not renewed for a lease TTL.
     fn is_ahead(&mut self) -> bool {
         self.lead = match self.lead {
             Lead::Ahead => Lead::AheadSince(Instant::now()),
@@ -220,54 +227,54 @@ impl Group {
         self.lead != Lead::None
     }
 
-    /// Asks after all, if nothing that we can use was told for long.
+    /// Starts to poll if there was no usable report for a lease TTL.
     fn wait(&mut self) {
         let since = *self.waits_since.get_or_insert_with(Instant::now);
         if since.elapsed() >= LEASE_TTL {
-            self.set(true);
+            self.set_polling(true);
         }
     }
 
-    /// It is another one's turn to tell.
+    /// Ends the publishing of this control plane, because another one leads.
     fn rest(&mut self) {
-        (self.shared, self.mute_since) = (None, None);
+        (self.published, self.unpublished_since) = (None, None);
     }
 
-    /// Whether what is found is told at once. etcd keeps all that it was ever told until it is compacted, and at
-    /// a start much is found one after the other.
-    fn may_tell(&self) -> bool {
-        self.told_at.is_none_or(|at| at.elapsed() >= RENEW_INTERVAL)
+    /// Whether a new report is published at once. etcd keeps every revision until it is compacted,
+    /// and at a start there are many.
+    fn may_publish(&self) -> bool {
+        self.published_at.is_none_or(|at| at.elapsed() >= RENEW_INTERVAL)
     }
 
-    /// Tells the others what was found. Who cannot for long gives the turn to somebody who can. Returns
-    /// whether it is ours still.
-    async fn tell(&mut self) -> bool {
-        let publication = Publication::new(&Shared::new(&self.told.borrow_and_update()));
-        if self.shared.as_ref() == Some(&publication) {
+    /// Publishes the report. Resigns if that fails for a lease TTL. Returns whether this control
+    /// plane still leads.
+    async fn publish(&mut self) -> bool {
+        let publication = Publication::new(&PublishedReport::new(&self.found.borrow_and_update()));
+        if self.published.as_ref() == Some(&publication) {
             return true;
         }
-        let is_too_much = publication.is_too_large();
-        if is_too_much && !self.is_too_much {
+        let is_too_large = publication.is_too_large();
+        if is_too_large && !self.is_too_large {
             tracing::warn!(
                 most = MOST_PUBLISHED,
                 action = "each control plane polls Azure itself",
                 "the azure report is too large to share through etcd"
             );
         }
-        self.is_too_much = is_too_much;
+        self.is_too_large = is_too_large;
         match self.election.publish(&publication).await {
             Ok(true) => {
-                (self.shared, self.mute_since) = (Some(publication), None);
-                self.told_at = Some(Instant::now());
+                (self.published, self.unpublished_since) = (Some(publication), None);
+                self.published_at = Some(Instant::now());
             }
             Ok(false) => return false,
             Err(error) => {
-                self.shared = None;
-                if self.mute_since.is_none() {
+                self.published = None;
+                if self.unpublished_since.is_none() {
                     let error = chain(&error);
                     tracing::warn!(error, "cannot publish the azure report in etcd");
                 }
-                let since = *self.mute_since.get_or_insert_with(Instant::now);
+                let since = *self.unpublished_since.get_or_insert_with(Instant::now);
                 if since.elapsed() >= LEASE_TTL {
                     tracing::warn!(
                         reason = "the azure report cannot be published in etcd",
@@ -275,7 +282,7 @@ impl Group {
                         "resigning as the leader"
                     );
                     self.election.resign().await;
-                    self.mute_since = None;
+                    self.unpublished_since = None;
                     return false;
                 }
             }
@@ -284,32 +291,32 @@ impl Group {
     }
 }
 
-impl Shared {
-    fn new(told: &Told) -> Self {
-        let Told { sightings, questions } = told;
-        let questions = questions.iter();
-        let services = sightings.services.iter();
-        let troubles = sightings.troubles.iter();
+impl PublishedReport {
+    fn new(shared: &SharedReport) -> Self {
+        let SharedReport { report, queries } = shared;
+        let queries = queries.iter();
+        let services = report.services.iter();
+        let troubles = report.troubles.iter();
         Self {
-            questions: questions.map(|(name, one)| (name.clone(), one.clone())).collect(),
+            queries: queries.map(|(name, one)| (name.clone(), one.clone())).collect(),
             services: services.map(|(name, one)| (name.clone(), Arc::clone(one))).collect(),
             troubles: troubles.map(|(name, stale)| (name.clone(), stale.clone())).collect(),
-            has_discovered_services: sightings.has_discovered_services,
-            is_complete: sightings.is_complete,
-            stale: sightings.stale.clone(),
+            has_discovered_services: report.has_discovered_services,
+            is_complete: report.is_complete,
+            stale: report.stale.clone(),
         }
     }
 
-    fn into_told(self) -> Told {
-        Told {
-            sightings: ProviderReport {
+    fn into_shared(self) -> SharedReport {
+        SharedReport {
+            report: ProviderReport {
                 services: self.services.into_iter().collect(),
                 troubles: self.troubles.into_iter().collect(),
                 has_discovered_services: self.has_discovered_services,
                 is_complete: self.is_complete,
                 stale: self.stale,
             },
-            questions: Arc::new(self.questions.into_iter().collect()),
+            queries: Arc::new(self.queries.into_iter().collect()),
         }
     }
 }
@@ -323,17 +330,17 @@ mod tests {
 
     use super::*;
 
-    fn report(endpoints: u32) -> Told {
+    fn report(endpoints: u32) -> SharedReport {
         let stale = Stale { since: Timestamp::UNIX_EPOCH, reason: "429".to_owned() };
         report_with(endpoints, Some(stale))
     }
 
-    fn report_with(endpoints: u32, stale: Option<Stale>) -> Told {
+    fn report_with(endpoints: u32, stale: Option<Stale>) -> SharedReport {
         let endpoint = |n: u32| Endpoint {
             machine: Some(uuid::Uuid::from_u128(n.into())),
             ..Endpoint::new(Provider::Azure, std::net::Ipv4Addr::from_bits(n).into())
         };
-        let sighting = ServiceReport {
+        let service_report = ServiceReport {
             endpoints: Arc::new((0..endpoints).map(endpoint).collect()),
             index: 3,
             learned_at: Timestamp::UNIX_EPOCH,
@@ -341,8 +348,8 @@ mod tests {
             problems: Arc::default(),
             stale: stale.clone(),
         };
-        let sightings = ProviderReport {
-            services: [("shop/a".parse().unwrap(), Arc::new(sighting))].into_iter().collect(),
+        let provider_report = ProviderReport {
+            services: [("shop/a".parse().unwrap(), Arc::new(service_report))].into_iter().collect(),
             troubles: stale
                 .iter()
                 .map(|stale| ("shop/b".parse().unwrap(), stale.clone()))
@@ -351,16 +358,17 @@ mod tests {
             is_complete: false,
             stale,
         };
-        let questions = [("shop/a".parse().unwrap(), "[\"vm\"]".to_owned())];
-        Told { sightings, questions: Arc::new(questions.into()) }
+        let queries = [("shop/a".parse().unwrap(), "[\"vm\"]".to_owned())];
+        SharedReport { report: provider_report, queries: Arc::new(queries.into()) }
     }
 
-    /// A follower whose leader has just told this.
-    fn of_leader(told: &Told) -> Role<Shared> {
-        Role::Follower(Published::New(Shared::new(told)))
+    /// The role of a follower whose leader has just published this report.
+    fn of_leader(shared: &SharedReport) -> Role<PublishedReport> {
+        Role::Follower(Published::New(PublishedReport::new(shared)))
     }
 
-    /// One of a group, and whether it asks. Nothing is asked of etcd, nor of Azure: there is no policy.
+    /// A member of a group, and whether it polls. It contacts neither etcd nor Azure, because there
+    /// is no policy.
     fn group() -> (Group, watch::Receiver<bool>) {
         let options = EtcdOptions {
             endpoints: vec!["http://127.0.0.1:1".to_owned()],
@@ -370,18 +378,18 @@ mod tests {
             user: None,
         };
         let election = LeaderElection::new(Cluster::open(options).unwrap(), "azure");
-        let (asks, is_asking) = watch::channel(false);
+        let (polls, is_polling) = watch::channel(false);
         let options = AzureOptions::default();
-        let azure = Azure::start(options, Timestamp::now, is_asking.clone()).unwrap();
-        (Group::new(election, Arc::new(azure), asks), is_asking)
+        let azure = Azure::start(options, Timestamp::now, is_polling.clone()).unwrap();
+        (Group::new(election, Arc::new(azure), polls), is_polling)
     }
 
     #[tokio::test(start_paused = true)]
     async fn follower_polls_azure_after_silent_lease_ttl() {
-        let (mut group, asks) = group();
-        let mut follow = |looked| {
-            let is_ours = group.follow(Ok(looked));
-            (is_ours, *asks.borrow())
+        let (mut group, polls) = group();
+        let mut follow = |role| {
+            let is_ours = group.follow(Ok(role));
+            (is_ours, *polls.borrow())
         };
         assert_eq!(follow(Role::Unknown), (false, false));
         tokio::time::advance(LEASE_TTL / 2).await;
@@ -391,22 +399,22 @@ mod tests {
         let of_other = || of_leader(&report_with(1, None));
         assert_eq!(follow(of_other()), (false, false));
         assert_eq!(follow(Role::Follower(Published::Unchanged)), (false, false));
-        // Who had the turn has gone, and another one has begun: it has its time.
+        // The former leader has gone; the new one gets a lease TTL of its own.
         assert_eq!(follow(Role::Unknown), (false, false));
         assert_eq!(follow(Role::Leader { is_new: true }), (true, true));
-        // What cannot be used is no reason to wait.
+        // An unusable report is no reason to wait.
         assert_eq!(follow(of_other()), (false, false));
         assert_eq!(follow(Role::Follower(Published::Unusable)), (false, true));
         assert_eq!(follow(Role::Follower(Published::Unchanged)), (false, true));
     }
 
-    // Its host alone may be the one that Azure does not let in.
+    // Azure may reject only the leader's host.
     #[tokio::test(start_paused = true)]
     async fn follower_polls_azure_after_a_lease_ttl_of_stale_reports() {
-        let (mut group, asks) = group();
-        let mut follow = |looked| {
-            group.follow(Ok(looked));
-            *asks.borrow()
+        let (mut group, polls) = group();
+        let mut follow = |role| {
+            group.follow(Ok(role));
+            *polls.borrow()
         };
         assert!(!follow(of_leader(&report(1))));
         tokio::time::advance(LEASE_TTL).await;
@@ -416,25 +424,25 @@ mod tests {
         assert!(!follow(Role::Follower(Published::Unchanged)));
     }
 
-    // etcd keeps leases and what is under them over its own restart, and tells them first.
+    // etcd keeps leases and their keys over its own restart, and serves them first.
     #[tokio::test(start_paused = true)]
     async fn report_from_before_an_etcd_outage_is_unused_for_a_lease_ttl() {
-        let (mut group, asks) = group();
-        let mut follow = |looked| {
-            group.follow(looked);
-            *asks.borrow()
+        let (mut group, polls) = group();
+        let mut follow = |role| {
+            group.follow(role);
+            *polls.borrow()
         };
         let of_other = || Ok(of_leader(&report_with(1, None)));
-        let is_away = || Err(EtcdError::NoEndpoint("nobody answers".to_owned()));
+        let is_away = || Err(EtcdError::NoEndpoint("no answer".to_owned()));
         assert!(!follow(of_other()));
         assert!(!follow(is_away()));
-        // For a moment is nothing.
+        // A short outage has no effect.
         assert!(!follow(Ok(Role::Follower(Published::Unchanged))));
         tokio::time::advance(LEASE_TTL).await;
         assert!(follow(is_away()));
-        assert!(follow(Ok(Role::Follower(Published::Unchanged))), "it has found out itself since");
-        assert!(!follow(of_other()), "and now it is told anew");
-        // Where it was away for us alone, nothing is told anew.
+        assert!(follow(Ok(Role::Follower(Published::Unchanged))), "its own report is newer");
+        assert!(!follow(of_other()), "the leader has published again");
+        // If etcd was unreachable only from here, there is no new report.
         tokio::time::advance(LEASE_TTL).await;
         assert!(follow(is_away()));
         assert!(follow(Ok(Role::Follower(Published::Unchanged))));
@@ -444,45 +452,45 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn leader_publishes_reports_once_per_renew_interval() {
-        let (mut group, _asks) = group();
-        assert!(group.may_tell());
-        group.told_at = Some(Instant::now());
-        assert!(!group.may_tell());
+        let (mut group, _polls) = group();
+        assert!(group.may_publish());
+        group.published_at = Some(Instant::now());
+        assert!(!group.may_publish());
         tokio::time::advance(RENEW_INTERVAL).await;
-        assert!(group.may_tell());
+        assert!(group.may_publish());
     }
 
     #[tokio::test]
     async fn shared_report_is_published_again_under_a_new_lease() {
-        let (mut group, _asks) = group();
-        let publication = Publication::new(&Shared::new(&report(1)));
-        for (looked, is_known) in [
+        let (mut group, _polls) = group();
+        let publication = Publication::new(&PublishedReport::new(&report(1)));
+        for (role, is_known) in [
             (Role::Leader { is_new: true }, false),
             (Role::Leader { is_new: false }, true),
             (Role::Unknown, false),
             (Role::Follower(Published::Unchanged), false),
         ] {
-            group.shared = Some(publication.clone());
-            group.follow(Ok(looked.clone()));
-            assert_eq!(group.shared.is_some(), is_known, "{looked:?}");
+            group.published = Some(publication.clone());
+            group.follow(Ok(role.clone()));
+            assert_eq!(group.published.is_some(), is_known, "{role:?}");
         }
-        group.shared = Some(publication);
-        group.follow(Err(EtcdError::NoEndpoint("nobody answers".to_owned())));
-        assert_eq!(group.shared, None);
+        group.published = Some(publication);
+        group.follow(Err(EtcdError::NoEndpoint("no answer".to_owned())));
+        assert_eq!(group.published, None);
     }
 
     #[test]
     fn shared_report_round_trips_through_its_encoding() {
-        for told in [report(2), Told::default(), report(1000)] {
-            let publication = Publication::new(&Shared::new(&told));
+        for shared in [report(2), SharedReport::default(), report(1000)] {
+            let publication = Publication::new(&PublishedReport::new(&shared));
             assert!(!publication.is_too_large());
-            assert_eq!(publication.payload().map(Shared::into_told), Some(told));
+            assert_eq!(publication.payload().map(PublishedReport::into_shared), Some(shared));
         }
     }
 
     #[test]
     fn oversized_report_is_not_shared() {
-        let publication = Publication::new(&Shared::new(&report(20_000)));
+        let publication = Publication::new(&PublishedReport::new(&report(20_000)));
         assert!(publication.is_too_large());
         assert!(publication.payload().is_none());
     }

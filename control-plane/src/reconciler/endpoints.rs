@@ -106,14 +106,14 @@ impl Endpoints {
         let news = Arc::<Notify>::default();
         let mut listening = JoinSet::new();
         let attach = |provider: Arc<dyn EndpointsProvider>| {
-            let sightings = provider.sightings();
-            let (mut heard, news) = (sightings.clone(), Arc::clone(&news));
+            let reports = provider.reports();
+            let (mut receiver, news) = (reports.clone(), Arc::clone(&news));
             listening.spawn(async move {
-                while heard.changed().await.is_ok() {
+                while receiver.changed().await.is_ok() {
                     news.notify_one();
                 }
             });
-            (provider, sightings)
+            (provider, reports)
         };
         let providers = options.providers.into_iter().map(attach).collect();
         let (kept, unreadable) = store.kept_endpoints()?;
@@ -157,12 +157,13 @@ impl Endpoints {
             }
             self.followed = Some(Arc::clone(specification));
         }
-        let sightings = self.providers.iter_mut().map(|(provider, sightings)| {
-            (provider.provider(), sightings.borrow_and_update().clone())
-        });
-        let sightings: Vec<_> = sightings.collect();
-        self.guards.advance(specification, sightings, now);
-        self.discovery.discover(specification, records, self.guards.believed())
+        let reports = self
+            .providers
+            .iter_mut()
+            .map(|(provider, reports)| (provider.provider(), reports.borrow_and_update().clone()));
+        let reports: Vec<_> = reports.collect();
+        self.guards.advance(specification, reports, now);
+        self.discovery.discover(specification, records, self.guards.endpoints())
     }
 
     /// Accepts the endpoint removal that is held back for a service.
@@ -182,11 +183,10 @@ impl Endpoints {
     /// readiness no longer than others: it must not keep the rest from being served.
     fn missing(&self) -> BTreeMap<Provider, Vec<ServiceName>> {
         let mut unreported: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (provider, service) in self.guards.unheard() {
+        for (provider, service) in self.guards.unreported() {
             unreported.entry(provider).or_default().push(service);
         }
-        for (provider, _) in self.guards.sightings().filter(|(_, one)| !one.has_discovered_services)
-        {
+        for (provider, _) in self.guards.reports().filter(|(_, one)| !one.has_discovered_services) {
             // Instances of any service may be discovered by tag.
             unreported.entry(provider).or_default();
         }
@@ -203,12 +203,12 @@ impl Endpoints {
     /// Whether a provider that reports most services rejects the queries of these: then the queries are at fault, not
     /// the provider.
     fn are_queries_rejected(&self, provider: Provider, services: &[ServiceName]) -> bool {
-        self.guards.sightings().any(|(of, sightings)| {
+        self.guards.reports().any(|(of, report)| {
             of == provider
-                && sightings.has_discovered_services
-                && sightings.stale.is_none()
-                && sightings.services.len() >= services.len()
-                && services.iter().all(|service| sightings.troubles.contains_key(service))
+                && report.has_discovered_services
+                && report.stale.is_none()
+                && report.services.len() >= services.len()
+                && services.iter().all(|service| report.troubles.contains_key(service))
         })
     }
 
@@ -216,7 +216,7 @@ impl Endpoints {
     pub(super) fn deadline(&self) -> Option<Instant> {
         let is_waiting = !self.is_synced && Instant::now() < self.sync_deadline;
         let sync = is_waiting.then_some(self.sync_deadline);
-        let keep = self.guards.has_unkept().then(|| self.stored_at.map(|at| at + STORE_INTERVAL));
+        let keep = self.guards.has_unsaved().then(|| self.stored_at.map(|at| at + STORE_INTERVAL));
         [sync, keep.flatten(), self.guards.deadline()].into_iter().flatten().min()
     }
 
@@ -232,11 +232,11 @@ impl Endpoints {
     /// Stores changed endpoints, at most once per [`STORE_INTERVAL`].
     pub(super) fn store_changes(&mut self, now: Instant) {
         let is_early = self.stored_at.is_some_and(|at| now < at + STORE_INTERVAL);
-        if is_early || !self.guards.has_unkept() {
+        if is_early || !self.guards.has_unsaved() {
             return;
         }
         self.stored_at = Some(now);
-        let (kept, gone) = self.guards.take_unkept();
+        let (kept, gone) = self.guards.take_unsaved();
         if let Err(error) = self.store.keep_endpoints(&kept, &gone) {
             tracing::error!(error = chain(&error), "cannot store the discovered endpoints");
             let kept = kept.into_iter().map(|one| (one.provider, one.service));
@@ -263,17 +263,17 @@ impl Endpoints {
     }
 
     fn view(&self) -> EndpointsView {
-        let state = |(provider, sightings): (Provider, &ProviderReport)| {
+        let state = |(provider, report): (Provider, &ProviderReport)| {
             let state = ProviderState {
-                is_complete: sightings.is_complete,
-                stale: sightings.stale.clone(),
-                troubles: sightings.troubles.clone(),
+                is_complete: report.is_complete,
+                stale: report.stale.clone(),
+                troubles: report.troubles.clone(),
             };
             (provider, state)
         };
         EndpointsView {
-            providers: self.guards.sightings().map(state).collect(),
-            guards: self.guards.beliefs().clone(),
+            providers: self.guards.reports().map(state).collect(),
+            guards: self.guards.statuses().clone(),
             conflicts: self.discovery.conflicts().clone(),
             waiting_for: if self.is_synced { Vec::new() } else { self.waiting_for() },
         }
@@ -288,13 +288,12 @@ impl Endpoints {
             if services.len() > names.len() {
                 names.push(format!("{} others", services.len() - names.len()));
             }
-            let of_it = self.guards.sightings().find(|(of, _)| *of == provider);
-            let of_services = |sightings: &ProviderReport| {
-                services.iter().find_map(|name| sightings.troubles.get(name).cloned())
+            let of_it = self.guards.reports().find(|(of, _)| *of == provider);
+            let of_services = |report: &ProviderReport| {
+                services.iter().find_map(|name| report.troubles.get(name).cloned())
             };
-            let stale = of_it.and_then(|(_, sightings)| {
-                sightings.stale.clone().or_else(|| of_services(sightings))
-            });
+            let stale =
+                of_it.and_then(|(_, report)| report.stale.clone().or_else(|| of_services(report)));
             let why = stale.map(|stale| format!(": {}", stale.reason)).unwrap_or_default();
             format!(
                 "the endpoints of {} from {provider}{why} (`ironmesh serve --without {provider}` does not wait)",

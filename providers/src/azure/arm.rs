@@ -1,4 +1,5 @@
-//! The Resource Manager: pages, throttling, and who may ask. It knows nothing of what answers mean.
+//! The client of Azure Resource Manager: pages, retries, throttling and missing rights. It never
+//! interprets the entries of an answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,32 +15,32 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::error::{AzureError, RequestError};
+use super::error_body::{self, ErrorBody};
 use super::http::{Answer, Body, Http, Request};
 use super::options::AzureOptions;
 use super::places::Places;
-use super::refusal::{self, Refusal};
 use super::survey::Call;
 use super::token::Tokens;
 use crate::PeerClock;
 
-/// So many pages a list may have.
+/// The largest number of pages of a list.
 const MAX_PAGES: usize = 200;
-/// So many entries.
+/// The largest number of entries of a list.
 const MAX_ENTRIES: usize = 50_000;
-/// So often a call is made that fails for a reason that may pass.
+/// The attempts of a call that fails for a temporary reason.
 const ATTEMPTS: u32 = 3;
-/// When fewer reads are left in the subscription, calls are made less often: others need them too. Of 250 at
-/// once, 25 come back each second.
+/// If fewer reads are left in the subscription, polling slows down: other clients need them too. Of
+/// 250 at once, 25 come back each second.
 const FEW_READS: u64 = 25;
-/// Likewise, of the calls that a resource provider lets one make within some minutes: this part of the most
-/// that was ever left. Azure does not say how many there are.
+/// If less than this part of the largest known rest of a resource provider's quota is left, polling
+/// slows down. Azure does not report the size of that quota.
 const FEW_CALLS: u64 = 10;
-/// Of so many kinds of calls it is known how many were left.
+/// The largest number of kinds of calls whose quota is known.
 const MAX_KINDS: usize = 1000;
-/// For how long calls are made less often.
+/// The time for which polling stays slow.
 const SLOW: Duration = Duration::from_secs(300);
 
-/// Asks the Resource Manager.
+/// Sends calls to the Resource Manager.
 #[derive(Debug)]
 pub(super) struct Arm {
     pub(super) http: Arc<Http>,
@@ -47,32 +48,32 @@ pub(super) struct Arm {
     places: Places,
     retry: Duration,
     clock: fn() -> Timestamp,
-    /// Who is not to be asked before when.
+    /// The throttled gates, and when each opens.
     gates: Mutex<BTreeMap<String, Instant>>,
     slow_until: Mutex<Option<Instant>>,
-    /// How many calls were made.
+    /// The number of calls since the start.
     made: AtomicU64,
-    /// How many calls of a kind were left at most, by subscription and kind.
+    /// The largest known rest of each quota, by subscription and kind.
     most: Mutex<BTreeMap<String, u64>>,
 }
 
-/// What is asked.
+/// A query to the Resource Manager.
 #[derive(Debug)]
-pub(super) struct Question {
-    /// The path, part by part, as it is before it is encoded.
+pub(super) struct ArmQuery {
+    /// The path segments, before they are encoded.
     pub(super) path: Vec<String>,
     pub(super) parameters: Vec<(&'static str, String)>,
-    /// What is sent along, if anything.
+    /// The JSON body, if any.
     pub(super) body: Option<Value>,
-    /// The right that it takes.
+    /// The action that the query requires.
     pub(super) action: &'static str,
 }
 
-/// How many calls were made for one list.
+/// The number of calls for one list.
 #[derive(Debug, Default)]
 pub(super) struct Calls(AtomicUsize);
 
-/// All entries of a list.
+/// The entries of a list so far.
 #[derive(Debug, Default)]
 struct Listed {
     entries: Vec<Value>,
@@ -123,51 +124,49 @@ impl Arm {
         self.http.peer_clock()
     }
 
-    /// Whether there is little left of what Azure lets one ask.
+    /// Whether little of Azure's quota is left.
     pub(super) fn is_slow(&self) -> bool {
         self.slow_until.lock().is_some_and(|until| Instant::now() < until)
     }
 
-    /// How many calls were made since the start, whatever came of them.
+    /// Returns the number of calls since the start, successful or not.
     pub(super) fn made(&self) -> u64 {
         self.made.load(Ordering::Relaxed)
     }
 
-    /// Asks for a list, page by page.
+    /// Requests all pages of a list.
     pub(super) async fn list(
         &self,
-        question: &Question,
+        query: &ArmQuery,
         calls: &Calls,
     ) -> Result<Vec<Value>, RequestError> {
         let mut listed = Listed::default();
-        let mut url = self.url(question);
+        let mut url = self.url(query);
         loop {
-            let body = self.call(&url, question, calls).await?;
+            let body = self.call(&url, query, calls).await?;
             let page: Page = serde_json::from_slice(&body).map_err(|error| malformed(&error))?;
             listed.pages += 1;
             listed.entries.extend(page.value);
             let Some(next) = page.next_link.filter(|next| !next.is_empty()) else {
                 return Ok(listed.entries);
             };
-            // A part of a list is none: what is not in it may be on the next page.
+            // An incomplete list is an error: a missing entry may be on the next page.
             let Some(next) = self.places.next(&next) else {
                 return Err(RequestError::Foreign(next.chars().take(200).collect()));
             };
             if next == url {
-                return Err(RequestError::Malformed(
-                    "a page says that it is its own next one".into(),
-                ));
+                return Err(RequestError::Malformed("a page names itself as the next page".into()));
             }
             listed.is_within_bounds()?;
             url = next;
         }
     }
 
-    /// Asks Resource Graph, page by page.
+    /// Requests all pages of a Resource Graph query.
     pub(super) async fn rows(
         &self,
         subscription: &str,
-        query: &str,
+        kusto: &str,
         calls: &Calls,
     ) -> Result<Vec<Value>, RequestError> {
         let mut listed = Listed::default();
@@ -178,68 +177,67 @@ impl Arm {
                 options.insert("$skipToken".to_owned(), json!(token));
             }
             let body =
-                json!({ "subscriptions": [subscription], "query": query, "options": options });
+                json!({ "subscriptions": [subscription], "query": kusto, "options": options });
             let path = ["providers", "Microsoft.ResourceGraph", "resources"].map(str::to_owned);
-            let question = Question {
+            let query = ArmQuery {
                 path: path.to_vec(),
                 parameters: vec![("api-version", "2024-04-01".to_owned())],
                 body: Some(body),
                 action: "Microsoft.ResourceGraph/resources/read",
             };
-            let answer = self.call(&self.url(&question), &question, calls).await?;
+            let answer = self.call(&self.url(&query), &query, calls).await?;
             let rows: Rows = serde_json::from_slice(&answer).map_err(|error| malformed(&error))?;
             listed.pages += 1;
             listed.entries.extend(rows.data);
             let next = rows.skip_token.filter(|next| !next.is_empty());
             if next.is_none() {
-                // It says so where it has left something out and cannot go on.
+                // Resource Graph reports that it left out rows and cannot continue.
                 if rows.truncated.as_deref() == Some("true") {
                     return Err(RequestError::TooLarge("Resource Graph has left rows out".into()));
                 }
                 return Ok(listed.entries);
             }
             if next == token {
-                return Err(RequestError::Malformed(
-                    "a page says that it is its own next one".into(),
-                ));
+                return Err(RequestError::Malformed("a page names itself as the next page".into()));
             }
             listed.is_within_bounds()?;
             token = next;
         }
     }
 
-    /// Makes a call, again where that may help, and returns the body of a good answer.
+    /// Sends a call, repeats it after temporary failures, and returns the body of a successful
+    /// answer.
     async fn call(
         &self,
         url: &Url,
-        question: &Question,
+        query: &ArmQuery,
         calls: &Calls,
     ) -> Result<Vec<u8>, RequestError> {
-        let (mut attempt, mut was_refused) = (0, false);
+        let (mut attempt, mut was_unauthorized) = (0, false);
         loop {
-            self.is_open(question)?;
+            self.is_open(query)?;
             let token = self.tokens.token().await?;
             calls.0.fetch_add(1, Ordering::Relaxed);
-            let answer = self.attempt(url, question, token.clone()).await;
+            let answer = self.attempt(url, query, token.clone()).await;
             let error = match answer {
                 Ok(answer) if answer.status.is_success() => return Ok(answer.body),
                 Ok(answer) => {
-                    let refusal = Refusal::read(&answer.body);
-                    if answer.status == StatusCode::UNAUTHORIZED && !was_refused {
-                        was_refused = true;
-                        self.tokens.refused(&token).await;
+                    let error_body = ErrorBody::read(&answer.body);
+                    if answer.status == StatusCode::UNAUTHORIZED && !was_unauthorized {
+                        was_unauthorized = true;
+                        self.tokens.reject(&token).await;
                         continue;
                     }
                     let is_throttled = answer.status == StatusCode::TOO_MANY_REQUESTS
-                        && !refusal.is_about_another(&answer);
+                        && !error_body.is_about_another(&answer);
                     if is_throttled {
-                        self.close(question, &refusal, refusal::wait(&answer));
+                        self.close(query, &error_body, error_body::wait(&answer));
                     }
                     let may_pass = answer.status.is_server_error()
                         || answer.status == StatusCode::TOO_MANY_REQUESTS
                         || answer.status == StatusCode::REQUEST_TIMEOUT;
-                    let scope = question.scope();
-                    let error = refusal.error(&answer, question.action, &scope, (self.clock)());
+                    let scope = query.scope();
+                    let error = error_body.error(&answer, query.action, &scope, (self.clock)());
                     if is_throttled || !may_pass {
                         return Err(error);
                     }
@@ -259,10 +257,10 @@ impl Arm {
     async fn attempt(
         &self,
         url: &Url,
-        question: &Question,
+        query: &ArmQuery,
         token: Secret,
     ) -> Result<Answer, RequestError> {
-        let body = question
+        let body = query
             .body
             .as_ref()
             .map(|body| Body { kind: "application/json", text: body.to_string() });
@@ -272,20 +270,20 @@ impl Arm {
         self.made.fetch_add(1, Ordering::Relaxed);
         let answer = self.http.ask(request).await;
         if let Ok(answer) = &answer {
-            self.note_what_is_left(question, answer);
+            self.record_quota(query, answer);
         }
         self.http.note(|| {
             let mut missing = None;
-            let (status, told) = match &answer {
+            let (status, text) = match &answer {
                 Ok(answer) => {
-                    let refusal = Refusal::read(&answer.body);
-                    missing = refusal.missing(answer.status, question.action, &question.scope());
-                    let told = if answer.status.is_success() {
+                    let error_body = ErrorBody::read(&answer.body);
+                    missing = error_body.missing(answer.status, query.action, &query.scope());
+                    let text = if answer.status.is_success() {
                         in_short(&answer.body)
                     } else {
-                        format!("{}: {}", refusal.code, refusal.text)
+                        format!("{}: {}", error_body.code, error_body.text)
                     };
-                    (Some(answer.status.as_u16()), told)
+                    (Some(answer.status.as_u16()), text)
                 }
                 Err(error) => (None, error.to_string()),
             };
@@ -293,7 +291,7 @@ impl Arm {
                 method,
                 url: url.to_string(),
                 status,
-                answer: told,
+                answer: text,
                 missing,
                 took: begun.elapsed(),
             }
@@ -301,39 +299,45 @@ impl Arm {
         answer
     }
 
-    fn url(&self, question: &Question) -> Url {
+    fn url(&self, query: &ArmQuery) -> Url {
         let mut url = self.places.resource_manager.clone();
-        // It has a host, which was looked at when it was read, so it has a path.
+        // The URL has a host (checked when it was parsed), so it has a path.
         if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().extend(&question.path);
+            path.pop_if_empty().extend(&query.path);
         }
-        url.query_pairs_mut().extend_pairs(&question.parameters);
-        // A plus sign of one's own is encoded by now; that of a space is not understood everywhere.
+        url.query_pairs_mut().extend_pairs(&query.parameters);
+        // Literal plus signs are encoded by now. Not every server reads a plus sign as a space.
         let query = url.query().unwrap_or_default().replace('+', "%20");
         url.set_query(Some(&query));
         url
     }
 
-    /// Whether who is asked has not just said that it was asked too often.
-    fn is_open(&self, question: &Question) -> Result<(), RequestError> {
+    /// Returns an error if Azure throttles this query now.
+    fn is_open(&self, query: &ArmQuery) -> Result<(), RequestError> {
         let now = Instant::now();
         let mut gates = self.gates.lock();
         gates.retain(|_, until| now < *until);
-        let [subscription, provider] = question.gates();
+        let [subscription, provider] = query.gates();
         let until = [subscription, provider].into_iter().filter_map(|gate| gates.get(&gate)).max();
         until.map_or(Ok(()), |until| Err(RequestError::Throttled(*until - now)))
     }
 
-    fn close(&self, question: &Question, refusal: &Refusal, wait: Duration) {
-        let [subscription, provider] = question.gates();
-        // The Resource Manager itself, or the provider behind it.
-        let gate = if refusal.code.starts_with("Subscription") { subscription } else { provider };
-        tracing::warn!(wait = ?wait, "Azure was asked too often: {} {}", refusal.code, refusal.text);
+    fn close(&self, query: &ArmQuery, error_body: &ErrorBody, wait: Duration) {
+        let [subscription, provider] = query.gates();
+        // Either the Resource Manager itself throttles, or the resource provider behind it.
+        let gate =
+            if error_body.code.starts_with("Subscription") { subscription } else { provider };
+        tracing::warn!(
+            ?wait,
+            code = error_body.code,
+            reason = error_body.text,
+            "azure throttles requests"
+        );
         self.gates.lock().insert(gate, Instant::now() + wait);
     }
 
-    /// Looks at how many calls are left.
-    fn note_what_is_left(&self, question: &Question, answer: &Answer) {
+    /// Reads from the headers how many calls are left.
+    fn record_quota(&self, query: &ArmQuery, answer: &Answer) {
         let reads = [
             "x-ms-ratelimit-remaining-subscription-reads",
             "x-ms-ratelimit-remaining-subscription-global-reads",
@@ -347,7 +351,7 @@ impl Arm {
             let (kind, left) = one.rsplit_once(';')?;
             Some((kind.trim(), left.trim().parse::<u64>().ok()?))
         });
-        let [subscription, _] = question.gates();
+        let [subscription, _] = query.gates();
         let mut few_calls = false;
         for (kind, left) in left {
             few_calls |= self.is_few(format!("{subscription} {kind}"), left);
@@ -359,7 +363,8 @@ impl Arm {
                 tracing::warn!(
                     ?reads,
                     calls,
-                    "little is left of what Azure lets one ask: it is asked less often"
+                    action = "polls less often",
+                    "azure request quota is low"
                 );
             }
             *slow_until = Some(now + SLOW);
@@ -368,7 +373,7 @@ impl Arm {
 }
 
 impl Arm {
-    /// Whether so many calls are few, by how many there were.
+    /// Whether `left` calls are few, compared with the largest known rest.
     fn is_few(&self, kind: String, left: u64) -> bool {
         let mut most = self.most.lock();
         if most.len() >= MAX_KINDS && !most.contains_key(&kind) {
@@ -380,8 +385,8 @@ impl Arm {
     }
 }
 
-impl Question {
-    /// Where the right is missing if it is: the resource group, or the subscription.
+impl ArmQuery {
+    /// Returns the scope of a missing right: the resource group, or the subscription.
     fn scope(&self) -> String {
         let end = self.path.iter().position(|part| part == "providers");
         let parts = self.path.get(..end.unwrap_or(0)).unwrap_or_default();
@@ -392,11 +397,12 @@ impl Question {
         self.parameters.iter().any(|(name, _)| *name == "useResourceGraph")
     }
 
-    /// By what it is known who is asked: the subscription, and the resource provider in it.
+    /// Returns the keys of throttling: the subscription, and the resource provider in it.
     fn gates(&self) -> [String; 2] {
         let provider = self.path.iter().position(|part| part == "providers");
         let provider = provider.and_then(|at| self.path.get(at + 1));
-        // Network interfaces of uniform scale sets are the network provider's, whatever their path says.
+        // Network interfaces of uniform scale sets belong to the network provider, whatever their
+        // path.
         let is_network = self.path.iter().any(|part| part == "networkInterfaces");
         let provider = match provider {
             _ if is_network => "network",
@@ -405,7 +411,7 @@ impl Question {
         };
         let subscription =
             if self.body.is_some() { "graph" } else { self.path.get(1).map_or("", String::as_str) };
-        // What Resource Graph answers in its stead is not counted with the provider's.
+        // Answers of Resource Graph do not count for the quota of the resource provider.
         let provider = if self.is_of_graph() { "graph" } else { provider };
         [subscription.to_owned(), format!("{subscription} {provider}")]
     }
@@ -432,7 +438,7 @@ fn malformed(error: &serde_json::Error) -> RequestError {
     RequestError::Malformed(error.to_string())
 }
 
-/// What an answer says, for people.
+/// Summarizes an answer for people.
 fn in_short(body: &[u8]) -> String {
     let Ok(value) = serde_json::from_slice::<Value>(body) else {
         return format!("{} bytes that are no JSON", body.len());
@@ -441,15 +447,15 @@ fn in_short(body: &[u8]) -> String {
     let Some(entries) = entries else { return "no list".to_owned() };
     let names = entries.iter().filter_map(|entry| entry.get("name")?.as_str()).take(3);
     let names: Vec<_> = names.collect();
-    let mut told = format!("{} found", entries.len());
+    let mut text = format!("{} found", entries.len());
     if !names.is_empty() {
         let more = if entries.len() > names.len() { ", …" } else { "" };
-        told = format!("{told}: {}{more}", names.join(", "));
+        text = format!("{text}: {}{more}", names.join(", "));
     }
     if value.get("nextLink").is_some_and(Value::is_string) || value.get("$skipToken").is_some() {
-        told.push_str("; more on the next page");
+        text.push_str("; more on the next page");
     }
-    told
+    text
 }
 
 #[cfg(test)]
@@ -458,10 +464,10 @@ mod tests {
 
     use super::*;
 
-    fn question(parameters: Vec<(&'static str, String)>) -> Question {
+    fn query(parameters: Vec<(&'static str, String)>) -> ArmQuery {
         let path = ["subscriptions", "s", "providers", "Microsoft.Compute", "virtualMachines"];
         let path = path.map(str::to_owned).to_vec();
-        Question { path, parameters, body: None, action: "x/read" }
+        ArmQuery { path, parameters, body: None, action: "x/read" }
     }
 
     fn answer(reads: [&str; 2], calls: &str) -> Answer {
@@ -479,7 +485,7 @@ mod tests {
         let is_slow = |answers: &[Answer]| {
             let arm = Arm::new(&AzureOptions::default(), Timestamp::now, false).unwrap();
             for answer in answers {
-                arm.note_what_is_left(&question(Vec::new()), answer);
+                arm.record_quota(&query(Vec::new()), answer);
             }
             arm.is_slow()
         };
@@ -496,12 +502,12 @@ mod tests {
     #[test]
     fn throttled_resource_graph_does_not_block_provider_calls() {
         let arm = Arm::new(&AzureOptions::default(), Timestamp::now, false).unwrap();
-        let of_graph = question(vec![("useResourceGraph", "true".to_owned())]);
+        let of_graph = query(vec![("useResourceGraph", "true".to_owned())]);
         let wait = Duration::from_secs(60);
-        arm.close(&of_graph, &Refusal::default(), wait);
+        arm.close(&of_graph, &ErrorBody::default(), wait);
         arm.is_open(&of_graph).unwrap_err();
-        arm.is_open(&question(Vec::new())).unwrap();
-        arm.close(&question(Vec::new()), &Refusal::default(), wait);
-        arm.is_open(&question(Vec::new())).unwrap_err();
+        arm.is_open(&query(Vec::new())).unwrap();
+        arm.close(&query(Vec::new()), &ErrorBody::default(), wait);
+        arm.is_open(&query(Vec::new())).unwrap_err();
     }
 }

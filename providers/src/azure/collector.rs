@@ -1,4 +1,5 @@
-//! The task that asks for lists, and tells what services are to know.
+//! The task that polls Azure and publishes reports. It never decides when a list is due (`poll`
+//! does).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,14 +11,14 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::sleep_until;
 
 use super::arm::Arm;
-use super::board::Told;
 use super::error::RequestError;
-use super::lists::Asked;
+use super::lists::ListOutcome;
 use super::options::AzureOptions;
 use super::poll::Poll;
+use super::report_builder::SharedReport;
 use crate::ProviderReport;
 
-/// So many lists are asked for at once.
+/// The number of concurrent list requests.
 const AT_ONCE: usize = 6;
 
 pub(super) struct Collector {
@@ -25,22 +26,22 @@ pub(super) struct Collector {
     pub(super) clock: fn() -> Timestamp,
     pub(super) arm: Arc<Arm>,
     pub(super) specification: watch::Receiver<Arc<MeshSpecification>>,
-    pub(super) turn: watch::Receiver<bool>,
-    pub(super) taken: watch::Receiver<Told>,
-    pub(super) sightings: watch::Sender<ProviderReport>,
-    pub(super) told: watch::Sender<Told>,
+    pub(super) polls: watch::Receiver<bool>,
+    pub(super) adopted: watch::Receiver<SharedReport>,
+    pub(super) reports: watch::Sender<ProviderReport>,
+    pub(super) shared: watch::Sender<SharedReport>,
 }
 
 impl Collector {
     pub(super) async fn run(mut self) {
         let mut poll = Poll::new(&self.options);
-        let mut running: JoinSet<Asked> = JoinSet::new();
+        let mut running: JoinSet<ListOutcome> = JoinSet::new();
         let mut under_way = HashMap::new();
-        // Whoever gives turns may go; then it stays as it was.
+        // After the end of the sender, the last value stays.
         let mut may_change = true;
-        let mut is_ours = *self.turn.borrow_and_update();
+        let mut is_polling = *self.polls.borrow_and_update();
         loop {
-            let free = is_ours && running.len() < AT_ONCE;
+            let free = is_polling && running.len() < AT_ONCE;
             let deadline = poll.deadline().filter(|_| free);
             tokio::select! {
                 changed = self.specification.changed() => {
@@ -48,92 +49,92 @@ impl Collector {
                         return;
                     }
                     let specification = Arc::clone(&self.specification.borrow_and_update());
-                    poll.follow(asked(&specification, &self.options), (self.clock)());
-                    // What services that are new here are to know may be there already.
-                    if !is_ours {
-                        poll.board.take(&self.taken.borrow());
+                    poll.follow(queries(&specification, &self.options), (self.clock)());
+                    // The adopted report may have services that are new here.
+                    if !is_polling {
+                        poll.builder.adopt(&self.adopted.borrow());
                     }
                 }
-                changed = self.turn.changed(), if may_change => {
+                changed = self.polls.changed(), if may_change => {
                     may_change = changed.is_ok();
-                    let before = std::mem::replace(&mut is_ours, *self.turn.borrow_and_update());
-                    if before && !is_ours {
-                        // What is under way is nobody's any more.
+                    let before = std::mem::replace(&mut is_polling, *self.polls.borrow_and_update());
+                    if before && !is_polling {
+                        // The results of running requests are no longer needed.
                         running = JoinSet::new();
                         under_way.clear();
                         poll.rest();
-                        poll.board.take(&self.taken.borrow());
-                    } else if is_ours && !before {
-                        tracing::info!("asking Azure from now on");
+                        poll.builder.adopt(&self.adopted.borrow());
+                    } else if is_polling && !before {
+                        tracing::info!("polling azure");
                         poll.plan();
                     }
                 }
-                Ok(()) = self.taken.changed() => {
-                    let taken = self.taken.borrow_and_update();
-                    if !is_ours {
-                        poll.board.take(&taken);
+                Ok(()) = self.adopted.changed() => {
+                    let adopted = self.adopted.borrow_and_update();
+                    if !is_polling {
+                        poll.builder.adopt(&adopted);
                     }
                 }
                 Some(done) = running.join_next_with_id(), if !running.is_empty() => {
                     poll.made(self.arm.made());
-                    let (id, asked) = finished(done);
+                    let (id, outcome) = finished(done);
                     if let Some(list) = under_way.remove(&id) {
-                        poll.take(&list, asked, self.arm.is_slow(), (self.clock)());
+                        poll.take(&list, outcome, self.arm.is_slow(), (self.clock)());
                     }
                 }
                 () = sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)),
                     if deadline.is_some() => {}
             }
-            while is_ours && running.len() < AT_ONCE {
+            while is_polling && running.len() < AT_ONCE {
                 let Some((list, may_be_of_graph)) = poll.next() else { break };
                 let arm = Arc::clone(&self.arm);
                 let with_graph = self.options.resource_graph && may_be_of_graph;
-                let asked = list.clone();
-                let task = running.spawn(async move { asked.ask(&arm, with_graph).await });
+                let request = list.clone();
+                let task = running.spawn(async move { request.ask(&arm, with_graph).await });
                 under_way.insert(task.id(), list);
             }
-            if let Some(told) = poll.news() {
-                self.sightings.send_replace(told.sightings.clone());
-                self.told.send_replace(told);
+            if let Some(shared) = poll.news() {
+                self.reports.send_replace(shared.report.clone());
+                self.shared.send_replace(shared);
             }
         }
     }
 }
 
-/// What came of a task. One that broke off is a failure like others: its list is asked for again.
-fn finished(done: Result<(Id, Asked), JoinError>) -> (Id, Asked) {
+/// Returns the outcome of a task. A panic is a failure like others: the list is requested again.
+fn finished(done: Result<(Id, ListOutcome), JoinError>) -> (Id, ListOutcome) {
     done.unwrap_or_else(|error| {
         let broken = RequestError::Broken(error.to_string());
-        (error.id(), Asked { answer: Err(broken), calls: 0 })
+        (error.id(), ListOutcome { answer: Err(broken), calls: 0 })
     })
 }
 
-/// What services ask, with what the settings say where policy says nothing.
-pub(super) fn asked(
+/// Returns the queries of all services, with the defaults of the settings.
+pub(super) fn queries(
     specification: &MeshSpecification,
     options: &AzureOptions,
 ) -> BTreeMap<ServiceName, Vec<AzureQuery>> {
     let asking = specification.services.iter().filter_map(|(name, service)| {
-        let asked = &service.endpoints.providers()?.azure;
-        (!asked.is_empty()).then(|| (name.clone(), with_defaults(asked, options)))
+        let queries = &service.endpoints.providers()?.azure;
+        (!queries.is_empty()).then(|| (name.clone(), with_defaults(queries, options)))
     });
     asking.collect()
 }
 
-/// Questions with what the settings say where they say nothing. A group of the settings is one of their
-/// subscription.
-pub(super) fn with_defaults(asked: &[AzureQuery], options: &AzureOptions) -> Vec<AzureQuery> {
-    let with = |question: &AzureQuery| {
-        let subscription = question.subscription.clone().or_else(|| options.subscription.clone());
+/// Returns queries with the defaults of the settings. The default resource group applies only in
+/// the default subscription.
+pub(super) fn with_defaults(queries: &[AzureQuery], options: &AzureOptions) -> Vec<AzureQuery> {
+    let with = |query: &AzureQuery| {
+        let subscription = query.subscription.clone().or_else(|| options.subscription.clone());
         let group =
             || options.resource_group.clone().filter(|_| subscription == options.subscription);
         AzureQuery {
-            resource_group: question.resource_group.clone().or_else(group),
+            resource_group: query.resource_group.clone().or_else(group),
             subscription,
-            ..question.clone()
+            ..query.clone()
         }
     };
-    asked.iter().map(with).collect()
+    queries.iter().map(with).collect()
 }
 
 #[cfg(test)]
@@ -142,11 +143,11 @@ mod tests {
 
     #[tokio::test]
     async fn panicked_query_task_is_a_failure() {
-        let mut running: JoinSet<Asked> = JoinSet::new();
+        let mut running: JoinSet<ListOutcome> = JoinSet::new();
         let task = running.spawn(async { panic!("so it is") });
-        let (id, asked) = finished(running.join_next_with_id().await.unwrap());
+        let (id, outcome) = finished(running.join_next_with_id().await.unwrap());
         assert_eq!(id, task.id());
-        let error = asked.answer.unwrap_err();
+        let error = outcome.answer.unwrap_err();
         assert!(error.to_string().contains("so it is") && !error.is_general(), "{error}");
     }
 }

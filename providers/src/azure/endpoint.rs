@@ -1,4 +1,4 @@
-//! From machines to endpoints. Pure.
+//! Conversion of machines into endpoints. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,43 +8,43 @@ use ironmesh_catalog::{AddressFamily, AzureQuery, Endpoint, Health, Labels, Loca
 use super::id::ResourceId;
 use super::machines::{Interface, Machine, State, Tags};
 
-/// Tags that begin like this are for the mesh, and no labels.
+/// Tags with this prefix are for the mesh, and are no labels.
 const RESERVED: &str = "ironmesh-";
 
-/// What is to become of a machine.
+/// The state of a machine, as an endpoint.
 #[derive(Debug, PartialEq, Eq)]
 enum MachineState {
-    /// It is an endpoint, and fares like this.
+    /// The machine is an endpoint with this health.
     Is(Health),
-    /// It is off: nothing answers there.
+    /// The machine is off, and is no endpoint.
     IsOff,
-    /// That cannot be told.
+    /// The state is unknown, for this reason.
     Unknown(String),
 }
 
-/// What a machine comes to.
+/// The result of reading a machine.
 #[derive(Debug, PartialEq)]
 pub(super) enum Reading {
-    /// An endpoint.
+    /// The machine is this endpoint.
     Endpoint(Endpoint),
-    /// None.
+    /// The machine is no endpoint.
     Nothing,
-    /// What it was before, if anything, but leaving: where it is cannot be told any more.
+    /// The machine leaves, and its address is no longer known: its last known endpoint drains.
     Leaves,
-    /// What it was before, if anything, for this reason.
+    /// The machine is unreadable for this reason: its last known endpoint stays.
     Unusable(String),
 }
 
-/// The interfaces of machines.
+/// The network interfaces of each machine.
 pub(super) type Interfaces = BTreeMap<ResourceId, Vec<Interface>>;
 
-/// Reads a machine, in one question's eyes: what it is called is left out. `state` is how it fares; `interfaces`
-/// are those of it that were shown; `of_set` are the tags of its scale set.
+/// Reads a machine for one query; the caller sets the instance name. `state` is its power state,
+/// `interfaces` are its listed interfaces, `of_set` are the tags of its scale set.
 pub(super) fn read(
     machine: &Machine,
     state: Option<&State>,
     interfaces: &[&Interface],
-    question: &AzureQuery,
+    query: &AzureQuery,
     of_set: &Tags,
 ) -> Reading {
     let health = match standing(state) {
@@ -52,18 +52,18 @@ pub(super) fn read(
         MachineState::IsOff => return Reading::Nothing,
         MachineState::Unknown(reason) => return Reading::Unusable(reason),
     };
-    let address = match address(interfaces, &machine.interfaces, question.address_family) {
+    let address = match address(interfaces, &machine.interfaces, query.address_family) {
         Ok(address) => address,
-        // It is being taken apart.
+        // Azure is deleting the machine.
         Err(_) if health == Health::Draining => return Reading::Leaves,
-        // It is being put together.
+        // Azure is creating the machine.
         Err(_) if state.is_some_and(|state| &*state.provisioning == "creating") => {
             return Reading::Nothing;
         }
         Err(reason) => return Reading::Unusable(reason),
     };
     Reading::Endpoint(Endpoint {
-        port: question.port,
+        port: query.port,
         machine: machine.vm_id,
         labels: labels(of_set, &machine.tags),
         health,
@@ -73,10 +73,10 @@ pub(super) fn read(
     })
 }
 
-/// The table of states, in docs/decisions/0040.
+/// The table of states in docs/decisions/0040.
 fn standing(state: Option<&State>) -> MachineState {
     let Some(state) = state else {
-        return MachineState::Unknown("Azure does not say whether it runs".to_owned());
+        return MachineState::Unknown("Azure does not report whether it runs".to_owned());
     };
     if &*state.provisioning == "deleting" {
         return MachineState::Is(Health::Draining);
@@ -88,11 +88,13 @@ fn standing(state: Option<&State>) -> MachineState {
             return MachineState::Is(Health::Draining);
         }
         Some("stopped" | "deallocated" | "hibernated") => return MachineState::IsOff,
-        // One that is being made has no state yet.
+        // A machine in creation has no power state yet.
         None if &*state.provisioning == "creating" => return MachineState::IsOff,
-        None => return MachineState::Unknown("Azure does not say whether it runs".to_owned()),
+        None => return MachineState::Unknown("Azure does not report whether it runs".to_owned()),
         Some(other) => {
-            return MachineState::Unknown(format!("Azure says that its power state is `{other}`"));
+            return MachineState::Unknown(format!(
+                "Azure reports the unknown power state `{other}`"
+            ));
         }
     }
     if &*state.provisioning == "creating" {
@@ -100,13 +102,13 @@ fn standing(state: Option<&State>) -> MachineState {
     }
     MachineState::Is(match state.health.as_deref() {
         Some("unhealthy" | "initializing" | "unknown") => Health::Unhealthy,
-        // Whatever else may come to be said is no reason to call nobody.
+        // An unknown health status is no reason to stop traffic.
         _ => Health::Healthy,
     })
 }
 
-/// The address of the primary interface, of the family that is asked for. `named` are the interfaces that the
-/// machine says it has.
+/// Returns the address of the primary interface, of the requested family. `named` are the
+/// interfaces that the machine names.
 fn address(
     interfaces: &[&Interface],
     named: &[ResourceId],
@@ -116,7 +118,7 @@ fn address(
     let is_shown = |id: &&ResourceId| interfaces.iter().any(|one| one.id == **id);
     let hidden = named.iter().find(|id| !is_shown(id));
     let interface = match (interfaces, primary.next(), primary.next()) {
-        // One that is not shown may be the primary: another one is no place to call it at.
+        // A hidden interface may be the primary one, so another one is not used in its place.
         (_, None, None) if let Some(hidden) = hidden => {
             return Err(format!(
                 "its network interface `{}` in resource group `{}` is not shown",
@@ -128,7 +130,7 @@ fn address(
         ([only], ..) | (_, Some(only), None) => only,
         (several, ..) => {
             return Err(format!(
-                "of its {} network interfaces it is not said which is the primary",
+                "Azure does not report which is the primary of its {} network interfaces",
                 several.len()
             ));
         }
@@ -155,14 +157,15 @@ fn address(
     })
 }
 
-/// Tags are labels; what the machine says beats what its scale set says.
+/// Returns the tags as labels. The tags of the machine have precedence over those of its scale set.
 fn labels(of_set: &Tags, own: &Tags) -> Labels {
     let tags = of_set.iter().chain(own);
     let tags = tags.filter(|(name, _)| !name.starts_with(RESERVED));
     tags.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// As Kubernetes names them on Azure: the zone with its region, since zones are numbers.
+/// Returns the locality as Kubernetes names it on Azure: the zone has the region as a prefix,
+/// because zones are numbers.
 fn locality(machine: &Machine) -> Locality {
     let zone = machine.zone.as_ref().map(|zone| format!("{}-{zone}", machine.region));
     Locality {
@@ -236,7 +239,8 @@ mod tests {
         };
         assert_eq!(address(&two, Ipv4).unwrap().to_string(), "10.0.0.4");
         assert_eq!(address(&two, Ipv6).unwrap().to_string(), "fd00::4");
-        // Of a machine that was off, Azure does not say which is the primary; of one there is no doubt.
+        // Of a machine that was off, Azure does not mark the primary interface; a single interface
+        // is the primary one.
         assert_eq!(address(std::slice::from_ref(&other), Ipv4).unwrap().to_string(), "10.1.0.4");
         for (interfaces, family, words) in [
             (&[][..], Ipv4, "no network interface"),

@@ -1,4 +1,4 @@
-//! Why the provider cannot start, and why there is no answer that can be used.
+//! The errors of the Azure provider: at its start, and of single requests.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,85 +6,83 @@ use std::time::Duration;
 
 use reqwest::StatusCode;
 
-/// The Azure provider cannot start as it is set.
+/// An error in the options of the Azure provider.
 #[derive(Debug, thiserror::Error)]
 pub enum AzureError {
-    /// A URL cannot be used.
+    /// A URL is invalid.
     #[error(
         "`{key}` of the Azure provider is `{url}`, which is no URL of the form `https://HOST` (plain HTTP only on this machine)"
     )]
     Url {
-        /// Which of the options it is.
+        /// The option.
         key: &'static str,
         /// The URL.
         url: String,
     },
-    /// An id is not what it should be.
+    /// An id is invalid.
     #[error("`{key}` of the Azure provider is `{value}`, which is none: {expected}")]
     Id {
-        /// Which of the options it is.
+        /// The option.
         key: &'static str,
-        /// What it is.
+        /// The value.
         value: String,
-        /// What it should be.
+        /// The expected form.
         expected: &'static str,
     },
     /// A file cannot be read.
     #[error("the file that `ca` of the Azure provider names cannot be read")]
     File(#[source] io::Error),
-    /// A file is not what it should be.
+    /// A file is not valid PEM.
     #[error("`ca` of the Azure provider names {}, which holds no certificates in PEM", path.display())]
     Pem {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: rustls_pki_types::pem::Error,
     },
-    /// The certificates cannot be used.
+    /// The certificates are unusable.
     #[error("no TLS can be made for Azure")]
     Tls(#[source] rustls::Error),
-    /// No client can be made.
+    /// The HTTP client cannot be made.
     #[error("no HTTP client can be made for Azure")]
     Client(#[source] reqwest::Error),
 }
 
-/// There is no answer, or none that can be used.
+/// The failure of a request to Azure.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum RequestError {
-    /// No connection, or it broke.
+    /// There is no connection, or it broke.
     #[error("{host}: {reason}")]
     Transport { host: String, reason: String },
-    /// It said nothing for too long.
+    /// The answer did not come in time.
     #[error("{host}: no answer within {} s", patience.as_secs())]
     Silent { host: String, patience: Duration },
-    /// No token is to be had.
+    /// There is no token.
     #[error("no token for Azure: {0}")]
     Token(String),
-    /// It said no.
+    /// Azure answered with an error status.
     #[error("{status} {code}: {text}{advice}")]
     Status { status: StatusCode, code: String, text: String, advice: String },
-    /// It is not asked now, since it has said that it was asked too often.
-    #[error("Azure was asked too often, and is asked again in {} s", .0.as_secs())]
+    /// No request was sent, because Azure throttles them.
+    #[error("Azure throttles requests; the next request follows in {} s", .0.as_secs())]
     Throttled(Duration),
-    /// The answer does not end.
+    /// The answer exceeds the limits.
     #[error("the answer is too large: {0}")]
     TooLarge(String),
-    /// The body is not what is answered there.
+    /// The body is not valid for its request.
     #[error("the answer cannot be read: {0}")]
     Malformed(String),
-    /// The next page is somewhere where the token may not go.
-    #[error(
-        "the next page is said to be at `{0}`, which is another host: it is not asked, and the token stays here"
-    )]
+    /// The next page is at a host to which the token must not go.
+    #[error("the next page is at `{0}`, which is not the configured host: the token was not sent")]
     Foreign(String),
-    /// We ourselves have failed at asking.
-    #[error("asking for it broke off: {0}")]
+    /// The task of the request failed.
+    #[error("the request was interrupted: {0}")]
     Broken(String),
 }
 
 impl RequestError {
-    /// Whether nobody can be asked, whatever the question is.
+    /// Whether the failure concerns all requests.
     pub(super) fn is_general(&self) -> bool {
         matches!(self, Self::Transport { .. } | Self::Silent { .. } | Self::Token(_))
     }

@@ -1,4 +1,4 @@
-//! What is held of each list, and which lists are needed for which services. Pure.
+//! The latest content of each list, and the lists that services need. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,30 +11,30 @@ use super::lists::{Contents, List, Scope};
 use super::machines::{Entries, Machine, ScaleSet, State};
 use crate::Stale;
 
-/// In so many other resource groups interfaces of the machines of a list are looked for.
+/// The number of other resource groups whose interfaces are read for the machines of one list.
 const MAX_ELSEWHERE: usize = 20;
 
-/// What is held of a list.
+/// The latest state of a list.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Held {
-    /// What was answered last; none while nothing was.
+    /// The last answer, if there was one.
     pub(super) contents: Option<Arc<Contents>>,
-    /// Since when and why there is no newer answer.
+    /// Why, and since when, there is no newer answer.
     pub(super) trouble: Option<Stale>,
-    /// Whether that concerns whoever is asked, and not what is asked.
+    /// Whether the failure concerns all requests.
     pub(super) is_trouble_general: bool,
-    /// Whether it is of Resource Graph.
+    /// Whether the answer came from Resource Graph.
     pub(super) is_of_graph: bool,
 }
 
 impl Held {
-    /// Whether all that can be known of it now is known.
+    /// Whether there is an answer or an error.
     pub(super) fn is_known(&self) -> bool {
         self.contents.is_some() || self.trouble.is_some()
     }
 }
 
-/// All lists that are needed.
+/// All needed lists.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Lists(pub(super) BTreeMap<List, Held>);
 
@@ -67,13 +67,13 @@ impl Lists {
         }
     }
 
-    /// Since when and why nobody can be asked, if so it is for all lists that were asked for.
+    /// Returns the earliest failure, if all requested lists fail for a general reason.
     pub(super) fn general(&self) -> Option<Stale> {
         let mut troubles = Vec::new();
         for (list, held) in &self.0 {
             match &held.trouble {
                 Some(trouble) if held.is_trouble_general => troubles.push(trouble),
-                // It was not asked for yet, or is asked for now and then only.
+                // The list was not requested yet, or is requested rarely.
                 None if held.contents.is_none() || list.is_of_interfaces() => {}
                 _ => return None,
             }
@@ -85,14 +85,14 @@ impl Lists {
         self.0.get(list)?.contents.as_deref()
     }
 
-    /// Whether all that can be known now of these lists is known.
+    /// Whether each of these lists has an answer or an error.
     pub(super) fn are_known(&self, lists: &BTreeSet<List>) -> bool {
         let mut held = lists.iter().filter_map(|list| self.0.get(list));
         held.all(Held::is_known)
     }
 
-    /// Whether machines that came in a list have their interfaces in this one. States are of a whole
-    /// subscription, of which few machines may be asked for.
+    /// Whether machines that appeared in a list have their interfaces in `interfaces`. States cover
+    /// a whole subscription, of which a service may need few machines.
     pub(super) fn concern(
         &self,
         came: &[ResourceId],
@@ -108,13 +108,13 @@ impl Lists {
         known.any(|known| came.iter().any(|id| known.good.contains_key(id)))
     }
 
-    /// Whether machines of these lists that are on have no address in this list of interfaces, so that it is
-    /// worth to ask soon again.
+    /// Whether running machines of these lists have no address in this list of interfaces, so that
+    /// it should be requested soon.
     pub(super) fn lack(&self, of: &BTreeSet<List>, interfaces: &List) -> bool {
         let Some(known) = self.interfaces(interfaces) else { return true };
         let has_address =
             |id| known.get(id).is_some_and(|all| all.iter().any(|one| !one.addresses.is_empty()));
-        // One whose interfaces are known to be elsewhere lacks nothing here.
+        // A machine whose interfaces are in other lists lacks nothing here.
         let is_here = |machine: &Machine| {
             let mut named = machine.interfaces.iter().map(Scope::around).map(List::Interfaces);
             machine.interfaces.is_empty()
@@ -127,54 +127,54 @@ impl Lists {
     }
 }
 
-/// Machines that are off need no address.
+/// Whether a machine is off, and needs no address.
 pub(super) fn is_off(state: &State) -> bool {
     matches!(state.power.as_deref(), Some("stopped" | "deallocated" | "hibernated"))
 }
 
-/// The scale sets that a question is about.
+/// Returns the scale sets that match a query.
 pub(super) fn matching<'a>(
     sets: &'a Entries<ScaleSet>,
-    question: &AzureQuery,
+    query: &AzureQuery,
 ) -> impl Iterator<Item = &'a ScaleSet> {
-    let name = match &question.machines {
+    let name = match &query.machines {
         AzureMachines::ScaleSet(name) => name.clone().map(|name| name.to_lowercase()),
         AzureMachines::VirtualMachines => None,
     };
-    let tags = question.tags.clone();
+    let tags = query.tags.clone();
     sets.good.values().filter(move |set| {
         name.as_deref().is_none_or(|name| set.id.name() == name)
             && tags.iter().all(|(name, value)| set.tags.get(name) == Some(value))
     })
 }
 
-/// The machines in no scale set that a question is about.
+/// Returns the machines outside of scale sets that match a query.
 pub(super) fn single<'a>(
     machines: &'a Entries<Machine>,
-    question: &AzureQuery,
+    query: &AzureQuery,
 ) -> impl Iterator<Item = &'a Machine> {
-    let tags = question.tags.clone();
+    let tags = query.tags.clone();
     let single = machines.good.values().filter(|machine| !machine.is_in_scale_set);
     single.filter(move |machine| {
         tags.iter().all(|(name, value)| machine.tags.get(name) == Some(value))
     })
 }
 
-/// The lists in which machines are, and their network interfaces.
+/// The lists that hold machines and their network interfaces.
 #[derive(Debug)]
 pub(super) struct Places {
-    /// That of the machines.
+    /// The list of the machines.
     pub(super) machines: List,
-    /// That of their interfaces, as a rule.
+    /// The list of their interfaces, as a rule.
     pub(super) interfaces: List,
-    /// Those of interfaces that are in other resource groups than their machines, as machines name them.
+    /// The lists of interfaces in other resource groups, as machines name them.
     pub(super) elsewhere: BTreeSet<List>,
-    /// In so many more groups there are some that are not looked for.
+    /// The number of other resource groups that are not read.
     pub(super) left_out: usize,
 }
 
 impl Places {
-    /// Those of a scale set.
+    /// Returns the lists of a scale set.
     pub(super) fn of_set(set: &ScaleSet, lists: &Lists) -> Self {
         if !set.is_flexible {
             let machines = List::UniformMachines(set.id.clone());
@@ -190,29 +190,30 @@ impl Places {
         Self { machines, interfaces, elsewhere, left_out }
     }
 
-    /// Those of machines in no scale set.
-    pub(super) fn of_single(scope: &Scope, question: &AzureQuery, lists: &Lists) -> Self {
+    /// Returns the lists of machines outside of scale sets.
+    pub(super) fn of_single(scope: &Scope, query: &AzureQuery, lists: &Lists) -> Self {
         let machines = List::Machines(scope.clone());
         let interfaces = List::Interfaces(scope.clone());
         let states = lists.states(&List::States(Arc::clone(&scope.subscription)));
         let known = lists.machines(&machines).into_iter();
-        let on = known.flat_map(|known| single(known, question)).filter(|machine| {
-            // Whether they run is told apart; until it is, nothing is told of them.
+        let on = known.flat_map(|known| single(known, query)).filter(|machine| {
+            // Their power states come in a separate list; until that arrives, they are not
+            // reported.
             states.and_then(|states| states.get(&machine.id)).is_some_and(|state| !is_off(state))
         });
         let (elsewhere, left_out) = elsewhere(scope, on, lists.interfaces(&interfaces));
         Self { machines, interfaces, elsewhere, left_out }
     }
 
-    /// All lists of interfaces.
+    /// Returns all lists of interfaces.
     pub(super) fn all_interfaces(&self) -> impl Iterator<Item = &List> {
         std::iter::once(&self.interfaces).chain(&self.elsewhere)
     }
 }
 
-/// The lists of interfaces in other groups than where one looks anyway, which shows `own`: of machines that are
-/// on and whose primary interface is not there; and how many more there are than are asked. In another
-/// subscription none is.
+/// Returns the lists of interfaces in other resource groups, and the number of groups beyond the
+/// limit. `own` are the interfaces of the machines' own group. Only running machines without a
+/// primary interface there count. Other subscriptions are not read.
 fn elsewhere<'a>(
     scope: &Scope,
     machines: impl Iterator<Item = &'a Machine>,
@@ -234,44 +235,42 @@ fn elsewhere<'a>(
     (others.into_iter().take(MAX_ELSEWHERE).collect(), left_out)
 }
 
-/// What is needed, as far as is known.
+/// The needed lists, as far as they are known.
 #[derive(Debug, Default)]
 pub(super) struct Needs {
-    /// The lists, with those who need them.
+    /// The lists, with the services that need them.
     pub(super) lists: BTreeMap<List, BTreeSet<ServiceName>>,
-    /// Of which machines the interfaces of a list are: the lists of these, and of their states.
+    /// For each list of interfaces, the lists of its machines and of their states.
     pub(super) machines_of: BTreeMap<List, BTreeSet<List>>,
 }
 
 impl Needs {
-    /// The lists of the interfaces of the machines of a list.
+    /// Returns the lists with the interfaces of a list's machines.
     pub(super) fn interfaces_of(&self, list: &List) -> Vec<List> {
         let of_it = self.machines_of.iter().filter(|(_, machines)| machines.contains(list));
         of_it.map(|(interfaces, _)| interfaces.clone()).collect()
     }
 }
 
-/// What is needed, as far as is known.
-pub(super) fn needed(asked: &BTreeMap<ServiceName, Vec<AzureQuery>>, lists: &Lists) -> Needs {
+/// Determines the needed lists, as far as they are known.
+pub(super) fn needed(queries: &BTreeMap<ServiceName, Vec<AzureQuery>>, lists: &Lists) -> Needs {
     let mut needs = Needs::default();
-    for (name, questions) in asked {
-        for question in questions {
-            let Ok(scope) = Scope::of(question) else { continue };
+    for (name, own) in queries {
+        for query in own {
+            let Ok(scope) = Scope::of(query) else { continue };
             let mut need = |list| {
                 needs.lists.entry(list).or_default().insert(name.clone());
             };
             let mut places = Vec::new();
-            match &question.machines {
+            match &query.machines {
                 AzureMachines::VirtualMachines => {
                     let states = List::States(Arc::clone(&scope.subscription));
                     need(states.clone());
-                    places.push((Places::of_single(&scope, question, lists), Some(states)));
+                    places.push((Places::of_single(&scope, query, lists), Some(states)));
                 }
                 AzureMachines::ScaleSet(_) => {
-                    for set in lists
-                        .scale_sets(&scope)
-                        .into_iter()
-                        .flat_map(|sets| matching(sets, question))
+                    for set in
+                        lists.scale_sets(&scope).into_iter().flat_map(|sets| matching(sets, query))
                     {
                         places.push((Places::of_set(set, lists), None));
                     }

@@ -1,4 +1,4 @@
-//! Requests to Azure: by which client each goes. It knows nothing of what is asked.
+//! HTTP requests to Azure: it selects the client of each. It never interprets an answer.
 
 use std::error::Error as _;
 use std::path::Path;
@@ -16,35 +16,35 @@ use crate::http::{self, HttpError, MAX_BODY, PemFileError, client_builder, secre
 
 pub(super) use crate::http::Answer;
 
-/// For how long a connection is waited for.
+/// The timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(5);
-/// For how long the whole answer is waited for.
+/// The timeout of the whole answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Whom is asked by which way.
+/// The HTTP clients.
 #[derive(Debug)]
 pub(super) struct Http {
-    /// By plain HTTP, which stays on this machine: no proxy may see or answer it.
+    /// The client for plain HTTP, which stays on this machine: no proxy may see or answer it.
     plain: Client,
-    /// By HTTPS; none while nobody was asked by it.
+    /// The clients for HTTPS, made at the first use.
     private: Mutex<Option<Private>>,
-    /// Who is trusted; none for whom the system trusts.
+    /// The trusted roots; `None` for those of the system.
     roots: Option<RootCertStore>,
     peer_clock: PeerClock,
-    /// What was asked, where somebody wants to see it.
+    /// The log of calls, for a survey.
     log: Option<Mutex<Vec<Call>>>,
 }
 
-/// By HTTPS.
+/// The clients for HTTPS.
 #[derive(Debug, Clone)]
 struct Private {
-    /// To the outside, by the proxy of the environment where there is one.
+    /// For Azure, by the proxy of the environment if there is one.
     outside: Client,
-    /// To the machine's own metadata, which no proxy may see or answer.
+    /// For the machine's own metadata, which no proxy may see or answer.
     inside: Client,
 }
 
-/// What is asked.
+/// A request.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) url: Url,
@@ -53,7 +53,7 @@ pub(super) struct Request {
     pub(super) is_metadata: bool,
 }
 
-/// What is sent along.
+/// The body of a request.
 #[derive(Debug)]
 pub(super) struct Body {
     pub(super) kind: &'static str,
@@ -72,13 +72,14 @@ impl Http {
         })
     }
 
-    /// The clock of those who answer, but for the metadata service, which has that of this machine.
+    /// Returns the clock of Azure. The metadata service does not count, because it has the clock of
+    /// this machine.
     pub(super) fn peer_clock(&self) -> PeerClock {
         self.peer_clock.clone()
     }
 
-    /// By whom this is asked. What the system trusts is read when somebody is asked by HTTPS and not before,
-    /// and again until there is something: a machine may have nothing of the kind, and no need of it.
+    /// Returns the client for a URL. The system's certificates are read at the first HTTPS request,
+    /// and again until there are some: a machine may have none, and need none.
     fn client(&self, url: &Url, is_metadata: bool) -> Result<Client, AzureError> {
         if url.scheme() != "https" {
             return Ok(self.plain.clone());
@@ -95,7 +96,7 @@ impl Http {
         Ok(if is_metadata { private.inside } else { private.outside })
     }
 
-    /// Asks, and reads the whole answer.
+    /// Sends a request, and reads the whole answer.
     pub(super) async fn ask(&self, request: Request) -> Result<Answer, RequestError> {
         let Request { url, body, token, is_metadata } = request;
         let host = url.host_str().unwrap_or_default().to_owned();
@@ -108,20 +109,20 @@ impl Http {
             }
         };
         let method = if body.is_some() { Method::POST } else { Method::GET };
-        let mut asked = client.request(method, url);
+        let mut request = client.request(method, url);
         if is_metadata {
-            asked = asked.header("Metadata", "true");
+            request = request.header("Metadata", "true");
         }
-        // Whoever read the token has looked whether it is a header value.
+        // The reader of the token has checked that it is a header value.
         let token = token.map(|token| format!("Bearer {}", token.expose()));
         if let Some(value) = token.and_then(|token| secret_header(&token)) {
-            asked = asked.header("Authorization", value);
+            request = request.header("Authorization", value);
         }
         if let Some(Body { kind, text }) = body {
-            asked = asked.header("Content-Type", kind).body(text);
+            request = request.header("Content-Type", kind).body(text);
         }
         let clock = (!is_metadata).then_some(&self.peer_clock);
-        http::ask(asked, PATIENCE, clock).await.map_err(|error| match error {
+        http::ask(request, PATIENCE, clock).await.map_err(|error| match error {
             HttpError::Transport(reason) => RequestError::Transport { host, reason },
             HttpError::Silent(patience) => RequestError::Silent { host, patience },
             HttpError::TooLarge => {
@@ -130,14 +131,14 @@ impl Http {
         })
     }
 
-    /// Notes a call, where somebody wants to see it.
+    /// Logs a call, if a survey needs it.
     pub(super) fn note(&self, call: impl FnOnce() -> Call) {
         if let Some(log) = &self.log {
             log.lock().push(call());
         }
     }
 
-    /// What was noted.
+    /// Returns and clears the logged calls.
     pub(super) fn noted(&self) -> Vec<Call> {
         self.log.as_ref().map(|log| std::mem::take(&mut *log.lock())).unwrap_or_default()
     }
@@ -149,7 +150,7 @@ fn builder(tls: ClientConfig) -> ClientBuilder {
         .user_agent(concat!("ironmesh/", env!("CARGO_PKG_VERSION")))
 }
 
-/// The certificates of the file that `ca` names.
+/// Reads the certificates of the file `ca`.
 fn roots(path: &Path) -> Result<RootCertStore, AzureError> {
     let found = http::certificates(path).map_err(|error| match error {
         PemFileError::Unreadable(source) => AzureError::File(source),
@@ -158,7 +159,7 @@ fn roots(path: &Path) -> Result<RootCertStore, AzureError> {
     http::root_store(found).map_err(AzureError::Tls)
 }
 
-/// Trusts these, or whom the system trusts.
+/// Returns a TLS configuration that trusts `roots`, or the system's certificates by default.
 fn tls(roots: Option<RootCertStore>) -> Result<ClientConfig, AzureError> {
     http::client_config(roots, None).map_err(AzureError::Tls)
 }
@@ -169,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// What the system trusts is read from the environment, so a process of its own has none.
+    /// The system's certificates come from the environment, so a separate process has none.
     #[tokio::test]
     async fn missing_system_certificates_fail_only_https_requests() {
         const ALONE: &str = "IRONMESH_TEST_TRUSTS_NOBODY";
@@ -181,12 +182,12 @@ mod tests {
                 .env(ALONE, "1")
                 .env("SSL_CERT_FILE", folder.path().join("none"))
                 .env("SSL_CERT_DIR", folder.path())
-                // Nobody is there either: plain HTTP does not come this way.
+                // Nothing listens there: plain HTTP must not use the proxy.
                 .env("HTTP_PROXY", "http://127.0.0.1:1")
                 .output()
                 .unwrap();
-            let told = String::from_utf8_lossy(&done.stdout);
-            assert!(done.status.success() && told.contains("1 passed"), "{told}");
+            let output = String::from_utf8_lossy(&done.stdout);
+            assert!(done.status.success() && output.contains("1 passed"), "{output}");
             return;
         }
         let http = Http::new(None, false).unwrap();
@@ -197,12 +198,12 @@ mod tests {
         let error = ask("https://127.0.0.1:1").await.unwrap_err();
         assert!(error.is_general(), "{error}");
         assert!(error.to_string().contains("no TLS can be made for Azure: "), "{error}");
-        // Who is asked by plain HTTP needs nothing of the kind.
+        // Plain HTTP needs no certificates.
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::select! {
-            came = listener.accept() => drop(came.unwrap()),
-            asked = ask(&url) => panic!("it asked somebody else: {asked:?}"),
+            accepted = listener.accept() => drop(accepted.unwrap()),
+            answer = ask(&url) => panic!("the request went elsewhere: {answer:?}"),
         }
     }
 }

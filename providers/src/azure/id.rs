@@ -1,4 +1,4 @@
-//! Ids of resources. Azure compares them without case, and writes them now like this and now like that.
+//! Resource ids. Azure compares them case-insensitively, and does not write them consistently.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -7,16 +7,17 @@ use std::sync::Arc;
 /// The id of a resource in a resource group.
 #[derive(Clone)]
 pub(super) struct ResourceId {
-    /// As Azure has told it.
-    told: Arc<str>,
-    /// In lower case: by this it is compared.
+    /// The id as Azure wrote it.
+    text: Arc<str>,
+    /// The id in lower case, for comparisons.
     key: Arc<str>,
 }
 
 impl ResourceId {
-    /// Reads `/subscriptions/S/resourceGroups/G/providers/NAMESPACE/TYPE/NAME` and what may follow.
-    pub(super) fn parse(told: &str) -> Option<Self> {
-        let key = told.to_lowercase();
+    /// Parses `/subscriptions/S/resourceGroups/G/providers/NAMESPACE/TYPE/NAME` and further
+    /// segments.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let key = text.to_lowercase();
         let parts: Vec<_> = key.split('/').collect();
         let ["", "subscriptions", subscription, "resourcegroups", group, "providers", _, rest @ ..] =
             parts.as_slice()
@@ -26,42 +27,42 @@ impl ResourceId {
         let is_whole = !rest.is_empty() && rest.len() % 2 == 0;
         let is_good =
             is_whole && rest.iter().chain([subscription, group]).all(|part| !part.is_empty());
-        is_good.then(|| Self { told: told.into(), key: key.as_str().into() })
+        is_good.then(|| Self { text: text.into(), key: key.as_str().into() })
     }
 
-    /// As Azure has told it.
-    pub(super) fn told(&self) -> &str {
-        &self.told
+    /// Returns the id as Azure wrote it.
+    pub(super) fn text(&self) -> &str {
+        &self.text
     }
 
-    /// The subscription, in lower case.
+    /// Returns the subscription, in lower case.
     pub(super) fn subscription(&self) -> &str {
         self.part(2)
     }
 
-    /// The resource group, in lower case.
+    /// Returns the resource group, in lower case.
     pub(super) fn group(&self) -> &str {
         self.part(4)
     }
 
-    /// The name of the resource itself, in lower case.
+    /// Returns the name of the resource itself, in lower case.
     pub(super) fn name(&self) -> &str {
         self.key.rsplit('/').next().unwrap_or_default()
     }
 
-    /// What it is called among all of a subscription, in lower case: its group, and the names of what it is
-    /// and is in. Of machines, `GROUP/SCALE-SET/NUMBER` or `GROUP/NAME`.
+    /// Returns a name that is unique in its subscription, in lower case: the group and the names.
+    /// Machines are `GROUP/SCALE-SET/NUMBER` or `GROUP/NAME`.
     pub(super) fn short(&self) -> String {
         let names = self.key.split('/').skip(8).step_by(2);
         names.fold(self.group().to_owned(), |short, name| short + "/" + name)
     }
 
-    /// What it is called among the resources of several subscriptions: the same, below its subscription.
+    /// Returns a name that is unique across subscriptions: the subscription and the short name.
     pub(super) fn long(&self) -> String {
         format!("{}/{}", self.subscription(), self.short())
     }
 
-    /// The namespace of who provides it, in lower case: `microsoft.network`.
+    /// Returns the namespace of the resource provider, in lower case: `microsoft.network`.
     pub(super) fn provider(&self) -> &str {
         self.part(6)
     }
@@ -111,7 +112,7 @@ mod tests {
             "/SUBSCRIPTIONS/s1/resourcegroups/rg/providers/MICROSOFT.compute/VirtualMachineScaleSets/WEB/virtualmachines/7",
         );
         assert_eq!(one, other);
-        assert_ne!(one.told(), other.told());
+        assert_ne!(one.text(), other.text());
         assert_eq!((one.subscription(), one.group(), one.name()), ("s1", "rg", "7"));
         assert_eq!((&*one.short(), &*one.long()), ("rg/web/7", "s1/rg/web/7"));
         assert_eq!(one.provider(), "microsoft.compute");

@@ -1,4 +1,5 @@
-//! The lists that Azure is asked for, each for all services that need it: never one call for one machine.
+//! The lists that the provider requests, each for all services that need it: never one call per
+//! machine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use ironmesh_catalog::AzureQuery;
 use reqwest::StatusCode;
 
-use super::arm::{Arm, Calls, Question};
+use super::arm::{Arm, ArmQuery, Calls};
 use super::endpoint::Interfaces;
 use super::error::RequestError;
 use super::id::ResourceId;
@@ -15,10 +16,11 @@ use super::wire;
 
 const COMPUTE: &str = "2024-07-01";
 const NETWORK: &str = "2024-05-01";
-/// The network interfaces of uniform scale sets are the network provider's, and have no newer version.
+/// The network interfaces of uniform scale sets belong to the network provider, and have no newer
+/// version.
 const SET_NETWORK: &str = "2018-10-01";
 
-/// Where machines are looked for. In lower case.
+/// Where machines are looked up. In lower case.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Scope {
     pub(super) subscription: Arc<str>,
@@ -26,10 +28,10 @@ pub(super) struct Scope {
     pub(super) group: Option<Arc<str>>,
 }
 
-/// A list.
+/// A list of resources.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum List {
-    /// The scale sets that there are.
+    /// The scale sets of a scope.
     ScaleSets(Scope),
     /// The machines of a uniform scale set.
     UniformMachines(ResourceId),
@@ -39,13 +41,13 @@ pub(super) enum List {
     FlexibleMachines(ResourceId),
     /// All machines that are in no uniform scale set.
     Machines(Scope),
-    /// Whether those of a subscription run, which is told of all of it at once.
+    /// The power states of all machines of a subscription.
     States(Arc<str>),
     /// Their network interfaces.
     Interfaces(Scope),
 }
 
-/// What is in a list.
+/// The content of a list.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Contents {
     ScaleSets(Entries<ScaleSet>),
@@ -58,30 +60,31 @@ pub(super) enum Contents {
 #[derive(Debug)]
 pub(super) struct Fetched {
     pub(super) contents: Contents,
-    /// Whether it is of Resource Graph, which is behind and shows what one may read.
+    /// Whether it came from Resource Graph, which is some seconds stale and limited to the readable
+    /// resources.
     pub(super) is_of_graph: bool,
 }
 
-/// What came of asking for a list.
+/// The outcome of requesting a list.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct ListOutcome {
     pub(super) answer: Result<Fetched, RequestError>,
-    /// How many calls that took: of all pages and attempts, and of whoever was asked first and said no.
+    /// The number of calls: all pages, attempts and fallbacks.
     pub(super) calls: usize,
 }
 
 impl Scope {
-    /// Where a question of policy looks.
-    pub(super) fn of(question: &AzureQuery) -> Result<Self, String> {
-        let Some(subscription) = &question.subscription else {
+    /// Returns the scope of a query in policy.
+    pub(super) fn of(query: &AzureQuery) -> Result<Self, String> {
+        let Some(subscription) = &query.subscription else {
             return Err(
                 "neither policy nor the settings say in which subscription; set `subscription` of `[azure]`"
                     .to_owned(),
             );
         };
-        let group = question.resource_group.as_ref();
+        let group = query.resource_group.as_ref();
         let is_good = |name: &Arc<str>| {
-            // Names become parts of paths and queries. These are all characters that Azure takes.
+            // Names become parts of paths and queries. Azure allows only these characters.
             let is_good = |c: char| c.is_alphanumeric() || "-_.()".contains(c);
             !name.is_empty() && name.chars().all(is_good) && &**name != "." && &**name != ".."
         };
@@ -94,12 +97,12 @@ impl Scope {
         Ok(Self { subscription: lower(subscription), group: group.map(lower) })
     }
 
-    /// The resource group that something is in.
+    /// Returns the resource group of a resource.
     pub(super) fn around(id: &ResourceId) -> Self {
         Self { subscription: id.subscription().into(), group: Some(id.group().into()) }
     }
 
-    /// All of a subscription.
+    /// Returns the scope of a whole subscription.
     fn whole(subscription: &Arc<str>) -> Self {
         Self { subscription: Arc::clone(subscription), group: None }
     }
@@ -113,12 +116,12 @@ impl Scope {
 }
 
 impl List {
-    /// Whether it is of network interfaces, which change only where machines do.
+    /// Whether it lists network interfaces, which change only with machines.
     pub(super) fn is_of_interfaces(&self) -> bool {
         matches!(self, Self::UniformInterfaces(_) | Self::Interfaces(_))
     }
 
-    /// Whether it is of a whole subscription.
+    /// Whether it covers a whole subscription.
     pub(super) fn is_of_subscription(&self) -> bool {
         match self {
             Self::ScaleSets(scope) | Self::Machines(scope) | Self::Interfaces(scope) => {
@@ -131,7 +134,7 @@ impl List {
         }
     }
 
-    /// The scale set that it is of.
+    /// Returns the scale set of the list, if it has one.
     pub(super) fn scale_set(&self) -> Option<&ResourceId> {
         match self {
             Self::UniformMachines(set)
@@ -141,11 +144,11 @@ impl List {
         }
     }
 
-    /// Asks for it. `with_graph` says whether Resource Graph may answer what it can.
-    pub(super) async fn ask(&self, arm: &Arm, with_graph: bool) -> Asked {
+    /// Requests the list. `with_graph` allows Resource Graph as the source.
+    pub(super) async fn ask(&self, arm: &Arm, with_graph: bool) -> ListOutcome {
         let calls = Calls::default();
         let answer = self.answer(arm, with_graph, &calls).await;
-        Asked { answer, calls: calls.count() }
+        ListOutcome { answer, calls: calls.count() }
     }
 
     async fn answer(
@@ -157,21 +160,21 @@ impl List {
         if let Self::States(subscription) = self {
             return states(arm, subscription, with_graph, calls).await;
         }
-        let question = self.question();
+        let query = self.query();
         let can_be_of_graph = matches!(self, Self::UniformMachines(_) | Self::FlexibleMachines(_));
         let mut is_of_graph = with_graph && can_be_of_graph;
         let entries = if is_of_graph {
-            let mut of_graph = self.question();
+            let mut of_graph = self.query();
             of_graph.parameters.push(("useResourceGraph", "true".to_owned()));
             match arm.list(&of_graph, calls).await {
                 Err(error) if others_may_answer(&error) => {
                     is_of_graph = false;
-                    arm.list(&question, calls).await?
+                    arm.list(&query, calls).await?
                 }
                 other => other?,
             }
         } else {
-            arm.list(&question, calls).await?
+            arm.list(&query, calls).await?
         };
         let contents = match self {
             Self::ScaleSets(_) => Contents::ScaleSets(Entries::read(entries, ScaleSet::read)),
@@ -185,7 +188,7 @@ impl List {
         Ok(Fetched { contents, is_of_graph })
     }
 
-    fn question(&self) -> Question {
+    fn query(&self) -> ArmQuery {
         const SETS: &str = "virtualMachineScaleSets";
         let (path, version, action) = match self {
             Self::ScaleSets(scope) => (
@@ -239,20 +242,20 @@ impl List {
         match self {
             Self::UniformMachines(_) => parameters.push(expand),
             Self::FlexibleMachines(set) => {
-                // An id holds no quotes: names were looked at by whoever made them.
-                let filter = format!("'virtualMachineScaleSet/id' eq '{}'", set.told());
+                // An id has no quotes: Azure allows none in names.
+                let filter = format!("'virtualMachineScaleSet/id' eq '{}'", set.text());
                 parameters.extend([("$filter", filter), expand]);
             }
-            // Only the list of a whole subscription tells whether machines run.
+            // Only the list of a whole subscription has power states.
             Self::States(_) => parameters.push(("statusOnly", "true".to_owned())),
             _ => {}
         }
-        Question { path, parameters, body: None, action }
+        ArmQuery { path, parameters, body: None, action }
     }
 }
 
-/// Whether machines run. The resource provider tells it of whole subscriptions only, to who may read them;
-/// Resource Graph tells it of what one may read.
+/// Requests power states. The resource provider lists them only for whole subscriptions that are
+/// readable; Resource Graph lists those of readable machines.
 async fn states(
     arm: &Arm,
     subscription: &Arc<str>,
@@ -265,7 +268,7 @@ async fn states(
             other => return other,
         }
     }
-    match arm.list(&List::States(Arc::clone(subscription)).question(), calls).await {
+    match arm.list(&List::States(Arc::clone(subscription)).query(), calls).await {
         Ok(entries) => {
             let machines = Entries::read(entries, Machine::read).good.into_iter();
             let states = machines.map(|(id, machine)| (id, machine.state)).collect();
@@ -278,8 +281,8 @@ async fn states(
     }
 }
 
-/// Whether those may answer in whose stead Resource Graph was asked: 422 is where it cannot, others are where it is
-/// not there, and it leaves rows out where there are too many.
+/// Whether the resource provider may answer in place of Resource Graph: 422 marks an unsupported
+/// query, other errors its absence, and it leaves out rows if there are too many.
 fn others_may_answer(error: &RequestError) -> bool {
     matches!(
         error,
@@ -290,13 +293,14 @@ fn others_may_answer(error: &RequestError) -> bool {
     )
 }
 
-/// One question for all groups, as where the resource provider answers: that shows those that may be read.
+/// Requests power states of all resource groups in one query, as from the resource provider. The
+/// answer has the readable ones.
 async fn states_of_graph(
     arm: &Arm,
     subscription: &str,
     calls: &Calls,
 ) -> Result<Fetched, RequestError> {
-    // Without the id in it, pages are not stable.
+    // Without the id in the projection, pages are not stable.
     let query = "Resources | where type =~ 'microsoft.compute/virtualmachines' | project id, \
                  power = tostring(properties.extended.instanceView.powerState.code)";
     let entries = arm.rows(subscription, query, calls).await?;
@@ -304,7 +308,8 @@ async fn states_of_graph(
     Ok(Fetched { contents: Contents::States(states), is_of_graph: true })
 }
 
-/// What of an interface cannot be read is as if it were not there: its machine has no address.
+/// Groups interfaces by machine. An unreadable interface counts as missing: its machine has no
+/// address.
 fn by_machine(interfaces: Entries<(Option<ResourceId>, Interface)>) -> Interfaces {
     let mut all = Interfaces::new();
     for (machine, interface) in interfaces.good.into_values() {

@@ -1,7 +1,7 @@
-//! Machines, their network interfaces and scale sets, as they are read from answers. Pure.
+//! Machines, network interfaces and scale sets, as read from answers. Pure.
 //!
-//! It is lenient with each entry for itself: of one that cannot be read the id is kept, so that what was known
-//! of it stays.
+//! Each entry is read on its own. Of an unreadable one the id is kept, so that its last known
+//! endpoint stays.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,11 +14,11 @@ use uuid::Uuid;
 use super::id::ResourceId;
 use super::wire;
 
-/// Tags of a machine that are read: Azure lets one have 50.
+/// The tags that are read per machine: Azure allows 50.
 const MAX_TAGS: usize = 50;
-/// Network interfaces of a machine that are read: no size of machine has as many.
+/// The network interfaces that are read per machine: no machine size has more.
 const MAX_INTERFACES: usize = 32;
-/// The length of what they say, in bytes: of Azure's 256 characters each may take four.
+/// The longest tag name or value in bytes: Azure's 256 characters take up to four bytes each.
 const MAX_TAG: usize = 1024;
 
 /// A scale set.
@@ -27,14 +27,14 @@ pub(super) struct ScaleSet {
     pub(super) id: ResourceId,
     pub(super) is_flexible: bool,
     pub(super) tags: Tags,
-    /// How many machines it should have.
+    /// The intended number of machines.
     pub(super) capacity: u64,
 }
 
 /// Tags, by their names in lower case.
 pub(super) type Tags = BTreeMap<Arc<str>, Arc<str>>;
 
-/// A machine: of a scale set, or one by itself.
+/// A machine, in a scale set or alone.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Machine {
     pub(super) id: ResourceId,
@@ -45,18 +45,19 @@ pub(super) struct Machine {
     pub(super) tags: Tags,
     pub(super) state: State,
     pub(super) is_in_scale_set: bool,
-    /// Its network interfaces, as far as they are resources of their own: those of a uniform scale set are not.
+    /// Its network interfaces that are resources of their own; those of a uniform scale set are
+    /// not.
     pub(super) interfaces: Vec<ResourceId>,
 }
 
-/// How a machine fares, as far as an answer says.
+/// The state of a machine, as far as Azure reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct State {
     /// `succeeded`, `creating`, `deleting`…
     pub(super) provisioning: Arc<str>,
-    /// `running`, `deallocated`…; none where it is not said.
+    /// `running`, `deallocated`…; `None` if it is not reported.
     pub(super) power: Option<Arc<str>>,
-    /// `healthy`, `unhealthy`…, of the application; none where nobody looks.
+    /// The health of the application: `healthy`, `unhealthy`…; `None` without a health probe.
     pub(super) health: Option<Arc<str>>,
 }
 
@@ -65,20 +66,20 @@ pub(super) struct State {
 pub(super) struct Interface {
     pub(super) id: ResourceId,
     pub(super) is_primary: bool,
-    /// The addresses that it has, the primary first.
+    /// The addresses, the primary one first.
     pub(super) addresses: Vec<IpAddr>,
-    /// What of them cannot be read.
+    /// Why an address is unreadable.
     pub(super) unreadable: Option<String>,
 }
 
-/// An entry of a list that cannot be read.
+/// An unreadable entry of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unreadable {
     pub(super) id: Option<ResourceId>,
     pub(super) reason: String,
 }
 
-/// Entries of a list, those that can be read and those that cannot.
+/// The entries of a list, readable and unreadable.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Entries<T> {
     pub(super) good: BTreeMap<ResourceId, T>,
@@ -92,8 +93,8 @@ impl<T> Default for Entries<T> {
 }
 
 impl<T> Entries<T> {
-    /// Reads entries one by one. Where pages have shifted while they were asked for, one may be there twice:
-    /// then the last is the newest.
+    /// Reads each entry on its own. If pages shifted between requests, one may occur twice: the
+    /// last one is the newest.
     pub(super) fn read<W: DeserializeOwned>(
         entries: Vec<Value>,
         read: impl Fn(W) -> Result<(ResourceId, T), String>,
@@ -117,8 +118,9 @@ impl<T> Entries<T> {
     }
 }
 
-fn id(told: &str) -> Result<ResourceId, String> {
-    ResourceId::parse(told).ok_or_else(|| format!("`{told}` is no id of a resource in a group"))
+fn id(text: &str) -> Result<ResourceId, String> {
+    ResourceId::parse(text)
+        .ok_or_else(|| format!("`{text}` is not the id of a resource in a resource group"))
 }
 
 impl ScaleSet {
@@ -177,22 +179,22 @@ impl State {
         }
     }
 
-    /// Of a row of Resource Graph.
+    /// Reads a row of Resource Graph.
     pub(super) fn of_row(wire: wire::PowerRow) -> Result<(ResourceId, Self), String> {
-        let wire::PowerRow { id: told, power } = wire;
+        let wire::PowerRow { id: text, power } = wire;
         let power = power.and_then(|code| word(&code, "powerstate/"));
-        Ok((id(&told)?, Self { power, ..Self::default() }))
+        Ok((id(&text)?, Self { power, ..Self::default() }))
     }
 }
 
-/// What a code says after its beginning, in lower case.
+/// Returns the part of a code after `kind`, in lower case.
 fn word(code: &str, kind: &str) -> Option<Arc<str>> {
     let code = code.to_ascii_lowercase();
     code.strip_prefix(kind).filter(|word| !word.is_empty()).map(Into::into)
 }
 
 impl Interface {
-    /// An interface, with the machine that it is of.
+    /// Reads an interface and the id of its machine.
     pub(super) fn read(
         wire: wire::Interface,
     ) -> Result<(ResourceId, (Option<ResourceId>, Self)), String> {
@@ -207,7 +209,7 @@ impl Interface {
             configurations.into_iter().filter_map(|one| one.properties).collect();
         configurations.sort_by_key(|one| one.primary != Some(true));
         let (mut addresses, mut unreadable) = (Vec::new(), None);
-        // One with a prefix has no address of its own, and neither has one that is being made.
+        // A configuration with a prefix has no address of its own; neither has one in creation.
         for text in configurations.into_iter().filter_map(|one| one.address) {
             match text.parse::<IpAddr>().map(|address| address.to_canonical()) {
                 Ok(address) if address.is_unspecified() || address.is_multicast() => {
@@ -224,21 +226,21 @@ impl Interface {
     }
 }
 
-/// The interfaces that a machine names.
+/// Returns the interfaces that a machine names.
 fn interfaces(profile: Option<wire::NetworkProfile>) -> Vec<ResourceId> {
     let named = profile.and_then(|profile| profile.network_interfaces).into_iter().flatten();
     let ids = named.filter_map(|one| ResourceId::parse(one.id.as_deref()?));
     ids.filter(|id| id.provider() == "microsoft.network").take(MAX_INTERFACES).collect()
 }
 
-/// Those for Azure's own use are left out.
-fn tags(told: Option<BTreeMap<String, String>>) -> Tags {
-    let told = told.into_iter().flatten();
-    let told = told.map(|(name, value)| (name.to_lowercase(), value));
+/// Returns the tags without those for Azure's own use.
+fn tags(text: Option<BTreeMap<String, String>>) -> Tags {
+    let text = text.into_iter().flatten();
+    let text = text.map(|(name, value)| (name.to_lowercase(), value));
     let is_good = |(name, value): &(String, String)| {
         !name.starts_with("hidden-") && name.len() <= MAX_TAG && value.len() <= MAX_TAG
     };
-    let good = told.filter(is_good).map(|(name, value)| (name.into(), value.into()));
+    let good = text.filter(is_good).map(|(name, value)| (name.into(), value.into()));
     good.take(MAX_TAGS).collect()
 }
 

@@ -1,87 +1,87 @@
-//! What the Azure provider is told when it starts.
+//! The options of the Azure provider.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Whom the provider asks, as whom, and how often.
+/// The subscription, the credential and the limits of the provider.
 #[derive(Debug, Clone)]
 pub struct AzureOptions {
-    /// The subscription that is asked where policy names none. A GUID.
+    /// The subscription of queries that name none. A GUID.
     pub subscription: Option<Arc<str>>,
-    /// The resource group, likewise; the whole subscription where neither names one.
+    /// The resource group of queries that name none; by default the whole subscription.
     pub resource_group: Option<Arc<str>>,
-    /// Which of Azure's clouds.
+    /// The Azure cloud.
     pub cloud: AzureCloud,
-    /// As whom it is asked.
+    /// The credential for all requests.
     pub credential: AzureCredential,
-    /// The certificates (PEM) below which those of a cloud of one's own must be; what the system trusts where
-    /// it is left out.
+    /// The CA certificates (PEM) of a custom cloud; those of the system by default.
     pub ca: Option<PathBuf>,
-    /// How often each list is asked for. Where there are many lists it is less often: see
+    /// The interval in which each list is requested. With many lists it is longer: see
     /// [`Self::reads_per_hour`].
     pub interval: Duration,
-    /// So many calls are made within an hour, at most, whatever happens; unless what is asked for the first time
-    /// is more. Azure let one who asks read 12,000 times an hour in a subscription, and lets one more today;
-    /// others may ask as the same one.
+    /// The largest number of calls within an hour, except for first requests of lists. Azure used
+    /// to allow a client 12,000 reads an hour in a subscription, and allows more today; other
+    /// clients may share the quota.
     pub reads_per_hour: u32,
-    /// Whether the machines of scale sets are asked of Azure Resource Graph, which has limits of its own, is
-    /// some seconds behind, and knows nothing of the health of applications. Where it refuses, the resource
-    /// providers are asked after all.
+    /// Whether Azure Resource Graph lists the machines of scale sets. It has quotas of its own, is
+    /// some seconds stale, and has no application health. If it fails, the resource providers
+    /// answer.
     pub resource_graph: bool,
-    /// How long is waited after a fault before the same is asked again, the first time; other waits are
-    /// multiples of it. Shorter than a second is for tests.
+    /// The first wait after a failure; other waits are multiples of it. Values below a second are
+    /// for tests.
     pub retry: Duration,
-    /// Where the metadata service of the machine is; `http://169.254.169.254` where it is left out. By plain
-    /// HTTP it must be on this machine or its link.
+    /// The URL of the machine's metadata service; `http://169.254.169.254` by default. Plain HTTP
+    /// is allowed only for this machine or its link.
     pub metadata: Option<String>,
 }
 
-/// One of Azure's clouds.
+/// The Azure cloud to use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum AzureCloud {
-    /// The one that all may use.
+    /// The public cloud.
     #[default]
     Public,
-    /// That of the government of the United States.
+    /// The cloud of the government of the United States.
     UsGovernment,
-    /// That of China.
+    /// The cloud in China.
     China,
-    /// Another one, which answers the same calls and whose tokens are for its Resource Manager. (Azure Stack Hub
-    /// is none: it knows older versions of the calls alone, and its tokens are for another name.)
+    /// Another cloud with the same API, whose tokens are for its Resource Manager. (Azure Stack Hub
+    /// is not supported: it has older API versions, and its tokens have another audience.)
     Custom {
-        /// Where its Resource Manager is: a URL, and no path. By plain HTTP on this machine only.
+        /// The URL of its Resource Manager, without a path. Plain HTTP is allowed only on this
+        /// machine.
         resource_manager: String,
-        /// Where tokens are given out, likewise.
+        /// The URL of its token service, likewise.
         login: String,
     },
 }
 
-/// As whom Azure is asked.
+/// The identity of the provider at Azure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AzureCredential {
-    /// As the machine that the control plane runs on, by its managed identity.
+    /// The managed identity of the machine on which the control plane runs.
     ManagedIdentity {
-        /// Which of the identities that are assigned to it; the machine's own, or the only one, where it is
-        /// left out.
+        /// The assigned identity to use; by default the system-assigned or only one.
         client_id: Option<String>,
     },
-    /// As an application that trusts who made the token in a file.
+    /// An application that trusts the issuer of the token in a file.
     WorkloadIdentity {
         /// The tenant of the application.
         tenant: String,
-        /// The application.
+        /// The client id of the application.
         client_id: String,
-        /// The file with the token. It is read each time that it is needed.
+        /// The file with the token. It is read for each use.
         token_file: PathBuf,
     },
-    /// As an application, by a secret of its own.
+    /// An application with a client secret.
     ClientSecret {
         /// The tenant of the application.
         tenant: String,
-        /// The application.
+        /// The client id of the application.
         client_id: String,
-        /// The file with the secret, which nobody else may read. It is read each time that it is needed.
+        /// The file with the secret, which others must not be able to read. It is read for each
+        /// use.
         secret_file: PathBuf,
     },
 }

@@ -1,4 +1,4 @@
-//! Where Azure's doors are, and to whom a token may be shown.
+//! The hosts of Azure, and which of them may get a token.
 
 use std::net::IpAddr;
 
@@ -7,10 +7,10 @@ use reqwest::Url;
 use super::error::AzureError;
 use super::options::{AzureCloud, AzureOptions};
 
-/// Where machines ask for what they are, and for tokens. Nothing but the machine itself answers there.
+/// The metadata service, which answers only to the machine itself.
 const METADATA: &str = "http://169.254.169.254";
 
-/// Whom to ask.
+/// The URLs of Azure's services.
 #[derive(Debug, Clone)]
 pub(super) struct Places {
     pub(super) resource_manager: Url,
@@ -41,13 +41,13 @@ impl Places {
         })
     }
 
-    /// What a token is for: whoever gives it out writes it into it, and the Resource Manager looks.
+    /// Returns the audience of tokens, which the Resource Manager checks.
     pub(super) fn audience(&self) -> String {
         self.resource_manager.as_str().trim_end_matches('/').to_owned()
     }
 
-    /// Where an answer says that it goes on, if the token may go there: to the host by name that was asked, by
-    /// whatever port.
+    /// Returns the URL of the next page, if the token may go there: to the same host name, on any
+    /// port.
     pub(super) fn next(&self, link: &str) -> Option<Url> {
         let next = Url::parse(link).ok()?;
         let is_same = next.scheme() == self.resource_manager.scheme()
@@ -74,7 +74,7 @@ fn url(
     url.ok_or_else(|| AzureError::Url { key, url: text.to_owned() })
 }
 
-/// Whether nobody on the way sees what is said.
+/// Whether no one on the network can read the request.
 fn is_private(url: &Url) -> bool {
     url.scheme() == "https" || is_on_this_machine(url)
 }
@@ -84,7 +84,7 @@ fn is_on_this_machine(url: &Url) -> bool {
     url.scheme() == "http" && host(url).is_some_and(|host| host.is_loopback())
 }
 
-/// Whether it is plain HTTP that leaves the machine no further than to whom it runs on.
+/// Whether it is plain HTTP that goes no further than the host of the machine.
 fn is_near(url: &Url) -> bool {
     let is_link_local = |host| matches!(host, IpAddr::V4(host) if host.is_link_local());
     is_on_this_machine(url) || (url.scheme() == "http" && host(url).is_some_and(is_link_local))
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn each_cloud_has_its_own_hosts_and_token_audience() {
         let of = |cloud| Places::new(&AzureOptions { cloud, ..AzureOptions::default() }).unwrap();
-        // As Microsoft's own clients have them.
+        // As in Microsoft's own clients.
         let all = [
             (AzureCloud::Public, "management.azure.com", "login.microsoftonline.com"),
             (AzureCloud::UsGovernment, "management.usgovcloudapi.net", "login.microsoftonline.us"),

@@ -1,4 +1,4 @@
-//! When which list is asked for, and what becomes of answers. It asks nobody itself.
+//! The schedule of lists, and the handling of their answers. It never sends a request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use jiff::Timestamp;
 use reqwest::StatusCode;
 use tokio::time::Instant;
 
-use super::board::{Board, Told};
 use super::error::RequestError;
 use super::held::{Held, Lists, Needs, is_off, needed};
 use super::id::ResourceId;
-use super::lists::{Asked, Contents, Fetched, List};
+use super::lists::{Contents, Fetched, List, ListOutcome};
 use super::options::AzureOptions;
+use super::report_builder::{ReportBuilder, SharedReport};
 use crate::Stale;
 use crate::backoff::{Backoff, spread};
 
@@ -22,55 +22,56 @@ mod budget;
 
 use budget::Budget;
 
-/// So often lists of network interfaces are asked for where no machine came or went: addresses stay.
+/// The interval of lists of network interfaces while no machine appears or disappears: addresses do
+/// not change.
 const INTERFACES: Duration = Duration::from_secs(600);
-/// How much less often where little is left of what Azure lets one ask; and interfaces than machines, where
-/// there is so much to ask that it is to be spared.
+/// The factor by which polling slows down if little quota is left; and interfaces compared with
+/// machines, if the budget is short.
 const SLOWER: u32 = 4;
-/// When so many asks in a row have failed for lists of which nothing is known, the others wait as any list does:
-/// Azure is away, or says no to us.
+/// After so many consecutive failures of first requests, these use the budget like others: Azure is
+/// down, or rejects the credential.
 const FEW_FAILURES: u32 = 6;
-/// So many calls come back between two asks of that kind that are made whatever else was: else it would be seen
-/// late that Azure is well, and little of what may be made is for them.
+/// The number of calls whose budget passes between two probes. A probe is a first request beside
+/// the budget; without it the provider would notice Azure's recovery late.
 const PROBE: usize = 16;
-/// Where each list is asked for less often, more calls should be allowed.
+/// If the interval of lists exceeds this, the budget should be raised.
 const RARE: Duration = Duration::from_secs(600);
 
-/// All that is known, and what is to be asked.
+/// The schedule, the lists and the report.
 #[derive(Debug)]
 pub(super) struct Poll {
     interval: Duration,
     budget: Budget,
-    /// Whether it was said that each list is asked for rarely.
+    /// Whether the warning about a long interval was logged.
     is_rare: bool,
     retry: Duration,
-    pub(super) board: Board,
+    pub(super) builder: ReportBuilder,
     lists: Lists,
     plans: BTreeMap<List, Plan>,
     needs: Needs,
-    /// So many asks in a row have failed for lists of which nothing is known.
+    /// The number of consecutive failures of first requests.
     failed_firsts: u32,
-    /// When one more of these may be made whatever else was.
+    /// The time of the next probe.
     probe_at: Instant,
 }
 
-/// When a list is to be asked for.
+/// The schedule of one list.
 #[expect(clippy::struct_excessive_bools, reason = "each is set where it is seen, by itself")]
 #[derive(Debug)]
 struct Plan {
     due: Instant,
     is_running: bool,
-    /// Whether it was never answered. Then it is asked for at once: nothing is known of it.
+    /// Whether it never had an answer. Then it is requested at once.
     is_first: bool,
-    /// Whether machines that are on have no address in it.
+    /// Whether running machines have no address in it.
     is_lacking: bool,
-    /// Something has happened since it was asked for: it is asked for again at once.
+    /// Whether it changed after the running request began, and must be requested again.
     is_stale: bool,
-    /// How many calls it takes.
+    /// The number of calls per request.
     cost: usize,
     backoff: Backoff,
-    /// An answer in which some are missing, which is believed when the next one says the same.
-    doubted: Option<Contents>,
+    /// An answer that lacks earlier entries. It counts when the next answer lacks them, too.
+    incomplete: Option<Contents>,
 }
 
 impl Poll {
@@ -80,7 +81,7 @@ impl Poll {
             budget: Budget::new(options.reads_per_hour),
             is_rare: false,
             retry: options.retry,
-            board: Board::default(),
+            builder: ReportBuilder::default(),
             lists: Lists::default(),
             plans: BTreeMap::new(),
             needs: Needs::default(),
@@ -89,22 +90,26 @@ impl Poll {
         }
     }
 
-    /// From now on these are the services and what they ask.
-    pub(super) fn follow(&mut self, asked: BTreeMap<ServiceName, Vec<AzureQuery>>, now: Timestamp) {
-        let before = self.board.asked().clone();
-        self.board.ask(asked);
+    /// Sets the services and their queries.
+    pub(super) fn follow(
+        &mut self,
+        queries: BTreeMap<ServiceName, Vec<AzureQuery>>,
+        now: Timestamp,
+    ) {
+        let before = self.builder.queries().clone();
+        self.builder.set_queries(queries);
         self.plan();
-        let asked = self.board.asked();
+        let queries = self.builder.queries();
         let changed: Vec<_> =
-            asked.iter().filter(|(name, asks)| before.get(*name) != Some(asks)).collect();
+            queries.iter().filter(|(name, own)| before.get(*name) != Some(own)).collect();
         let changed: Vec<_> = changed.into_iter().map(|(name, _)| name.clone()).collect();
         for name in changed {
-            self.board.assemble(&name, &self.lists, now);
+            self.builder.assemble(&name, &self.lists, now);
         }
     }
 
-    /// Forgets what is in the lists: others ask for them now. What services know stays; and who was answered once
-    /// is asked again as any list is, however often this is.
+    /// Forgets all lists, because another control plane polls now. The report stays. A list that
+    /// had an answer is requested at its usual interval.
     pub(super) fn rest(&mut self) {
         self.lists = Lists::default();
         self.needs = Needs::default();
@@ -115,11 +120,11 @@ impl Poll {
         }
     }
 
-    /// Plans the lists that are needed now, and forgets the others.
+    /// Schedules the needed lists, and forgets the others.
     pub(super) fn plan(&mut self) {
-        self.needs = needed(self.board.asked(), &self.lists);
+        self.needs = needed(self.builder.queries(), &self.lists);
         self.lists.0.retain(|list, _| self.needs.lists.contains_key(list));
-        // While some are not known, those may be needed that they name.
+        // While some lists have no answer, they may still name others.
         if self.lists.0.values().all(Held::is_known) {
             self.plans.retain(|list, _| self.needs.lists.contains_key(list));
         }
@@ -139,12 +144,12 @@ impl Poll {
                 is_stale: false,
                 cost: 1,
                 backoff: Backoff::new(self.retry * 2, self.interval.max(self.retry * 60)),
-                doubted: None,
+                incomplete: None,
             });
         }
     }
 
-    /// A list that is due, which is now being asked for, and whether Resource Graph may answer.
+    /// Returns a due list, marks it as running, and returns whether Resource Graph may answer.
     pub(super) fn next(&mut self) -> Option<(List, bool)> {
         let now = Instant::now();
         let (list, _) = self.waiting().into_iter().flatten().find(|(_, at)| *at <= now)?;
@@ -155,19 +160,18 @@ impl Poll {
         if plan.is_first && is_worth_asking {
             self.probe_at = now + self.budget.time(PROBE);
         }
-        // What Resource Graph leaves out is asked of who knows it.
-        Some((list, plan.doubted.is_none()))
+        // The resource provider verifies what Resource Graph leaves out.
+        Some((list, plan.incomplete.is_none()))
     }
 
-    /// When the next list is due that is not being asked for.
+    /// Returns the time at which the next list is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.waiting().into_iter().flatten().map(|(_, at)| at).min()
     }
 
-    /// The lists that come next, each with when: of those that were never answered, and of the others, for which
-    /// there must be calls left. Who is due first is first, however much it takes: else who takes much would
-    /// wait for ever. While those that were never answered fail one after the other, they wait as the others do,
-    /// but for one now and then.
+    /// Returns the next first request and the next repeated one, each with its time; the latter
+    /// needs budget. The list that is due first comes first, whatever it costs, so that expensive
+    /// ones do not starve. While first requests fail, they wait for budget, except for a probe.
     fn waiting(&self) -> [Option<(List, Instant)>; 2] {
         let is_refused = self.failed_firsts >= FEW_FAILURES;
         let mut first: Option<(&List, &Plan)> = None;
@@ -179,7 +183,7 @@ impl Poll {
                 continue;
             }
             let is_first = plan.is_first && self.is_worth_asking(list);
-            // Whether it waits is looked at last: it takes longest, and there may be thousands.
+            // This check comes last: it is the slowest, and there may be thousands of lists.
             let is_next = |best: Option<(&List, &Plan)>| {
                 best.is_none_or(|(_, best)| plan.due < best.due) && self.is_waiting(list)
             };
@@ -201,30 +205,35 @@ impl Poll {
         [first, again]
     }
 
-    /// Whether it is to be asked for at some time. Where machines are is asked when it is known which there are.
+    /// Whether a list is to be requested. Interfaces wait until their machines are known.
     fn is_waiting(&self, list: &List) -> bool {
         let of = self.needs.machines_of.get(list);
         self.needs.lists.contains_key(list) && of.is_none_or(|of| self.lists.are_known(of))
     }
 
-    /// Whether something may follow from it at once: where machines are, while of none it is known that there
-    /// is one, says nothing.
+    /// Whether an answer is useful at once: interfaces are not, while no machine is known.
     fn is_worth_asking(&self, list: &List) -> bool {
         let of = self.needs.machines_of.get(list);
         of.is_none_or(|of| of.iter().any(|machines| self.lists.machines(machines).is_some()))
     }
 
-    /// So many calls were made in all since the start, for whatever reason.
+    /// Sets the number of calls since the start.
     pub(super) fn made(&mut self, calls: u64) {
         self.budget.made(calls, Instant::now());
     }
 
-    /// Takes an answer. `is_slow` says that Azure has little left for us.
-    pub(super) fn take(&mut self, list: &List, asked: Asked, is_slow: bool, now: Timestamp) {
-        let Asked { answer, calls } = asked;
+    /// Applies the outcome of a request. `is_slow` says that Azure has little quota left.
+    pub(super) fn take(
+        &mut self,
+        list: &List,
+        outcome: ListOutcome,
+        is_slow: bool,
+        now: Timestamp,
+    ) {
+        let ListOutcome { answer, calls } = outcome;
         let Some(plan) = self.plans.get_mut(list) else { return };
         plan.is_running = false;
-        // Who is not asked at all, since Azure was asked too often, costs what it did before.
+        // A request that was not sent, because Azure throttles, keeps its cost.
         plan.cost = if calls > 0 { calls } else { plan.cost };
         self.firsts(list, answer.is_ok());
         let contents = |lists: &Lists| {
@@ -235,26 +244,26 @@ impl Poll {
             Ok(fetched) => self.answered(list, fetched, is_slow),
             Err(error) => self.failed(list, &error, is_slow, now),
         }
-        self.board.stale(self.lists.general());
+        self.builder.stale(self.lists.general());
         let concerned = self.needs.lists.get(list).cloned().unwrap_or_default();
-        // Of which scale sets there are it follows what else is to be asked; and of which machines, whether they
-        // run and where their interfaces are, in which other groups these are looked for.
+        // Scale sets determine which machines are needed; machines determine the states and the
+        // resource groups of interfaces.
         let may_name_others =
             !matches!(list, List::UniformMachines(_) | List::UniformInterfaces(_));
         if may_name_others && contents(&self.lists) != before {
             self.plan();
         }
         for name in concerned {
-            self.board.assemble(&name, &self.lists, now);
+            self.builder.assemble(&name, &self.lists, now);
         }
     }
 
-    /// What is known, if something is new.
-    pub(super) fn news(&mut self) -> Option<Told> {
-        self.board.news()
+    /// Returns the report, if it has changed.
+    pub(super) fn news(&mut self) -> Option<SharedReport> {
+        self.builder.news()
     }
 
-    /// Notes how it goes with lists that were never answered.
+    /// Counts the failures of first requests.
     fn firsts(&mut self, list: &List, is_answered: bool) {
         let is_worth_asking = self.is_worth_asking(list);
         let Some(plan) = self.plans.get_mut(list).filter(|plan| plan.is_first) else { return };
@@ -265,7 +274,7 @@ impl Poll {
         if !is_answered {
             self.failed_firsts = self.failed_firsts.saturating_add(1);
         } else if std::mem::take(&mut self.failed_firsts) >= FEW_FAILURES {
-            // Azure is well, or lets us: nobody waits any longer for what was.
+            // Azure has recovered: first requests wait no longer.
             let now = Instant::now();
             for plan in self.plans.values_mut().filter(|plan| plan.is_first) {
                 plan.due = plan.due.min(now);
@@ -280,13 +289,13 @@ impl Poll {
         let Some(held) = self.lists.0.get_mut(list) else { return };
         plan.backoff.reset();
         held.trouble = None;
-        let contents = if let Some(doubted) = plan.doubted.take() {
-            // Who is missing in both is gone; pages shift while they are asked for.
-            contents.with(doubted)
+        let contents = if let Some(incomplete) = plan.incomplete.take() {
+            // An entry that both answers lack is gone. Pages may shift between requests.
+            contents.with(incomplete)
         } else {
             let before = held.contents.as_deref();
             if before.is_some_and(|before| contents.lacks_some_of(before)) {
-                plan.doubted = Some(contents);
+                plan.incomplete = Some(contents);
                 plan.due = now + self.retry;
                 return;
             }
@@ -309,7 +318,7 @@ impl Poll {
         if let Some(plan) = self.plans.get_mut(list) {
             plan.due = if plan.is_stale { now } else { now + spread(period) };
         }
-        // Who came, or came back, has an address that is not known.
+        // A machine that appeared or started has an unknown address.
         for interfaces in self.needs.interfaces_of(list) {
             let concerned = came
                 .as_ref()
@@ -327,8 +336,8 @@ impl Poll {
     fn failed(&mut self, list: &List, error: &RequestError, is_slow: bool, at: Timestamp) {
         let now = Instant::now();
         let Some(plan) = self.plans.get_mut(list) else { return };
-        // What fails again and again is asked for no more often than what is answered; interfaces as those that
-        // lack something.
+        // A list that fails repeatedly is requested no more often than one that succeeds;
+        // interfaces like those that lack addresses.
         let is_for_good = plan.backoff.is_longest();
         plan.is_lacking |= is_for_good && list.is_of_interfaces();
         let wait = match error {
@@ -337,7 +346,7 @@ impl Poll {
         };
         let least = if is_for_good {
             let Periods { machines, .. } = self.periods(is_slow);
-            // Where each is asked for as often as it may be, there is no reason to spare it.
+            // At the shortest interval there is no need to save budget.
             let is_spared = list.is_of_interfaces() && machines > self.interval;
             spread(if is_spared { machines * SLOWER } else { machines })
         } else {
@@ -348,10 +357,10 @@ impl Poll {
         plan.due = now + wait.max(least);
         let reason = error.to_string();
         if held.trouble.is_none() {
-            tracing::warn!(?list, "Azure gives no answer: {reason}");
+            tracing::warn!(?list, reason, "azure request failed");
         }
         let before = held.trouble.take();
-        // That it is left alone for a while is not why.
+        // Throttling is not the cause of the failure.
         let is_silence = matches!(error, RequestError::Throttled(_)) && before.is_some();
         if !is_silence {
             held.is_trouble_general = error.is_general();
@@ -360,7 +369,7 @@ impl Poll {
             Some(before) if is_silence => before,
             before => Stale { since: before.map_or(at, |before| before.since), reason },
         });
-        // A scale set that is gone is gone from the list of them, if it is.
+        // A missing scale set shows in the list of scale sets.
         if let Some(set) = list.scale_set().filter(|_| error.has_status(StatusCode::NOT_FOUND)) {
             let is_of_it = |scope: &List| matches!(scope, List::ScaleSets(scope) if *scope.subscription == *set.subscription());
             for (_, plan) in self.plans.iter_mut().filter(|(list, _)| is_of_it(list)) {
@@ -370,10 +379,11 @@ impl Poll {
         }
     }
 
-    /// How often each list is asked for, so that all together make no more calls than they may. Of many lists
-    /// that is less often, and network interfaces are spared then.
+    /// Returns the intervals that keep all calls within the budget. With many lists they are
+    /// longer, first those of interfaces.
     fn periods(&mut self, is_slow: bool) -> Periods {
-        // In quarters of calls: what lacks something is asked for a quarter as often as the others.
+        // In quarters of calls: a list that lacks addresses is requested a quarter as often as the
+        // others.
         let (mut quarters, mut rounds) = (0, 0);
         for (list, plan) in &self.plans {
             match list.is_of_interfaces() {
@@ -382,7 +392,7 @@ impl Poll {
                 false => quarters += plan.cost * 4,
             }
         }
-        // Of all time, interfaces take this part when they are asked for as often as they may be.
+        // The part of all time that interfaces take at their shortest interval.
         let of_interfaces = self.budget.fair(rounds * 4);
         let alone = self.budget.fair(quarters);
         let fair = match INTERFACES.checked_sub(of_interfaces).filter(|left| !left.is_zero()) {
@@ -400,7 +410,8 @@ impl Poll {
         if is_rare && !self.is_rare {
             tracing::warn!(
                 period = ?fair,
-                "so much is asked of Azure that each list is asked for rarely: allow more by `reads_per_hour`"
+                action = "raise `reads_per_hour`",
+                "azure lists are polled slowly to stay within the request budget"
             );
         }
         self.is_rare = is_rare;
@@ -409,26 +420,26 @@ impl Poll {
     }
 }
 
-/// How often lists are asked for while nothing changes.
+/// The intervals of lists while nothing changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Periods {
-    /// Those of machines and scale sets.
+    /// The interval of machines and scale sets.
     machines: Duration,
-    /// Those of network interfaces.
+    /// The interval of network interfaces.
     interfaces: Duration,
 }
 
 impl Plan {
-    /// What was answered is forgotten.
+    /// Forgets the last answer.
     fn ask_anew(&mut self, now: Instant) {
         self.due = now;
         self.is_stale = false;
-        self.doubted = None;
+        self.incomplete = None;
     }
 }
 
 impl Contents {
-    /// Whether machines or scale sets that were there are not there now.
+    /// Whether earlier machines or scale sets are missing.
     fn lacks_some_of(&self, before: &Self) -> bool {
         match (self, before) {
             (Self::Machines(now), Self::Machines(before)) => {
@@ -445,7 +456,7 @@ impl Contents {
         }
     }
 
-    /// All that is in one of both; what is in both as this one has it.
+    /// Merges two answers; `self` has precedence.
     fn with(self, other: Self) -> Self {
         match (self, other) {
             (Self::Machines(mut now), Self::Machines(before)) => {
@@ -464,7 +475,7 @@ impl Contents {
         }
     }
 
-    /// The machines that have come, or come back, since.
+    /// Returns the machines that appeared or started since.
     fn came(&self, before: &Self) -> Vec<ResourceId> {
         let is_on = |id: &ResourceId, contents: &Self| match contents {
             Self::Machines(machines) => machines

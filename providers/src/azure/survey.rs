@@ -1,4 +1,4 @@
-//! A look at Azure that changes nothing: which calls are made, what is answered, and what endpoints come of it.
+//! A single pass over Azure without effects: the calls, their answers and the resulting endpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,46 +13,46 @@ use super::options::AzureOptions;
 use super::poll::Poll;
 use crate::ProviderReport;
 
-/// What a look has found.
+/// The result of a survey.
 #[derive(Debug, Clone, Default)]
 pub struct Survey {
-    /// The calls, in the order in which they were answered.
+    /// The calls, in the order of their answers.
     pub calls: Vec<Call>,
-    /// What is known after it, as [`crate::EndpointsProvider`] tells it.
-    pub sightings: ProviderReport,
+    /// The resulting report, as of [`crate::EndpointsProvider`].
+    pub report: ProviderReport,
 }
 
-/// One call.
+/// One call to Azure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// `GET` or `POST`.
     pub method: &'static str,
-    /// What was asked. Nothing in it is a secret.
+    /// The URL of the request. It holds no secret.
     pub url: String,
-    /// With which status it was answered, if at all.
+    /// The status of the answer, if there was one.
     pub status: Option<u16>,
-    /// The answer in short, or why there is none.
+    /// A summary of the answer, or the reason why there is none.
     pub answer: String,
-    /// The right that is missing, where that is why it was refused.
+    /// The missing right, if that is why the call failed.
     pub missing: Option<MissingRight>,
-    /// How long it took.
+    /// The duration of the call.
     pub took: Duration,
 }
 
-/// A right that is missing.
+/// A right that the credential lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingRight {
     /// The action, as roles name it: `Microsoft.Compute/virtualMachineScaleSets/read`.
     pub action: String,
-    /// Where it is missing, as a resource id.
+    /// The scope of the right, as a resource id.
     pub scope: String,
 }
 
-/// Asks all that these services ask, once.
+/// Requests all lists that these services need, once.
 ///
 /// # Errors
 ///
-/// As [`super::Azure::start`]. That something is refused is none: it is in the calls.
+/// As [`super::Azure::start`]. A failed call is no error: the survey lists it.
 pub async fn survey(
     options: AzureOptions,
     services: BTreeMap<ServiceName, Vec<AzureQuery>>,
@@ -60,25 +60,26 @@ pub async fn survey(
 ) -> Result<Survey, AzureError> {
     let arm = Arm::new(&options, clock, true)?;
     let mut poll = Poll::new(&options);
-    let asked = services.iter().map(|(name, asked)| (name.clone(), with_defaults(asked, &options)));
-    poll.follow(asked.collect(), clock());
+    let queries =
+        services.iter().map(|(name, queries)| (name.clone(), with_defaults(queries, &options)));
+    poll.follow(queries.collect(), clock());
     let (mut seen, mut calls) = (BTreeSet::new(), Vec::new());
     while let Some((list, may_be_of_graph)) = poll.next() {
-        // What has failed, or is asked for again, is for who follows.
+        // A survey does not repeat failed or periodic requests.
         if !seen.insert(list.clone()) {
             continue;
         }
-        let asked = list.ask(&arm, options.resource_graph && may_be_of_graph).await;
+        let outcome = list.ask(&arm, options.resource_graph && may_be_of_graph).await;
         let mut made = arm.http.noted();
-        if asked.answer.is_ok() {
-            // What was refused was answered in another way: nothing is missing.
+        if outcome.answer.is_ok() {
+            // A fallback succeeded in place of the failed call: no right is missing.
             for call in &mut made {
                 call.missing = None;
             }
         }
         calls.extend(made);
-        poll.take(&list, asked, false, clock());
+        poll.take(&list, outcome, false, clock());
     }
-    let sightings = poll.news().unwrap_or_default().sightings;
-    Ok(Survey { calls, sightings })
+    let report = poll.news().unwrap_or_default().report;
+    Ok(Survey { calls, report })
 }

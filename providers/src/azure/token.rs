@@ -1,7 +1,7 @@
-//! Tokens: by whom they are given out, and for how long they are kept.
+//! Access tokens: where they come from, and how long they are kept.
 //!
-//! Clocks do not count: how long a token lives is said in seconds, and a clock that is off by an hour renews it
-//! no later for that.
+//! Clocks do not matter: the lifetime of a token is in seconds, so a clock that is off by an hour
+//! does not delay the renewal.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::error::RequestError;
+use super::error_body::ErrorBody;
 use super::http::{Answer, Body, Http, Request};
 use super::options::{AzureCredential, AzureOptions};
 use super::places::Places;
-use super::refusal::Refusal;
 use super::survey::Call;
 use crate::backoff::Backoff;
 
-/// While the metadata service says 410 it is being updated: it is asked so often, in multiples of the first
-/// wait, and so many times. (Azure says that it takes up to 70 s.)
+/// The metadata service answers 410 while it is updated. The wait, in multiples of the first wait,
+/// and the number of retries. (Azure documents up to 70 s.)
 const GONE: (u32, u32) = (10, 7);
-/// So often it is asked again after other faults.
+/// The retries after other failures.
 const ATTEMPTS: u32 = 3;
-/// No token is said to live for longer.
+/// The longest accepted lifetime of a token.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// A token is not shown any more when it has so long to live.
+/// The remaining lifetime at which a token is no longer used.
 const REST: Duration = Duration::from_secs(30);
 
-/// Gives out tokens for the Resource Manager, one at a time to whoever asks.
+/// Provides tokens for the Resource Manager. Concurrent callers share one request.
 #[derive(Debug)]
 pub(super) struct Tokens {
     credential: AzureCredential,
@@ -47,7 +47,7 @@ pub(super) struct Tokens {
 #[derive(Debug)]
 struct State {
     token: Option<Token>,
-    /// Why there was no newer one, and when to look again.
+    /// The last failure, and when to retry.
     failed: Option<(RequestError, Instant)>,
     backoff: Backoff,
 }
@@ -55,7 +55,7 @@ struct State {
 #[derive(Debug)]
 struct Token {
     secret: Secret,
-    /// When another one is asked for: at half of its life.
+    /// The time of renewal: after half of the lifetime.
     renew_at: Instant,
     ends_at: Instant,
 }
@@ -78,7 +78,7 @@ impl Tokens {
         }
     }
 
-    /// The token of now. While no newer one is to be had, the one that there is will do until it ends.
+    /// Returns the current token. If the renewal fails, the current token stays until it expires.
     pub(super) async fn token(&self) -> Result<Secret, RequestError> {
         let mut state = self.state.lock().await;
         let state = &mut *state;
@@ -106,7 +106,7 @@ impl Tokens {
                 }
                 Err(error) => {
                     if state.failed.is_none() {
-                        tracing::warn!("{error}");
+                        tracing::warn!(reason = %error, "no token for azure");
                     }
                     state.failed = Some((error.clone(), Instant::now() + state.backoff.step()));
                     error
@@ -119,10 +119,10 @@ impl Tokens {
         }
     }
 
-    /// Azure does not take this token (any more): the next one that is asked for is another.
-    pub(super) async fn refused(&self, refused: &Secret) {
+    /// Drops a token that Azure rejects, so that the next call requests another.
+    pub(super) async fn reject(&self, rejected: &Secret) {
         let mut state = self.state.lock().await;
-        if state.token.as_ref().is_some_and(|token| token.secret == *refused) {
+        if state.token.as_ref().is_some_and(|token| token.secret == *rejected) {
             state.token = None;
         }
     }
@@ -150,7 +150,7 @@ impl Tokens {
         })
     }
 
-    /// By the machine's metadata service.
+    /// Requests a token from the machine's metadata service.
     async fn of_machine(
         &self,
         client_id: Option<&str>,
@@ -178,16 +178,16 @@ impl Tokens {
                 sleep(self.retry * 2_u32.pow(attempts)).await;
                 attempts += 1;
             } else {
-                let error = Refusal::read(&answer.body).error(&answer, "", "", (self.clock)());
+                let error = ErrorBody::read(&answer.body).error(&answer, "", "", (self.clock)());
                 return Err(RequestError::Token(format!(
-                    "the metadata service of this machine says {error}; see that it has a managed identity{}",
+                    "the metadata service of this machine answered {error}; see that it has a managed identity{}",
                     if client_id.is_some() { " with this `client_id`" } else { "" }
                 )));
             }
         }
     }
 
-    /// By who gives out tokens to applications.
+    /// Requests a token for an application from the token service.
     async fn of_application(
         &self,
         tenant: &str,
@@ -213,10 +213,10 @@ impl Tokens {
         if answer.status.is_success() {
             return self.read(&answer);
         }
-        let Refusal { code, text } = Refusal::read(&answer.body);
+        let ErrorBody { code, text } = ErrorBody::read(&answer.body);
         // AADSTS700024: the assertion is not valid now, 7000222: the secret has expired.
         let advice = if text.contains("AADSTS700024") {
-            "; see that the clock of whoever makes the token is right, and that the file is renewed"
+            "; see that the clock of the issuer of the token is right, and that the file is renewed"
         } else if code == "invalid_client" {
             "; see that the secret or token is that of this application, and has not expired"
         } else {
@@ -233,22 +233,22 @@ impl Tokens {
         let begun = Instant::now();
         let answer = self.http.ask(request).await;
         self.http.note(|| {
-            let (status, told) = match &answer {
+            let (status, text) = match &answer {
                 Ok(answer) if answer.status.is_success() => {
                     (Some(answer.status.as_u16()), "a token".to_owned())
                 }
                 Ok(answer) => {
-                    let Refusal { code, text } = Refusal::read(&answer.body);
+                    let ErrorBody { code, text } = ErrorBody::read(&answer.body);
                     (Some(answer.status.as_u16()), format!("{code}: {text}"))
                 }
                 Err(error) => (None, error.to_string()),
             };
-            Call { method, url, status, answer: told, missing: None, took: begun.elapsed() }
+            Call { method, url, status, answer: text, missing: None, took: begun.elapsed() }
         });
         answer
     }
 
-    /// Numbers are numbers here and strings there.
+    /// Reads a token. Some services write numbers as strings.
     fn read(&self, answer: &Answer) -> Result<(Secret, Duration), RequestError> {
         let unreadable =
             |what: &str| RequestError::Token(format!("the answer cannot be read: {what}"));
@@ -274,7 +274,7 @@ impl Tokens {
     }
 }
 
-/// Reads a secret from its file, which others may not read and nobody else may write.
+/// Reads a secret from its file, which must not be readable or writable by others.
 async fn read(key: &'static str, path: &Path) -> Result<Secret, RequestError> {
     let path = path.to_owned();
     let read = tokio::task::spawn_blocking(move || read_now(key, &path)).await;
@@ -288,7 +288,7 @@ fn read_now(key: &'static str, path: &Path) -> Result<Secret, String> {
     let failed =
         |error: std::io::Error| format!("the file that `{key}` names cannot be read: {error}");
     let mut options = fs_err::OpenOptions::new();
-    // A file that is a pipe would keep us waiting.
+    // A named pipe would block.
     let mut file = options.read(true).custom_flags(NONBLOCKING).open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     let mode = metadata.permissions().mode() & 0o7777;

@@ -1,4 +1,4 @@
-//! What of Azure's JSON is looked at. Whatever may be missing may also be `null`.
+//! The fields of Azure's JSON that the provider reads. Every optional field may also be `null`.
 
 use std::collections::BTreeMap;
 
@@ -128,7 +128,7 @@ pub(super) struct IpConfigurationProperties {
     pub(super) primary: Option<bool>,
 }
 
-/// A row of Resource Graph: whether a machine runs.
+/// A row of Resource Graph with the power state of a machine.
 #[derive(Debug, Deserialize)]
 pub(super) struct PowerRow {
     pub(super) id: String,

@@ -1,7 +1,10 @@
-//! The one task that decides which agent is asked, with which token, and whether it can be believed.
+//! The agent selector: one task that decides which agent is queried, with which token, and whether
+//! its answers are usable.
 //!
-//! Queries ask where it says, on its [`ActiveAgent`]. When one of them has trouble, it asks the warden to look: a
-//! thousand queries whose agent has died are one look and not a thousand, and all go on together elsewhere.
+//! Queries run on the [`ActiveAgent`]. A failing query asks the selector to check it: if an agent
+//! dies, a thousand queries cause one check, and all continue on the next agent.
+//!
+//! It never reads an answer about a service.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,70 +22,70 @@ use super::token::TokenFile;
 use crate::backoff::Backoff;
 use crate::http::HttpError;
 
-/// So often it is looked whether the agent answers still. An agent behind a network that swallows packets
-/// says nothing, and so does one that has nothing to tell.
+/// The interval of checks of the active agent. An agent behind a network that drops packets checks
+/// like one that has no news.
 const PULSE: Duration = Duration::from_secs(5);
-/// So often the token file is read.
+/// The interval in which the token file is read.
 const TOKEN: Duration = Duration::from_secs(1);
-/// How long there is between two looks when none was good.
+/// The wait between two checks if no agent was usable.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-/// On what a query stands: whom it asks, and as whom.
+/// The agent and token that queries use.
 #[derive(Debug)]
 pub(super) struct ActiveAgent {
-    /// Which agent and token it is. As long as it is the same, running queries run on.
+    /// The number of this selection. Running queries continue as long as it is the same.
     epoch: u64,
     pub(super) agent: Url,
     pub(super) token: Option<Secret>,
     pub(super) rights: Rights,
 }
 
-/// How things stand.
+/// The result of the latest check.
 #[derive(Debug, Clone)]
-pub(super) enum AgentTrust {
-    /// It was not looked yet.
+pub(super) enum AgentStatus {
+    /// There was no check yet.
     Unknown,
-    /// All is well.
-    Good(Arc<ActiveAgent>),
-    /// Nobody can be believed, or reached. Why, and what to do.
-    Bad(Arc<str>),
+    /// An agent is usable.
+    Usable(Arc<ActiveAgent>),
+    /// No agent is usable or reachable: the reason, and what to do.
+    Unusable(Arc<str>),
 }
 
 #[derive(Debug)]
 struct State {
-    standing: AgentTrust,
-    /// Up to which look, of those that were asked for, it has been looked.
-    looked: u64,
+    status: AgentStatus,
+    /// The number of the latest requested check that has ended.
+    checked: u64,
 }
 
 #[derive(Debug, Default)]
-struct Wishes {
-    /// Whether there is anything to ask: where policy asks nothing of Consul, there may be none.
+struct Requests {
+    /// Whether there is a query. Without one there may be no Consul at all.
     is_needed: bool,
-    /// How many looks have been asked for.
-    looks: u64,
-    /// The agent of this epoch is to be left, also if it answers the warden.
+    /// The number of checks that were requested.
+    checks: u64,
+    /// The epoch whose agent queries want to leave, even if it passes the check.
     leave: Option<u64>,
 }
 
-/// What queries know of the warden.
+/// The handle by which queries use the selector.
 #[derive(Debug, Clone)]
 pub(super) struct AgentSelector {
     state: watch::Receiver<State>,
-    wishes: Arc<watch::Sender<Wishes>>,
+    requests: Arc<watch::Sender<Requests>>,
 }
 
 impl AgentSelector {
-    /// A warden, and the task that it is, which is for the caller to run.
+    /// Creates a selector, and its task, which the caller must run.
     pub(super) fn new(
         options: Arc<ConsulOptions>,
         agents: Vec<Url>,
         clients: Arc<Clients>,
     ) -> (Self, impl Future<Output = ()> + Send) {
-        let state = watch::Sender::new(State { standing: AgentTrust::Unknown, looked: 0 });
-        let wishes = Arc::new(watch::Sender::new(Wishes::default()));
+        let state = watch::Sender::new(State { status: AgentStatus::Unknown, checked: 0 });
+        let requests = Arc::new(watch::Sender::new(Requests::default()));
         let watch = Watch {
-            asked: wishes.subscribe(),
+            requests: requests.subscribe(),
             tokens: TokenFile::new(options.token_file.clone()),
             token: None,
             at: 0,
@@ -92,69 +95,69 @@ impl AgentSelector {
             lane: clients.first(),
             clients,
         };
-        (Self { state: state.subscribe(), wishes }, watch.run(state))
+        (Self { state: state.subscribe(), requests }, watch.run(state))
     }
 
-    /// On what to ask, as soon as somebody can be believed. Never returns when the warden has ended.
-    pub(super) async fn ground(&mut self) -> Arc<ActiveAgent> {
+    /// Waits for a usable agent. Never returns after the task has ended.
+    pub(super) async fn active(&mut self) -> Arc<ActiveAgent> {
         loop {
-            if let AgentTrust::Good(ground) = &self.state.borrow_and_update().standing {
-                return Arc::clone(ground);
+            if let AgentStatus::Usable(active) = &self.state.borrow_and_update().status {
+                return Arc::clone(active);
             }
             self.changed().await;
         }
     }
 
-    /// Returns when what was asked on `ground` is to be asked again.
-    pub(super) async fn lost(&mut self, ground: &ActiveAgent) {
+    /// Returns when a query that runs on `active` must run again.
+    pub(super) async fn lost(&mut self, active: &ActiveAgent) {
         loop {
-            match &self.state.borrow_and_update().standing {
-                AgentTrust::Good(now) if now.epoch == ground.epoch => {}
+            match &self.state.borrow_and_update().status {
+                AgentStatus::Usable(now) if now.epoch == active.epoch => {}
                 _ => return,
             }
             self.changed().await;
         }
     }
 
-    /// Whether anything is to be asked. As long as nothing is, it looks for nobody.
+    /// Sets whether there is a query. Without one, the task does not look for an agent.
     pub(super) fn need(&self, is_needed: bool) {
-        self.wishes.send_if_modified(|wishes| {
-            std::mem::replace(&mut wishes.is_needed, is_needed) != is_needed
+        self.requests.send_if_modified(|requests| {
+            std::mem::replace(&mut requests.is_needed, is_needed) != is_needed
         });
     }
 
-    /// Asks for a look, and returns when one that began after that has ended.
-    pub(super) async fn look(&mut self) {
-        self.wish(|_| {}).await;
+    /// Requests a check, and returns when one that began later has ended.
+    pub(super) async fn check(&mut self) {
+        self.request(|_| {}).await;
     }
 
-    /// The same, and the agent is left where there is another.
-    pub(super) async fn leave(&mut self, ground: &ActiveAgent) {
-        self.wish(|wishes| wishes.leave = Some(ground.epoch)).await;
+    /// Requests a check that starts with another agent, if there is one.
+    pub(super) async fn leave(&mut self, active: &ActiveAgent) {
+        self.request(|requests| requests.leave = Some(active.epoch)).await;
     }
 
-    /// What the token may read, if what was asked on `ground` still counts.
-    pub(super) fn rights(&self, ground: &ActiveAgent) -> Option<Rights> {
-        match &self.state.borrow().standing {
-            AgentTrust::Good(now) if now.epoch == ground.epoch => Some(now.rights),
+    /// Returns the rights of the token, if `active` is still the active agent.
+    pub(super) fn rights(&self, active: &ActiveAgent) -> Option<Rights> {
+        match &self.state.borrow().status {
+            AgentStatus::Usable(now) if now.epoch == active.epoch => Some(now.rights),
             _ => None,
         }
     }
 
-    /// How things stand, once that has changed.
-    pub(super) async fn news(&mut self) -> AgentTrust {
+    /// Returns the status after its next change.
+    pub(super) async fn news(&mut self) -> AgentStatus {
         self.changed().await;
-        self.state.borrow_and_update().standing.clone()
+        self.state.borrow_and_update().status.clone()
     }
 
-    async fn wish(&mut self, wish: impl FnOnce(&mut Wishes)) {
+    async fn request(&mut self, request: impl FnOnce(&mut Requests)) {
         let mut mine = 0;
-        self.wishes.send_modify(|wishes| {
-            wishes.looks += 1;
-            mine = wishes.looks;
-            wish(wishes);
+        self.requests.send_modify(|requests| {
+            requests.checks += 1;
+            mine = requests.checks;
+            request(requests);
         });
-        while self.state.borrow_and_update().looked < mine {
+        while self.state.borrow_and_update().checked < mine {
             self.changed().await;
         }
     }
@@ -167,16 +170,16 @@ impl AgentSelector {
     }
 }
 
-/// The task.
+/// The state of the task.
 struct Watch {
     options: Arc<ConsulOptions>,
     agents: Vec<Url>,
     clients: Arc<Clients>,
     lane: Lane,
-    asked: watch::Receiver<Wishes>,
+    requests: watch::Receiver<Requests>,
     tokens: TokenFile,
     token: Option<Secret>,
-    /// The agent that is asked, by its place in the list.
+    /// The index of the queried agent.
     at: usize,
     epoch: u64,
 }
@@ -185,21 +188,21 @@ impl Watch {
     async fn run(mut self, state: watch::Sender<State>) {
         let mut retry = Backoff::new(RETRY.0, RETRY.1);
         loop {
-            if !self.asked.borrow().is_needed {
-                // What is not asked is not answered badly.
-                state.send_modify(|state| state.standing = AgentTrust::Unknown);
-                if self.asked.wait_for(|wishes| wishes.is_needed).await.is_err() {
+            if !self.requests.borrow().is_needed {
+                // Without queries, no agent is unusable.
+                state.send_modify(|state| state.status = AgentStatus::Unknown);
+                if self.requests.wait_for(|requests| requests.is_needed).await.is_err() {
                     return;
                 }
             }
-            let (looks, leave) = {
-                let wishes = self.asked.borrow_and_update();
-                (wishes.looks, wishes.leave)
+            let (checks, leave) = {
+                let requests = self.requests.borrow_and_update();
+                (requests.checks, requests.leave)
             };
             if leave == Some(self.epoch) && self.agents.len() > 1 {
                 self.rotate();
             }
-            let found = self.look().await;
+            let found = self.check().await;
             let pause = match &found {
                 Ok(_) => {
                     retry.reset();
@@ -207,16 +210,16 @@ impl Watch {
                 }
                 Err(_) => retry.step(),
             };
-            self.publish(&state, found, looks);
+            self.publish(&state, found, checks);
             self.rest(pause).await;
         }
     }
 
-    /// Asks each agent once, until one is good.
-    async fn look(&mut self) -> Result<Rights, String> {
+    /// Checks each agent once, until one is usable.
+    async fn check(&mut self) -> Result<Rights, String> {
         if self.clients.renew(&self.options) {
-            // All connect anew, and show what they are now.
-            tracing::info!("certificates for Consul were replaced");
+            // All queries connect again, with the new certificates.
+            tracing::info!("consul certificates reloaded");
             self.epoch += 1;
         }
         let token = self.tokens.read()?;
@@ -236,7 +239,7 @@ impl Watch {
             };
             match preflight.rights().await {
                 Ok(rights) => return Ok(rights),
-                // Another agent may be of another cluster, or know a newer token.
+                // Another agent may belong to another cluster, or know a newer token.
                 Err(Objection::Token(reason)) => {
                     objections.push(format!("{agent}: {reason}"));
                     of_token.push(reason);
@@ -248,23 +251,23 @@ impl Watch {
             }
             self.rotate();
         }
-        // Where all of them find fault with the token, that is what is wrong.
+        // If all agents reject the token, the token is the cause.
         if of_token.len() == self.agents.len() {
             return Err(of_token.swap_remove(0));
         }
         Err(format!("no Consul agent can be used; {}", objections.join("; ")))
     }
 
-    /// What to do about an error of which only we can guess why.
+    /// Returns a hint about an error whose text does not name the cause.
     fn advice(&self, agent: &Url, error: &RequestError) -> &'static str {
         let is_transport = matches!(error, RequestError::Http(HttpError::Transport(_)));
         if !is_transport || agent.scheme() != "https" {
             ""
         } else if self.options.certificate.is_none() {
-            // In TLS 1.3 an agent says so only after the handshake, if at all.
-            " (an agent with `verify_incoming` lets nobody in without a certificate: set `certificate` and `key`)"
+            // In TLS 1.3 an agent reports it only after the handshake, if at all.
+            " (an agent with `verify_incoming` rejects clients without a certificate: set `certificate` and `key`)"
         } else if self.options.ca.is_none() {
-            " (Consul's authority is its own more often than not: set `ca`)"
+            " (Consul usually has a certificate authority of its own: set `ca`)"
         } else {
             ""
         }
@@ -275,50 +278,65 @@ impl Watch {
         self.epoch += 1;
     }
 
-    fn publish(&mut self, state: &watch::Sender<State>, found: Result<Rights, String>, looks: u64) {
-        let standing = match found {
+    fn publish(
+        &mut self,
+        state: &watch::Sender<State>,
+        found: Result<Rights, String>,
+        checks: u64,
+    ) {
+        let status = match found {
             Ok(rights) => {
                 let Some(agent) = self.agents.get(self.at) else { return };
                 let (agent, token) = (agent.clone(), self.token.clone());
-                AgentTrust::Good(Arc::new(ActiveAgent { epoch: self.epoch, agent, token, rights }))
+                AgentStatus::Usable(Arc::new(ActiveAgent {
+                    epoch: self.epoch,
+                    agent,
+                    token,
+                    rights,
+                }))
             }
             Err(reason) => {
-                // Whatever is under way was asked of somebody who is not believed any more.
+                // Running queries use an agent that is no longer usable.
                 self.epoch += 1;
-                AgentTrust::Bad(reason.into())
+                AgentStatus::Unusable(reason.into())
             }
         };
         state.send_if_modified(|state| {
-            let is_same = match (&state.standing, &standing) {
-                (AgentTrust::Good(one), AgentTrust::Good(other)) => {
+            let is_same = match (&state.status, &status) {
+                (AgentStatus::Usable(one), AgentStatus::Usable(other)) => {
                     (one.epoch, one.rights) == (other.epoch, other.rights)
                 }
-                (AgentTrust::Bad(one), AgentTrust::Bad(other)) => one == other,
+                (AgentStatus::Unusable(one), AgentStatus::Unusable(other)) => one == other,
                 _ => false,
             };
             if !is_same {
-                match &standing {
-                    AgentTrust::Good(ground) => {
-                        tracing::info!(agent = %ground.agent, rights = ?ground.rights, "asking Consul");
+                match &status {
+                    AgentStatus::Usable(active) => {
+                        tracing::info!(agent = %active.agent, rights = ?active.rights, "consul agent selected");
                     }
-                    AgentTrust::Bad(reason) => tracing::warn!("Consul is not believed: {reason}"),
-                    AgentTrust::Unknown => {}
+                    AgentStatus::Unusable(reason) => tracing::warn!(
+                        reason = &**reason,
+                        action = "the last known endpoints stay in use",
+                        "no consul agent is usable"
+                    ),
+                    AgentStatus::Unknown => {}
                 }
-                state.standing = standing;
+                state.status = status;
             }
-            let is_awaited = std::mem::replace(&mut state.looked, looks) != looks;
+            let is_awaited = std::mem::replace(&mut state.checked, checks) != checks;
             !is_same || is_awaited
         });
     }
 
-    /// Until the next look: when the pause is over, somebody asks for it, or there is another token.
+    /// Waits for the next check: until the pause is over, a query requests one, or the token
+    /// changes.
     async fn rest(&mut self, pause: Duration) {
         let end = Instant::now() + pause;
         loop {
             let next = (Instant::now() + TOKEN).min(end);
-            match timeout_at(next, self.asked.changed()).await {
+            match timeout_at(next, self.requests.changed()).await {
                 Ok(Ok(())) => return,
-                // Nobody is left to ask for anything.
+                // No query is left that could request a check.
                 Ok(Err(_)) => sleep_until(next).await,
                 Err(_) => {}
             }

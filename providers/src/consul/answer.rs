@@ -1,8 +1,8 @@
-//! From what Consul answers to endpoints. Pure.
+//! Conversion of Consul's answers into endpoints. Pure.
 //!
-//! It is lenient with each entry for itself: what cannot be used is told as a [`Problem`], and the endpoint
-//! that the same instance had before stays. What is unknown is passed over: each version of Consul adds
-//! fields.
+//! Each entry is read on its own: an unusable one becomes a [`Problem`], and the last known
+//! endpoint of the instance stays. Unknown fields are ignored, because each version of Consul adds
+//! some.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,31 +20,31 @@ mod wire;
 pub(super) use distinct::distinct;
 use wire::{Entry, Node, Service};
 
-/// The entry of an instance's meta that holds the key of the proxy in front of it.
+/// The meta key that holds the id of the instance's proxy.
 const PROXY: &str = "ironmesh-proxy";
-/// Entries and tags that begin like this are for the mesh, and no labels.
+/// Meta keys and tags with this prefix are for the mesh, and are no labels.
 const RESERVED: &str = "ironmesh-";
-/// Problems that are told of one answer, at most.
+/// The largest number of problems of one answer.
 const MAX_PROBLEMS: usize = 20;
 
-/// How entries are read.
+/// The context in which entries are read.
 #[derive(Debug)]
 pub(super) struct Reading<'a> {
-    /// Which of the tagged addresses is taken.
+    /// The name of the tagged address to use.
     pub(super) tagged_address: Option<&'a str>,
     pub(super) locality: &'a LocalityKeys,
-    /// What was known before.
+    /// The last known endpoints.
     pub(super) before: &'a [Endpoint],
 }
 
-/// Reads an answer of `/v1/health/service/…`. It is refused as a whole only where it is no list.
+/// Reads an answer of `/v1/health/service/…`. It fails only if the answer is not a list.
 pub(super) fn endpoints(
     body: &[u8],
     reading: &Reading<'_>,
 ) -> Result<(Vec<Endpoint>, Vec<Problem>), RequestError> {
     let mut found = Vec::new();
     let mut problems = Vec::new();
-    // Nearly always all entries are good, and then they need not be read twice.
+    // Nearly always all entries are valid, and one pass is enough.
     if let Ok(entries) = serde_json::from_slice::<Vec<Entry>>(body) {
         for entry in entries {
             let name = entry.instance();
@@ -71,7 +71,7 @@ pub(super) fn endpoints(
     Ok((endpoints, problems))
 }
 
-/// Adds the endpoint of an entry, or what the same instance was before where the entry is of no use.
+/// Adds the endpoint of an entry, or the last known one if the entry is unusable.
 fn take(
     entry: Option<Entry>,
     name: &str,
@@ -112,7 +112,8 @@ fn endpoint(entry: &Entry, name: &str, reading: &Reading<'_>) -> Result<Endpoint
     })
 }
 
-/// The address that is asked for if the instance has it, else its own, else that of its node.
+/// Returns the tagged address if the instance has it, otherwise the address of the instance,
+/// otherwise that of its node.
 fn address(entry: &Entry, tagged: Option<&str>) -> Result<(IpAddr, u16), String> {
     let Entry { node, service, .. } = entry;
     let chosen = tagged.and_then(|name| service.tagged_addresses.as_ref()?.get(name));
@@ -127,7 +128,7 @@ fn address(entry: &Entry, tagged: Option<&str>) -> Result<(IpAddr, u16), String>
     let parsed: IpAddr = address.parse().map_err(|_| {
         format!("its address `{address}` is no IP address, and names are not looked up; register it with one")
     })?;
-    // An IPv4 address that is written as IPv6 is the same machine.
+    // An IPv4-mapped IPv6 address is the same host as the IPv4 address.
     let address = parsed.to_canonical();
     if address.is_unspecified() || address.is_multicast() {
         return Err(format!(
@@ -135,7 +136,7 @@ fn address(entry: &Entry, tagged: Option<&str>) -> Result<(IpAddr, u16), String>
         ));
     }
     match u16::try_from(port) {
-        // A proxy in front of it would be led to itself, and the callers of the mesh to its admin interface.
+        // Its proxy would connect to itself, and callers of the mesh to its admin interface.
         Ok(port) if reserved_ports::OF_PROXIES.contains(&port) => Err(format!(
             "its port {port} is one of the proxy's own on each machine; let it listen on another"
         )),
@@ -144,8 +145,8 @@ fn address(entry: &Entry, tagged: Option<&str>) -> Result<(IpAddr, u16), String>
     }
 }
 
-/// The health of an instance, and its weight: the worst of its checks and of those of its node. Maintenance
-/// is a check of its own, critical, which says that somebody is about to take the instance away.
+/// Returns the health and weight of an instance: the worst of its own checks and those of its node.
+/// Maintenance is a critical check of its own, which announces that the instance leaves.
 fn health(entry: &Entry) -> (Health, u32) {
     let checks = entry.checks.as_deref().unwrap_or_default();
     let is = |status: &'static str| move |check: &&wire::Check| check.status == status;
@@ -169,23 +170,23 @@ fn health(entry: &Entry) -> (Health, u32) {
     }
 }
 
-/// Whether a check looks at the instance itself. Consul's own check of the node says that its agent answers, and
-/// nothing of the application.
+/// Whether a check probes the instance itself. Consul's own check of the node covers the agent, and
+/// not the application.
 fn is_probed(entry: &Entry) -> bool {
     let is_own = |check: &wire::Check| check.id == "serfHealth" || check.id == "_node_maintenance";
     entry.checks.iter().flatten().any(|check| !is_own(check))
 }
 
-/// Each entry of its meta is a label, and so is each tag. What meta says beats what a tag says.
+/// Returns the labels: each meta entry and each tag. Meta has precedence.
 fn labels(service: &Service) -> Labels {
     let tags =
         service.tags.iter().flatten().map(|tag| tag.split_once('=').unwrap_or((tag, "true")));
     let meta = service.meta.iter().flatten().map(|(name, word)| (&**name, &**word));
-    // Of what has the same name, the last counts.
+    // Of equal names, the last wins.
     tags.chain(meta).filter(|(name, _)| !name.starts_with(RESERVED)).collect()
 }
 
-/// What Consul itself knows (newer versions), else the node's meta.
+/// Returns the locality that Consul itself has (newer versions), otherwise that of the node's meta.
 fn locality(service: &Service, node: &Node, keys: &LocalityKeys) -> Locality {
     let meta = |key: &Arc<str>| -> Arc<str> {
         let word = node.meta.as_ref().and_then(|meta| meta.get(&**key));

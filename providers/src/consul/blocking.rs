@@ -1,6 +1,6 @@
-//! One blocking query: asks again and again, and returns when there may be something new.
+//! One blocking query: it repeats a request, and returns each answer that may be new.
 //!
-//! It knows indexes, waits and faults, and nothing of what is asked.
+//! It owns the index, the waits and the retries. It never reads the body of an answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,72 +13,73 @@ use super::error::{ConsulError, RequestError};
 use super::index::{Index, Step};
 use super::options::ConsulOptions;
 use super::preflight::{self, Rights};
-use super::turns::Turns;
-use super::well::{Well, Wellness};
+use super::query_health::{HealthyQueries, QueryHealth};
+use super::query_slots::QuerySlots;
 use crate::backoff::Backoff;
 
-/// How much longer than the agent may wait its answer is waited for. (The agent itself adds up to a
-/// sixteenth of the wait, lest all answers come together.)
+/// The time beyond the agent's wait for which the query waits. (The agent itself adds up to a
+/// sixteenth of the wait, so that answers do not come together.)
 const SLACK: Duration = Duration::from_secs(5);
-/// How long there is between two attempts after a fault that is the query's own.
+/// The wait between two attempts after a failure of this query alone.
 const FAULTS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
-/// How long there is between two questions when answers come that say nothing new: Consul wakes queries also
-/// for changes of others.
+/// The wait between two requests while answers bring nothing new: Consul also wakes queries for
+/// changes of other services.
 const CHURN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(1500));
-/// After so many faults in a row an agent is left, although it answers the warden: unless it answers other
-/// queries well, or the question is at fault.
+/// After so many failures in a row the query leaves its agent, even if that passes checks; not if
+/// other queries succeed there, or the query itself is the cause.
 const PATIENCE: u32 = 3;
 
-/// What all queries share.
+/// The state that all queries share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) options: Arc<ConsulOptions>,
     pub(super) clients: Arc<Clients>,
-    pub(super) turns: Turns,
-    pub(super) warden: AgentSelector,
-    pub(super) wellness: Wellness,
+    pub(super) slots: QuerySlots,
+    pub(super) selector: AgentSelector,
+    pub(super) healthy_queries: HealthyQueries,
 }
 
-/// A query that goes on.
+/// A repeated query.
 #[derive(Debug)]
 pub(super) struct Blocking {
     shared: Arc<Shared>,
-    warden: AgentSelector,
+    selector: AgentSelector,
     lane: Lane,
     path: Vec<String>,
     parameters: Vec<(&'static str, String)>,
-    /// Whether the warden tries the token where this asks: what it may read elsewhere is not known.
+    /// Whether the selector checks the token where this query reads; elsewhere its rights are
+    /// unknown.
     is_tried: bool,
     index: Index,
     faults: Backoff,
     churn: Backoff,
-    /// How long nothing is asked now.
+    /// The wait before the next request.
     pause: Duration,
-    /// How many faults there were since the last answer.
+    /// The number of failures since the last answer.
     failures: u32,
-    well: Well,
+    health: QueryHealth,
 }
 
-/// An answer that is recent, by a server that has a leader.
+/// A recent answer of a server that has a leader.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) body: Vec<u8>,
     pub(super) index: u64,
-    /// Whether it knows less than the answer before: the agent is behind, or has lost its memory.
+    /// Whether the index went backward: the agent is stale, or has lost its memory.
     pub(super) is_backward: bool,
     pub(super) scope: Scope,
     /// Whether it came before the wait was over.
     is_early: bool,
 }
 
-/// What the agent has looked at for an answer.
+/// How complete an answer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// All: what it does not name is not there.
+    /// Complete: an instance that it lacks does not exist.
     All,
-    /// What the token may read: that there is nothing may be for want of rights.
+    /// Limited to the rights of the token: an empty answer may be due to missing rights.
     Some,
-    /// It says that something was left out for want of rights.
+    /// Consul reports that missing rights removed a part.
     Filtered,
 }
 
@@ -91,7 +92,7 @@ impl Blocking {
         let is_tried = preflight::is_tried(&shared.options, &parameters);
         Ok(Self {
             shared: Arc::clone(shared),
-            warden: shared.warden.clone(),
+            selector: shared.selector.clone(),
             lane: shared.clients.lane()?,
             path: path.iter().map(|&part| part.to_owned()).collect(),
             parameters,
@@ -101,19 +102,19 @@ impl Blocking {
             churn: Backoff::new(CHURN.0, CHURN.1),
             pause: Duration::ZERO,
             failures: 0,
-            well: shared.wellness.one(),
+            health: shared.healthy_queries.one(),
         })
     }
 
-    /// Waits for the next answer, or for a fault of this query alone. What concerns all queries is not told
-    /// here: then it waits until the warden has somebody to ask.
+    /// Waits for the next answer, or for a failure of this query alone. For failures of all queries
+    /// it waits until the selector has a usable agent.
     pub(super) async fn next(&mut self) -> Result<Answer, RequestError> {
         loop {
             sleep(std::mem::take(&mut self.pause)).await;
-            let ground = self.warden.ground().await;
+            let active = self.selector.active().await;
             let shared = Arc::clone(&self.shared);
-            let mut turn = shared.turns.take().await;
-            let wait = turn.wait;
+            let mut slot = shared.slots.take().await;
+            let wait = slot.wait;
             let path: Vec<_> = self.path.iter().map(String::as_str).collect();
             let index = self.index.next().map(|index| index.to_string());
             let millis = format!("{}ms", wait.as_millis());
@@ -123,8 +124,8 @@ impl Blocking {
                 parameters.extend([("index", index.as_str()), ("wait", millis.as_str())]);
             }
             let request = Request {
-                agent: &ground.agent,
-                token: ground.token.as_ref(),
+                agent: &active.agent,
+                token: active.token.as_ref(),
                 path: &path,
                 parameters,
                 patience: wait + wait / 16 + SLACK,
@@ -132,18 +133,18 @@ impl Blocking {
             let begun = Instant::now();
             let answer = tokio::select! {
                 biased;
-                () = self.warden.lost(&ground) => {
-                    self.well.set(false);
+                () = self.selector.lost(&active) => {
+                    self.health.set(false);
                     self.index.restart();
                     continue;
                 }
-                () = turn.is_revised() => continue,
+                () = slot.is_revised() => continue,
                 answer = self.lane.get(request) => answer,
             };
-            drop(turn);
+            drop(slot);
             match answer.and_then(|answer| answer.recent(shared.options.max_staleness)) {
                 Ok(response) => {
-                    let Some(rights) = self.warden.rights(&ground) else {
+                    let Some(rights) = self.selector.rights(&active) else {
                         self.index.restart();
                         continue;
                     };
@@ -152,7 +153,7 @@ impl Blocking {
                         Rights::All if self.is_tried => Scope::All,
                         Rights::All | Rights::Some => Scope::Some,
                     };
-                    self.well.set(true);
+                    self.health.set(true);
                     self.failures = 0;
                     self.faults.reset();
                     return Ok(Answer {
@@ -165,16 +166,16 @@ impl Blocking {
                 }
                 Err(error) => {
                     self.index.restart();
-                    self.well.set(false);
+                    self.health.set(false);
                     self.failures += 1;
-                    let may_be_left = error.is_of_agent() && !shared.wellness.is_any();
+                    let may_be_left = error.is_of_agent() && !shared.healthy_queries.is_any();
                     if may_be_left && self.failures >= PATIENCE {
                         self.failures = 0;
-                        self.warden.leave(&ground).await;
+                        self.selector.leave(&active).await;
                     } else {
-                        self.warden.look().await;
+                        self.selector.check().await;
                     }
-                    if self.warden.rights(&ground).is_some() {
+                    if self.selector.rights(&active).is_some() {
                         self.pause = self.faults.step();
                         return Err(error);
                     }
@@ -183,12 +184,12 @@ impl Blocking {
         }
     }
 
-    /// The last answer said something new.
+    /// Reports that the last answer brought news.
     pub(super) fn was_new(&mut self) {
         self.churn.reset();
     }
 
-    /// The last answer said nothing new.
+    /// Reports that the last answer brought nothing new.
     pub(super) fn was_old(&mut self, answer: &Answer) {
         if answer.is_early {
             self.pause = self.churn.step();
@@ -197,15 +198,15 @@ impl Blocking {
         }
     }
 
-    /// The last answer cannot be read; it is asked for again.
+    /// Reports that the last answer was unreadable, and repeats the request.
     pub(super) fn was_unreadable(&mut self) {
         self.index.restart();
         self.pause = self.faults.step();
     }
 
-    /// The last answer is hard to believe: the token is looked at anew, and then it is asked for again.
-    pub(super) async fn doubt(&mut self) {
+    /// Checks the token and repeats the request, because the last answer is suspicious.
+    pub(super) async fn recheck(&mut self) {
         self.index.restart();
-        self.warden.look().await;
+        self.selector.check().await;
     }
 }

@@ -1,4 +1,5 @@
-//! Requests to one agent. It knows nothing of which agent is to be asked, nor of what answers mean.
+//! HTTP requests to one Consul agent. This module never selects the agent, and never interprets an
+//! answer.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -14,70 +15,71 @@ use super::error::{ConsulError, RequestError};
 use super::options::ConsulOptions;
 use super::tls;
 
-/// Go's HTTP/2 server takes 250 streams on a connection; a client has one connection to each agent.
+/// The queries per connection. Go's HTTP/2 server takes 250 streams, and a client has one
+/// connection to each agent.
 const QUERIES_PER_CONNECTION: usize = 200;
-/// For how long a connection is waited for.
+/// The timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(2);
-/// Of the words of a refusal, so many are told.
+/// The characters of an error body that are kept.
 const MAX_WORDS: usize = 200;
 
-/// The clients that all queries share.
+/// The HTTP clients that all queries share.
 #[derive(Debug)]
 pub(super) struct Clients(Mutex<State>, PeerClock);
 
 #[derive(Debug)]
 struct State {
     tls: rustls::ClientConfig,
-    /// Of the files that it was made of, or would have been.
+    /// The fingerprint of the latest certificate files, valid or not.
     fingerprint: u64,
-    /// That of the warden, whose questions wait for nobody.
+    /// The client of the agent selector, which must never wait for queries.
     first: Lane,
     lanes: Vec<Lane>,
 }
 
-/// A client that some queries share. Each copy that is kept counts as one.
+/// A client that some queries share. Each clone counts as one query.
 #[derive(Debug, Clone)]
 pub(super) struct Lane(Arc<Mutex<Client>>, PeerClock);
 
-/// What is asked of an agent.
+/// A request to an agent.
 #[derive(Debug)]
 pub(super) struct Request<'a> {
     pub(super) agent: &'a Url,
     pub(super) token: Option<&'a Secret>,
-    /// The path, part by part, as it is before it is encoded.
+    /// The path segments, before they are encoded.
     pub(super) path: &'a [&'a str],
-    /// Without those that have no value.
+    /// The query parameters that have a value.
     pub(super) parameters: Vec<(&'a str, &'a str)>,
-    /// For how long the whole answer is waited for.
+    /// The timeout of the whole answer.
     pub(super) patience: Duration,
 }
 
 /// An answer with status 200.
 #[derive(Debug)]
 pub(super) struct Response {
-    /// `X-Consul-Index`; 1 where it is 0 or missing, for a query with index 0 does not block.
+    /// `X-Consul-Index`; 1 if it is 0 or missing, because a query with index 0 does not block.
     pub(super) index: u64,
-    /// Whether the server that answered knows of a leader.
+    /// Whether the server that answered has a leader.
     pub(super) has_leader: bool,
-    /// How long ago it has heard of that.
+    /// The time since the server's last contact with the leader.
     pub(super) last_contact: Duration,
-    /// Whether it says that something was left out because the token may not read it (Consul 1.11).
+    /// Whether Consul (1.11 or later) reports that missing rights removed a part.
     pub(super) is_filtered: bool,
     pub(super) body: Vec<u8>,
 }
 
 impl Clients {
     pub(super) fn new(options: &ConsulOptions, peer_clock: PeerClock) -> Result<Self, ConsulError> {
-        // What changes after this is seen when it is looked at next.
+        // The next reload sees changes after this line.
         let fingerprint = tls::fingerprint(options);
         let tls = tls::client_config(options)?;
-        // Whatever makes this one fail would make the others fail.
+        // If one client can be made, all can.
         let first = Lane(Arc::new(Mutex::new(client(&tls)?)), peer_clock.clone());
         Ok(Self(Mutex::new(State { tls, fingerprint, first, lanes: Vec::new() }), peer_clock))
     }
 
-    /// Reads the files again. Returns whether there are other connections now: where they have changed and
-    /// are good. With files that are bad, all stays as it is.
+    /// Reads the certificate files again. Returns whether there are new connections: if the files
+    /// have changed and are valid. Invalid files change nothing.
     pub(super) fn renew(&self, options: &ConsulOptions) -> bool {
         let fingerprint = tls::fingerprint(options);
         let mut state = self.0.lock();
@@ -87,8 +89,12 @@ impl Clients {
         state.fingerprint = fingerprint;
         let renewed = state.renew(options);
         if let Err(error) = &renewed {
-            let reason = error.source().map(|source| format!(": {source}")).unwrap_or_default();
-            tracing::warn!("Consul is asked with the certificates as they were: {error}{reason}");
+            let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+            tracing::warn!(
+                reason = format!("{error}{source}"),
+                action = "the previous certificates stay in use",
+                "cannot use the new consul certificates"
+            );
         }
         renewed.is_ok()
     }
@@ -98,7 +104,7 @@ impl Clients {
         self.0.lock().first.clone()
     }
 
-    /// A client that has room for one more query.
+    /// Returns a client that can take one more query.
     pub(super) fn lane(&self) -> Result<Lane, ConsulError> {
         let mut state = self.0.lock();
         let has_room = |lane: &&Lane| Arc::strong_count(&lane.0) <= QUERIES_PER_CONNECTION;
@@ -124,7 +130,7 @@ impl State {
     }
 }
 
-/// A client with connections of its own.
+/// Creates a client with connections of its own.
 fn client(tls: &rustls::ClientConfig) -> Result<Client, ConsulError> {
     http::client_builder(tls.clone(), CONNECT)
         .http2_keep_alive_interval(Duration::from_secs(10))
@@ -137,15 +143,15 @@ fn client(tls: &rustls::ClientConfig) -> Result<Client, ConsulError> {
 }
 
 impl Lane {
-    /// Asks, and reads the whole answer.
+    /// Sends the request, and reads the whole answer.
     pub(super) async fn get(&self, request: Request<'_>) -> Result<Response, RequestError> {
         let client = self.0.lock().clone();
-        let mut asked = client.get(url(&request));
-        // Whoever read the token has looked whether it is a header value.
+        let mut builder = client.get(url(&request));
+        // The reader of the token has checked that it is a header value.
         if let Some(token) = request.token.and_then(|token| http::secret_header(token.expose())) {
-            asked = asked.header("X-Consul-Token", token);
+            builder = builder.header("X-Consul-Token", token);
         }
-        let answer = http::ask(asked, request.patience, Some(&self.1)).await?;
+        let answer = http::ask(builder, request.patience, Some(&self.1)).await?;
         if answer.status != 200 {
             let text = String::from_utf8_lossy(&answer.body);
             let text = text.trim().chars().take(MAX_WORDS).collect();
@@ -165,7 +171,7 @@ impl Lane {
 }
 
 impl Response {
-    /// The answer, unless what it says may be older than `max_staleness`.
+    /// Returns the answer, or an error if it may be older than `max_staleness`.
     pub(super) fn recent(self, max_staleness: Duration) -> Result<Self, RequestError> {
         if !self.has_leader {
             return Err(RequestError::Old("the server that answers knows of no leader".to_owned()));
@@ -182,7 +188,7 @@ impl Response {
 
 fn url(request: &Request<'_>) -> Url {
     let mut url = request.agent.clone();
-    // It has a host, which was looked at when it was read, so it has a path.
+    // The URL has a host (checked when it was parsed), so it has a path.
     if let Ok(mut path) = url.path_segments_mut() {
         path.pop_if_empty().push("v1").extend(request.path);
     }

@@ -1,4 +1,4 @@
-//! Why the provider cannot start, and why an agent gave no answer that can be used.
+//! The errors of the Consul provider: at its start, and of single requests.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,13 +7,13 @@ use reqwest::StatusCode;
 
 use crate::http::HttpError;
 
-/// The Consul provider cannot start as it is set.
+/// An error in the options of the Consul provider.
 #[derive(Debug, thiserror::Error)]
 pub enum ConsulError {
-    /// There is nobody to ask.
+    /// The options name no agent.
     #[error("no Consul agent is named; name one in `agents`, for example `http://127.0.0.1:8500`")]
     NoAgent,
-    /// An agent's URL cannot be used.
+    /// The URL of an agent is invalid.
     #[error("the Consul agent `{url}` in `agents` is no URL of the form `http(s)://HOST:PORT`")]
     Agent {
         /// The URL.
@@ -22,68 +22,69 @@ pub enum ConsulError {
     /// A file cannot be read.
     #[error("a file that `{key}` of the Consul provider names cannot be read")]
     File {
-        /// Which of the options names it.
+        /// The option that names the file.
         key: &'static str,
-        /// Why, with its path.
+        /// The cause, with the path.
         #[source]
         source: io::Error,
     },
-    /// A file is not what it should be.
+    /// A file is not valid PEM of its kind.
     #[error("`{key}` of the Consul provider names {}, which is not what it should be in PEM", path.display())]
     Pem {
-        /// Which of the options names it.
+        /// The option that names the file.
         key: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: rustls_pki_types::pem::Error,
     },
-    /// A certificate without a key, or the other way round.
+    /// Only one of certificate and key is set.
     #[error("`{given}` of the Consul provider is set and `{missing}` is not; set both or none")]
     Half {
-        /// The option that is there.
+        /// The option that is set.
         given: &'static str,
-        /// The one that is not.
+        /// The option that is missing.
         missing: &'static str,
     },
-    /// The certificates cannot be used together.
+    /// The certificates do not fit together.
     #[error("no TLS can be made of `ca`, `certificate` and `key` of the Consul provider")]
     Tls(#[source] rustls::Error),
-    /// No client can be made.
+    /// The HTTP client cannot be made.
     #[error("no HTTP client can be made for Consul")]
     Client(#[source] reqwest::Error),
 }
 
-/// An agent gave no answer, or none that can be used.
+/// The failure of a request to an agent.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RequestError {
-    /// There is no whole answer.
+    /// The answer is missing or incomplete.
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// It said no. 403 says that the token is unknown or may not.
+    /// The agent answered with an error status. 403 stands for an unknown token or missing rights.
     #[error("{status}: {text}{}", advice(*.status, .text))]
     Status {
-        /// With which status.
+        /// The status.
         status: StatusCode,
-        /// In which words.
+        /// The start of the body.
         text: String,
     },
-    /// The server that answered has no leader, or has not heard of it for long: what it knows may be old.
+    /// The server that answered has no leader, or has had no contact with it for too long: its data
+    /// may be stale.
     #[error("{0}")]
     Old(String),
-    /// The body is not what the endpoint answers with.
+    /// The body is not valid for its request.
     #[error("the answer cannot be read: {0}")]
     Malformed(String),
 }
 
 impl RequestError {
-    /// Whether it may be the agent's fault, so that another one may do better.
+    /// Whether the agent may be the cause, so that another one may succeed.
     pub(super) fn is_of_agent(&self) -> bool {
         match self {
             Self::Http(error) => *error != HttpError::TooLarge,
             Self::Old(_) => true,
-            // Consul 1.8.7 says 500 also where the question is what is wrong.
+            // Consul 1.8.7 also answers 500 if the query is invalid.
             Self::Status { status, text } => {
                 (status.is_server_error() || *status == 429) && of_question(text).is_none()
             }
@@ -92,7 +93,7 @@ impl RequestError {
     }
 }
 
-/// What to do about a refusal, as far as its words tell.
+/// Returns what to do about an error status.
 fn advice(status: StatusCode, text: &str) -> &'static str {
     if status == StatusCode::FORBIDDEN {
         "; give the token of `token_file` the right to read this service and its nodes"
@@ -105,12 +106,12 @@ fn advice(status: StatusCode, text: &str) -> &'static str {
     }
 }
 
-/// What to do where the words of a refusal say that the question is at fault: whoever is asked says the same.
+/// Returns what to do if the text says that the query is invalid, which every agent would answer.
 fn of_question(text: &str) -> Option<&'static str> {
     if text.contains("boolean expression") {
-        Some("; mend the `filter` of the service in policy")
+        Some("; fix the `filter` of the service in policy")
     } else if text.contains("No path to datacenter") {
-        Some("; mend `datacenter`: `consul catalog datacenters` lists those that there are")
+        Some("; fix `datacenter`: `consul catalog datacenters` lists the existing ones")
     } else if text.contains("Enterprise feature") {
         Some("; leave `namespace` and `partition` out, only Consul Enterprise has them")
     } else {
@@ -124,7 +125,7 @@ mod tests {
 
     #[test]
     fn rejected_query_is_not_an_agent_failure() {
-        let refused = |text: &str| RequestError::Status {
+        let rejected = |text: &str| RequestError::Status {
             status: StatusCode::INTERNAL_SERVER_ERROR,
             text: text.to_owned(),
         };
@@ -133,10 +134,10 @@ mod tests {
             "No path to datacenter",
             "Invalid query parameter: \"ns\" - Namespaces are a Consul Enterprise feature",
         ] {
-            let error = refused(text);
+            let error = rejected(text);
             assert!(!error.is_of_agent());
-            assert!(error.to_string().contains(" leave ") || error.to_string().contains(" mend "));
+            assert!(error.to_string().contains(" leave ") || error.to_string().contains(" fix "));
         }
-        assert!(refused("rpc error making call: EOF").is_of_agent());
+        assert!(rejected("rpc error making call: EOF").is_of_agent());
     }
 }

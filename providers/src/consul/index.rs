@@ -1,38 +1,38 @@
 //! The index of a blocking query, by the rules of Consul's documentation ("Blocking Queries").
 
-/// Where a query stands.
+/// The index of one query.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// With which index is asked next; without one, the agent answers at once.
+    /// The index of the next request; without one, the agent answers at once.
     next: Option<u64>,
-    /// The last one that was told.
+    /// The index of the last answer.
     last: u64,
 }
 
-/// What an answer's index says.
+/// How an index compares with the previous one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing has happened: the wait is over.
+    /// Nothing has changed: the wait is over.
     Same,
-    /// Something has happened, perhaps elsewhere.
+    /// Something has changed, perhaps elsewhere.
     Forward,
-    /// Whoever answers knows less than who did before: it is behind, or has lost its memory.
+    /// The agent knows less than before: it is stale, or has lost its memory.
     Backward,
 }
 
 impl Index {
-    /// With which index is asked next.
+    /// The index of the next request.
     pub(super) fn next(&self) -> Option<u64> {
         self.next
     }
 
-    /// The next answer comes at once. An agent that has lost its memory would keep a query with its old
-    /// index waiting, and so would one that has been asked with another token.
+    /// Makes the next answer come at once. An agent that has lost its memory would keep a query
+    /// with the old index waiting; so would one that was queried with another token.
     pub(super) fn restart(&mut self) {
         self.next = None;
     }
 
-    /// Takes the index of an answer. After one that went backwards the query begins anew.
+    /// Applies the index of an answer. After a backward one, the query restarts.
     pub(super) fn take(&mut self, index: u64) -> Step {
         let step = match index.cmp(&self.last) {
             std::cmp::Ordering::Less => Step::Backward,
@@ -41,7 +41,7 @@ impl Index {
         };
         let was_asked_with = self.next.is_some();
         self.last = index;
-        // The answer to a query without an index is whole, so there is nothing to begin anew for.
+        // The answer to a query without an index is complete, so there is no need to restart.
         self.next = (step != Step::Backward || !was_asked_with).then_some(index);
         step
     }

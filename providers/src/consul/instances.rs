@@ -1,4 +1,4 @@
-//! One question of policy: follows the instances of one Consul service.
+//! One query of policy: it follows the instances of one Consul service, and never those of another.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use super::error::{ConsulError, RequestError};
 use super::memory::Memory;
 use crate::Problem;
 
-/// What is new about a question.
+/// A result of a query.
 #[derive(Debug)]
 pub(super) enum News {
-    /// What the instances are now.
+    /// The current instances.
     Found(Found),
-    /// Why there is no newer answer.
+    /// The reason why there is no newer answer.
     Trouble(String),
 }
 
-/// The answer to a question.
-#[expect(clippy::rc_buffer, reason = "as sightings have them")]
+/// The instances that an answer has.
+#[expect(clippy::rc_buffer, reason = "as in `ServiceReport`")]
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Found {
     pub(super) endpoints: Arc<Vec<Endpoint>>,
@@ -31,42 +31,39 @@ pub(super) struct Found {
     pub(super) is_authoritative: bool,
 }
 
-/// A question that is followed. It tells of what is new to whoever collects answers.
+/// A running query. It sends each new result to the collector.
 #[derive(Debug)]
 pub(super) struct Instances {
-    question: Arc<ConsulQuery>,
+    query: Arc<ConsulQuery>,
     blocking: Blocking,
     shared: Arc<Shared>,
     memory: Memory,
     last: Last,
-    /// What was told last.
-    told: Option<Found>,
+    /// The latest result that was sent.
+    reported: Option<Found>,
 }
 
 impl Instances {
-    pub(super) fn new(
-        shared: &Arc<Shared>,
-        question: Arc<ConsulQuery>,
-    ) -> Result<Self, ConsulError> {
+    pub(super) fn new(shared: &Arc<Shared>, query: Arc<ConsulQuery>) -> Result<Self, ConsulError> {
         let named = [
-            ("dc", &question.datacenter),
-            ("ns", &question.namespace),
-            ("partition", &question.partition),
-            ("filter", &question.filter),
+            ("dc", &query.datacenter),
+            ("ns", &query.namespace),
+            ("partition", &query.partition),
+            ("filter", &query.filter),
         ];
         let parameters =
             named.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?.to_string())));
-        let path = ["health", "service", &question.service];
+        let path = ["health", "service", &query.service];
         let blocking = Blocking::new(shared, &path, parameters.collect())?;
         let (memory, last) = (Memory::default(), Last::default());
-        Ok(Self { question, blocking, shared: Arc::clone(shared), memory, last, told: None })
+        Ok(Self { query, blocking, shared: Arc::clone(shared), memory, last, reported: None })
     }
 
-    /// Until nobody listens any more.
+    /// Runs until the receiver is gone.
     pub(super) async fn follow(mut self, news: mpsc::Sender<(Arc<ConsulQuery>, News)>) {
         let mut is_in_trouble = false;
-        // An answer that is hard to believe is believed when it comes again.
-        let mut was_doubted = false;
+        // A suspicious answer counts when it comes again.
+        let mut is_recheck = false;
         loop {
             let read = match self.blocking.next().await {
                 Ok(answer) => {
@@ -80,45 +77,49 @@ impl Instances {
             };
             let next = match read {
                 Ok((answer, found)) => {
-                    let is_told = self.told.as_ref().is_some_and(|told| told.says_the_same(&found));
-                    if is_told {
+                    let is_reported = self
+                        .reported
+                        .as_ref()
+                        .is_some_and(|reported| reported.is_same_answer(&found));
+                    if is_reported {
                         self.blocking.was_old(&answer);
-                    } else if !was_doubted && self.is_doubtful(&found) {
-                        was_doubted = true;
-                        self.blocking.doubt().await;
+                    } else if !is_recheck && self.is_suspicious(&found) {
+                        is_recheck = true;
+                        self.blocking.recheck().await;
                         continue;
                     } else {
                         self.blocking.was_new();
                     }
-                    was_doubted = false;
-                    if is_told && !is_in_trouble {
+                    is_recheck = false;
+                    if is_reported && !is_in_trouble {
                         continue;
                     }
                     is_in_trouble = false;
-                    if !is_told {
-                        self.told = Some(found);
+                    if !is_reported {
+                        self.reported = Some(found);
                     }
-                    self.told.clone().map(News::Found)
+                    self.reported.clone().map(News::Found)
                 }
                 Err(reason) => {
                     if !is_in_trouble {
-                        tracing::warn!(service = %self.question.service, "Consul gives no answer: {reason}");
+                        tracing::warn!(service = %self.query.service, reason, "consul query failed");
                     }
                     is_in_trouble = true;
                     Some(News::Trouble(reason))
                 }
             };
             let Some(next) = next else { continue };
-            if news.send((Arc::clone(&self.question), next)).await.is_err() {
+            if news.send((Arc::clone(&self.query), next)).await.is_err() {
                 return;
             }
         }
     }
 
     fn read(&mut self, answer: &Answer) -> Result<Found, String> {
-        let before = self.told.as_ref().map(|told| Arc::clone(&told.endpoints)).unwrap_or_default();
+        let before =
+            self.reported.as_ref().map(|last| Arc::clone(&last.endpoints)).unwrap_or_default();
         let reading = Reading {
-            tagged_address: self.question.tagged_address.as_deref(),
+            tagged_address: self.query.tagged_address.as_deref(),
             locality: &self.shared.options.locality,
             before: &before,
         };
@@ -137,41 +138,42 @@ impl Instances {
         Ok(Found { endpoints, problems, index: answer.index, is_authoritative })
     }
 
-    /// Whether it is as if the token could not read the instances any more.
-    fn is_doubtful(&self, found: &Found) -> bool {
-        let before = self.told.as_ref().map_or(0, |told| told.endpoints.len());
+    /// Whether the answer looks as if the token had lost rights.
+    fn is_suspicious(&self, found: &Found) -> bool {
+        let before = self.reported.as_ref().map_or(0, |reported| reported.endpoints.len());
         found.endpoints.is_empty() || found.endpoints.len() * 2 <= before
     }
 }
 
 impl Found {
-    fn says_the_same(&self, other: &Self) -> bool {
+    fn is_same_answer(&self, other: &Self) -> bool {
         (&self.endpoints, &self.problems, self.is_authoritative)
             == (&other.endpoints, &other.problems, other.is_authoritative)
     }
 }
 
-/// What an answer says.
-#[expect(clippy::rc_buffer, reason = "as sightings have them")]
+/// The content of an answer.
+#[expect(clippy::rc_buffer, reason = "as in `ServiceReport`")]
 #[derive(Debug, Clone)]
 struct Contents {
     endpoints: Arc<Vec<Endpoint>>,
     problems: Arc<Vec<Problem>>,
 }
 
-/// The answer that was read last. Most say what the one before said: where nothing happens, they come because
-/// the wait is over. An index that is the same would not tell that, for a token's rights change without it.
+/// The answer that was read last. Most answers repeat the previous one: without changes, they come
+/// because the wait is over. An equal index does not prove that, because the rights of a token
+/// change without it.
 #[derive(Debug, Default)]
 struct Last {
     hasher: RandomState,
-    /// The hash of the answer, and what it says.
+    /// The hash of the answer, and its content.
     read: Option<(u64, Contents)>,
 }
 
 impl Last {
-    /// Reads an answer, unless it is the same as the last. Endpoints that are those from before are shared
-    /// with these.
-    #[expect(clippy::rc_buffer, reason = "as sightings have them")]
+    /// Reads an answer, unless it equals the last one. Equal endpoints share the memory of the
+    /// previous ones.
+    #[expect(clippy::rc_buffer, reason = "as in `ServiceReport`")]
     fn read(
         &mut self,
         body: &[u8],

@@ -1,22 +1,22 @@
-//! Whether those who answer may have lost their memory.
+//! Detects agents that may have lost their memory.
 
-/// What is remembered of those who answer.
+/// What earlier answers contained.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Whether an index has gone backwards, and no answer since has told as much as before.
+    /// Whether an index went backward, and no answer since had as many instances as before.
     is_lost: bool,
-    /// How many there were when it was not lost.
+    /// The number of instances before the loss.
     most: usize,
 }
 
 impl Memory {
-    /// Takes an answer of so many, and says whether it is told by somebody who knows all.
+    /// Applies an answer with `count` instances, and returns whether the agent has its memory.
     pub(super) fn is_whole(&mut self, is_backward: bool, count: usize) -> bool {
         self.is_lost = (self.is_lost || is_backward) && count < self.most;
         !self.is_lost
     }
 
-    /// So many there are, and nobody doubts it.
+    /// Records the size of an authoritative answer.
     pub(super) fn knows(&mut self, count: usize) {
         self.most = count;
     }

@@ -1,52 +1,51 @@
-//! What the Consul provider is told when it starts.
+//! The options of the Consul provider.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Whom the provider asks, as whom, and within which bounds. The defaults are those of a local agent.
+/// The agents, the credentials and the limits of the provider. The defaults fit a local agent.
 #[derive(Debug, Clone)]
 pub struct ConsulOptions {
-    /// Agents or servers, as URLs (`https://10.0.0.1:8501`). The first that answers is asked; the next one
-    /// when it no longer does.
+    /// The agents or servers, as URLs (`https://10.0.0.1:8501`). The provider queries the first one
+    /// that answers, and changes to the next one when it fails.
     pub agents: Vec<String>,
-    /// The file that holds the ACL token. It is read again when it changes.
+    /// The file with the ACL token. It is read again when it changes.
     pub token_file: Option<PathBuf>,
-    /// The certificates (PEM) below which those of the agents must be; what the system trusts where it is
-    /// left out. This file and the next two are read again when they change; while they are not good, all
-    /// stays as it was.
+    /// The CA certificates (PEM) of the agents; those of the system by default. This file and the
+    /// next two are read again when they change; invalid files change nothing.
     pub ca: Option<PathBuf>,
-    /// The certificate (PEM) that is shown to agents. Only together with [`Self::key`].
+    /// The client certificate (PEM). It requires [`Self::key`].
     pub certificate: Option<PathBuf>,
-    /// The private key (PEM) of that.
+    /// The private key (PEM) of the client certificate.
     pub key: Option<PathBuf>,
-    /// The datacenter that is asked where policy names none; that of the agent where it is left out.
+    /// The datacenter of queries that name none; that of the agent by default.
     pub datacenter: Option<Arc<str>>,
-    /// Consul's namespace (of its Enterprise edition), likewise.
+    /// The Consul namespace (Enterprise) of queries that name none.
     pub namespace: Option<Arc<str>>,
-    /// Consul's partition (of its Enterprise edition), likewise.
+    /// The Consul partition (Enterprise) of queries that name none.
     pub partition: Option<Arc<str>>,
     /// Whether instances with the tag `ironmesh-service=NS/NAME` are endpoints of that service.
     pub join_by_tag: bool,
-    /// How long the server that answers may have been without word of its leader.
+    /// The longest time for which the answering server may have had no contact with its leader.
     pub max_staleness: Duration,
-    /// How long a blocking query waits for a change. Consul takes 10 minutes at most.
+    /// The wait of a blocking query. Consul accepts at most 10 minutes.
     pub wait: Duration,
-    /// In which entries of a node's meta its locality is.
+    /// The keys of a node's meta that hold its locality.
     pub locality: LocalityKeys,
-    /// How many connections there may be at once over plain HTTP, where each query takes one. Agents refuse
-    /// more than `http_max_conns_per_client` (200 by default) of one client.
+    /// The number of connections over plain HTTP, where each query takes one. Agents reject more
+    /// than `http_max_conns_per_client` (200 by default) of one client.
     pub max_connections: usize,
 }
 
-/// The names of the entries of a node's meta that say where it is.
+/// The keys of a node's meta that hold its locality.
 #[derive(Debug, Clone)]
 pub struct LocalityKeys {
-    /// The region.
+    /// The key of the region.
     pub region: Arc<str>,
-    /// The zone.
+    /// The key of the zone.
     pub zone: Arc<str>,
-    /// What is smaller than a zone.
+    /// The key of the sub-zone.
     pub sub_zone: Arc<str>,
 }
 

@@ -1,7 +1,9 @@
-//! What a token may read. Without the right to read, Consul answers 200 with an empty list, as if there were
-//! no instances: so before an answer is believed, it is found out whether it could be another one.
+//! Preflight: finds out what a token may read.
 //!
-//! As measured on Consul 1.8.7 with `default_policy = "deny"`:
+//! Without the right to read, Consul answers 200 with an empty list, as if there were no instances.
+//! The provider therefore checks the rights before it uses an answer.
+//!
+//! Measured on Consul 1.8.7 with `default_policy = "deny"`:
 //!
 //! | token | health of `consul` | `acl/token/self` | `catalog/nodes` | `catalog/services` |
 //! |---|---|---|---|---|
@@ -21,32 +23,32 @@ use super::client::{Lane, Request};
 use super::error::RequestError;
 use super::options::ConsulOptions;
 
-/// For how long each of the questions waits. Without a leader, servers keep one waiting for 7 s.
+/// The timeout of each check. Without a leader, servers answer after 7 s.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The rights that are asked for, as Consul's ACL rules.
+/// The required rights, as Consul's ACL rules.
 const RULES: &str = r#"service_prefix "" { policy = "read" } node_prefix "" { policy = "read" }"#;
 
-/// What a token may read in the datacenter of the settings, and in the namespace and partition that are taken
-/// where none is named: the servers are nowhere else.
+/// The rights of a token, in the configured datacenter and the default namespace and partition: the
+/// servers are nowhere else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rights {
-    /// All services: that there is no instance is an answer.
+    /// All services: an empty answer is an answer.
     All,
-    /// Some services: that there is no instance may be because this one may not be read.
+    /// Some services: an empty answer may be due to missing rights.
     Some,
 }
 
-/// Why nothing is believed.
+/// The reason why an agent is unusable.
 #[derive(Debug)]
 pub(super) enum Objection {
-    /// The agent does not answer, or its server has no leader: another one may.
+    /// The agent does not answer, or its server has no leader: another agent may be usable.
     Agent(RequestError),
-    /// The token is not good enough, whoever is asked. Why, and what to do.
+    /// The token lacks rights at every agent: the reason, and what to do.
     Token(String),
 }
 
-/// Whether a question with these parameters is about where the token is tried.
+/// Whether a query with these parameters reads where the preflight checks the token.
 pub(super) fn is_tried(options: &ConsulOptions, parameters: &[(&str, String)]) -> bool {
     let named = |name| {
         let found = parameters.iter().find(|(of, _)| *of == name);
@@ -57,7 +59,7 @@ pub(super) fn is_tried(options: &ConsulOptions, parameters: &[(&str, String)]) -
         && named("partition").is_none()
 }
 
-/// One agent, and the token with which it is asked.
+/// A check of one agent with one token.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Preflight<'a> {
     pub(super) lane: &'a Lane,
@@ -67,18 +69,19 @@ pub(super) struct Preflight<'a> {
 }
 
 impl Preflight<'_> {
-    /// What the token may read.
+    /// Finds out the rights of the token.
     pub(super) async fn rights(self) -> Result<Rights, Objection> {
         // Every cluster has its own servers there.
         if !self.is_empty(&["health", "service", "consul"]).await? {
             return Ok(Rights::All);
         }
-        match self.ask(&["acl", "token", "self"]).await {
+        match self.get(&["acl", "token", "self"]).await {
             Ok(_) => {}
             Err(RequestError::Status { status: StatusCode::FORBIDDEN, .. }) => {
                 return Err(self.unknown_token());
             }
-            // Without ACLs (401), or in a server that has just begun, this cannot be for want of rights.
+            // Without ACLs (401), or in a server that has just started, missing rights are not the
+            // cause.
             Err(error) => return Err(Objection::Agent(error)),
         }
         if self.is_empty(&["catalog", "nodes"]).await? {
@@ -91,7 +94,7 @@ impl Preflight<'_> {
     }
 
     async fn is_empty(self, path: &[&str]) -> Result<bool, Objection> {
-        match self.ask(path).await {
+        match self.get(path).await {
             Ok(body) => {
                 let text: Vec<_> =
                     body.iter().filter(|byte| !byte.is_ascii_whitespace()).take(3).collect();
@@ -104,7 +107,7 @@ impl Preflight<'_> {
         }
     }
 
-    async fn ask(self, path: &[&str]) -> Result<Vec<u8>, RequestError> {
+    async fn get(self, path: &[&str]) -> Result<Vec<u8>, RequestError> {
         let datacenter =
             self.options.datacenter.as_deref().filter(|_| path.first() != Some(&"acl"));
         let parameters = [("stale", Some("")), ("dc", datacenter)];

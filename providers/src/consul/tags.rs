@@ -1,6 +1,6 @@
-//! Instances that join by a tag: which Consul services have one that says `ironmesh-service=NS/NAME`.
+//! Registration by tags: finds the Consul services with a tag `ironmesh-service=NS/NAME`.
 //!
-//! Meta would be the better place, but the one query on the catalog shows tags alone.
+//! Meta would suit better, but the one query on the catalog shows only tags.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,18 +14,19 @@ use super::memory::Memory;
 
 const TAG: &str = "ironmesh-service=";
 
-type Questions = BTreeMap<ServiceName, BTreeSet<ConsulQuery>>;
+type TaggedQueries = BTreeMap<ServiceName, BTreeSet<ConsulQuery>>;
 
-/// What is tagged.
+/// The tagged Consul services.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tagged {
-    /// Which questions find the instances that joined a service.
-    pub(super) questions: Questions,
-    /// Whether it is certain that nobody else joined: who answered may read all, and has not lost his memory.
+    /// The queries that find the registered instances, by service.
+    pub(super) queries: TaggedQueries,
+    /// Whether no other instance can have registered: the token may read everything, and the agent
+    /// has its memory.
     pub(super) is_authoritative: bool,
 }
 
-/// Follows the catalog's tags.
+/// Follows the tags in the catalog.
 #[derive(Debug)]
 pub(super) struct Tags {
     blocking: Blocking,
@@ -47,9 +48,9 @@ impl Tags {
         Ok(Self { blocking, shared: Arc::clone(shared), memory: Memory::default() })
     }
 
-    /// Tells what is tagged, from the first answer on, until nobody listens any more.
+    /// Publishes the tagged services, from the first answer on, until the receiver is gone.
     pub(super) async fn follow(mut self, tagged: watch::Sender<Option<Tagged>>) {
-        let mut was_doubted = false;
+        let mut is_recheck = false;
         let mut is_in_trouble = false;
         loop {
             let read = match self.blocking.next().await {
@@ -62,28 +63,28 @@ impl Tags {
                 },
                 Err(error) => Err(error.to_string()),
             };
-            let (answer, questions) = match read {
+            let (answer, queries) = match read {
                 Ok(read) => read,
                 Err(reason) => {
                     if !std::mem::replace(&mut is_in_trouble, true) {
-                        tracing::warn!("Consul does not tell the tags of services: {reason}");
+                        tracing::warn!(reason, "cannot read the consul catalog");
                     }
                     continue;
                 }
             };
             is_in_trouble = false;
             let before = tagged.borrow().clone();
-            let known = before.as_ref().map(|before| &before.questions);
+            let known = before.as_ref().map(|before| &before.queries);
             let is_less = known.into_iter().flatten().any(|(name, known)| {
-                questions.get(name).is_none_or(|found| !found.is_superset(known))
+                queries.get(name).is_none_or(|found| !found.is_superset(known))
             });
-            let found = self.found(known.unwrap_or(&Questions::new()), questions, &answer);
-            if is_less && !was_doubted {
-                was_doubted = true;
-                self.blocking.doubt().await;
+            let found = self.found(known.unwrap_or(&TaggedQueries::new()), queries, &answer);
+            if is_less && !is_recheck {
+                is_recheck = true;
+                self.blocking.recheck().await;
                 continue;
             }
-            was_doubted = false;
+            is_recheck = false;
             if before.as_ref() == Some(&found) {
                 self.blocking.was_old(&answer);
                 continue;
@@ -95,39 +96,46 @@ impl Tags {
         }
     }
 
-    /// What is tagged, by the answer and by what was known: whoever may not know all takes nothing away.
-    fn found(&mut self, known: &Questions, mut questions: Questions, answer: &Answer) -> Tagged {
-        let count = questions.values().map(BTreeSet::len).sum();
+    /// Combines an answer with the previous state: an answer that may be incomplete removes
+    /// nothing.
+    fn found(
+        &mut self,
+        known: &TaggedQueries,
+        mut queries: TaggedQueries,
+        answer: &Answer,
+    ) -> Tagged {
+        let count = queries.values().map(BTreeSet::len).sum();
         let is_whole = self.memory.is_whole(answer.is_backward, count);
         let is_authoritative = is_whole && answer.scope == Scope::All;
         if is_authoritative {
             self.memory.knows(count);
         } else {
             for (name, known) in known {
-                questions.entry(name.clone()).or_default().extend(known.iter().cloned());
+                queries.entry(name.clone()).or_default().extend(known.iter().cloned());
             }
         }
-        Tagged { questions, is_authoritative }
+        Tagged { queries, is_authoritative }
     }
 
-    fn read(&self, body: &[u8]) -> Result<Questions, String> {
+    fn read(&self, body: &[u8]) -> Result<TaggedQueries, String> {
         let catalog: BTreeMap<String, Option<Vec<String>>> = serde_json::from_slice(body)
             .map_err(|error| format!("the answer cannot be read: {error}"))?;
-        let mut tagged = Questions::new();
+        let mut tagged = TaggedQueries::new();
         for (service, tags) in &catalog {
             for tag in tags.iter().flatten() {
-                // What is no name of a service is nobody's.
+                // A tag with an invalid service name registers nothing.
                 let Some(Ok(name)) = tag.strip_prefix(TAG).map(str::parse::<ServiceName>) else {
                     continue;
                 };
-                tagged.entry(name).or_default().insert(self.question(service, tag));
+                tagged.entry(name).or_default().insert(self.query(service, tag));
             }
         }
         Ok(tagged)
     }
 
-    /// The instances of `service` with the tag. (Names have no characters that the filter would have to quote.)
-    fn question(&self, service: &str, tag: &str) -> ConsulQuery {
+    /// Returns the query for the instances of `service` with the tag. (Names have no characters
+    /// that the filter would have to quote.)
+    fn query(&self, service: &str, tag: &str) -> ConsulQuery {
         let options = &self.shared.options;
         ConsulQuery {
             service: service.into(),

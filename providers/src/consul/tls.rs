@@ -1,4 +1,4 @@
-//! How agents are known, and how they know us.
+//! TLS to Consul agents: their CA certificates, and the client certificate.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
@@ -10,10 +10,9 @@ use super::error::ConsulError;
 use super::options::ConsulOptions;
 use crate::http::{self, PemFileError};
 
-/// The TLS of all connections to agents.
+/// Creates the TLS configuration of all connections to agents.
 ///
-/// What the system trusts is asked for only where an agent is asked by HTTPS: a machine may have nothing of
-/// the kind.
+/// It reads the system's certificates only if an agent uses HTTPS: a machine may have none.
 pub(super) fn client_config(options: &ConsulOptions) -> Result<ClientConfig, ConsulError> {
     let is_used = options.agents.iter().any(|agent| is_https(agent));
     let roots = match &options.ca {
@@ -38,7 +37,7 @@ pub(super) fn client_config(options: &ConsulOptions) -> Result<ClientConfig, Con
     http::client_config(roots, identity).map_err(ConsulError::Tls)
 }
 
-/// Changes when one of the files does, also when it can no longer be read.
+/// Returns a hash of the certificate files. It also changes if a file becomes unreadable.
 pub(super) fn fingerprint(options: &ConsulOptions) -> u64 {
     let mut hasher = DefaultHasher::new();
     for path in [&options.ca, &options.certificate, &options.key].into_iter().flatten() {
@@ -74,7 +73,7 @@ mod tests {
             client_config(&ConsulOptions { agents, ..ConsulOptions::default() }).unwrap_err();
             return;
         }
-        // The same test again, in a process of its own that finds no certificates of the system.
+        // The same test again, in a process that finds no certificates of the system.
         let folder = tempfile::tempdir().unwrap();
         let nothing = folder.path().join("nothing.pem");
         fs_err::write(&nothing, "").unwrap();

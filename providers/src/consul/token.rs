@@ -1,4 +1,4 @@
-//! The ACL token, as its file holds it.
+//! The ACL token of Consul, read from its file.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,23 +6,23 @@ use std::path::PathBuf;
 use ironmesh_catalog::Secret;
 use reqwest::header::HeaderValue;
 
-/// Reads the token again and again.
+/// Reads the token file repeatedly.
 #[derive(Debug)]
 pub(super) struct TokenFile {
     path: Option<PathBuf>,
-    /// What was read last; none while nothing was.
+    /// The last valid token.
     token: Option<Secret>,
-    /// Whether it was told that it cannot be read.
-    is_told: bool,
+    /// Whether the current failure was logged.
+    is_reported: bool,
 }
 
 impl TokenFile {
     pub(super) fn new(path: Option<PathBuf>) -> Self {
-        Self { path, token: None, is_told: false }
+        Self { path, token: None, is_reported: false }
     }
 
-    /// The token as it is now; none where no file is named. While the file cannot be read (somebody is
-    /// replacing it, perhaps), the token is the one that was read last.
+    /// Returns the current token; `None` without a file. While the file is unreadable (it may be in
+    /// the middle of a replacement), the last valid token stays.
     pub(super) fn read(&mut self) -> Result<Option<Secret>, String> {
         let Some(path) = &self.path else { return Ok(None) };
         let read = fs_err::read_to_string(path).and_then(|text| match text.trim() {
@@ -35,15 +35,15 @@ impl TokenFile {
         });
         match read {
             Ok(token) => {
-                self.is_told = false;
+                self.is_reported = false;
                 self.token = Some(token.clone());
                 Ok(Some(token))
             }
             Err(error) => {
-                let reason = format!("the token file of Consul cannot be used: {error}");
-                if !self.is_told {
-                    self.is_told = true;
-                    tracing::warn!("{reason}");
+                let reason = format!("the Consul token file cannot be used: {error}");
+                if !self.is_reported {
+                    self.is_reported = true;
+                    tracing::warn!(reason = %error, "cannot use the consul token file");
                 }
                 self.token.clone().map(Some).ok_or(reason)
             }

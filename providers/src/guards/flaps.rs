@@ -1,5 +1,7 @@
-//! Flap damping: an endpoint that comes and goes, or is healthy and not, again and again, gets no traffic
-//! until it has been quiet for a while.
+//! Flap damping: an endpoint that repeatedly appears and disappears, or changes its health, gets no
+//! traffic until it has been quiet for a while.
+//!
+//! It counts changes per endpoint. It never removes an endpoint from the set.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -10,39 +12,39 @@ use tokio::time::Instant;
 
 use super::shrink::healthy;
 
-/// So many changes within [`WINDOW`] are flapping: three times gone, and three times back.
+/// The number of changes within [`WINDOW`] that counts as flapping: three losses and three returns.
 const CHANGES: usize = 6;
 
-/// Within which changes are counted.
+/// The time within which changes count.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// How long one that flapped must be quiet to get traffic again.
+/// The time without a change after which a flapping endpoint gets traffic again.
 pub(crate) const QUIET: Duration = Duration::from_secs(30);
 
-/// How often the endpoints of one service have changed between healthy and not.
+/// The recent changes of health of one service's endpoints.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Flaps(BTreeMap<EndpointPlace, Flap>);
 
 #[derive(Debug, Clone, Default)]
 struct Flap {
-    /// When it changed, the newest last; [`CHANGES`] of them at most.
+    /// The times of the latest changes, the newest last; [`CHANGES`] of them at most.
     changes: VecDeque<Instant>,
     is_flapping: bool,
 }
 
-/// What becomes of a set by damping.
+/// The result of damping a set.
 #[derive(Debug, Default)]
 pub(super) struct Damped {
-    /// The set without traffic for those that flap; none where nobody does.
+    /// The set in which flapping endpoints are unhealthy; `None` if no endpoint flaps.
     pub(super) endpoints: Option<Vec<Endpoint>>,
-    /// Those that get no traffic because they flap.
+    /// The endpoints that get no traffic because they flap.
     pub(super) flapping: BTreeSet<EndpointPlace>,
-    /// When it is to be looked at again.
+    /// The time of the next look.
     pub(super) until: Option<Instant>,
 }
 
 impl Flaps {
-    /// Takes note of what has changed between two answers of a provider.
+    /// Records the differences between two reports.
     pub(super) fn note(&mut self, before: &[Endpoint], after: &[Endpoint], now: Instant) {
         let places = |set| healthy(set).map(Endpoint::place).collect::<BTreeSet<_>>();
         for place in places(before).symmetric_difference(&places(after)) {
@@ -56,7 +58,8 @@ impl Flaps {
         }
     }
 
-    /// Takes traffic from those that flap; from no more of them than `most`, those that changed last.
+    /// Marks flapping endpoints as unhealthy: at most `most` of them, those with the latest changes
+    /// first.
     pub(super) fn damp(&mut self, endpoints: &[Endpoint], most: usize, now: Instant) -> Damped {
         self.0.retain(|_, flap| {
             let quiet = flap.changes.back().map_or(QUIET, |last| now.duration_since(*last));
@@ -92,7 +95,7 @@ mod tests {
         last.into_iter().map(one).collect()
     }
 
-    /// Lets number 1 of three go and come so often, a second each.
+    /// Removes and restores endpoint 1 of three `times` times, with a second between changes.
     fn flap(flaps: &mut Flaps, times: u32, mut now: Instant) -> Instant {
         for _ in 0..times {
             now += Duration::from_secs(1);

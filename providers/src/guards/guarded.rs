@@ -1,6 +1,6 @@
-//! One provider's endpoints of one service: what is believed of them, and what is doubted.
+//! One provider's endpoints of one service: the set in use, and a held-back removal.
 //!
-//! It judges one answer after the other, and knows of no other service.
+//! It handles one report after the other, and never looks at another service.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use super::flaps::Flaps;
 use super::shrink::{Recent, ShrinkRule, healthy, is_lossy, leaving, with_drained, without_loss};
 use crate::provider::ServiceReport;
 
-/// One provider's endpoints of one service.
+/// One provider's endpoints of one service, and the state of their guard.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Guarded {
-    /// The last good set, which is kept.
-    #[expect(clippy::rc_buffer, reason = "in the form in which it is told, and shared with that")]
+    /// The last good set, which is saved.
+    #[expect(clippy::rc_buffer, reason = "shared with the provider report, which has this form")]
     pub(super) good: Arc<Vec<Endpoint>>,
     pub(super) learned_at: Timestamp,
-    /// Where it follows from what was told, and not from what was kept.
-    pub(super) told: Option<Arc<ServiceReport>>,
-    pub(super) held: Option<Doubt>,
+    /// The latest report; `None` if the set comes from the saved state.
+    pub(super) report: Option<Arc<ServiceReport>>,
+    pub(super) held: Option<PendingShrink>,
     pub(super) recent: Recent,
     pub(super) flaps: Flaps,
     pub(super) since: OrdMap<EndpointPlace, Timestamp>,
@@ -32,56 +32,57 @@ pub(super) struct Guarded {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Doubt {
+pub(super) struct PendingShrink {
     pub(super) since: Timestamp,
     pub(super) before: usize,
-    /// What was believed when it began.
+    /// The set in use when the removal was held back.
     #[expect(clippy::rc_buffer, reason = "as in `Guarded::good`")]
     pub(super) base: Arc<Vec<Endpoint>>,
-    /// Since when its provider vouches for it.
+    /// The time since which the provider has been authoritative for the removal.
     pub(super) confirmed: Option<Now>,
 }
 
-/// How what was told is to be taken.
+/// The circumstances of a report.
 #[derive(Clone, Copy)]
 pub(super) struct How<'a> {
-    /// Nothing was known before.
+    /// The source had no endpoints before.
     pub(super) is_new: bool,
-    /// An operator says that it is so.
+    /// An operator accepted the removal.
     pub(super) is_accepted: bool,
     pub(super) service: &'a Service,
     pub(super) rule: ShrinkRule,
 }
 
 impl Guarded {
-    /// Takes what was told last, or doubts it. `is_authoritative`: its provider vouches for it now.
+    /// Applies the latest report, or holds it back. `is_authoritative` says whether its provider is
+    /// authoritative now.
     pub(super) fn take(
         &mut self,
-        told: &Arc<ServiceReport>,
+        report: &Arc<ServiceReport>,
         is_authoritative: bool,
         how: How<'_>,
         now: Now,
     ) {
         let How { is_new, is_accepted, service, rule } = how;
-        self.told = Some(Arc::clone(told));
+        self.report = Some(Arc::clone(report));
         let size = healthy(&self.good).count();
-        let leaving = leaving(&self.good, &told.endpoints);
-        let left = healthy(&told.endpoints).count();
+        let leaving = leaving(&self.good, &report.endpoints);
+        let left = healthy(&report.endpoints).count();
         let before = self.recent.before(size, leaving, rule.grace, now.instant);
         if let Some(held) = &mut self.held {
             held.before = held.before.saturating_sub(leaving);
             if leaving > 0 {
-                held.base = Arc::new(with_drained(&held.base, &told.endpoints));
+                held.base = Arc::new(with_drained(&held.base, &report.endpoints));
             }
         }
         let before = self.held.as_ref().map_or(before, |held| held.before);
-        // What nobody vouches for takes nobody away, however few they are.
+        // A report that is not authoritative removes no endpoint, however few it lacks.
         let base = self.held.as_ref().map_or(&self.good, |held| &held.base);
-        let is_lossy = rule.doubts(before, left)
-            || rule.keep_share > 0.0 && !is_authoritative && is_lossy(base, &told.endpoints);
-        let is_doubted = is_lossy && !is_new && !is_accepted && !service.drained;
-        if is_doubted {
-            let held = self.held.get_or_insert_with(|| Doubt {
+        let is_lossy = rule.holds_back(before, left)
+            || rule.keep_share > 0.0 && !is_authoritative && is_lossy(base, &report.endpoints);
+        let is_held_back = is_lossy && !is_new && !is_accepted && !service.drained;
+        if is_held_back {
+            let held = self.held.get_or_insert_with(|| PendingShrink {
                 since: now.timestamp,
                 before,
                 base: Arc::clone(&self.good),
@@ -90,8 +91,9 @@ impl Guarded {
             held.confirmed = is_authoritative.then(|| held.confirmed.unwrap_or(now));
             let is_over = |since: Now| now.instant >= since.instant + rule.grace;
             if !held.confirmed.is_some_and(is_over) {
-                // Compared with what was believed when the doubt began: who came and went meanwhile is gone.
-                let merged = without_loss(&held.base, &told.endpoints);
+                // Compared with the set at the begin of the hold: an endpoint that came and went
+                // since then is gone.
+                let merged = without_loss(&held.base, &report.endpoints);
                 if *self.good != merged {
                     self.good = Arc::new(merged);
                 }
@@ -100,7 +102,7 @@ impl Guarded {
         }
         self.held = None;
         if !is_new {
-            self.flaps.note(&self.good, &told.endpoints, now.instant);
+            self.flaps.note(&self.good, &report.endpoints, now.instant);
         }
         if is_lossy {
             self.recent.forget();
@@ -108,14 +110,14 @@ impl Guarded {
             self.recent.take(size.saturating_sub(leaving), now.instant);
         }
         self.recent.take(left, now.instant);
-        self.learned_at = told.learned_at;
-        if self.good != told.endpoints {
-            self.good = Arc::clone(&told.endpoints);
+        self.learned_at = report.learned_at;
+        if self.good != report.endpoints {
+            self.good = Arc::clone(&report.endpoints);
         }
         self.date(now.timestamp);
     }
 
-    /// Dates who is new.
+    /// Records the time of each new endpoint.
     fn date(&mut self, now: Timestamp) {
         let places: BTreeSet<_> = self.good.iter().map(Endpoint::place).collect();
         let gone: Vec<_> =

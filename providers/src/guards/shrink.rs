@@ -1,8 +1,10 @@
-//! The shrink guard: a set of endpoints that is empty or much smaller at once is doubted.
+//! The shrink guard: it holds back a set of endpoints that is empty or suddenly much smaller.
 //!
-//! Whoever may not read, or has lost its memory, answers with an empty list and not with an error. So a
-//! sudden loss is held back until somebody confirms it, or it has been told for long enough by a provider
-//! that vouches for it.
+//! A source without the right to read, or without its memory, answers with an empty list and not
+//! with an error. The guard therefore holds back a sudden loss until an operator accepts it, or
+//! until an authoritative provider has reported it for the grace period.
+//!
+//! This module only compares sets. It never keeps the state of a hold.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -10,28 +12,28 @@ use std::time::Duration;
 use ironmesh_catalog::{Endpoint, EndpointPlace, Health};
 use tokio::time::Instant;
 
-/// What is doubted, and for how long.
+/// The size of a loss that is held back, and the time for which it is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ShrinkRule {
-    /// A set is doubted when it has, at once or within the grace, less than this share (0 to 1) of the
-    /// healthy endpoints that there were. With 0 none is.
+    /// The share (0 to 1) of healthy endpoints that a set must keep, at once or within the grace
+    /// period. With 0 the guard holds back nothing.
     pub keep_share: f64,
-    /// For how long a doubted set is held back that its provider vouches for, and for how long it is
-    /// remembered how many there were.
+    /// The time for which an authoritative loss is held back, and for which earlier sizes count.
     pub grace: Duration,
 }
 
-/// How many endpoints a set had lately. A loss in many small steps is a loss: a provider tells of each step
-/// when it sees it.
+/// The recent sizes of a set. They make a loss in many small steps visible: a provider reports each
+/// step separately.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Recent {
-    /// How many were healthy, and when they last were: only those sizes of which no later one is as large.
+    /// The number of healthy endpoints and the last time it held: only sizes that no later one
+    /// reaches.
     sizes: VecDeque<(Instant, usize)>,
 }
 
 impl Recent {
-    /// How many there were within `window` up to now, and `good` has now. So many of them are told to leave
-    /// (`leaving`): these are not missed.
+    /// Returns the largest size within `window` up to now, including the size `good` now. The
+    /// `leaving` endpoints drain, and do not count.
     pub(super) fn before(
         &mut self,
         good: usize,
@@ -49,7 +51,7 @@ impl Recent {
         peak.max(good.saturating_sub(leaving))
     }
 
-    /// Up to now there were so many.
+    /// Records the size that the set had until now.
     pub(super) fn take(&mut self, size: usize, now: Instant) {
         while self.sizes.back().is_some_and(|(_, smaller)| *smaller <= size) {
             self.sizes.pop_back();
@@ -57,36 +59,36 @@ impl Recent {
         self.sizes.push_back((now, size));
     }
 
-    /// What was is not compared with any more.
+    /// Forgets all sizes.
     pub(super) fn forget(&mut self) {
         self.sizes.clear();
     }
 }
 
-/// How many of the healthy of `good` are told to leave.
-pub(super) fn leaving(good: &[Endpoint], told: &[Endpoint]) -> usize {
+/// Counts the healthy endpoints of `good` that drain in `report`.
+pub(super) fn leaving(good: &[Endpoint], report: &[Endpoint]) -> usize {
     let known: BTreeSet<_> = healthy(good).map(Endpoint::place).collect();
-    let draining = told.iter().filter(|one| one.health == Health::Draining);
+    let draining = report.iter().filter(|one| one.health == Health::Draining);
     draining.filter(|one| known.contains(&one.place())).count()
 }
 
-/// Whether somebody of `good` is lost in `told`.
-pub(super) fn is_lossy(good: &[Endpoint], told: &[Endpoint]) -> bool {
+/// Whether a healthy endpoint of `good` is missing or unhealthy in `report`.
+pub(super) fn is_lossy(good: &[Endpoint], report: &[Endpoint]) -> bool {
     let left: BTreeSet<_> =
-        told.iter().filter(|one| one.health != Health::Unhealthy).map(Endpoint::place).collect();
+        report.iter().filter(|one| one.health != Health::Unhealthy).map(Endpoint::place).collect();
     healthy(good).any(|one| !left.contains(&one.place()))
 }
 
 impl ShrinkRule {
-    /// Whether it is doubted that of `before` so many are `left`.
-    pub(super) fn doubts(&self, before: usize, left: usize) -> bool {
+    /// Whether the guard holds back a set of `left` after one of `before`.
+    pub(super) fn holds_back(&self, before: usize, left: usize) -> bool {
         before > 0 && self.keep_share > 0.0 && is_less(left, self.keep_share, before)
     }
 }
 
 impl ShrinkRule {
-    /// How many of so many healthy endpoints may be kept from traffic because they flap: damping must not
-    /// do what is doubted of others.
+    /// The largest number of healthy endpoints that damping may take from traffic: damping must not
+    /// cause a loss that the guard would hold back.
     #[expect(clippy::cast_precision_loss, reason = "as in `is_less`")]
     #[expect(
         clippy::cast_possible_truncation,
@@ -99,17 +101,21 @@ impl ShrinkRule {
     }
 }
 
-/// Whether `left` is less than this share of `before`; nothing at all always is.
+/// Whether `left` is less than this share of `before`; an empty set always is.
 #[expect(clippy::cast_precision_loss, reason = "sets of endpoints have fewer than 2^52 members")]
 fn is_less(left: usize, share: f64, before: usize) -> bool {
     left == 0 || (left as f64) < share * before as f64
 }
 
-/// `good`, in which those are drained that are told to leave: when they are gone they are not called again.
-pub(super) fn with_drained(good: &[Endpoint], told: &[Endpoint]) -> Vec<Endpoint> {
-    let draining = told.iter().filter(|one| one.health == Health::Draining);
+/// Returns `good` with the endpoints that drain in `report`: when they are gone, callers do not use
+/// them again.
+pub(super) fn with_drained(good: &[Endpoint], report: &[Endpoint]) -> Vec<Endpoint> {
+    let draining = report.iter().filter(|one| one.health == Health::Draining);
     let draining: BTreeMap<_, _> = draining.map(|one| (one.place(), one)).collect();
-    good.iter().map(|one| draining.get(&one.place()).map_or(one, |told| told)).cloned().collect()
+    good.iter()
+        .map(|one| draining.get(&one.place()).map_or(one, |report| report))
+        .cloned()
+        .collect()
 }
 
 /// The endpoints that take traffic.
@@ -117,7 +123,8 @@ pub(super) fn healthy(endpoints: &[Endpoint]) -> impl Iterator<Item = &Endpoint>
     endpoints.iter().filter(|one| one.health == Health::Healthy)
 }
 
-/// What is believed while `new` is doubted: nobody of `good` is lost, and who is new is welcome.
+/// Returns the set to use while `new` is held back: no endpoint of `good` is lost, and new ones are
+/// added.
 pub(super) fn without_loss(good: &[Endpoint], new: &[Endpoint]) -> Vec<Endpoint> {
     let mut all: BTreeMap<EndpointPlace, &Endpoint> =
         good.iter().map(|one| (one.place(), one)).collect();
@@ -139,7 +146,8 @@ mod tests {
 
     const RULE: ShrinkRule = ShrinkRule { keep_share: 0.5, grace: Duration::from_secs(60) };
 
-    /// Endpoints at these last bytes of an address; what follows a `-` is unhealthy, a `~` draining.
+    /// Endpoints with these last bytes of an address; the prefix `-` marks an unhealthy one, `~` a
+    /// draining one.
     fn set(text: &str) -> Vec<Endpoint> {
         let one = |word: &str| {
             let health = match word.as_bytes()[0] {
@@ -155,7 +163,7 @@ mod tests {
 
     #[test]
     fn only_sudden_shrinkage_is_held_back() {
-        for (before, after, is_doubted) in [
+        for (before, after, is_held_back) in [
             ("1 2 3 4", "1 2", false),
             ("1 2 3 4", "1", true),
             ("1 2 3 4", "1 -2 -3 -4", true),
@@ -165,25 +173,25 @@ mod tests {
             ("1 2", "2", false),
             ("1", "", true),
             ("1", "-1", true),
-            // Told to leave, and not lost.
+            // Draining endpoints are not lost.
             ("1", "~1", false),
             ("1 2 3 4", "~1 ~2 ~3 ~4", false),
-            // Others in their place, as many as before.
+            // Replaced endpoints, as many as before.
             ("1 2 3", "4 5 6", false),
-            // Nothing was there to be lost.
+            // There was nothing to lose.
             ("", "", false),
             ("-1 -2", "", false),
             ("-1 2", "-1 2", false),
         ] {
-            assert_eq!(doubts(RULE, before, after), is_doubted, "{before} → {after}");
+            assert_eq!(holds_back(RULE, before, after), is_held_back, "{before} → {after}");
         }
         let never = ShrinkRule { keep_share: 0.0, ..RULE };
-        assert!(!doubts(never, "1 2", ""));
+        assert!(!holds_back(never, "1 2", ""));
         let always = ShrinkRule { keep_share: 1.0, ..RULE };
-        assert!(doubts(always, "1 2 3", "1 2") && !doubts(always, "1", "1"));
+        assert!(holds_back(always, "1 2 3", "1 2") && !holds_back(always, "1", "1"));
     }
 
-    /// What the guard does with each set that is told: whether it is doubted, as long as none was.
+    /// Counts sizes as the guard does, and tracks whether it holds back a report.
     struct Guard {
         recent: Recent,
         good: Vec<Endpoint>,
@@ -195,28 +203,28 @@ mod tests {
             Self { recent: Recent::default(), good: set(good), now: Instant::now() }
         }
 
-        fn doubts(&mut self, rule: ShrinkRule, told: &str) -> bool {
-            let told = set(told);
-            let (size, leaving) = (healthy(&self.good).count(), leaving(&self.good, &told));
+        fn holds_back(&mut self, rule: ShrinkRule, report: &str) -> bool {
+            let report = set(report);
+            let (size, leaving) = (healthy(&self.good).count(), leaving(&self.good, &report));
             let before = self.recent.before(size, leaving, rule.grace, self.now);
-            let is_doubted = rule.doubts(before, healthy(&told).count());
+            let is_held_back = rule.holds_back(before, healthy(&report).count());
             self.recent.take(size - leaving, self.now);
-            self.recent.take(healthy(&told).count(), self.now);
-            self.good = told;
-            is_doubted
+            self.recent.take(healthy(&report).count(), self.now);
+            self.good = report;
+            is_held_back
         }
     }
 
-    fn doubts(rule: ShrinkRule, before: &str, after: &str) -> bool {
-        Guard::new(before).doubts(rule, after)
+    fn holds_back(rule: ShrinkRule, before: &str, after: &str) -> bool {
+        Guard::new(before).holds_back(rule, after)
     }
 
-    /// Tells sets one after the other; says at which the first doubt comes.
+    /// Reports the sets one by one, and returns the index of the first that is held back.
     fn first_doubt(sets: &[&str], apart: Duration) -> Option<usize> {
         let mut guard = Guard::new("");
-        sets.iter().position(|told| {
+        sets.iter().position(|report| {
             guard.now += apart;
-            guard.doubts(RULE, told)
+            guard.holds_back(RULE, report)
         })
     }
 
@@ -225,37 +233,37 @@ mod tests {
         let (all, some, few) = ("1 2 3 4 5 6 7 8 9 10", "1 2 3 4 5 6", "1 2 3 4");
         let mut guard = Guard::new(all);
         guard.now += Duration::from_secs(3600);
-        assert!(!guard.doubts(RULE, some));
-        assert!(guard.doubts(RULE, few));
+        assert!(!guard.holds_back(RULE, some));
+        assert!(guard.holds_back(RULE, few));
     }
 
     #[test]
     fn drained_endpoints_do_not_count_as_shrinkage() {
         let mut guard = Guard::new("1 2 3");
-        for told in ["~1 ~2 ~3 4 5 6", "4 5 6"] {
-            assert!(!guard.doubts(RULE, told), "{told}");
+        for report in ["~1 ~2 ~3 4 5 6", "4 5 6"] {
+            assert!(!guard.holds_back(RULE, report), "{report}");
         }
-        assert!(guard.doubts(RULE, ""), "those that came in place of the drained");
+        assert!(guard.holds_back(RULE, ""), "those that came in place of the drained");
         let mut guard = Guard::new("1 2 3");
-        for told in ["~1 2 3", "1 2 3"] {
-            assert!(!guard.doubts(RULE, told), "{told}");
+        for report in ["~1 2 3", "1 2 3"] {
+            assert!(!guard.holds_back(RULE, report), "{report}");
         }
-        assert!(guard.doubts(RULE, ""), "one that was drained and came back");
+        assert!(guard.holds_back(RULE, ""), "one that was drained and came back");
     }
 
     #[test]
     fn gradual_shrinkage_within_the_grace_is_held_back() {
         let steps = ["1 2 3 4 5", "1 2 3 4", "1 2 3", "1 2", "1", ""];
         assert_eq!(first_doubt(&steps, Duration::from_secs(1)), Some(3));
-        // By and by it is none, but for the last one.
+        // Slow shrinkage is not held back, except for the last endpoint.
         assert_eq!(first_doubt(&steps, Duration::from_secs(61)), Some(5));
-        // Who is drained first is told to leave, and then it may be gone.
+        // A drained endpoint may disappear.
         let drained = ["1 2 3", "~1 2 3", "2 3", "~2 3", "3", "~3", ""];
         assert_eq!(first_doubt(&drained, Duration::from_secs(1)), None);
-        // A restart of all, one after the other.
+        // A rolling restart.
         let rolling = ["1 2 3", "2 3", "1 2 3", "1 3", "1 2 3", "1 2", "1 2 3"];
         assert_eq!(first_doubt(&rolling, Duration::from_secs(1)), None);
-        // Others in their place, again and again.
+        // Repeated replacement.
         let replaced = ["1 2 3", "4 5 6", "7 8 9", "10 11 12"];
         assert_eq!(first_doubt(&replaced, Duration::from_secs(1)), None);
     }

@@ -1,4 +1,4 @@
-//! The guards, told by hand what a provider tells.
+//! Tests of the guards with hand-written reports.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::provider::Stale;
 
 const GRACE: Duration = Duration::from_secs(60);
 
-/// ProviderGuards, and what they are told.
+/// The guards of one service, with the reports and the time that the test sets.
 struct Place {
     guards: ProviderGuards,
     specification: Arc<MeshSpecification>,
-    sightings: ProviderReport,
+    report: ProviderReport,
     now: Now,
 }
 
@@ -34,13 +34,13 @@ pub(crate) fn set(last: &[u8]) -> Vec<Endpoint> {
 
 pub(crate) fn service(consul: bool, drained: bool) -> Service {
     let query = ConsulQuery::of("store");
-    let asked =
+    let providers =
         Providers { registered: !consul, consul: consul.then_some(query), ..Providers::default() };
     Service {
         name: name(),
         account: name().to_string().parse().unwrap(),
         ports: Vec::new(),
-        endpoints: EndpointSource::Providers(asked),
+        endpoints: EndpointSource::Providers(providers),
         mode: None,
         visibility: Visibility::Public,
         escaped_slashes: EscapedSlashes::Reject,
@@ -69,7 +69,7 @@ impl Place {
         Self {
             guards: ProviderGuards::new(ShrinkRule { keep_share: 0.5, grace: GRACE }, kept),
             specification: specification([service(true, false)]),
-            sightings: ProviderReport::default(),
+            report: ProviderReport::default(),
             now: Now {
                 timestamp: "2026-01-01T00:00:00Z".parse().unwrap(),
                 instant: Instant::now(),
@@ -78,13 +78,13 @@ impl Place {
     }
 
     fn advance(&mut self) {
-        let sightings = [(Provider::Consul, self.sightings.clone())];
-        self.guards.advance(&self.specification, sightings, self.now);
+        let report = [(Provider::Consul, self.report.clone())];
+        self.guards.advance(&self.specification, report, self.now);
     }
 
     fn sees(&mut self, endpoints: Vec<Endpoint>, is_authoritative: bool) {
         let learned_at = self.now.timestamp;
-        let sighting = ServiceReport {
+        let report = ServiceReport {
             endpoints: Arc::new(endpoints),
             index: 1,
             learned_at,
@@ -92,8 +92,8 @@ impl Place {
             problems: Arc::default(),
             stale: None,
         };
-        self.sightings.services.insert(name(), Arc::new(sighting));
-        self.sightings.is_complete = true;
+        self.report.services.insert(name(), Arc::new(report));
+        self.report.is_complete = true;
         self.advance();
     }
 
@@ -103,22 +103,22 @@ impl Place {
         self.advance();
     }
 
-    fn believed(&self) -> Vec<u8> {
-        let believed = self.guards.believed().0.get(&source());
+    fn endpoints(&self) -> Vec<u8> {
+        let found = self.guards.endpoints().0.get(&source());
         let last = |one: &Endpoint| match one.address {
             std::net::IpAddr::V4(address) => address.octets()[3],
             std::net::IpAddr::V6(_) => 0,
         };
-        believed.iter().flat_map(|all| healthy(all)).map(last).collect()
+        found.iter().flat_map(|all| healthy(all)).map(last).collect()
     }
 
     fn held(&self) -> Option<Held> {
-        self.guards.beliefs().get(&source())?.held
+        self.guards.statuses().get(&source())?.held
     }
 
-    /// What there is to be kept, as the store takes it.
+    /// Returns what the store must save.
     fn kept(&mut self) -> Vec<KeptEndpoints> {
-        self.guards.take_unkept().0
+        self.guards.take_unsaved().0
     }
 }
 
@@ -126,20 +126,20 @@ impl Place {
 fn shrinkage_is_held_back_until_the_grace_ends() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
-    assert_eq!((place.believed(), place.held()), (vec![1, 2, 3], None));
+    assert_eq!((place.endpoints(), place.held()), (vec![1, 2, 3], None));
     place.sees(set(&[]), true);
-    assert_eq!(place.believed(), [1, 2, 3]);
+    assert_eq!(place.endpoints(), [1, 2, 3]);
     let held = place.held().unwrap();
     assert_eq!((held.before, held.left), (3, 0));
     assert_eq!(held.until, Some(place.now.timestamp + jiff::SignedDuration::from_secs(60)));
     assert_eq!(place.guards.deadline(), Some(place.now.instant + GRACE));
-    // Who is new is there at once, and the grace goes on.
+    // A new endpoint is used at once, and the grace period continues.
     place.passes(GRACE / 2);
     place.sees(set(&[4]), true);
-    assert_eq!(place.believed(), [1, 2, 3, 4]);
+    assert_eq!(place.endpoints(), [1, 2, 3, 4]);
     assert_eq!(place.held().unwrap().until, held.until);
     place.passes(GRACE / 2);
-    assert_eq!((place.believed(), place.held()), (vec![4], None));
+    assert_eq!((place.endpoints(), place.held()), (vec![4], None));
     assert_eq!(place.guards.deadline(), None);
 }
 
@@ -149,13 +149,13 @@ fn non_authoritative_shrinkage_is_held_back_indefinitely() {
     place.sees(set(&[1, 2, 3]), true);
     place.sees(set(&[]), false);
     place.passes(GRACE * 100);
-    assert_eq!((place.believed(), place.held().unwrap().until), (vec![1, 2, 3], None));
-    // The grace begins when somebody does.
+    assert_eq!((place.endpoints(), place.held().unwrap().until), (vec![1, 2, 3], None));
+    // The grace period begins with the first authoritative report.
     place.sees(set(&[]), true);
     place.passes(GRACE / 2);
-    assert_eq!(place.believed(), [1, 2, 3]);
+    assert_eq!(place.endpoints(), [1, 2, 3]);
     place.passes(GRACE / 2);
-    assert!(place.believed().is_empty());
+    assert!(place.endpoints().is_empty());
 }
 
 #[test]
@@ -164,9 +164,9 @@ fn returning_endpoints_end_the_hold() {
     place.sees(set(&[1, 2, 3]), true);
     place.sees(set(&[]), true);
     place.sees(set(&[1, 2]), true);
-    assert_eq!((place.believed(), place.held()), (vec![1, 2], None));
+    assert_eq!((place.endpoints(), place.held()), (vec![1, 2], None));
     place.passes(GRACE);
-    assert_eq!(place.believed(), [1, 2]);
+    assert_eq!(place.endpoints(), [1, 2]);
 }
 
 #[test]
@@ -174,13 +174,13 @@ fn operator_accept_applies_only_to_a_held_back_removal() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
     assert_eq!(place.guards.accept(&name(), place.now), Err(AcceptError::NothingHeld));
-    assert_eq!(place.believed(), [1, 2, 3]);
+    assert_eq!(place.endpoints(), [1, 2, 3]);
     place.sees(set(&[]), false);
     place.guards.accept(&name(), place.now).unwrap();
-    assert_eq!((place.believed(), place.held()), (vec![], None));
-    // It was accepted, so it is what later ones are compared with.
+    assert_eq!((place.endpoints(), place.held()), (vec![], None));
+    // The accepted set is the base of later comparisons.
     place.passes(GRACE);
-    assert_eq!((place.believed(), place.held()), (vec![], None));
+    assert_eq!((place.endpoints(), place.held()), (vec![], None));
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn removals_of_a_drained_service_are_not_held_back() {
     place.sees(set(&[]), true);
     place.specification = specification([service(true, true)]);
     place.advance();
-    assert_eq!((place.believed(), place.held()), (vec![], None));
+    assert_eq!((place.endpoints(), place.held()), (vec![], None));
 }
 
 #[test]
@@ -203,12 +203,12 @@ fn stored_endpoints_are_used_and_guarded_after_restart() {
 
     let mut place = Place::new(kept);
     place.advance();
-    assert_eq!(place.believed(), [1, 2, 3]);
-    assert_eq!(place.guards.unheard().collect::<Vec<_>>(), [source()]);
+    assert_eq!(place.endpoints(), [1, 2, 3]);
+    assert_eq!(place.guards.unreported().collect::<Vec<_>>(), [source()]);
     place.sees(set(&[]), true);
-    assert_eq!(place.believed(), [1, 2, 3]);
-    assert_eq!(place.guards.unheard().count(), 0);
-    assert_eq!(place.kept(), [], "a doubt is no news for the disk");
+    assert_eq!(place.endpoints(), [1, 2, 3]);
+    assert_eq!(place.guards.unreported().count(), 0);
+    assert_eq!(place.kept(), [], "a hold does not change the saved state");
     place.passes(GRACE);
     assert_eq!(place.kept()[0].endpoints, Arc::default());
 }
@@ -219,12 +219,12 @@ fn service_without_a_query_is_forgotten_in_memory_and_store() {
     place.sees(set(&[1, 2, 3]), true);
     place.kept();
     place.specification = specification([service(false, false)]);
-    place.sightings.services.clear();
+    place.report.services.clear();
     place.advance();
-    assert!(place.believed().is_empty());
-    assert_eq!(place.guards.take_unkept(), (vec![], vec![source()]));
+    assert!(place.endpoints().is_empty());
+    assert_eq!(place.guards.take_unsaved(), (vec![], vec![source()]));
     place.guards.put_back([source()]);
-    assert_eq!(place.guards.take_unkept(), (vec![], vec![source()]));
+    assert_eq!(place.guards.take_unsaved(), (vec![], vec![source()]));
 }
 
 #[test]
@@ -232,26 +232,26 @@ fn shrinkage_of_tag_registered_endpoints_is_held_back() {
     let mut place = Place::new([]);
     place.specification = specification([service(false, false)]);
     place.sees(set(&[1, 2]), true);
-    place.sightings.services.clear();
+    place.report.services.clear();
     place.advance();
-    assert_eq!(place.believed(), [1, 2]);
+    assert_eq!(place.endpoints(), [1, 2]);
     place.passes(GRACE);
-    assert!(place.believed().is_empty());
-    assert!(place.guards.beliefs().is_empty());
+    assert!(place.endpoints().is_empty());
+    assert!(place.guards.statuses().is_empty());
 }
 
 #[test]
 fn stale_provider_keeps_endpoints_and_is_reported() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
-    let stale = Stale { since: place.now.timestamp, reason: "nobody answers".to_owned() };
-    place.sightings.stale = Some(stale);
+    let stale = Stale { since: place.now.timestamp, reason: "no agent answers".to_owned() };
+    place.report.stale = Some(stale);
     place.advance();
     place.passes(GRACE * 100);
-    assert_eq!(place.believed(), [1, 2, 3]);
+    assert_eq!(place.endpoints(), [1, 2, 3]);
     let findings = crate::findings(&place.guards, &OrdMap::new());
     let words: Vec<_> = findings.iter().map(ToString::to_string).collect();
-    assert!(words.len() == 1 && words[0].contains("nobody answers"), "{words:?}");
+    assert!(words.len() == 1 && words[0].contains("no agent answers"), "{words:?}");
 }
 
 #[test]
@@ -264,13 +264,13 @@ fn flapping_endpoint_gets_no_traffic_and_is_stored_unchanged() {
         place.passes(Duration::from_secs(1));
         place.sees(set(&[1, 2, 3]), true);
     }
-    assert_eq!(place.believed(), [2, 3]);
-    let believed = place.guards.believed().0.get(&source()).unwrap();
-    assert_eq!(believed[0].health, Health::Unhealthy);
+    assert_eq!(place.endpoints(), [2, 3]);
+    let found = place.guards.endpoints().0.get(&source()).unwrap();
+    assert_eq!(found[0].health, Health::Unhealthy);
     assert_eq!(place.kept()[0].endpoints, Arc::new(set(&[1, 2, 3])));
     assert_eq!(crate::findings(&place.guards, &OrdMap::new()).len(), 1);
     place.passes(Duration::from_secs(30));
-    assert_eq!(place.believed(), [1, 2, 3]);
+    assert_eq!(place.endpoints(), [1, 2, 3]);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn endpoint_since_is_its_first_appearance() {
     let first = place.now.timestamp;
     place.passes(GRACE);
     place.sees(set(&[1, 2]), true);
-    let since = place.guards.beliefs().get(&source()).unwrap().since.clone();
+    let since = place.guards.statuses().get(&source()).unwrap().since.clone();
     let dates: Vec<_> = since.values().copied().collect();
     assert_eq!(dates, [first, place.now.timestamp]);
 }
@@ -288,36 +288,36 @@ fn endpoint_since_is_its_first_appearance() {
 #[test]
 fn grace_restarts_after_the_provider_was_stale() {
     let stale = |place: &Place| {
-        Some(Stale { since: place.now.timestamp, reason: "nobody answers".to_owned() })
+        Some(Stale { since: place.now.timestamp, reason: "no agent answers".to_owned() })
     };
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3]), true);
     place.sees(set(&[1]), true);
-    place.sightings.stale = stale(&place);
+    place.report.stale = stale(&place);
     place.advance();
     place.passes(GRACE * 100);
-    assert_eq!((place.believed(), place.held().unwrap().until), (vec![1, 2, 3], None));
-    // When it is back, it begins anew.
-    place.sightings.stale = None;
+    assert_eq!((place.endpoints(), place.held().unwrap().until), (vec![1, 2, 3], None));
+    // After the recovery, the grace period restarts.
+    place.report.stale = None;
     place.advance();
     place.passes(GRACE / 2);
-    assert_eq!(place.believed(), [1, 2, 3]);
+    assert_eq!(place.endpoints(), [1, 2, 3]);
     place.passes(GRACE / 2);
-    assert_eq!(place.believed(), [1]);
+    assert_eq!(place.endpoints(), [1]);
 }
 
 #[test]
 fn non_authoritative_report_only_adds_endpoints() {
     let mut place = Place::new([]);
     place.sees(set(&[1, 2, 3, 4]), true);
-    // An agent that has lost its memory, with which instances register again one by one.
+    // An agent lost its memory, and instances register again one by one.
     for known in [&[][..], &[1], &[1, 2, 3], &[1, 2, 3, 5]] {
         place.sees(set(known), false);
-        assert!(place.believed().starts_with(&[1, 2, 3, 4]), "{known:?}: {:?}", place.believed());
+        assert!(place.endpoints().starts_with(&[1, 2, 3, 4]), "{known:?}: {:?}", place.endpoints());
     }
-    assert_eq!(place.believed(), [1, 2, 3, 4, 5]);
+    assert_eq!(place.endpoints(), [1, 2, 3, 4, 5]);
     place.sees(set(&[1, 2, 3, 5]), true);
-    assert_eq!((place.believed(), place.held()), (vec![1, 2, 3, 5], None));
+    assert_eq!((place.endpoints(), place.held()), (vec![1, 2, 3, 5], None));
 }
 
 #[test]
@@ -326,11 +326,11 @@ fn endpoint_seen_only_during_a_hold_is_dropped_at_once() {
     place.sees(set(&[1, 2, 3, 4]), true);
     for newcomer in 5..50 {
         place.sees(set(&[newcomer]), false);
-        assert_eq!(place.believed(), [1, 2, 3, 4, newcomer]);
+        assert_eq!(place.endpoints(), [1, 2, 3, 4, newcomer]);
         assert_eq!(place.held().unwrap().before, 4);
     }
     place.sees(set(&[50, 51]), true);
-    assert_eq!(place.believed(), [50, 51], "half of those that there were");
+    assert_eq!(place.endpoints(), [50, 51], "half of the earlier ones");
 }
 
 #[test]
@@ -339,14 +339,14 @@ fn hold_pauses_until_a_changed_query_is_answered() {
     place.sees(set(&[1, 2, 3]), true);
     place.sees(set(&[]), true);
     assert!(place.guards.deadline().is_some());
-    // Policy asks something else, and there is no answer yet.
-    place.sightings.services.clear();
-    place.sightings.is_complete = false;
+    // The query in policy has changed, and has no answer yet.
+    place.report.services.clear();
+    place.report.is_complete = false;
     place.advance();
-    assert_eq!((place.believed(), place.guards.deadline()), (vec![1, 2, 3], None));
-    assert_eq!(place.guards.accept(&name(), place.now), Err(AcceptError::NothingTold));
+    assert_eq!((place.endpoints(), place.guards.deadline()), (vec![1, 2, 3], None));
+    assert_eq!(place.guards.accept(&name(), place.now), Err(AcceptError::NothingReported));
     place.sees(set(&[7, 8]), true);
-    assert_eq!((place.believed(), place.held()), (vec![7, 8], None));
+    assert_eq!((place.endpoints(), place.held()), (vec![7, 8], None));
 }
 
 #[test]
@@ -357,17 +357,17 @@ fn held_back_changes_do_not_count_as_flapping() {
         place.sees(set(&[]), true);
         place.sees(set(&[1, 2, 3]), true);
     }
-    assert_eq!(place.believed(), [1, 2, 3]);
+    assert_eq!(place.endpoints(), [1, 2, 3]);
 }
 
 #[test]
 fn first_empty_report_counts_only_if_authoritative() {
     let mut place = Place::new([]);
     place.sees(set(&[]), false);
-    assert_eq!(place.guards.believed(), &GuardedEndpoints::default());
-    assert_eq!(place.guards.unheard().count(), 0, "it has told something");
+    assert_eq!(place.guards.endpoints(), &GuardedEndpoints::default());
+    assert_eq!(place.guards.unreported().count(), 0, "the provider has reported it");
     place.sees(set(&[]), true);
-    assert_eq!(place.guards.believed().0.len(), 1);
+    assert_eq!(place.guards.endpoints().0.len(), 1);
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn endpoint_drained_during_a_hold_is_not_used_again() {
     let mut draining = set(&[1]);
     draining[0].health = Health::Draining;
     place.sees(draining, false);
-    assert_eq!((place.believed(), place.held().unwrap().before), (vec![2, 3], 2));
+    assert_eq!((place.endpoints(), place.held().unwrap().before), (vec![2, 3], 2));
     place.sees(set(&[]), false);
-    assert_eq!(place.believed(), [2, 3]);
+    assert_eq!(place.endpoints(), [2, 3]);
 }

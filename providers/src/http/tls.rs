@@ -10,22 +10,23 @@ use rustls_pki_types::pem::{self, PemObject as _};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use rustls_platform_verifier::BuilderVerifierExt as _;
 
-/// A file that does not hold what it should.
+/// The reason why a PEM file is unusable.
 #[derive(Debug)]
 pub(crate) enum PemFileError {
     /// The file cannot be read; the error has its path.
     Unreadable(io::Error),
-    /// It is not what it should be in PEM.
+    /// The content is not the expected PEM.
     Malformed(pem::Error),
 }
 
-/// A chain of certificates and its key.
+/// A certificate chain and its key.
 pub(crate) type ClientIdentity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// TLS that trusts `roots`, or without them those that the system trusts, and shows `identity`.
+/// Returns a TLS configuration that trusts `roots`, or the system's certificates by default, and
+/// shows `identity`.
 ///
-/// It offers HTTP/2 first: there, requests share a connection. It reads what the system trusts, and fails on a
-/// machine without any.
+/// It offers HTTP/2 first, because requests share a connection there. It fails if it needs the
+/// system's certificates and the machine has none.
 pub(crate) fn client_config(
     roots: Option<RootCertStore>,
     identity: Option<ClientIdentity>,
@@ -44,7 +45,7 @@ pub(crate) fn client_config(
     Ok(config)
 }
 
-/// The certificates of a file, at least one.
+/// Reads the certificates of a file, at least one.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PemFileError> {
     let pem = fs_err::read(path).map_err(PemFileError::Unreadable)?;
     let found: Vec<_> = CertificateDer::pem_slice_iter(&pem)
@@ -56,13 +57,13 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     Ok(found)
 }
 
-/// The private key of a file.
+/// Reads the private key of a file.
 pub(crate) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, PemFileError> {
     let pem = fs_err::read(path).map_err(PemFileError::Unreadable)?;
     PrivateKeyDer::from_pem_slice(&pem).map_err(PemFileError::Malformed)
 }
 
-/// A store of these roots.
+/// Returns a store of these roots.
 pub(crate) fn root_store(roots: Vec<CertificateDer<'static>>) -> Result<RootCertStore, Error> {
     let mut store = RootCertStore::empty();
     roots.into_iter().try_for_each(|root| store.add(root))?;

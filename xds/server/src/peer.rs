@@ -19,7 +19,7 @@ use crate::validity::Validity;
 const STREAM_INTERVAL: Duration = Duration::from_millis(100);
 const STREAM_BURST: u32 = 1024;
 
-/// The interval at which a client may request its status, and the burst. Each answer is built anew,
+/// The interval at which a client may request its status, and the burst. Each answer is newly built,
 /// and contains the client's whole resource set.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
 const STATUS_BURST: u32 = 64;

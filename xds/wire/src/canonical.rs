@@ -2,10 +2,11 @@
 //!
 //! prost writes protobuf fields in the order of their numbers, so only maps vary: `envoy-types`
 //! keeps them in `HashMap`s, whose order changes with every process (one RBAC encoded 1,000 times
-//! gave 24 byte strings). The entries of a map are fields of their own on the wire, so sorting them
-//! by key permutes bytes and changes no length. That is done here in place, through every nested message
-//! and every `Any` (docs/decisions/0001). Most fields lead to neither a map nor an `Any`; a table that is
-//! made of the message descriptors says which do (`plan`), and the others are passed over.
+//! gave 24 byte strings). On the wire, each map entry is a field of its own, so sorting the entries
+//! by key permutes bytes and changes no length. This module sorts them in place, through every
+//! nested message and every `Any` (docs/decisions/0001). Most fields lead to neither a map nor an
+//! `Any`; a table made of the message descriptors says which do (`plan`), and the others are
+//! skipped.
 
 mod plan;
 #[cfg(test)]
@@ -13,19 +14,19 @@ mod tests;
 
 use plan::{Plan, Step, plan_of};
 
-/// Bytes that are not a message of the type that they were said to be.
+/// The error that bytes are not a message of their declared type.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a well-formed {0}")]
 pub(crate) struct Malformed(String);
 
-/// Sorts the entries of all maps in the encoded message `bytes`, whose type has this full name. One of an
-/// unknown type stays as it is.
+/// Sorts the entries of all maps in the encoded message `bytes` of the type with this full name. A
+/// message of an unknown type stays as it is.
 pub(crate) fn canonicalize(name: &str, bytes: &mut [u8]) -> Result<(), Malformed> {
     let malformed = || Malformed(name.to_owned());
     plan_of(name).map_or(Ok(()), |plan| order(plan, bytes).ok_or_else(malformed))
 }
 
-/// Puts the message of `plan` in order; `None` where it is no such message.
+/// Sorts the maps of a message by its plan; `None` if the bytes are no such message.
 fn order(plan: &Plan, bytes: &mut [u8]) -> Option<()> {
     let fields = match plan {
         Plan::Any => return order_any(bytes),
@@ -53,7 +54,7 @@ fn order(plan: &Plan, bytes: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Looks through an `Any` into the message that it holds. One of an unknown type stays as it is.
+/// Sorts the maps of the message in an `Any`. A message of an unknown type stays as it is.
 fn order_any(bytes: &mut [u8]) -> Option<()> {
     let (mut inner, mut value, mut at) = (None, None, 0);
     while at < bytes.len() {
@@ -75,7 +76,7 @@ fn order_any(bytes: &mut [u8]) -> Option<()> {
     }
 }
 
-/// Puts each entry of a run of map entries in order by itself.
+/// Sorts the maps within each entry of a run of map entries.
 fn order_entries(entry: &Plan, run: &mut [u8]) -> Option<()> {
     let mut at = 0;
     while at < run.len() {
@@ -86,7 +87,7 @@ fn order_entries(entry: &Plan, run: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Where the run of entries ends that begins with `first`.
+/// Returns the end of the run of entries that begins with `first`.
 fn run_end(bytes: &[u8], first: &Record) -> Option<usize> {
     let mut end = first.end;
     while end < bytes.len() {
@@ -105,7 +106,7 @@ fn sort_entries(run: &mut [u8]) -> Option<()> {
     while at < run.len() {
         let record = Record::read(run, at)?;
         let entry = run.get(record.payload..record.end)?;
-        // The key is field 1, and is left out where it is empty or zero.
+        // The key is field 1; an empty or zero key is omitted.
         let key = match Record::read(entry, 0) {
             Some(field) if field.number == 1 => entry.get(field.payload..field.end)?,
             _ => &[],
@@ -121,12 +122,12 @@ fn sort_entries(run: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// One field as it stands on the wire.
+/// One field on the wire.
 struct Record {
     number: u32,
-    /// Where its payload begins: behind the tag and, where there is one, the length.
+    /// The start of its payload: after the tag and, if there is one, the length.
     payload: usize,
-    /// Where the next field begins.
+    /// The start of the next field.
     end: usize,
 }
 

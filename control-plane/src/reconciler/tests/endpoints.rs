@@ -29,7 +29,7 @@ ports = [{ port = 80, protocol = "http", allowed_target_ports = ["9000-9009"] }]
 /// A provider that tells what it is given.
 #[derive(Debug, Default)]
 struct ByHand {
-    sightings: watch::Sender<ProviderReport>,
+    reports: watch::Sender<ProviderReport>,
     followed: Mutex<Vec<Arc<MeshSpecification>>>,
     clock: PeerClock,
 }
@@ -47,8 +47,8 @@ impl EndpointsProvider for ByHand {
         Some(self.clock.clone())
     }
 
-    fn sightings(&self) -> watch::Receiver<ProviderReport> {
-        self.sightings.subscribe()
+    fn reports(&self) -> watch::Receiver<ProviderReport> {
+        self.reports.subscribe()
     }
 }
 
@@ -61,7 +61,7 @@ impl ByHand {
 
     /// Tells that these are the endpoints of the store.
     fn report_all(&self, endpoints: Vec<Endpoint>) {
-        let sighting = ServiceReport {
+        let service_report = ServiceReport {
             endpoints: Arc::new(endpoints),
             index: 1,
             learned_at: Timestamp::now(),
@@ -69,9 +69,9 @@ impl ByHand {
             problems: Arc::default(),
             stale: None,
         };
-        self.sightings.send_modify(|sightings| {
-            sightings.services.insert("store".parse().unwrap(), Arc::new(sighting));
-            (sightings.is_complete, sightings.has_discovered_services) = (true, true);
+        self.reports.send_modify(|report| {
+            report.services.insert("store".parse().unwrap(), Arc::new(service_report));
+            (report.is_complete, report.has_discovered_services) = (true, true);
         });
     }
 }
@@ -112,7 +112,7 @@ async fn control_plane_is_not_ready_before_the_provider_answers() {
     // However long it takes: of a first start nothing is kept.
     advance(Duration::from_secs(3600)).await;
     let stale = Stale { since: Timestamp::now(), reason: "nobody answers at all".to_owned() };
-    provider.sightings.send_modify(|sightings| sightings.stale = Some(stale));
+    provider.reports.send_modify(|report| report.stale = Some(stale));
     harness.pass();
     assert!(!harness.is_ready());
     assert!(harness.reconciler.deadline() > Instant::now(), "it is looked at when there is news");
@@ -134,7 +134,7 @@ async fn provider_clock_skew_is_reported_until_the_clocks_agree() {
     let now = harness.now;
     let days = SignedDuration::from_hours(72);
     let mut reported = |date: Timestamp| {
-        provider.clock.heard("consul-1", date);
+        provider.clock.record("consul-1", date);
         harness.tick(now);
         let findings = harness.feeds.mesh_findings.borrow();
         // (The endpoint has no proxy, which is another finding.)
@@ -387,8 +387,8 @@ async fn rejected_provider_query_delays_readiness_only_briefly() {
     let both = format!("{POLICY}{}", POLICY.replace("store", "till"));
     let refused = |provider: &ByHand| {
         let stale = Stale { since: Timestamp::now(), reason: "mend the filter".to_owned() };
-        provider.sightings.send_modify(|sightings| {
-            sightings.troubles.insert("till".parse().unwrap(), stale);
+        provider.reports.send_modify(|report| {
+            report.troubles.insert("till".parse().unwrap(), stale);
         });
     };
     let provider = Arc::<ByHand>::default();
@@ -419,7 +419,7 @@ async fn readiness_waits_for_discovery_of_tagged_services() {
     harness.pass();
     assert!(!harness.is_ready());
     assert!(harness.waits_for().contains("discovered by tag"), "{}", harness.waits_for());
-    provider.sightings.send_modify(|sightings| sightings.has_discovered_services = true);
+    provider.reports.send_modify(|report| report.has_discovered_services = true);
     harness.pass();
     assert!(harness.is_ready());
 }

@@ -1,4 +1,4 @@
-//! How many calls an ask takes, and who is asked in whose stead.
+//! Tests of the number of calls per list, and of fallbacks between sources.
 
 use jiff::Timestamp;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use super::super::options::{AzureCloud, AzureOptions};
 use super::*;
 
-/// Answers each request by what it says, with a status and a body; and gives tokens.
+/// Answers each request by its content, with a status and a body, and serves tokens.
 async fn azure(answer: fn(&str) -> (u16, &'static str)) -> (Arm, JoinHandle<()>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let at = format!("http://{}", listener.local_addr().unwrap());
@@ -36,7 +36,7 @@ async fn azure(answer: fn(&str) -> (u16, &'static str)) -> (Arm, JoinHandle<()>)
     (Arm::new(&options, Timestamp::now, false).unwrap(), serve)
 }
 
-/// Whether all of a request has come.
+/// Whether the request is complete.
 fn is_whole(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request).to_lowercase();
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
@@ -63,22 +63,22 @@ async fn every_call_of_a_query_counts_even_if_it_fails() {
         _ => (200, NOBODY),
     })
     .await;
-    let asked = set().ask(&arm, false).await;
-    assert!(asked.answer.is_ok());
-    assert_eq!(asked.calls, 1);
-    let asked = set().ask(&arm, true).await;
-    assert!(!asked.answer.unwrap().is_of_graph);
-    assert_eq!(asked.calls, 2, "Resource Graph was asked first");
+    let outcome = set().ask(&arm, false).await;
+    assert!(outcome.answer.is_ok());
+    assert_eq!(outcome.calls, 1);
+    let outcome = set().ask(&arm, true).await;
+    assert!(!outcome.answer.unwrap().is_of_graph);
+    assert_eq!(outcome.calls, 2, "Resource Graph was queried first");
     let states = List::States("s".into());
     for with_graph in [false, true] {
-        let asked = states.ask(&arm, with_graph).await;
-        assert!(asked.answer.is_err());
-        assert_eq!(asked.calls, 2, "each of both has said no");
+        let outcome = states.ask(&arm, with_graph).await;
+        assert!(outcome.answer.is_err());
+        assert_eq!(outcome.calls, 2, "both sources rejected the call");
     }
     let interfaces = List::Interfaces(Scope { subscription: "s".into(), group: None });
-    let asked = interfaces.ask(&arm, false).await;
-    assert!(asked.answer.is_err());
-    assert_eq!(asked.calls, 3, "it is tried again");
+    let outcome = interfaces.ask(&arm, false).await;
+    assert!(outcome.answer.is_err());
+    assert_eq!(outcome.calls, 3, "the call is retried");
     assert_eq!(arm.made(), 10);
 }
 
@@ -89,7 +89,7 @@ async fn truncated_resource_graph_answer_falls_back_to_provider() {
         _ => (200, NOBODY),
     })
     .await;
-    let asked = List::States("s".into()).ask(&arm, true).await;
-    assert!(!asked.answer.unwrap().is_of_graph);
-    assert_eq!(asked.calls, 2);
+    let outcome = List::States("s".into()).ask(&arm, true).await;
+    assert!(!outcome.answer.unwrap().is_of_graph);
+    assert_eq!(outcome.calls, 2);
 }

@@ -1,8 +1,8 @@
-//! Machines as the official examples have them.
+//! Tests with Azure's official examples.
 
 use super::*;
 
-/// The entries of a list of the official examples.
+/// Returns the entries of a list in an official example.
 fn example(name: &str) -> Vec<Value> {
     let path = format!("{}/../tests/fixtures/azure/{name}.json", env!("CARGO_MANIFEST_DIR"));
     let value: Value = serde_json::from_str(&fs_err::read_to_string(path).unwrap()).unwrap();
@@ -21,7 +21,7 @@ fn official_machine_example_is_parsed() {
     assert_eq!(vm_id, "42af9fdf-b906-4ad7-9905-8316209ff619");
     assert_eq!((&*machine.region, machine.zone.as_deref()), ("westus", Some("a")));
     assert_eq!(machine.fault_domain, Some(14));
-    // Codes that are noise are no codes.
+    // Unknown codes are ignored.
     let state = State { provisioning: "succeeded".into(), power: None, health: None };
     assert_eq!(machine.state, state);
     let minimal = example("compute-VirtualMachine_ListAll_MinimumSet");

@@ -1,24 +1,24 @@
-//! How many calls may be made. Pure.
+//! The budget of calls. Pure.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// All that may be made within an hour comes back in so long: the tenth that is missing is what may be made at
-/// once after a while in which nothing was.
+/// The time in which the hourly number of calls is refilled. The missing tenth is the burst that is
+/// allowed after a quiet time.
 const COMES_BACK: Duration = Duration::from_secs(4000);
-/// The time in which what may be made at once comes back: a tenth of what may be made within an hour.
+/// The time in which the burst is refilled: a tenth of the hourly number.
 const AT_ONCE: Duration = Duration::from_secs(400);
 
-/// What may be made, of so many calls an hour: never more within any hour, if each waits until it is
-/// [ready](Self::ready_at) and takes no more than it was thought to. What it takes more is owed.
+/// A budget of calls per hour. No hour exceeds it if each request waits until it is
+/// [ready](Self::ready_at) and costs no more than expected. Additional cost is a debt.
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// A call comes back after so long.
+    /// The time in which one call is refilled.
     step: Duration,
-    /// When all that was made has come back.
+    /// The time at which the budget is full again.
     full_at: Instant,
-    /// How many were made in all.
+    /// The number of calls since the start.
     made: u64,
 }
 
@@ -28,32 +28,33 @@ impl Budget {
         Self { step, full_at: Instant::now(), made: 0 }
     }
 
-    /// When so many more calls may be made. One that takes more than may ever be made at once is made when
-    /// nothing else is owed.
+    /// Returns when `calls` more calls are within the budget. A request that costs more than the
+    /// burst waits until there is no debt.
     pub(super) fn ready_at(&self, calls: usize, now: Instant) -> Instant {
         let full_at = self.full_at.max(now);
         let then = full_at + self.time(calls).min(AT_ONCE);
         then.checked_sub(AT_ONCE).unwrap_or(now)
     }
 
-    /// So many were made in all since the start.
+    /// Sets the number of calls since the start.
     pub(super) fn made(&mut self, in_all: u64, now: Instant) {
         let more = in_all.saturating_sub(std::mem::replace(&mut self.made, in_all));
         self.full_at = self.full_at.max(now) + self.time(usize::try_from(more).unwrap_or(0));
     }
 
-    /// How many were made in all since the start.
+    /// Returns the number of calls since the start.
     #[cfg(test)]
     pub(super) fn made_in_all(&self) -> u64 {
         self.made
     }
 
-    /// In how long so many calls come back, if so many quarters of calls are made again and again.
+    /// Returns the interval at which requests that cost `quarters` quarters of calls use the whole
+    /// budget.
     pub(super) fn fair(&self, quarters: usize) -> Duration {
         self.time(quarters) / 4
     }
 
-    /// In how long so many calls come back.
+    /// Returns the time in which `calls` calls are refilled.
     pub(super) fn time(&self, calls: usize) -> Duration {
         self.step.saturating_mul(u32::try_from(calls).unwrap_or(u32::MAX))
     }

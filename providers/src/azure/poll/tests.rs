@@ -1,4 +1,4 @@
-//! How often Azure is asked, and what is believed of what it says.
+//! Tests of the polling schedule, and of answers that lack entries.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,7 @@ fn machines(numbers: impl IntoIterator<Item = usize>) -> Contents {
     Contents::Machines(Entries { good, unreadable: Vec::new() })
 }
 
-fn question(n: usize) -> AzureQuery {
+fn query(n: usize) -> AzureQuery {
     AzureQuery {
         machines: AzureMachines::ScaleSet(Some(format!("set{n}").into())),
         subscription: Some("s".into()),
@@ -60,21 +60,21 @@ fn question(n: usize) -> AzureQuery {
 
 fn following(services: usize, options: &AzureOptions) -> Poll {
     let mut poll = Poll::new(options);
-    let asked = (0..services).map(|n| (format!("service{n}").parse().unwrap(), vec![question(n)]));
-    poll.follow(asked.collect(), Timestamp::UNIX_EPOCH);
+    let queries = (0..services).map(|n| (format!("service{n}").parse().unwrap(), vec![query(n)]));
+    poll.follow(queries.collect(), Timestamp::UNIX_EPOCH);
     poll
 }
 
-fn answer(contents: Contents) -> Asked {
-    Asked { answer: Ok(Fetched { contents, is_of_graph: false }), calls: 1 }
+fn answer(contents: Contents) -> ListOutcome {
+    ListOutcome { answer: Ok(Fetched { contents, is_of_graph: false }), calls: 1 }
 }
 
-/// It failed, after so many calls.
-fn failure(error: RequestError, calls: usize) -> Asked {
-    Asked { answer: Err(error), calls }
+/// A failure that cost this many calls.
+fn failure(error: RequestError, calls: usize) -> ListOutcome {
+    ListOutcome { answer: Err(error), calls }
 }
 
-fn refusal(status: StatusCode) -> RequestError {
+fn status_error(status: StatusCode) -> RequestError {
     let (code, text, advice) = ("SoItIs".to_owned(), "so it is".to_owned(), String::new());
     RequestError::Status { status, code, text, advice }
 }
@@ -90,7 +90,7 @@ async fn poll_period_grows_with_the_number_of_scale_sets() {
         poll.take(&list, answer(sets(count)), false, Timestamp::UNIX_EPOCH);
         let Periods { machines, interfaces } = poll.periods(false);
         assert!(machines.as_secs().abs_diff(wanted) <= 2, "{count}: {machines:?}");
-        // Where there is room, addresses are looked at every ten minutes.
+        // Within the budget, interfaces are requested every ten minutes.
         assert_eq!(interfaces, INTERFACES.max(if count > 50 { machines * 4 } else { machines }));
         let slower = Periods { machines: machines * SLOWER, interfaces: interfaces * SLOWER };
         assert_eq!(poll.periods(true), slower);
@@ -105,50 +105,50 @@ async fn machine_missing_on_shifted_pages_is_checked_again() {
     let (list, _) = poll.next().unwrap();
     poll.take(&list, answer(machines(0..4)), false, Timestamp::UNIX_EPOCH);
     let known = |poll: &Poll| poll.lists.machines(&list).unwrap().good.len();
-    // Two vanish, and one of them is there again when it is looked for.
+    // Two machines vanish, and one is back in the repeated answer.
     poll.take(&list, answer(machines([0, 3])), false, Timestamp::UNIX_EPOCH);
-    assert_eq!(known(&poll), 4, "it is doubted");
+    assert_eq!(known(&poll), 4, "it is incomplete");
     poll.take(&list, answer(machines([0, 1])), false, Timestamp::UNIX_EPOCH);
     assert_eq!(known(&poll), 3, "one is missing in both");
     poll.take(&list, answer(machines(0..6)), false, Timestamp::UNIX_EPOCH);
-    assert_eq!(known(&poll), 6, "who comes is believed at once");
+    assert_eq!(known(&poll), 6, "new machines count at once");
 }
 
 #[tokio::test]
 async fn throttled_poll_waits_and_keeps_reporting_the_reason() {
     let mut poll = following(1, &AzureOptions::default());
     let (list, _) = poll.next().unwrap();
-    let refused = RequestError::Status {
+    let error = RequestError::Status {
         status: StatusCode::TOO_MANY_REQUESTS,
         code: "TooManyRequests".to_owned(),
         text: "so many".to_owned(),
         advice: String::new(),
     };
-    poll.take(&list, failure(refused, 1), false, Timestamp::UNIX_EPOCH);
+    poll.take(&list, failure(error, 1), false, Timestamp::UNIX_EPOCH);
     let (wait, now) = (Duration::from_secs(120), Instant::now());
     let throttled = failure(RequestError::Throttled(wait), 0);
     poll.take(&list, throttled, false, Timestamp::UNIX_EPOCH);
     assert!(poll.deadline().unwrap() >= now + wait);
-    let told = poll.news().unwrap().sightings;
-    let reasons: Vec<_> = told.troubles.values().map(|stale| stale.reason.clone()).collect();
+    let report = poll.news().unwrap().report;
+    let reasons: Vec<_> = report.troubles.values().map(|stale| stale.reason.clone()).collect();
     assert!(matches!(&*reasons, [reason] if reason.contains("so many")), "{reasons:?}");
-    assert!(told.stale.is_none() && !told.is_complete);
+    assert!(report.stale.is_none() && !report.is_complete);
 }
 
 #[tokio::test]
 async fn query_with_missing_or_invalid_scope_is_reported() {
     let mut poll = Poll::new(&AzureOptions::default());
-    let nowhere = AzureQuery { subscription: None, ..question(0) };
+    let nowhere = AzureQuery { subscription: None, ..query(0) };
     poll.follow([("web".parse().unwrap(), vec![nowhere])].into(), Timestamp::UNIX_EPOCH);
-    let told = poll.news().unwrap().sightings;
-    let reason = &told.troubles.values().next().unwrap().reason;
+    let report = poll.news().unwrap().report;
+    let reason = &report.troubles.values().next().unwrap().reason;
     assert!(reason.contains("set `subscription`"), "{reason}");
-    let odd = AzureQuery { resource_group: Some("g' or 'x".into()), ..question(0) };
+    let odd = AzureQuery { resource_group: Some("g' or 'x".into()), ..query(0) };
     poll.follow([("web".parse().unwrap(), vec![odd])].into(), Timestamp::UNIX_EPOCH);
-    let told = poll.news().unwrap().sightings;
-    let reason = &told.troubles.values().next().unwrap().reason;
+    let report = poll.news().unwrap().report;
+    let reason = &report.troubles.values().next().unwrap().reason;
     assert!(reason.contains("no name of a subscription or resource group"), "{reason}");
-    assert!(poll.next().is_none(), "nothing is asked");
+    assert!(poll.next().is_none(), "there is no request");
 }
 
 #[tokio::test]
@@ -158,17 +158,17 @@ async fn machine_without_interface_makes_report_non_authoritative() {
         let (list, _) = poll.next().unwrap();
         poll.take(&list, answer(contents), false, Timestamp::UNIX_EPOCH);
     }
-    let told = poll.news().unwrap();
-    let found = told.sightings.services.values().next().unwrap();
+    let report = poll.news().unwrap();
+    let found = report.report.services.values().next().unwrap();
     assert_eq!(found.problems.len(), 1, "{found:?}");
     assert!(found.endpoints.is_empty() && !found.is_authoritative, "{found:?}");
 }
 
-/// What is answered where all is well: in each scale set there is a machine, which has an address.
-fn well(list: &List, count: usize) -> Asked {
+/// The answer of a healthy Azure: each scale set has a machine, which has an address.
+fn well(list: &List, count: usize) -> ListOutcome {
     let set_of = |list: &List| list.scale_set().unwrap().clone();
     let machine =
-        |set: &ResourceId| ResourceId::parse(&format!("{}/virtualMachines/0", set.told())).unwrap();
+        |set: &ResourceId| ResourceId::parse(&format!("{}/virtualMachines/0", set.text())).unwrap();
     answer(match list {
         List::ScaleSets(_) => sets(count),
         List::UniformMachines(_) => {
@@ -191,20 +191,20 @@ fn well(list: &List, count: usize) -> Asked {
     })
 }
 
-/// All calls that are made within a time, which passes at once.
+/// Returns all calls within a virtual time span.
 async fn calls(
     poll: &mut Poll,
     time: Duration,
-    mut answer: impl FnMut(&List) -> Asked,
+    mut answer: impl FnMut(&List) -> ListOutcome,
 ) -> Vec<(List, Instant)> {
     let (end, mut calls) = (Instant::now() + time, Vec::new());
     let before = poll.budget.made_in_all();
     loop {
         while let Some((list, _)) = poll.next() {
-            let asked = answer(&list);
-            calls.extend(std::iter::repeat_n((list.clone(), Instant::now()), asked.calls));
+            let outcome = answer(&list);
+            calls.extend(std::iter::repeat_n((list.clone(), Instant::now()), outcome.calls));
             poll.made(before + u64::try_from(calls.len()).unwrap());
-            poll.take(&list, asked, false, Timestamp::UNIX_EPOCH);
+            poll.take(&list, outcome, false, Timestamp::UNIX_EPOCH);
         }
         let next = poll.deadline().unwrap();
         if next > end {
@@ -214,7 +214,7 @@ async fn calls(
     }
 }
 
-/// How many calls are made within an hour, at most.
+/// Returns the largest number of calls within an hour.
 fn most(calls: &[(List, Instant)]) -> usize {
     let within = |(n, (_, from)): (usize, &(List, Instant))| {
         calls.partition_point(|(_, at)| *at < *from + HOUR) - n
@@ -233,9 +233,9 @@ async fn polls_stay_within_hourly_quota_for_any_scale_set_count() {
         let most = most(&calls);
         let may_be = usize::try_from(reads_per_hour).unwrap();
         assert!(most <= may_be, "{count}: {most} of {may_be}");
-        // What may be asked is asked, where there is so much to ask.
+        // With many lists, the schedule uses the budget.
         assert!(count < 50 || most * 10 > may_be * 8, "{count}: {most} of {may_be}");
-        // Nobody is left out, and all are asked about as often as each other.
+        // No list is left out, and all are requested about equally often.
         let mut of_each: BTreeMap<_, usize> = BTreeMap::new();
         for (list, _) in calls.iter().filter(|(list, _)| !list.is_of_interfaces()) {
             *of_each.entry(list.clone()).or_default() += 1;
@@ -243,7 +243,7 @@ async fn polls_stay_within_hourly_quota_for_any_scale_set_count() {
         let (least, most) = (of_each.values().min().unwrap(), of_each.values().max().unwrap());
         assert_eq!(of_each.len(), count + 1);
         assert!(least * 3 >= most * 2, "{count}: {least} {most}");
-        // All is known as soon as ever.
+        // First requests are not delayed.
         let firsts: BTreeMap<_, _> = calls.iter().rev().cloned().collect();
         assert_eq!(firsts.values().max(), firsts.values().min(), "{count}");
     }
@@ -254,7 +254,7 @@ async fn polls_stay_within_hourly_quota_during_failures() {
     let count = 200;
     let mut poll = following(count, &AzureOptions::default());
     let mut n = 0;
-    // These fail for good: with no answer, or since the role is missing.
+    // These lists fail permanently: without an answer, or because a role is missing.
     let is_lost = |list: &List| match list.scale_set().map(ResourceId::name) {
         Some(name) => name.ends_with('7') || name.ends_with('3'),
         None => false,
@@ -266,19 +266,19 @@ async fn polls_stay_within_hourly_quota_during_failures() {
             (list, _) if is_lost(list) && n > 500 => {
                 let is_denied = list.scale_set().unwrap().name().ends_with('7');
                 if is_denied {
-                    failure(refusal(StatusCode::FORBIDDEN), 1)
+                    failure(status_error(StatusCode::FORBIDDEN), 1)
                 } else {
                     failure(failed(), 3)
                 }
             }
-            // It is tried three times.
+            // A failure with three attempts.
             (_, 0) if n > 1000 => failure(failed(), 3),
             (_, 1) if n > 1000 => failure(RequestError::Throttled(Duration::from_secs(5)), 0),
-            // Machines vanish and are doubted, or come, so that interfaces are asked for.
+            // Machines vanish or appear, so that interfaces are requested.
             (List::UniformMachines(_), 2) => answer(machines([])),
             (List::UniformInterfaces(_), 2) => {
-                let nobody = answer(Contents::Interfaces(BTreeMap::new()));
-                Asked { calls: 2, ..nobody }
+                let empty = answer(Contents::Interfaces(BTreeMap::new()));
+                ListOutcome { calls: 2, ..empty }
             }
             _ => well(list, count),
         }
@@ -289,44 +289,49 @@ async fn polls_stay_within_hourly_quota_during_failures() {
     assert_no_favour(&calls, is_lost);
 }
 
-/// Fails the test where lists that fail for good are asked for more often than those that do not, within the last
-/// of these hours.
+/// Fails the test if permanently failing lists were requested more often than others within the
+/// last hours.
 fn assert_no_favour(calls: &[(List, Instant)], is_lost: impl Fn(&List) -> bool) {
     let (_, end) = calls.last().unwrap();
-    // What is tried thrice in one ask is one ask.
-    let asks: BTreeSet<_> = calls.iter().filter(|(_, at)| *at + HOUR * 3 > *end).collect();
+    // Attempts of one request count once.
+    let requests: BTreeSet<_> = calls.iter().filter(|(_, at)| *at + HOUR * 3 > *end).collect();
     let each = |of_lost: bool| {
         let is_it = |(list, _): &&&(List, Instant)| {
             matches!(list, List::UniformMachines(_)) && is_lost(list) == of_lost
         };
-        let lists: BTreeSet<_> = asks.iter().filter(is_it).map(|(list, _)| list).collect();
-        let asks = asks.iter().filter(is_it).count();
-        f64::from(u32::try_from(asks).unwrap()) / f64::from(u32::try_from(lists.len()).unwrap())
+        let lists: BTreeSet<_> = requests.iter().filter(is_it).map(|(list, _)| list).collect();
+        let count = requests.iter().filter(is_it).count();
+        f64::from(u32::try_from(count).unwrap()) / f64::from(u32::try_from(lists.len()).unwrap())
     };
     let (lost, healthy) = (each(true), each(false));
-    assert!(lost > 1.0, "{lost}: they are asked for");
+    assert!(lost > 1.0, "{lost}: they are requested");
     assert!(lost <= healthy * 1.1, "{lost} {healthy}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn failing_list_is_polled_no_more_often_than_a_healthy_one() {
-    // Where there is so much to ask that each is asked for every eight minutes.
+    // With so many lists, each is requested every eight minutes.
     let count = 100;
     let mut poll = following(count, &AzureOptions::default());
     let is_lost = |list: &List| list.scale_set().is_some_and(|set| set.name().ends_with('7'));
     let calls = calls(&mut poll, HOUR * 5, |list| {
-        if is_lost(list) { failure(refusal(StatusCode::FORBIDDEN), 1) } else { well(list, count) }
+        if is_lost(list) {
+            failure(status_error(StatusCode::FORBIDDEN), 1)
+        } else {
+            well(list, count)
+        }
     })
     .await;
     assert!(most(&calls) <= 1000, "{}", most(&calls));
     assert_no_favour(&calls, is_lost);
 }
 
-/// When all is known of so many scale sets, if lists of these kinds are not answered within the first minute.
+/// Returns the time until all of these scale sets are known, if lists of these kinds fail within
+/// the first minute.
 async fn known_after(
     count: usize,
     is_away: impl Fn(&List) -> bool,
-    failed: impl Fn() -> Asked,
+    failed: impl Fn() -> ListOutcome,
 ) -> Duration {
     const MENDED: Duration = Duration::from_secs(60);
     let mut poll = following(count, &AzureOptions::default());
@@ -346,18 +351,18 @@ async fn known_after(
     };
     let last = poll.lists.0.keys().map(first).max().unwrap();
     calls.retain(|(list, at)| *at < begun + MENDED && is_away(list));
-    // What is asked in vain leaves something for when Azure is well.
+    // Failing calls leave budget for the recovery of Azure.
     assert!(calls.len() <= 150, "{} calls in vain", calls.len());
     last - begun
 }
 
 #[tokio::test(start_paused = true)]
 async fn poll_recovers_soon_after_azure_outage_at_startup() {
-    let broken = || failure(refusal(StatusCode::SERVICE_UNAVAILABLE), 3);
-    let denied = || failure(refusal(StatusCode::FORBIDDEN), 1);
+    let broken = || failure(status_error(StatusCode::SERVICE_UNAVAILABLE), 3);
+    let denied = || failure(status_error(StatusCode::FORBIDDEN), 1);
     let bound = Duration::from_secs(60 + 120);
     for count in [1, 20, 200] {
-        for failed in [&broken as &dyn Fn() -> Asked, &denied] {
+        for failed in [&broken as &dyn Fn() -> ListOutcome, &denied] {
             let all = known_after(count, |_| true, failed).await;
             assert!(all <= bound, "{count}: {all:?}");
             let but_sets = |list: &List| !matches!(list, List::ScaleSets(_));
@@ -380,7 +385,7 @@ async fn changing_leadership_does_not_increase_polling() {
         tokio::time::sleep(Duration::from_secs(3)).await;
         poll.plan();
     }
-    // All was asked for once, and then what may be made again within these minutes.
+    // One request of each list, and then what the budget refills within these minutes.
     assert!((401..=500).contains(&made.len()), "{}", made.len());
     made.extend(calls(&mut poll, HOUR * 3, |list| well(list, count)).await);
     assert!(most(&made) <= 1000, "{}", most(&made));
@@ -393,20 +398,24 @@ async fn missing_scale_set_triggers_an_immediate_lookup() {
     let _ = calls(&mut poll, Duration::from_secs(1), |list| well(list, 1)).await;
     assert_eq!(poll.next().map(|(list, _)| list), None, "nothing is due");
     let gone = List::UniformMachines(set(0).id);
-    let other = failure(refusal(StatusCode::CONFLICT), 1);
+    let other = failure(status_error(StatusCode::CONFLICT), 1);
     poll.take(&gone, other, false, Timestamp::UNIX_EPOCH);
-    assert_eq!(poll.next().map(|(list, _)| list), None, "that says nothing of it");
-    poll.take(&gone, failure(refusal(StatusCode::NOT_FOUND), 1), false, Timestamp::UNIX_EPOCH);
+    assert_eq!(
+        poll.next().map(|(list, _)| list),
+        None,
+        "a conflict does not prove that the scale set is gone"
+    );
+    poll.take(&gone, failure(status_error(StatusCode::NOT_FOUND), 1), false, Timestamp::UNIX_EPOCH);
     let (list, _) = poll.next().unwrap();
     assert!(matches!(list, List::ScaleSets(_)), "{list:?}");
     let found = |poll: &mut Poll| {
-        let told = poll.news().unwrap().sightings;
-        Arc::clone(told.services.values().next().unwrap())
+        let report = poll.news().unwrap().report;
+        Arc::clone(report.services.values().next().unwrap())
     };
     let known = found(&mut poll);
     let stale = known.stale.as_ref().unwrap();
     assert!(stale.reason.contains("404") && known.endpoints.len() == 1, "{known:?}");
-    // It is looked for twice: who is missing once may be on a page that has shifted.
+    // It is checked twice: a missing entry may be on a page that has shifted.
     poll.take(&list, answer(sets(0)), false, Timestamp::UNIX_EPOCH);
     tokio::time::sleep_until(poll.deadline().unwrap()).await;
     let (list, _) = poll.next().unwrap();

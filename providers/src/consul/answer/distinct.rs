@@ -1,4 +1,5 @@
-//! Each endpoint once: an address and port that is told twice would be one host with the first's weight.
+//! Removes duplicate endpoints: an address and port that is reported twice would be one host with
+//! the weight of the first.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -8,14 +9,15 @@ use ironmesh_catalog::Endpoint;
 
 use crate::Problem;
 
-/// Of endpoints that are the same instance, or have the same address and port, the one that did not join by
-/// a tag stays, else the healthiest; of those that are alike in that, the first by instance. They come back sorted by address and port, and what
-/// was left out is told.
+/// Keeps one endpoint of each instance, and of each address and port: one that did not register by
+/// a tag, otherwise the healthiest, otherwise the first by instance. The result is sorted by
+/// address and port; each removed endpoint is a problem.
 pub(in crate::consul) fn distinct(
     mut found: Vec<Endpoint>,
     problems: &mut Vec<Problem>,
 ) -> Vec<Endpoint> {
-    // A tag takes no place from what policy requests. Then the best first; the rest of the order is for the result to be the same each time.
+    // A tag cannot displace an endpoint that policy queries. Then the best comes first; the rest of
+    // the order makes the result deterministic.
     found.sort_by(|one, other| {
         let order = |endpoint: &Endpoint| {
             let Endpoint { joined_by_tag, health, instance, address, port, .. } = endpoint;
@@ -30,18 +32,18 @@ pub(in crate::consul) fn distinct(
         let place = (endpoint.address, endpoint.port);
         let twin = endpoint.instance.as_ref().and_then(|instance| by_instance.get(instance));
         let reason = if let Some(twin) = twin.and_then(|n| kept.get(*n)) {
-            // The same as the answer to two questions is no problem.
+            // The same instance in the answers to two queries is no problem.
             let at = place_of(twin);
             (*twin != endpoint).then(|| {
                 format!(
-                    "Consul tells it twice: at {at}, which is taken, and at {}",
+                    "Consul reports it twice: at {at}, which is used, and at {}",
                     place_of(&endpoint)
                 )
             })
         } else if let Some(other) = by_place.get(&place).and_then(|n| kept.get(*n)) {
             let other = other.instance.as_deref().unwrap_or_default();
             Some(format!(
-                "it has the address and port {} of `{other}`, which is taken",
+                "it has the same address and port {} as `{other}`, which is used",
                 place_of(&endpoint)
             ))
         } else {

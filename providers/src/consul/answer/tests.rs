@@ -72,7 +72,7 @@ fn checks_decide_health_and_weight() {
     let of_service = check("_service_maintenance:a", "critical");
     assert_eq!(of(json!([of_service, check("d", "critical")])), (Health::Draining, 7));
     assert_eq!(of(json!([check("_node_maintenance", "critical")])), (Health::Draining, 7));
-    // A word of a version to come is no reason to send traffic.
+    // A status of a future version is no reason to send traffic.
     assert_eq!(of(json!([check("c", "undecided")])), (Health::Unhealthy, 7));
 }
 
@@ -168,7 +168,7 @@ fn duplicate_entries_keep_the_healthiest_and_are_reported() {
     assert_eq!(problems[0].instance, "n1/a");
     assert!(problems[0].reason.contains("n1/b"), "{problems:?}");
 
-    // The same id on the same node, at two places.
+    // The same id on the same node, at two addresses.
     let (endpoints, problems) =
         read(&json!([entry("a", "10.0.0.9", 80), entry("a", "10.0.0.8", 80)]));
     assert_eq!(endpoints.len(), 1);
@@ -177,7 +177,7 @@ fn duplicate_entries_keep_the_healthiest_and_are_reported() {
 }
 
 proptest! {
-    /// In whatever order Consul tells them, they come out alike, sorted, each place and instance once.
+    /// The order of Consul's answer does not matter: the result is sorted and without duplicates.
     #[test]
     fn entry_order_does_not_affect_the_result(
         order in Just((0_u8..12).collect::<Vec<_>>()).prop_shuffle(),
@@ -199,7 +199,7 @@ proptest! {
         }
     }
 
-    /// Whatever an agent answers, nothing panics.
+    /// No answer causes a panic.
     #[test]
     fn any_text_is_parsed_without_panic(body in ".*", before in any::<bool>()) {
         let (known, _) = read(&json!([entry("a", "10.0.0.7", 80)]));

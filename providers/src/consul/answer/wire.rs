@@ -1,5 +1,5 @@
-//! What of Consul's JSON is looked at. All of it is as the health endpoints answer, since version 1.8;
-//! lists and maps that are empty may be `null`.
+//! The fields of Consul's JSON that the provider reads. The health endpoints have them since
+//! version 1.8; empty lists and maps may be `null`.
 
 use std::collections::BTreeMap;
 
@@ -85,13 +85,13 @@ pub(super) struct Check {
 }
 
 impl Entry {
-    /// What the instance is called: ids of services are unique on their node only.
+    /// The name of the instance. Service ids are unique only on their node.
     pub(super) fn instance(&self) -> String {
         format!("{}/{}", self.node.name, self.service.id)
     }
 }
 
-/// The same of an entry that cannot be read otherwise.
+/// Returns the name of an entry that is otherwise unreadable.
 pub(super) fn instance_of(entry: &Value) -> Option<String> {
     let node = entry.get("Node")?.get("Node")?.as_str()?;
     let id = entry.get("Service")?.get("ID")?.as_str()?;

@@ -90,7 +90,7 @@ fn streams_of_one_client_do_not_overwrite_each_other() {
     drop((listeners, secrets, another));
     assert!(!has(ResourceType::Listener, "l", one), "it is disconnected");
     let _again = connect(&hub);
-    assert!(!has(ResourceType::Listener, "l", one), "it has not said so");
+    assert!(!has(ResourceType::Listener, "l", one), "the client has not reported it");
 }
 
 // A virtual machine that is killed and restarted before its old stream is known to be dead; or a
@@ -232,10 +232,7 @@ fn unanswered_clusters_pass_once_to_the_resumed_stream() {
     let new = open(Reconnect::Resumed);
     assert_eq!(new.take_unanswered(), ["a".into()].into());
     old.keep_unanswered(["b".into()].into());
-    assert!(
-        open(Reconnect::Resumed).take_unanswered().is_empty(),
-        "what an older one says is of no account"
-    );
+    assert!(open(Reconnect::Resumed).take_unanswered().is_empty(), "an older stream has no effect");
     let newest = open(Reconnect::Resumed);
     newest.take_unanswered();
     newest.keep_unanswered(["c".into()].into());
@@ -257,7 +254,7 @@ fn resumed_client_may_have_any_cluster_until_it_reports() {
     assert!(may_have("a") && may_have("b"));
     assert!(!hub.other_client_may_have(ResourceType::Listener, "a", "other"), "only of clusters");
     acked(&stream, &[(ResourceType::Listener, "l", listener("l", 1).version())]);
-    assert!(may_have("b"), "it has said something else");
+    assert!(may_have("b"), "the client has reported another version");
     acked(&stream, &[(ResourceType::Cluster, "a", cluster("a", 1).version())]);
     assert!(may_have("b"), "it may report more");
     stream.initial_versions_compared();

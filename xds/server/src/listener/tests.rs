@@ -101,7 +101,7 @@ async fn silent_client_is_closed_at_deadline_without_delaying_others() {
     let mut answer = Vec::new();
     other.read_to_end(&mut answer).await.unwrap();
     assert_eq!((answer.first(), begin.elapsed()), (Some(&21), Duration::ZERO));
-    assert_eq!(silent.read(&mut [0]).await.unwrap(), 0, "closed, and nothing said");
+    assert_eq!(silent.read(&mut [0]).await.unwrap(), 0, "closed without an answer");
     // Timers of tokio have a resolution of 1 ms.
     let deadline = DEADLINE..=DEADLINE + Duration::from_millis(1);
     assert!(deadline.contains(&begin.elapsed()), "{:?}", begin.elapsed());
@@ -125,7 +125,7 @@ async fn silent_connections_beyond_the_limit_are_closed_at_once() {
     is_answered(&mut silent[2]).await;
     assert_eq!(begin.elapsed(), Duration::ZERO);
     assert_eq!(hub.counters().connections_rejected(ConnectionRejection::Displaced), 2);
-    // The others have their time.
+    // The other connections keep their time limits.
     let last = silent.last_mut().unwrap();
     assert_eq!(last.read(&mut [0]).await.unwrap(), 0, "closed");
     assert!(begin.elapsed() >= DEADLINE, "{:?}", begin.elapsed());

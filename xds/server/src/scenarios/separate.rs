@@ -101,5 +101,9 @@ fn cluster_removal_on_separate_stream_is_delayed<V: Dialect>() {
     assert_eq!((at_once, later), (vec![], vec![]));
     now += REMOVAL_GRACE;
     let gone = sent::<V>(stream.on_timeout(now));
-    assert_eq!(gone, [V::either("-a", "+b")], "one says what goes, the other what stays");
+    assert_eq!(
+        gone,
+        [V::either("-a", "+b")],
+        "delta names the removed cluster, state-of-the-world the remaining one"
+    );
 }

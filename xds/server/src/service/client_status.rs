@@ -4,7 +4,7 @@
 //! Each client sees itself only, whatever it requests: its certificate identifies it, as on every
 //! other stream (invariant 2). No answer contains a secret, not even the client's own.
 //!
-//! An answer is large, built anew, and stored for its client alone. So it is built on a thread
+//! An answer is large, newly built, and stored for its client alone. So it is built on a thread
 //! where no stream waits for it, and each client has one until HTTP/2 has released its last byte.
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Plans: which fields of each message lead to a map or to an `Any`. They are read from `fields.txt`, whose form
-//! `xtask/src/descriptors/canonical_fields.rs` describes: the descriptors themselves take 17 MB of memory.
+//! Plans: the fields of each message that lead to a map or to an `Any`. They come from
+//! `fields.txt`, whose form `xtask/src/descriptors/canonical_fields.rs` describes: the descriptors
+//! themselves would take 17 MB of memory.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -8,42 +9,43 @@ const FIELDS: &str = include_str!("fields.txt");
 
 const ANY: &str = "google.protobuf.Any";
 
-/// What there is to do in a message. Messages in which there is nothing to do have none.
+/// The work for one message. A message without work has no plan.
 #[derive(Debug)]
 pub(super) enum Plan {
-    /// It holds a message of the type that it names.
+    /// The message is an `Any`.
     Any,
-    /// Some of its fields lead somewhere.
+    /// Some fields of the message need work.
     Message(Fields),
 }
 
-/// The fields that lead somewhere, by their numbers.
+/// The fields that need work, by their numbers.
 #[derive(Debug)]
 pub(super) struct Fields(Box<[(u32, Step)]>);
 
-/// What there is to do with a field, with the place of the plan of what is inside.
+/// The work for a field, with the index of the plan for its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Its message is to be put in order.
+    /// Apply the plan to the message in the field.
     Into(usize),
-    /// Its entries are to be sorted, and where they have a plan each of them put in order before.
+    /// Sort the map entries, after applying the plan, if there is one, to each.
     Map(Option<usize>),
 }
 
 impl Fields {
-    /// What there is to do with the field of this number.
+    /// Returns the work for the field with this number.
     pub(super) fn step(&self, number: u32) -> Option<&Step> {
         let at = self.0.binary_search_by_key(&number, |(number, _)| *number).ok()?;
         self.0.get(at).map(|(_, step)| step)
     }
 }
 
-/// The plan of the message of this full name; none where there is nothing to do, or nothing is known.
+/// Returns the plan of the message with this full name; `None` if there is no work, or the type is
+/// unknown.
 pub(super) fn plan_of(name: &str) -> Option<&'static Plan> {
     at(*plans().by_name.get(name)?)
 }
 
-/// The plan at a place that a step names.
+/// Returns the plan with this index.
 pub(super) fn at(place: usize) -> Option<&'static Plan> {
     plans().all.get(place)
 }
@@ -65,13 +67,13 @@ fn plans() -> &'static Plans {
     })
 }
 
-/// The plan that a line of the table is.
+/// Parses a line of the table.
 fn plan(line: &str) -> Plan {
     let mut words = line.split(' ');
     if words.next() == Some(ANY) {
         return Plan::Any;
     }
-    // The table is part of the binary; that all of it can be read is tested below.
+    // The table is part of the binary; the test below checks that every line is valid.
     Plan::Message(Fields(words.filter_map(step).collect()))
 }
 

@@ -103,11 +103,7 @@ fn resume_and_expect_route_to_wait(client: &mut Client, set: &ResourceSet) {
     client.publish(set);
     client.resume(Cluster);
     client.subscribe(Route, &["r"]);
-    assert_eq!(
-        client.take_pushes(),
-        ["CDS +a", "RDS"],
-        "the version that it names says too little"
-    );
+    assert_eq!(client.take_pushes(), ["CDS +a", "RDS"], "the version names too few resources");
     client.ack(Route);
     client.ack(Cluster);
     assert_eq!(client.take_pushes(), ["RDS +r"]);

@@ -1,4 +1,4 @@
-//! What is known of all services, out of the lists. Pure.
+//! Builds the report about all services from the lists. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,137 +15,136 @@ use super::lists::{List, Scope};
 use super::machines::{Entries, Interface, ScaleSet, State, Tags};
 use crate::{Problem, ProviderReport, ServiceReport, Stale};
 
-/// Problems that are told of one service, at most.
+/// The largest number of problems of one service.
 const MAX_PROBLEMS: usize = 20;
 
-/// What a control plane tells others: what it has found, and what it has asked. A copy costs little.
+/// A report that control planes share: the endpoints, and the queries that they answer. A clone is
+/// cheap.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Told {
-    /// What it has found.
-    pub sightings: ProviderReport,
-    /// What each service asks there, with what the settings say where policy says nothing, in words that are
-    /// the same for the same questions.
-    pub questions: Arc<BTreeMap<ServiceName, String>>,
+pub struct SharedReport {
+    /// The report.
+    pub report: ProviderReport,
+    /// The queries of each service, with the defaults of the settings, in a canonical text.
+    pub queries: Arc<BTreeMap<ServiceName, String>>,
 }
 
-/// The questions of services, and the answers.
+/// The queries of all services, and the report.
 #[derive(Debug, Default)]
-pub(super) struct Board {
-    asked: BTreeMap<ServiceName, Vec<AzureQuery>>,
-    /// The same in words.
-    questions: Arc<BTreeMap<ServiceName, String>>,
-    sightings: ProviderReport,
-    /// How many times something was new.
+pub(super) struct ReportBuilder {
+    queries: BTreeMap<ServiceName, Vec<AzureQuery>>,
+    /// The queries in canonical text.
+    fingerprints: Arc<BTreeMap<ServiceName, String>>,
+    report: ProviderReport,
+    /// The number of changes so far.
     index: u64,
     is_new: bool,
 }
 
-/// What is known of a question.
+/// The answer to one query.
 #[expect(clippy::struct_excessive_bools, reason = "each is set where it is seen, by itself")]
 #[derive(Debug, Default)]
 struct Part {
     endpoints: Vec<Endpoint>,
     problems: Vec<Problem>,
-    /// Whether nobody is missing in it for another reason than that he is not there.
+    /// Whether the answer is complete.
     is_authoritative: bool,
-    /// Whether there is an answer to it, be it old.
+    /// Whether there is an answer, possibly stale.
     is_answered: bool,
-    /// Whether something was not asked for yet.
+    /// Whether a list was not requested yet.
     is_open: bool,
-    /// Whether something was asked for, and nothing was ever answered to that.
+    /// Whether a list failed and never had an answer.
     is_partial: bool,
-    /// Whether machines are called by their subscription too: the service looks in several.
+    /// Whether names of machines include the subscription, because the service uses several.
     is_of_several: bool,
-    /// Whether there is a machine that cannot be judged and of which nothing is known.
-    is_unsure: bool,
+    /// Whether a machine is unreadable and has no last known endpoint.
+    is_uncertain: bool,
     stale: Vec<Stale>,
 }
 
-impl Board {
-    pub(super) fn asked(&self) -> &BTreeMap<ServiceName, Vec<AzureQuery>> {
-        &self.asked
+impl ReportBuilder {
+    pub(super) fn queries(&self) -> &BTreeMap<ServiceName, Vec<AzureQuery>> {
+        &self.queries
     }
 
-    /// From now on these are the services and what they ask. What was found for another question is no answer.
-    pub(super) fn ask(&mut self, asked: BTreeMap<ServiceName, Vec<AzureQuery>>) {
-        for (name, before) in std::mem::replace(&mut self.asked, asked) {
-            if self.asked.get(&name) != Some(&before) {
-                self.is_new |= self.sightings.services.remove(&name).is_some();
-                self.is_new |= self.sightings.troubles.remove(&name).is_some();
+    /// Sets the services and their queries. Endpoints of other queries are dropped.
+    pub(super) fn set_queries(&mut self, queries: BTreeMap<ServiceName, Vec<AzureQuery>>) {
+        for (name, before) in std::mem::replace(&mut self.queries, queries) {
+            if self.queries.get(&name) != Some(&before) {
+                self.is_new |= self.report.services.remove(&name).is_some();
+                self.is_new |= self.report.troubles.remove(&name).is_some();
             }
         }
-        let questions = questions(&self.asked);
-        if *self.questions != questions {
-            self.questions = Arc::new(questions);
+        let texts = fingerprints(&self.queries);
+        if *self.fingerprints != texts {
+            self.fingerprints = Arc::new(texts);
             self.is_new = true;
         }
-        self.is_new |= !self.sightings.has_discovered_services;
-        self.sightings.has_discovered_services = true;
+        self.is_new |= !self.report.has_discovered_services;
+        self.report.has_discovered_services = true;
     }
 
-    /// Takes what another control plane has found for the same questions. What it has found for others is no
-    /// answer; and of what it does not ask, nobody tells any more.
-    pub(super) fn take(&mut self, taken: &Told) {
-        let Told { sightings: taken, questions } = taken;
-        let ours = Arc::clone(&self.questions);
-        let is_asked = |name: &ServiceName| {
-            ours.get(name).is_some_and(|ours| questions.get(name) == Some(ours))
-        };
-        for (name, sighting) in taken.services.iter().filter(|(name, _)| is_asked(name)) {
-            self.sightings.services.insert(name.clone(), Arc::clone(sighting));
+    /// Adopts the report of another control plane, for services with the same queries. Services
+    /// that it does not query are dropped.
+    pub(super) fn adopt(&mut self, shared: &SharedReport) {
+        let SharedReport { report, queries } = shared;
+        let ours = Arc::clone(&self.fingerprints);
+        let is_asked =
+            |name: &ServiceName| ours.get(name).is_some_and(|ours| queries.get(name) == Some(ours));
+        for (name, service_report) in report.services.iter().filter(|(name, _)| is_asked(name)) {
+            self.report.services.insert(name.clone(), Arc::clone(service_report));
         }
-        // Who does not know yet whom to ask for may tell later.
-        if taken.has_discovered_services {
-            let known = self.sightings.services.keys();
+        // Without the set of services, an absence means nothing.
+        if report.has_discovered_services {
+            let known = self.report.services.keys();
             let left: Vec<_> = known.filter(|name| !is_asked(name)).cloned().collect();
             for name in left {
-                self.sightings.services.remove(&name);
+                self.report.services.remove(&name);
             }
         }
-        let troubles = taken.troubles.iter().filter(|(name, _)| is_asked(name));
-        self.sightings.troubles =
+        let troubles = report.troubles.iter().filter(|(name, _)| is_asked(name));
+        self.report.troubles =
             troubles.map(|(name, stale)| (name.clone(), stale.clone())).collect();
-        self.sightings.stale.clone_from(&taken.stale);
+        self.report.stale.clone_from(&report.stale);
         self.is_new = true;
     }
 
-    /// Takes whether anybody can be asked, and if not, why.
+    /// Sets the reason why Azure is unreachable, or clears it.
     pub(super) fn stale(&mut self, stale: Option<Stale>) {
-        self.is_new |= self.sightings.stale != stale;
-        self.sightings.stale = stale;
+        self.is_new |= self.report.stale != stale;
+        self.report.stale = stale;
     }
 
-    /// What is known, if something is new since this was asked last.
-    pub(super) fn news(&mut self) -> Option<Told> {
-        let is_known = |name| self.sightings.services.contains_key(name);
-        let is_complete = self.sightings.has_discovered_services && self.asked.keys().all(is_known);
-        self.is_new |= is_complete != self.sightings.is_complete;
-        self.sightings.is_complete = is_complete;
-        std::mem::take(&mut self.is_new).then(|| Told {
-            sightings: self.sightings.clone(),
-            questions: Arc::clone(&self.questions),
+    /// Returns the report, if it has changed since the last call.
+    pub(super) fn news(&mut self) -> Option<SharedReport> {
+        let is_known = |name| self.report.services.contains_key(name);
+        let is_complete = self.report.has_discovered_services && self.queries.keys().all(is_known);
+        self.is_new |= is_complete != self.report.is_complete;
+        self.report.is_complete = is_complete;
+        std::mem::take(&mut self.is_new).then(|| SharedReport {
+            report: self.report.clone(),
+            queries: Arc::clone(&self.fingerprints),
         })
     }
 
-    /// Puts together what is known of a service. While something was neither answered nor refused, what was
-    /// known stays.
+    /// Builds the report about a service. While a list has neither an answer nor an error, the
+    /// previous report stays.
     pub(super) fn assemble(&mut self, name: &ServiceName, lists: &Lists, now: Timestamp) {
-        let Some(questions) = self.asked.get(name) else { return };
-        let before = self.sightings.services.get(name).cloned();
+        let Some(queries) = self.queries.get(name) else { return };
+        let before = self.report.services.get(name).cloned();
         let known = before.as_ref().map(|before| Arc::clone(&before.endpoints)).unwrap_or_default();
-        let subscriptions = questions.iter().filter_map(|one| one.subscription.as_deref());
+        let subscriptions = queries.iter().filter_map(|one| one.subscription.as_deref());
         let subscriptions: BTreeSet<_> = subscriptions.map(str::to_lowercase).collect();
         let is_of_several = subscriptions.len() > 1;
-        let parts = questions.iter().map(|one| part(one, is_of_several, lists, &known, now));
+        let parts = queries.iter().map(|one| part(one, is_of_several, lists, &known, now));
         let parts: Vec<_> = parts.collect();
         if parts.iter().any(|part| part.is_open) {
             return;
         }
         let stale = parts.iter().flat_map(|part| &part.stale).min_by_key(|stale| stale.since);
         let mut stale = stale.cloned();
-        // That a question makes no sense is known since it was asked first.
+        // An invalid query is stale since its first failure.
         let since = before.as_ref().and_then(|before| before.stale.as_ref());
-        let since = since.or_else(|| self.sightings.troubles.get(name));
+        let since = since.or_else(|| self.report.troubles.get(name));
         if let (Some(stale), Some(before)) = (&mut stale, since)
             && stale.reason == before.reason
         {
@@ -154,18 +153,19 @@ impl Board {
         if !parts.iter().any(|part| part.is_answered) {
             if let Some(stale) = stale {
                 if let Some(before) = before {
-                    let sighting = ServiceReport { stale: Some(stale), ..(*before).clone() };
-                    self.tell(name, sighting);
+                    let service_report = ServiceReport { stale: Some(stale), ..(*before).clone() };
+                    self.publish(name, service_report);
                 } else {
-                    let known = self.sightings.troubles.insert(name.clone(), stale.clone());
+                    let known = self.report.troubles.insert(name.clone(), stale.clone());
                     self.is_new |= known.as_ref() != Some(&stale);
                 }
             }
             return;
         }
-        // Who cannot be judged and was not there when nobody was missing is new. Else he may have been.
+        // An unreadable machine that was missing in a complete report is new. Otherwise it may be
+        // an old one.
         let was_confirmed = before.as_ref().is_some_and(|before| before.is_authoritative);
-        let is_sure = |part: &Part| was_confirmed || !part.is_unsure;
+        let is_sure = |part: &Part| was_confirmed || !part.is_uncertain;
         let is_authoritative =
             parts.iter().all(|part| part.is_authoritative && part.is_answered && is_sure(part));
         let is_partial = parts.iter().any(|part| part.is_partial || !part.is_answered);
@@ -175,7 +175,7 @@ impl Board {
             problems.extend(part.problems);
             found.extend(part.endpoints);
         }
-        // What was known of those of whom nothing is heard since we began stays.
+        // The last known endpoints stay for lists without an answer since the start.
         if is_partial {
             let is_found: BTreeSet<_> =
                 found.iter().map(|one| (one.instance.clone(), one.port)).collect();
@@ -184,9 +184,9 @@ impl Board {
         }
         let endpoints = distinct(found, &mut problems);
         problems.truncate(MAX_PROBLEMS);
-        self.is_new |= self.sightings.troubles.remove(name).is_some();
+        self.is_new |= self.report.troubles.remove(name).is_some();
         let same = before.filter(|before| *before.endpoints == endpoints);
-        let sighting = if let Some(before) = same {
+        let service_report = if let Some(before) = same {
             let ServiceReport { endpoints, index, learned_at, .. } = (*before).clone();
             let problems = Arc::new(problems);
             ServiceReport { endpoints, index, learned_at, is_authoritative, problems, stale }
@@ -201,24 +201,24 @@ impl Board {
                 stale,
             }
         };
-        self.tell(name, sighting);
+        self.publish(name, service_report);
     }
 
-    fn tell(&mut self, name: &ServiceName, sighting: ServiceReport) {
-        if self.sightings.services.get(name).is_none_or(|before| **before != sighting) {
-            self.sightings.services.insert(name.clone(), Arc::new(sighting));
+    fn publish(&mut self, name: &ServiceName, service_report: ServiceReport) {
+        if self.report.services.get(name).is_none_or(|before| **before != service_report) {
+            self.report.services.insert(name.clone(), Arc::new(service_report));
             self.is_new = true;
         }
     }
 }
 
-/// What services ask, in words. All that a question says is in them, in an order of its own.
-pub(super) fn questions(
-    asked: &BTreeMap<ServiceName, Vec<AzureQuery>>,
+/// Returns a canonical text of the queries. Equal queries have equal texts.
+pub(super) fn fingerprints(
+    queries: &BTreeMap<ServiceName, Vec<AzureQuery>>,
 ) -> BTreeMap<ServiceName, String> {
-    let words = |question: &AzureQuery| {
+    let words = |query: &AzureQuery| {
         let AzureQuery { machines, subscription, resource_group, tags, port, address_family } =
-            question;
+            query;
         let machines = match machines {
             AzureMachines::ScaleSet(name) => ("scale_set", name.as_deref().map(str::to_owned)),
             AzureMachines::VirtualMachines => ("vm", None),
@@ -229,37 +229,37 @@ pub(super) fn questions(
         let scope = (subscription.as_deref(), resource_group.as_deref());
         serde_json::json!([machines, scope, tags, port, family.map(|(word, _)| word)])
     };
-    let of_service = |questions: &Vec<AzureQuery>| {
-        serde_json::Value::Array(questions.iter().map(words).collect()).to_string()
+    let of_service = |queries: &Vec<AzureQuery>| {
+        serde_json::Value::Array(queries.iter().map(words).collect()).to_string()
     };
-    asked.iter().map(|(name, questions)| (name.clone(), of_service(questions))).collect()
+    queries.iter().map(|(name, queries)| (name.clone(), of_service(queries))).collect()
 }
 
-/// What is known of a question.
+/// Returns the answer to one query.
 fn part(
-    question: &AzureQuery,
+    query: &AzureQuery,
     is_of_several: bool,
     lists: &Lists,
     before: &[Endpoint],
     now: Timestamp,
 ) -> Part {
     let mut part = Part { is_authoritative: true, is_of_several, ..Part::default() };
-    let scope = match Scope::of(question) {
+    let scope = match Scope::of(query) {
         Ok(scope) => scope,
         Err(reason) => {
             part.stale.push(Stale { since: now, reason });
             return part;
         }
     };
-    match &question.machines {
+    match &query.machines {
         AzureMachines::ScaleSet(name) => {
             part.look(lists, &List::ScaleSets(scope.clone()));
             let Some(sets) = lists.scale_sets(&scope) else { return part };
             part.unreadable_sets(sets, name.as_deref());
             let mut has_some = false;
-            for set in matching(sets, question) {
+            for set in matching(sets, query) {
                 has_some = true;
-                part.of_set(set, question, lists, before);
+                part.of_set(set, query, lists, before);
             }
             part.is_answered |= !has_some;
             if let (false, Some(name)) = (has_some, name) {
@@ -267,7 +267,7 @@ fn part(
             }
         }
         AzureMachines::VirtualMachines => {
-            let places = Places::of_single(&scope, question, lists);
+            let places = Places::of_single(&scope, query, lists);
             let states = List::States(Arc::clone(&scope.subscription));
             part.look(lists, &states);
             part.look_at(lists, &places);
@@ -278,24 +278,24 @@ fn part(
             );
             let (Some(machines), Some(states), Some(_)) = answers else { return part };
             part.is_answered = true;
-            for machine in single(machines, question) {
+            for machine in single(machines, query) {
                 let state = states.get(&machine.id).map(|state| State {
                     provisioning: Arc::clone(&machine.state.provisioning),
                     ..state.clone()
                 });
                 let no_tags = Tags::new();
                 let interfaces = interfaces(&machine.id, lists, &places);
-                let read = endpoint::read(machine, state.as_ref(), &interfaces, question, &no_tags);
-                part.take(&machine.id, read, question, before);
+                let read = endpoint::read(machine, state.as_ref(), &interfaces, query, &no_tags);
+                part.take(&machine.id, read, query, before);
             }
-            part.unreadable(machines, question, before);
+            part.unreadable(machines, query, before);
         }
     }
     part
 }
 
 impl Part {
-    /// Looks at how a list stands.
+    /// Takes the state of a list into account.
     fn look(&mut self, lists: &Lists, list: &List) {
         match lists.0.get(list) {
             Some(Held { contents: None, trouble: None, .. }) | None => self.is_open = true,
@@ -306,20 +306,20 @@ impl Part {
         }
     }
 
-    /// Looks at how the lists of machines and their interfaces stand.
+    /// Takes the state of the lists of machines and interfaces into account.
     fn look_at(&mut self, lists: &Lists, places: &Places) {
         self.look(lists, &places.machines);
-        // Where machines are need not be asked while nobody says which there are.
+        // Interfaces are not needed while the machines are unknown.
         if lists.machines(&places.machines).is_none() {
             return;
         }
         self.look(lists, &places.interfaces);
-        // Another group may be none that one may read. Whose primary interface is in it cannot be judged, as is
-        // seen where machines are; who has gone has gone all the same.
+        // Another resource group may be unreadable. Machines with their primary interface there are
+        // then unusable one by one; machines that are gone are gone nevertheless.
         if places.left_out > 0 {
             let (looked, more) = (places.elsewhere.len(), places.left_out);
             let reason = format!(
-                "its machines name network interfaces in {looked} other resource groups, which are looked at, and in {more} more, which are not"
+                "its machines name network interfaces in {looked} other resource groups, which are read, and in {more} more, which are not"
             );
             self.problems.push(Problem { instance: "resource groups".to_owned(), reason });
         }
@@ -340,19 +340,13 @@ impl Part {
         }
     }
 
-    /// What a machine is called.
+    /// Returns the instance name of a machine.
     fn name(&self, id: &ResourceId) -> String {
         if self.is_of_several { id.long() } else { id.short() }
     }
 
-    /// Takes the machines of a scale set.
-    fn of_set(
-        &mut self,
-        set: &ScaleSet,
-        question: &AzureQuery,
-        lists: &Lists,
-        before: &[Endpoint],
-    ) {
+    /// Adds the machines of a scale set.
+    fn of_set(&mut self, set: &ScaleSet, query: &AzureQuery, lists: &Lists, before: &[Endpoint]) {
         let places = Places::of_set(set, lists);
         self.look_at(lists, &places);
         let answers = (lists.machines(&places.machines), lists.interfaces(&places.interfaces));
@@ -361,32 +355,25 @@ impl Part {
             return;
         };
         self.is_answered = true;
-        // Resource Graph shows what one may read, and a scale set that has machines shows some.
+        // Resource Graph lists only readable machines, and a scale set with capacity has some.
         let is_of_graph = lists.0.get(&places.machines).is_some_and(|held| held.is_of_graph);
         if machines.good.is_empty() && (set.capacity > 0 || is_of_graph) {
             self.is_authoritative = false;
         }
         for machine in machines.good.values() {
             let interfaces = interfaces(&machine.id, lists, &places);
-            let read =
-                endpoint::read(machine, Some(&machine.state), &interfaces, question, &set.tags);
-            self.take(&machine.id, read, question, before);
+            let read = endpoint::read(machine, Some(&machine.state), &interfaces, query, &set.tags);
+            self.take(&machine.id, read, query, before);
         }
-        self.unreadable(machines, question, before);
+        self.unreadable(machines, query, before);
     }
 
-    /// Takes what a machine comes to.
-    fn take(
-        &mut self,
-        id: &ResourceId,
-        reading: Reading,
-        question: &AzureQuery,
-        before: &[Endpoint],
-    ) {
+    /// Adds the result of reading a machine.
+    fn take(&mut self, id: &ResourceId, reading: Reading, query: &AzureQuery, before: &[Endpoint]) {
         let instance = self.name(id);
         let known = || {
             let is_it = |one: &&Endpoint| {
-                one.instance.as_deref() == Some(&*instance) && one.port == question.port
+                one.instance.as_deref() == Some(&*instance) && one.port == query.port
             };
             before.iter().find(is_it).cloned()
         };
@@ -401,26 +388,26 @@ impl Part {
             }
             Reading::Unusable(reason) => {
                 let known = known();
-                self.is_unsure |= known.is_none();
+                self.is_uncertain |= known.is_none();
                 self.endpoints.extend(known);
                 self.problems.push(Problem { instance, reason });
             }
         }
     }
 
-    fn unreadable<T>(&mut self, entries: &Entries<T>, question: &AzureQuery, before: &[Endpoint]) {
+    fn unreadable<T>(&mut self, entries: &Entries<T>, query: &AzureQuery, before: &[Endpoint]) {
         for unreadable in &entries.unreadable {
             let reason = unreadable.reason.clone();
             match &unreadable.id {
-                // Of one that has nothing to do with the question nothing is known, and nothing is told.
-                Some(id) if question.machines == AzureMachines::VirtualMachines => {
+                // An unreadable machine that never matched the query is ignored.
+                Some(id) if query.machines == AzureMachines::VirtualMachines => {
                     let name = self.name(id);
                     let is_known = before.iter().any(|one| one.instance.as_deref() == Some(&*name));
                     if is_known {
-                        self.take(id, Reading::Unusable(reason), question, before);
+                        self.take(id, Reading::Unusable(reason), query, before);
                     }
                 }
-                Some(id) => self.take(id, Reading::Unusable(reason), question, before),
+                Some(id) => self.take(id, Reading::Unusable(reason), query, before),
                 None => {
                     self.is_authoritative = false;
                     self.problems.push(Problem { instance: "unnamed".to_owned(), reason });
@@ -429,7 +416,7 @@ impl Part {
         }
     }
 
-    /// Scale sets that cannot be read may be those that are asked for.
+    /// Adds problems for unreadable scale sets that may match.
     fn unreadable_sets(&mut self, sets: &Entries<ScaleSet>, name: Option<&str>) {
         for unreadable in &sets.unreadable {
             let of = unreadable.id.as_ref();
@@ -446,13 +433,14 @@ impl Part {
     }
 }
 
-/// The interfaces of a machine, wherever they are.
+/// Returns the interfaces of a machine from all lists.
 fn interfaces<'a>(machine: &ResourceId, lists: &'a Lists, places: &Places) -> Vec<&'a Interface> {
     let all = places.all_interfaces().filter_map(|list| lists.interfaces(list)?.get(machine));
     all.flatten().collect()
 }
 
-/// There is no scale set as it is asked for. Who may read the others would see it, so nobody is in it.
+/// Returns the problem that no scale set matches. The credential can read the others, so the list
+/// is complete.
 fn no_set(name: &str, sets: &Entries<ScaleSet>, scope: &Scope) -> Problem {
     let place = match &scope.group {
         Some(group) => format!("in resource group `{group}`"),
@@ -470,30 +458,32 @@ fn no_set(name: &str, sets: &Entries<ScaleSet>, scope: &Scope) -> Problem {
     Problem { instance: name.to_owned(), reason }
 }
 
-/// Each address and port once, sorted: what is told twice would be one host. Of two machines that have the
-/// same one (in networks that do not meet, say), the healthiest is taken.
+/// Keeps one endpoint per address and port, sorted: a duplicate would be one host. Of two machines
+/// with the same address (in separate networks, for example) the healthiest stays.
 fn distinct(mut found: Vec<Endpoint>, problems: &mut Vec<Problem>) -> Vec<Endpoint> {
     let order =
         |one: &Endpoint| (one.address, one.port, one.health, one.instance.clone(), one.machine);
     found.sort_by_cached_key(order);
-    let mut taken: BTreeMap<EndpointPlace, Endpoint> = BTreeMap::new();
-    let mut told = BTreeSet::new();
+    let mut used: BTreeMap<EndpointPlace, Endpoint> = BTreeMap::new();
+    let mut reported = BTreeSet::new();
     for endpoint in found {
-        match taken.get(&endpoint.place()) {
-            None => drop(taken.insert(endpoint.place(), endpoint)),
+        match used.get(&endpoint.place()) {
+            None => drop(used.insert(endpoint.place(), endpoint)),
             Some(first) if first.instance == endpoint.instance => {}
             Some(first) => {
                 let other = first.instance.as_deref().unwrap_or_default();
                 let instance = endpoint.instance.as_deref().unwrap_or_default().to_owned();
-                let reason =
-                    format!("it has the address {} of `{other}`, which is taken", endpoint.address);
-                if told.insert(instance.clone()) {
+                let reason = format!(
+                    "it has the same address {} as `{other}`, which is used",
+                    endpoint.address
+                );
+                if reported.insert(instance.clone()) {
                     problems.push(Problem { instance, reason });
                 }
             }
         }
     }
-    taken.into_values().collect()
+    used.into_values().collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What refusals say, and what to do about them. Pure.
+//! The bodies of error answers, and what to do about them. Pure.
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use super::error::RequestError;
 use super::http::Answer;
 use super::survey::MissingRight;
 
-/// Of the words of a refusal, so many are told.
+/// The characters of an error text that are kept.
 const MAX_WORDS: usize = 400;
-/// How far a clock may be off before that is worth a word.
+/// The clock skew that an error mentions.
 const CLOCK: Duration = Duration::from_secs(300);
-/// For how long nobody asks who was asked too often and has not said for how long.
+/// The wait after throttling without a `Retry-After` header.
 const UNSAID: Duration = Duration::from_secs(30);
-/// For how long at most, whatever is said.
+/// The longest wait after throttling.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// What a refusal says.
+/// The code and text of an error answer.
 #[derive(Debug, Default)]
-pub(super) struct Refusal {
+pub(super) struct ErrorBody {
     pub(super) code: String,
     pub(super) text: String,
 }
 
-impl Refusal {
-    /// Of the Resource Manager (`{"error": {"code", "message"}}`), or of who gives out tokens (`{"error",
-    /// "error_description"}`).
+impl ErrorBody {
+    /// Reads the body of the Resource Manager (`{"error": {"code", "message"}}`) or of the token
+    /// service (`{"error", "error_description"}`).
     pub(super) fn read(body: &[u8]) -> Self {
         let short = |text: &str| {
             let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -49,13 +49,13 @@ impl Refusal {
         }
     }
 
-    /// Whether it says that another operation is under way, and nothing about how often was asked.
+    /// Whether the error is about a concurrent operation, and not about throttling.
     pub(super) fn is_about_another(&self, answer: &Answer) -> bool {
         const WORD: &str = "RetryableErrorDueToAnotherOperation";
         self.code == WORD || String::from_utf8_lossy(&answer.body).contains(WORD)
     }
 
-    /// The right that is missing, as it says or else as the call needs it.
+    /// Returns the missing right that the text names; otherwise that which the call requires.
     pub(super) fn missing(
         &self,
         status: StatusCode,
@@ -75,7 +75,7 @@ impl Refusal {
         Some(MissingRight { action, scope })
     }
 
-    /// The error that it comes to. `clock` says what time it is here.
+    /// Returns the error with advice. `clock` is the local time.
     pub(super) fn error(
         self,
         answer: &Answer,
@@ -86,19 +86,19 @@ impl Refusal {
         let status = answer.status;
         let advice = match (status, self.missing(status, action, scope)) {
             (_, Some(MissingRight { action, scope })) => format!(
-                "; give who asks the action `{action}` on `{scope}`, by the role Reader for example"
+                "; grant the credential the action `{action}` on `{scope}`, for example by the role Reader"
             ),
             (StatusCode::UNAUTHORIZED, _) => off(answer, clock).unwrap_or_else(|| {
-                "; see that the tenant and the cloud are those of the subscription".to_owned()
+                "; check that the tenant and the cloud are those of the subscription".to_owned()
             }),
             (StatusCode::NOT_FOUND, _) if self.code == "ResourceGroupNotFound" => {
-                "; mend `resource_group`".to_owned()
+                "; fix `resource_group`".to_owned()
             }
             (StatusCode::NOT_FOUND, _) if self.code == "SubscriptionNotFound" => {
-                "; mend `subscription`, or let who asks read it".to_owned()
+                "; fix `subscription`, or grant the credential read access to it".to_owned()
             }
             (StatusCode::TOO_MANY_REQUESTS, _) => {
-                format!("; it is asked again in {} s", wait(answer).as_secs())
+                format!("; the next request follows in {} s", wait(answer).as_secs())
             }
             _ => String::new(),
         };
@@ -106,12 +106,12 @@ impl Refusal {
     }
 }
 
-/// For how long one is to wait who has asked too often. Who asks earlier waits longer.
+/// Returns the wait after throttling. Earlier requests would prolong it.
 pub(super) fn wait(answer: &Answer) -> Duration {
     answer.retry_after().unwrap_or(UNSAID).min(LONGEST)
 }
 
-/// Whether the clock of this machine is off, by what the answer says what time it is.
+/// Returns advice if the local clock differs from the date of the answer.
 fn off(answer: &Answer, clock: Timestamp) -> Option<String> {
     let date = jiff::fmt::rfc2822::parse(answer.header("Date")?).ok()?;
     let off = clock.duration_since(date.timestamp());
@@ -137,36 +137,36 @@ mod tests {
         Answer { status, headers: map, body: body.as_bytes().to_vec() }
     }
 
-    fn told(answer: &Answer) -> String {
+    fn message_of(answer: &Answer) -> String {
         let now = "2026-11-22T12:00:00Z".parse().unwrap();
-        Refusal::read(&answer.body).error(answer, "A/read", "/subscriptions/s", now).to_string()
+        ErrorBody::read(&answer.body).error(answer, "A/read", "/subscriptions/s", now).to_string()
     }
 
     #[test]
     fn error_names_the_missing_permission() {
         let body = r#"{"error":{"code":"AuthorizationFailed","message":"The client 'a' with object id 'b' does not have authorization to perform action 'Microsoft.Compute/virtualMachineScaleSets/read' over scope '/subscriptions/s/resourceGroups/g' or the scope is invalid."}}"#;
         let refused = answer(403, &[], body);
-        let missing = Refusal::read(&refused.body).missing(refused.status, "x", "y").unwrap();
+        let missing = ErrorBody::read(&refused.body).missing(refused.status, "x", "y").unwrap();
         assert_eq!(missing.action, "Microsoft.Compute/virtualMachineScaleSets/read");
         assert_eq!(missing.scope, "/subscriptions/s/resourceGroups/g");
-        let told = told(&refused);
+        let message = message_of(&refused);
         assert!(
-            told.contains("the action `Microsoft.Compute/virtualMachineScaleSets/read` on"),
-            "{told}"
+            message.contains("the action `Microsoft.Compute/virtualMachineScaleSets/read` on"),
+            "{message}"
         );
-        // Where it says nothing, the call says which it is.
-        let told = self::told(&answer(403, &[], "no"));
-        assert!(told.contains("the action `A/read` on `/subscriptions/s`"), "{told}");
+        // If the text names no action, the error names that of the call.
+        let message = message_of(&answer(403, &[], "no"));
+        assert!(message.contains("the action `A/read` on `/subscriptions/s`"), "{message}");
     }
 
     #[test]
     fn unauthorized_error_names_clock_skew() {
         let date = ("Date", "Sun, 22 Nov 2026 11:00:00 GMT");
-        let told = told(&answer(401, &[date], "{}"));
-        assert!(told.contains("60 minutes ahead"), "{told}");
+        let message = message_of(&answer(401, &[date], "{}"));
+        assert!(message.contains("60 minutes ahead"), "{message}");
         let date = ("Date", "Sun, 22 Nov 2026 12:00:10 GMT");
-        let told = self::told(&answer(401, &[date], "{}"));
-        assert!(told.contains("the tenant"), "{told}");
+        let message = message_of(&answer(401, &[date], "{}"));
+        assert!(message.contains("the tenant"), "{message}");
     }
 
     #[test]
@@ -175,6 +175,6 @@ mod tests {
         assert_eq!(wait(&answer(429, &[("Retry-After", "1000000")], "")), LONGEST);
         assert_eq!(wait(&answer(429, &[("Retry-After", "soon")], "")), UNSAID);
         let other = answer(429, &[], r#"{"error":{"code":"RetryableErrorDueToAnotherOperation"}}"#);
-        assert!(Refusal::read(&other.body).is_about_another(&other));
+        assert!(ErrorBody::read(&other.body).is_about_another(&other));
     }
 }

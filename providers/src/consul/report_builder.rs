@@ -1,4 +1,4 @@
-//! What is known of all services, out of the answers to the questions that each of them asks. Pure.
+//! Builds the report about all services from the answers to their queries. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,97 +10,97 @@ use super::answer::distinct;
 use super::instances::{Found, News};
 use crate::{Problem, ProviderReport, ServiceReport, Stale};
 
-/// So many Consul services may be tagged as one of the mesh: each is a query of its own.
+/// The largest number of Consul services with the tag of one mesh service: each costs a query.
 const MAX_TAGGED: usize = 16;
 
-/// The questions of a service, and the answers.
+/// The queries of all services, their answers, and the report.
 #[derive(Debug, Default)]
-pub(super) struct Board {
-    asked: BTreeMap<ServiceName, Asked>,
-    answers: BTreeMap<Arc<ConsulQuery>, Known>,
-    askers: BTreeMap<Arc<ConsulQuery>, BTreeSet<ServiceName>>,
-    sightings: ProviderReport,
-    /// Whether it is known of each service what is asked for it.
-    is_all_asked: bool,
-    /// Whether something is new since somebody looked.
+pub(super) struct ReportBuilder {
+    queries: BTreeMap<ServiceName, ServiceQueries>,
+    answers: BTreeMap<Arc<ConsulQuery>, KnownAnswer>,
+    services_of: BTreeMap<Arc<ConsulQuery>, BTreeSet<ServiceName>>,
+    report: ProviderReport,
+    /// Whether the queries of each service are known.
+    has_all_queries: bool,
+    /// Whether the report has changed since it was taken.
     is_new: bool,
 }
 
-/// What a service asks.
+/// The queries of a service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Asked {
-    /// What policy asks for it.
+pub(super) struct ServiceQueries {
+    /// The query in policy.
     pub(super) own: Option<ConsulQuery>,
-    /// What finds the instances that joined it by a tag.
+    /// The queries that find instances which registered by a tag.
     pub(super) tagged: BTreeSet<ConsulQuery>,
-    /// Whether it is certain that no others joined it by a tag.
+    /// Whether it is certain that no other instance registered by a tag.
     pub(super) is_all_tagged: bool,
 }
 
-/// What is known of a question.
+/// The latest result of a query.
 #[derive(Debug, Default)]
-struct Known {
+struct KnownAnswer {
     answer: Option<(Found, Timestamp)>,
     stale: Option<Stale>,
 }
 
-impl Asked {
-    /// What is wrong with so many.
+impl ServiceQueries {
+    /// Returns the problem that the service has too many tagged Consul services.
     fn left_out(&self) -> Option<Problem> {
         let mut left_out = self.tagged.iter().skip(MAX_TAGGED);
         let first = left_out.next()?;
         let reason = format!(
-            "{} Consul services are tagged as this one, and only the first {MAX_TAGGED} by name are \
-             asked for; take the tag from this one and the {} after it, or tag fewer services",
+            "{} Consul services have the tag of this service, and only the first {MAX_TAGGED} by name \
+             are queried; remove the tag from this one and the {} after it, or tag fewer services",
             self.tagged.len(),
             left_out.count()
         );
         Some(Problem { instance: first.service.to_string(), reason })
     }
 
-    fn questions(&self) -> impl Iterator<Item = &ConsulQuery> {
+    fn queries(&self) -> impl Iterator<Item = &ConsulQuery> {
         self.own.iter().chain(self.tagged.iter().take(MAX_TAGGED))
     }
 }
 
-impl Board {
-    /// From now on these are the services and what they ask. Returns the questions: of one that was there
-    /// before, the answer stays. `is_all` says whether there is nothing yet to learn about whom to ask for.
-    pub(super) fn ask(
+impl ReportBuilder {
+    /// Sets the services and their queries, and returns all queries. The answers to unchanged
+    /// queries stay. `is_all` says whether the tags are known.
+    pub(super) fn set_queries(
         &mut self,
-        asked: BTreeMap<ServiceName, Asked>,
+        queries: BTreeMap<ServiceName, ServiceQueries>,
         is_all: bool,
         now: Timestamp,
     ) -> BTreeSet<Arc<ConsulQuery>> {
-        self.is_all_asked = is_all;
-        self.askers.clear();
-        for (name, asks) in &asked {
-            for question in asks.questions() {
-                self.askers.entry(Arc::new(question.clone())).or_default().insert(name.clone());
+        self.has_all_queries = is_all;
+        self.services_of.clear();
+        for (name, own) in &queries {
+            for query in own.queries() {
+                self.services_of.entry(Arc::new(query.clone())).or_default().insert(name.clone());
             }
         }
-        let questions: BTreeSet<_> = self.askers.keys().cloned().collect();
-        self.answers.retain(|question, _| questions.contains(question));
-        let before = std::mem::replace(&mut self.asked, asked);
-        // What was found for another question is no answer to this one.
-        for (name, asks) in &before {
-            if self.asked.get(name).is_none_or(|now| now.own != asks.own) {
-                self.is_new |= self.sightings.services.remove(name).is_some();
-                self.is_new |= self.sightings.troubles.remove(name).is_some();
+        let all: BTreeSet<_> = self.services_of.keys().cloned().collect();
+        self.answers.retain(|query, _| all.contains(query));
+        let before = std::mem::replace(&mut self.queries, queries);
+        // The answer to another query is no answer to this one.
+        for (name, own) in &before {
+            if self.queries.get(name).is_none_or(|now| now.own != own.own) {
+                self.is_new |= self.report.services.remove(name).is_some();
+                self.is_new |= self.report.troubles.remove(name).is_some();
             }
         }
-        let changed = self.asked.iter().filter(|(name, asks)| before.get(*name) != Some(*asks));
+        let changed = self.queries.iter().filter(|(name, own)| before.get(*name) != Some(*own));
         let changed: Vec<_> = changed.map(|(name, _)| name.clone()).collect();
         for name in changed {
             self.assemble(&name, now);
         }
-        questions
+        all
     }
 
-    /// Takes what is new about a question.
-    pub(super) fn take(&mut self, question: &Arc<ConsulQuery>, news: News, now: Timestamp) {
-        let Some(askers) = self.askers.get(question).cloned() else { return };
-        let known = self.answers.entry(Arc::clone(question)).or_default();
+    /// Applies the result of a query.
+    pub(super) fn take(&mut self, query: &Arc<ConsulQuery>, news: News, now: Timestamp) {
+        let Some(services_of) = self.services_of.get(query).cloned() else { return };
+        let known = self.answers.entry(Arc::clone(query)).or_default();
         match news {
             News::Found(found) => {
                 known.stale = None;
@@ -113,54 +113,54 @@ impl Board {
                 known.stale = Some(Stale { since, reason });
             }
         }
-        for name in askers {
+        for name in services_of {
             self.assemble(&name, now);
         }
     }
 
-    /// Takes whether anybody can be asked, and if not, why.
+    /// Sets the reason why no agent is usable, or clears it.
     pub(super) fn stale(&mut self, reason: Option<Arc<str>>, now: Timestamp) {
-        let since = self.sightings.stale.as_ref().map_or(now, |stale| stale.since);
+        let since = self.report.stale.as_ref().map_or(now, |stale| stale.since);
         let stale = reason.map(|reason| Stale { since, reason: (*reason).to_owned() });
-        self.is_new |= self.sightings.stale != stale;
-        self.sightings.stale = stale;
+        self.is_new |= self.report.stale != stale;
+        self.report.stale = stale;
     }
 
-    /// What is known, if something is new since this was asked last.
+    /// Returns the report, if it has changed since the last call.
     pub(super) fn news(&mut self) -> Option<ProviderReport> {
-        let is_complete = self.is_all_asked && self.sightings.services.len() == self.asked.len();
-        self.is_new |= is_complete != self.sightings.is_complete;
-        self.is_new |= self.is_all_asked != self.sightings.has_discovered_services;
-        self.sightings.is_complete = is_complete;
-        self.sightings.has_discovered_services = self.is_all_asked;
-        std::mem::take(&mut self.is_new).then(|| self.sightings.clone())
+        let is_complete = self.has_all_queries && self.report.services.len() == self.queries.len();
+        self.is_new |= is_complete != self.report.is_complete;
+        self.is_new |= self.has_all_queries != self.report.has_discovered_services;
+        self.report.is_complete = is_complete;
+        self.report.has_discovered_services = self.has_all_queries;
+        std::mem::take(&mut self.is_new).then(|| self.report.clone())
     }
 
-    /// Puts together what is known of a service. While a question was neither answered nor refused, what
-    /// was known stays.
+    /// Builds the report about a service. While a query has neither an answer nor an error, the
+    /// previous report stays.
     fn assemble(&mut self, name: &ServiceName, now: Timestamp) {
-        let Some(asked) = self.asked.get(name) else { return };
+        let Some(own_queries) = self.queries.get(name) else { return };
         let mut parts = Vec::new();
-        for question in asked.questions() {
-            match self.answers.get(question) {
+        for query in own_queries.queries() {
+            match self.answers.get(query) {
                 Some(known) if known.answer.is_some() || known.stale.is_some() => parts.push(known),
                 _ => return,
             }
         }
         let answers: Vec<_> = parts.iter().filter_map(|part| part.answer.as_ref()).collect();
-        let own = asked.own.as_ref().and_then(|own| self.answers.get(own)?.answer.as_ref());
-        let has_tagged = !asked.tagged.is_empty();
+        let own = own_queries.own.as_ref().and_then(|own| self.answers.get(own)?.answer.as_ref());
+        let has_tagged = !own_queries.tagged.is_empty();
         let stale = parts.iter().filter_map(|part| part.stale.clone());
         let stale = stale.min_by_key(|stale| stale.since);
         if answers.is_empty() && !parts.is_empty() {
             if let Some(stale) = stale {
-                let known = self.sightings.troubles.insert(name.clone(), stale.clone());
+                let known = self.report.troubles.insert(name.clone(), stale.clone());
                 self.is_new |= known.as_ref() != Some(&stale);
             }
             return;
         }
-        self.is_new |= self.sightings.troubles.remove(name).is_some();
-        let before = self.sightings.services.get(name);
+        self.is_new |= self.report.troubles.remove(name).is_some();
+        let before = self.report.services.get(name);
         let mut problems = Vec::new();
         let endpoints = if let ([(only, _)], false) = (&answers[..], has_tagged) {
             problems.clone_from(&only.problems);
@@ -175,29 +175,29 @@ impl Board {
                 None => Arc::new(union),
             }
         };
-        problems.extend(asked.left_out());
-        // That nobody joined by a tag is learned when it is asked for.
+        problems.extend(own_queries.left_out());
+        // The absence of tagged instances is learned when the service is first queried.
         let learned_at = answers.iter().map(|(_, at)| *at).max();
         let learned_at = learned_at.or_else(|| Some(before?.learned_at)).unwrap_or(now);
-        let sighting = ServiceReport {
+        let service_report = ServiceReport {
             endpoints,
             index: answers.iter().map(|(found, _)| found.index).max().unwrap_or(0),
             learned_at,
-            is_authoritative: asked.is_all_tagged
+            is_authoritative: own_queries.is_all_tagged
                 && answers.len() == parts.len()
                 && answers.iter().all(|(found, _)| found.is_authoritative),
             problems: Arc::new(problems),
             stale,
         };
-        if before.is_none_or(|before| **before != sighting) {
-            self.sightings.services.insert(name.clone(), Arc::new(sighting));
+        if before.is_none_or(|before| **before != service_report) {
+            self.report.services.insert(name.clone(), Arc::new(service_report));
             self.is_new = true;
         }
     }
 }
 
-/// Of instances that policy's own question finds, nothing else counts: it says which address is taken.
-/// The others joined by a tag.
+/// Puts the instances of policy's own query first: its address wins. The others registered by a
+/// tag.
 fn own_first<'a>(
     own: Option<&'a Vec<Endpoint>>,
     all: impl Iterator<Item = &'a Endpoint>,

@@ -1,5 +1,7 @@
-//! Over plain HTTP each blocking query takes a connection, of which agents allow few. When there are more
-//! queries than connections, they take turns.
+//! Limits the number of concurrent queries.
+//!
+//! Over plain HTTP each blocking query takes a connection, and agents allow few. If there are more
+//! queries than connections, each query holds a connection only for a short slot.
 
 use std::time::Duration;
 
@@ -7,38 +9,38 @@ use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use super::options::ConsulOptions;
 
-/// When queries take turns, each is to have one so often.
+/// The interval in which each query gets a slot if there are too few connections.
 const ROUND: Duration = Duration::from_secs(2);
-/// No turn is shorter than this.
+/// The shortest slot.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
-pub(super) struct Turns {
-    /// None where queries share connections.
+pub(super) struct QuerySlots {
+    /// The connections and their number; `None` if queries share connections.
     connections: Option<(Semaphore, usize)>,
-    /// How long a query waits for a change when nobody waits for its turn.
+    /// The wait of a query that has a connection of its own.
     longest: Duration,
     wait: watch::Sender<Duration>,
 }
 
-/// Someone's turn: it ends when this is dropped.
+/// A slot of a query. It ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
+pub(super) struct QuerySlot<'a> {
     _connection: Option<SemaphorePermit<'a>>,
-    /// How long the agent may keep it waiting.
+    /// The wait that the query may request.
     pub(super) wait: Duration,
     changes: watch::Receiver<Duration>,
 }
 
-impl Turns {
+impl QuerySlots {
     pub(super) fn new(options: &ConsulOptions, shares_connections: bool) -> Self {
-        // One is the warden's.
+        // One connection belongs to the agent selector.
         let room = options.max_connections.saturating_sub(1).clamp(1, Semaphore::MAX_PERMITS);
         let connections = (!shares_connections).then(|| (Semaphore::new(room), room));
         Self { connections, longest: options.wait, wait: watch::Sender::new(options.wait) }
     }
 
-    /// Says how many queries there are.
+    /// Sets the number of queries.
     pub(super) fn share(&self, queries: usize) {
         let Some((_, room)) = &self.connections else { return };
         let wait = if queries <= *room {
@@ -53,30 +55,30 @@ impl Turns {
                 tracing::warn!(
                     queries,
                     connections = room,
-                    "more Consul services are used than there are connections, so their queries take \
-                     turns, and changes are seen up to 2 s later; raise `max_connections`, and \
-                     `http_max_conns_per_client` of the agents above it, or use HTTPS"
+                    action = "raise `max_connections`, and `http_max_conns_per_client` of the agents \
+                              above it, or use HTTPS",
+                    "consul queries share too few connections: changes may arrive up to 2 s later"
                 );
             }
             before != wait
         });
     }
 
-    /// Waits for a turn. They come in the order of asking.
-    pub(super) async fn take(&self) -> Turn<'_> {
+    /// Waits for a slot. Slots are granted in the order of the calls.
+    pub(super) async fn take(&self) -> QuerySlot<'_> {
         let connection = match &self.connections {
-            // It is never closed.
+            // The semaphore is never closed.
             Some((connections, _)) => connections.acquire().await.ok(),
             None => None,
         };
         let mut changes = self.wait.subscribe();
         let wait = *changes.borrow_and_update();
-        Turn { _connection: connection, wait, changes }
+        QuerySlot { _connection: connection, wait, changes }
     }
 }
 
-impl Turn<'_> {
-    /// Returns when turns have another length.
+impl QuerySlot<'_> {
+    /// Returns when the length of slots changes.
     pub(super) async fn is_revised(&mut self) {
         if self.changes.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -91,26 +93,26 @@ mod tests {
     #[tokio::test]
     async fn many_queries_share_connections_with_shorter_waits() {
         let options = ConsulOptions { max_connections: 3, ..ConsulOptions::default() };
-        let turns = Turns::new(&options, false);
-        turns.share(2);
-        let mut first = turns.take().await;
+        let slots = QuerySlots::new(&options, false);
+        slots.share(2);
+        let mut first = slots.take().await;
         assert_eq!(first.wait, options.wait);
-        turns.share(8);
+        slots.share(8);
         first.is_revised().await;
-        let second = turns.take().await;
+        let second = slots.take().await;
         assert_eq!(second.wait, ROUND / 4);
-        assert!(turns.connections.as_ref().unwrap().0.try_acquire().is_err());
+        assert!(slots.connections.as_ref().unwrap().0.try_acquire().is_err());
         drop(first);
-        turns.share(1);
-        assert_eq!(turns.take().await.wait, options.wait);
+        slots.share(1);
+        assert_eq!(slots.take().await.wait, options.wait);
     }
 
     #[tokio::test]
     async fn multiplexed_queries_never_wait_for_a_connection() {
         let options = ConsulOptions { max_connections: 1, ..ConsulOptions::default() };
-        let turns = Turns::new(&options, true);
-        turns.share(1000);
-        let held = [turns.take().await, turns.take().await];
-        assert!(held.iter().all(|turn| turn.wait == options.wait));
+        let slots = QuerySlots::new(&options, true);
+        slots.share(1000);
+        let held = [slots.take().await, slots.take().await];
+        assert!(held.iter().all(|slot| slot.wait == options.wait));
     }
 }
