@@ -74,7 +74,7 @@ fn message(proxy: &ProxyClient, calls: Vec<HttpAccessLogEntry>) -> StreamAccessL
     }
 }
 
-// A83. The last call is valid, so the ones before it were processed.
+/// A83. The last call is valid, so the ones before it were processed.
 #[tokio::test(flavor = "multi_thread")]
 async fn audit_counts_only_own_services_and_mesh_callers() {
     let Some(server) = Server::open("mode = \"audit\"") else { return };
@@ -145,8 +145,8 @@ fn false_calls(proxy: &ProxyClient, nth: usize) -> StreamAccessLogsMessage {
     message(proxy, uris.map(|uri| call(&cluster, &uri, &format!("/{nth}"))).collect())
 }
 
-// A84. One proxy reports all that it may and more, without pause; meanwhile another reports one
-// call.
+/// A83, A84 (bystander). One proxy reports all that it may and more, without pause; meanwhile
+/// another reports one call.
 #[tokio::test(flavor = "multi_thread")]
 async fn endless_false_access_logs_hide_no_denials_of_others() {
     let Some(server) = Server::open("mode = \"audit\"") else { return };

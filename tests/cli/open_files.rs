@@ -46,6 +46,7 @@ fn count_in_log(server: &Server, words: &str) -> usize {
     fs_err::read_to_string(log(server)).unwrap().matches(words).count()
 }
 
+/// A64.
 #[tokio::test]
 async fn open_files_limit_is_raised_and_reported_if_too_low() {
     let Some(server) = Server::open("") else { return };
@@ -59,7 +60,7 @@ async fn open_files_limit_is_raised_and_reported_if_too_low() {
     assert!(child.terminate().await.success());
 }
 
-// A64: open streams stay, and once there is room, others connect.
+/// A64 (bystander): open streams stay, and once there is room, others connect.
 #[tokio::test]
 async fn exhausted_file_descriptors_delay_only_new_streams() {
     let Some(server) = Server::open("") else { return };

@@ -53,7 +53,7 @@ fn memory_kib(process: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-// A45, A47: the server keeps nothing of ended connections.
+/// A45, A47: the server keeps nothing of ended connections.
 #[tokio::test]
 async fn memory_does_not_grow_with_reconnect_storms() {
     let Some(server) = Server::open("") else { return };

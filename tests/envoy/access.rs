@@ -8,6 +8,7 @@ use ironmesh_tests::{Http1Connection, eventually, get_once};
 
 use crate::bookstore::{Bookstore, HOST, buyers, ensure_status, split};
 
+/// OSM 1.
 #[tokio::test(flavor = "multi_thread")]
 async fn allowed_request_reaches_the_application() {
     let Some(store) = Bookstore::open().await else { return };
@@ -20,6 +21,7 @@ async fn allowed_request_reaches_the_application() {
     store.assert_no_update_errors().await;
 }
 
+/// SMI 1.
 #[tokio::test(flavor = "multi_thread")]
 async fn ungranted_path_or_method_is_denied_by_the_server_sidecar() {
     let Some(store) = Bookstore::open().await else { return };
@@ -188,6 +190,7 @@ async fn disguised_path_matches_no_grant() {
     assert!(response.text().contains(r#""path":"/books/admin""#), "{}", response.text());
 }
 
+/// SMI 1, OSM 1.
 #[tokio::test(flavor = "multi_thread")]
 async fn removed_policy_file_denies_its_callers() {
     let Some(store) = Bookstore::open().await else { return };

@@ -111,6 +111,7 @@ impl AuthorizationMesh {
     }
 }
 
+/// SMI 5, SMI 6, OSM 14.
 #[tokio::test(flavor = "multi_thread")]
 async fn overlapping_grants_allow_each_caller_only_its_requests() {
     let Some(store) = AuthorizationMesh::open().await else { return };
@@ -128,6 +129,7 @@ async fn overlapping_grants_allow_each_caller_only_its_requests() {
     store.ben.assert_no_update_errors().await;
 }
 
+/// SMI 6.
 #[tokio::test(flavor = "multi_thread")]
 async fn host_expression_ignores_case_and_port() {
     let Some(store) = AuthorizationMesh::open().await else { return };

@@ -5,6 +5,7 @@ use ironmesh_tests::{Load, REQUESTS_PER_FAULT, eventually};
 use crate::bookstore::{Bookstore, HOST};
 use crate::restart::envoy_states;
 
+/// A46 (bystander).
 #[tokio::test(flavor = "multi_thread")]
 async fn max_connection_age_of_xds_fails_no_request() {
     let settings = "xds = { max_connection_age = \"2s\" }";

@@ -20,6 +20,7 @@ impl Bookstore {
     }
 }
 
+/// SMI 1.
 #[tokio::test(flavor = "multi_thread")]
 async fn mesh_port_authorizes_by_certificate() {
     let Some(store) = Bookstore::open().await else { return };
@@ -79,6 +80,7 @@ async fn proxy_and_service_certificates_are_not_interchangeable() {
     assert_eq!(rejected.code(), Code::PermissionDenied, "{rejected}");
 }
 
+/// A8.
 #[tokio::test(flavor = "multi_thread")]
 async fn control_plane_identifies_proxies_by_certificate_only() {
     let Some(store) = Bookstore::open().await else { return };

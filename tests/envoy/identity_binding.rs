@@ -64,6 +64,7 @@ async fn status(connection: &mut Http1Connection, path: &str) -> u16 {
     connection.get(path, "till").await.unwrap().status.as_u16()
 }
 
+/// SMI 9.
 #[tokio::test(flavor = "multi_thread")]
 async fn identity_binding_allows_named_ids_and_only_whole_accounts() {
     let Some(programs) = Programs::find() else { return };

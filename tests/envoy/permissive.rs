@@ -155,6 +155,7 @@ async fn permissive_calls_use_tls_or_plaintext_per_endpoint() {
     }
 }
 
+/// OSM 5.
 #[tokio::test(flavor = "multi_thread")]
 async fn mode_switch_between_strict_and_permissive_takes_effect() {
     let Some(setup) = PermissiveMesh::open("", "").await else { return };
@@ -211,6 +212,7 @@ async fn assert_endpoint_unpublished(setup: &PermissiveMesh) {
     assert!(clusters.is_empty(), "Envoy has a cluster that it may not call: {clusters:?}");
 }
 
+/// OSM 5.
 #[tokio::test(flavor = "multi_thread")]
 async fn permissive_mode_rejects_callers_outside_the_mesh() {
     let Some(setup) = PermissiveMesh::open("mode = \"permissive\"", "").await else { return };

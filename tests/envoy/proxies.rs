@@ -39,6 +39,7 @@ sources = [{ name = "customer" }]
 rules = [{ kind = "HTTPRouteGroup", name = "all" }]
 "#;
 
+/// OSM 13.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_proxy_serves_two_services_each_under_its_own_identity() {
     let Some(programs) = Programs::find() else { return };

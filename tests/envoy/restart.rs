@@ -28,6 +28,7 @@ name = "journal"
 matches = { ports = [3306] }
 "#;
 
+/// Rule 7 (delta).
 #[tokio::test(flavor = "multi_thread")]
 async fn control_plane_restart_affects_neither_traffic_nor_envoys() {
     let policy = [("warehouse.toml", WAREHOUSE)];

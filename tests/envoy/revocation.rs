@@ -45,6 +45,7 @@ async fn run(mesh: &Mesh, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// A12.
 #[tokio::test(flavor = "multi_thread")]
 async fn revoked_proxy_is_disconnected_and_callers_use_the_other() {
     let Some(programs) = Programs::find() else { return };

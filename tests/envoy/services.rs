@@ -59,6 +59,7 @@ async fn count_answers(
     Ok(apps)
 }
 
+/// OSM 8.
 #[tokio::test(flavor = "multi_thread")]
 async fn subset_contains_only_endpoints_with_its_labels() {
     let Some(programs) = Programs::find() else { return };
@@ -276,6 +277,7 @@ async fn tls_echo(address: std::net::SocketAddr) -> RootCertStore {
     roots
 }
 
+/// OSM 12, OSM 13.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_port_carries_its_declared_protocol() {
     let Some(programs) = Programs::find() else { return };

@@ -82,7 +82,7 @@ fn states(config: &Value) -> BTreeMap<String, usize> {
     states
 }
 
-// Invariant 9.
+/// Invariant 9.
 #[tokio::test(flavor = "multi_thread")]
 async fn proxy_show_lists_resources_without_private_keys() {
     let Some(store) = Bookstore::open().await else { return };

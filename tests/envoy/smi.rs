@@ -80,6 +80,7 @@ fn target(name: &str, to: &str, from: &str, rule: &str) -> String {
     )
 }
 
+/// SMI 7.
 #[tokio::test(flavor = "multi_thread")]
 async fn smi_conformance_traffic_access() {
     let Some(setup) = SmiMesh::open("").await else { return };
@@ -98,6 +99,7 @@ async fn smi_conformance_traffic_access() {
     setup.assert_no_update_errors().await;
 }
 
+/// SMI 5.
 #[tokio::test(flavor = "multi_thread")]
 async fn smi_conformance_traffic_spec() {
     let Some(setup) = SmiMesh::open("").await else { return };
@@ -119,6 +121,7 @@ async fn smi_conformance_traffic_spec() {
     setup.assert_no_update_errors().await;
 }
 
+/// SMI 3, OSM 3.
 #[tokio::test(flavor = "multi_thread")]
 async fn traffic_targets_are_separate_per_source_and_namespace() {
     let Some(setup) = SmiMesh::open("").await else { return };
@@ -159,6 +162,7 @@ async fn traffic_targets_are_separate_per_source_and_namespace() {
     setup.assert_no_update_errors().await;
 }
 
+/// OSM 6.
 #[tokio::test(flavor = "multi_thread")]
 async fn switch_between_permissive_and_policy_denies_no_request() {
     let Some(setup) = SmiMesh::open("").await else { return };
@@ -202,6 +206,7 @@ async fn switch_between_permissive_and_policy_denies_no_request() {
     setup.assert_no_update_errors().await;
 }
 
+/// OSM 7.
 #[tokio::test(flavor = "multi_thread")]
 async fn split_applies_in_permissive_mode_and_backends_are_reachable() {
     let Some(setup) = SmiMesh::open("mode = \"permissive\"\n").await else { return };
@@ -224,6 +229,7 @@ async fn split_applies_in_permissive_mode_and_backends_are_reachable() {
     setup.assert_no_update_errors().await;
 }
 
+/// OSM 2.
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_of_several_accounts_and_replicas_reach_one_server() {
     let Some(programs) = Programs::find() else { return };

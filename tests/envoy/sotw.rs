@@ -39,6 +39,7 @@ async fn sotw_granted_caller_is_served_and_others_are_denied() {
     store.assert_no_update_errors().await;
 }
 
+/// R53.
 #[tokio::test(flavor = "multi_thread")]
 async fn sotw_split_change_under_load_fails_no_request() {
     let Some(store) = Bookstore::open_sotw().await else { return };
@@ -57,6 +58,7 @@ async fn sotw_split_change_under_load_fails_no_request() {
     wait_until_updates_stop(&store.buyer).await;
 }
 
+/// Rule 7.
 #[tokio::test(flavor = "multi_thread")]
 async fn sotw_control_plane_restart_affects_neither_traffic_nor_envoys() {
     let Some(mut store) = Bookstore::open_sotw().await else { return };

@@ -66,6 +66,7 @@ impl Buyer {
     }
 }
 
+/// SMI 11.
 #[tokio::test(flavor = "multi_thread")]
 async fn request_uses_the_first_split_with_matching_conditions() {
     let splits = MATCHES.to_owned()
@@ -151,6 +152,7 @@ async fn nested_splits_require_all_conditions_and_ignore_the_query() {
     setup.assert_no_update_errors().await;
 }
 
+/// SMI 10, OSM 7, OSM 9.
 #[tokio::test(flavor = "multi_thread")]
 async fn weights_multiply_through_nested_splits() {
     // Two levels: store → v1 → v2, and the service itself among the backends.
@@ -174,6 +176,7 @@ async fn weights_multiply_through_nested_splits() {
     setup.assert_no_update_errors().await;
 }
 
+/// SMI 12.
 #[tokio::test(flavor = "multi_thread")]
 async fn late_backend_gets_its_share_and_no_request_fails() {
     let splits = split("store", "store", &[], &[("v1", 1000), ("next", 500)]);

@@ -122,6 +122,7 @@ async fn use_past_drain_time(connections: &mut [&mut TcpConnection]) {
     .await;
 }
 
+/// OSM 11.
 #[tokio::test(flavor = "multi_thread")]
 async fn denied_caller_of_server_first_protocol_receives_no_byte() {
     let Some(warehouse) = TcpMesh::open().await else { return };
@@ -161,6 +162,7 @@ async fn forbidden_tcp_upstream_has_no_listener() {
     warehouse.sidecar.assert_no_update_errors().await;
 }
 
+/// OSM 10.
 #[tokio::test(flavor = "multi_thread")]
 async fn added_caller_keeps_tcp_connections_and_withdrawal_ends_them() {
     let Some(mut warehouse) = TcpMesh::open().await else { return };

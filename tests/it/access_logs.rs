@@ -74,7 +74,7 @@ async fn wait_for_logged_calls(server: &Server, client: &Identity, count: usize)
     .await;
 }
 
-// A80: the server attributes calls by the certificate, not by the message.
+/// A80 (bystander): the server attributes calls by the certificate, not by the message.
 #[tokio::test]
 async fn access_logs_are_attributed_by_certificate() {
     let server = Server::start().await;
@@ -105,7 +105,7 @@ async fn access_logs_are_attributed_by_certificate() {
     bystander.assert_served(&server).await;
 }
 
-// A81: these streams occupy connections that xDS may need.
+/// A81 (bystander): these streams occupy connections that xDS may need.
 #[tokio::test]
 async fn access_log_streams_leave_connections_for_xds() {
     let limits = Limits { connections_per_client: 4, ..Limits::default() };
@@ -137,7 +137,7 @@ async fn access_log_streams_leave_connections_for_xds() {
     }
 }
 
-// A82: the server reads as fast as the rate limit allows, and does not end the stream.
+/// A82 (bystander): the server reads as fast as the rate limit allows, and does not end the stream.
 #[tokio::test]
 async fn endless_access_log_stream_is_throttled_without_delaying_others() {
     let server = Server::start().await;

@@ -38,6 +38,7 @@ fn with_tls13(server: &Server, client: Option<&Identity>) -> Arc<ClientConfig> {
     config(server.authority.roots(), client, &[&TLS13])
 }
 
+/// A1.
 #[tokio::test]
 async fn client_without_certificate_is_rejected_in_the_handshake() {
     let server = Server::start().await;
@@ -45,6 +46,7 @@ async fn client_without_certificate_is_rejected_in_the_handshake() {
     assert!(rejection.contains("CertificateRequired"), "{rejection}");
 }
 
+/// A4.
 #[tokio::test]
 async fn foreign_authority_certificate_is_rejected_in_the_handshake() {
     let server = Server::start().await;
@@ -54,7 +56,7 @@ async fn foreign_authority_certificate_is_rejected_in_the_handshake() {
     assert!(server.hub.status().is_empty());
 }
 
-// A21.
+/// A21 (bystander).
 #[tokio::test]
 async fn tls_1_2_is_rejected() {
     let server = Server::start().await;
@@ -66,6 +68,7 @@ async fn tls_1_2_is_rejected() {
     bystander.assert_served(&server).await;
 }
 
+/// A67 (bystander).
 #[tokio::test]
 async fn new_tls_configuration_applies_from_the_next_connection() {
     let mut server = Server::start().await;
@@ -100,7 +103,7 @@ async fn silent_connection_does_not_delay_other_clients() {
     drop(silent);
 }
 
-// A13: a resumed session would skip the certificate check.
+/// A13: a resumed session would skip the certificate check.
 #[tokio::test]
 async fn tls_sessions_are_never_resumed() {
     let server = Server::start().await;
@@ -118,7 +121,8 @@ async fn tls_sessions_are_never_resumed() {
     }
 }
 
-// A13: a client that was disconnected must present its certificate again, even with a ticket.
+/// A13 (bystander): a client that was disconnected must present its certificate again, even with a
+/// ticket.
 #[tokio::test]
 async fn disconnected_client_makes_a_full_handshake() {
     let server = Server::start().await;
@@ -141,7 +145,7 @@ async fn disconnected_client_makes_a_full_handshake() {
     bystander.assert_served(&server).await;
 }
 
-// A69.
+/// A69.
 #[tokio::test]
 async fn clients_connect_over_ipv6_and_dual_stack() {
     let loopback = IpAddr::from(Ipv6Addr::LOCALHOST);

@@ -18,7 +18,7 @@ use crate::client::{Stream, clusters, config, connect, dial, names};
 use crate::server::{Server, cluster};
 use crate::sotw::{self, SotwStream};
 
-// A36. The bystander reconnects while they hang, long before their timeout.
+/// A36 (bystander). The bystander reconnects while they hang, long before their timeout.
 #[tokio::test]
 async fn many_silent_connections_do_not_delay_other_clients() {
     let server = Server::start_with(Limits { handshakes: 16, ..Limits::default() }).await;
@@ -52,7 +52,7 @@ async fn flood(server: SocketAddr, from: IpAddr) {
     }
 }
 
-// A36: during the flood, each client from a different address connects at its first attempt.
+/// A36: during the flood, each client from a different address connects at its first attempt.
 #[tokio::test]
 async fn flood_of_silent_connections_starves_no_other_client() {
     let server = Server::start_with(Limits { handshakes: 16, ..Limits::default() }).await;
@@ -85,7 +85,7 @@ async fn flood_of_silent_connections_starves_no_other_client() {
     flood.abort();
 }
 
-// A40: also with a certificate for each connection.
+/// A40 (bystander): also with a certificate for each connection.
 #[tokio::test]
 async fn connections_beyond_the_client_limit_are_rejected() {
     let limits = Limits { connections_per_client: 3, ..Limits::default() };
@@ -133,7 +133,7 @@ async fn connections_beyond_the_client_limit_are_rejected() {
     assert!(server.hub.counters().connections_rejected(ConnectionRejection::Client) > 10);
 }
 
-// A39.
+/// A39.
 #[tokio::test]
 async fn stream_limit_counts_all_connections_of_a_client() {
     let server = Server::start_with(Limits { streams_per_client: 5, ..Limits::default() }).await;

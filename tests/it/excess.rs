@@ -46,7 +46,7 @@ async fn read_removals(stream: &mut Stream, of: ResourceType, count: usize) -> u
     gone
 }
 
-// A25.
+/// A25 (bystander).
 #[tokio::test]
 async fn too_many_unknown_types_end_the_stream() {
     let server = Server::start().await;
@@ -69,7 +69,7 @@ async fn too_many_unknown_types_end_the_stream() {
     bystander.assert_served(&server).await;
 }
 
-// A26: within the limit the server answers, in responses of bounded size.
+/// A26 (bystander): within the limit the server answers, in responses of bounded size.
 #[tokio::test]
 async fn hundred_thousand_names_are_answered_and_more_end_the_stream() {
     let server = Server::start().await;
@@ -123,7 +123,7 @@ async fn wait_for_listeners(stream: &mut Stream) {
     }
 }
 
-// A26: the name limit counts all streams of a client.
+/// A26: the name limit counts all streams of a client.
 #[tokio::test]
 async fn name_limit_counts_all_streams_of_a_client() {
     let limits = Limits { names_per_client: 1 << 20, ..Limits::default() };
@@ -158,7 +158,7 @@ async fn name_limit_counts_all_streams_of_a_client() {
     bystander.assert_served(&server).await;
 }
 
-// A27.
+/// A27 (bystander).
 #[tokio::test]
 async fn duplicate_names_in_a_request_count_once() {
     let server = Server::start().await;
@@ -182,7 +182,7 @@ async fn duplicate_names_in_a_request_count_once() {
     assert_eq!(stream.push().await.resources.len(), 1);
 }
 
-// A28: for types without a wildcard, a star is a plain name.
+/// A28 (bystander): for types without a wildcard, a star is a plain name.
 #[tokio::test]
 async fn unusual_resource_names_are_answered_like_others() {
     let server = Server::start().await;
@@ -211,7 +211,7 @@ async fn unusual_resource_names_are_answered_like_others() {
     bystander.assert_served(&server).await;
 }
 
-// A30.
+/// A30 (bystander).
 #[tokio::test]
 async fn initial_versions_of_a_client_are_limited() {
     let server = Server::start().await;
@@ -240,7 +240,7 @@ async fn initial_versions_of_a_client_are_limited() {
     bystander.assert_served(&server).await;
 }
 
-// A31.
+/// A31 (bystander).
 #[tokio::test]
 async fn long_nack_message_is_truncated() {
     let server = Server::start().await;
@@ -282,7 +282,7 @@ async fn long_nack_message_is_truncated() {
     bystander.assert_served(&server).await;
 }
 
-// A32: their names count in delta, and nothing of them counts in the other variant.
+/// A32 (bystander): their names count in delta, and nothing of them counts in the other variant.
 #[tokio::test]
 async fn acks_with_unknown_nonces_change_nothing() {
     let server = Server::start().await;
@@ -329,7 +329,7 @@ async fn acks_with_unknown_nonces_change_nothing() {
     bystander.assert_served(&server).await;
 }
 
-// A33.
+/// A33 (bystander).
 #[tokio::test]
 async fn duplicate_acks_and_nacks_cause_no_push() {
     let server = Server::start().await;
@@ -374,7 +374,7 @@ async fn duplicate_acks_and_nacks_cause_no_push() {
     bystander.assert_served(&server).await;
 }
 
-// A33: a repeated ACK looks like a client that warms again and requests the resource (R15).
+/// A33: a repeated ACK looks like a client that warms again and requests the resource (R15).
 #[tokio::test]
 async fn sotw_duplicate_acks_cause_no_endless_responses() {
     let server = Server::start().await;

@@ -9,7 +9,7 @@ use crate::bystander::Bystander;
 use crate::client::{Stream, clusters, connect, names};
 use crate::server::{Server, cluster};
 
-// A41: the newest request counts, and other clients do not wait.
+/// A41 (bystander): the newest request counts, and other clients do not wait.
 #[tokio::test]
 async fn endless_subscription_changes_do_not_delay_others() {
     let server = Server::start().await;
@@ -47,7 +47,7 @@ async fn endless_subscription_changes_do_not_delay_others() {
     assert_eq!(server.hub.counters().streams_closed(CloseReason::Flood), 0);
 }
 
-// A39: also if each stream is closed at once.
+/// A39 (bystander): also if each stream is closed at once.
 #[tokio::test]
 async fn client_opening_endless_streams_is_disconnected() {
     let server = Server::start().await;

@@ -115,7 +115,7 @@ fn goodbyes(mut received: &[u8]) -> Vec<u32> {
     goodbyes
 }
 
-// A38. h2 ends its own limits with a reason; other connections get a plain GOAWAY.
+/// A38 (bystander). h2 ends its own limits with a reason; other connections get a plain GOAWAY.
 #[tokio::test]
 async fn http2_frame_flood_ends_its_connection_without_delaying_others() {
     let server = Server::start().await;

@@ -82,6 +82,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(length).collect()
 }
 
+/// A22.
 #[tokio::test]
 async fn undecodable_frame_ends_only_its_stream() {
     let server = Server::start().await;
@@ -107,7 +108,7 @@ async fn undecodable_frame_ends_only_its_stream() {
     }
 }
 
-// A22.
+/// A22 (bystander).
 #[tokio::test]
 async fn random_and_truncated_bytes_are_an_invalid_argument() {
     let server = Server::start().await;
@@ -142,7 +143,7 @@ async fn random_and_truncated_bytes_are_an_invalid_argument() {
     assert!(status.iter().all(|(key, _)| **key != *client.name()), "it never was one: {status:?}");
 }
 
-// A22, A23: the declared length is checked before the body is read.
+/// A22, A23: the declared length is checked before the body is read.
 #[tokio::test]
 async fn oversized_request_is_rejected_by_its_length() {
     let server = Server::start().await;
@@ -159,7 +160,7 @@ async fn oversized_request_is_rejected_by_its_length() {
     }
 }
 
-// A24.
+/// A24 (bystander).
 #[tokio::test]
 async fn compressed_requests_are_rejected() {
     let server = Server::start().await;
@@ -180,7 +181,7 @@ async fn compressed_requests_are_rejected() {
     bystander.assert_served(&server).await;
 }
 
-// A28.
+/// A28.
 #[tokio::test]
 async fn invalid_utf_8_is_an_invalid_argument() {
     let server = Server::start().await;
@@ -208,7 +209,7 @@ fn names_field(name: &str) -> Vec<u8> {
         .encode_to_vec()
 }
 
-// A29.
+/// A29 (bystander).
 #[tokio::test]
 async fn deeply_nested_node_is_an_invalid_argument() {
     let server = Server::start().await;
@@ -246,7 +247,7 @@ fn field(number: u32, content: &[u8]) -> Vec<u8> {
     field
 }
 
-// A35.
+/// A35 (bystander).
 #[tokio::test]
 async fn request_of_the_other_variant_is_an_invalid_argument() {
     let server = Server::start().await;

@@ -37,6 +37,7 @@ fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
+/// R61 (sotw).
 #[tokio::test(flavor = "multi_thread")]
 async fn grpc_client_verifies_the_server_by_address_and_follows_it() {
     let Some(grpcio) = require_grpcio() else { return };

@@ -38,7 +38,7 @@ fn sotw_secrets(client: &Identity, names: &[&str]) -> DiscoveryRequest {
     }
 }
 
-// A8.
+/// A8 (bystander).
 #[tokio::test]
 async fn false_node_id_is_denied_and_its_owner_is_served() {
     let server = Server::start().await;
@@ -56,7 +56,7 @@ async fn false_node_id_is_denied_and_its_owner_is_served() {
     bystander.assert_served(&server).await;
 }
 
-// A9.
+/// A9 (bystander).
 #[tokio::test]
 async fn node_id_change_within_a_stream_ends_it() {
     let server = Server::start().await;
@@ -75,7 +75,7 @@ async fn node_id_change_within_a_stream_ends_it() {
     bystander.assert_served(&server).await;
 }
 
-// A29: the server would hold it as long as the stream, and show it to operators.
+/// A29: the server would hold it as long as the stream, and show it to operators.
 #[tokio::test]
 async fn huge_or_unprintable_node_id_is_an_invalid_argument() {
     let server = Server::start().await;
@@ -95,7 +95,7 @@ async fn huge_or_unprintable_node_id_is_an_invalid_argument() {
     bystander.assert_served(&server).await;
 }
 
-// A10: a resource that is published for another client does not exist for this one.
+/// A10 (bystander): a resource that is published for another client does not exist for this one.
 #[tokio::test]
 async fn secret_of_a_different_client_is_not_found() {
     let server = Server::start().await;
@@ -118,7 +118,7 @@ async fn secret_of_a_different_client_is_not_found() {
     bystander.assert_served(&server).await;
 }
 
-// A11.
+/// A11 (bystander).
 #[tokio::test]
 async fn wildcard_secret_subscription_returns_none() {
     let server = Server::start().await;

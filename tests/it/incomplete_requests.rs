@@ -102,7 +102,7 @@ async fn wait_for_ended_streams(server: &Server, count: u64) {
     .await;
 }
 
-// Invariant 10: 4 MiB on each of a thousand streams would be 4 GiB.
+/// Invariant 10, A23 (bystander): 4 MiB on each of a thousand streams would be 4 GiB.
 #[tokio::test]
 async fn incomplete_requests_of_a_client_share_one_memory_quota() {
     let limits = Limits { unfinished_per_client: 1 << 20, ..Limits::default() };
@@ -134,7 +134,7 @@ async fn incomplete_requests_of_a_client_share_one_memory_quota() {
     assert_eq!(server.hub.counters().streams_closed(CloseReason::QuotaExceeded), 8);
 }
 
-// Invariant 10: an Envoy's first request always fits the memory quota.
+/// Invariant 10, A23: an Envoy's first request always fits the memory quota.
 #[tokio::test]
 async fn incomplete_request_limit_leaves_memory_for_first_requests() {
     let limits = Limits { unfinished: 1 << 20, ..Limits::default() };

@@ -48,7 +48,7 @@ fn pushes(server: &Server) -> u64 {
     server.hub.counters().pushes(Cluster)
 }
 
-// A42.
+/// A42 (bystander).
 #[tokio::test]
 async fn client_nacking_everything_gets_bounded_pushes() {
     let server = Server::start().await;
@@ -81,7 +81,7 @@ async fn client_nacking_everything_gets_bounded_pushes() {
     bystander.assert_served(&server).await;
 }
 
-// A42. In this variant, a NACK rejects the whole response.
+/// A42. In this variant, a NACK rejects the whole response.
 #[tokio::test]
 async fn sotw_client_nacking_everything_gets_bounded_pushes() {
     let server = Server::start().await;

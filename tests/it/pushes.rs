@@ -55,7 +55,7 @@ async fn initial_versions_count_as_acked() {
     server.status_where(&client, "it has the cluster", has).await;
 }
 
-// Invariant 7.
+/// Invariant 7.
 #[tokio::test]
 async fn nack_message_is_kept_until_a_version_is_acked() {
     let server = Server::start().await;
@@ -110,6 +110,7 @@ async fn nack_is_cleared_when_its_resource_is_removed() {
     server.status_where(&client, "no NACK", |s| s.nacks.is_empty()).await;
 }
 
+/// R8 (delta).
 #[tokio::test]
 async fn two_streams_of_one_client_both_get_its_pushes() {
     let server = Server::start().await;
@@ -129,8 +130,8 @@ async fn two_streams_of_one_client_both_get_its_pushes() {
     assert_eq!(names(&second.push().await), ["a"]);
 }
 
-// R19 is about one process. After a machine is killed and restarted, or after a hot restart, the
-// old stream may still be open.
+/// R19 (delta): the rule is about one process. After a machine is killed and restarted, or after a
+/// hot restart, the old stream may still be open.
 #[tokio::test]
 async fn fresh_client_is_sent_resources_its_predecessor_nacked() {
     let server = Server::start().await;

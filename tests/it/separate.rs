@@ -180,12 +180,14 @@ async fn assert_types_arrive_by_separate_services(envoy: &Path, api_type: ApiTyp
     envoy.assert_no_update_errors().await;
 }
 
+/// R5.
 #[tokio::test(flavor = "multi_thread")]
 async fn delta_envoy_with_a_stream_per_type_is_served() {
     let Some(envoy) = require_envoy() else { return };
     assert_types_arrive_by_separate_services(&envoy, ApiType::DeltaGrpc).await;
 }
 
+/// R5.
 #[tokio::test(flavor = "multi_thread")]
 async fn sotw_envoy_with_a_stream_per_type_is_served() {
     let Some(envoy) = require_envoy() else { return };

@@ -83,7 +83,7 @@ fn node(client: &Identity) -> Node {
     Node { id: client.name(), ..Node::default() }
 }
 
-// R5: the request may omit the type.
+/// R5, R58: the request may omit the type.
 #[tokio::test]
 async fn each_type_has_its_own_service_in_both_variants() {
     let server = Server::start().await;
@@ -139,7 +139,7 @@ async fn each_type_has_its_own_service_in_both_variants() {
     }
 }
 
-// R5.
+/// R5 (sotw).
 #[tokio::test]
 async fn type_of_a_different_service_is_an_invalid_argument() {
     let server = Server::start().await;
@@ -156,7 +156,7 @@ async fn type_of_a_different_service_is_an_invalid_argument() {
     }
 }
 
-// Several streams of one client do not overwrite each other's state.
+/// R8 (sotw). Several streams of one client do not overwrite each other's state.
 #[tokio::test]
 async fn acks_of_separate_streams_are_merged() {
     let server = Server::start().await;
@@ -189,6 +189,7 @@ async fn acks_of_separate_streams_are_merged() {
     server.status_where(&client, "it has all", has_all).await;
 }
 
+/// R59 (delta).
 #[tokio::test]
 async fn unsupported_methods_are_unimplemented_with_advice() {
     let server = Server::start().await;

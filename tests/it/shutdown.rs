@@ -7,7 +7,7 @@ use crate::client::{Stream, clusters, connect, connect_with, names};
 use crate::server::{Server, cluster};
 use crate::sotw::{self, SotwStream};
 
-// R60.
+/// R60, R62, A68 (delta).
 #[tokio::test]
 async fn streams_end_as_unavailable_and_the_server_returns() {
     let server = Server::start().await;
@@ -23,7 +23,7 @@ async fn streams_end_as_unavailable_and_the_server_returns() {
     server.ended().await;
 }
 
-// R60.
+/// R60, R62, A68.
 #[tokio::test]
 async fn sotw_streams_end_as_unavailable() {
     let server = Server::start().await;
@@ -38,7 +38,7 @@ async fn sotw_streams_end_as_unavailable() {
     server.ended().await;
 }
 
-// Invariant 10: a client that does not read harms only itself.
+/// Invariant 10, A43: a client that does not read harms only itself.
 #[tokio::test]
 async fn server_shuts_down_although_a_client_does_not_read() {
     let server = Server::start().await;

@@ -83,6 +83,7 @@ fn names(push: &DiscoveryResponse) -> Vec<String> {
     push.resources.iter().map(decode).collect()
 }
 
+/// R1, R10, R41.
 #[tokio::test]
 async fn sotw_published_set_reaches_its_client_and_answers_are_recorded() {
     let server = Server::start().await;
@@ -110,7 +111,7 @@ async fn sotw_published_set_reaches_its_client_and_answers_are_recorded() {
     assert!(status.has(of, "a", a.version()), "the rest is active");
 }
 
-// R12, invariant 8.
+/// R12, invariant 8.
 #[tokio::test]
 async fn sotw_reconnect_with_current_cluster_version_counts_as_ack() {
     let server = Server::start().await;
@@ -127,8 +128,8 @@ async fn sotw_reconnect_with_current_cluster_version_counts_as_ack() {
     assert_eq!(names(&push), ["a", "c"], "a first: no answer to the first request came before");
 }
 
-// R19: a version that one stream NACKed is not sent on the next, and the previous version stays
-// active.
+/// R19: a version that one stream NACKed is not sent on the next, and the previous version stays
+/// active.
 #[tokio::test]
 async fn sotw_acked_version_survives_its_stream() {
     let server = Server::start().await;
@@ -155,7 +156,7 @@ async fn sotw_acked_version_survives_its_stream() {
     assert_eq!(push.resources[0], accepted.resources[0], "in the ACKed version");
 }
 
-// R2, R3, R5.
+/// R2, R3, R5, R62, A34.
 #[tokio::test]
 async fn sotw_request_without_node_or_type_is_an_invalid_argument() {
     let server = Server::start().await;
@@ -177,7 +178,7 @@ async fn sotw_request_without_node_or_type_is_an_invalid_argument() {
     assert!(end.message().contains("must have a node"), "{end}");
 }
 
-// As with delta: also while the predecessor's stream is open.
+/// R19. As with delta: also while the predecessor's stream is open.
 #[tokio::test]
 async fn sotw_fresh_client_is_sent_resources_its_predecessor_nacked() {
     let server = Server::start().await;

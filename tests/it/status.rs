@@ -162,7 +162,7 @@ async fn csds_reports_sync_status_per_resource_without_secrets() {
     assert!(!configs.is_empty() && configs.iter().all(|one| one.xds_config.is_none()));
 }
 
-// Invariant 2.
+/// Invariant 2.
 #[tokio::test]
 async fn csds_shows_a_client_only_itself() {
     let server = Server::start().await;

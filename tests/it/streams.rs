@@ -15,6 +15,7 @@ use crate::client::{Stream, clusters, config, connect, dial, names};
 use crate::server::{Server, cluster};
 use crate::sotw::{self, SotwStream};
 
+/// R62 (delta).
 #[tokio::test]
 async fn rejected_client_receives_the_reason() {
     let server = Server::start().await;
@@ -49,7 +50,7 @@ async fn repeatedly_rejected_client_loses_its_connection() {
     assert!(connections.len() > 1, "{connections:?}");
 }
 
-// R3.
+/// R3, R62, A34 (delta).
 #[tokio::test]
 async fn first_request_without_node_is_an_invalid_argument() {
     let server = Server::start().await;
@@ -62,7 +63,7 @@ async fn first_request_without_node_is_an_invalid_argument() {
     }
 }
 
-// R5.
+/// R5 (delta).
 #[tokio::test]
 async fn request_without_type_is_an_invalid_argument() {
     let server = Server::start().await;
@@ -78,7 +79,7 @@ async fn request_without_type_is_an_invalid_argument() {
     }
 }
 
-// R1, R2.
+/// R1, R2 (delta).
 #[tokio::test]
 async fn node_may_be_repeated_but_not_changed() {
     let server = Server::start().await;
@@ -116,7 +117,7 @@ async fn node_of_61_kilobytes_is_accepted() {
     assert_eq!(names(&stream.push().await), ["a"]);
 }
 
-// A12: a revocation ends all streams, however many.
+/// A12 (bystander): a revocation ends all streams, however many.
 #[tokio::test]
 async fn disconnect_ends_all_streams_of_a_client_with_the_reason() {
     let server = Server::start().await;
@@ -141,7 +142,7 @@ async fn disconnect_ends_all_streams_of_a_client_with_the_reason() {
     assert_eq!(names(&stream.push().await), ["a"]);
 }
 
-// A12: TLS checks the expiry only once.
+/// A12: TLS checks the expiry only once.
 #[tokio::test]
 async fn expired_certificate_ends_open_streams() {
     let server = Server::start().await;

@@ -13,7 +13,7 @@ use crate::proxy::Variant;
 use crate::random::with_seeds;
 use crate::server::PORT;
 
-// Invariant 10.
+/// Invariant 10, A37 (bystander).
 #[test]
 fn silent_connection_is_closed_after_10_s_without_delaying_others() {
     with_seeds(1, |seed| {

@@ -8,6 +8,7 @@ use crate::contents::Contents;
 use crate::mesh::Mesh;
 use crate::random::in_both_variants;
 
+/// Rule 8.
 #[test]
 fn short_message_delay_keeps_the_stream() {
     in_both_variants(|variant, seed| {
@@ -73,6 +74,7 @@ fn one_way_partition_ends_only_the_affected_stream() {
     });
 }
 
+/// R64.
 #[test]
 fn slow_proxies_on_a_slow_network_converge_to_the_newest_set() {
     in_both_variants(|variant, seed| {

@@ -9,6 +9,7 @@ use crate::mesh::Mesh;
 use crate::proxy::state::{BAD, NackScope};
 use crate::random::in_both_variants;
 
+/// R57, R63, A69 (bystander).
 #[test]
 fn partitioned_proxy_delays_no_other_and_converges_on_return() {
     in_both_variants(|variant, seed| {
@@ -42,7 +43,7 @@ fn partitioned_proxy_delays_no_other_and_converges_on_return() {
     });
 }
 
-// Invariant 7.
+/// R19, invariant 7.
 #[test]
 fn nacked_resource_is_not_resent_after_reconnects() {
     in_both_variants(|variant, seed| {

@@ -9,7 +9,7 @@ use crate::mesh::Mesh;
 use crate::proxy::Variant;
 use crate::random::in_both_variants;
 
-// Invariant 4, R23.
+/// R23, invariant 4.
 #[test]
 fn proxy_changing_replicas_is_not_resent_its_resources() {
     in_both_variants(|variant, seed| {

@@ -16,7 +16,7 @@ fn log(mesh: &Mesh, host: &str) -> Vec<String> {
     log
 }
 
-// Invariants 4 and 8.
+/// Rule 7, R12, invariant 4, invariant 8, A45.
 #[test]
 fn control_plane_restart_resends_nothing_proxies_have() {
     in_both_variants(|variant, seed| {
@@ -40,7 +40,7 @@ fn control_plane_restart_resends_nothing_proxies_have() {
     });
 }
 
-// Invariants 4, 6 and 8.
+/// Rule 7, R57, invariant 4, invariant 6, invariant 8.
 #[test]
 fn changes_and_removals_during_a_restart_are_sent() {
     in_both_variants(|variant, seed| {
@@ -80,7 +80,7 @@ fn changes_and_removals_during_a_restart_are_sent() {
     });
 }
 
-// Invariant 8: a machine that loses power closes no connection.
+/// Invariant 8: a machine that loses power closes no connection.
 #[test]
 fn proxies_reconnect_after_a_silent_control_plane_loss() {
     in_both_variants(|variant, seed| {

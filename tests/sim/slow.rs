@@ -9,7 +9,7 @@ use crate::contents::Contents;
 use crate::mesh::Mesh;
 use crate::random::in_both_variants;
 
-// Invariant 10.
+/// Invariant 10, A43.
 #[test]
 fn slow_reader_is_disconnected_without_delaying_others() {
     in_both_variants(|variant, seed| {

@@ -22,6 +22,7 @@ const PROXIES: [(&str, Variant); 6] = [
 const SERVICES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const STEPS: usize = 80;
 
+/// R63, R64.
 #[test]
 fn random_walk_converges_to_the_published_sets() {
     with_seeds(6, |seed| {

@@ -188,6 +188,7 @@ fn identity_binding_resolves_to_its_account_and_identities() {
     assert_eq!(grant.destinations, BTreeSet::from(["shop/buyer".parse().unwrap()]));
 }
 
+/// SMI 9.
 #[test]
 fn label_binding_needs_labels_on_all_endpoints_of_the_account() {
     let role = [("role", "batch")];

@@ -21,6 +21,7 @@ fn proxy_identity_is_read_from_its_certificate() {
     assert_eq!((identity.proxy, identity.service), (proxy(), services()[0].clone()));
 }
 
+/// A6.
 #[test]
 fn service_and_control_plane_certificates_identify_no_proxy() {
     let authority = authority();
@@ -33,6 +34,7 @@ fn service_and_control_plane_certificates_identify_no_proxy() {
     assert!(matches!(proxy_identity(&leaf(&own.chain)), Err(PeerError::NotAProxy { .. })));
 }
 
+/// A6, A7.
 #[test]
 fn certificate_without_exactly_one_proxy_uri_is_rejected() {
     let uri = format!("spiffe://mesh.internal/proxy/{UUID}/ns/shop/svc/bookstore");

@@ -95,6 +95,7 @@ fn connection_without_a_client_certificate_is_rejected() {
     assert_eq!(error, Error::NoCertificatesPresented);
 }
 
+/// A4.
 #[test]
 fn proxy_of_a_foreign_mesh_is_rejected() {
     let (authority, other) = (authority(), authority());
@@ -105,6 +106,7 @@ fn proxy_of_a_foreign_mesh_is_rejected() {
     assert!(matches!(error, Error::InvalidCertificate(_)), "{error}");
 }
 
+/// A2.
 #[test]
 fn expired_proxy_certificate_is_rejected() {
     let authority = authority();
@@ -118,6 +120,7 @@ fn expired_proxy_certificate_is_rejected() {
     assert!(matches!(error, Error::InvalidCertificate(_)), "{error}");
 }
 
+/// A3.
 #[test]
 fn not_yet_valid_proxy_certificate_is_rejected() {
     let future = now() + jiff::SignedDuration::from_hours(2);

@@ -72,6 +72,7 @@ async fn upstream_routes(app_a: &Envoy) -> String {
     own.map(ToString::to_string).unwrap_or_default()
 }
 
+/// SMI 10, OSM 8.
 #[tokio::test(flavor = "multi_thread")]
 async fn smi_conformance_traffic_split() {
     let Some(programs) = Programs::find() else { return };

@@ -113,7 +113,7 @@ mod tests {
         }
     }
 
-    // Invariant 10: the queue of a client that is disconnected for reading too slowly is full.
+    /// Invariant 10: the queue of a client that is disconnected for reading too slowly is full.
     #[tokio::test]
     async fn status_is_delivered_behind_a_full_queue() {
         let (messages, queue) = mpsc::channel(1);

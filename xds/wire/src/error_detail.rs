@@ -37,6 +37,7 @@ impl From<Status> for ErrorDetail {
 mod tests {
     use super::*;
 
+    /// A31.
     #[test]
     fn error_detail_drops_control_characters() {
         let error = ErrorDetail::new(3, "no\n2026 INFO all is well\u{1b}[2J".to_owned());

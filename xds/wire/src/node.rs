@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    // Invariant 10: a node is stored for the life of its stream, and shown on terminals.
+    /// Invariant 10: a node is stored for the life of its stream, and shown on terminals.
     #[test]
     fn node_with_oversized_or_control_text_is_rejected() {
         let node = |id: &str, text: usize| Node {

@@ -296,7 +296,7 @@ mod tests {
         }
     }
 
-    // R11, R23.
+    /// R11, R23 (sotw).
     #[test]
     fn version_of_several_resources_covers_names_and_contents() {
         let cluster = |name: &str, content: &str| {
@@ -318,6 +318,7 @@ mod tests {
         }
     }
 
+    /// R23 (delta).
     #[test]
     fn version_is_the_hash_of_the_content() {
         let cluster =

@@ -154,6 +154,7 @@ mod tests {
         }
     }
 
+    /// A38.
     #[tokio::test(start_paused = true)]
     async fn frames_within_the_rate_limit_are_never_rejected() {
         let mut counted = Counted::new((), CancellationToken::new());

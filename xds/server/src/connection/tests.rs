@@ -91,7 +91,7 @@ fn just_after(time: Duration) -> RangeInclusive<Duration> {
     time..=time + Duration::from_millis(10)
 }
 
-// Invariant 10.
+/// Invariant 10.
 #[tokio::test(start_paused = true)]
 async fn idle_connection_without_a_stream_is_closed() {
     let (_peer, io) = connection();
@@ -105,7 +105,7 @@ async fn idle_connection_without_a_stream_is_closed() {
     assert!(just_after(Duration::from_secs(5) + IDLE_DEADLINE).contains(&begin.elapsed()));
 }
 
-// A12: a client with a revoked certificate may still request health.
+/// A12: a client with a revoked certificate may still request health.
 #[tokio::test(start_paused = true)]
 async fn connection_with_only_a_health_watch_is_closed() {
     let (_peer, io) = connection();
@@ -124,7 +124,7 @@ async fn connection_with_only_a_health_watch_is_closed() {
     assert!(just_after(IDLE_DEADLINE + GRACE).contains(&begin.elapsed()), "{:?}", begin.elapsed());
 }
 
-// Invariant 10: after its TLS handshake the client sends nothing.
+/// Invariant 10, A37: after its TLS handshake the client sends nothing.
 #[tokio::test(start_paused = true)]
 async fn silent_connection_is_closed() {
     let (_peer, mut io) = connection();
@@ -154,7 +154,7 @@ async fn leaving_connection_gets_goaway_before_its_streams_end() {
     end.await.unwrap().unwrap();
 }
 
-// A46.
+/// A46.
 #[tokio::test(start_paused = true)]
 async fn connections_of_maximum_age_close_spread_over_time() {
     let age = Duration::from_secs(1000);
@@ -181,7 +181,7 @@ async fn connections_of_maximum_age_close_spread_over_time() {
     assert!(last > first + age / 20, "{ends:?}");
 }
 
-// Invariant 10.
+/// Invariant 10, A69.
 #[tokio::test(start_paused = true)]
 async fn connection_without_ping_replies_is_closed() {
     let (peer, mut io) = connection();
@@ -219,7 +219,7 @@ fn goaway_reason(mut received: &[u8]) -> Option<Reason> {
     None
 }
 
-// A38. Written by hand, because h2's own client sends nothing for a stream that it resets at once.
+/// A38. Written by hand, because h2's own client sends nothing for a stream that it resets at once.
 #[tokio::test(start_paused = true)]
 async fn rapid_resets_end_the_connection() {
     let (_peer, mut io) = connection();
@@ -237,7 +237,7 @@ async fn rapid_resets_end_the_connection() {
     assert_eq!(begin.elapsed(), Duration::ZERO);
 }
 
-// Invariant 10.
+/// Invariant 10, A39.
 #[tokio::test(start_paused = true)]
 async fn streams_and_headers_are_bounded() {
     let (_peer, io) = connection();

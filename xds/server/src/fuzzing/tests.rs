@@ -16,21 +16,25 @@ fn replay(target: &str, run: fn(&[u8])) {
     assert!(count > 20, "{count} inputs in {}", folder.display());
 }
 
+/// A22.
 #[test]
 fn deframer_corpus_upholds_the_invariants() {
     replay("deframer", deframer);
 }
 
+/// A22.
 #[test]
 fn request_corpus_upholds_the_invariants() {
     replay("requests", requests);
 }
 
+/// A33.
 #[test]
 fn delta_walk_corpus_upholds_the_invariants() {
     replay("delta", delta);
 }
 
+/// A33.
 #[test]
 fn sotw_walk_corpus_upholds_the_invariants() {
     replay("sotw", sotw);

@@ -61,6 +61,7 @@ fn forget_removes_only_disconnected_and_reported_clients() {
     assert!(hub.status().is_empty());
 }
 
+/// R8 (delta).
 #[test]
 fn streams_of_one_client_do_not_overwrite_each_other() {
     let [one, two] = [1, 2].map(|content| listener("l", content).version());
@@ -198,7 +199,7 @@ fn same_nack_is_reported_once() {
     assert!(report_nack(&new, &[("a", 2)], true));
 }
 
-// Invariant 7. A resuming client requests what it lacks, and receives a removal.
+/// Invariant 7. A resuming client requests what it lacks, and receives a removal.
 #[test]
 fn nack_is_cleared_only_by_ack_of_a_different_version() {
     let [one, two] = [1, 2].map(|content| listener("l", content));

@@ -70,7 +70,7 @@ fn connection_from(host: u8) -> (DuplexStream, Accepted) {
     (client, Ok((server, ([127, 0, 0, host], 1).into())))
 }
 
-// Invariant 10: for example, no file descriptor is left.
+/// Invariant 10, A64: for example, no file descriptor is left.
 #[tokio::test(start_paused = true)]
 async fn failed_accept_is_retried_after_a_pause() {
     let (incoming, hub) = accepting(Limits::default());
@@ -88,7 +88,7 @@ async fn failed_accept_is_retried_after_a_pause() {
     assert_eq!(hub.counters().connections_rejected(ConnectionRejection::BadHandshake), 1);
 }
 
-// Invariant 10.
+/// Invariant 10, A37.
 #[tokio::test(start_paused = true)]
 async fn silent_client_is_closed_at_deadline_without_delaying_others() {
     let (incoming, hub) = accepting(Limits::default());
@@ -108,7 +108,7 @@ async fn silent_client_is_closed_at_deadline_without_delaying_others() {
     assert_eq!(hub.counters().connections_rejected(ConnectionRejection::SlowHandshake), 1);
 }
 
-// A36: a silent client has no grace period.
+/// A36: a silent client has no grace period.
 #[tokio::test(start_paused = true)]
 async fn silent_connections_beyond_the_limit_are_closed_at_once() {
     let (incoming, hub) = accepting(Limits { handshakes: 3, ..Limits::default() });
@@ -131,7 +131,7 @@ async fn silent_connections_beyond_the_limit_are_closed_at_once() {
     assert!(begin.elapsed() >= DEADLINE, "{:?}", begin.elapsed());
 }
 
-// A36: many more silent connections than the queue holds, from one address.
+/// A36: many more silent connections than the queue holds, from one address.
 #[tokio::test(start_paused = true)]
 async fn flood_of_silent_connections_closes_only_those_of_its_source() {
     let (incoming, hub) = accepting(Limits { handshakes: 3, ..Limits::default() });
@@ -165,7 +165,7 @@ async fn is_answered(client: &mut DuplexStream) {
     assert_eq!(answer.first(), Some(&21), "an alert of TLS");
 }
 
-// Invariant 10.
+/// Invariant 10.
 #[tokio::test(start_paused = true)]
 async fn connection_beyond_the_limit_is_closed_at_once() {
     let (incoming, hub) = accepting(Limits { connections: 2, ..Limits::default() });

@@ -97,7 +97,7 @@ async fn malformed_message_is_rejected_with_a_status() {
     }
 }
 
-// Invariant 10.
+/// Invariant 10.
 #[tokio::test]
 async fn partial_message_holds_memory_quota_until_dropped() {
     let limits = Limits { unfinished_per_client: 200 << 10, ..Limits::default() };
@@ -119,7 +119,7 @@ async fn partial_message_holds_memory_quota_until_dropped() {
     assert!(again.next().await.unwrap().is_some());
 }
 
-// Invariant 10.
+/// Invariant 10, A23.
 #[tokio::test(start_paused = true)]
 async fn unfinished_message_fails_at_the_deadline() {
     let bytes = framed(&request("abc"));

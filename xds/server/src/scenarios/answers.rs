@@ -65,7 +65,7 @@ fn ack_updates_the_acked_versions<V: Dialect>() {
     assert!(!client.stream.acked(Cluster).contains_key("a"), "it is gone");
 }
 
-/// R43, and no queue of old states: a type has one push in flight.
+/// R43: there is no queue of old states, because a type has one push in flight.
 fn changes_during_a_push_are_sent_once_in_newest_version<V: Dialect>() {
     for of in ResourceType::ALL {
         let mut client = Client::<V>::settled(&set([resource(of, "x", 1)]));
@@ -95,8 +95,8 @@ fn change_reverted_during_a_push_is_not_pushed_again<V: Dialect>() {
     }
 }
 
-/// Rule 9, R13, R17: the push and the requests have crossed. (A state-of-the-world server answers
-/// the request after the stale ones, with all names: R14.)
+/// Rule 9, R13, R17, A32: the push and the requests have crossed. (A state-of-the-world server
+/// answers the request after the stale ones, with all names: R14.)
 fn request_with_stale_nonce_only_changes_subscriptions<V: Dialect>() {
     for (nonce, error) in [
         ("", None),
@@ -121,7 +121,7 @@ fn request_with_stale_nonce_only_changes_subscriptions<V: Dialect>() {
     }
 }
 
-/// R4, A32.
+/// R4, R16, A32.
 fn nonce_acks_only_its_own_type<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1), listener("l", 1)]));
     client.publish(&set([cluster("a", 2), cluster("b", 1), listener_of("l", 2, &["b"])]));
@@ -130,7 +130,7 @@ fn nonce_acks_only_its_own_type<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["CDS +a +b"], "the clusters are not ACKed");
 }
 
-/// Rule 5, R19: which of several resources is bad is unknown, and found by halves.
+/// Rule 5, R19, A42: which of several resources is bad is unknown, and found by halves.
 fn nacked_push_is_bisected_and_bad_resource_not_resent<V: Dialect>() {
     let all =
         |bad, c| set([cluster("old", 1), cluster("a", 1), cluster("bad", bad), cluster("c", c)]);
@@ -163,7 +163,7 @@ fn nacked_push_is_bisected_and_bad_resource_not_resent<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["CDS +bad"], "it has changed");
 }
 
-/// Rule 5, R20: resources outside the bisection go first, and do not wait for it.
+/// Rule 5, rule 10, R20: resources outside the bisection go first, and do not wait for it.
 fn nack_bisection_does_not_delay_other_resources<V: Dialect>() {
     for of in [Cluster, Listener, Secret] {
         let all = |l, x| set([resource(of, "l", l), resource(of, "m", l), resource(of, "x", x)]);

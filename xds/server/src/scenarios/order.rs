@@ -250,7 +250,7 @@ fn missing_ack_delays_independent_resources_at_most_15_seconds<V: Dialect>() {
     assert!(client.stream.acked(Cluster).contains_key("a"));
 }
 
-/// Rule 10: a client that ACKs no clusters, while they go on changing.
+/// Rule 8, rule 10: a client that ACKs no clusters, while they go on changing.
 fn unacked_clusters_delay_only_resources_that_refer_to_them<V: Dialect>() {
     let all = |n| set([cluster("a", n), route("r", n), route_to("s", n, &["b"]), cluster("b", n)]);
     let mut client = Client::<V>::settled(&set([cluster("a", 1), route("r", 1), route("s", 1)]));
@@ -267,7 +267,7 @@ fn unacked_clusters_delay_only_resources_that_refer_to_them<V: Dialect>() {
     assert!(newest.resources.contains(&cluster("a", 7)), "{newest:?}");
 }
 
-/// R53: endpoints change all the time.
+/// Rule 10, R53: endpoints change all the time.
 fn unacked_endpoints_do_not_delay_removals<V: Dialect>() {
     let all = |n| [cluster("a", 1), endpoints("a", n)];
     let mut old = set(all(1));
@@ -291,7 +291,7 @@ fn cluster_removal_waits_for_listener_and_route_acks<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["CDS -a"]);
 }
 
-/// R53, rule 10.
+/// Rule 10, R53.
 fn unacked_removal_delays_the_next_one_by_15_seconds<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1), listener("l", 1)]));
     client.publish(&ResourceSet::default());
@@ -299,7 +299,7 @@ fn unacked_removal_delays_the_next_one_by_15_seconds<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["LDS -l", "LDS late", "CDS -a"]);
 }
 
-/// R53, rule 10.
+/// Rule 10, R53.
 fn cluster_removal_waits_15_seconds_for_a_missing_ack<V: Dialect>() {
     let mut client = Client::<V>::settled(&set([cluster("a", 1), route("r", 1)]));
     client.publish(&set([route("r", 2)]));
@@ -373,7 +373,7 @@ fn client_with_bisected_listener<V: Dialect>(is_urgent: bool) -> Client<V> {
     client
 }
 
-/// R54, R57, rule 5: the server does not know which version the client has. In the state of the
+/// Rule 5, R54, R57: the server does not know which version the client has. In the state of the
 /// world it cannot omit the listener either.
 fn bisected_listener_waits_for_referenced_cluster<V: Dialect>() {
     let mut client = client_with_bisected_listener::<V>(false);

@@ -53,7 +53,8 @@ fn sorted_log<V: Dialect>(client: &mut Client<V>) -> Vec<String> {
     pushes
 }
 
-/// Rule 7 (a), (d); R12, R23; invariants 4 and 8. Also at a restarted server.
+/// Rule 7, R12, R23, invariant 4, invariant 8: parts (a) and (d) of rule 7,
+/// also at a restarted server.
 fn versions_reported_after_reconnect_are_not_resent<V: Dialect>() {
     for is_restarted in [false, true] {
         for has_set_first in [false, true] {
@@ -76,7 +77,7 @@ fn versions_reported_after_reconnect_are_not_resent<V: Dialect>() {
     }
 }
 
-/// Rule 7 (b), (c); R43, R57.
+/// Rule 7, R43, R57: parts (b) and (c) of rule 7.
 fn reconnect_sends_changes_and_removals_since_disconnect<V: Dialect>() {
     let now = set([
         secret("s", 1),

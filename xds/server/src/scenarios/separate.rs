@@ -72,7 +72,7 @@ fn endpoints_follow_cluster_change_reverted_within_the_delay<V: Dialect>() {
     assert_eq!((at_once, later), (vec![], vec!["+a".to_owned()]));
 }
 
-/// R51, as far as possible.
+/// R51: as far as possible.
 fn endpoints_only_change_is_pushed_without_delay<V: Dialect>() {
     let mut now = Instant::now();
     let all = |content| set([cluster("a", 1), endpoints("a", content)]);
@@ -82,7 +82,7 @@ fn endpoints_only_change_is_pushed_without_delay<V: Dialect>() {
     assert_ne!(stream.deadline(), Some(now));
 }
 
-/// R54, as far as possible.
+/// R54: as far as possible.
 fn route_change_with_a_new_cluster_is_delayed<V: Dialect>() {
     let mut now = Instant::now();
     let mut stream = stream::<V>(Route, set([route("a", 1)]), now);
@@ -91,7 +91,7 @@ fn route_change_with_a_new_cluster_is_delayed<V: Dialect>() {
     assert_eq!((at_once, later), (vec![], vec!["+a".to_owned()]));
 }
 
-/// R53, as far as possible.
+/// R53: as far as possible.
 fn cluster_removal_on_separate_stream_is_delayed<V: Dialect>() {
     let mut now = Instant::now();
     let mut stream = stream::<V>(Cluster, set([cluster("a", 1), cluster("b", 1)]), now);

@@ -48,7 +48,7 @@ fn first_requests_are_answered_once_a_set_is_published<V: Dialect>() {
     assert_eq!(client.take_pushes(), ["SDS", "CDS +a", "EDS +a"]);
 }
 
-/// R36, R37: delta can express that it is missing.
+/// R36, R37, R42: delta can express that it is missing.
 fn missing_resource_is_pushed_when_it_appears<V: Dialect>() {
     for of in ResourceType::ALL {
         let mut client = Client::<V>::new();

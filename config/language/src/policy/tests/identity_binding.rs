@@ -15,6 +15,7 @@ fn with(keys: &str) -> String {
     )
 }
 
+/// SMI 9.
 #[test]
 fn each_identity_scheme_is_read_and_usable_in_targets() {
     let one = specification(&with("service_account = \"store\""));

@@ -49,6 +49,7 @@ fn unknown_key_is_reported_with_the_nearest_known_one() {
     );
 }
 
+/// SMI 8.
 #[test]
 fn unknown_kind_is_reported_and_its_names_are_not_missing() {
     let text = "[[servcie]]\nname = \"a\"\n[[traffic_split]]\nname = \"s\"\nservice = \"a\"\n\

@@ -15,6 +15,7 @@ fn with(rule: &str, route: &str) -> String {
 
 const RULE: &str = "kind = \"TCPRoute\", name = \"ledger\"";
 
+/// SMI 7.
 #[test]
 fn tcp_route_without_ports_covers_all_ports() {
     let route = |keys: &str| {

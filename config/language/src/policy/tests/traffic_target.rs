@@ -18,6 +18,7 @@ fn with(rest: &[(&str, &str)]) -> String {
     format!("[[traffic_target]]\nname = \"t\"\n{}{others}", keys.concat())
 }
 
+/// SMI 4.
 #[test]
 fn omitted_matches_mean_all_and_repeats_are_dropped() {
     let specification = specification(&with(&[(
@@ -32,6 +33,7 @@ fn omitted_matches_mean_all_and_repeats_are_dropped() {
     assert_eq!(target.destination, Subject::Account("store".parse().unwrap()));
 }
 
+/// SMI 2.
 #[test]
 fn empty_list_is_rejected_and_never_means_anyone() {
     for (key, value) in [
@@ -49,6 +51,7 @@ fn empty_list_is_rejected_and_never_means_anyone() {
     );
 }
 
+/// SMI 8.
 #[test]
 fn unsupported_source_or_rule_kind_is_rejected() {
     let reported = finding(&with(&[("sources", "[{ kind = \"Group\", name = \"buyer\" }]")]));
@@ -71,6 +74,7 @@ fn unsupported_source_or_rule_kind_is_rejected() {
     assert!(reported.starts_with("error[IM0103]: a rule needs `kind`"), "{reported}");
 }
 
+/// SMI 3, OSM 4.
 #[test]
 fn target_must_be_in_the_namespace_of_its_destination() {
     let text = with(&[("destination", "{ name = \"store\", namespace = \"shop\" }")])

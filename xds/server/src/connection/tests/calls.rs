@@ -5,7 +5,7 @@ use super::*;
 /// The gRPC frame of the first message of node `c`, without calls.
 const MESSAGE: &[u8] = b"\0\0\0\0\x07\x0a\x05\x0a\x03\x0a\x01c";
 
-// A81.
+/// A81.
 #[tokio::test(start_paused = true)]
 async fn silent_access_log_stream_ends_with_its_connection() {
     let (_peer, io) = connection();

@@ -110,7 +110,7 @@ impl Client {
     }
 }
 
-// A44: a reader that makes progress receives everything, and does not delay others.
+/// A44 (bystander): a reader that makes progress receives everything, and does not delay others.
 #[tokio::test(start_paused = true)]
 async fn slow_reader_receives_all_without_delaying_others() {
     let hub = Arc::new(Hub::default());
@@ -138,7 +138,7 @@ async fn slow_reader_receives_all_without_delaying_others() {
     assert!(pushes <= 16, "{pushes}");
 }
 
-// A43, A44: what waits for a reader that falls behind is limited, and its stream ends.
+/// A43, A44 (bystander): what waits for a reader that falls behind is limited, and its stream ends.
 #[tokio::test(start_paused = true)]
 async fn too_slow_reader_is_disconnected_with_bounded_buffering() {
     for (window, reads) in [(0, false), (1024, true)] {

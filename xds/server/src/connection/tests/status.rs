@@ -35,7 +35,7 @@ async fn client_that_does_not_read(io: DuplexStream) -> SendRequest<bytes::Bytes
     requests.ready().await.unwrap()
 }
 
-// A43: otherwise the server would hold one answer for each stream.
+/// A43: otherwise the server would hold one answer for each stream.
 #[tokio::test(start_paused = true)]
 async fn second_status_request_fails_until_first_answer_is_sent() {
     let hub = Arc::new(Hub::default());
@@ -64,7 +64,7 @@ async fn second_status_request_fails_until_first_answer_is_sent() {
     assert_eq!(hub.counters().streams_closed(CloseReason::SlowReader), 2);
 }
 
-// A43: nor do unread answers fill a queue.
+/// A43: nor do unread answers fill a queue.
 #[tokio::test(start_paused = true)]
 async fn status_stream_with_unread_answer_is_closed() {
     let hub = Arc::new(Hub::default());
@@ -76,7 +76,7 @@ async fn status_stream_with_unread_answer_is_closed() {
     assert_eq!(hub.counters().streams_closed(CloseReason::SlowReader), 1);
 }
 
-// Invariant 10: an expensive encoding delays no other client, even on a single thread.
+/// Invariant 10: an expensive encoding delays no other client, even on a single thread.
 #[test]
 fn other_requests_are_served_while_a_status_is_built() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -124,7 +124,7 @@ impl Admission for RevocableAdmission {
     }
 }
 
-// A12.
+/// A12.
 #[tokio::test(start_paused = true)]
 async fn idle_status_stream_ends_when_its_client_is_revoked() {
     let (hub, admission) = (Arc::new(Hub::default()), Arc::new(RevocableAdmission::default()));

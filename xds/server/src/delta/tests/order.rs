@@ -7,7 +7,7 @@ use super::client::Client;
 use crate::stream::ACK_DEADLINE;
 use crate::test_resources::{cluster, endpoints, listener, listener_of, route, secret, set};
 
-/// R47, R53, rule 4.
+/// Rule 4, R47, R53.
 #[test]
 fn removals_are_sent_last_in_reverse_dependency_order() {
     let old = set([
@@ -63,7 +63,7 @@ fn endpoints_wait_for_cluster_of_uncertain_version() {
     assert_eq!(client.take_pushes(), ["CDS +a", "EDS +a"]);
 }
 
-/// R57, rule 5: a late push removed the cluster. The client NACKs the push, but may have applied
+/// Rule 5, R57: a late push removed the cluster. The client NACKs the push, but may have applied
 /// the removal. Meanwhile the cluster has returned.
 #[test]
 fn listener_waits_for_a_cluster_whose_removal_was_nacked() {

@@ -124,7 +124,7 @@ fn initial_versions_count_as_acked_once_a_set_is_published() {
     assert_eq!(client.stream.acked(Cluster).get("a"), Some(version));
 }
 
-/// Rule 1: a client that lost its stream between a cluster and its endpoints reports both, and
+/// Rule 1, R57: a client that lost its stream between a cluster and its endpoints reports both, and
 /// warms the cluster.
 #[test]
 fn endpoints_follow_cluster_left_unacked_by_previous_stream() {

@@ -83,6 +83,7 @@ async fn free_slot_goes_to_the_source_with_the_fewest() {
     assert_eq!(third.try_recv(), Ok(()));
 }
 
+/// A36.
 #[tokio::test(start_paused = true)]
 async fn slow_handshake_loses_its_slot_when_others_wait() {
     let mut handshakes = TestQueue::new(1);

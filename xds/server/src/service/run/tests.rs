@@ -119,8 +119,8 @@ fn subscribe_request(of: ResourceType, subscribe: &[String]) -> DeltaDiscoveryRe
     }
 }
 
-// Envoy requests each secret by itself; others also each cluster's endpoints; and it ACKs each
-// push.
+/// A41. Envoy requests each secret by itself; others also each cluster's endpoints; and it ACKs
+/// each push.
 #[tokio::test(start_paused = true)]
 async fn startup_with_2000_single_name_requests_is_not_delayed() {
     let begin = Instant::now();
@@ -152,7 +152,7 @@ async fn startup_with_2000_single_name_requests_is_not_delayed() {
     assert!(!client.end.is_finished());
 }
 
-// A41.
+/// A41.
 #[tokio::test(start_paused = true)]
 async fn endless_requests_are_delayed_then_stream_is_closed() {
     let begin = Instant::now();

@@ -41,7 +41,8 @@ fn request_with_error_is_a_nack_even_with_current_version() {
     assert!(!client.stream.acked(Secret).contains_key("s"), "it is uncertain");
 }
 
-/// R13: names dropped by a stale request are dropped, and names added by the next one are sent.
+/// Rule 9, R13, R14: names dropped by a stale request are dropped, and names added by the next one
+/// are sent.
 #[test]
 fn request_with_stale_nonce_gets_no_response() {
     let mut client = Client::settled(&set([secret("s", 1), secret("t", 1), secret("u", 1)]));
@@ -60,7 +61,7 @@ fn request_with_stale_nonce_gets_no_response() {
     assert_eq!(client.take_pushes(), ["SDS +u"]);
 }
 
-/// R15, rule 1: Envoy does so when it warms a cluster again.
+/// Rule 1, R15: Envoy does so when it warms a cluster again.
 #[test]
 fn repeated_request_resends_endpoints_but_not_listeners() {
     let mut client =
@@ -134,7 +135,7 @@ fn requested_nacked_endpoints_are_sent_in_earlier_version() {
     assert_eq!(client.take_pushes(), ["EDS +a +b", "EDS +a"]);
 }
 
-/// R41: omission means removal, so the earlier version replaces the NACKed one.
+/// R19, R41: omission means removal, so the earlier version replaces the NACKed one.
 #[test]
 fn nacked_cluster_is_sent_in_its_last_acked_version() {
     let mut client = Client::settled(&set([cluster("a", 1), cluster("b", 1)]));

@@ -38,8 +38,8 @@ fn removed_cluster_still_in_flight_gets_its_last_endpoints() {
     assert_eq!(client.take_pushes(), ["CDS -a"]);
 }
 
-/// Rule 2: a bisection pushes clusters in parts, so a cluster that was sent may be omitted again.
-/// Endpoints that are repeated, because their push is unanswered, wait until it is back.
+/// Rule 2, R51: a bisection pushes clusters in parts, so a cluster that was sent may be omitted
+/// again. Endpoints that are repeated, because their push is unanswered, wait until it is back.
 #[test]
 fn endpoints_wait_for_cluster_omitted_during_bisection() {
     let mut client = Client::settled(&ResourceSet::default());

@@ -90,7 +90,7 @@ fn route_waits_for_cluster_possibly_removed_by_partial_nack() {
     resume_and_expect_route_to_wait(&mut client, &set([cluster("a", 1), route_to("r", 1, &["a"])]));
 }
 
-/// The same, if the stream ended before the server saw the NACK.
+/// Rule 5. The same, if the stream ended before the server saw the NACK.
 #[test]
 fn route_waits_for_cluster_possibly_removed_by_unacked_push() {
     let mut client = client_possibly_without_cluster_a();
@@ -125,7 +125,7 @@ fn push_matching_reported_version_counts_as_acked() {
     assert_eq!(client.stream.acked(Cluster).get("a"), Some(cluster("a", 2).version()));
 }
 
-/// The same if the client has dropped names meanwhile, which its version does not reveal.
+/// R12. The same if the client has dropped names meanwhile, which its version does not reveal.
 #[test]
 fn reported_version_of_partly_unsubscribed_push_is_not_acked() {
     let mut client = Client::settled(&ResourceSet::default());

@@ -7,7 +7,7 @@ use super::client::Client;
 use crate::stream::REMOVAL_GRACE;
 use crate::test_resources::{cluster, endpoints, listener, set};
 
-/// R25, R26: an added name is sent, even if it was sent before.
+/// R25, R26, R38: an added name is sent, even if it was sent before.
 #[test]
 fn request_names_replace_the_subscription() {
     let mut client = Client::settled(&set([endpoints("a", 1), endpoints("b", 1)]));
