@@ -1,14 +1,28 @@
-//! Generates parts of the documentation from the schema of the policy language:
-//! `docs/reference/policy.schema.json`, and in `docs/reference/policy/` the list of kinds, the keys and the
-//! example of each kind, and the operators of access logs. The rest of these pages is written by hand.
+//! Generates parts of the documentation. The rest of these pages is written by hand.
+//!
+//! From the schema of the policy language: `docs/reference/policy.schema.json`, and in `docs/reference/policy/` the list
+//! of kinds, the keys and the example of each kind, and the operators of access logs.
+//!
+//! From the tags of tests: the names of tests in `docs/conformance.md`, `docs/adversarial.md` and `docs/smi.md`. From
+//! `xtask/mutations.toml`: the list of mutations in `docs/conformance.md`.
 //!
 //! The test below fails if a generated part is not current.
 
+mod tag;
+pub(crate) mod tagged_tests;
+mod test_columns;
+
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use ironmesh_config_language::policy::log_operators;
 use ironmesh_config_language::schema::{self, KINDS};
+
+use crate::mutations;
+
+/// The pages with tables of tests.
+const TABLES_OF_TESTS: [&str; 3] = ["docs/conformance.md", "docs/adversarial.md", "docs/smi.md"];
 
 /// Writes the generated files.
 pub(crate) fn write() -> anyhow::Result<()> {
@@ -20,7 +34,8 @@ pub(crate) fn write() -> anyhow::Result<()> {
 
 /// The files with generated parts, as they should be.
 fn generated() -> anyhow::Result<Vec<(PathBuf, String)>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = root.join("docs/reference");
     let pages = folder.join("policy");
     let operators: Vec<String> = log_operators().map(|one| format!("`{one}`")).collect();
     let mut files = vec![
@@ -30,6 +45,29 @@ fn generated() -> anyhow::Result<Vec<(PathBuf, String)>> {
     ];
     for kind in KINDS {
         files.push(page(&pages, kind.kind.key(), "keys", &kind.reference())?);
+    }
+    files.extend(tables_of_tests(&root)?);
+    Ok(files)
+}
+
+/// The pages with tables of tests. Fails if a test has a rule that is on none of them.
+fn tables_of_tests(root: &Path) -> anyhow::Result<Vec<(PathBuf, String)>> {
+    let tests = tagged_tests::read(root)?;
+    let (mut files, mut rules) = (Vec::new(), BTreeSet::new());
+    for name in TABLES_OF_TESTS {
+        let path = root.join(name);
+        let text = fs_err::read_to_string(&path)?;
+        let (mut text, of_page) = test_columns::fill(&text, &tests).context(name)?;
+        if name == "docs/conformance.md" {
+            text = with(&text, "mutations", &mutations::table()?).context(name)?;
+        }
+        files.push((path, text));
+        rules.extend(of_page);
+    }
+    for test in &tests {
+        for rule in test.rules().iter().filter(|rule| rule.has_page()) {
+            ensure!(rules.contains(rule), "{}: no page has a row of {}", test.name, rule.as_str());
+        }
     }
     Ok(files)
 }

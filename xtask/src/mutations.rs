@@ -4,13 +4,17 @@
 //! `xtask/mutations.toml` lists the mutations. They are applied in sequence to a copy of the workspace in the target
 //! folder, never to the working tree.
 
-use std::io::{self, Write};
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use cargo_metadata::{Message, MetadataCommand};
+
+#[cfg(test)]
+mod tests;
 
 /// A crate that is mutated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +109,15 @@ pub(crate) fn run(filter: &str) -> anyhow::Result<()> {
     }
     ensure!(survivors == 0, "{survivors} mutations were not seen");
     Ok(())
+}
+
+/// The list of mutations, as a table.
+pub(crate) fn table() -> anyhow::Result<String> {
+    let mut table = "| rule | broken so that | test that must fail |\n|---|---|---|\n".to_owned();
+    for Mutation { rule, breaks, test, .. } in read()? {
+        writeln!(table, "| {rule} | {breaks} | `{}` |", test.replace("::tests::", "::"))?;
+    }
+    Ok(table)
 }
 
 fn read() -> anyhow::Result<Vec<Mutation>> {
