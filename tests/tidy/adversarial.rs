@@ -1,6 +1,7 @@
-//! The tables of docs/adversarial.md: each case occurs once, and its tests exist.
+//! The tables of docs/adversarial.md: each case occurs once, and has tests or belongs elsewhere.
+//! `cargo xtask docs` writes the names of the tests.
 
-use crate::conformance::{exists_by_variant, tables, tests_in};
+use crate::tables::{tables, tests_in};
 use crate::workspace::root;
 
 const PAGE: &str = "docs/adversarial.md";
@@ -38,9 +39,6 @@ fn every_adversarial_case_is_tested_or_belongs_elsewhere() {
             problems.push(format!("not a row of five: {row:?}"));
             continue;
         };
-        let all: Vec<_> = tests_in(tests).chain(tests_in(others)).collect();
-        let missing = all.iter().filter(|test| !exists_by_variant(test));
-        problems.extend(missing.map(|test| format!("{case}: no test `{test}`")));
         if happens.is_empty() || tests_in(tests).next().is_none() {
             problems.push(format!("{case}: nothing happens, or no test shows it"));
         }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use fs_err as fs;
 
-use crate::conformance::tables;
 use crate::files::rust_files;
+use crate::tables::tables;
 use crate::workspace::root;
 
 /// Types with banned names that are still to be renamed. The list only shrinks.

@@ -14,5 +14,6 @@ mod links;
 mod modules;
 mod smi;
 mod source;
+mod tables;
 mod words;
 mod workspace;

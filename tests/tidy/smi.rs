@@ -1,7 +1,7 @@
-//! The tables of docs/smi.md: every test that they name exists, and every row has a test or a
-//! reason.
+//! The tables of docs/smi.md: every row has a test or a reason. `cargo xtask docs` writes the names
+//! of the tests.
 
-use crate::conformance::{exists_by_variant, tables, tests_in};
+use crate::tables::{tables, tests_in};
 
 const PAGE: &str = "docs/smi.md";
 
@@ -20,8 +20,6 @@ fn every_smi_rule_and_scenario_has_a_test_or_a_reason() {
         if tests_in(tests).next().is_none() && !has_reason {
             problems.push(format!("neither a test nor a reason: {what:?}"));
         }
-        let missing = tests_in(tests).filter(|test| !exists_by_variant(test));
-        problems.extend(missing.map(|test| format!("no test `{test}`")));
     }
     assert!(problems.is_empty(), "{PAGE}\n{}", problems.join("\n"));
 }
