@@ -33,7 +33,7 @@ pub enum EtcdError {
     #[error("none of the etcd endpoints can be used: {0}")]
     NoEndpoint(String),
     /// etcd rejects the login of this user.
-    #[error("etcd at {endpoint} does not let {user} in: {problem}; {advice}")]
+    #[error("etcd at {endpoint} rejects {user}: {problem}; {advice}")]
     Login {
         /// The endpoint.
         endpoint: String,

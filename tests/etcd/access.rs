@@ -29,7 +29,7 @@ async fn etcd_access_errors_name_the_fix_without_secrets() {
     };
     let with = |keys: &[&str], more: &str| format!("{}\n{more}", without(keys));
     for (settings, expected) in [
-        (password("paul", "wrong"), "does not let the user `paul` in: authentication failed"),
+        (password("paul", "wrong"), "rejects the user `paul`: authentication failed"),
         (password("nobody", "right"), "look at `username` and `password_file` in the settings"),
         (password("paul", "missing"), "cannot read what `password_file` in `[policy.etcd]` names"),
         (

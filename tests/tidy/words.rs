@@ -12,7 +12,6 @@ const SHARED: [&str; 0] = [];
 const ALTERNATIVE: &str = "etcd/src/absent.rs";
 
 #[test]
-#[ignore = "some crates are still to be rewritten"]
 fn public_types_have_names_of_their_own() {
     let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (path, text) in shipped_sources() {
@@ -32,7 +31,6 @@ fn public_types_have_names_of_their_own() {
 }
 
 #[test]
-#[ignore = "some crates are still to be rewritten"]
 fn messages_have_no_banned_word() {
     let banned = banned_words();
     let mut found = Vec::new();

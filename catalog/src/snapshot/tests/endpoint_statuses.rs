@@ -181,7 +181,11 @@ fn proxy_without_endpoint_is_reported_once_its_provider_answers() {
     let findings: Vec<_> = snapshot.findings().collect();
     let [finding] = findings[..] else { panic!("{findings:?}") };
     assert_eq!(finding.code.to_string(), "IM0507");
-    assert!(finding.message.contains("no endpoint at 10.0.0.2"), "{}", finding.message);
+    assert!(
+        finding.message.contains("no provider reports an endpoint at 10.0.0.2"),
+        "{}",
+        finding.message
+    );
 
     let silent = snapshot.revise(Inputs { discovered: Discovered::default(), ..snapshot.inputs() });
     assert_eq!(reported(&silent), [""; 0]);

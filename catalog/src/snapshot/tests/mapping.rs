@@ -84,7 +84,7 @@ fn endpoint_behind_nat_matches_its_proxy_by_id_or_known_address() {
     let reported = reported(&unknown);
     let [endpoint, proxy] = reported.as_slice() else { panic!("{reported:?}") };
     assert!(endpoint.contains("endpoint 192.168.7.7 of service `default/store` gets no traffic"));
-    assert!(proxy.contains("no endpoint at 203.0.113.9"), "{proxy}");
+    assert!(proxy.contains("no provider reports an endpoint at 203.0.113.9"), "{proxy}");
 
     let named = Endpoint { proxy: Some(record.id), ..instance(private, 8080) };
     let by_key = assemble(vec![named], std::slice::from_ref(&record));

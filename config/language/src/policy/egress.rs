@@ -173,7 +173,8 @@ fn read_range(value: Value<'_>) -> Result<IpRange, FindingReported> {
         );
         value.report(finding.help(help))
     })?;
-    if let Some((_, what)) = egress_rules::blocked_ranges().find(|(never, _)| never.includes(range)) {
+    if let Some((_, what)) = egress_rules::blocked_ranges().find(|(never, _)| never.includes(range))
+    {
         let message = format!("`{range}` is {what}, so proxies send no calls there");
         let finding = value.error(codes::UNREACHABLE_EGRESS, message).label("never called");
         return Err(value.report(finding.help("name addresses outside of the machine")));

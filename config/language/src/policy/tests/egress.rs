@@ -76,7 +76,7 @@ fn invalid_egress_is_reported() {
         ),
         (
             ("ports", "[{ number = 15003, protocol = \"tcp\" }]"),
-            "error[IM0621]: port `15003` is the mesh's own",
+            "error[IM0621]: port `15003` is reserved for the mesh",
         ),
         (("ip_addresses", "[]"), "error[IM0304]: `ip_addresses` is empty"),
         (

@@ -191,7 +191,7 @@ fn too_many_split_routes_are_reported_at_the_causing_service() {
     let text = split("{ service = \"b\", weight = 1 }") + &with_service("front", front) + &all;
     let reported = finding(&(text.clone() + &group));
     assert!(
-        reported.starts_with("error[IM0303]: the splits of service `a` make more than 256 ways"),
+        reported.starts_with("error[IM0303]: the splits of service `a` make more than 256 routes"),
         "{reported}"
     );
     specification(&(text + &group.replace("{ name = \"m0\", path_regex = \"/0\" }, ", "")));
