@@ -257,7 +257,7 @@ impl Hostname {
             return invalid("is longer than 253 characters");
         }
         if !name.contains('.') {
-            return invalid("has one label only, where a name of the mesh is expected");
+            return invalid("has one label only, where a full domain name is expected");
         }
         for label in name.split('.') {
             let is_of_label = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
