@@ -211,8 +211,19 @@ impl Reconciler {
         Ok((reconciler, feeds, Acceptances(acceptances)))
     }
 
-    /// Reconciles until `shutdown`.
+    /// Reconciles until `shutdown`, and then stores what waits for its interval.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let end = self.follow(shutdown).await;
+        self.store_rest();
+        end
+    }
+
+    /// Stores what waits for its interval.
+    fn store_rest(&mut self) {
+        self.endpoints.store_unsaved();
+    }
+
+    async fn follow(&mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut clients = self.hub.changes();
         let (mut policy, mut register) = (self.policy.clone(), self.register.generation());
         let (mut debounce, endpoints) = (Debounce::new(self.settle), self.endpoints.news());

@@ -75,7 +75,7 @@ async fn access_token_is_never_sent_to_a_foreign_host() {
     assert_tolerated(
         |azure| azure.set_fault(RequestKind::UniformMachines, AzureFault::NextPageAtForeignHost),
         async |azure, web| {
-            let found = web.wait_until_service_stale("web", "the token stays here").await;
+            let found = web.wait_until_service_stale("web", "the token was not sent").await;
             assert_eq!(found.endpoints.len(), 2);
             assert_eq!(azure.foreign_requests(), Vec::<String>::new());
         },

@@ -232,10 +232,14 @@ impl Endpoints {
     /// Stores changed endpoints, at most once per [`STORE_INTERVAL`].
     pub(super) fn store_changes(&mut self, now: Instant) {
         let is_early = self.stored_at.is_some_and(|at| now < at + STORE_INTERVAL);
-        if is_early || !self.guards.has_unsaved() {
-            return;
+        if !is_early && self.guards.has_unsaved() {
+            self.stored_at = Some(now);
+            self.store_unsaved();
         }
-        self.stored_at = Some(now);
+    }
+
+    /// Stores changed endpoints now.
+    pub(super) fn store_unsaved(&mut self) {
         let (kept, gone) = self.guards.take_unsaved();
         if let Err(error) = self.store.keep_endpoints(&kept, &gone) {
             tracing::error!(error = chain(&error), "cannot store the discovered endpoints");

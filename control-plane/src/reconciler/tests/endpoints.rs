@@ -176,6 +176,23 @@ async fn start_without_the_provider_serves_stored_endpoints() {
     assert_eq!(harness.called(), 4);
 }
 
+// Endpoints are stored once a second, and the last change may have come within it.
+#[tokio::test(start_paused = true)]
+async fn clean_shutdown_stores_the_newest_endpoints() {
+    let provider = Arc::<ByHand>::default();
+    let mut harness = Harness::with(&provider);
+    for reported in [&[1][..], &[1, 2, 3]] {
+        provider.report(reported);
+        harness.pass();
+    }
+    let silent = Arc::<ByHand>::default();
+    let mut harness = harness.restarted_cleanly(POLICY, options(&silent));
+    harness.pass();
+    advance(Duration::from_secs(5)).await;
+    harness.pass();
+    assert_eq!(harness.called(), 3);
+}
+
 #[tokio::test(start_paused = true)]
 async fn provider_excluded_by_option_does_not_delay_readiness() {
     let provider = Arc::<ByHand>::default();

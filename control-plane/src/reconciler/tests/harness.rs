@@ -48,6 +48,12 @@ impl Harness {
         Self::in_folder(folder, policy, endpoints)
     }
 
+    /// The same after a clean shutdown.
+    pub(super) fn restarted_cleanly(mut self, policy: &str, endpoints: EndpointsOptions) -> Self {
+        self.reconciler.store_rest();
+        self.restarted(policy, endpoints)
+    }
+
     fn in_folder(folder: TempDir, policy: &str, endpoints: EndpointsOptions) -> Self {
         let now = Timestamp::now();
         let state = folder.path().join("state");
