@@ -104,8 +104,11 @@ async fn identity_binding_allows_named_ids_and_only_whole_accounts() {
         }
     })
     .await;
-    let findings = mesh.readyz().await["findings"].to_string();
-    assert!(findings.contains("IM0409"), "{findings}");
+    eventually("the finding, which follows the proxies", async || {
+        let findings = mesh.readyz().await["findings"].to_string();
+        if findings.contains("IM0409") { Ok(()) } else { Err(findings) }
+    })
+    .await;
     assert_eq!(status(&mut auditing, "/audit").await, 200);
     assert_eq!(till.stat(listener_updates).await, listeners, "grants change no listener");
 
