@@ -21,6 +21,7 @@ use crate::stream::{Acked, Nacked};
 mod live;
 mod retries;
 mod status;
+mod sync;
 
 pub use live::LiveStream;
 use retries::Retries;
@@ -40,6 +41,8 @@ pub struct Hub {
     disconnections: watch::Sender<u64>,
     counters: Counters,
     rejections: Rejections,
+    /// The count of open streams.
+    open_streams: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -115,6 +118,7 @@ impl Default for Hub {
             disconnections: watch::Sender::new(0),
             counters: Counters::default(),
             rejections: Rejections::default(),
+            open_streams: AtomicUsize::new(0),
         }
     }
 }
@@ -137,6 +141,7 @@ impl Hub {
             // A resource that leaves the set is not NACKed any more.
             client.status.nacks.retain(|(t, name), _| set.contains(*t, name));
             client.set.send_replace(Some(set));
+            client.update_sync(None);
             self.counters.set();
         }
     }
@@ -156,6 +161,11 @@ impl Hub {
     /// The status of a client, if it ever connected.
     pub fn status_of(&self, client: &str) -> Option<ClientStatus> {
         self.clients.lock().by_key.get(client).map(|client| client.status.clone())
+    }
+
+    /// The number of open streams of all clients.
+    pub fn open_streams(&self) -> usize {
+        self.open_streams.load(Ordering::Relaxed)
     }
 
     /// The number of open streams of a client.
@@ -351,7 +361,9 @@ impl Hub {
             entry.status.unreported_clusters = Some(stream);
         }
         entry.status.streams += 1;
+        self.open_streams.fetch_add(1, Ordering::Relaxed);
         entry.live.insert(stream, live);
+        entry.update_sync(None);
         if *entry.status.node != node {
             entry.status.node = Arc::new(node);
         }
@@ -464,6 +476,7 @@ impl Connection {
                 *resource_type != ack.resource_type || !is_acked
             });
             client.status.acked.insert((self.stream, ack.resource_type), acked);
+            client.update_sync(Some(ack.resource_type));
         });
     }
 
@@ -512,6 +525,12 @@ impl Connection {
         let mut is_new = false;
         if nacked.is_final {
             self.hub.with(&self.client, |client| {
+                // In a hot restart the newest process decides (docs/decisions/0013).
+                let is_aggregated =
+                    client.live.get(&self.stream).is_some_and(|stream| stream.is_aggregated);
+                if is_aggregated && client.newest_aggregated() > Some(self.stream) {
+                    return;
+                }
                 let set = client.set.borrow();
                 for (name, version) in &nacked.resources {
                     // As in `Hub::publish`: a resource that has left the set is not NACKed any more.
@@ -538,6 +557,7 @@ impl Drop for Connection {
         self.names.set(0);
         self.hub.with(&self.client, |client| {
             client.status.streams = client.status.streams.saturating_sub(1);
+            self.hub.open_streams.fetch_sub(1, Ordering::Relaxed);
             client.live.remove(&self.stream);
             client.status.acked.retain(|(stream, _), _| *stream != self.stream);
             client.status.clusters_reported(self.stream);
@@ -545,6 +565,7 @@ impl Drop for Connection {
                 // No stream is left to send it to; a returning client gets a newly compiled set.
                 client.set.send_replace(None);
             }
+            client.update_sync(None);
         });
     }
 }

@@ -169,6 +169,19 @@ impl<V: FromResource> Overlay<V> {
         }
     }
 
+    /// The names for which the map differs from `resources`, with the map's values. Takes as long as there are
+    /// differences between the two, or between the base and `resources`.
+    pub(crate) fn differences(
+        &self,
+        resources: &ResourceMap,
+    ) -> impl Iterator<Item = (Arc<str>, Option<V>)> {
+        let mut rebased = self.clone();
+        if !rebased.base.ptr_eq(resources) {
+            rebased.rebase(resources);
+        }
+        rebased.differing.into_iter()
+    }
+
     /// Moves the same map to another base.
     fn rebase(&mut self, base: &ResourceMap) {
         let old = std::mem::replace(&mut self.base, base.clone());

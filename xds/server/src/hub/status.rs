@@ -34,6 +34,8 @@ pub struct ClientStatus {
     pub process_starts: u64,
     /// The current NACKs.
     pub nacks: BTreeMap<(ResourceType, Arc<str>), Nack>,
+    /// The types of which it has not ACKed all of its set. All of them, if it has no set.
+    pub(super) behind: BTreeSet<ResourceType>,
     /// The stream whose initial versions of clusters are not known yet.
     pub(super) unreported_clusters: Option<u64>,
     /// The versions that each stream has ACKed, by the stream's number and type. They end with the
@@ -42,6 +44,11 @@ pub struct ClientStatus {
 }
 
 impl ClientStatus {
+    /// Whether the client has ACKed all of the set that was published last.
+    pub(super) fn is_synced(&self) -> bool {
+        self.behind.is_empty()
+    }
+
     /// Whether the client has ACKed this version of this resource.
     ///
     /// Streams of one client may have different resources, or belong to two Envoys in a hot

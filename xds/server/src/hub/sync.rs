@@ -1,0 +1,118 @@
+//! Whether a client is synced: it has ACKed all of its set, and has nothing else.
+//!
+//! Evaluated at each change of the set and at each ACK, in the time of what differs: a settled stream shares its map of
+//! versions with the set. This module never decides which set a client should have.
+
+use ironmesh_xds_wire::{ResourceMap, ResourceType, Version};
+
+use super::{Client, Hub};
+use crate::overlay::Overlay;
+
+impl Hub {
+    /// Whether a client is connected and synced with the set that was published to it last.
+    pub fn is_synced(&self, client: &str) -> bool {
+        let clients = self.clients.lock();
+        clients.by_key.get(client).is_some_and(|client| client.status.is_synced())
+    }
+}
+
+impl Client {
+    /// Evaluates one type again, or all of them, after a change.
+    pub(super) fn update_sync(&mut self, only: Option<ResourceType>) {
+        let behind = self.set.borrow().as_ref().map(|set| {
+            let types = ResourceType::ALL.into_iter();
+            let behind = types.filter(|of| match only {
+                Some(only) if only != *of => self.status.behind.contains(of),
+                _ => !is_synced(*of, self.acked(*of), set.of(*of)),
+            });
+            behind.collect()
+        });
+        self.status.behind = behind.unwrap_or_else(|| ResourceType::ALL.into());
+    }
+
+    /// The versions of a type that decide: those of the newest aggregated stream, because a hot restart has two. Without
+    /// one, those of the newest stream that ACKed the type.
+    fn acked(&self, of: ResourceType) -> Option<&Overlay<Version>> {
+        if let Some(stream) = self.newest_aggregated() {
+            return self.status.acked.get(&(stream, of));
+        }
+        let mut acked = self.status.acked.iter().rev().filter(|((_, acked), _)| *acked == of);
+        acked.next().map(|(_, acked)| acked)
+    }
+
+    /// The number of the newest aggregated stream.
+    pub(super) fn newest_aggregated(&self) -> Option<u64> {
+        let mut newest = self.live.iter().rev().filter(|(_, stream)| stream.is_aggregated);
+        newest.next().map(|(number, _)| *number)
+    }
+}
+
+/// Whether a client that has ACKed these versions of a type is synced with these resources.
+fn is_synced(of: ResourceType, acked: Option<&Overlay<Version>>, resources: &ResourceMap) -> bool {
+    // A client requests the secrets that its other resources refer to. The set may have more.
+    let may_lack = of == ResourceType::Secret;
+    let Some(acked) = acked else { return may_lack || resources.is_empty() };
+    if !may_lack && acked.len() < resources.len() {
+        return false;
+    }
+    acked.differences(resources).all(|(name, version)| match version {
+        None => may_lack,
+        // A client drops names of other types when nothing refers to them, and reports no ACK of that.
+        Some(_) => !of.allows_wildcard() && !resources.contains_key(&name),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ironmesh_xds_wire::Node;
+    use ironmesh_xds_wire::ResourceType::{Cluster, Listener};
+
+    use super::*;
+    use crate::simulated::SimulatedClient;
+    use crate::test_resources::{cluster, listener, secret, set};
+
+    fn connect(hub: &Arc<Hub>) -> SimulatedClient {
+        SimulatedClient::connect(hub, "x", Node::default())
+    }
+
+    #[test]
+    fn client_is_synced_once_it_has_acked_the_last_resource() {
+        let hub = Arc::<Hub>::default();
+        let mut client = connect(&hub);
+        assert!(!hub.is_synced("x") && !hub.is_synced("unknown"));
+        hub.publish("x", set([cluster("a", 1), listener("l", 1), secret("unused", 1)]));
+        client.ack(Cluster);
+        assert!(!hub.is_synced("x"));
+        client.ack(Listener);
+        assert!(hub.is_synced("x"), "no resource refers to the secret");
+        hub.publish("x", set([cluster("a", 1), listener("l", 1)]));
+        assert!(hub.is_synced("x"), "nothing that it has differs");
+        hub.publish("x", set([cluster("a", 1), listener("l", 2)]));
+        assert!(!hub.is_synced("x"));
+        hub.publish("x", set([listener("l", 3)]));
+        client.ack(Listener);
+        assert!(!hub.is_synced("x"), "it still has the cluster");
+        client.ack(Cluster);
+        assert!(hub.is_synced("x"));
+        drop(client);
+        assert!(!hub.is_synced("x"));
+    }
+
+    #[test]
+    fn newest_aggregated_stream_decides_whether_the_client_is_synced() {
+        let hub = Arc::<Hub>::default();
+        let mut parent = connect(&hub);
+        hub.publish("x", set([listener("l", 1)]));
+        parent.ack_all();
+        let mut child = connect(&hub);
+        assert!(!hub.is_synced("x"));
+        parent.nack(Listener, "l", "late");
+        assert!(hub.status_of("x").unwrap().nacks.is_empty());
+        child.ack_all();
+        assert!(hub.is_synced("x"));
+        drop(parent);
+        assert!(hub.is_synced("x"));
+    }
+}
