@@ -10,13 +10,15 @@ use ironmesh_xds_server::{CloseReason, ConnectionRejection, Counters, Hub};
 use ironmesh_xds_wire::ResourceType;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 use tokio::sync::watch;
 
 use super::audit::Audit;
 use super::policy_source::PolicyState;
+use super::reconciler::convergence::{Convergence, Lag};
 use super::reconciler::{EndpointsView, StatusFeeds};
 use super::register::Register;
 
@@ -44,9 +46,9 @@ type Read = fn(&Counters, ResourceType) -> u64;
 
 impl Collector for Sources {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let clients = self.hub.status();
-        let streams: usize = clients.iter().map(|(_, status)| status.streams).sum();
-        let connected = clients.iter().filter(|(_, status)| status.streams > 0).count();
+        let streams = self.hub.open_streams();
+        let convergence = self.feeds.convergence.borrow().clone();
+        let connected = convergence.connected();
         let enrolled = self.register.records().len();
         let is_stale = self.policy.borrow().view.stale_since.is_some();
         let inactive_resources = self.feeds.inactive_resources.borrow();
@@ -105,9 +107,39 @@ impl Collector for Sources {
         let closed = CloseReason::ALL.map(|why| (why.word(), counts.streams_closed(why)));
         let help = "Streams closed by the control plane, by reason";
         by_reason(&mut encoder, "xds_streams_closed", help, &closed)?;
+        synced(&mut encoder, &convergence)?;
         endpoints(&mut encoder, &self.feeds.endpoints.borrow())?;
         would_deny(&mut encoder, &self.audit)
     }
+}
+
+/// The metrics of convergence: proxies by their state, and how long changes take.
+fn synced(
+    encoder: &mut DescriptorEncoder<'_>,
+    convergence: &Convergence,
+) -> Result<(), std::fmt::Error> {
+    let lagging = |lag| convergence.laggards().values().filter(|one| one.lag == lag).count();
+    let states = [
+        ("synced", convergence.connected().saturating_sub(convergence.laggards().len())),
+        ("updating", lagging(Lag::Updating)),
+        ("nacked", lagging(Lag::Nacked)),
+        ("held", lagging(Lag::Held)),
+        ("disconnected", convergence.departed().len()),
+    ];
+    let kind = ConstGauge::new(0_i64).metric_type();
+    let help = "Proxies by how far they have ACKed what they should have";
+    let mut family = encoder.encode_descriptor("proxies_sync", help, None, kind)?;
+    for (state, count) in states {
+        let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
+        gauge.encode(family.encode_family(&[("state", state)])?)?;
+    }
+    let help = "Time until every proxy that a change touches has ACKed it";
+    let unit = Some(&Unit::Seconds);
+    let mut family = encoder.encode_descriptor("convergence", help, unit, MetricType::Histogram)?;
+    for (kind, histogram) in convergence.durations().histograms() {
+        histogram.encode(family.encode_family(&[("change", kind.word())])?)?;
+    }
+    Ok(())
 }
 
 type OfProvider<'a> = &'a dyn Fn(Provider) -> usize;

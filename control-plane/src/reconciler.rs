@@ -8,6 +8,7 @@
 
 mod clients;
 mod clock;
+pub(crate) mod convergence;
 mod debounce;
 mod duplicates;
 mod endpoints;
@@ -45,6 +46,7 @@ use super::policy_source::PolicyState;
 use super::register::Register;
 use clients::Clients;
 use clock::ClockWatch;
+use convergence::Convergence;
 use debounce::{Cause, Debounce};
 use duplicates::Duplicates;
 pub(crate) use endpoints::{Acceptance, Acceptances, EndpointsOptions, EndpointsView};
@@ -83,6 +85,8 @@ pub(crate) struct StatusFeeds {
     pub(crate) disconnected: watch::Receiver<DisconnectedProxies>,
     /// The resources of each connected proxy that it NACKs, or that are withheld because others NACK them.
     pub(crate) inactive_resources: watch::Receiver<BTreeMap<ProxyId, InactiveResources>>,
+    /// Which proxies have not ACKed everything.
+    pub(crate) convergence: watch::Receiver<Convergence>,
 }
 
 /// The task that builds snapshots and publishes a resource set per proxy.
@@ -105,6 +109,7 @@ pub(crate) struct Reconciler {
     findings: watch::Sender<BTreeMap<ProxyId, Vec<Finding>>>,
     inactive_resources: watch::Sender<BTreeMap<ProxyId, InactiveResources>>,
     duplicate_findings: watch::Sender<BTreeMap<ProxyId, Finding>>,
+    convergence_view: watch::Sender<Convergence>,
 
     /// The window in which the changes of a burst are collected after a pass.
     settle: Duration,
@@ -123,6 +128,9 @@ pub(crate) struct Reconciler {
     clients: Clients,
     nack_tracker: NackTracker,
     order: Order,
+    convergence: Convergence,
+    /// Whether a proxy has disconnected or was forgotten since convergence was published.
+    is_convergence_news: bool,
     rollouts: Rollouts,
     /// The clients examined in the last pass, to which a resource set may have been published.
     published_to: BTreeSet<ClientKey>,
@@ -158,6 +166,7 @@ impl Reconciler {
         });
         let (inactive_resources, snapshot) = (watch::Sender::default(), watch::Sender::default());
         let duplicate_findings = watch::Sender::default();
+        let convergence_view = watch::Sender::default();
         let feeds = StatusFeeds {
             duplicates: duplicate_findings.subscribe(),
             ready: ready.subscribe(),
@@ -168,6 +177,7 @@ impl Reconciler {
             findings: findings.subscribe(),
             disconnected: disconnected.subscribe(),
             inactive_resources: inactive_resources.subscribe(),
+            convergence: convergence_view.subscribe(),
         };
         let (kept, issuer) = (Arc::clone(&store), Arc::clone(&authority));
         let reconciler = Self {
@@ -178,6 +188,9 @@ impl Reconciler {
             liveness: ProxyLiveness::default(),
             duplicates: Duplicates::default(),
             duplicate_findings,
+            convergence_view,
+            convergence: Convergence::default(),
+            is_convergence_news: false,
             started,
             disconnected,
             expiry: (Vec::new(), 0),
@@ -318,9 +331,12 @@ impl Reconciler {
         let news = self.hub.take_changed();
         self.update_presence(&news, now);
         self.check_duplicates(&news, now);
-        let mut unserved = Vec::new();
+        let (mut unserved, mut connected) = (Vec::new(), BTreeSet::new());
         for (client, news) in &news {
             if news.streams > 0 {
+                if !news.has_set {
+                    connected.insert(Arc::clone(client));
+                }
                 if !self.clients.connected(client, &news.node) || !news.has_set {
                     unserved.push(Arc::clone(client));
                 }
@@ -328,6 +344,10 @@ impl Reconciler {
                 self.clients.disconnected(client);
                 self.nack_tracker.disconnected(client);
                 let id = client.parse::<ProxyId>().ok();
+                if let Some(id) = id {
+                    self.convergence.depart(id, now);
+                    self.is_convergence_news = true;
+                }
                 self.inactive_resources
                     .send_if_modified(|all| id.is_some_and(|id| all.remove(&id).is_some()));
                 self.order.forget(client);
@@ -358,7 +378,9 @@ impl Reconciler {
             let (clients, hub, now) = (&self.clients, &*self.hub, Instant::now());
             to_publish.extend(self.order.due(RolloutContext { snapshot, clients, hub, now }));
         }
-        self.publish_sets(&to_publish);
+        let changed = self.publish_sets(&to_publish);
+        touched.extend(to_publish.iter().cloned());
+        self.examine_convergence(&touched, &changed, &connected, now);
         self.published_to = to_publish;
         self.record_participation();
         if is_tick {
@@ -391,6 +413,7 @@ impl Reconciler {
             self.hub.forget(client);
             self.nack_tracker.forget(client);
         }
+        self.convergence.retain_departed(|id| records.contains_key(&id));
         self.nack_tracker.prune(&self.clients);
     }
 }

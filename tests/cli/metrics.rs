@@ -34,8 +34,9 @@ static = [{ address = "10.0.0.9" }]
 "#;
 
 /// The families and their types.
-const FAMILIES: [(&str, &str); 22] = [
+const FAMILIES: [(&str, &str); 24] = [
     ("ironmesh_audit_would_deny", "counter"),
+    ("ironmesh_convergence_seconds", "histogram"),
     ("ironmesh_endpoints_services", "gauge"),
     ("ironmesh_endpoints_services_flapping", "gauge"),
     ("ironmesh_endpoints_services_held", "gauge"),
@@ -45,6 +46,7 @@ const FAMILIES: [(&str, &str); 22] = [
     ("ironmesh_provider_stale", "gauge"),
     ("ironmesh_proxies_connected", "gauge"),
     ("ironmesh_proxies_joined", "gauge"),
+    ("ironmesh_proxies_sync", "gauge"),
     ("ironmesh_proxy_findings", "gauge"),
     ("ironmesh_ready", "gauge"),
     ("ironmesh_resources_refused", "gauge"),
@@ -68,7 +70,9 @@ async fn samples(admin: SocketAddr) -> BTreeMap<String, u64> {
     let text = answer.text();
     assert!(text.ends_with("# EOF\n"), "{text}");
     let lines = text.lines().filter(|line| !line.starts_with('#'));
+    // Sums of durations are fractions.
     let samples = lines.map(|line| line.rsplit_once(' ').unwrap());
+    let samples = samples.filter(|(name, _)| !name.contains("_seconds_sum"));
     samples.map(|(name, number)| (name.to_owned(), number.parse().unwrap())).collect()
 }
 

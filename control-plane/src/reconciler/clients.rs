@@ -61,6 +61,11 @@ impl Clients {
         self.nodes.get(client)
     }
 
+    /// The count of connected clients.
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// All connected clients.
     pub(super) fn all(&self) -> BTreeSet<ClientKey> {
         self.nodes.keys().cloned().collect()

@@ -117,6 +117,12 @@ impl Order {
         self.waits.values().flat_map(BTreeMap::values).filter_map(until).min()
     }
 
+    /// Whether a part of a client's set waits for other proxies.
+    pub(super) fn is_held(&self, client: &str) -> bool {
+        let mut times = self.waits.get(client).into_iter().flat_map(BTreeMap::values);
+        times.any(|time| matches!(time, WaitTime::Until(_)))
+    }
+
     /// Forgets a client that has disconnected.
     pub(super) fn forget(&mut self, client: &str) {
         self.waits.remove(client);

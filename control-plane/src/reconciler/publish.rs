@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use ironmesh_catalog::{Finding, Proxy, ProxyId};
 use ironmesh_xds_server::{ClientChange, ClientKey};
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Reconciler;
+use super::convergence::{Effect, Lag};
 use super::nack_tracker::InactiveResources;
 use super::order::RolloutContext;
 use crate::statement::statement;
@@ -101,7 +103,9 @@ impl Reconciler {
     }
 
     /// Publishes to these clients what they should have: compiled, or a fallback, or held back by the rollout order.
-    pub(super) fn publish_sets(&mut self, clients: &BTreeSet<ClientKey>) {
+    /// Returns those whose set changed, or is to change once other proxies are ready.
+    pub(super) fn publish_sets(&mut self, clients: &BTreeSet<ClientKey>) -> BTreeSet<ClientKey> {
+        let mut changed = BTreeSet::new();
         for client in clients {
             let Some(config) = self.clients.config(client) else { continue };
             let published = self.hub.published(client);
@@ -121,9 +125,51 @@ impl Reconciler {
                 // A client without a set has nothing that could break.
                 _ => set,
             };
-            if !published.is_some_and(|published| published.is_same_as(&set)) {
+            let is_new = !published.is_some_and(|published| published.is_same_as(&set));
+            if is_new {
                 self.hub.publish(client, set);
             }
+            if is_new || self.order.is_held(client) {
+                changed.insert(Arc::clone(client));
+            }
+        }
+        changed
+    }
+
+    /// Examines how far these clients have ACKed what they should have. `changed` are those whose set this pass changed,
+    /// `connected` those that have just connected.
+    pub(super) fn examine_convergence(
+        &mut self,
+        clients: &BTreeSet<ClientKey>,
+        changed: &BTreeSet<ClientKey>,
+        connected: &BTreeSet<ClientKey>,
+        now: Timestamp,
+    ) {
+        let Some(snapshot) = self.snapshot_builder.snapshot() else { return };
+        let (generations, revision) =
+            (self.snapshot_builder.generations(), &snapshot.specification.revision);
+        let mut is_news = self.convergence.begin_pass(generations, revision, self.clients.len());
+        for client in clients.iter().filter(|client| self.clients.node(client).is_some()) {
+            let Ok(id) = client.parse::<ProxyId>() else { continue };
+            let effect = match client {
+                client if connected.contains(client) => Effect::Connected,
+                client if changed.contains(client) => Effect::Changed,
+                _ => Effect::None,
+            };
+            let lag = if self.inactive_resources.borrow().contains_key(&id) {
+                Some(Lag::Nacked)
+            } else if self.order.is_held(client) {
+                Some(Lag::Held)
+            } else if !self.hub.is_synced(client) {
+                Some(Lag::Updating)
+            } else {
+                None
+            };
+            is_news |= self.convergence.examine(id, effect, lag, now);
+        }
+        self.convergence.end_pass();
+        if is_news || std::mem::take(&mut self.is_convergence_news) {
+            self.convergence_view.send_replace(self.convergence.clone());
         }
     }
 

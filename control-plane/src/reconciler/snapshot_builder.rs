@@ -14,6 +14,7 @@ use ironmesh_xds_compile::{Changes, Compiler};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
+use super::convergence::Generations;
 use ironmesh_catalog::text::chain;
 
 /// The inputs of a snapshot that other components own.
@@ -36,6 +37,8 @@ pub(super) struct SnapshotBuilder {
     certificates: ServiceCertificates,
     /// The stored TCP authorization of service ports.
     stored_accesses: TcpAccesses,
+    /// The numbers of the newest changes of the inputs.
+    generations: Generations,
     /// The inputs of the newest snapshot, and its compiler.
     current: Option<(Inputs, Compiler)>,
 }
@@ -57,6 +60,7 @@ impl SnapshotBuilder {
             store,
             authority,
             certificates,
+            generations: Generations::default(),
             current: None,
         })
     }
@@ -69,6 +73,11 @@ impl SnapshotBuilder {
     /// The newest snapshot; none before the first.
     pub(super) fn snapshot(&self) -> Option<&Arc<Snapshot>> {
         self.current.as_ref().map(|(_, compiler)| compiler.snapshot())
+    }
+
+    /// The numbers of the newest changes in the newest snapshot.
+    pub(super) fn generations(&self) -> Generations {
+        self.generations
     }
 
     /// Builds the next snapshot, and returns which proxies it affects; none if no input has changed. Certificates are
@@ -110,6 +119,15 @@ impl SnapshotBuilder {
             certificates: self.certificates.current(),
             trust_bundle: Arc::new(self.authority.lock().trust_bundle()),
         };
+        let old = self.current.as_ref().map(|(old, _)| old);
+        let is_new = |is_same: &dyn Fn(&Inputs) -> bool| u64::from(!old.is_some_and(is_same));
+        let Inputs { specification, certificates, trust_bundle, .. } = &inputs;
+        self.generations.policy +=
+            is_new(&|old| old.specification.revision == specification.revision);
+        self.generations.endpoints += u64::from(!(same_proxies && same_endpoints));
+        self.generations.certificates += is_new(&|old| {
+            old.certificates.ptr_eq(certificates) && old.trust_bundle == *trust_bundle
+        });
         match self.current.take() {
             None => {
                 let snapshot = Snapshot::assemble(inputs.clone(), self.stored_accesses.clone());

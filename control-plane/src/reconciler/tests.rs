@@ -1,6 +1,7 @@
 //! The reconciler as a whole, with clients that are simulated.
 
 mod clock;
+mod convergence;
 mod cost;
 mod duplicates;
 mod endpoints;

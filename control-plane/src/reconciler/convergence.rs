@@ -1,0 +1,261 @@
+//! Convergence: which connected proxies have not ACKed everything, since when, and why.
+//!
+//! Each change of policy, endpoints or certificates has a number. A proxy that lags has an entry here with the numbers
+//! of the changes that its set received meanwhile; all other connected proxies have ACKed everything. So an ACK costs the
+//! entry of its proxy, a change costs the proxies that it touches, and the list of laggards costs its length.
+//!
+//! It never decides what a proxy is sent, and resources carry none of it (invariant 4).
+
+mod durations;
+
+use imbl::{OrdMap, Vector};
+use ironmesh_catalog::{PolicyRevision, ProxyId};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+pub(crate) use durations::Durations;
+
+/// The most earlier revisions that a wait is told to be superseded; older ones are unknown.
+const REMEMBERED_REVISIONS: usize = 256;
+
+/// The numbers of the newest changes, by kind. The first change has number 1.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Generations {
+    /// Of policy: of its revision.
+    pub(crate) policy: u64,
+    /// Of endpoints, and of the proxies that there are.
+    pub(crate) endpoints: u64,
+    /// Of certificates and trust bundles.
+    pub(crate) certificates: u64,
+}
+
+impl Generations {
+    /// The numbers of the kinds that have changed since `before`; 0 for the others.
+    fn since(self, before: Self) -> Self {
+        let changed = |now: u64, before: u64| if now > before { now } else { 0 };
+        Self {
+            policy: changed(self.policy, before.policy),
+            endpoints: changed(self.endpoints, before.endpoints),
+            certificates: changed(self.certificates, before.certificates),
+        }
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self {
+            policy: self.policy.max(other.policy),
+            endpoints: self.endpoints.max(other.endpoints),
+            certificates: self.certificates.max(other.certificates),
+        }
+    }
+}
+
+/// Why a connected proxy lags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lag {
+    /// It has not ACKed all of its set yet.
+    Updating,
+    /// It NACKs a resource, or others do so that it is withheld: a fallback is active.
+    Nacked,
+    /// A part of its set waits for other proxies, up to 15 s.
+    Held,
+}
+
+/// What a pass did to the set of a proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Nothing.
+    None,
+    /// It differs, or is to differ once other proxies are ready.
+    Changed,
+    /// The proxy has just connected, with whatever it has.
+    Connected,
+}
+
+/// A connected proxy that has not ACKed everything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Laggard {
+    pub(crate) lag: Lag,
+    /// Since when it has lagged.
+    pub(crate) since: Timestamp,
+    /// The newest changes that it has ACKed.
+    pub(crate) acked: Generations,
+    /// The newest changes that its set received since then; 0 for none of the kind.
+    pub(crate) pending: Generations,
+}
+
+/// A proxy that was connected and is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Departed {
+    pub(crate) since: Timestamp,
+    /// The newest changes that it had ACKed.
+    pub(crate) acked: Generations,
+}
+
+/// The revision that a wait names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// The active revision, by the number of its change.
+    Active(u64),
+    /// It was active before: this one is now.
+    Superseded(PolicyRevision),
+    /// It was not active, as far as is remembered.
+    Unknown,
+}
+
+/// The state of all proxies. A copy shares its structure.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Convergence {
+    generations: Generations,
+    /// Those of the pass before.
+    before: Generations,
+    /// The latest revisions, the active one last.
+    revisions: Vector<PolicyRevision>,
+    /// The count of connected proxies.
+    connected: usize,
+    laggards: OrdMap<ProxyId, Laggard>,
+    departed: OrdMap<ProxyId, Departed>,
+    durations: Durations,
+}
+
+impl Convergence {
+    /// The numbers of the newest changes.
+    pub(crate) fn generations(&self) -> Generations {
+        self.generations
+    }
+
+    /// The active revision; none before the first.
+    pub(crate) fn revision(&self) -> Option<&PolicyRevision> {
+        self.revisions.back()
+    }
+
+    /// The revision whose change has this number, as far as it is remembered.
+    pub(crate) fn revision_of(&self, policy: u64) -> Option<&PolicyRevision> {
+        let age = usize::try_from(self.generations.policy.checked_sub(policy)?).ok()?;
+        self.revisions.get(self.revisions.len().checked_sub(age + 1)?)
+    }
+
+    /// The count of connected proxies.
+    pub(crate) fn connected(&self) -> usize {
+        self.connected
+    }
+
+    /// How long the changes took until now.
+    pub(crate) fn durations(&self) -> &Durations {
+        &self.durations
+    }
+
+    /// All laggards.
+    pub(crate) fn laggards(&self) -> &OrdMap<ProxyId, Laggard> {
+        &self.laggards
+    }
+
+    /// The proxies that were connected and are not, since the control plane has run.
+    pub(crate) fn departed(&self) -> &OrdMap<ProxyId, Departed> {
+        &self.departed
+    }
+
+    /// What a revision is; the beginning of its text suffices.
+    pub(crate) fn find(&self, revision: &str) -> Target {
+        let is_it = |one: &&PolicyRevision| !revision.is_empty() && one.0.starts_with(revision);
+        match (self.revision().filter(is_it), self.revision()) {
+            (Some(_), _) => Target::Active(self.generations.policy),
+            (None, Some(active)) if self.revisions.iter().any(|one| is_it(&one)) => {
+                Target::Superseded(active.clone())
+            }
+            _ => Target::Unknown,
+        }
+    }
+
+    /// The connected proxies whose sets this change of policy touched, or a later one, and that have not ACKed it.
+    pub(crate) fn pending(&self, policy: u64) -> impl Iterator<Item = (&ProxyId, &Laggard)> {
+        self.laggards.iter().filter(move |(_, laggard)| laggard.pending.policy >= policy)
+    }
+
+    /// Begins a pass whose snapshot has these generations, and this revision of policy, with so many connected proxies.
+    /// Returns whether one of them is news.
+    pub(super) fn begin_pass(
+        &mut self,
+        generations: Generations,
+        revision: &PolicyRevision,
+        connected: usize,
+    ) -> bool {
+        let was_connected = std::mem::replace(&mut self.connected, connected);
+        if generations.policy > self.generations.policy {
+            if self.revisions.len() == REMEMBERED_REVISIONS {
+                self.revisions.pop_front();
+            }
+            self.revisions.push_back(revision.clone());
+        }
+        self.before = std::mem::replace(&mut self.generations, generations);
+        self.before != generations || was_connected != connected
+    }
+
+    /// Notes the state of a connected proxy in this pass; no `lag` if it has ACKed everything. Returns whether that is
+    /// news.
+    pub(super) fn examine(
+        &mut self,
+        proxy: ProxyId,
+        effect: Effect,
+        lag: Option<Lag>,
+        now: Timestamp,
+    ) -> bool {
+        let departed = self.departed.remove(&proxy);
+        let known = self.laggards.get(&proxy).cloned();
+        let Some(lag) = lag else {
+            self.laggards.remove(&proxy);
+            self.durations.replace(known.as_ref(), None, Instant::now());
+            return known.is_some() || departed.is_some();
+        };
+        let (generations, before) = (self.generations, self.before);
+        let mut laggard = known.clone().unwrap_or_else(|| Laggard {
+            lag,
+            since: now,
+            acked: match (departed, effect) {
+                (Some(departed), _) => departed.acked,
+                (None, Effect::None) => generations,
+                (None, Effect::Changed) => before,
+                (None, Effect::Connected) => Generations::default(),
+            },
+            pending: Generations::default(),
+        });
+        laggard.lag = lag;
+        match effect {
+            Effect::None => {}
+            Effect::Changed => {
+                laggard.pending = laggard.pending.max(generations.since(before));
+            }
+            // What has changed while it was away is not known.
+            Effect::Connected => laggard.pending = generations,
+        }
+        let is_news = known.as_ref() != Some(&laggard);
+        if is_news {
+            self.durations.replace(known.as_ref(), Some(&laggard), Instant::now());
+            self.laggards.insert(proxy, laggard);
+        }
+        is_news
+    }
+
+    /// Ends a pass: changes that every proxy has ACKed are over.
+    pub(super) fn end_pass(&mut self) {
+        self.durations.end_pass(Instant::now());
+    }
+
+    /// Notes that a proxy has disconnected.
+    pub(super) fn depart(&mut self, proxy: ProxyId, now: Timestamp) {
+        let laggard = self.laggards.remove(&proxy);
+        self.durations.replace(laggard.as_ref(), None, Instant::now());
+        let acked = laggard.map_or(self.generations, |laggard| laggard.acked);
+        self.departed.insert(proxy, Departed { since: now, acked });
+    }
+
+    /// Forgets the disconnected proxies that are not in use any more.
+    pub(super) fn retain_departed(&mut self, is_in_use: impl Fn(ProxyId) -> bool) {
+        let unused = self.departed.keys().filter(|proxy| !is_in_use(**proxy));
+        for proxy in unused.copied().collect::<Vec<_>>() {
+            self.departed.remove(&proxy);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

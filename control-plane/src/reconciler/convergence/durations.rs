@@ -1,0 +1,98 @@
+//! How long a change takes, from the pass that finds it until every connected proxy that it touches has ACKed it.
+//!
+//! Changes of one kind that overlap count as one, from the first of them to the last ACK. Proxies that disconnect
+//! meanwhile do not count.
+
+use prometheus_client::metrics::histogram::Histogram;
+use tokio::time::Instant;
+
+use super::{Generations, Laggard};
+
+/// The upper bounds of the histogram, in seconds.
+const BOUNDS: [f64; 11] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
+
+/// A kind of change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Policy,
+    Endpoints,
+    Certificates,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Policy, Self::Endpoints, Self::Certificates];
+
+    /// The value of the label of metrics.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Policy => "policy",
+            Self::Endpoints => "endpoints",
+            Self::Certificates => "certificates",
+        }
+    }
+
+    fn of(self, generations: Generations) -> u64 {
+        match self {
+            Self::Policy => generations.policy,
+            Self::Endpoints => generations.endpoints,
+            Self::Certificates => generations.certificates,
+        }
+    }
+}
+
+/// The durations of the changes of each kind, and the changes that are not over. Copies share the durations.
+#[derive(Debug, Clone)]
+pub(crate) struct Durations {
+    kinds: [OfKind; 3],
+}
+
+#[derive(Debug, Clone)]
+struct OfKind {
+    kind: Kind,
+    histogram: Histogram,
+    /// The count of proxies that have not ACKed a change of the kind.
+    pending: usize,
+    /// When the first change that is not over was found.
+    since: Option<Instant>,
+}
+
+impl Default for Durations {
+    fn default() -> Self {
+        let kinds = Kind::ALL.map(|kind| {
+            let histogram = Histogram::new(BOUNDS);
+            OfKind { kind, histogram, pending: 0, since: None }
+        });
+        Self { kinds }
+    }
+}
+
+impl Durations {
+    /// The durations of a kind of change, in seconds.
+    pub(crate) fn histograms(&self) -> impl Iterator<Item = (Kind, &Histogram)> {
+        self.kinds.iter().map(|one| (one.kind, &one.histogram))
+    }
+
+    /// Notes that the entry of a proxy is replaced.
+    pub(super) fn replace(&mut self, old: Option<&Laggard>, new: Option<&Laggard>, now: Instant) {
+        for one in &mut self.kinds {
+            let is_pending = |laggard: &Laggard| one.kind.of(laggard.pending) > 0;
+            match (old.is_some_and(is_pending), new.is_some_and(is_pending)) {
+                (false, true) => {
+                    one.pending += 1;
+                    one.since.get_or_insert(now);
+                }
+                (true, false) => one.pending = one.pending.saturating_sub(1),
+                _ => {}
+            }
+        }
+    }
+
+    /// Observes the changes that are over at the end of a pass.
+    pub(super) fn end_pass(&mut self, now: Instant) {
+        for one in self.kinds.iter_mut().filter(|one| one.pending == 0) {
+            if let Some(since) = one.since.take() {
+                one.histogram.observe((now - since).as_secs_f64());
+            }
+        }
+    }
+}
