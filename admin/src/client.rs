@@ -22,6 +22,7 @@ use crate::api::{
     AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
     Readiness, RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
+use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
 use crate::plan::{Plan, PlanRequest};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
@@ -102,6 +103,16 @@ pub enum ClientError {
     /// The control plane failed, or is busy.
     #[error("{0}")]
     Failed(String),
+}
+
+impl ClientError {
+    /// Whether the control plane gave no answer: it is not running, restarts or hangs.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable { .. } | Self::Silent { .. } | Self::Slow { .. } | Self::Broken(_)
+        )
+    }
 }
 
 impl Client {
@@ -210,6 +221,16 @@ impl Client {
         request: &AcceptRemovalRequest,
     ) -> Result<AcceptedRemoval, ClientError> {
         self.call(Method::POST, "/v1/policy/accept", Some(request)).await
+    }
+
+    /// How far all proxies have ACKed what they should have.
+    pub async fn convergence(&self) -> Result<ConvergenceView, ClientError> {
+        self.call::<(), _>(Method::GET, "/v1/convergence", None).await
+    }
+
+    /// Waits until a policy revision is synced, for the time of the request at most.
+    pub async fn policy_wait(&self, request: &WaitRequest) -> Result<WaitAnswer, ClientError> {
+        self.long_call("/v1/policy/wait", request).await
     }
 
     /// Enrolls proxies, all or none.

@@ -6,6 +6,7 @@
 
 mod api;
 mod client;
+mod convergence;
 mod endpoints;
 mod join_record;
 mod plan;
@@ -22,6 +23,10 @@ pub use api::{
     RolledBack,
 };
 pub use client::{Client, ClientError};
+pub use convergence::{
+    ConvergenceView, LaggardView, MAX_LAGGARDS, MAX_WAIT, SyncState, WaitAnswer, WaitOutcome,
+    WaitRequest,
+};
 pub use endpoints::{
     AcceptedEndpoints, ConflictView, EndpointList, EndpointRow, HeldView, ProblemView,
     ProviderView, ProxyWithoutEndpoint, ReportedHealth, ServiceEndpoints, SourceView, StaleView,
@@ -32,6 +37,7 @@ pub use plan::{
 };
 pub use removals::{AcceptRemovalRequest, AcceptedRemoval, HeldRemoval};
 pub use server::{
-    ApiError, BindError, Cancellation, ControlPlane, bind_socket, serve_reads, serve_socket,
+    ApiError, BindError, Cancellation, ControlPlane, NextChange, bind_socket, serve_reads,
+    serve_socket,
 };
 pub use socket_path::{SocketPathTooLong, check_socket_path};

@@ -7,6 +7,7 @@ mod tests;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -23,13 +24,14 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{Instrument, Span};
 
 use crate::api::{
     AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
     Readiness, RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
+use crate::convergence::{ConvergenceView, MAX_WAIT, WaitAnswer, WaitOutcome, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
 use crate::plan::{MAX_PLAN, Plan, PlanRequest};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
@@ -79,6 +81,15 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Activates a removal from the policy folder that is held back. May block on the store.
     fn accept_removal(&self, request: AcceptRemovalRequest) -> Result<AcceptedRemoval, ApiError>;
 
+    /// How far all proxies have ACKed what they should have. Takes as long as listing those that have not.
+    fn convergence(&self) -> ConvergenceView;
+
+    /// Whether a policy revision is synced now. Takes as long as listing the proxies that have not ACKed everything.
+    fn policy_wait(&self, request: &WaitRequest) -> Result<WaitAnswer, ApiError>;
+
+    /// The next change of what [`ControlPlane::policy_wait`] answers.
+    fn next_change(&self) -> NextChange;
+
     /// The calls that strict mode would deny, of services in audit mode.
     fn audit(&self) -> AuditView;
 
@@ -88,6 +99,9 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Enrolls proxies, all or none. May block on the store.
     fn bootstrap(&self, request: &BootstrapRequest) -> Result<BootstrapResponse, ApiError>;
 }
+
+/// Resolves at a change.
+pub type NextChange = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Detects that the client no longer waits for its answer.
 #[derive(Debug)]
@@ -201,6 +215,19 @@ impl IntoResponse for JsonBody {
     }
 }
 
+/// The most requests that wait for a policy revision at once.
+const MAX_WAITS: usize = 64;
+
+/// Limits the requests that wait for a policy revision.
+#[derive(Debug, Clone)]
+struct Waits(Arc<Semaphore>);
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_WAITS)))
+    }
+}
+
 /// How long a request may take, including its upload.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -279,6 +306,9 @@ fn read_routes(readyz: MethodRouter<Shared>) -> Router<Shared> {
         .route("/metrics", get(metrics))
         .route("/v1/policy/revisions", get(policy_revisions))
         .route("/v1/audit", get(audit))
+        .route("/v1/convergence", get(convergence))
+        .route("/v1/policy/wait", post(policy_wait))
+        .layer(Extension(Waits::default()))
         .route("/v1/proxies", get(proxies))
         .route("/v1/proxies/{id}", get(proxy))
         .route("/v1/proxies/{id}/config", get(proxy_config))
@@ -330,6 +360,34 @@ async fn audit(
     Extension(queue): Extension<ReadQueue>,
 ) -> Result<JsonBody, ApiError> {
     queue.answer(move || Ok(control_plane.audit())).await
+}
+
+async fn convergence(
+    State(control_plane): State<Shared>,
+    Extension(queue): Extension<ReadQueue>,
+) -> Result<JsonBody, ApiError> {
+    queue.answer(move || Ok(control_plane.convergence())).await
+}
+
+/// Answers when the wait is decided, or its time is over.
+async fn policy_wait(
+    State(control_plane): State<Shared>,
+    Extension(waits): Extension<Waits>,
+    Json(request): Json<WaitRequest>,
+) -> Result<JsonBody, ApiError> {
+    let busy = |_| ApiError::Busy(format!("{MAX_WAITS} requests wait already: try again"));
+    let _wait = waits.0.try_acquire().map_err(busy)?;
+    let deadline = Instant::now() + Duration::from_millis(request.timeout_ms).min(MAX_WAIT);
+    loop {
+        // Before the look: a change after it ends the pause.
+        let change = control_plane.next_change();
+        let (asked, state) = (request.clone(), Arc::clone(&control_plane));
+        let answer = blocking(move || state.policy_wait(&asked)).await?;
+        let is_decided = matches!(answer.outcome, WaitOutcome::Synced | WaitOutcome::Superseded);
+        if is_decided || timeout_at(deadline, change).await.is_err() {
+            return blocking(move || JsonBody::encode(&answer)).await;
+        }
+    }
 }
 
 async fn proxies(

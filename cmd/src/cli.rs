@@ -4,11 +4,13 @@ mod proxy;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use ironmesh_admin::MAX_REASON;
 use ironmesh_catalog::{OutsideAuthority, Provider, ServiceAccount, ServiceName};
+use jiff::SignedDuration;
 
 use crate::explain::{self, Explained};
 pub(crate) use proxy::{
@@ -240,6 +242,11 @@ pub(crate) enum PolicyCommand {
     /// With a policy folder, the folder's current content stays inactive until it changes to an accepted policy,
     /// or until you roll back to the folder's own revision.
     Rollback(RollbackArguments),
+    /// Wait until every proxy that a revision touches has ACKed it
+    ///
+    /// Exits with 1 if the time is over or another revision becomes active, and names the proxies that have not
+    /// ACKed it.
+    Wait(WaitArguments),
     /// Activate a held-back removal from the policy folder
     ///
     /// The control plane holds a removal back for `removal_hold` (30 s) if at least half of the objects vanish
@@ -361,6 +368,8 @@ pub(crate) struct PushArguments {
     /// Push only if this is the current revision in etcd
     #[arg(long, value_name = "REV")]
     pub(crate) expect: Option<String>,
+    #[command(flatten)]
+    pub(crate) wait: WaitOption,
 }
 
 /// The arguments of `ironmesh policy pull`.
@@ -403,6 +412,59 @@ pub(crate) struct RollbackArguments {
     /// Store this reason with the rollback
     #[arg(long, value_name = "TEXT", value_parser = message)]
     pub(crate) message: Option<String>,
+    #[command(flatten)]
+    pub(crate) wait: WaitOption,
+}
+
+/// The arguments of `ironmesh policy wait`.
+#[derive(Debug, Args)]
+pub(crate) struct WaitArguments {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgument,
+    /// Wait for this revision, given in full or by first characters [default: the active one]
+    #[arg(long, value_name = "REV")]
+    pub(crate) revision: Option<String>,
+    #[command(flatten)]
+    pub(crate) limits: WaitLimits,
+}
+
+/// How long to wait, and for which proxies.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct WaitLimits {
+    /// Wait this long at most
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time_limit)]
+    pub(crate) timeout: Duration,
+    /// Wait for disconnected proxies, too
+    #[arg(long)]
+    pub(crate) include_disconnected: bool,
+}
+
+/// Whether a command that changes policy waits until the change is synced.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct WaitOption {
+    /// Wait until every proxy that the revision touches has ACKed it
+    #[arg(long)]
+    wait: bool,
+    /// With `--wait`: wait this long at most
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time_limit)]
+    timeout: Duration,
+    /// With `--wait`: wait for disconnected proxies, too
+    #[arg(long, requires = "wait")]
+    include_disconnected: bool,
+}
+
+impl WaitOption {
+    /// The limits of the wait, if there is to be one.
+    pub(crate) fn limits(self) -> Option<WaitLimits> {
+        let Self { wait, timeout, include_disconnected } = self;
+        wait.then_some(WaitLimits { timeout, include_disconnected })
+    }
+}
+
+/// Parses the value of `--timeout`.
+fn time_limit(text: &str) -> Result<Duration, String> {
+    let time: SignedDuration = text.parse().map_err(|_| "write a time as `60s` or `5m`")?;
+    Duration::try_from(time).map_err(|_| "a time is not negative".to_owned())
 }
 
 /// Parses the value of `--message`.

@@ -12,6 +12,7 @@ mod push;
 mod revisions;
 mod rollback;
 mod schema;
+mod wait;
 
 use anyhow::bail;
 use ironmesh_config_settings::PolicyLocation;
@@ -32,6 +33,7 @@ pub(crate) async fn run(command: PolicyCommand, output: Output) -> anyhow::Resul
         PolicyCommand::Pull(arguments) => pull::pull(arguments, output).await,
         PolicyCommand::Revisions(arguments) => revisions::revisions(&arguments, output).await,
         PolicyCommand::Accept(arguments) => accept::accept(arguments, output).await,
+        PolicyCommand::Wait(arguments) => wait::wait(arguments, output).await,
         PolicyCommand::Schema => Ok(schema::print()?),
         PolicyCommand::Rollback(arguments) => Box::pin(rollback::rollback(arguments, output)).await,
     }

@@ -74,7 +74,7 @@ fn write_problems(text: &mut String, proxy: &ProxyView) {
 }
 
 /// A resource that the proxy NACKs, with Envoy's message.
-fn nacked(nack: &NackView) -> String {
+pub(crate) fn nacked(nack: &NackView) -> String {
     let (name, message) = (escape_line(&nack.name), escape_line(nack.message.trim_end()));
     format!("  NACKs {} `{name}`: {message}\n{}", nack.resource_type, fallback(nack))
 }

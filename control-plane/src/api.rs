@@ -1,5 +1,6 @@
 //! The admin API's view of the running control plane. It keeps no state of its own.
 
+mod convergence;
 mod endpoints;
 mod enrollment;
 mod plan;
@@ -10,10 +11,11 @@ use std::sync::Arc;
 
 use ironmesh_admin::{
     AcceptRemovalRequest, AcceptedEndpoints, AcceptedRemoval, ApiError, AuditView,
-    BootstrapRequest, BootstrapResponse, Cancellation, ControlPlane, EndpointList, FindingView,
-    HandshakesView, MAX_REASON, Plan, PlanRequest, PolicyView, ProxyConfig, ProxyDetail, ProxyView,
-    Readiness, RejectedAddress, RejectedHandshake, RevisionList, RevisionView, RevokeRequest,
-    Revoked, RollbackRequest, RolledBack,
+    BootstrapRequest, BootstrapResponse, Cancellation, ControlPlane, ConvergenceView, EndpointList,
+    FindingView, HandshakesView, MAX_REASON, NextChange, Plan, PlanRequest, PolicyView,
+    ProxyConfig, ProxyDetail, ProxyView, Readiness, RejectedAddress, RejectedHandshake,
+    RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest, RolledBack, WaitAnswer,
+    WaitRequest,
 };
 use ironmesh_analysis::verdict::{
     EgressQuestion, EgressVerdict, IngressQuestion, IngressVerdict, Question, Verdict,
@@ -155,6 +157,31 @@ impl ControlPlane for RunningControlPlane {
             return Err(ApiError::BadRequest(words));
         }
         self.rollbacks.accept(request)
+    }
+
+    fn convergence(&self) -> ConvergenceView {
+        self.convergence_view()
+    }
+
+    fn policy_wait(&self, request: &WaitRequest) -> Result<WaitAnswer, ApiError> {
+        self.wait_answer(request)
+    }
+
+    fn next_change(&self) -> NextChange {
+        let mut convergence = self.feeds.convergence.clone();
+        let mut disconnected = self.feeds.disconnected.clone();
+        let mut ready = self.feeds.ready.clone();
+        convergence.mark_unchanged();
+        disconnected.mark_unchanged();
+        ready.mark_unchanged();
+        // (Where a sender has gone, the control plane stops.)
+        Box::pin(async move {
+            tokio::select! {
+                _ = convergence.changed() => {}
+                _ = disconnected.changed() => {}
+                _ = ready.changed() => {}
+            }
+        })
     }
 
     fn audit(&self) -> AuditView {

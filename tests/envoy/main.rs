@@ -13,6 +13,7 @@ mod bookstore;
 mod clocks;
 mod composition;
 mod connection_age;
+mod convergence;
 mod dead_peer;
 mod egress;
 mod endpoints;

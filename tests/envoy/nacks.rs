@@ -19,13 +19,13 @@ fn limit_regex_size(folder: &Path) {
 }
 
 /// Too large for such an Envoy, and within the loader's limit.
-const LARGE_REGEX: &str = "/books/[a-z0-9-]{1,60}";
+pub(crate) const LARGE_REGEX: &str = "/books/[a-z0-9-]{1,60}";
 
 /// An equivalent small expression.
-const SMALL_REGEX: &str = "/books/.*";
+pub(crate) const SMALL_REGEX: &str = "/books/.*";
 
 /// A further traffic target of the store with its own match.
-fn auditors(path_regex: &str) -> String {
+pub(crate) fn auditors(path_regex: &str) -> String {
     format!(
         r#"
 [[service]]
@@ -70,9 +70,9 @@ impl Bookstore {
 }
 
 /// A store whose second version has a sidecar with small expressions, under a name of its own.
-struct NackMesh {
-    store: Bookstore,
-    small: Envoy,
+pub(crate) struct NackMesh {
+    pub(crate) store: Bookstore,
+    pub(crate) small: Envoy,
     buyer: Envoy,
     folder: PathBuf,
     program: PathBuf,
@@ -80,7 +80,7 @@ struct NackMesh {
 }
 
 impl NackMesh {
-    async fn open() -> Option<Self> {
+    pub(crate) async fn open() -> Option<Self> {
         Self::open_adapted(|options| options).await
     }
 

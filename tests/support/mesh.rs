@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use fs_err as fs;
 use rustix::process::Signal;
@@ -266,6 +266,13 @@ impl Mesh {
             .await
             .unwrap_or_else(|_| panic!("`ironmesh {}` does not end", arguments.join(" ")))
             .unwrap()
+    }
+
+    /// Starts `ironmesh` with these arguments and this mesh's settings. It is killed when the result is dropped.
+    pub fn spawn(&self, arguments: &[&str]) -> tokio::process::Child {
+        let mut command = self.ironmesh(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command.spawn().unwrap()
     }
 
     fn ironmesh(&self, arguments: &[&str]) -> Command {

@@ -61,6 +61,18 @@ impl ControlPlane for Slow {
         unreachable!()
     }
 
+    fn convergence(&self) -> ConvergenceView {
+        unreachable!()
+    }
+
+    fn policy_wait(&self, _: &WaitRequest) -> Result<WaitAnswer, ApiError> {
+        unreachable!()
+    }
+
+    fn next_change(&self) -> NextChange {
+        unreachable!()
+    }
+
     fn proxies(&self) -> Vec<ProxyView> {
         unreachable!()
     }

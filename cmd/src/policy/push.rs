@@ -1,5 +1,6 @@
 //! `ironmesh policy push`: pushes a policy folder to etcd, if the policy is accepted.
 
+use ironmesh_admin::Client;
 use ironmesh_catalog::{PolicyRecord, Removals};
 use ironmesh_config_language::{Loaded, load_documents};
 use ironmesh_config_sources::{EtcdPolicy, PolicyError, commit_of, load_folder};
@@ -7,13 +8,15 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::check::{counted, fail_if_rejected, print_findings, views};
-use super::{current_user, in_etcd};
+use super::{current_user, in_etcd, wait};
 use crate::cli::{Output, PushArguments};
+use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{StdoutError, outln};
 
 /// Pushes a policy folder.
 #[expect(clippy::print_stderr, reason = "a notice beside the result")]
 pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Result<()> {
+    let client = Client::new(&ResolvedSettings::load(&arguments.config)?.admin_socket());
     let mut etcd = in_etcd(&arguments.config)?;
     let loaded = load_folder(&arguments.path)?;
     let what = format!("`{}`", arguments.path.display());
@@ -33,21 +36,23 @@ pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Re
     };
     let (outcome, removals) =
         publish(&mut etcd, &loaded, &record, arguments.expect.as_deref()).await?;
-    match output {
-        Output::Json => {
-            let accepted = loaded.specification.is_some();
-            let (pushed, findings) = (outcome == Outcome::Pushed, views(&loaded));
-            outln!(
-                "{:#}",
-                json!({
-                    "accepted": accepted, "pushed": pushed, "policy": record, "findings": findings,
-                    "removals": removals,
-                })
-            )?;
-        }
-        Output::Text => print_outcome(outcome, &removals, &etcd, &loaded)?,
+    if output == Output::Text {
+        print_outcome(outcome, &removals, &etcd, &loaded)?;
     }
-    fail_if_rejected(&loaded, &what)
+    let accepted = loaded.specification.is_some();
+    let waited = wait::after_change(&client, &record.revision, arguments.wait, accepted).await;
+    if output == Output::Json {
+        let (pushed, findings) = (outcome == Outcome::Pushed, views(&loaded));
+        outln!(
+            "{:#}",
+            json!({
+                "accepted": accepted, "pushed": pushed, "policy": record, "findings": findings,
+                "removals": removals, "wait": wait::answer(&waited),
+            })
+        )?;
+    }
+    fail_if_rejected(&loaded, &what)?;
+    wait::finish(waited, arguments.wait, output)
 }
 
 /// The outcome of a push.

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::check::{fail_if_rejected, views};
-use super::current_user;
 use super::push::{Outcome, print_outcome, publish};
+use super::{current_user, wait};
 use crate::cli::{Output, RollbackArguments};
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::outln;
@@ -23,12 +23,13 @@ pub(crate) async fn rollback(arguments: RollbackArguments, output: Output) -> an
     match resolved.policy {
         PolicyLocation::Folder(_) => of_folder(&client, arguments, output).await,
         PolicyLocation::Etcd(etcd) => {
-            in_etcd(&mut EtcdPolicy::open(etcd)?, arguments, output).await
+            in_etcd(&client, &mut EtcdPolicy::open(etcd)?, arguments, output).await
         }
     }
 }
 
 async fn in_etcd(
+    client: &Client,
     etcd: &mut EtcdPolicy,
     arguments: RollbackArguments,
     output: Output,
@@ -48,22 +49,24 @@ async fn in_etcd(
     let current = kept.current.and_then(|at| kept.records.get(at));
     let expected = current.map(|current| current.revision.to_string());
     let (outcome, removals) = publish(etcd, &loaded, &record, expected.as_deref()).await?;
-    match output {
-        Output::Json => {
-            // The same keys as for a policy folder.
-            let (accepted, is_old) = (loaded.specification.is_some(), outcome == Outcome::Current);
-            let findings = views(&loaded);
-            outln!(
-                "{:#}",
-                json!({
-                    "accepted": accepted, "policy": record, "is_old": is_old, "findings": findings,
-                    "removals": removals,
-                })
-            )?;
-        }
-        Output::Text => print_outcome(outcome, &removals, etcd, &loaded)?,
+    if output == Output::Text {
+        print_outcome(outcome, &removals, etcd, &loaded)?;
     }
-    fail_if_rejected(&loaded, &format!("revision {revision}"))
+    let accepted = loaded.specification.is_some();
+    let waited = wait::after_change(client, &revision, arguments.wait, accepted).await;
+    if output == Output::Json {
+        // The same keys as for a policy folder.
+        let (is_old, findings) = (outcome == Outcome::Current, views(&loaded));
+        outln!(
+            "{:#}",
+            json!({
+                "accepted": accepted, "policy": record, "is_old": is_old, "findings": findings,
+                "removals": removals, "wait": wait::answer(&waited),
+            })
+        )?;
+    }
+    fail_if_rejected(&loaded, &format!("revision {revision}"))?;
+    wait::finish(waited, arguments.wait, output)
 }
 
 async fn of_folder(
@@ -71,23 +74,25 @@ async fn of_folder(
     arguments: RollbackArguments,
     output: Output,
 ) -> anyhow::Result<()> {
-    let (revision, message) = (arguments.revision, arguments.message);
+    let (revision, message, option) = (arguments.revision, arguments.message, arguments.wait);
     let request = RollbackRequest { revision, by: Some(current_user()), message };
     let done = client.roll_back(&request).await?;
-    match output {
-        Output::Json => {
-            let RolledBack { policy, is_old, findings, is_folder, folder, removals } = done;
-            outln!(
-                "{:#}",
-                json!({
-                    "accepted": true, "policy": policy, "is_old": is_old, "findings": findings,
-                    "is_folder": is_folder, "folder": folder, "removals": removals,
-                })
-            )?;
-        }
-        Output::Text => outln!("{}", text(&done))?,
+    if output == Output::Text {
+        outln!("{}", text(&done))?;
     }
-    Ok(())
+    let waited = wait::after_change(client, &done.policy.revision, option, true).await;
+    if output == Output::Json {
+        let RolledBack { policy, is_old, findings, is_folder, folder, removals } = done;
+        outln!(
+            "{:#}",
+            json!({
+                "accepted": true, "policy": policy, "is_old": is_old, "findings": findings,
+                "is_folder": is_folder, "folder": folder, "removals": removals,
+                "wait": wait::answer(&waited),
+            })
+        )?;
+    }
+    wait::finish(waited, option, output)
 }
 
 /// The result for people.

@@ -265,7 +265,7 @@ fn resource_view(status: ResourceStatus) -> ResourceView {
     }
 }
 
-fn nack_view(nack: &reconciler::NackReport) -> NackView {
+pub(super) fn nack_view(nack: &reconciler::NackReport) -> NackView {
     let origin = |origin: &Origin| OriginView {
         object: origin.object.clone(),
         file: origin.spot.file.to_string(),

@@ -1,0 +1,183 @@
+//! `ironmesh policy wait`: waits until every proxy that a policy revision touches has ACKed it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use ironmesh_admin::{
+    Client, ClientError, LaggardView, MAX_WAIT, SyncState, WaitAnswer, WaitOutcome, WaitRequest,
+};
+use ironmesh_catalog::PolicyRevision;
+use tokio::time::{Instant, sleep};
+
+use crate::cli::{Output, WaitArguments, WaitLimits, WaitOption};
+use crate::proxy::nacked;
+use crate::resolved_settings::ResolvedSettings;
+use crate::stdout::{out, outln};
+
+/// The pause before the next attempt to reach a control plane that restarts.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Waits for a revision.
+pub(super) async fn wait(arguments: WaitArguments, output: Output) -> anyhow::Result<()> {
+    let client = Client::new(&ResolvedSettings::load(&arguments.config)?.admin_socket());
+    let answer = until_synced(&client, arguments.revision, false, arguments.limits).await?;
+    match output {
+        Output::Json => outln!("{}", serde_json::to_string_pretty(&answer)?)?,
+        Output::Text => print_answer(&answer)?,
+    }
+    fail_unless_synced(&answer, arguments.limits)
+}
+
+/// The result of the wait after a change; `None` without a wait.
+pub(super) type Waited = Option<Result<WaitAnswer, ClientError>>;
+
+/// Waits for a revision that a command has made the active one, if `option` says so and it was accepted.
+pub(super) async fn after_change(
+    client: &Client,
+    revision: &PolicyRevision,
+    option: WaitOption,
+    is_accepted: bool,
+) -> Waited {
+    let limits = option.limits().filter(|_| is_accepted)?;
+    Some(until_synced(client, Some(revision.to_string()), true, limits).await)
+}
+
+/// The answer in JSON; `null` without one.
+pub(super) fn answer(waited: &Waited) -> Option<&WaitAnswer> {
+    waited.as_ref()?.as_ref().ok()
+}
+
+/// Prints the outcome of a wait, and fails unless the revision is synced.
+pub(super) fn finish(waited: Waited, option: WaitOption, output: Output) -> anyhow::Result<()> {
+    let Some((answer, limits)) = waited.zip(option.limits()) else { return Ok(()) };
+    let answer = answer.context("the change is made, and the wait for it failed")?;
+    if output == Output::Text {
+        print_answer(&answer)?;
+    }
+    fail_unless_synced(&answer, limits)
+}
+
+/// Waits until a revision is synced or superseded, or the time is over. A control plane that restarts meanwhile is asked
+/// again. `may_become_active` says whether the revision may be unknown to it at first.
+async fn until_synced(
+    client: &Client,
+    revision: Option<String>,
+    may_become_active: bool,
+    limits: WaitLimits,
+) -> Result<WaitAnswer, ClientError> {
+    let deadline = Instant::now() + limits.timeout;
+    let include_disconnected = limits.include_disconnected;
+    let mut request =
+        WaitRequest { revision, include_disconnected, may_become_active, timeout_ms: 0 };
+    // The first answer comes at once, and names the revision: a restart changes it no more.
+    let mut has_answered = false;
+    loop {
+        if has_answered {
+            let left = deadline.saturating_duration_since(Instant::now()).min(MAX_WAIT);
+            request.timeout_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        }
+        let is_over = || Instant::now() >= deadline;
+        match client.policy_wait(&request).await {
+            Ok(answer) => {
+                let is_decided =
+                    matches!(answer.outcome, WaitOutcome::Synced | WaitOutcome::Superseded);
+                if is_decided || is_over() {
+                    return Ok(answer);
+                }
+                if !has_answered {
+                    announce(&answer);
+                }
+                has_answered = true;
+                // After a restart it may take a moment until this revision is active again.
+                request.may_become_active = true;
+                if !answer.revision.is_empty() {
+                    request.revision = Some(answer.revision);
+                }
+            }
+            Err(error) if !has_answered || is_over() || !error.is_unreachable() => {
+                return Err(error);
+            }
+            Err(_) => sleep(RECONNECT_PAUSE).await,
+        }
+    }
+}
+
+/// Tells the operator what the wait is for.
+#[expect(clippy::print_stderr, reason = "a notice beside the result")]
+fn announce(answer: &WaitAnswer) {
+    let WaitAnswer { outcome, revision, pending, .. } = answer;
+    match outcome {
+        WaitOutcome::NotActive if revision.is_empty() => {
+            eprintln!("ironmesh: no policy is active yet");
+        }
+        WaitOutcome::NotActive => eprintln!("ironmesh: revision {revision} is not active yet"),
+        _ => {
+            let proxies = proxies(*pending);
+            eprintln!("ironmesh: waiting for {proxies} to ACK revision {revision}");
+        }
+    }
+}
+
+/// Prints the outcome, and the proxies that have not ACKed the revision.
+fn print_answer(answer: &WaitAnswer) -> anyhow::Result<()> {
+    let WaitAnswer { outcome, revision, pending, proxies, .. } = answer;
+    if *outcome == WaitOutcome::Synced {
+        outln!("revision {revision} is synced: every proxy that it touches has ACKed it")?;
+    }
+    if proxies.is_empty() {
+        return Ok(());
+    }
+    outln!("{:<36}  {:<12}  {:<20}  SERVICES", "PROXY", "STATE", "SINCE")?;
+    for proxy in proxies {
+        out!("{}", row(proxy))?;
+    }
+    if *pending > proxies.len() {
+        outln!("… and {} more", pending - proxies.len())?;
+    }
+    Ok(())
+}
+
+/// Fails with the reason, unless the revision is synced.
+fn fail_unless_synced(answer: &WaitAnswer, limits: WaitLimits) -> anyhow::Result<()> {
+    let WaitAnswer { outcome, revision, superseded_by, pending, .. } = answer;
+    let time = limits.timeout.as_secs_f64();
+    match outcome {
+        WaitOutcome::Synced => Ok(()),
+        WaitOutcome::Superseded => {
+            let by = superseded_by.as_deref().unwrap_or("unknown");
+            bail!("revision {revision} is superseded: revision {by} is active")
+        }
+        WaitOutcome::NotActive if revision.is_empty() => {
+            bail!("no policy is active after {time} s: `ironmesh status` shows why")
+        }
+        WaitOutcome::NotActive => {
+            bail!("revision {revision} is not active after {time} s: `ironmesh status` shows why")
+        }
+        WaitOutcome::Pending if *pending == 0 => {
+            bail!("the control plane is not ready after {time} s: `ironmesh status` shows why")
+        }
+        WaitOutcome::Pending => {
+            bail!("{} did not ACK revision {revision} in {time} s", proxies(*pending))
+        }
+    }
+}
+
+fn proxies(count: usize) -> String {
+    if count == 1 { "1 proxy".to_owned() } else { format!("{count} proxies") }
+}
+
+/// The row of a proxy, followed by its NACKs.
+fn row(proxy: &LaggardView) -> String {
+    let services: Vec<_> = proxy.services.iter().map(ToString::to_string).collect();
+    let state = match proxy.state {
+        SyncState::Updating => "updating",
+        SyncState::Nacked => "NACK",
+        SyncState::Held => "held",
+        SyncState::Disconnected => "disconnected",
+        SyncState::Reconnecting => "reconnecting",
+    };
+    let since = proxy.since.map_or_else(|| "-".to_owned(), |since| format!("{since:.0}"));
+    let (id, services) = (proxy.proxy, services.join(", "));
+    let row = format!("{id:<36}  {state:<12}  {since:<20}  {services}\n");
+    proxy.nacks.iter().map(nacked).fold(row, |text, lines| text + &lines)
+}

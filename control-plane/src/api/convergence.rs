@@ -1,0 +1,173 @@
+//! Convergence for the admin API: which proxies have not ACKed everything, and whether a policy revision is synced.
+
+use std::sync::Arc;
+
+use ironmesh_admin::{
+    ApiError, ConvergenceView, LaggardView, MAX_LAGGARDS, SyncState, WaitAnswer, WaitOutcome,
+    WaitRequest,
+};
+use ironmesh_catalog::{CertificateState, JoinRecord, ProxyId};
+use jiff::Timestamp;
+
+use super::RunningControlPlane;
+use super::proxies::nack_view;
+use crate::reconciler::convergence::{Convergence, Generations, Lag, Laggard, Target};
+
+impl RunningControlPlane {
+    pub(super) fn convergence_view(&self) -> ConvergenceView {
+        let convergence = self.feeds.convergence.borrow().clone();
+        let lagging = convergence.laggards().len();
+        let laggards = convergence.laggards().iter().take(MAX_LAGGARDS);
+        ConvergenceView {
+            revision: convergence.revision().map(ToString::to_string),
+            synced: convergence.connected().saturating_sub(lagging),
+            lagging,
+            disconnected: convergence.departed().len(),
+            laggards: laggards
+                .filter_map(|(id, laggard)| self.laggard_view(&convergence, *id, laggard))
+                .collect(),
+        }
+    }
+
+    pub(super) fn wait_answer(&self, request: &WaitRequest) -> Result<WaitAnswer, ApiError> {
+        let convergence = self.feeds.convergence.borrow().clone();
+        let Some(active) = convergence.revision() else {
+            return not_active(request, "no policy is active yet");
+        };
+        let target = match &request.revision {
+            None => Target::Active(convergence.generations().policy),
+            Some(revision) => convergence.find(revision),
+        };
+        let policy = match target {
+            Target::Active(policy) => policy,
+            Target::Superseded(by) => {
+                let revision = request.revision.clone().unwrap_or_default();
+                return Ok(WaitAnswer {
+                    superseded_by: Some(by.to_string()),
+                    ..answer(WaitOutcome::Superseded, revision)
+                });
+            }
+            Target::Unknown => {
+                return not_active(request, &format!("the active revision is `{active}`"));
+            }
+        };
+        let mut pending = self.pending(&convergence, policy, request.include_disconnected);
+        let is_synced = pending.is_empty() && *self.feeds.ready.borrow();
+        let outcome = if is_synced { WaitOutcome::Synced } else { WaitOutcome::Pending };
+        let count = pending.len();
+        pending.truncate(MAX_LAGGARDS);
+        let views = pending.into_iter().filter_map(|pending| match pending {
+            Pending::Laggard(id, laggard) => self.laggard_view(&convergence, id, &laggard),
+            Pending::Absent(record, state) => Some(absent_view(&convergence, &record, state)),
+        });
+        Ok(WaitAnswer {
+            pending: count,
+            proxies: views.collect(),
+            ..answer(outcome, active.to_string())
+        })
+    }
+
+    /// The proxies that have not ACKed this change of policy.
+    fn pending(
+        &self,
+        convergence: &Convergence,
+        policy: u64,
+        include_disconnected: bool,
+    ) -> Vec<Pending> {
+        let laggards = convergence.pending(policy);
+        let mut pending: Vec<_> =
+            laggards.map(|(id, laggard)| Pending::Laggard(*id, laggard.clone())).collect();
+        // A proxy that was connected before the restart may have an older revision until it is back.
+        let grace = self.feeds.disconnected.borrow().grace;
+        if !include_disconnected && grace.is_none() {
+            return pending;
+        }
+        for record in self.register.records().values() {
+            let is_connected = self.hub.streams(&record.id.to_string()) > 0;
+            let was_connected =
+                record.certificate_state(Timestamp::now()) == CertificateState::Claimed;
+            if is_connected || !was_connected {
+                continue;
+            }
+            let departed = convergence.departed().get(&record.id);
+            let has_acked = departed.is_some_and(|departed| departed.acked.policy >= policy);
+            let is_expected = departed.is_none() && record.unreachable_since.is_none();
+            let state = match grace {
+                Some(_) if is_expected => SyncState::Reconnecting,
+                _ if include_disconnected && !has_acked => SyncState::Disconnected,
+                _ => continue,
+            };
+            pending.push(Pending::Absent(Arc::clone(record), state));
+        }
+        pending
+    }
+
+    fn laggard_view(
+        &self,
+        convergence: &Convergence,
+        id: ProxyId,
+        laggard: &Laggard,
+    ) -> Option<LaggardView> {
+        let record = self.register.get(id)?;
+        let inactive = self.feeds.inactive_resources.borrow();
+        let nacks =
+            inactive.get(&id).into_iter().flat_map(|one| one.nacked.iter().chain(&one.withheld));
+        Some(LaggardView {
+            state: match laggard.lag {
+                Lag::Updating => SyncState::Updating,
+                Lag::Nacked => SyncState::Nacked,
+                Lag::Held => SyncState::Held,
+            },
+            since: Some(laggard.since),
+            acked_revision: acked_revision(convergence, laggard.acked),
+            nacks: nacks.map(nack_view).collect(),
+            ..view(&record, SyncState::Updating)
+        })
+    }
+}
+
+/// A proxy that has not ACKed a revision.
+enum Pending {
+    Laggard(ProxyId, Laggard),
+    Absent(Arc<JoinRecord>, SyncState),
+}
+
+fn absent_view(convergence: &Convergence, record: &JoinRecord, state: SyncState) -> LaggardView {
+    let departed = convergence.departed().get(&record.id);
+    LaggardView {
+        since: departed.map(|departed| departed.since).or(record.unreachable_since),
+        acked_revision: departed.and_then(|departed| acked_revision(convergence, departed.acked)),
+        ..view(record, state)
+    }
+}
+
+fn view(record: &JoinRecord, state: SyncState) -> LaggardView {
+    LaggardView {
+        proxy: record.id,
+        services: record.services.clone(),
+        mesh_address: record.mesh_address,
+        state,
+        since: None,
+        acked_revision: None,
+        nacks: Vec::new(),
+    }
+}
+
+fn acked_revision(convergence: &Convergence, acked: Generations) -> Option<String> {
+    convergence.revision_of(acked.policy).map(ToString::to_string)
+}
+
+fn answer(outcome: WaitOutcome, revision: String) -> WaitAnswer {
+    WaitAnswer { outcome, revision, superseded_by: None, pending: 0, proxies: Vec::new() }
+}
+
+/// The answer for a revision that was never active here.
+fn not_active(request: &WaitRequest, active: &str) -> Result<WaitAnswer, ApiError> {
+    let revision = request.revision.clone().unwrap_or_default();
+    if request.may_become_active || revision.is_empty() {
+        return Ok(answer(WaitOutcome::NotActive, revision));
+    }
+    Err(ApiError::NotFound(format!(
+        "there is no revision `{revision}`: {active}; `ironmesh policy revisions` lists the stored ones"
+    )))
+}
