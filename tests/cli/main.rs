@@ -33,6 +33,7 @@ mod open_files;
 mod permissions;
 mod plan;
 mod policy_explain;
+mod policy_wait;
 mod proxies;
 mod rollback;
 mod serve;

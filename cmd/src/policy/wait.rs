@@ -7,6 +7,8 @@ use ironmesh_admin::{
     Client, ClientError, LaggardView, MAX_WAIT, SyncState, WaitAnswer, WaitOutcome, WaitRequest,
 };
 use ironmesh_catalog::PolicyRevision;
+use ironmesh_config_settings::PolicyLocation;
+use ironmesh_config_sources::load_folder;
 use tokio::time::{Instant, sleep};
 
 use crate::cli::{Output, WaitArguments, WaitLimits, WaitOption};
@@ -19,13 +21,22 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Waits for a revision.
 pub(super) async fn wait(arguments: WaitArguments, output: Output) -> anyhow::Result<()> {
-    let client = Client::new(&ResolvedSettings::load(&arguments.config)?.admin_socket());
-    let answer = until_synced(&client, arguments.revision, false, arguments.limits).await?;
+    let resolved = ResolvedSettings::load(&arguments.config)?;
+    let client = Client::new(&resolved.admin_socket());
+    let is_to_come = arguments.revision.as_deref().is_some_and(|one| is_in_folder(&resolved, one));
+    let answer = until_synced(&client, arguments.revision, is_to_come, arguments.limits).await?;
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&answer)?)?,
         Output::Text => print_answer(&answer)?,
     }
     fail_unless_synced(&answer, arguments.limits)
+}
+
+/// Whether the policy folder holds this revision: the control plane may not have read it yet.
+fn is_in_folder(resolved: &ResolvedSettings, revision: &str) -> bool {
+    let PolicyLocation::Folder(folder) = &resolved.policy else { return false };
+    let loaded = load_folder(folder);
+    loaded.is_ok_and(|loaded| loaded.revision.0.starts_with(revision))
 }
 
 /// The result of the wait after a change; `None` without a wait.
