@@ -1,7 +1,7 @@
 //! The domain model of the mesh: names, services, policy, proxies, certificates as values, and the [`Snapshot`]
 //! from which everything is compiled.
 //!
-//! This crate owns the vocabulary of all other crates, the traits of sources and stores, and the meaning of
+//! This crate owns the vocabulary of all other crates, the trait of the certificate store, and the meaning of
 //! policy: access, destinations and treatment of calls. `ironmesh-analysis`, beside it, answers questions about
 //! a snapshot. This crate never does IO, never reads a clock, never handles a protobuf, and imports none of our
 //! other crates.

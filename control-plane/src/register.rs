@@ -27,9 +27,9 @@ pub(crate) struct Register {
     store: Arc<Store>,
     /// Held while a change is stored, so that the store sees changes in their order.
     changing: Mutex<()>,
-    /// Locked for moments only: who reads does not wait for the disk.
+    /// Never held during a disk write, so reads do not wait.
     records: Mutex<RecordIndex>,
-    /// Claims of certificates that wait for the change before them. Locked for moments only.
+    /// Claims of certificates that wait for the change before them. Never held during a disk write.
     claims: Mutex<BTreeMap<ProxyId, Timestamp>>,
     generation: watch::Sender<Generation>,
 }

@@ -13,7 +13,7 @@ pub enum EtcdError {
     )]
     NotBuiltIn,
     /// A file that the settings name cannot be read.
-    #[error("cannot read what `{key}` in `[policy.etcd]` names")]
+    #[error("cannot read the file of `{key}` in `[policy.etcd]`")]
     File {
         /// The setting that names it.
         key: &'static str,

@@ -6,6 +6,8 @@
 //! <prefix>/turns/<what>/told        the leader's publication, under the same lease
 //! ```
 //!
+//! `turns` and `told` are stored key names. Renaming them would let control planes of two versions lead at once.
+//!
 //! Both keys end with the leader's lease. No candidate ever asks a leader to resign; a candidate that
 //! campaigns and finds no leader becomes the leader.
 

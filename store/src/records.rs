@@ -71,14 +71,14 @@ impl Store {
     pub fn put_tcp_accesses(&self, accesses: &TcpAccesses) -> Result<(), StoreError> {
         let ports: Vec<_> = accesses.ports.iter().collect();
         self.put_json(POLICY, TCP_ACCESSES, &(accesses.withdrawals, ports))
-            .map_err(|e| StoreError::new("keep who may connect to TCP service ports", e))
+            .map_err(|e| StoreError::new("store TCP callers", e))
     }
 
     /// The accesses to TCP service ports by the policy that was compiled last.
     pub fn tcp_accesses(&self) -> Result<TcpAccesses, StoreError> {
         let kept: Option<(u64, Vec<(ServicePort, TcpAccess)>)> = self
             .get_json(POLICY, TCP_ACCESSES)
-            .map_err(|e| StoreError::new("read who may connect to TCP service ports", e))?;
+            .map_err(|e| StoreError::new("read TCP callers", e))?;
         let (withdrawals, ports) = kept.unwrap_or_default();
         Ok(TcpAccesses { ports: ports.into_iter().collect(), withdrawals })
     }
@@ -95,13 +95,13 @@ impl Store {
             mesh => Ok(mesh),
         }
         };
-        read().map_err(|e: Failure| StoreError::new("read what the mesh is called", e))
+        read().map_err(|e: Failure| StoreError::new("read the mesh identity", e))
     }
 
     /// Stores the domain and the trust domain of the mesh. They can never change, since every certificate and
     /// every proxy's bootstrap contains them.
     pub fn put_mesh(&self, domain: &Domain, trust_domain: &TrustDomain) -> Result<(), StoreError> {
-        const OPERATION: &str = "keep what the mesh is called";
+        const OPERATION: &str = "store the mesh identity";
         match self.mesh()? {
             None => self
                 .put_json(META, MESH, &(domain, trust_domain))

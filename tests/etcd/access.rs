@@ -31,7 +31,7 @@ async fn etcd_access_errors_name_the_fix_without_secrets() {
     for (settings, expected) in [
         (password("paul", "wrong"), "rejects the user `paul`: authentication failed"),
         (password("nobody", "right"), "look at `username` and `password_file` in the settings"),
-        (password("paul", "missing"), "cannot read what `password_file` in `[policy.etcd]` names"),
+        (password("paul", "missing"), "cannot read the file of `password_file` in `[policy.etcd]`"),
         (
             etcd.settings("stranger"),
             "stranger.pem` to read: grant a role of that user the permission",

@@ -203,7 +203,7 @@ mod tests {
         let region = order(&prefer(Nearness::Region), "us/9", &PLACES);
         assert_eq!(region[0], ["us/1", "us/2"]);
         assert_eq!(region.len(), 2);
-        // Where nobody is near, what comes next is first: Envoy knows of no gaps.
+        // If no endpoint is near, the next distance has priority 0: Envoy requires priorities without gaps.
         assert_eq!(order(&zone, "eu/3", &PLACES)[0], ["eu/1/a", "eu/1/b", "eu/2"]);
         assert_eq!(order(&zone, "ap/1", &PLACES).len(), 1);
         // Without a known locality of the caller nothing is near or far.
@@ -268,7 +268,7 @@ mod tests {
         let other = place("eu/2");
         let ranks = setting.rank(&place(""), &[(&eu, most), (&other, 1), (&us, 1)]);
         let shares: Vec<_> = ranks.iter().map(|rank| rank.share).collect();
-        // Also who has next to nothing of a share has something.
+        // A locality whose share would round to 0 still receives calls.
         assert_eq!(shares, [9_999, 1, 990_000]);
         assert!(setting.rank(&eu, &[]).is_empty());
     }

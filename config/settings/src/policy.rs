@@ -126,6 +126,6 @@ fn read_prefix(value: Value<'_>) -> Result<String, FindingReported> {
     }
     let message =
         format!("`prefix` must be a path that begins with `/` and does not end so: `{text}`");
-    let finding = value.error(codes::INVALID_VALUE, message).label("not such a path");
+    let finding = value.error(codes::INVALID_VALUE, message).label("invalid path");
     Err(value.report(finding.help("write it as in `/ironmesh/production/policy`")))
 }

@@ -1,4 +1,4 @@
-//! The sources of policy: signals when there is something to read, and reads it. It never interprets policy.
+//! Policy sources: wait for a change, then read all documents. They never interpret policy.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -29,7 +29,7 @@ pub enum ConsulError {
         source: io::Error,
     },
     /// A file is not valid PEM of its kind.
-    #[error("`{key}` of the Consul provider names {}, which is not what it should be in PEM", path.display())]
+    #[error("`{key}` of the Consul provider names {}, which contains no valid PEM {}", path.display(), pem_kind(key))]
     Pem {
         /// The option that names the file.
         key: &'static str,
@@ -53,6 +53,11 @@ pub enum ConsulError {
     /// The HTTP client cannot be made.
     #[error("no HTTP client can be made for Consul")]
     Client(#[source] reqwest::Error),
+}
+
+/// The expected content of the file that the option `key` names.
+fn pem_kind(key: &str) -> &'static str {
+    if key == "key" { "private key" } else { "certificate" }
 }
 
 /// The failure of a request to an agent.

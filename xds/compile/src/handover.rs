@@ -1,4 +1,4 @@
-//! Handover: how a proxy continues to serve a port that policy has dropped, until its callers know.
+//! Handover: after policy drops a port, its proxy serves it until all callers have ACKed the removal.
 
 use ironmesh_catalog::ServicePort;
 use ironmesh_xds_wire::Resource;
@@ -7,14 +7,13 @@ use ironmesh_xds_wire::pb::envoy::config::listener::v3::{FilterChain, Listener};
 pub use crate::inbound::LISTENER as INBOUND_LISTENER;
 use crate::names;
 
-/// The name prefixes of clusters that receive requests about calls, not calls.
+/// The name prefixes of clusters that receive no calls: rate limit and log services.
 pub const ABOUT_CALLS: [&str; 2] = ["rate-limit|", "telemetry|"];
 
-/// The inbound listener `new` with the filter chains by which `old` serves these ports.
+/// The inbound listener `new`, with the filter chains of `old` for these ports added.
 ///
-/// Everything else is as in `new`: a withdrawal from another port applies at once, and an added
-/// port is served. If there is no new one, nothing else is served any more. `None` if `old` has no
-/// such chains: then there is nothing to keep.
+/// All other chains are those of `new`: a withdrawal from another port applies at once, and an added port is
+/// served. Without `new`, the listener serves only these ports. `None` if `old` has no filter chain for them.
 pub fn still_serving(
     new: Option<&Resource>,
     old: &Resource,

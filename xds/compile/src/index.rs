@@ -177,7 +177,7 @@ impl PolicyIndex {
         Allowed::by(grants.flat_map(|grant| self.specification.allowing_rules(&grant.target, port)))
     }
 
-    /// What `target` lets its sources ask of the HTTP `port` of a service that it is about.
+    /// The requests that `target` allows to the HTTP `port` of one of its destination services.
     pub(crate) fn allowed_by<'a>(&'a self, target: &'a TrafficTarget, port: &Port) -> Allowed<'a> {
         Allowed::by(self.specification.allowing_rules(target, port))
     }

@@ -67,7 +67,7 @@ impl<'a> Externals<'a> {
 }
 
 fn called_as(egress: &Egress, own: &Service, host: &Hostname) -> Finding {
-    let message = format!("`{host}` is what service `{}` is called in the mesh", own.name);
+    let message = format!("hostname `{host}` already belongs to service `{}`", own.name);
     Finding::error(codes::DUPLICATE_NAME, Some(egress.spot.clone()), message)
         .label("outside of the mesh")
         .related(own.spot.clone(), "in the mesh")

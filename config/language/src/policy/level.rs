@@ -23,7 +23,9 @@ pub(super) fn read(table: &mut Table<'_>) -> Written {
         (Ok(Some((_, service))), Ok(Some((_, scope)))) => {
             let message = "`scope` has no meaning for an object of one service";
             let finding = Finding::error(codes::INVALID_VALUE, Some(scope), message);
-            let finding = finding.label("about more").related(service.clone(), "about this one");
+            let finding = finding
+                .label("applies to more services")
+                .related(service.clone(), "applies to this service");
             Err(table.report(finding.help("leave one of the two out")))
         }
         (_, scope) => scope.map(|scope| scope.is_some_and(|(is_mesh, _)| is_mesh)),

@@ -31,7 +31,11 @@ pub(super) fn check(draft: &mut Draft<'_>) {
         if let (Some(_), None) = (http.next(), http.next())
             && let Some(first) = without_port.insert(hostname, service)
         {
-            findings.push(called_the_same(service, first, &format!("`{hostname}` without a port")));
+            findings.push(called_the_same(
+                service,
+                first,
+                &format!("hostname `{hostname}` without a port"),
+            ));
         }
     }
     for split in draft.traffic_splits.iter() {
@@ -52,7 +56,7 @@ pub(super) fn of_the_mesh<'a>(draft: &Draft<'a>, hostname: &Hostname) -> Option<
 }
 
 fn called_as(service: &Service, own: &Service, hostname: &Hostname) -> Finding {
-    let message = format!("`{hostname}` is what service `{}` is called in the mesh", own.name);
+    let message = format!("hostname `{hostname}` already belongs to service `{}`", own.name);
     Finding::error(codes::DUPLICATE_NAME, Some(service.spot.clone()), message)
         .label("outside of the mesh")
         .related(own.spot.clone(), "in the mesh")
@@ -61,7 +65,7 @@ fn called_as(service: &Service, own: &Service, hostname: &Hostname) -> Finding {
 
 /// The finding for a hostname of two services: a call could belong to either.
 fn called_the_same(service: &Service, first: &Service, what: &str) -> Finding {
-    let message = format!("{what} is that of two services");
+    let message = format!("two services have {what}");
     Finding::error(codes::DUPLICATE_NAME, Some(service.spot.clone()), message)
         .label("the second")
         .related(first.spot.clone(), "the first")
@@ -71,8 +75,7 @@ fn called_the_same(service: &Service, first: &Service, what: &str) -> Finding {
 /// The finding for a split across the mesh's border: the server's proxy authorizes callers, and an external
 /// service has none.
 fn split_outside(service: &Service, spot: &Spot) -> Finding {
-    let message =
-        format!("service `{}` is outside of the mesh, where splits do not lead", service.name.name);
+    let message = format!("splits cannot use external service `{}`", service.name.name);
     Finding::error(codes::SPLIT_SHAPE, Some(spot.clone()), message)
         .label("an external service")
         .related(service.spot.clone(), "it is defined here")

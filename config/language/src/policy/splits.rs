@@ -106,7 +106,7 @@ fn too_many_paths(service: &ServiceName, splits: &[&TrafficSplit]) -> Option<Fin
         service.name
     );
     let mut finding = Finding::error(codes::SPLIT_SHAPE, Some(first.spot.clone()), message)
-        .label("with all conditions of the splits behind it")
+        .label("multiplied by the conditions of the other splits")
         .help("combine several matches, as in `path_regex = \"/(?:a|b)\"`, or use each condition in one split only");
     for other in others.iter().take(MOST_RELATED) {
         finding = finding.related(other.spot.clone(), "of the same service");
@@ -128,7 +128,7 @@ pub(super) fn two_large_paths<'a>(
         second.name, first.name
     );
     let finding = Finding::error(codes::REGEX, Some(second.spot.clone()), message)
-        .label("required after the other")
+        .label("conflicts with the other condition")
         .related(first.spot.clone(), "required by an earlier split")
         .help("write one of them smaller, and without `\\b` where it has `$`");
     Some(([&first.spot, &second.spot], finding))

@@ -88,7 +88,7 @@ impl<'a> Value<'a> {
         }
         let message =
             format!("`{}` must be 1 to {longest} characters without control characters", self.key);
-        Err(self.report(self.error(codes::INVALID_VALUE, message).label("not such a text")))
+        Err(self.report(self.error(codes::INVALID_VALUE, message).label("invalid text")))
     }
 
     /// `true` or `false`.

@@ -37,7 +37,7 @@ pub enum PushError {
 
 fn conflict(current: Option<&PolicyRecord>) -> String {
     let Some(current) = current else {
-        return "not pushed: nothing is current there, or what is there is damaged".to_owned();
+        return "not pushed: etcd has no current revision, or it is damaged".to_owned();
     };
     let by = current.by.as_deref().unwrap_or("an unnamed author");
     let why = current.message.as_ref().map(|text| format!(" (\"{text}\")")).unwrap_or_default();

@@ -25,7 +25,7 @@ pub(super) fn check(table: &mut Table<'_>, settings: &CallSettings) -> Result<()
     let idle = UPSTREAM_KEYS.into_iter().find_map(|key| table.get(key));
     let (idle, cause, why) = match (aborted, idle) {
         (Some(fault), _) => (redirect, fault, "all of these requests are aborted before"),
-        (None, Some(idle)) => (idle, redirect, "none of these requests goes on its way"),
+        (None, Some(idle)) => (idle, redirect, "redirected requests are not forwarded"),
         (None, None) => return Ok(()),
     };
     let message = format!("`{}` has no effect beside `{}`: {why}", idle.key(), cause.key());

@@ -98,7 +98,7 @@ fn read_value(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
         "the value of header `{}` must be 1 to {LONGEST_VALUE} characters of ASCII on one line, with no space round them",
         value.key()
     );
-    Err(value.report(value.error(codes::INVALID_VALUE, message).label("not such a value")))
+    Err(value.report(value.error(codes::INVALID_VALUE, message).label("invalid header value")))
 }
 
 /// The names that are given, with their spots.
@@ -127,7 +127,7 @@ impl Names {
         }
         if let Some(why) = rejected(&name) {
             let message = format!("the header `{name}` is not changed by policy: {why}");
-            let finding = error(codes::INVALID_VALUE, message).label("not this one");
+            let finding = error(codes::INVALID_VALUE, message).label("reserved header");
             let help = if *name == *"host" {
                 "`rewrite = { host = … }` changes it"
             } else {

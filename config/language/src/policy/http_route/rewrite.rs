@@ -114,9 +114,9 @@ fn read_prefix(value: Value<'_>) -> Result<PathChange, FindingReported> {
     if from == to
         && let Some(value) = written
     {
-        let message = "a prefix becomes what it is";
+        let message = "`from` and `to` are equal";
         let finding = value.error(codes::INVALID_VALUE, message).label("the same");
-        return Err(value.report(finding.help("write what it is to become")));
+        return Err(value.report(finding.help("set `to` to the new prefix")));
     }
     Ok(PathChange::Prefix { from, to })
 }
@@ -127,19 +127,19 @@ fn read_path(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"?#\\".contains(&byte);
     let is_dots = |segment: &str| segment == "." || segment == "..";
     let problem = if !text.starts_with('/') {
-        "begins with `/`"
+        "begin with `/`"
     } else if text.len() > LONGEST_PATH {
-        "has 256 characters at most"
+        "have at most 256 characters"
     } else if !text.bytes().all(is_plain) {
-        "is written in ASCII, without spaces, and has no query"
+        "be ASCII, without spaces and without a query"
     } else if !has_whole_escapes(text) {
-        "has `%` with two digits behind it alone, as in `%20`"
+        "have two hexadecimal digits after each `%`, as in `%20`"
     } else if text.contains("//") || text.split('/').any(is_dots) {
-        "has no empty segment, and none that is `.` or `..`: these are resolved before"
+        "have no empty segment, no `.` and no `..`: Envoy resolves them before it compares paths"
     } else {
         return Ok(text.into());
     };
-    let message = format!("`{text}` is not such a path: it {problem}");
+    let message = format!("`{text}` is not a valid path: it must {problem}");
     Err(value.report(value.error(codes::INVALID_VALUE, message).label("not a path")))
 }
 
@@ -167,10 +167,10 @@ fn read_substitution(
     }
     if text.len() > LONGEST_SUBSTITUTION || !text.bytes().all(is_plain) || !has_whole_escapes(text)
     {
-        let message = format!("`{text}` is not what a path may become");
+        let message = format!("`{text}` is not a valid substitution");
         return reported(
             message,
-            "it has 256 characters of ASCII at most, no spaces, and no query; `%` has two digits behind it",
+            "write at most 256 characters of ASCII, without spaces or a query, and two hexadecimal digits after each `%`",
         );
     }
     let mut letters = text.chars();

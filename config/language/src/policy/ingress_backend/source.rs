@@ -126,7 +126,7 @@ fn meant(text: &str) -> Option<IpRange> {
 }
 
 fn not_of_a_service(value: Value<'_>) -> FindingReported {
-    let message = "`namespace` is that of a source of kind `Service`";
+    let message = "`namespace` applies only to kind `Service`";
     let finding = value.error(codes::INVALID_VALUE, message).label("of no service");
     value.report(finding.help("take it out"))
 }

@@ -73,7 +73,7 @@ fn check_length(value: Value<'_>) -> Result<&str, FindingReported> {
         "`{}` must be 1 to {LONGEST} characters without control characters but for ends of lines",
         value.key()
     );
-    Err(value.report(value.error(codes::INVALID_VALUE, message).label("not such a text")))
+    Err(value.report(value.error(codes::INVALID_VALUE, message).label("invalid text")))
 }
 
 /// Reads a value of the JSON `text`.

@@ -136,7 +136,7 @@ fn invalid_egress_is_reported() {
 fn egress_host_of_a_mesh_or_external_service_is_rejected() {
     let own = "[[service]]\nname = \"api\"\nnamespace = \"shop\"\n";
     let reported = finding(&(text(&[("hosts", "[\"api.shop\"]")]) + own));
-    let expected = "error[IM0202]: `api.shop` is what service `shop/api` is called in the mesh";
+    let expected = "error[IM0202]: hostname `api.shop` already belongs to service `shop/api`";
     assert!(reported.starts_with(expected), "{reported}");
     let external = |port: u16| {
         format!(

@@ -113,7 +113,7 @@ fn hostname_and_port_belong_to_one_external_service() {
     let both = text("tls", "hostname = \"A.example\"") + other;
     let reported = finding(&both);
     assert!(
-        reported.starts_with("error[IM0202]: port `443` of `a.example` is that of two services"),
+        reported.starts_with("error[IM0202]: two services have port `443` of `a.example`"),
         "{reported}"
     );
     specification(
@@ -131,7 +131,8 @@ fn hostname_without_port_belongs_to_one_external_service() {
     let both = text("http", "hostname = \"a.example\"") + other;
     let reported = finding(&both);
     assert!(
-        reported.starts_with("error[IM0202]: `a.example` without a port is that of two"),
+        reported
+            .starts_with("error[IM0202]: two services have hostname `a.example` without a port"),
         "{reported}"
     );
     // One of them has two ports of HTTP: no call is without.
@@ -146,7 +147,7 @@ fn hostname_without_port_belongs_to_one_external_service() {
 fn external_hostname_of_a_mesh_service_is_rejected() {
     let own = "[[service]]\nname = \"till\"\nnamespace = \"shop\"\n";
     let reported = finding(&(text("http", "hostname = \"till.shop\"") + own));
-    let expected = "error[IM0202]: `till.shop` is what service `shop/till` is called in the mesh";
+    let expected = "error[IM0202]: hostname `till.shop` already belongs to service `shop/till`";
     assert!(reported.starts_with(expected), "{reported}");
     specification(&(text("http", "hostname = \"till.shop.example\"") + own));
 }
@@ -164,7 +165,7 @@ fn external_service_in_a_traffic_split_is_rejected() {
     for text in [split("a", "m"), split("m", "a")] {
         let reported = finding(&text);
         assert!(
-            reported.starts_with("error[IM0303]: service `a` is outside of the mesh"),
+            reported.starts_with("error[IM0303]: splits cannot use external service `a`"),
             "{reported}"
         );
     }

@@ -138,24 +138,27 @@ fn invalid_rewrites_are_reported() {
         ("{ path_prefix = { from = \"/a\" } }", "error[IM0103]: a prefix of paths needs `to`"),
         (
             "{ path_prefix = { from = \"/a\", to = \"/a/\" } }",
-            "error[IM0105]: a prefix becomes what it is",
+            "error[IM0105]: `from` and `to` are equal",
         ),
-        ("{ path_prefix = { from = \"a\", to = \"/\" } }", "error[IM0105]: `a` is not such a path"),
+        (
+            "{ path_prefix = { from = \"a\", to = \"/\" } }",
+            "error[IM0105]: `a` is not a valid path",
+        ),
         (
             "{ path_prefix = { from = \"/a?b\", to = \"/\" } }",
-            "error[IM0105]: `/a?b` is not such a path",
+            "error[IM0105]: `/a?b` is not a valid path",
         ),
         (
             "{ path_prefix = { from = \"/a\", to = \"/%2\" } }",
-            "error[IM0105]: `/%2` is not such a path",
+            "error[IM0105]: `/%2` is not a valid path",
         ),
         (
             "{ path_prefix = { from = \"/a\", to = \"/../b\" } }",
-            "error[IM0105]: `/../b` is not such",
+            "error[IM0105]: `/../b` is not a valid path",
         ),
         (
             "{ path_prefix = { from = \"//a\", to = \"/b\" } }",
-            "error[IM0105]: `//a` is not such a path",
+            "error[IM0105]: `//a` is not a valid path",
         ),
         (long.as_str(), "error[IM0105]: `/aaa"),
         ("{ path_regex = \"/a\" }", "error[IM0103]: a rewrite needs `substitution`"),
@@ -189,7 +192,7 @@ fn invalid_rewrites_are_reported() {
         ),
         (
             "{ path_regex = \"/a\", substitution = \"/b?c\" }",
-            "error[IM0105]: `/b?c` is not what a path",
+            "error[IM0105]: `/b?c` is not a valid substitution",
         ),
         ("{ host = \"A.example\" }", "error[IM0105]: `A.example` is not a host"),
         ("{ host = \"a.example:0\" }", "error[IM0105]: `a.example:0` is not a host"),
@@ -259,7 +262,7 @@ fn invalid_or_conflicting_redirects_are_reported() {
         let near = format!("{other}\n[[http_route]]\nname = \"s\"\nscope = \"mesh\"\n{redirect}");
         let reported = finding(&policy(&near));
         assert!(
-            reported.starts_with(&format!("warning[IM0602]: `{key}` has no effect: these")),
+            reported.starts_with(&format!("warning[IM0602]: `{key}` has no effect: redirected")),
             "{reported}"
         );
         let far = format!("{redirect}[[http_route]]\nname = \"s\"\nscope = \"mesh\"\n{other}");

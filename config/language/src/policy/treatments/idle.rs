@@ -89,10 +89,7 @@ fn redirected(treatment: &Treatment<'_>) -> Option<([Spot; 2], Finding)> {
     let idle = nearer.iter().find(|setting| {
         UPSTREAM_KEYS.contains(&setting.key.as_str()) && setting.by.spot != redirect.by.spot
     })?;
-    let message = format!(
-        "`{}` has no effect: these requests are redirected, and none goes on its way",
-        idle.key
-    );
+    let message = format!("`{}` has no effect: redirected requests are not forwarded", idle.key);
     let finding = Finding::warning(codes::IDLE_ROUTE, Some(idle.by.spot.clone()), message)
         .label("has no effect")
         .related(redirect.by.spot.clone(), "they are redirected by this")

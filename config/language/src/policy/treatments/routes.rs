@@ -93,7 +93,7 @@ fn too_many(service: &ServiceName, treatments: &[Treatment<'_>]) -> Option<Findi
     let finding = Finding::error(codes::TOO_LARGE, Some(condition.spot.clone()), message);
     Some(
         finding
-            .label("with each way that its splits or its traffic targets know")
+            .label("multiplied by the matches of its splits and traffic targets")
             .help("combine several matches, as in `path_regex = \"/(?:a|b)\"`"),
     )
 }

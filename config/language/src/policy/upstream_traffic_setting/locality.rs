@@ -100,7 +100,7 @@ fn read_failover(value: Value<'_>) -> Result<Failover, FindingReported> {
             let place = read_place(item)?;
             // An earlier locality includes all localities in it.
             if let Some((first, spot)) = seen.iter().find(|(first, _)| first.includes(&place)) {
-                return Err(item.report(comes_already(item, &place, first, spot)));
+                return Err(item.report(duplicate_place(item, &place, first, spot)));
             }
             seen.push((place.clone(), item.spot()));
             Ok((place, item))
@@ -116,14 +116,14 @@ fn read_failover(value: Value<'_>) -> Result<Failover, FindingReported> {
     Ok(Failover { from, to: to.into_iter().map(|(place, _)| place).collect() })
 }
 
-fn comes_already(item: Value<'_>, place: &Locality, first: &Locality, spot: &Spot) -> Finding {
+fn duplicate_place(item: Value<'_>, place: &Locality, first: &Locality, spot: &Spot) -> Finding {
     let (message, help) = if place == first {
         (format!("`{place}` is named twice"), "name it once")
     } else {
         (format!("`{place}` is in `{first}`, which comes before"), "name it before that")
     };
-    let finding = item.error(codes::DUPLICATE_NAME, message).label("comes already");
-    finding.related(spot.clone(), "before").help(help)
+    let finding = item.error(codes::DUPLICATE_NAME, message).label("duplicate");
+    finding.related(spot.clone(), "the earlier one").help(help)
 }
 
 fn read_distribution(value: Value<'_>) -> Result<Distribution, FindingReported> {
@@ -145,7 +145,9 @@ fn read_distribution(value: Value<'_>) -> Result<Distribution, FindingReported> 
                     };
                     let finding = value.error(codes::DUPLICATE_NAME, message).label("again");
                     let help = "give each place one share";
-                    return Err(value.report(finding.related(spot.clone(), "before").help(help)));
+                    return Err(
+                        value.report(finding.related(spot.clone(), "the earlier one").help(help))
+                    );
                 }
                 seen.push((place.clone(), value.spot()));
                 Ok(place)
