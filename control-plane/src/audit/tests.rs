@@ -27,7 +27,7 @@ matches = [{ name = "all" }]
 name = "all"
 "#;
 
-/// An audit that has news of the mesh.
+/// An audit whose snapshots the test sets, and a proxy of the store.
 struct Harness {
     audit: Audit,
     snapshots: watch::Sender<Option<Arc<Snapshot>>>,
@@ -50,7 +50,7 @@ impl Harness {
         harness
     }
 
-    /// Brings a policy into force that has the services, and `more`.
+    /// Makes a policy active that has [`SERVICES`] and `more`.
     fn set(&self, mode: Mode, more: &str) {
         let loaded = load_documents([Document::new("p.toml", format!("{SERVICES}{more}"))]);
         let domain = Domain::default();
@@ -69,30 +69,31 @@ impl Harness {
         };
         let snapshot = Snapshot::assemble(inputs, TcpAccesses::default());
         self.snapshots.send_replace(Some(Arc::new(snapshot)));
-        // The reconciler is followed at the next look.
+        // The audit reads the new snapshot at its next view.
         self.seen();
     }
 
-    /// The store is asked by `caller` for `path`; or connected to, without one.
+    /// Records a call of the store by `caller`: a request for `path`, or without one a TCP
+    /// connection.
     fn call(&self, caller: &str, path: Option<&str>) {
         let port = if path.is_some() { "store|80" } else { "store|3306" };
         self.audit.record_calls(&self.record, &[call(port, caller, path)]);
     }
 
-    /// The record of another proxy, which serves `services`.
+    /// The record of another proxy, enrolled for `services`.
     fn proxy(&self, number: u128, services: &[&str]) -> JoinRecord {
         let services = services.iter().map(|name| name.parse().unwrap()).collect();
         JoinRecord { id: ProxyId(Uuid::from_u128(number)), services, ..self.record.clone() }
     }
 
-    /// Who would be denied, by port.
+    /// The callers that strict mode would deny, each with the port.
     fn seen(&self) -> Vec<(String, u16)> {
         let denied = self.audit.view().denied;
         denied.into_iter().map(|one| (one.caller.name.to_string(), one.port)).collect()
     }
 }
 
-/// That `caller` asks `port` for `path`; or connects to it, without one.
+/// A logged call of `port` by `caller`: a request for `path`, or without one a TCP connection.
 fn call(port: &str, caller: &str, path: Option<&str>) -> LoggedCall {
     LoggedCall {
         cluster: format!("default/{port}|local"),
@@ -101,14 +102,14 @@ fn call(port: &str, caller: &str, path: Option<&str>) -> LoggedCall {
     }
 }
 
-/// So many accounts: `caller-0` and so on.
+/// Policy with `count` accounts: `caller-0` and so on.
 fn callers(count: usize) -> String {
     let callers: Vec<_> =
         (0..count).map(|n| format!("[[service]]\nname = \"caller-{n}\"\n")).collect();
     callers.concat()
 }
 
-/// A till, with so many ports of TCP behind its first.
+/// Policy with a `till` that has HTTP port 80 and `ports` TCP ports from 1000 on.
 fn till(ports: usize) -> String {
     let port = |number, protocol| {
         format!("{{ name = \"p{number}\", port = {number}, protocol = \"{protocol}\" }}")
@@ -118,7 +119,7 @@ fn till(ports: usize) -> String {
     format!("[[service]]\nname = \"till\"\nports = [{}]\n", ports.join(", "))
 }
 
-/// Lets `sources` in by a rule of this kind.
+/// A traffic target that allows `sources` to call the store by a rule of this kind.
 fn target(name: &str, sources: &[&str], kind: &str) -> String {
     let sources: Vec<_> = sources.iter().map(|name| format!("{{ name = \"{name}\" }}")).collect();
     format!(
@@ -139,12 +140,16 @@ async fn policy_change_forgets_allowed_denials_and_ignores_stale_logs() {
     assert_eq!(harness.seen(), [("store".to_owned(), 80)], "the others are still denied");
     harness.call("buyer", Some("/books"));
     harness.call("store", Some("/books"));
-    assert_eq!(harness.seen(), [("store".to_owned(), 80)], "it was judged by what was before");
-    // After a while all have the new policy: what is denied then is denied by that.
+    assert_eq!(
+        harness.seen(),
+        [("store".to_owned(), 80)],
+        "the log may come from a proxy with the previous policy"
+    );
+    // After `SETTLED_AFTER` all proxies have the new policy, so later denials come from it.
     advance(SETTLED_AFTER).await;
     harness.call("buyer", Some("/books"));
     assert_eq!(harness.seen(), [("buyer".to_owned(), 80), ("store".to_owned(), 80)]);
-    // Another caller in the same target is no matter to it.
+    // Adding another source to the same target does not forget the buyer's denial.
     harness.set(Mode::Audit, &target("buyers", &["buyer", "store"], "HTTPRouteGroup"));
     assert_eq!(harness.seen(), [("buyer".to_owned(), 80)]);
 }
@@ -195,7 +200,7 @@ async fn recorded_denials_are_bounded_and_the_excess_is_counted() {
     let (counted, others) = harness.audit.counted();
     assert_eq!((counted.len(), others.into_values().collect()), (MAX_PAIRS, vec![beyond]));
 
-    // What has no room is not looked into as long as it may be of before.
+    // Denials beyond the limit are not counted while they may come from the previous policy.
     let others = |expected: &[(u16, u64)]| {
         let call = call("till|80", "caller-0", Some("/"));
         harness.audit.record_calls(&proxy, &[call]);
@@ -213,7 +218,7 @@ async fn recorded_denials_are_bounded_and_the_excess_is_counted() {
     let view = harness.audit.view();
     assert_eq!((view.denied.len(), view.others.len()), (0, 0));
     let (counted, others) = harness.audit.counted();
-    assert_eq!((counted.len(), others.len()), (0, 0), "there is no till any more");
+    assert_eq!((counted.len(), others.len()), (0, 0), "policy no longer has the till");
 
     let harness = Harness::open(Mode::Audit);
     for n in 0..100 {
@@ -236,7 +241,8 @@ fn denial_not_repeated_for_a_day_is_forgotten() {
     assert_eq!(state.seen.iter().count(), 0);
 }
 
-// A84: whom policy does not know has no certificate of the mesh, so it cannot have called.
+// A84: an account that policy does not define has no certificate of the mesh, so it cannot have
+// called.
 #[tokio::test(start_paused = true)]
 async fn invented_callers_are_ignored_and_real_ones_are_recorded() {
     let harness = Harness::open(Mode::Audit);
@@ -252,7 +258,7 @@ async fn invented_callers_are_ignored_and_real_ones_are_recorded() {
     assert_eq!(harness.audit.counted().0.len(), 1);
 }
 
-// A84: what one proxy is the first to tell of gives way to what others tell of.
+// A84: denials that a single proxy reports first give way to the denials that others report.
 #[tokio::test(start_paused = true)]
 async fn flooding_proxy_does_not_displace_denials_of_others() {
     let harness = Harness::open(Mode::Audit);
@@ -268,7 +274,7 @@ async fn flooding_proxy_does_not_displace_denials_of_others() {
     let view = harness.audit.view();
     let named: Vec<_> = view.denied.iter().filter(|one| one.port == 80).collect();
     let [named] = &named[..] else {
-        panic!("{} are seen, and of them {named:?}", view.denied.len())
+        panic!("{} denials are recorded, on port 80: {named:?}", view.denied.len())
     };
     assert_eq!((named.caller.to_string(), named.count), ("default/buyer".to_owned(), 1));
     assert!(view.others.iter().all(|one| one.service.to_string() == "default/till"));
@@ -276,20 +282,21 @@ async fn flooding_proxy_does_not_displace_denials_of_others() {
     let honest = |port: &ServicePort| port.to_string() == "default/store|80";
     let counts: Vec<_> = counted.iter().filter(|((_, port), _)| honest(port)).collect();
     assert_eq!((counts.len(), others.keys().any(honest)), (1, false));
-    // Nothing is lost of how many there were: what gave way is counted with the others of its port.
+    // The total stays exact: displaced denials are counted with the others of their port.
     let all = u64::try_from(accounts * ports + 1).unwrap();
     assert_eq!(counted.values().chain(others.values()).sum::<u64>(), all);
     let others = view.others.iter().map(|one| one.count);
     assert_eq!(view.denied.iter().map(|one| one.count).chain(others).sum::<u64>(), all);
 }
 
-// What is settled by policy alone holds no certificates, and goes when it is no matter any more.
+// The audit keeps only the policy of earlier snapshots, not their certificates, until the new
+// policy has settled.
 #[tokio::test(start_paused = true)]
 async fn earlier_snapshots_keep_only_policy_until_settled() {
     let harness = Harness::open(Mode::Audit);
     let first = Arc::downgrade(harness.snapshots.borrow().as_ref().unwrap());
     harness.set(Mode::Audit, &target("buyers", &["buyer"], "TCPRoute"));
-    assert!(first.upgrade().is_none(), "nothing but policy is kept of it");
+    assert!(first.upgrade().is_none(), "only its policy is kept");
     assert_eq!(harness.audit.state.lock().before.len(), 1);
     advance(SETTLED_AFTER).await;
     harness.seen();

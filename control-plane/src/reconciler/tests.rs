@@ -1,4 +1,4 @@
-//! The reconciler as a whole, with clients that are simulated.
+//! Tests of the whole reconciler with simulated proxies.
 
 mod clock;
 mod convergence;

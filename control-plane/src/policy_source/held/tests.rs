@@ -12,7 +12,7 @@ use super::super::tests::{HOLD, store};
 use super::super::{PolicyState, Source};
 use super::*;
 
-/// A policy folder in which every service has a file of its own, and a store.
+/// A machine with a store, and with a policy folder in which each service has its own file.
 struct Machine {
     root: TempDir,
     store: Arc<Store>,
@@ -60,7 +60,7 @@ impl Machine {
     }
 }
 
-/// How many services are active, and how many objects are held back of how many.
+/// The number of active services; and of a held-back removal, the objects removed and all objects.
 fn hold_state(state: &watch::Receiver<PolicyState>) -> (usize, Option<(usize, usize)>) {
     let state = state.borrow();
     let held = state.view.held.as_ref().map(|held| (held.removed, held.of));
@@ -81,12 +81,12 @@ async fn large_removal_is_held_back_until_it_is_released() {
     assert_eq!(codes_of(&state), ["IM0118"]);
     assert!(state.borrow().view.stale_since.is_some());
     let due = source.held.as_ref().unwrap().due();
-    // A change that removes no more prolongs nothing.
+    // A change that removes nothing more does not extend the hold.
     machine.add(20);
     machine.read(&mut source);
     assert_eq!(hold_state(&state), (10, Some((6, 10))));
     assert_eq!(source.held.as_ref().unwrap().due(), due);
-    // More is removed: the removal is not over, and is held back anew, but not for ever.
+    // More files are removed: the hold starts anew, but never lasts beyond `latest`.
     machine.remove(6..8);
     machine.remove(20..21);
     machine.read(&mut source);
@@ -131,10 +131,10 @@ async fn small_removals_and_renames_are_active_at_once() {
     assert_eq!(hold_state(&state), (6, None));
     let (mut source, state) = Machine::new(4).open(HOLD).await;
     source.apply_reading(Ok(Reading::default()));
-    assert_eq!(hold_state(&state), (0, None), "four objects are too few");
+    assert_eq!(hold_state(&state), (0, None), "a policy of four objects is too small for a hold");
 }
 
-// `rsync --delete` removes file by file.
+// `rsync --delete` removes one file after the other.
 #[tokio::test]
 async fn consecutive_removals_are_counted_together() {
     let machine = Machine::new(10);
@@ -169,7 +169,7 @@ async fn accepted_removal_is_active_at_once_and_names_its_operator() {
     assert_eq!(accepted.policy.by.as_deref(), Some("anna"));
     assert_eq!(accepted.policy.revision, PolicyRevision(revision.into()));
     assert_eq!(hold_state(&state), (4, None));
-    // It is kept for a start and for a rollback.
+    // The store keeps the accepted policy for restarts and rollbacks.
     assert_eq!(machine.store.policies().unwrap()[0], accepted.policy);
 }
 
@@ -191,7 +191,7 @@ async fn hold_of_zero_holds_nothing_back() {
     assert_eq!(hold_state(&state), (1, None));
 }
 
-// Invariant 1: also at the start.
+// Invariant 1 also holds at a start.
 #[tokio::test]
 async fn start_with_an_emptied_folder_serves_the_last_good_policy() {
     let machine = Machine::new(10);

@@ -1,4 +1,4 @@
-//! What is due by the clock, and what costs nothing.
+//! Time: renewal of certificates, jumps of the clock, and ticks that cost nothing.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ name = "store"
 ports = [{ port = 80, protocol = "http" }]
 "#;
 
-/// A place with one joined proxy.
+/// A harness with one enrolled proxy.
 fn open() -> Harness {
     let harness = Harness::open(POLICY);
     harness.join(1, &["store"]);
@@ -28,7 +28,7 @@ fn open() -> Harness {
 }
 
 impl Harness {
-    /// How many resources are encoded for what has happened since the last time.
+    /// Builds a snapshot and returns the number of resources encoded for it.
     fn encodes(&mut self, now: Timestamp, is_tick: bool) -> u64 {
         let specification = self.policy.borrow().specification.clone().unwrap();
         let clock = ClockReading { now, steady_for: Duration::ZERO };
@@ -73,7 +73,7 @@ fn service_certificate_is_renewed_in_time_and_pushed() {
     let (serial, sent) = (harness.serial(), harness.sent());
     harness.tick(later(now, 12));
     assert_eq!((harness.serial(), harness.sent()), (serial.clone(), sent), "renewed too early");
-    // Two thirds of its life, which is 24 h plus or minus a tenth, are over by now.
+    // By now two thirds of the certificate's lifetime (24 h ± 10 %) have passed.
     harness.tick(later(now, 18));
     assert_ne!(harness.serial(), serial);
     assert_ne!(harness.sent(), sent);
@@ -89,7 +89,7 @@ fn xds_port_certificate_is_renewed_in_time() {
     assert!(harness.feeds.tls.has_changed().unwrap());
 }
 
-/// What the mesh findings are, by code.
+/// The codes of the mesh findings.
 fn codes(harness: &Harness) -> Vec<String> {
     let findings = harness.feeds.mesh_findings.borrow();
     findings.iter().map(|finding| finding.code.to_string()).collect()
@@ -109,7 +109,7 @@ fn jump_ahead_removes_no_proxy_and_is_reported() {
     assert_ne!(harness.serial(), serial, "peers whose clocks are so far ahead reject the old one");
     assert_eq!(codes(&harness), ["IM0711"], "whether its certificate has expired is not known");
 
-    // The clock is set right: what is in use was issued in the future.
+    // The clock is corrected: the certificate in use was issued in the future.
     harness.reconciler.clock.compare(now, instant).unwrap();
     harness.tick(now);
     let findings = harness.feeds.mesh_findings.borrow().clone();
@@ -121,12 +121,12 @@ fn jump_ahead_removes_no_proxy_and_is_reported() {
 fn proxy_expired_by_a_fast_clock_returns_after_correction() {
     let mut harness = open();
     let now = harness.now;
-    // It was ahead from the start on: no jump was seen.
+    // The clock was ahead from the start, so the control plane saw no jump.
     harness.tick(later(now, 24 * 365 * 2));
     assert_eq!(harness.register.records().len(), 0);
     harness.tick(now);
     let records = harness.register.records();
-    let (id, _) = records.iter().next().expect("it is back");
+    let (id, _) = records.iter().next().expect("the proxy has returned");
     assert!(harness.reconciler.snapshot_builder.snapshot().unwrap().record(*id).is_some());
 }
 
@@ -162,7 +162,7 @@ fn change_without_effect_on_proxies_encodes_nothing() {
         .register
         .record_progress([(other.id, AckedPorts::Exactly(&Participation(ports)).into())])
         .unwrap();
-    assert_eq!(harness.encodes(now, false), 0, "a participant whom nobody calls");
+    assert_eq!(harness.encodes(now, false), 0, "a participant without callers");
     let endpoints = &harness.reconciler.snapshot_builder.snapshot().unwrap().endpoints;
     assert_eq!(endpoints.values().map(|endpoints| endpoints.len()).sum::<usize>(), 1);
 }

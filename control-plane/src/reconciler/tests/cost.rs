@@ -1,4 +1,4 @@
-//! What costs nothing when it has been done once.
+//! The cost of a change: resources encoded, proxies visited and writes to the store.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn proxy_without_service_ports_is_decided_at_once() {
     assert!(harness.reconciler.pending_progress.is_empty());
     let mut store = harness.proxy(2, &["store"]);
     harness.pass();
-    assert_eq!(harness.reconciler.pending_progress.len(), 1, "it has taken nothing yet");
+    assert_eq!(harness.reconciler.pending_progress.len(), 1, "the proxy has ACKed nothing yet");
     store.ack_all();
     harness.pass();
     assert!(harness.reconciler.pending_progress.is_empty());
@@ -58,10 +58,10 @@ fn ack_encodes_nothing_and_changed_node_metadata_does() {
     let first = encoded(&mut harness);
     for resource_type in ResourceType::ALL {
         store.ack(resource_type);
-        assert_eq!(encoded(&mut harness), first, "it took {resource_type}");
+        assert_eq!(encoded(&mut harness), first, "ACK of {resource_type}");
     }
     let same = harness.connect(&record);
-    assert_eq!(encoded(&mut harness), first, "it has another stream");
+    assert_eq!(encoded(&mut harness), first, "a second stream of the same proxy");
     let statement = serde_json::json!({ "app_address": "10.0.0.9" });
     let node = Node { statement: Some(statement), ..node(&record) };
     let other = SimulatedClient::connect(&harness.hub, &record.id.to_string(), node);
@@ -71,7 +71,7 @@ fn ack_encodes_nothing_and_changed_node_metadata_does() {
     drop(same);
 }
 
-/// A store that buyers may call and others may not.
+/// Policy with a `store` that the account `buyer` may call and `stranger` may not.
 const MARKET: &str = r#"
 [[service]]
 name = "store"
@@ -94,7 +94,7 @@ sources = [{ name = "buyer" }]
 rules = [{ kind = "HTTPRouteGroup", name = "all" }]
 "#;
 
-/// A market with so many buyers, and as many strangers, who all have what they are to have.
+/// A settled mesh with one store, this number of buyers and as many strangers.
 fn market(buyers: u8) -> (Harness, Vec<SimulatedClient>) {
     let mut harness = Harness::open(MARKET);
     let mut clients = vec![harness.proxy(1, &["store"])];
@@ -113,7 +113,7 @@ fn endpoint_change_encodes_one_resource_and_visits_only_callers() {
         let mut second = harness.proxy(2, &["store"]);
         harness.pass();
         second.ack_all();
-        // That it takes part is written down, and at the next pass callers are told its address.
+        // This pass stores the participation. The next one adds the address for callers.
         harness.pass();
         let encoded = harness.reconciler.snapshot_builder.compiler().unwrap().encoded();
         let sets = harness.hub.counters().sets();
@@ -121,7 +121,11 @@ fn endpoint_change_encodes_one_resource_and_visits_only_callers() {
         assert_eq!(harness.reconciler.snapshot_builder.compiler().unwrap().encoded(), encoded + 1);
         assert_eq!(harness.hub.counters().sets(), sets + u64::from(buyers));
         harness.pass();
-        assert_eq!(harness.hub.counters().sets(), sets + u64::from(buyers), "and nobody twice");
+        assert_eq!(
+            harness.hub.counters().sets(),
+            sets + u64::from(buyers),
+            "no caller is visited twice"
+        );
         let sets = clients.iter().map(|client| client.set().of(ResourceType::Endpoint).clone());
         let callers: Vec<_> = sets.filter(|endpoints| !endpoints.is_empty()).collect();
         assert_eq!(callers.len(), usize::from(buyers));
@@ -147,9 +151,11 @@ fn static_endpoint_change_visits_only_callers() {
         harness.set_policy(&listed(
             "{ address = \"10.0.0.1\", weight = 3 }, { address = \"10.0.0.2\" }",
         ));
-        // The endpoints; and its own cluster and two listeners of the proxy in front of the one that changed.
+        // The endpoints, and three resources of the changed endpoint's own proxy: its local cluster
+        // and two listeners.
         assert_eq!(harness.reconciler.snapshot_builder.compiler().unwrap().encoded(), encoded + 4);
-        // These come out as they were: an application that is alone has no weight.
+        // Those three are unchanged, since the only application of a proxy has no weight. So only
+        // callers get a new set.
         assert_eq!(harness.hub.counters().sets(), sets + u64::from(buyers));
     }
 }
@@ -165,7 +171,8 @@ fn common_resources_are_shared_by_all_proxies() {
         })
     };
     let (few, many) = (held(5), held(50));
-    // Each listens at an address of its own, and has its own applications behind it.
+    // Listeners are not shared, since each proxy listens at its own address and has its own
+    // applications.
     for (of, (few, many)) in ResourceType::ALL.into_iter().zip(few.into_iter().zip(many)) {
         let own = if of == ResourceType::Listener { 90 } else { 0 };
         assert!(many <= few + own, "{of}: {few} of few, {many} of many");
@@ -195,9 +202,9 @@ fn nacking_proxies_are_not_revisited_for_acks_of_others() {
     for of in [ResourceType::Listener, ResourceType::Route] {
         bystander.ack(of);
         harness.pass();
-        assert_eq!(harness.reconciler.published_to.len(), 0, "the other took a {of}");
+        assert_eq!(harness.reconciler.published_to.len(), 0, "another proxy ACKed a {of}");
     }
-    // Who comes new is not asked, until one has taken it after all.
+    // The table is withheld from a new proxy until one of the others ACKs it.
     let newcomer = harness.proxy(50, &["buyer"]);
     harness.pass();
     assert!(!newcomer.set().contains(ResourceType::Route, "outbound-http"));

@@ -1,4 +1,4 @@
-//! One identity on two machines.
+//! The alarm about one proxy identity that connects from two machines.
 
 use ironmesh_xds_server::SILENCE_LIMIT;
 use ironmesh_xds_server::simulated::SimulatedClient;
@@ -19,14 +19,23 @@ async fn identity_on_two_machines_raises_an_alarm_until_one_is_left() {
     let thief = come("10.0.0.2:7");
     drop(thief);
     harness.tick(harness.now);
-    assert!(harness.feeds.duplicates.borrow().is_empty(), "a hot restart");
-    assert!(harness.reconciler.duplicates.deadline().is_some(), "it is looked at again");
+    assert!(
+        harness.feeds.duplicates.borrow().is_empty(),
+        "two streams from one machine are a hot restart"
+    );
+    assert!(
+        harness.reconciler.duplicates.deadline().is_some(),
+        "the duplicate check has a deadline"
+    );
 
     let address = "10.0.0.2:8".parse().unwrap();
     let thief =
         SimulatedClient::connect_from(&harness.hub, &record.id.to_string(), node(&record), address);
     harness.pass();
-    assert!(harness.feeds.duplicates.borrow().is_empty(), "its machine may have another address");
+    assert!(
+        harness.feeds.duplicates.borrow().is_empty(),
+        "the machine of the proxy may have changed its address"
+    );
     tokio::time::advance(SILENCE_LIMIT).await;
     harness.pass();
     let alarm = harness.feeds.duplicates.borrow().get(&record.id).cloned().expect("an alarm");

@@ -1,4 +1,4 @@
-//! What endpoints providers tell, from their word to what callers have.
+//! Endpoints that providers report: readiness, holds, storage, and when callers get a change.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ ports = [{ port = 80, protocol = "http", allowed_target_ports = ["9000-9009"] }]
 [service.endpoints.consul]
 "#;
 
-/// A provider that tells what it is given.
+/// A provider whose reports the test sets.
 #[derive(Debug, Default)]
 struct ByHand {
     reports: watch::Sender<ProviderReport>,
@@ -53,13 +53,13 @@ impl EndpointsProvider for ByHand {
 }
 
 impl ByHand {
-    /// Tells that the store is at these last bytes of an address, and nowhere else.
+    /// Reports the endpoints of the store by the last bytes of their addresses, and no others.
     fn report(&self, last: &[u8]) {
         let one = |last: &u8| Endpoint::new(Provider::Consul, [10, 9, 0, *last].into());
         self.report_all(last.iter().map(one).collect());
     }
 
-    /// Tells that these are the endpoints of the store.
+    /// Reports these endpoints as all endpoints of the store.
     fn report_all(&self, endpoints: Vec<Endpoint>) {
         let service_report = ServiceReport {
             endpoints: Arc::new(endpoints),
@@ -81,7 +81,7 @@ impl Harness {
         Self::open_with(POLICY, options(provider))
     }
 
-    /// At how many addresses the store is called.
+    /// The number of addresses at which callers reach the store.
     fn called(&self) -> usize {
         let port = ServicePort::new("store".parse().unwrap(), 80);
         let snapshot = self.reconciler.snapshot_builder.snapshot().unwrap();
@@ -108,21 +108,21 @@ async fn control_plane_is_not_ready_before_the_provider_answers() {
     let mut harness = Harness::with(&provider);
     harness.pass();
     assert!(!harness.is_ready());
-    assert_eq!(provider.followed.lock().len(), 1, "it is told whom to look for");
-    // However long it takes: of a first start nothing is kept.
+    assert_eq!(provider.followed.lock().len(), 1, "the provider has the services to look up");
+    // A first start has no stored endpoints, so readiness waits for the provider without a limit.
     advance(Duration::from_secs(3600)).await;
     let stale = Stale { since: Timestamp::now(), reason: "nobody answers at all".to_owned() };
     provider.reports.send_modify(|report| report.stale = Some(stale));
     harness.pass();
     assert!(!harness.is_ready());
-    assert!(harness.reconciler.deadline() > Instant::now(), "it is looked at when there is news");
+    assert!(harness.reconciler.deadline() > Instant::now(), "no pass is due without a new report");
     let words = harness.waits_for();
     for part in ["default/store", "consul", "nobody answers at all", "--without consul"] {
         assert!(words.contains(part), "{part}: {words}");
     }
     provider.report(&[]);
     harness.pass();
-    assert!(harness.is_ready(), "that there is nobody is an answer");
+    assert!(harness.is_ready(), "an empty report is an answer");
     assert_eq!((harness.waits_for(), harness.called()), (String::new(), 0));
 }
 
@@ -137,7 +137,7 @@ async fn provider_clock_skew_is_reported_until_the_clocks_agree() {
         provider.clock.record("consul-1", date);
         harness.tick(now);
         let findings = harness.feeds.mesh_findings.borrow();
-        // (The endpoint has no proxy, which is another finding.)
+        // The endpoint without a proxy causes a finding of its own.
         let of_clock = findings.iter().filter(|finding| finding.code == codes::CLOCK_DIFFERS);
         of_clock.map(ToString::to_string).collect::<Vec<_>>()
     };
@@ -161,13 +161,14 @@ async fn start_without_the_provider_serves_stored_endpoints() {
     let silent = Arc::<ByHand>::default();
     let mut harness = harness.restarted(POLICY, options(&silent));
     harness.pass();
-    assert!(!harness.is_ready(), "it has its time");
+    assert!(!harness.is_ready(), "the provider has five seconds to answer");
     assert_eq!(harness.reconciler.deadline(), Instant::now() + Duration::from_secs(5));
     advance(Duration::from_secs(5)).await;
     harness.pass();
     assert!(harness.is_ready());
     assert_eq!(harness.called(), 3);
-    // What it tells when it is back is taken, and a sudden loss is doubted as if nothing had been.
+    // The reports of the recovered provider count again. The guards hold back a sudden loss as if
+    // the provider had never been away.
     silent.report(&[]);
     harness.pass();
     assert_eq!(harness.called(), 3);
@@ -176,7 +177,7 @@ async fn start_without_the_provider_serves_stored_endpoints() {
     assert_eq!(harness.called(), 4);
 }
 
-// Endpoints are stored once a second, and the last change may have come within it.
+// The reconciler stores endpoints once a second, so a shutdown may find the last change unstored.
 #[tokio::test(start_paused = true)]
 async fn clean_shutdown_stores_the_newest_endpoints() {
     let provider = Arc::<ByHand>::default();
@@ -242,7 +243,8 @@ async fn endpoint_change_encodes_the_endpoints_of_one_service() {
     assert_eq!((harness.called(), encoded), (2, 1));
 }
 
-// Its callers hear of it at the same time: what is on its way from them would find nobody where it is led next.
+// Callers get the removal at the same time as the proxy. Requests that they have already sent still
+// need the application.
 #[tokio::test(start_paused = true)]
 async fn proxy_keeps_a_removed_local_endpoint_for_15_seconds() {
     let provider = Arc::<ByHand>::default();
@@ -267,7 +269,7 @@ async fn proxy_keeps_a_removed_local_endpoint_for_15_seconds() {
     provider.report_all(vec![other.clone()]);
     harness.settle(&mut [&mut server]);
     assert_eq!((leads_to(&server), harness.called()), (9000, 1));
-    // One that comes is not waited with.
+    // A new local endpoint is not delayed.
     provider.report_all(vec![behind(9001), other.clone()]);
     harness.settle(&mut [&mut server]);
     assert_eq!((leads_to(&server), harness.called()), (9001, 2));
@@ -280,7 +282,7 @@ async fn proxy_keeps_a_removed_local_endpoint_for_15_seconds() {
     assert_eq!(leads_to(&server), 80);
 }
 
-// A call that came before would be led to where nobody listens, and nobody tries it again.
+// Before the ACK, the proxy would lead a call to a port without a listener, and no one retries it.
 #[tokio::test(start_paused = true)]
 async fn endpoint_is_called_after_its_proxy_acks_the_local_cluster() {
     let provider = Arc::<ByHand>::default();
@@ -301,17 +303,17 @@ async fn endpoint_is_called_after_its_proxy_acks_the_local_cluster() {
 
     provider.report_all(vec![behind(9000), other.clone()]);
     harness.settle(&mut []);
-    // Nor is its application called in plaintext, as it takes part.
+    // Callers do not use the application in plaintext either, since its proxy participates.
     assert_eq!(harness.called(), 1);
     server.ack(Cluster);
     harness.settle(&mut []);
     assert_eq!((harness.called(), vacant(&harness)), (2, false));
-    // One that has moved is where it is led to: there is nobody to wait for.
+    // The endpoint moves to another port. Its proxy has a local endpoint, so callers keep it.
     provider.report_all(vec![behind(9001), other.clone()]);
     harness.settle(&mut []);
     assert_eq!(harness.called(), 2);
 
-    // Of one that does not take all that it is to have, the application may go and come back.
+    // The application goes and returns while its proxy has not ACKed everything.
     harness.set_policy(
         &POLICY.replace("name = \"store\"", "name = \"store\"\nservice_account = \"other\""),
     );
@@ -345,13 +347,17 @@ async fn port_without_backend_survives_a_restart() {
     let behind = Endpoint { port: Some(9000), proxy, ..own };
     provider.report_all(vec![behind, Endpoint::new(Provider::Consul, [10, 9, 0, 2].into())]);
     harness.settle(&mut []);
-    assert_eq!(harness.called(), 1, "it may be away for long");
+    assert_eq!(
+        harness.called(),
+        1,
+        "the proxy is not connected and has not ACKed the new endpoint"
+    );
     let mut server = harness.returning(1);
     harness.settle(&mut [&mut server]);
     assert_eq!(harness.called(), 2);
 }
 
-// All of its endpoints are others than before: with none its callers would have nobody to call for a moment.
+// All endpoints are replaced at once. Without the old ones, callers would briefly have no endpoint.
 #[tokio::test(start_paused = true)]
 async fn callers_keep_old_endpoints_until_the_new_server_acks() {
     let provider = Arc::<ByHand>::default();
@@ -369,7 +375,7 @@ async fn callers_keep_old_endpoints_until_the_new_server_acks() {
         let endpoints = set.of(ResourceType::Endpoint).get("default/store|80").unwrap().to_json();
         endpoints["endpoints"].as_array().is_some_and(|all| !all.is_empty())
     };
-    assert!(has_endpoints(&one), "it calls itself");
+    assert!(has_endpoints(&one), "the store is one of its own callers");
     provider.report_all(vec![behind(2, 9001)]);
     harness.pass();
     assert_eq!(harness.called(), 0);
@@ -419,7 +425,7 @@ async fn rejected_provider_query_delays_readiness_only_briefly() {
     harness.pass();
     assert!(harness.is_ready());
 
-    // Of a provider that tells of nobody it may be its own trouble.
+    // The provider reports no service at all, so the provider may be at fault and not the query.
     let provider = Arc::<ByHand>::default();
     refused(&provider);
     let mut harness = Harness::open_with(&both, options(&provider));

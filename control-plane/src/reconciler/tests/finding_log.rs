@@ -1,4 +1,4 @@
-//! What is logged of findings about proxies.
+//! The log of findings about proxies, which is throttled.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::log::Log;
 
 const POLICY: &str = "[[service]]\nname = \"buyer\"\n";
 
-/// What is said of an upstream that policy does not define.
+/// The start of the service names of upstreams that policy does not define.
 const NO_SERVICE: &str = "no-such-";
 
-// 256 bogus upstreams in each of 40 connections were more than 10,000 lines.
+// Without the throttle, 256 bogus upstreams in each of 40 connections log more than 10,000 lines.
 #[tokio::test(start_paused = true)]
 async fn proxy_with_bogus_upstreams_is_one_line_and_a_count() {
     let mut harness = Harness::open(POLICY);

@@ -1,4 +1,4 @@
-//! A reconciler with proxies that are simulated, and what it tells.
+//! The test harness: a reconciler with simulated proxies, and the feeds that it publishes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,14 +41,14 @@ impl Harness {
         Self::in_folder(tempfile::tempdir().unwrap(), policy, endpoints)
     }
 
-    /// The same place after a restart.
+    /// This control plane after a restart without a clean shutdown.
     pub(super) fn restarted(self, policy: &str, endpoints: EndpointsOptions) -> Self {
         let Self { folder, reconciler, register, hub, .. } = self;
         drop((reconciler, register, hub));
         Self::in_folder(folder, policy, endpoints)
     }
 
-    /// The same after a clean shutdown.
+    /// This control plane after a clean shutdown and a restart.
     pub(super) fn restarted_cleanly(mut self, policy: &str, endpoints: EndpointsOptions) -> Self {
         self.reconciler.store_rest();
         self.restarted(policy, endpoints)
@@ -82,7 +82,7 @@ impl Harness {
         Self { folder, reconciler, feeds, register, policy, hub, now }
     }
 
-    /// Lets proxy number `number` join as these services. It is not connected yet.
+    /// Enrolls proxy number `number` for these services, without connecting it.
     pub(super) fn join(&self, number: u8, services: &[&str]) -> JoinRecord {
         let record = JoinRecord {
             claimed_at: Some(self.now),
@@ -98,40 +98,40 @@ impl Harness {
         record
     }
 
-    /// Connects a proxy that has joined.
+    /// Connects an enrolled proxy.
     pub(super) fn connect(&self, record: &JoinRecord) -> SimulatedClient {
         SimulatedClient::connect(&self.hub, &record.id.to_string(), node(record))
     }
 
-    /// Connects proxy number `number` anew, which has all that it had.
+    /// Reconnects proxy number `number`, which still has its resources.
     pub(super) fn returning(&self, number: u8) -> SimulatedClient {
         let record = self.register.get(ProxyId(Uuid::from_u128(number.into()))).unwrap();
         SimulatedClient::reconnect(&self.hub, &record.id.to_string(), node(&record))
     }
 
-    /// Lets a proxy join and connect.
+    /// Enrolls and connects a proxy.
     pub(super) fn proxy(&self, number: u8, services: &[&str]) -> SimulatedClient {
         self.connect(&self.join(number, services))
     }
 
-    /// Brings another policy into force.
+    /// Makes another policy active, and runs one pass.
     pub(super) fn set_policy(&mut self, text: &str) {
         self.policy.send_replace(state_of(text));
         self.pass();
     }
 
-    /// Looks at everything once.
+    /// Runs one reconciliation pass.
     pub(super) fn pass(&mut self) {
         self.reconciler.reconcile(self.now);
     }
 
-    /// Reconciles as at a tick.
+    /// Runs one pass as at a tick of the clock.
     pub(super) fn tick(&mut self, now: Timestamp) {
         self.reconciler.next_tick = Instant::now();
         self.reconciler.reconcile(now);
     }
 
-    /// Reconciles, and lets these clients take what comes, until nothing comes any more.
+    /// Runs passes in which these clients ACK everything, until nothing changes any more.
     pub(super) fn settle(&mut self, clients: &mut [&mut SimulatedClient]) {
         for _ in 0..5 {
             self.pass();
@@ -142,7 +142,7 @@ impl Harness {
     }
 }
 
-/// What a proxy says of itself that has nothing to say.
+/// The xDS node of a proxy without a statement.
 pub(super) fn node(record: &JoinRecord) -> Node {
     Node { id: record.id.to_string(), ..Node::default() }
 }

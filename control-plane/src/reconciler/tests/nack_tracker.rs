@@ -1,4 +1,4 @@
-//! What clients refuse, and what others are given.
+//! NACKed resources: their fallbacks, what is withheld from other proxies, and retries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use tokio::time::advance;
 use super::harness::Harness;
 use crate::reconciler::nack_tracker::Fallback;
 
-/// Two accounts that may call a service each, `one` and `two`, which have this port besides 80.
+/// Policy with two pairs: `x` may call the service `one`, and `y` the service `two`. Both services
+/// have ports 80 and `port`.
 fn policy(port: u16) -> String {
     let pair = |caller: &str, called: &str| {
         format!(
@@ -36,7 +37,8 @@ rules = [{{ kind = "HTTPRouteGroup", name = "all" }}]
     [groups, &pair("x", "one"), &pair("y", "two")].concat()
 }
 
-/// Proxies of one account, by number, that NACK the table by host of this policy before any other answers.
+/// Sets this policy and connects proxies of the account `x`, by number. All of them NACK the route
+/// table `outbound-http` before any proxy ACKs it.
 fn nacking(
     harness: &mut Harness,
     policy: &str,
@@ -52,13 +54,13 @@ fn nacking(
     clients
 }
 
-/// From how many proxies something is withheld.
+/// The number of proxies from which a resource is withheld.
 fn withheld(harness: &Harness) -> usize {
     let inactive_resources = harness.feeds.inactive_resources.borrow();
     inactive_resources.values().filter(|one| !one.withheld.is_empty()).count()
 }
 
-// Invariant 7.
+// Invariant 7: two NACKs are too few to withhold a version from another proxy.
 #[test]
 fn version_nacked_by_two_proxies_is_sent_to_a_new_proxy() {
     let mut harness = Harness::open(&policy(8080));
@@ -69,7 +71,7 @@ fn version_nacked_by_two_proxies_is_sent_to_a_new_proxy() {
     assert!(newcomer.set().contains(Route, "outbound-http"));
 }
 
-// Invariant 7: the fleet of the policy before.
+// Invariant 7: the eight proxies have ACKed the previous policy.
 #[test]
 fn version_is_not_withheld_while_one_proxy_has_not_answered() {
     let mut harness = Harness::open(&policy(8080));
@@ -89,14 +91,14 @@ fn version_is_not_withheld_while_one_proxy_has_not_answered() {
     harness.pass();
     let newcomer = harness.proxy(21, &["x"]);
     harness.pass();
-    assert_eq!(withheld(&harness), 1, "every proxy NACKs it that was sent it");
+    assert_eq!(withheld(&harness), 1, "all proxies that were sent the version NACK it");
     clients[7].ack_all();
     harness.pass();
     assert_eq!(withheld(&harness), 0, "an ACK lifts it");
     assert!(newcomer.set().contains(Route, "outbound-http"));
 }
 
-// Invariant 7: whoever NACKs it first never decides for a larger number.
+// Invariant 7: the first proxies to NACK a version never withhold it from a larger number.
 #[test]
 fn version_is_withheld_from_fewer_proxies_than_nack_it() {
     let mut harness = Harness::open(&policy(8080));
@@ -108,9 +110,12 @@ fn version_is_withheld_from_fewer_proxies_than_nack_it() {
     assert_eq!(withheld(&harness), 3);
     let mut one_more = harness.proxy(13, &["x"]);
     harness.pass();
-    assert!(one_more.set().contains(Route, "outbound-http"), "it is sent the version");
+    assert!(
+        one_more.set().contains(Route, "outbound-http"),
+        "a proxy beyond the limit is sent the version"
+    );
     harness.pass();
-    assert_eq!(withheld(&harness), 0, "and so are the others, while it has still to answer");
+    assert_eq!(withheld(&harness), 0, "the others are sent it too until that proxy answers");
     one_more.ack_all();
     for number in 14..20 {
         clients.push(harness.proxy(number, &["x"]));
@@ -119,13 +124,13 @@ fn version_is_withheld_from_fewer_proxies_than_nack_it() {
     }
 }
 
-// The table by host goes by one name for everybody, and is another for each account.
+// All accounts use the name `outbound-http` for their route table, with different contents.
 #[test]
 fn new_proxy_never_gets_the_last_good_table_of_another_account() {
     let mut harness = Harness::open(&policy(8080));
     let mut x = harness.proxy(1, &["x"]);
     harness.settle(&mut [&mut x]);
-    // Of this account the last good table is known, and none of the other, which comes now.
+    // The account `x` has a last good table. The account `y` connects only now and has none.
     harness.set_policy(&policy(8081));
     x.ack_all();
     let ys: Vec<_> = (2..5).map(|number| harness.proxy(number, &["y"])).collect();
@@ -139,9 +144,9 @@ fn new_proxy_never_gets_the_last_good_table_of_another_account() {
     assert_eq!(
         harness.feeds.inactive_resources.borrow().len(),
         4,
-        "three refuse, one was not asked"
+        "three NACK the table, and it is withheld from one"
     );
-    assert!(set.contains(Cluster, "default/two|80"), "it has come and is served");
+    assert!(set.contains(Cluster, "default/two|80"), "the new proxy gets all other resources");
     let table = set.of(Route).get("outbound-http");
     assert!(table.is_none(), "{:#}", table.unwrap().to_json());
 }
@@ -174,7 +179,8 @@ fn unused_resources_of_the_nack_tracker_are_forgotten() {
     let mut clients = [harness.proxy(1, &["x"]), harness.proxy(2, &["one"])];
     let [x, one] = &mut clients;
     harness.settle(&mut [x, one]);
-    // What is in force stands by its new version; the one refuses that, and is given a stand-in.
+    // `x` ACKs the new policy, which makes its resources last good. `one` NACKs its route table and
+    // gets a fallback.
     let narrower =
         policy(8081).replace("[{ name = \"all\" }]", "[{ name = \"all\", path_regex = \"/a\" }]");
     harness.set_policy(&narrower);
@@ -185,9 +191,9 @@ fn unused_resources_of_the_nack_tracker_are_forgotten() {
     assert_eq!(
         refusing,
         (1, 4),
-        "the route, the table of the other, and the cluster that has gone"
+        "one client NACKs; last good: the route, the table of `x`, the removed cluster"
     );
-    // It is away, and is to be given the same when it is back.
+    // The tracker keeps the NACK while the proxy is away: the proxy gets the same fallback again.
     let stand_in = Arc::clone(&one.set().of(Route)["inbound|default/one|80"]);
     drop(clients);
     harness.tick(harness.now);
@@ -197,7 +203,7 @@ fn unused_resources_of_the_nack_tracker_are_forgotten() {
     assert_eq!(again.set().of(Route)["inbound|default/one|80"].version(), stand_in.version());
     drop(again);
 
-    // Nobody knows it any more.
+    // The hub forgets a disconnected client that is not enrolled.
     let stranger = SimulatedClient::connect(&harness.hub, "stranger", Node::default());
     harness.tick(harness.now);
     assert_eq!(harness.hub.status().len(), 3, "it is connected");
@@ -207,7 +213,7 @@ fn unused_resources_of_the_nack_tracker_are_forgotten() {
     assert_eq!(known.len(), 2, "{known:?}");
 }
 
-// Last good stays: also what it leads to.
+// A last good table stays active together with the clusters that it refers to.
 #[test]
 fn clusters_of_a_nacked_table_are_kept_until_policy_changes() {
     let mut harness = Harness::open(&policy(8080));
@@ -217,24 +223,24 @@ fn clusters_of_a_nacked_table_are_kept_until_policy_changes() {
     harness.set_policy(&policy(8081));
     let gone = "default/one|8080";
     assert!(!x.set().contains(Cluster, gone));
-    // The refusal comes within the moment for which nothing goes.
+    // The NACK arrives while removed clusters are still being kept.
     x.nack(Route, "outbound-http", "no such thing");
     harness.pass();
     for _ in 0..2 {
         let set = x.set();
         assert!(set.contains(Cluster, gone) && set.contains(Endpoint, gone));
-        assert!(set.contains(Cluster, "default/one|8081"), "the rest goes on");
+        assert!(set.contains(Cluster, "default/one|8081"), "the other resources are updated");
         harness.tick(harness.now);
     }
-    // A newcomer NACKs it, too. It has no table to go on with: it is given the one of before, and what
-    // that leads to.
+    // New proxies NACK the table, too. They have no earlier table, so they get the last good one
+    // with its clusters.
     let newcomers = [2, 3].map(|number| harness.proxy(number, &["x"]));
     harness.pass();
     for newcomer in &newcomers {
         newcomer.nack(Route, "outbound-http", "no such thing");
     }
     harness.pass();
-    // So is one that is not sent what all the others NACK.
+    // A proxy from which the NACKed table is withheld gets the same.
     let spared = harness.proxy(9, &["x"]);
     harness.pass();
     assert_eq!(withheld(&harness), 1);
@@ -243,19 +249,19 @@ fn clusters_of_a_nacked_table_are_kept_until_policy_changes() {
         assert_eq!(given.set().of(Route)["outbound-http"], before);
     }
     harness.set_policy(&policy(8082));
-    assert!(!x.set().contains(Cluster, gone), "another table is tried");
+    assert!(!x.set().contains(Cluster, gone), "a new version of the table is sent");
 }
 
 const CANNOT_BIND: &str = "cannot bind '10.0.0.1:15003': Address already in use";
 
 impl Harness {
-    /// How many hosts callers of the service `one` dial.
+    /// The number of endpoints that callers of the service `one` have.
     fn hosts_of_one(&self) -> usize {
         let port: ServicePort = "default/one|80".parse().unwrap();
         self.reconciler.snapshot_builder.snapshot().unwrap().endpoints[&port].len()
     }
 
-    /// The findings of that code, with their texts and advice.
+    /// The findings with this code, each with its help.
     fn findings_of(&self, code: u16) -> Vec<String> {
         let findings = self.feeds.mesh_findings.borrow();
         let of_code = findings.iter().filter(|finding| finding.code.0 == code);
@@ -271,7 +277,7 @@ async fn restarted_proxy_nacking_its_listener_is_withdrawn_until_retry() {
     assert_eq!(harness.hosts_of_one(), 1);
     drop(one);
     harness.pass();
-    assert_eq!(harness.hosts_of_one(), 1, "it may come back");
+    assert_eq!(harness.hosts_of_one(), 1, "a disconnected proxy keeps its endpoint for now");
 
     let record = harness.register.records().values().next().unwrap().clone();
     let mut one = harness.connect(&record);
@@ -288,7 +294,7 @@ async fn restarted_proxy_nacking_its_listener_is_withdrawn_until_retry() {
         assert!(finding.contains(part), "{part} in {finding}");
     }
 
-    // Each pause is twice as long as the one before.
+    // The pause before a retry doubles each time.
     for pause in [5, 10, 20] {
         assert!(one.take_retried().is_empty());
         advance(Duration::from_secs(pause)).await;
@@ -302,7 +308,7 @@ async fn restarted_proxy_nacking_its_listener_is_withdrawn_until_retry() {
     assert_eq!((harness.hosts_of_one(), harness.findings_of(731)), (1, Vec::new()));
     advance(Duration::from_secs(600)).await;
     harness.pass();
-    assert!(one.take_retried().is_empty(), "it has ACKed");
+    assert!(one.take_retried().is_empty(), "an ACKed listener is not retried");
 }
 
 #[tokio::test(start_paused = true)]
@@ -317,7 +323,7 @@ async fn running_proxy_nacking_a_listener_update_stays_a_participant() {
         harness.pass();
         assert_eq!((harness.hosts_of_one(), harness.findings_of(731)), (1, Vec::new()), "{words}");
     }
-    // Only a reason of its own machine may be gone by itself.
+    // The tracker retries only NACKs whose cause is on the proxy's machine and may pass by itself.
     advance(Duration::from_secs(600)).await;
     harness.pass();
     assert!(one.take_retried().is_empty());

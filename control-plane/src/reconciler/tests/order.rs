@@ -1,4 +1,4 @@
-//! Who waits for whom, and for how long.
+//! The order of a rollout: callers wait for servers, servers for callers, and for how long.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::harness::Harness;
 use super::log::Log;
 use crate::reconciler::order::IN_FLIGHT;
 
-/// A buyer, and services for it to call, all of one account.
+/// Policy with these services, all of the account `store`, and a `buyer` that may call them.
 fn policy(services: &[&str]) -> String {
     let service = |name: &&str| {
         format!(
@@ -36,7 +36,7 @@ rules = [{ kind = "HTTPRouteGroup", name = "all" }]
 "#
 }
 
-/// The ports that are served by what a proxy is to have.
+/// The service ports that the resource set of a proxy serves.
 fn served(client: &SimulatedClient) -> Vec<String> {
     let set = client.set();
     let Some(listener) = set.of(Listener).get("inbound") else { return Vec::new() };
@@ -46,7 +46,7 @@ fn served(client: &SimulatedClient) -> Vec<String> {
     names.map(|chain| name(chain).trim_start_matches("inbound|").to_owned()).collect()
 }
 
-/// Whether a client is to call this port.
+/// Whether a client's resource set has the cluster of this port.
 fn calls(client: &SimulatedClient, port: &str) -> bool {
     client.set().contains(Cluster, port)
 }
@@ -54,8 +54,8 @@ fn calls(client: &SimulatedClient, port: &str) -> bool {
 const NOBODY_SERVES: &str = "no proxy serves the port after 15 s";
 const SOMEBODY_CALLS: &str = "a caller has not ACKed the removal of the port";
 
-// One proxy leaves a service and takes on another in one stroke, and one client calls both: it waits
-// for the new one to be served, and the proxy for the old one to be unused.
+// One edit removes one service from a proxy and adds another, and one client calls both. The client
+// waits until the proxy serves the new service; the proxy waits until no caller uses the old one.
 #[tokio::test(start_paused = true)]
 async fn circular_rollout_wait_completes_without_a_timeout() {
     let log = Log::begin();
@@ -75,7 +75,7 @@ async fn circular_rollout_wait_completes_without_a_timeout() {
     assert!(calls(&buyer, "default/shop|80") && !calls(&buyer, "default/stall|80"));
     buyer.ack_all();
     harness.pass();
-    // The last requests are on their way.
+    // The proxy keeps the old port for requests in flight.
     assert_eq!(served(&server), ["default/shop|80", "default/stall|80"]);
     advance(IN_FLIGHT).await;
     harness.pass();
@@ -97,14 +97,14 @@ async fn silent_caller_delays_removal_15_seconds_and_is_logged_once() {
     harness.pass();
     assert_eq!(served(&server), ["default/shop|80", "default/stall|80"]);
     assert_eq!(log.count(SOMEBODY_CALLS), 0);
-    // It is over, and stays over for as long as the caller says nothing.
+    // The wait has ended, and does not begin again while the caller stays silent.
     for _ in 0..10 {
         advance(Duration::from_secs(14)).await;
         harness.pass();
         assert_eq!(served(&server), ["default/shop|80"]);
     }
     assert_eq!(log.count(SOMEBODY_CALLS), 1);
-    // The next time is another.
+    // The next removal waits anew.
     harness.set_policy(&policy(&["stall", "shop"]));
     harness.settle(&mut [&mut server, &mut buyer]);
     harness.set_policy(&policy(&["shop"]));
@@ -121,7 +121,7 @@ async fn silent_server_delays_callers_15_seconds_and_is_logged_once() {
     harness.set_policy(&policy(&["stall", "shop"]));
     advance(Duration::from_secs(14)).await;
     harness.pass();
-    assert!(!calls(&buyer, "default/shop|80"), "nobody serves it");
+    assert!(!calls(&buyer, "default/shop|80"), "no proxy has ACKed the port");
     for _ in 0..10 {
         advance(Duration::from_secs(14)).await;
         buyer.ack_all();
@@ -143,16 +143,16 @@ async fn waiting_callers_are_revisited_only_after_the_server_acks() {
     for number in [2, 3] {
         let _bystander = harness.proxy(number, &["buyer"]);
         harness.pass();
-        assert_eq!(harness.reconciler.published_to.len(), 1, "it has come itself");
+        assert_eq!(harness.reconciler.published_to.len(), 1, "only the new proxy gets resources");
     }
-    assert!(buyers.iter().all(|buyer| !calls(buyer, "default/shop|80")), "nobody serves it");
+    assert!(buyers.iter().all(|buyer| !calls(buyer, "default/shop|80")), "no ACK of the port");
     server.ack_all();
     harness.pass();
     harness.pass();
     assert!(buyers.iter().all(|buyer| calls(buyer, "default/shop|80")));
 }
 
-/// A ledger for these to connect to, and stalls.
+/// Policy with a `ledger` that these callers may connect to, and with services as in [`policy`].
 fn ledger(callers: &[&str], stalls: &[&str]) -> String {
     let ledger = r#"
 [[service]]
@@ -185,19 +185,23 @@ async fn grant_removal_applies_at_once_while_another_port_waits() {
     assert_eq!(before, ["default/ledger|3306|0", "default/stall|80"]);
 
     harness.set_policy(&ledger(&["buyer"], &["shop"]));
-    // Envoy ends the connections of a chain that is there no more.
+    // The chain gets a new name: Envoy closes the connections of a filter chain that is removed.
     assert_eq!(served(&server), ["default/ledger|3306|1", "default/stall|80"]);
     let set = server.set();
     let callers = &set.of(Secret)["authz:default/ledger|3306"];
     assert!(callers.mentions("sa/buyer") && !callers.mentions("sa/auditor"));
-    assert!(set.contains(Secret, "service-cert:default/store"), "for the stall");
+    assert!(
+        set.contains(Secret, "service-cert:default/store"),
+        "the stall still needs its certificate"
+    );
 
-    // Where nobody at all may call any more the port is closed, and the other goes on.
+    // Without any grant the port is closed at once. The stall is still served.
     harness.set_policy(&ledger(&[], &["shop"]));
     assert_eq!(served(&server), ["default/stall|80"]);
 }
 
-// Envoy refuses a listener that logs to a cluster that there is not, and limits nothing by one.
+// Envoy NACKs a listener whose access log refers to a missing cluster, and applies no rate limit if
+// the cluster of the rate limit service is missing.
 #[tokio::test(start_paused = true)]
 async fn dropped_port_keeps_rate_limit_and_log_clusters_until_drained() {
     let requests = policy(&["shop", "stall"]);
@@ -242,7 +246,7 @@ access_log.sink.open_telemetry = {{ host = "logs.example.com" }}
     }
 }
 
-/// Whether callers are reported to get errors.
+/// Whether the mesh findings include an outage (IM0732).
 fn has_outage(harness: &Harness) -> bool {
     harness.feeds.mesh_findings.borrow().iter().any(|finding| finding.code.0 == 732)
 }

@@ -1,4 +1,4 @@
-//! Who is shut out is called no more, and forgotten when nothing needs it.
+//! Revoked and expired proxies: callers no longer use them, and the hub forgets them when unused.
 
 use ironmesh_catalog::Revocation;
 use ironmesh_xds_server::simulated::SimulatedClient;
@@ -26,7 +26,7 @@ sources = [{ name = "buyer" }]
 rules = [{ kind = "HTTPRouteGroup", name = "all" }]
 "#;
 
-/// Whether a client is to call the store at this address.
+/// Whether a client has an endpoint of the store at this address.
 fn calls(client: &SimulatedClient, address: &str) -> bool {
     let set = client.set();
     let endpoints = &set.of(ResourceType::Endpoint)["default/store|80"];
@@ -46,9 +46,9 @@ fn revoked_proxy_is_removed_from_callers_and_then_forgotten() {
     harness.register.revoke(one.id, Revocation { at: harness.now, reason: None }).unwrap();
     harness.settle(&mut [&mut first, &mut second, &mut buyer]);
     assert!(!calls(&buyer, "10.0.0.1") && calls(&buyer, "10.0.0.2"));
-    // (The one whose streams are about to be cut may be given another as well.)
+    // The revoked proxy may get a set, too, before its streams are closed.
     let given = harness.hub.counters().sets() - sets;
-    assert!((1..=2).contains(&given), "the buyer was given another set, and {given} were");
+    assert!((1..=2).contains(&given), "only the buyer needs a new set; {given} were published");
 
     let known = |harness: &Harness| harness.hub.status_of(&one.id.to_string()).is_some();
     let now = harness.now;
