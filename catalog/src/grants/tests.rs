@@ -1,3 +1,5 @@
+//! Grants of traffic targets: how identity bindings resolve to accounts, and which labels count.
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use jiff::Timestamp;
@@ -92,7 +94,7 @@ fn record(last: u8, service: &str, words: &[(&str, &str)]) -> Arc<JoinRecord> {
 #[derive(Debug, Clone)]
 struct Place {
     binding: IdentityBinding,
-    /// That of the second of two services.
+    /// The account of `shop/v2`, the second service.
     account: &'static str,
     destination: Subject,
     endpoints: Vec<(&'static str, Endpoint)>,
@@ -159,7 +161,7 @@ impl Place {
     }
 }
 
-/// The sources of the one target, and the codes of what is wrong.
+/// The sources of the only target, and the codes of all findings.
 fn sources(snapshot: &Snapshot) -> (Vec<String>, Vec<u16>) {
     let grant = &snapshot.grants.by_target()[&key("t")];
     let sources = grant.sources.iter().map(ToString::to_string).collect();
@@ -182,24 +184,24 @@ fn identity_binding_resolves_to_its_account_and_identities() {
         ..binding("callers")
     });
     assert_eq!(sources(&place.snapshot()), (of(&["other/buyer", "shop/buyer"]), vec![408]));
-    // As a destination it is that of the target's own namespace alone.
+    // As a destination, the binding contributes only the account in the target's own namespace.
     place.destination = Subject::Binding(name("shop"), name("callers"));
     let grant = Arc::clone(&place.snapshot().grants.by_target()[&key("t")]);
     assert_eq!(grant.destinations, BTreeSet::from(["shop/buyer".parse().unwrap()]));
 }
 
-/// SMI 9.
+/// SMI 9. All endpoints of an account share its certificate, so all of them need the labels.
 #[test]
 fn label_binding_needs_labels_on_all_endpoints_of_the_account() {
     let role = [("role", "batch")];
     let other = [("role", "web"), ("zone", "a")];
     let mut place =
         Place::new(IdentityBinding { endpoint_labels: Some(labels(&role)), ..binding("callers") });
-    assert_eq!(sources(&place.snapshot()), (vec![], vec![]), "nobody is there");
+    assert_eq!(sources(&place.snapshot()), (vec![], vec![]), "the account has no endpoint");
     place.endpoints = vec![
         ("shop/v1", endpoint(1, &[("role", "batch"), ("zone", "a")])),
         ("shop/v2", endpoint(2, &role)),
-        // Of another namespace, so it is nothing to the binding.
+        // The binding does not cover an endpoint of another namespace.
         ("other/v1", endpoint(3, &role)),
     ];
     let codes = |snapshot: &Snapshot| {
@@ -208,17 +210,17 @@ fn label_binding_needs_labels_on_all_endpoints_of_the_account() {
         (sources, codes)
     };
     assert_eq!(codes(&place.snapshot()), (of(&["shop/buyer"]), vec![]));
-    // One service of the account has an endpoint without: its certificate is the same.
+    // One endpoint of the account lacks the label, and has the same certificate.
     place.endpoints.push(("shop/v2", endpoint(4, &other)));
     assert_eq!(codes(&place.snapshot()), (of(&[]), vec![409]));
     place.endpoints.pop();
-    // So has a proxy that holds the certificate, wherever it stands.
+    // A proxy with other labels holds the certificate, too, even without a reported endpoint.
     place.records.push(record(9, "shop/v1", &other));
     assert_eq!(codes(&place.snapshot()), (of(&[]), vec![409]));
-    // A proxy in front of an endpoint with the labels needs none itself.
+    // The proxy of an endpoint with the labels needs no labels of its own.
     place.records = vec![record(1, "shop/v1", &[])];
     assert_eq!(codes(&place.snapshot()), (of(&["shop/buyer"]), vec![]));
-    // One that has others says that of itself.
+    // Different labels in the record of that proxy count against the binding.
     place.records = vec![record(1, "shop/v1", &other)];
     assert_eq!(codes(&place.snapshot()), (of(&[]), vec![409]));
 }
@@ -266,7 +268,8 @@ fn labels_of_consul_tag_endpoints_never_count_in_a_binding() {
     place.records = vec![record(1, "shop/v1", &[])];
     place.endpoints = vec![tagged(1, &BATCH)];
     assert_eq!(bound(&place), (of(&[]), vec![509]));
-    // A trusted endpoint has the labels: one more that joined by a tag without them takes nothing away.
+    // A trusted endpoint has the labels. An endpoint that joined by a tag and lacks them removes no
+    // grant.
     place.endpoints.push(("shop/v1", found_by(Provider::Azure, 1, &BATCH)));
     place.endpoints.push(tagged(2, &[("role", "web")]));
     assert_eq!(bound(&place), (of(&["shop/buyer"]), vec![]));
@@ -312,7 +315,7 @@ fn label_binding_grants_follow_endpoints_and_are_else_shared() {
 const SERVICES: [&str; 4] = ["shop/v1", "shop/v2", "shop/till", "other/v1"];
 const LABELS: [&[(&str, &str)]; 3] = [&[], &[("role", "batch")], &[("role", "web")]];
 
-/// Few services with few endpoints and proxies, so that they often meet.
+/// Random meshes with few services, endpoints and proxies, so that these often coincide.
 fn place() -> impl Strategy<Value = Place> {
     let endpoints = vec((0..SERVICES.len(), 1..4_u8, 0..LABELS.len()), 0..5);
     let records = vec((0..SERVICES.len(), 0..LABELS.len()), 0..4);

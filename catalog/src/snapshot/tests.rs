@@ -1,3 +1,5 @@
+//! Snapshots: which endpoints callers use, with which transport, and which findings explain it.
+
 mod endpoint_statuses;
 mod health;
 mod ingress_rules;
@@ -22,7 +24,7 @@ use crate::service::{EscapedSlashes, External, Port, Protocol, Resolution, Visib
 
 const WEB: u16 = 14001;
 
-/// Endpoints of a list, which is empty, and of Consul.
+/// An endpoint source that queries Consul.
 fn asks_consul() -> EndpointSource {
     let query = ConsulQuery::of("store");
     EndpointSource::Providers(Providers { consul: Some(query), ..Providers::default() })
@@ -72,7 +74,7 @@ fn endpoint(address: &str, port: Option<u16>, weight: u32) -> Endpoint {
     Endpoint { port, weight, ..Endpoint::new(Provider::Static, address) }
 }
 
-/// What a proxy that joined is with no provider at all.
+/// The endpoint of an enrolled proxy that no provider reports.
 fn registered(record: &JoinRecord) -> Endpoint {
     let endpoint = Endpoint::new(Provider::Registered, record.mesh_address.ip());
     Endpoint { proxy: Some(record.id), ..endpoint }
@@ -86,7 +88,7 @@ fn assemble_in(mode: Mode, endpoints: Vec<Endpoint>, records: &[JoinRecord]) -> 
     assemble_all(mode, vec![(service("store"), endpoints)], records)
 }
 
-/// A mesh with these services, of which this is known.
+/// The snapshot of a mesh with these services and their discovered endpoints.
 fn assemble_all(
     mode: Mode,
     services: Vec<(Service, Vec<Endpoint>)>,
@@ -129,13 +131,13 @@ fn dialled_as(snapshot: &Snapshot, service: &str) -> Vec<(String, u32)> {
     endpoints.iter().map(|e| (e.address.to_string(), e.weight)).collect()
 }
 
-/// Where the port of a service is dialled.
+/// The endpoints that callers of a service's port dial.
 fn of_mesh(snapshot: &Snapshot, service: &str) -> Vec<MeshEndpoint> {
     let port = ServicePort::new(service.parse().unwrap(), WEB);
     snapshot.endpoints.get(&port).unwrap().to_vec()
 }
 
-/// The applications behind a proxy: port, weight and health.
+/// The local endpoints of a proxy: port, weight and health.
 fn behind(snapshot: &Snapshot, record: &JoinRecord, service: &str) -> Vec<(u16, u32, Health)> {
     let key = (record.id, ServicePort::new(service.parse().unwrap(), WEB));
     let known = snapshot.local_endpoints.get(&key).cloned().unwrap_or_default();
@@ -184,7 +186,7 @@ fn reenrolled_proxy_neither_replaces_nor_doubles_a_running_one() {
     assert_eq!(dialled(&snapshot), [("10.0.0.1:15003".to_owned(), 3)]);
     assert!(reported(&snapshot).is_empty(), "{:?}", reported(&snapshot));
 
-    // When the new one runs too, it is still one address, and not twice the weight.
+    // Both enrollments participate: callers still have one address, and its weight is not doubled.
     let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", true)];
     assert_eq!(dialled(&assemble(vec![listed()], &records)), [("10.0.0.1:15003".to_owned(), 3)]);
     let both = records.iter().map(registered).collect();
@@ -213,7 +215,7 @@ fn permissive_mode_calls_non_participants_in_plaintext() {
         [
             ("10.0.0.1:15003".to_owned(), Transport::MutualTls, 2),
             ("10.0.0.2:9000".to_owned(), Transport::Plaintext, 3),
-            // Its proxy has joined and is not there yet: until then nothing changes for callers.
+            // Its proxy is enrolled and does not participate yet, so callers keep using plaintext.
             ("10.0.0.3:8080".to_owned(), Transport::Plaintext, 1),
         ]
     );
@@ -222,11 +224,11 @@ fn permissive_mode_calls_non_participants_in_plaintext() {
     assert!(waiting.contains("10.0.0.3 of service `default/store` is called in plaintext: proxy"));
     assert!(finding.contains("10.0.0.2 of service `default/store` is called in plaintext"));
 
-    // Strict: one finding says so, and the others are simply not there yet.
+    // In strict mode the endpoint without a proxy has a finding; an enrolled proxy may still come.
     let strict = assemble(found(), &records);
     assert_eq!(dialled(&strict), [("10.0.0.1:15003".to_owned(), 2)]);
     assert!(reported(&strict)[0].contains("gets no traffic"), "{:?}", reported(&strict));
-    // What joined may have an application that only its proxy reaches.
+    // Callers never use a registered endpoint in plaintext: perhaps only its proxy reaches it.
     let registered = registered(&records[1]);
     let snapshot = assemble_in(Mode::Permissive, vec![registered], &records);
     assert!(dialled(&snapshot).is_empty());
@@ -242,7 +244,7 @@ fn revoked_proxy_address_is_not_called_until_reenrollment() {
         assert_eq!(dialled(&snapshot), [], "{mode}");
         let [finding] = &reported(&snapshot)[..] else { panic!("{:?}", reported(&snapshot)) };
         assert!(finding.ends_with("at its address was revoked"), "{finding}");
-        // What it joined as decides, as for others.
+        // The revocation concerns only the services for which the proxy was enrolled.
         let mut elsewhere = gone.clone();
         elsewhere.services = vec!["other".parse().unwrap()];
         let snapshot = assemble_in(mode, vec![listed()], &[elsewhere]);

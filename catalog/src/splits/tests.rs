@@ -1,3 +1,5 @@
+//! Traffic splits: the order of their routes, nesting, weights, cycles and limits.
+
 use std::sync::Arc;
 
 use proptest::collection::{btree_map, vec};
@@ -10,7 +12,8 @@ use crate::name::ServiceAccount;
 use crate::policy::SplitMatch;
 use crate::service::{EscapedSlashes, Protocol, Visibility};
 
-/// A mesh of services that all have an HTTP and a TCP port, and of a group `m` with matches `m0` to `m3`.
+/// A mesh of services that all have an HTTP and a TCP port, and of a group `m` with the matches
+/// `m0` to `m3`.
 #[derive(Debug)]
 struct Mesh {
     services: Vec<Service>,
@@ -27,7 +30,8 @@ impl Mesh {
         Self { services, group, splits: Vec::new() }
     }
 
-    /// The same with a split of `service`. `matches` are of the group; none of them: of all calls.
+    /// This mesh with one more split of `service`, for requests that these matches of the group
+    /// select. Without matches, the split is for all calls.
     fn split(mut self, of: &str, service: &str, matches: &[&str], to: &[(&str, u32)]) -> Self {
         let named = SplitMatch {
             group: name("m"),
@@ -124,9 +128,9 @@ fn conditional_splits_precede_the_service_itself_in_name_order() {
         &[("c", 1)],
     );
     assert_eq!(mesh.paths("a", 80), ["m1 → c 1", "m2 → c 1", "m0 → b 1", " → a 1"]);
-    // Of bytes nothing can be asked.
+    // A TCP port has no requests to match, so conditional splits do not apply to it.
     assert_eq!(mesh.paths("a", 3306), [" → a 1"]);
-    // With a split of all calls these go there.
+    // An unconditional split gets all calls that no condition matches.
     let mesh = mesh.split("0-rest", "a", &[], &[("b", 9), ("c", 1)]);
     assert_eq!(mesh.paths("a", 80), ["m1 → c 1", "m2 → c 1", "m0 → b 1", " → b 9, c 1"]);
     assert_eq!(mesh.paths("a", 3306), [" → b 9, c 1"]);
@@ -185,10 +189,10 @@ fn missing_backend_gets_no_share_until_it_exists() {
         .split("c", "c", &[], &[("gone", 1)]);
     assert_eq!(mesh.paths("a", 80), [" → b 1"]);
     mesh.services.push(service("c"));
-    assert_eq!(mesh.paths("a", 80), [" → b 1"], "behind it there is nobody");
+    assert_eq!(mesh.paths("a", 80), [" → b 1"], "the only backend of `c` does not exist");
     mesh.services.push(service("gone"));
     assert_eq!(mesh.paths("a", 80), [" → b 1, gone 3"]);
-    // Without the port, or with bytes on it, one is not there either.
+    // A backend without the port, or with TCP on it, gets no share either.
     mesh.services[3].ports[0].protocol = Protocol::Tcp;
     assert_eq!(mesh.paths("a", 80), [" → b 1"]);
     mesh.services[1].ports.remove(0);
@@ -244,7 +248,7 @@ fn too_many_conditions_are_reported_at_the_causing_split() {
     let many: Vec<String> = (0..MAX_PATHS).map(|n| format!("x{n}")).collect();
     mesh.group.matches = many.iter().map(|name| http_match(name)).collect();
     let some: Vec<&str> = many.iter().map(String::as_str).collect();
-    // With the rest there are as many paths as there may be.
+    // Together with the path for all other calls, these are exactly `MAX_PATHS` paths.
     let mesh = mesh.split("1", "a", &some[1..], &[("b", 1)]);
     let port = |service: &str| ServicePort::new(service.parse().unwrap(), 80);
     assert_eq!(mesh.splits().paths()[&port("top")].as_ref().unwrap().len(), MAX_PATHS);
@@ -257,7 +261,7 @@ fn too_many_conditions_are_reported_at_the_causing_split() {
 const NAMES: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "s5"];
 const MATCHES: [&str; 4] = ["m0", "m1", "m2", "m3"];
 
-/// Splits that lead from services to later ones, or to themselves; `s5` is not there.
+/// Random splits from services to later ones or to themselves; the service `s5` does not exist.
 fn mesh() -> impl Strategy<Value = Mesh> {
     let split = (0..5_usize, vec(0..4_usize, 0..3), btree_map(0..6_usize, 0..5_u32, 1..4));
     vec(split, 0..7).prop_map(|splits| {
@@ -273,14 +277,15 @@ fn mesh() -> impl Strategy<Value = Mesh> {
             if matches.is_empty() && !has_rest.insert(service) {
                 continue;
             }
-            // The names turn the order round.
+            // The names reverse the order of the splits.
             mesh = mesh.split(&format!("n{}", 9 - n), NAMES[service], &matches, &backends);
         }
         mesh
     })
 }
 
-/// What of all requests with these matches comes to whom: by choosing at each split, as policy says it.
+/// The share of each service in the requests that meet the matches `holds`. It chooses a backend at
+/// each split, as policy specifies.
 fn shares(mesh: &Mesh, service: &str, holds: &[&str]) -> BTreeMap<String, f64> {
     let own = || {
         let is_there = mesh.services.iter().any(|one| one.name.name.as_str() == service);

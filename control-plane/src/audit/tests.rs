@@ -1,3 +1,5 @@
+//! The audit: which denials it records, when it forgets them, and its limits.
+
 use std::net::SocketAddr;
 
 use ironmesh_catalog::{

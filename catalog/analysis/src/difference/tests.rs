@@ -1,3 +1,5 @@
+//! Differences between two snapshots: access gained and lost, and changed services.
+
 use std::sync::Arc;
 
 use ironmesh_catalog::access::TcpAccesses;
@@ -29,12 +31,12 @@ fn account(text: &str) -> ServiceAccount {
     text.parse().unwrap()
 }
 
-/// `store`, which the accounts may call on these paths each.
+/// A mesh in which each of these accounts may call `store` on its paths.
 fn mesh(mode: Option<Mode>, grants: &[(&str, &[&str])]) -> Snapshot {
     mesh_by(&[], mode, grants)
 }
 
-/// The same by these methods.
+/// A mesh as [`mesh`] returns it, with grants for these methods only.
 fn mesh_by(methods: &[&str], mode: Option<Mode>, grants: &[(&str, &[&str])]) -> Snapshot {
     let store = Service {
         name: "store".parse().unwrap(),
@@ -105,7 +107,7 @@ fn assembled(specification: MeshSpecification) -> Snapshot {
     Snapshot::assemble(inputs, TcpAccesses::default())
 }
 
-/// The access that differs: sign, who, way.
+/// The access that differs, as sign, callers and traffic.
 fn access(before: &Snapshot, after: &Snapshot) -> Vec<String> {
     let words = |one: &AccessChange| {
         let sign = match one.delta {
@@ -208,7 +210,7 @@ fn drained_service_is_reported_without_access_changes() {
     assert_eq!(details(&drained, &active), ["state drained → active"]);
     let none = active.revise(Inputs { specification: Arc::default(), ..active.inputs() });
     assert!(details(&none, &drained).contains(&"drained".to_owned()));
-    // Whoever may call it may call it still.
+    // Draining a service removes no access.
     assert!(Difference::between(&active, &drained).access.is_empty());
 }
 
@@ -302,11 +304,11 @@ fn twenty_thousand_paths_of_one_account_are_compared() {
         *path = "/other";
     }
     let after = mesh_by(&["GET", "PUT"], None, &[("anna", &paths)]);
-    // Half of them are lost, and one is gained, with both methods each.
+    // Half of the paths are lost and one is gained, each with both methods.
     let lost = access(&before, &after);
     assert_eq!(lost.len(), 10_001);
     assert_eq!(lost[10_000], "+ default/anna: GET, PUT on `/other`");
-    // A wider way is lost, and all the narrower ones are kept.
+    // One wider access is lost, and all narrower ones are kept.
     let wide = mesh_by(&["GET", "PUT"], None, &[("anna", &[&["*"], &paths[..]].concat())]);
     assert_eq!(access(&wide, &after).len(), 1 + 10_001);
 }

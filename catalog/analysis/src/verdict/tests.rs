@@ -1,3 +1,5 @@
+//! Verdicts: whether a caller may call a service, by which rule, and where the call goes.
+
 use std::sync::Arc;
 
 use ironmesh_catalog::access::TcpAccesses;
@@ -69,8 +71,8 @@ fn target(target: &str, destination: &str, source: &str, rules: Vec<RouteRule>) 
     }
 }
 
-/// `buyer` may GET `/books/…` of `v1` and nothing else; `store` is split into `v1` and `v2`; `cook` may
-/// connect to port 3306 of `ledger`.
+/// A mesh in which `buyer` may GET `/books/…` of `v1` and nothing else, and `cook` may connect to
+/// port 3306 of `ledger`. Calls of `store` are split between `v1` and `v2`.
 fn mesh() -> MeshSpecification {
     let ledger = [(3306, Protocol::Tcp), (3307, Protocol::Tcp)];
     let services = [
@@ -198,7 +200,7 @@ fn denied_request_lists_each_mismatch() {
         ]
     );
     assert_eq!(only.result, CallResult::Forbidden);
-    // No expression covers a path that some servers read as another.
+    // No expression allows a path that some servers read as a different one.
     let verdict = ask("buyer", "v1", Some(get("/books/..%3b/admin", "gold")));
     let unmet_rule = &verdict.destinations[0].port_verdict.missing[0];
     assert_eq!(unmet_rule.mismatches, [Mismatch::DisguisedPath]);
@@ -235,7 +237,7 @@ fn split_calls_are_authorized_per_backend() {
     assert_eq!(split.object, "traffic split `shop/halves`");
 }
 
-/// Where its calls go, with what must hold.
+/// The branches of a verdict, each with its conditions.
 fn branches(verdict: &Verdict) -> Vec<String> {
     let words = |branch: &SplitBranch| {
         let conditions = branch.conditions.iter().map(|one| format!("{}: ", one.traffic));
@@ -287,10 +289,10 @@ fn nested_split_conditions_select_the_backends() {
     };
     let reader = ask(Some(get("/books/1", "gold")));
     assert_eq!(branches(&reader), ["GET on `/books/.*` with x-tier `gold|silver`: all to shop/v2"]);
-    assert_eq!(reader.answer, Answer::Denied, "nobody may call v2");
+    assert_eq!(reader.answer, Answer::Denied, "no target allows calls of v2");
     let other = ask(Some(get("/books/1", "lead")));
     assert_eq!(branches(&other), ["25 % shop/v1, 75 % shop/v3"]);
-    assert_eq!(other.answer, Answer::Denied, "the rule is about tiers, too");
+    assert_eq!(other.answer, Answer::Denied, "the rule also requires a tier");
     let all = ask(None);
     assert_eq!(
         branches(&all),
@@ -340,10 +342,10 @@ fn private_service_denies_other_namespaces_despite_grants() {
         assert_eq!(only.result, CallResult::Unknown);
         assert_eq!(only.port_verdict.private_to, Some(name("shop")));
         assert!(only.port_verdict.by.is_empty());
-        // In strict mode it says which target is in vain.
+        // In strict mode the verdict lists the target that has no effect.
         let in_vain = only.port_verdict.missing.iter().filter(|one| one.mismatches.is_empty());
         assert_eq!(in_vain.count(), usize::from(mode == Mode::Strict));
-        // Nor does a split in front of it tell of it.
+        // A split does not reveal the private backend either.
         assert!(!ask(&stranger, "store").in_scope);
     }
 }
@@ -411,7 +413,7 @@ fn external_service_access_is_enforced_by_the_caller_proxy() {
     let denied = ask("v1", get("/shelf", "gold")).unwrap();
     let gets = denied.destinations[0].result;
     assert_eq!((&denied.answer, gets), (&Answer::Denied, CallResult::ForbiddenByCaller));
-    // One that is passed through goes where its host says, so it must say so.
+    // Passthrough forwards a call to its host, so a question about it needs a host.
     let to_host = |host: &str| {
         let mut request = get("/books/1", "gold");
         request.headers.push(("Host".to_owned(), host.to_owned()));
@@ -491,7 +493,7 @@ fn permissive_mode_ignores_traffic_targets() {
     assert_eq!(verdict.answer, Answer::Allowed);
     let only = &verdict.destinations[0];
     assert!(only.port_verdict.by.is_empty());
-    assert_eq!(only.result, CallResult::NoEndpoint, "policy allows it, and nobody is there");
+    assert_eq!(only.result, CallResult::NoEndpoint, "policy allows the call; no endpoint is known");
 }
 
 #[test]

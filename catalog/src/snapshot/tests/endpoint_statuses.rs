@@ -1,4 +1,4 @@
-//! What is told of endpoints: why each takes part or not.
+//! Endpoint statuses: whether each endpoint is used, and the reason if it is not.
 
 use super::*;
 use crate::endpoint::Exclusion;
@@ -18,7 +18,7 @@ fn states(snapshot: &Snapshot, past: &[JoinRecord]) -> Vec<EndpointState> {
 fn state(mode: Mode, endpoint: &Endpoint, records: &[JoinRecord]) -> EndpointState {
     let snapshot = assemble_in(mode, vec![endpoint.clone()], records);
     let all = states(&snapshot, &[]);
-    // What is told and what is done are one thing.
+    // The reported status must agree with the endpoints that callers get.
     let dialled = of_mesh(&snapshot, "store");
     let transport = dialled.first().map(|one| one.transport);
     let expected = match all[0] {
@@ -42,7 +42,7 @@ fn endpoint_is_a_participant_or_has_an_exclusion_reason() {
         JoinRecord { revoked: Some(Revocation { at: AT, reason: None }), ..ready.clone() };
     let proxies = vec![ready.id, beside.id];
     let both = [ready, beside];
-    // The records, why not, and whether a permissive service calls the endpoint in plaintext.
+    // The records, the exclusion reason, and whether callers of a permissive service use plaintext.
     let stories: [(&[JoinRecord], Option<ExclusionReason>, bool); 6] = [
         (&both[..1], None, false),
         (&[], Some(ExclusionReason::NoProxy), true),
@@ -72,7 +72,7 @@ fn endpoint_not_yet_configured_on_its_proxy_is_not_called() {
         let known = endpoint("10.0.0.1", Some(9000), 1);
         let out = EndpointState::Excluded(ExclusionReason::NotConfigured { ports: vec![WEB] });
         assert_eq!(state(mode, &known, records), out, "{mode:?}");
-        // It leads to where policy says without having heard of anything.
+        // The proxy leads calls to the target port of policy before it learns of any endpoint.
         for port in [None, Some(8080)] {
             let known = endpoint("10.0.0.1", port, 1);
             assert_eq!(
@@ -90,7 +90,7 @@ fn endpoint_status_names_its_proxy_and_mesh_address() {
     let snapshot = assemble(vec![endpoint("10.0.0.1", None, 1)], &records);
     let all = endpoint_statuses(&snapshot, &[]);
     let [one] = all.as_slice() else { panic!("{all:?}") };
-    // Of those that are dialled alike, it is the one that has come furthest.
+    // Of proxies with the same mesh address, the status names the one closest to participating.
     assert_eq!((one.proxy, one.mesh_address), (Some(records[0].id), Some(records[0].mesh_address)));
     assert_eq!(one.endpoint.as_ref().map(|one| one.address), Some("10.0.0.1".parse().unwrap()));
 }
@@ -110,7 +110,7 @@ fn endpoint_with_one_unacked_port_is_excluded_on_that_port_only() {
         states(&snapshot, &[]),
         [EndpointState::Excluded(ExclusionReason::NotAcked { ports: vec![9] })]
     );
-    assert_eq!(dialled(&snapshot).len(), 1, "on the other one it is called");
+    assert_eq!(dialled(&snapshot).len(), 1, "callers use the endpoint on the other port");
 }
 
 #[test]
@@ -157,11 +157,11 @@ fn unreachable_proxy_is_excluded_unless_a_provider_checks_it() {
     };
     assert!(reported_for(&listed).ends_with("callers do not use it"));
     assert!(reported_for(&found).ends_with("reports that endpoint"));
-    // What is behind it, it keeps: it may be us who cannot see it.
+    // The proxy keeps its local endpoints, since only its connection to the control plane may fail.
     let snapshot = assemble(vec![listed.clone()], std::slice::from_ref(&unreachable));
     assert_eq!(behind(&snapshot, &unreachable, "store"), [(8080, 1, Health::Healthy)]);
 
-    // Where another has come in its place, it is that one that counts.
+    // A proxy that is enrolled later at the same address replaces the unreachable one.
     let anew = |participates| [unreachable.clone(), record(2, "10.0.0.1", "store", participates)];
     assert_eq!(state(Mode::Strict, &listed, &anew(true)), EndpointState::Participant);
     assert_eq!(
@@ -200,7 +200,7 @@ fn endpoint_status_shows_drained_and_external_services() {
     assert_eq!(states(&snapshot, &[]), [EndpointState::Excluded(ExclusionReason::Drained)]);
     let external = External { hostname: None, resolution: Resolution::Static };
     let outside = Service { external: Some(external), ..service("store") };
-    // One that joined as it before it went outside is nobody there.
+    // A proxy that was enrolled for the service before it became external does not count.
     let snapshot = assemble_all(
         Mode::Strict,
         vec![(outside, known())],

@@ -1,4 +1,4 @@
-//! Health, weight and place of what is behind one address.
+//! Health, weight and locality of endpoints that share one mesh address.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn known(port: u16, weight: u32, health: Health) -> Endpoint {
     Endpoint { port: Some(port), weight, health, ..Endpoint::new(Provider::Consul, address) }
 }
 
-/// Weight and health of the one address that is dialled.
+/// Weight and health of the only address that callers dial.
 fn together(endpoints: Vec<Endpoint>) -> (u32, Health) {
     let snapshot = assemble(endpoints, &[record(1, "10.0.0.1", "store", true)]);
     let all = of_mesh(&snapshot, "store");
@@ -50,7 +50,7 @@ fn endpoint_locality_is_the_first_known_or_that_of_its_proxy() {
     assert_eq!(of(vec![at(3, "c"), at(1, ""), at(2, "b")]), place("b"));
     assert_eq!(of(vec![at(1, "")]), Locality::default());
 
-    // Where nobody tells, it is where its proxy is; and so it is listed.
+    // An endpoint without a locality has that of its proxy, in the snapshot and in its status.
     let placed = [JoinRecord { locality: place("p"), ..records[0].clone() }];
     let snapshot = assemble(vec![at(1, "")], &placed);
     assert_eq!(of_mesh(&snapshot, "store")[0].locality, place("p"));
@@ -58,7 +58,7 @@ fn endpoint_locality_is_the_first_known_or_that_of_its_proxy() {
     assert_eq!(listed.as_ref().unwrap().locality, place("p"));
     assert_eq!(of_mesh(&assemble(vec![at(1, "z")], &placed), "store")[0].locality, place("z"));
 
-    // One that joined again is one address: what is known of either holds.
+    // Two enrollments of one proxy share an address: a locality known of either applies.
     let records = [record(1, "10.0.0.1", "store", true), record(2, "10.0.0.1", "store", true)];
     let both =
         [("", 1), ("b", 0)].map(|(zone, n)| Endpoint { proxy: Some(records[n].id), ..at(1, zone) });
@@ -104,7 +104,7 @@ fn drained_service_has_no_callable_endpoints_and_no_findings() {
         assert_eq!(reported(&of(true, mode)), [""; 0], "{mode}");
         assert_eq!(dialled(&of(true, mode)), [], "{mode}");
     }
-    // Its proxy keeps its applications: nobody's connection ends for it.
+    // The proxy of a drained service keeps its local endpoints, so no open connection ends.
     let record = record(1, "10.0.0.1", "store", true);
     let (before, after) = (of(false, Mode::Strict), of(true, Mode::Strict));
     assert_eq!(behind(&before, &record, "store"), behind(&after, &record, "store"));

@@ -1,4 +1,4 @@
-//! Who may call from outside of the mesh, where that follows from where services run.
+//! Ingress rules whose sources are services: they allow the addresses at which these services run.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -41,8 +41,10 @@ fn service(name: &str, endpoints: EndpointSource) -> Arc<Service> {
     })
 }
 
-/// A mesh with a way in to `store` for these sources, and with `edge`, whose endpoints are these. The proxies
-/// that joined have claimed their certificates, but for those whose address ends with `.99`.
+/// A mesh with an ingress rule for `store` from these sources, and with the service `edge`.
+///
+/// The argument `edge` is the endpoint source of that service, `found` its discovered endpoints, and
+/// `joined` the addresses of its proxies. All have claimed their enrollment, except those at `.99`.
 fn inputs(
     sources: Vec<IngressSource>,
     edge: EndpointSource,
@@ -94,7 +96,7 @@ fn inputs(
     }
 }
 
-/// From where callers of the store may connect.
+/// The address ranges from which callers of the store may connect.
 fn ranges(snapshot: &Snapshot) -> Option<Vec<String>> {
     let rules = snapshot.ingress_rules.values().next().unwrap();
     let ranges = rules.first().unwrap().ranges.as_ref()?;
@@ -117,7 +119,7 @@ fn source_service_resolves_to_its_current_addresses() {
     let moment = |joined: &[&str]| inputs(sources(), registered(), &[], joined);
     let first = Snapshot::assemble(moment(&[]), TcpAccesses::default());
     assert_eq!(ranges(&first).unwrap(), ["10.1.0.0/16"]);
-    // One that joins, with policy as it was.
+    // A proxy enrolls while policy stays the same.
     let next = Inputs { specification: Arc::clone(&first.specification), ..moment(&["10.0.0.7"]) };
     let next = first.revise(next);
     assert_eq!(ranges(&next).unwrap(), ["10.0.0.7/32", "10.1.0.0/16"]);

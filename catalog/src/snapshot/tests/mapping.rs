@@ -1,8 +1,8 @@
-//! Which proxy is in front of an endpoint, as fleets have them (docs/concepts/traffic.md).
+//! The proxy of each endpoint, in the deployments that docs/concepts/traffic.md describes.
 
 use super::*;
 
-/// An instance as Consul knows it.
+/// An instance as Consul reports it.
 fn instance(address: &str, port: u16) -> Endpoint {
     Endpoint { port: Some(port), ..Endpoint::new(Provider::Consul, address.parse().unwrap()) }
 }
@@ -97,14 +97,14 @@ fn endpoint_behind_nat_matches_its_proxy_by_id_or_known_address() {
     }
 }
 
-/// A machine as Azure knows it.
+/// A machine as Azure reports it.
 fn machine(address: &str, machine: u128) -> Endpoint {
     let machine = Some(Uuid::from_u128(machine));
     let endpoint = Endpoint::new(Provider::Azure, address.parse().unwrap());
     Endpoint { port: Some(8080), machine, ..endpoint }
 }
 
-/// A proxy that has said on which machine it is.
+/// A proxy whose record has this machine ID.
 fn on(machine: u128, record: JoinRecord) -> JoinRecord {
     JoinRecord { machine: Some(Uuid::from_u128(machine)), ..record }
 }
@@ -116,7 +116,7 @@ fn machine_id_matches_its_proxy_despite_different_addresses() {
     assert_eq!(dialled(&snapshot), one("203.0.113.9:15003", 1));
     assert_eq!(behind(&snapshot, &record, "store"), [(8080, 1, Health::Healthy)]);
     assert_eq!(reported(&snapshot), [""; 0]);
-    // The key that names the proxy itself is stronger.
+    // A proxy ID takes precedence over the machine ID.
     let other = super::record(2, "10.0.0.2", "store", true);
     let named = Endpoint { proxy: Some(other.id), ..machine("192.168.7.7", 7) };
     let snapshot = assemble(vec![named], &[record, other]);
@@ -125,7 +125,7 @@ fn machine_id_matches_its_proxy_despite_different_addresses() {
 
 #[test]
 fn proxy_with_a_machine_id_matches_no_other_azure_machine() {
-    // The address was another machine's before, and the proxy of that one has not gone yet.
+    // Another machine had the address before, and its proxy is still enrolled.
     let records = [on(7, record(1, "10.0.0.1", "store", true))];
     let snapshot = assemble(vec![machine("10.0.0.1", 8)], &records);
     assert_eq!(dialled(&snapshot), []);
@@ -138,11 +138,11 @@ fn proxy_with_a_machine_id_matches_no_other_azure_machine() {
     );
     let help: Vec<_> = snapshot.findings().filter_map(|one| one.help.clone()).collect();
     assert!(help[0].contains(&format!("--address 10.0.0.1 --azure-vm-id {vm} ")), "{help:?}");
-    // Once that of the machine itself is there, it is the one.
+    // Once the machine's own proxy is enrolled, the endpoint belongs to that proxy.
     let both = [records[0].clone(), on(8, record(2, "10.0.0.1", "store", true))];
     let snapshot = assemble(vec![machine("10.0.0.1", 8)], &both);
     assert_eq!(behind(&snapshot, &both[1], "store"), [(8080, 1, Health::Healthy)]);
-    // A provider without such a key knows it by its address as before.
+    // An endpoint without a machine ID still matches by address.
     let snapshot = assemble(vec![instance("10.0.0.1", 8080)], &records);
     assert_eq!(dialled(&snapshot), one("10.0.0.1:15003", 1));
 }
@@ -152,7 +152,7 @@ fn proxy_without_machine_id_matches_by_address() {
     let records = [record(1, "10.0.0.1", "store", true)];
     let snapshot = assemble(vec![machine("10.0.0.1", 8)], &records);
     assert_eq!(dialled(&snapshot), one("10.0.0.1:15003", 1));
-    // Not any more once another proxy has said that it is there.
+    // It no longer matches once another proxy has the machine ID.
     let both = [records[0].clone(), on(8, record(2, "10.0.0.2", "store", true))];
     let snapshot = assemble(vec![machine("10.0.0.1", 8)], &both);
     assert_eq!(dialled(&snapshot), one("10.0.0.2:15003", 1));
@@ -165,7 +165,7 @@ fn machine_id_of_two_proxies_matches_neither() {
     let snapshot = assemble(vec![machine("10.0.0.1", 7)], &records);
     assert_eq!(dialled(&snapshot), []);
     assert!(reported(&snapshot)[0].contains("several proxies"), "{:?}", reported(&snapshot));
-    // One that joined again there is the same.
+    // Two enrollments at one mesh address count as one proxy.
     let again =
         [on(7, record(1, "10.0.0.1", "store", true)), on(7, record(3, "10.0.0.1", "store", true))];
     let snapshot = assemble(vec![machine("10.0.0.9", 7)], &again);
@@ -196,7 +196,7 @@ fn address_claimed_by_two_proxies_matches_neither() {
         reported[0].contains("several proxies are enrolled for this service at its address"),
         "{reported:?}"
     );
-    // To say one's own address again claims nothing.
+    // A proxy that also lists its own mesh address claims nothing more.
     let twice = JoinRecord { addresses: vec!["10.0.0.1".parse().unwrap()], ..records[0].clone() };
     let snapshot = assemble(vec![instance("10.0.0.1", 8080)], &[twice]);
     assert_eq!(dialled(&snapshot), one("10.0.0.1:15003", 1));
@@ -245,7 +245,7 @@ fn permissive_mode_calls_each_endpoint_with_its_own_transport() {
         .collect();
     let expected = [
         ("10.0.0.1:15003", Transport::MutualTls),
-        // Its provider names its proxy, which is not there yet: until then nothing changes for callers.
+        // Its provider names its proxy, which does not participate yet: callers keep plaintext.
         ("10.0.0.2:8080", Transport::Plaintext),
         ("10.0.0.3:9000", Transport::Plaintext),
     ];
@@ -261,7 +261,7 @@ fn unrequested_consul_endpoint_is_never_called_in_plaintext() {
             vec![registered(&ready), instance("10.0.0.1", 8080), instance("10.0.0.2", 8080)];
         assemble_all(Mode::Permissive, vec![(store, known)], &[ready])
     };
-    // Policy asks for those that joined, or has a list, and in Consul somebody says that they belong to it.
+    // Policy requests registered proxies or has a list, and a Consul instance claims to belong to it.
     for tagged in [of(EndpointSource::registered()), of(EndpointSource::fixed(Vec::new()))] {
         assert_eq!(dialled(&tagged), one("10.0.0.1:15003", 1));
         let [reported] = &reported(&tagged)[..] else { panic!("{:?}", reported(&tagged)) };
@@ -282,7 +282,7 @@ fn snapshot_after_a_restart_has_the_same_participants() {
     let records = [behind_nat, unreachable];
     let known = vec![instance("192.168.7.7", 8080), endpoint("10.0.0.2", None, 1)];
     let before = assemble(known, &records);
-    // From what is in the store, and from nothing else.
+    // A restart assembles the snapshot only from stored inputs.
     let after = Snapshot::assemble(before.inputs(), TcpAccesses::default());
     assert_eq!(before.endpoints, after.endpoints);
     assert_eq!(before.local_endpoints, after.local_endpoints);

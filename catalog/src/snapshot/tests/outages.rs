@@ -13,7 +13,7 @@ fn account(name: &str) -> ServiceAccount {
     name.parse().unwrap()
 }
 
-/// A target that lets `buyer` call everything of this account.
+/// A traffic target that allows `buyer` to call everything of this account.
 fn target(of: &str) -> TrafficTarget {
     let group = Name::new("all").unwrap();
     TrafficTarget {
@@ -26,7 +26,7 @@ fn target(of: &str) -> TrafficTarget {
     }
 }
 
-/// The store's calls go to these services with these weights.
+/// A split of `store` to these services with these weights.
 fn split(backends: &[(&str, u32)]) -> TrafficSplit {
     let backend = |(name, weight): &(&str, u32)| SplitBackend {
         service: name.parse().unwrap(),
@@ -43,7 +43,7 @@ fn split(backends: &[(&str, u32)]) -> TrafficSplit {
     }
 }
 
-/// The outages where policy grants calls of `store`, and of what is behind its split.
+/// The outages if policy allows `buyer` to call `store` and the split's backend `next`.
 fn outages(
     services: Vec<(Service, Vec<Endpoint>)>,
     records: &[JoinRecord],
@@ -117,10 +117,10 @@ fn unavailable_port_is_an_error_once_a_caller_has_connected() {
     let dead = JoinRecord { participation: Participation::default(), ..server.clone() };
     let found = outages(store(Health::Healthy), &[dead, buyer()], None);
     assert!(found[0].contains("its proxy has not ACKed port 14001"), "{found:?}");
-    // The server has joined and nobody who may call it.
+    // The server is enrolled, and no account that may call it has a proxy.
     let found = outages(store(Health::Unhealthy), &[server], None);
     assert!(found[0].starts_with("warning[IM0732]"), "{found:?}");
-    assert!(outages(store(Health::Unhealthy), &[], None).is_empty(), "nobody has joined");
+    assert!(outages(store(Health::Unhealthy), &[], None).is_empty(), "no proxy is enrolled");
     let drained = Service { drained: true, ..service("store") };
     assert!(outages(vec![(drained, Vec::new())], &both, None).is_empty());
 }
@@ -141,7 +141,7 @@ fn weighted_split_backend_without_endpoints_is_an_error() {
     assert!(error.contains("none is known") && error.contains("p.toml:7:"), "{error}");
     let unweighted = outages(services(), &records, Some(split(&[("store", 1), ("next", 0)])));
     assert!(unweighted.is_empty(), "{unweighted:?}");
-    // What a service leads on needs no endpoint of its own.
+    // A service whose split sends all calls elsewhere needs no endpoint of its own.
     let mut apex = services();
     apex.reverse();
     apex[0].1 = Vec::new();

@@ -1,3 +1,5 @@
+//! Holds of large removals from the policy folder, and policy that is never held back.
+
 use std::path::PathBuf;
 
 use fs_err as fs;

@@ -1,4 +1,4 @@
-//! How much a question may ask.
+//! Limits of questions: the cost of a verdict, and the size and form of the request.
 
 use super::*;
 use crate::verdict::matching::COMPILED;
@@ -30,7 +30,7 @@ fn each_regex_is_compiled_once_per_verdict() {
         (verdict.answer, verdict.destinations[0].port_verdict.further),
         (Answer::Denied, 45)
     );
-    // The path, what may be disguised, and the header.
+    // The expressions of the path, of disguised paths and of the header.
     assert_eq!(COMPILED.get(), 3);
 }
 
@@ -42,7 +42,7 @@ fn oversized_request_has_no_verdict() {
     let with = |headers: Vec<(String, String)>| Request { headers, ..get("/books/1", "gold") };
     let header = |value: String| ("x-tier".to_owned(), value);
     let most = |n| with(vec![header("gold".to_owned()); n]);
-    // (Joined they are no tier that is allowed.)
+    // The joined value of 100 headers is no allowed tier.
     assert_eq!(ask(most(100)).unwrap().answer, Answer::Denied);
     let error = ask(most(101)).unwrap_err().to_string();
     assert!(error.contains("has 101 headers") && error.contains("takes 100 headers"), "{error}");

@@ -1,4 +1,5 @@
-//! Headers as a server's sidecar compares them: repeated ones are joined, those with an underscore are gone.
+//! Headers as a server's sidecar compares them: it joins repeated headers, and drops those whose
+//! name has an underscore.
 
 use super::*;
 

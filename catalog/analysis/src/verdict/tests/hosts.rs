@@ -1,8 +1,8 @@
-//! Hosts of requests, and rules about them.
+//! Hosts of requests, and rules that match hosts.
 
 use super::*;
 
-/// `buyer` may call `v1` by this host alone.
+/// The mesh in which `buyer` may call `v1` by this host only.
 fn mesh_by_host(host: &str) -> Snapshot {
     let mut mesh = mesh();
     let group = HttpRouteGroup {
@@ -40,7 +40,7 @@ fn foreign_host_has_no_verdict_and_lists_valid_hosts() {
     for host in ["v1", "V1.Shop", "v1.shop.mesh.internal:80"] {
         assert_eq!(ask_host(&snapshot, "v1", Some(host)).unwrap().answer, Answer::Denied, "{host}");
     }
-    // In another namespace it has fewer.
+    // Callers in another namespace have fewer hosts for the service.
     let far = Question { caller: "far/buyer".parse().unwrap(), ..question("buyer", "v1", None) };
     let service = snapshot.service(&far.service).unwrap();
     let port = ServicePort::new(far.service.clone(), 80);
@@ -59,22 +59,22 @@ fn host_dependent_verdict_reports_the_upstream_answer_too() {
         UpstreamAnswer { host: "v1.shop.mesh.internal:80".to_owned(), answer: Answer::Denied };
     let compared = ComparedHost { host: "v1:80".to_owned(), at_upstream: Some(at_upstream) };
     assert_eq!(written.compared_host, Some(compared));
-    // Where nothing is said, it is a call of an upstream.
+    // A request without a host counts as a call at a declared upstream.
     let silent = ask_host(&snapshot, "v1", None).unwrap();
     assert_eq!(silent.answer, Answer::Denied);
     let host = "v1.shop.mesh.internal:80".to_owned();
     assert_eq!(silent.compared_host, Some(ComparedHost { host, at_upstream: None }));
-    // Where it makes no difference, nothing is told of upstreams.
+    // The verdict omits the upstream if its answer is the same.
     let both = ask_host(&mesh_by_host(r"v1(\..*)?"), "v1", Some("v1")).unwrap();
     assert_eq!((both.answer, both.compared_host.unwrap().at_upstream), (Answer::Allowed, None));
-    // Where no rule is about it, nothing is told at all.
+    // The verdict omits the host if no rule matches hosts.
     let verdict = ask("buyer", "v1", Some(get("/books/1", "gold")));
     assert_eq!(verdict.compared_host, None);
 }
 
 #[test]
 fn caller_side_host_rules_apply_only_at_declared_upstreams() {
-    // Of calls with one host, `store` is split to `v2`, which nobody may call.
+    // A split of `store` sends calls with one host to `v2`, which no account may call.
     let mut mesh = mesh();
     let group = HttpRouteGroup {
         namespace: name("shop"),
@@ -120,7 +120,7 @@ fn caller_side_host_rules_apply_only_at_declared_upstreams() {
         ..service("v1", &HTTP)
     };
     mesh.services.insert(v1.name.clone(), Arc::new(v1));
-    // An external service is judged before its host is rewritten.
+    // Calls of an external service are authorized before the host is rewritten.
     let verdict = ask_host(&snapshot(mesh), "v1", Some("other.example")).unwrap();
     assert_eq!((verdict.only_at_upstream, verdict.answer), (true, Answer::Allowed));
 }

@@ -1,4 +1,4 @@
-//! Requests that are changed on their way, and those that never go.
+//! Requests that an HTTP route rewrites, redirects, aborts or mirrors.
 
 use ironmesh_catalog::policy::{
     Abort, AbortWith, CallSettings, Fault, HeaderChanges, HttpRoute, Level, Mirror, PathChange,
@@ -7,7 +7,7 @@ use ironmesh_catalog::policy::{
 
 use super::*;
 
-/// The mesh with an HTTP route of `v1` that says this.
+/// The mesh with an HTTP route of `v1` that has these settings.
 fn mesh_with(settings: CallSettings) -> MeshSpecification {
     let mut mesh = mesh();
     let route = HttpRoute {
@@ -44,7 +44,7 @@ fn rewritten_path_is_authorized() {
         (&Answer::Allowed, Some("/books/1"))
     );
     assert_eq!(verdict.treatments[0].settings[0].value, "path `/shelf` → `/books`");
-    // What may be asked for is of no use if it is not what arrives.
+    // The server authorizes the rewritten path, so a grant for the original path has no effect.
     let away = mesh_with(rewrite(Some(prefix("/books", "/shelf")), None));
     let verdict = ask_of(away, Some(get("/books/1", "gold")));
     assert_eq!(
@@ -52,7 +52,7 @@ fn rewritten_path_is_authorized() {
         (&Answer::Denied, Some("/shelf/1"))
     );
     assert_eq!(ask_of(shelf(), Some(get("/shelfs/1", "gold"))).answer, Answer::Denied);
-    // It is normalized once more there.
+    // The server's sidecar normalizes the rewritten path again.
     let regex = PathChange::Regex { expression: "/(.*)".into(), substitution: "/x/../\\1".into() };
     let verdict = ask_of(mesh_with(rewrite(Some(regex), None)), Some(get("/books/1", "gold")));
     assert_eq!((&verdict.answer, verdict.compared_path), (&Answer::Allowed, None));
@@ -83,7 +83,7 @@ fn changed_headers_and_rewritten_host_are_authorized() {
     mesh.http_route_groups.insert(key("books"), Arc::new(group));
     let verdict = ask_of(mesh, Some(get("/books/1", "gold")));
     assert_eq!(verdict.answer, Answer::Allowed);
-    // At a declared upstream it is the same.
+    // The rewritten host is the same at a declared upstream.
     let host = verdict.compared_host.unwrap();
     assert_eq!((host.host.as_str(), host.at_upstream), ("books.example:80", None));
 }
@@ -104,7 +104,8 @@ fn redirect_answers_before_authorization() {
         assert_eq!(verdict.answer, Answer::Redirected(to));
         assert!(verdict.destinations.is_empty() && verdict.branches.is_empty());
     }
-    // What fails on purpose is not redirected, and is told as a fault is.
+    // An aborted request is not redirected. The verdict reports the abort as a fault, and the
+    // request as allowed.
     let abort = Abort { with: AbortWith::Status(503), percent: Percent::ALL };
     let fault = Some(Fault { delay: None, abort: Some(abort) });
     let fails = ask_of(
@@ -113,7 +114,7 @@ fn redirect_answers_before_authorization() {
     );
     assert_eq!(fails.answer, Answer::Allowed);
     assert_eq!(fails.treatments[0].settings.len(), 2);
-    // Who knows of no such service is not redirected.
+    // A caller without the service in its scope is not redirected.
     let far = verdict(
         &snapshot(mesh_with(settings)),
         &question("cook", "v1", Some(get("/books/1", "gold"))),
