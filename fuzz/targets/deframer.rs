@@ -1,4 +1,4 @@
-//! The reader of requests: any bytes, in any pieces, are read as one reads them who has them all at once.
+//! Fuzzes the deframer of requests: bytes in any pieces give the same result as in one piece.
 
 #![no_main]
 

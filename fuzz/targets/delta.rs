@@ -1,4 +1,4 @@
-//! Whatever happens to a delta client, it ends with what it is to have.
+//! Fuzzes delta xDS: after any sequence of events, the client ends with its current resources.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Policy of any text, loaded and edited, is told about, and what is good in it compiles.
+//! Fuzzes policy loading and compiling: any text yields findings or a policy that compiles, also
+//! after edits.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Clients that send whatever they like, in either variant.
+//! Fuzzes the xDS server with arbitrary client requests, both delta and state-of-the-world.
 
 #![no_main]
 

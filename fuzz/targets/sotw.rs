@@ -1,4 +1,5 @@
-//! Whatever happens to a state-of-the-world client, it ends with what it is to have.
+//! Fuzzes state-of-the-world xDS: after any sequence of events, the client ends with its current
+//! resources.
 
 #![no_main]
 

@@ -190,7 +190,7 @@ fn identity_binding_resolves_to_its_account_and_identities() {
     assert_eq!(grant.destinations, BTreeSet::from(["shop/buyer".parse().unwrap()]));
 }
 
-/// SMI 9. All endpoints of an account share its certificate, so all of them need the labels.
+/// SMI 9: endpoints of an account share its certificate, so all of them need the labels.
 #[test]
 fn label_binding_needs_labels_on_all_endpoints_of_the_account() {
     let role = [("role", "batch")];

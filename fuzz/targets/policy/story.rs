@@ -1,7 +1,7 @@
-//! What happens to a policy, as a text that a fuzzer changes: documents are written and taken away, and
-//! now and then all are loaded. It panics where a rule of loading or compiling is broken.
+//! A sequence of policy edits in a text that a fuzzer changes: documents are written and removed,
+//! and loaded in between. It panics if loading or compiling breaks one of its rules.
 //!
-//! What is kept in `fuzz/corpus/policy` is tried by `tests/golden`, too.
+//! `tests/golden` also runs the texts in `fuzz/corpus/policy`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,19 +18,20 @@ use ironmesh_providers::{GuardedEndpoints, discover};
 use ironmesh_xds_compile::{Compiled, Compiler};
 use jiff::Timestamp;
 
-/// A line that begins so says which document the next lines are; `-` behind it takes that away.
+/// The start of a line that names the document of the next lines. With `-` before the name, the
+/// line removes that document.
 const DOCUMENT: &str = "=== ";
 
-/// A line at which all documents are loaded. They are at the end in any case.
+/// A line at which all documents are loaded. The end of the text loads them in any case.
 const LOAD: &str = "---";
 
-/// Each loading compares with one from the beginning, so that is what takes time.
+/// The limit of loads at [`LOAD`] lines. Each one is slow, since it is compared with a full load.
 const MOST_LOADS: usize = 8;
 
-/// The proxies that are compiled: one for each of so many services.
+/// The limit of compiled proxies, which are one for each of the first services.
 const MOST_PROXIES: usize = 16;
 
-/// Tells the story that these bytes are.
+/// Runs the story that these bytes encode.
 pub(crate) fn tell(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut story = Story::default();
@@ -56,7 +57,7 @@ struct Story {
     documents: BTreeMap<String, String>,
     loads: usize,
     loader: Loader,
-    /// Of the last policy that was good.
+    /// The compiler of the last valid policy.
     compiler: Option<Compiler>,
 }
 
@@ -70,10 +71,10 @@ impl Story {
         };
         let anew = load_documents(documents());
         let again = self.loader.load_documents(documents());
-        assert_eq!(again.findings, anew.findings, "loaded again, and anew");
+        assert_eq!(again.findings, anew.findings, "incremental and full load differ");
         assert_eq!(again.revision, anew.revision);
         assert_eq!(again.documents, anew.documents);
-        // With all places, which two that are equal may differ in.
+        // Equality ignores the spots of objects, and the debug output includes them.
         assert_eq!(format!("{:#?}", again.specification), format!("{:#?}", anew.specification));
         check_findings(&again);
         if let Some(specification) = again.specification {
@@ -81,7 +82,7 @@ impl Story {
         }
     }
 
-    /// What was compiled after the policy of before is what is compiled from this one alone.
+    /// Compiles the policy incrementally, and checks that the result equals full compilation.
     fn compile(&mut self, specification: &Arc<MeshSpecification>) {
         let proxies: Vec<_> =
             specification.services.values().take(MOST_PROXIES).zip(1..).map(proxy).collect();
@@ -100,12 +101,12 @@ impl Story {
     }
 }
 
-/// Each finding is about something that is there, they are in order, and all of them can be drawn.
+/// Checks that each finding points into a document, that findings are sorted, and that they render.
 fn check_findings(loaded: &Loaded) {
     let Loaded { documents, findings, specification, .. } = loaded;
     let is_refused = findings.iter().any(Finding::is_error);
     assert_eq!(specification.is_none(), is_refused, "{findings:#?}");
-    // That there are more is told behind all others.
+    // The finding about omitted findings (IM0114) comes last.
     let is_cut = findings.last().is_some_and(|last| last.code.to_string() == "IM0114");
     let ordered = &findings[..findings.len() - usize::from(is_cut)];
     assert!(ordered.is_sorted_by(|a, b| a.order(b).is_le()), "{findings:#?}");
@@ -114,7 +115,7 @@ fn check_findings(loaded: &Loaded) {
         assert!(!finding.message.is_empty() && finding.message.len() < 600, "{finding:?}");
         for spot in finding.spot.iter().chain(finding.related.iter().map(|(spot, _)| spot)) {
             let document = documents.iter().find(|document| document.path == spot.file);
-            let document = document.unwrap_or_else(|| panic!("it is nowhere: {finding:?}"));
+            let document = document.unwrap_or_else(|| panic!("no such document: {finding:?}"));
             let (start, end) = spot.bytes;
             assert!(document.text.get(start..end).is_some(), "not in the text: {finding:?}");
             assert_eq!(*spot, Spot::new(&document.path, &document.text, start..end), "{finding:?}");
@@ -126,7 +127,7 @@ fn check_findings(loaded: &Loaded) {
     }
 }
 
-/// A proxy of one service, that has all ports of it in force.
+/// A proxy of one service that participates on all its ports.
 fn proxy((service, number): (&Arc<Service>, u32)) -> Proxy {
     let Service { name, ports, .. } = &**service;
     let id = format!("00000000-0000-0000-0000-{number:012}");

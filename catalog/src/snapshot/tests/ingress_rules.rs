@@ -43,8 +43,8 @@ fn service(name: &str, endpoints: EndpointSource) -> Arc<Service> {
 
 /// A mesh with an ingress rule for `store` from these sources, and with the service `edge`.
 ///
-/// The argument `edge` is the endpoint source of that service, `found` its discovered endpoints, and
-/// `joined` the addresses of its proxies. All have claimed their enrollment, except those at `.99`.
+/// The argument `edge` is the endpoint source of that service, `found` its discovered endpoints,
+/// and `joined` the addresses of its proxies. All have claimed their enrollment, except `.99`.
 fn inputs(
     sources: Vec<IngressSource>,
     edge: EndpointSource,

@@ -261,7 +261,7 @@ fn unrequested_consul_endpoint_is_never_called_in_plaintext() {
             vec![registered(&ready), instance("10.0.0.1", 8080), instance("10.0.0.2", 8080)];
         assemble_all(Mode::Permissive, vec![(store, known)], &[ready])
     };
-    // Policy requests registered proxies or has a list, and a Consul instance claims to belong to it.
+    // Policy has a list or requests registered proxies, and a Consul instance claims the service.
     for tagged in [of(EndpointSource::registered()), of(EndpointSource::fixed(Vec::new()))] {
         assert_eq!(dialled(&tagged), one("10.0.0.1:15003", 1));
         let [reported] = &reported(&tagged)[..] else { panic!("{:?}", reported(&tagged)) };

@@ -1,4 +1,4 @@
-//! The findings of documents, kind by kind. Tests compare their one-line form, followed by the help.
+//! Findings of policy documents by kind of object. Tests compare their one-line form with the help.
 
 mod across;
 mod again;
@@ -63,7 +63,7 @@ fn with_service(name: &str, text: &str) -> String {
     )
 }
 
-/// The example of the design, but for the endpoints from Consul.
+/// The example of the design, without its endpoints from Consul.
 const BOOKSTORE: &str = include_str!("tests/bookstore.toml");
 
 #[test]

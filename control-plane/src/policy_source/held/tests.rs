@@ -193,7 +193,7 @@ async fn hold_of_zero_holds_nothing_back() {
     assert_eq!(hold_state(&state), (1, None));
 }
 
-// Invariant 1 also holds at a start.
+// Invariant 1: a start serves the last good policy, too.
 #[tokio::test]
 async fn start_with_an_emptied_folder_serves_the_last_good_policy() {
     let machine = Machine::new(10);

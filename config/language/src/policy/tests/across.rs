@@ -1,6 +1,8 @@
+//! Objects of several documents: duplicates, references and accounts.
+
 use super::*;
 
-/// The findings of documents `a.toml`, `b.toml` and so on.
+/// Loads these texts as documents `a.toml`, `b.toml` and `c.toml`.
 fn across(texts: &[&str]) -> Loaded {
     let names = ["a.toml", "b.toml", "c.toml"];
     load_documents(names.iter().zip(texts).map(|(name, text)| Document::new(*name, *text)))
@@ -15,7 +17,7 @@ fn duplicate_name_in_two_files_is_reported_with_both_locations() {
         ["error[IM0202]: service `store` is defined twice in namespace `default` (b.toml:2:8)"]
     );
     assert_eq!(loaded.findings[0].related[0].0.to_string(), "a.toml:2:8");
-    // Kinds and namespaces are apart.
+    // Objects of different kinds or namespaces may have the same name.
     let other = "[[service]]\nname = \"store\"\nnamespace = \"shop\"\n\
                  [[http_route_group]]\nname = \"store\"\nmatches = [{ name = \"all\" }]\n";
     assert!(across(&[service, other]).findings.is_empty());

@@ -1,4 +1,4 @@
-//! Loading again, after an edit.
+//! Incremental loading: after an edit it equals a full load, and repeats only the necessary work.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use proptest::sample::{Index, select};
 
 use super::*;
 
-/// What documents may say: some of it twice, some of it broken, and references to what may be missing.
+/// Texts of documents: some define the same object, some are broken, and some have references that
+/// may be missing.
 const TEXTS: [&str; 16] = [
     "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"http\" }]\n",
     "[[service]]\nname = \"store\"\nports = [{ port = 80, protocol = \"tcp\" }]\n",
@@ -34,7 +35,7 @@ const TEXTS: [&str; 16] = [
     "# nothing\n",
 ];
 
-/// Edits of documents: each text and its replacement. Most of them have no effect on other documents.
+/// Edits of documents, each a text and its replacement. Most have no effect on other documents.
 const WORDS: [(&str, &str); 9] = [
     ("10.0.0.1", "10.0.0.2"),
     ("10.0.0.2", "10.0.0.3\", weight = 7 }, { address = \"10.0.0.1"),
@@ -47,7 +48,7 @@ const WORDS: [(&str, &str); 9] = [
     ("[[", "["),
 ];
 
-/// What happens to a folder.
+/// A change of a policy folder.
 #[derive(Debug, Clone)]
 enum Edit {
     /// Replaces a text in a file.
@@ -55,9 +56,9 @@ enum Edit {
     /// Replaces the content of a file.
     Write(&'static str, Vec<&'static str>),
     Remove(Index),
-    /// A file is called this now.
+    /// Renames a file.
     Rename(Index, &'static str),
-    /// A file cannot be read any more, or can be again.
+    /// Makes a file unreadable, or readable again.
     Bar(&'static str),
 }
 
@@ -73,7 +74,7 @@ fn edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-/// A folder, and what of it cannot be read.
+/// A policy folder, and its unreadable file.
 #[derive(Debug, Default)]
 struct Files {
     texts: BTreeMap<&'static str, String>,
@@ -81,7 +82,7 @@ struct Files {
 }
 
 impl Files {
-    /// Without a finding.
+    /// A folder without findings.
     fn good() -> Self {
         let text = |numbers: &[usize]| numbers.iter().map(|n| TEXTS[*n]).collect::<String>();
         let texts =
@@ -137,7 +138,7 @@ proptest! {
             files.edit(edit);
             let (again, fresh) = (files.load(&mut loader), files.load(&mut Loader::default()));
             prop_assert_eq!(&again.findings, &fresh.findings);
-            // With all places, which two that are equal may differ in.
+            // Equality ignores the spots of objects, and the debug output includes them.
             let shown = |loaded: &Loaded| format!("{:#?}", loaded.specification);
             prop_assert_eq!(shown(&again), shown(&fresh));
             prop_assert_eq!(&again.revision, &fresh.revision);
@@ -146,7 +147,7 @@ proptest! {
     }
 }
 
-/// A service with these endpoints.
+/// A document with a service that has these endpoints, and with another service.
 fn store(addresses: &[&str]) -> Document {
     let list: Vec<_> = addresses.iter().map(|one| format!("{{ address = \"{one}\" }}")).collect();
     let ports = "ports = [{ port = 80, protocol = \"http\" }]";
@@ -180,16 +181,16 @@ fn edit_parses_only_its_document_and_shares_the_rest() {
     let (before, _) = load(store(&["10.0.0.1"]));
     let edited = store(&["10.0.0.1", "10.0.0.2"]);
     let (after, work) = load(edited.clone());
-    assert_eq!(work, (101 + 1, 1), "one more is parsed, and nothing checked again");
+    assert_eq!(work, (101 + 1, 1), "one document is parsed, and no check is repeated");
     assert!(after.traffic_targets.ptr_eq(&before.traffic_targets));
     assert!(after.http_route_groups.ptr_eq(&before.http_route_groups));
     let changed: Vec<_> = before.services.diff(&after.services).collect();
-    assert_eq!(changed.len(), 2, "the one that was edited, and the one that stands behind it");
+    assert_eq!(changed.len(), 2, "the edited service, and the one after it in the document");
     let same = |spec: &MeshSpecification| {
         Arc::clone(spec.services.get(&"buyer-7".parse::<ServiceName>().unwrap()).unwrap())
     };
     assert!(Arc::ptr_eq(&same(&before), &same(&after)));
-    // Only changes with an effect on other documents cause a check; unchanged objects are shared in any case.
+    // Only an edit with an effect on other documents causes a check. Unchanged objects stay shared.
     let text = edited.text.replace("http", "tcp");
     let (again, work) = load(Document::new("store.toml", text));
     assert_eq!(work, (101 + 2, 2));

@@ -1,3 +1,5 @@
+//! `[[egress]]`.
+
 use std::fmt::Write;
 
 use ironmesh_catalog::{EgressMode, Name};
@@ -6,7 +8,7 @@ use super::*;
 
 const CALLER: &str = "[[service]]\nname = \"till\"\n";
 
-/// An egress of the till with these keys in place of those that it has.
+/// An egress of the till, in which these keys replace the default ones.
 fn text(keys: &[(&str, &str)]) -> String {
     let usual = [
         ("sources", "[{ name = \"till\" }]"),
@@ -144,7 +146,7 @@ fn egress_host_of_a_mesh_or_external_service_is_rejected() {
              ports = [{{ port = {port}, protocol = \"http\" }}]\n"
         )
     };
-    // Without a port it would be called as the host is whose port is 80.
+    // Callers may omit the external service's port, so its host equals the egress host on port 80.
     for port in [80, 8080] {
         let reported = finding(&(text(&[]) + &external(port)));
         let expected =

@@ -1,3 +1,5 @@
+//! `endpoints` of services: static lists, enrolled proxies, and queries to Consul and Azure.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,7 +17,7 @@ fn finding_in(rest: &str) -> String {
     finding(&text(rest))
 }
 
-/// The providers that a service asks, which has one port and these keys.
+/// The providers that a service with one port and these keys queries.
 fn queried(keys: &str) -> Providers {
     let ports = "ports = [{ port = 80, protocol = \"http\" }]";
     let specification = specification(&text(&format!("{ports}\n{keys}")));
@@ -23,7 +25,6 @@ fn queried(keys: &str) -> Providers {
     source.providers().unwrap().clone()
 }
 
-/// A Consul query with only a name.
 #[test]
 fn static_endpoints_are_read_inline_or_as_tables() {
     let inline =
@@ -85,7 +86,7 @@ fn endpoints_of_a_service_without_ports_are_a_warning() {
         assert!(lines(&loaded)[0].starts_with("warning[IM0105]"), "{endpoints}");
         assert!(loaded.specification.is_some());
     }
-    // A pure client may be found by its proxies.
+    // A service without ports may use registered endpoints.
     assert!(load_one(&text("endpoints.registered = true")).findings.is_empty());
 }
 
@@ -120,7 +121,7 @@ fn service_combines_several_providers() {
     );
     let listed = queried(&format!("endpoints = {{ {list}, registered = false }}"));
     assert_eq!((listed.fixed.len(), listed.consul, listed.registered), (1, None, false));
-    // Said or left out, it is the same.
+    // The explicit setting equals the default.
     let enrolled = queried("endpoints = { registered = true }");
     assert!(EndpointSource::Providers(enrolled).is_registered());
 }
@@ -184,7 +185,7 @@ fn azure_query_selects_scale_sets_and_machines() {
     };
     let small = queried("endpoints = { azure_scale_set = { name = \"Shop_web-1\" } }");
     assert_eq!(small, Providers { azure: vec![set("shop_web-1")], ..Providers::default() });
-    // Queries that are equal to Azure count once.
+    // Azure ignores case in names, so equal queries count once.
     let several = queried(
         "endpoints.azure_scale_set = [{ name = \"b\" }, { name = \"a\" }, { name = \"A\" }]",
     );
@@ -212,7 +213,7 @@ fn azure_query_selects_scale_sets_and_machines() {
     assert_eq!(queried(all).azure, [by_tag, machines]);
 }
 
-/// Names become part of URLs, and of queries in Azure's own language.
+/// Names become part of URLs and of Azure Resource Graph queries.
 #[test]
 fn invalid_azure_name_is_rejected() {
     let reported = |key: &str, value: &str| {
@@ -263,7 +264,7 @@ fn invalid_azure_name_is_rejected() {
     for (key, bad, good) in cases {
         for value in everywhere.iter().chain(bad) {
             let reported = reported(key, value);
-            // (The TOML parser reports a document that is not TOML.)
+            // For a value that breaks the TOML syntax, the parser reports IM0101 instead.
             let is_reported = reported
                 .iter()
                 .any(|one| one.contains(&format!("`{key}` must be the")) || one.contains("IM0101"));

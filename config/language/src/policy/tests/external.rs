@@ -1,3 +1,5 @@
+//! External services.
+
 use ironmesh_catalog::{EndpointSource, External, Hostname, Resolution, Service, ServiceName};
 
 use super::*;
@@ -135,7 +137,7 @@ fn hostname_without_port_belongs_to_one_external_service() {
             .starts_with("error[IM0202]: two services have hostname `a.example` without a port"),
         "{reported}"
     );
-    // One of them has two ports of HTTP: no call is without.
+    // One of them has two HTTP ports, so its callers always give a port, and nothing is ambiguous.
     specification(&both.replace(
         "port = 8080, protocol = \"http\" }",
         "name = \"a\", port = 8080, protocol = \"http\" }, \

@@ -1,3 +1,5 @@
+//! `[[http_route]]` and `[[retry]]`: scopes, timeouts, retries and faults.
+
 use std::time::Duration;
 
 use ironmesh_catalog::http_routes::{HttpRoutes, Treatment};
@@ -5,7 +7,7 @@ use ironmesh_catalog::{HttpRoute, Level, Reach, Retries};
 
 use super::*;
 
-/// Services `a` and `b`, a caller and a group, with `text`.
+/// Policy with services `a` and `b`, a caller, a route group and `text`.
 fn with_services(text: &str) -> String {
     let text = format!(
         "{text}\n[[service]]\nname = \"buyer\"\n[[http_route_group]]\nname = \"g\"\n\
@@ -41,7 +43,7 @@ fn http_route_scope_is_read_and_the_most_specific_route_wins() {
     assert_eq!(reach[..3], levels.map(Reach::All));
     let Reach::Requests(_, matches) = &reach[3] else { panic!("{reach:?}") };
     assert_eq!(matches.len(), 1);
-    // Each setting by itself is the nearest's, and 0 is a word too.
+    // For each setting the most specific object wins; 0 is a value, too.
     let all = HttpRoutes::of_specification(&specification);
     let treatments = all.treatments(&"buyer".parse().unwrap(), &"a".parse().unwrap());
     let times: Vec<_> = treatments.iter().map(Treatment::timeout).collect();

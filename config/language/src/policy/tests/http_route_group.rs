@@ -1,3 +1,5 @@
+//! `[[http_route_group]]`.
+
 use ironmesh_catalog::HttpMatch;
 
 use super::*;
@@ -76,7 +78,7 @@ fn invalid_regex_is_reported_at_its_column() {
     // The group opens at the 8th character of the expression, which begins at column 40.
     let literal = finding(&group("{ name = 'a', path_regex = '/books/(x' }"));
     assert_eq!(literal, "error[IM0302]: invalid regular expression: unclosed group (p.toml:3:47)");
-    // With an escape, the whole string is meant.
+    // If the string has an escape, the finding points to the whole string.
     let escaped = finding(&group("{ name = 'a', path_regex = \"/b\\u006Fks/(x\" }"));
     assert!(escaped.ends_with("(p.toml:3:39)"), "{escaped}");
 }
@@ -104,7 +106,7 @@ fn oversized_regex_is_rejected_without_parsing() {
         "error[IM0302]: an expression of more than 8192 bytes (p.toml:3:39) / \
          split it into several matches"
     );
-    // What is shorter is judged by what it means: by its size for Envoy, and by how deep it is.
+    // Shorter expressions are limited by their compiled size in Envoy and by their depth.
     assert!(finding(&group(&"(?:a|b)".repeat(1000))).contains("compiled it has about"));
     assert!(
         finding(&group("((((a{1,1000}){1,1000}){1,1000}){1,1000})")).contains("1000 repetitions")

@@ -1,13 +1,14 @@
-//! HTTP routes about headers, paths, hosts, redirects and mirrors.
+//! `[[http_route]]` settings for messages: headers, rewrites, redirects and mirrors.
 
 use ironmesh_catalog::http_routes::HttpRoutes;
 use ironmesh_catalog::{CallSettings, HttpRoute};
 
 use super::*;
 
-/// Services `a`, `b` and `c` with the HTTP port 14001, `rpc` with one more port, `tcp` with none and `out`
-/// outside of the mesh; a buyer of `a` and `b`, a cook of `c`, a group, and an HTTP route `r` of `a` with
-/// `keys`.
+/// Policy with an HTTP route `r` of service `a` that has `keys`.
+///
+/// Services `a`, `b` and `c` have the HTTP port 14001, `rpc` has one more port, `tcp` has no HTTP
+/// port, and `out` is external. `buyer` may call `a` and `b`, and `cook` may call `c`.
 fn policy(keys: &str) -> String {
     let service =
         |name: &str, ports: &str| format!("[[service]]\nname = \"{name}\"\nports = [{ports}]\n");
@@ -258,7 +259,8 @@ fn invalid_or_conflicting_redirects_are_reported() {
         let (key, _) = other.split_once(' ').unwrap();
         let expected = format!("error[IM0603]: `{key}` has no effect beside `redirect`");
         assert!(reported.starts_with(&expected), "{reported}");
-        // A nearer object is warned of, and a farther one is for requests that are not redirected.
+        // The setting in a more specific object than the redirect is a warning. In a less specific
+        // object it is not, since it is for requests that are not redirected.
         let near = format!("{other}\n[[http_route]]\nname = \"s\"\nscope = \"mesh\"\n{redirect}");
         let reported = finding(&policy(&near));
         assert!(
@@ -351,7 +353,7 @@ fn mirror_target_must_be_callable_by_the_callers() {
     let open = policy(&mirror("c"))
         .replace("name = \"c\"\nports", "name = \"c\"\nmode = \"permissive\"\nports");
     assert!(!findings(&open).iter().any(|reported| reported.contains("IM0604")), "{open}");
-    // For the whole mesh: services without the port are skipped.
+    // A mirror for the whole mesh skips services without the port.
     let of_mesh = |to: &str| {
         policy(&mirror(to))
             .replace("name = \"r\"\nservice = \"a\"\n", "name = \"r\"\nscope = \"mesh\"\n")
@@ -389,7 +391,7 @@ fn mirror_to_a_split_backend_of_the_same_calls_is_a_warning() {
         assert!(reported.len() == 1 && reported[0].starts_with(expected), "{reported:?}");
     };
     only(&with_split("", &[("c", 90), ("b", 10)]), twice);
-    // By the split of a backend.
+    // The split of a backend leads to the mirror, too.
     let next = "[[traffic_split]]\nname = \"t\"\nservice = \"c\"\n\
                 backends = [{ service = \"b\", weight = 1 }]\n";
     only(&(with_split("", &[("a", 90), ("c", 10)]) + next), twice);
@@ -398,7 +400,7 @@ fn mirror_to_a_split_backend_of_the_same_calls_is_a_warning() {
         "warning[IM0604]: nothing is mirrored to service `b`: it answers all of these calls",
     );
     assert_eq!(reported(&with_split("", &[("c", 1), ("b", 0)])), [""; 0]);
-    // Calls with no other backend have no copy, and the rest goes elsewhere.
+    // Matching calls go only to the mirror and are not copied. The other calls are copied.
     let matches = "matches = [{ kind = \"HTTPRouteGroup\", name = \"g\" }]\n";
     let group = "[[http_route_group]]\nname = \"g\"\n\
                  matches = [{ name = \"m\", path_regex = \"/a/.*\" }]\n";

@@ -1,8 +1,10 @@
+//! `[[identity_binding]]`.
+
 use ironmesh_catalog::{Labels, Provider, Subject};
 
 use super::*;
 
-/// A binding with these keys, and a target that names it on both sides.
+/// Policy with an identity binding that has these keys. A target has it as destination and source.
 fn with(keys: &str) -> String {
     format!(
         "[[identity_binding]]\nname = \"batch\"\n{keys}\n\

@@ -1,4 +1,4 @@
-//! Policy that is too large, too deep or no policy at all: it is reported, and nothing fails.
+//! Policy that is too large, too deep or no policy at all: loading reports it and does not panic.
 
 use super::*;
 use crate::limits::{DOCUMENT_BYTES, DOCUMENTS, FINDINGS, FINDINGS_OF_ONE, POLICY_BYTES};
@@ -33,7 +33,7 @@ fn number_of_findings_is_bounded_and_the_excess_is_reported() {
     let last = "error[IM0114]: there are more findings than these 100 / \
                 fix the reported findings, and check again";
     assert_eq!(reported.last().map(String::as_str), Some(last));
-    // In many files, and across them.
+    // The limit also applies to syntax errors of many documents, and to findings across objects.
     let words = (0..100).map(|n| Document::new(format!("{n}.toml"), "word\n".repeat(1000)));
     assert_eq!(load_documents(words).findings.len(), FINDINGS + 1);
     let twice = load_one(&"[[service]]\nname = \"a\"\n".repeat(2000));

@@ -1,3 +1,5 @@
+//! `[[namespace]]`.
+
 use ironmesh_catalog::{Mode, Service};
 
 use super::{finding, specification};

@@ -1,9 +1,9 @@
-//! Warnings of what is legal and surely not meant: IM0307, IM0308 and IM0309.
+//! Warnings about valid policy that has no effect: IM0307, IM0308 and IM0309.
 
 use super::*;
 use crate::codes;
 
-/// Two services that are called, and two that call.
+/// Services, identity bindings and route groups for the targets below.
 const SERVICES: &str = "\
     [[service]]\nname = \"store\"\nports = [{ name = \"a\", port = 80, protocol = \"http\" }, { name = \"b\", port = 81, protocol = \"tcp\" }]\n\
     [[service]]\nname = \"buyer\"\n\
@@ -20,7 +20,7 @@ const SERVICES: &str = "\
     [[tcp_route]]\nname = \"any\"\n\
     [[tcp_route]]\nname = \"one\"\nmatches = { ports = [81] }\n";
 
-/// The findings where there are these targets of `store`: sources and rules each.
+/// The findings of a policy with these targets of `store`, each given by its sources and rules.
 fn of(targets: &[(&str, &str)]) -> Vec<String> {
     let target = |(number, (sources, rules)): (usize, &(&str, &str))| {
         let names = |names: &str| {
@@ -54,18 +54,18 @@ fn of(targets: &[(&str, &str)]) -> Vec<String> {
 #[test]
 fn rule_covered_by_another_rule_is_a_warning() {
     for (needless, targets) in [
-        // In one target, the second of two that are the same, or whichever is narrower.
+        // Two rules of one target: the second if they are equal, and else the narrower one.
         ("another rule of this target", vec![("buyer", "get get")]),
         ("another rule of this target", vec![("buyer", "book *")]),
         ("another rule of this target", vec![("buyer", "books gold")]),
         ("another rule of this target", vec![("buyer", "books+get book+gold")]),
         ("another rule of this target", vec![("buyer", "get any one")]),
-        // In several.
+        // Rules of several targets.
         ("traffic target `t0`", vec![("buyer", "get"), ("buyer", "get")]),
         ("traffic target `t1`", vec![("buyer", "book"), ("buyer", "books")]),
         ("traffic target `t0`", vec![("buyer auditor", "*"), ("auditor", "get")]),
         ("traffic target `t0`", vec![("buyer", "any"), ("buyer", "one")]),
-        // By another name.
+        // The same source by another name.
         ("traffic target `t0`", vec![("buyer", "get"), ("@buyers", "get")]),
         ("traffic target `t0`", vec![("@strangers", "*"), ("@strangers", "get")]),
     ] {
@@ -84,12 +84,12 @@ fn rule_that_grants_more_is_not_reported() {
         vec![("buyer", "gold get")],
         vec![("buyer", "books"), ("auditor", "book")],
         vec![("buyer", "books"), ("buyer auditor", "book")],
-        // The members of a binding are not known here, or are different.
+        // The members of a binding are unknown when policy is loaded, or differ.
         vec![("@strangers", "*"), ("buyer", "get")],
         vec![("buyer", "*"), ("@strangers", "get")],
-        // Without its rule about HTTP the first would allow all of HTTP.
+        // The HTTP rule is needed: without it, the TCP rule would allow all requests.
         vec![("buyer", "get any"), ("buyer", "*")],
-        // The second allows requests on HTTP ports too, the first does not.
+        // Only the second target allows requests on HTTP ports.
         vec![("buyer", "get any"), ("buyer", "one")],
         vec![("buyer", "*"), ("buyer", "one")],
     ] {
@@ -104,7 +104,7 @@ fn service(name: &str, keys: &str) -> String {
     )
 }
 
-/// A target that lets `b` call `a`.
+/// A traffic target that allows `b` to call `a`.
 const TARGET: &str = "\
     [[service]]\nname = \"b\"\n\
     [[http_route_group]]\nname = \"all\"\nmatches = [{ name = \"all\" }]\n\
@@ -120,10 +120,10 @@ fn uncallable_services_are_one_finding() {
     assert_eq!(
         finding.message,
         format!("no caller may call services {names} and 2 more"),
-        "of many, the first are named"
+        "the finding names the first of many services"
     );
     assert_eq!((finding.is_error(), finding.related.len()), (false, 4));
-    // No service has a caller yet: every mesh begins so.
+    // Without any grant there is no warning, since every mesh begins so.
     assert_eq!(findings(&many), [""; 0]);
 }
 
@@ -135,14 +135,14 @@ fn service_callable_by_split_or_mode_is_not_reported() {
     assert_eq!(with(&service("c", "service_account = \"a\"")), [""; 0]);
     assert_eq!(with(&service("c", "mode = \"permissive\"")), [""; 0]);
     assert_eq!(with(&service("c", "")).len(), 1);
-    // A policy that marks one service as strict belongs to a mesh that is not strict.
+    // A policy that marks one service as strict is for a mesh that is not strict by default.
     let reported = with(&(service("c", "") + &service("d", "mode = \"strict\"")));
     assert_eq!(reported.len(), 1);
     assert!(
         reported[0].starts_with("warning[IM0308]: no caller may call service `default/d`"),
         "{reported:?}"
     );
-    // A binding may come to any account of its namespace.
+    // A label binding may resolve to any account of its namespace.
     let binding = "[[identity_binding]]\nname = \"labelled\"\nendpoint_labels = { a = \"b\" }\n";
     let by_labels = TARGET.replace(
         "destination = { name = \"a\" }",
@@ -159,12 +159,12 @@ fn traffic_target_of_a_client_only_service_is_a_warning() {
     let reported: Vec<String> = lines(&loaded);
     assert!(
         reported[0].contains("IM0308") && reported.len() == 2,
-        "and `c`, which has ports, cannot be called: {reported:#?}"
+        "`c` has ports and no caller: {reported:#?}"
     );
     let message =
         "warning[IM0309]: this target allows no calls: no service of `default/a` has ports";
     assert!(reported[1].starts_with(message), "{reported:#?}");
-    // One of several with ports is enough.
+    // One service of the account with ports is enough.
     let both = service("c", "service_account = \"a\"") + "[[service]]\nname = \"a\"\n" + TARGET;
     assert_eq!(findings(&both), [""; 0]);
 }
@@ -182,7 +182,7 @@ fn five_thousand_rules_of_one_caller_are_compared() {
         )
         .unwrap();
     }
-    // The rule about everything makes all of them needless.
+    // The rule that allows everything makes all others redundant.
     let findings = load_one(&text).findings;
     assert!(findings.iter().filter(|finding| finding.code == codes::SHADOWED_RULE).count() > 900);
 }

@@ -1,3 +1,5 @@
+//! `[[service]]`.
+
 use ironmesh_catalog::{EndpointSource, Protocol, Service, ServiceName, Visibility};
 
 use super::*;
@@ -122,7 +124,7 @@ fn invalid_subset_is_reported() {
         let reported = finding_in(&format!("subsets = {subsets}"));
         assert!(reported.starts_with(expected), "{reported}");
     }
-    // A broken subset is defined nevertheless, for its references.
+    // A broken subset counts as defined, so that references to it cause no further findings.
     let split = "\n[[traffic_split]]\nname = \"s\"\nservice = \"a\"\n\
                  backends = [{ service = \"p\", weight = 1 }]";
     let reported =

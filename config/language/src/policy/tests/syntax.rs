@@ -1,3 +1,5 @@
+//! Syntax errors, unknown kinds and keys, and wrong types.
+
 use super::*;
 
 #[test]
@@ -97,7 +99,7 @@ fn repeated_single_brackets_are_one_finding() {
         ["error[IM0104]: `service` must be an array of tables, not a table (p.toml:1:1) / \
           write `[[service]]`, here and in 2 more places"]
     );
-    // Before and behind one that is written as it should be.
+    // A wrong table before or after a correct one.
     let right = table("a").replace("[service]", "[[service]]");
     for (text, line) in [(table("b") + &right, 1), (right + &table("b"), 6)] {
         assert_eq!(
@@ -108,7 +110,7 @@ fn repeated_single_brackets_are_one_finding() {
             )]
         );
     }
-    // A slip of its own is reported besides.
+    // A separate mistake is reported, too.
     let typo = table("a") + &table("b") + "[[tcp_route]]\nname = \"r\"\nname = \"s\"\n";
     let typo = lines(&load_one(&typo));
     assert_eq!(typo.len(), 2, "{typo:#?}");

@@ -1,3 +1,5 @@
+//! `[[tcp_route]]`.
+
 use ironmesh_catalog::{Mode, RouteRule, ServiceName};
 
 use super::*;
@@ -96,10 +98,10 @@ fn rule_without_matching_port_is_a_warning() {
     let rule = "kind = \"HTTPRouteGroup\", name = \"all\"";
     let reported = finding(&(with(rule, "") + group));
     assert!(reported.contains("no service of `default/store` has an HTTP port"), "{reported}");
-    // TCP routes alone are about HTTP ports as well.
+    // A target with TCP rules only also covers HTTP ports.
     let http = with(RULE, "matches = { ports = [3306] }").replace("\"tcp\"", "\"http\"");
     assert_eq!(findings(&http), [""; 0]);
-    // A service that cannot be read may have the port.
+    // A service with an error may have the port.
     let broken = with(RULE, "matches = { ports = [3307] }") + "[[service]]\nname = \"Bad\"\n";
     assert!(finding(&broken).starts_with("error[IM0106]"));
 }

@@ -52,7 +52,7 @@ fn access_log_defaults_to_standard_fields_and_stdout() {
     assert_eq!(log.format, LogFormat::default());
     let LogFormat::Json(fields) = log.format else { panic!("{:?}", log.format) };
     assert_eq!(fields["path"], LogValue::Text("%PATH(NQ:ORIG_OR_PATH)%".into()));
-    // The format of the operators' examples would be accepted.
+    // A policy with these operators as its format is valid.
     for value in fields.values() {
         let LogValue::Text(text) = value else { panic!("{value:?}") };
         read(&format!("access_log = {{ format = '{text}' }}"));
@@ -269,11 +269,11 @@ fn conflicting_telemetries_of_one_level_are_reported() {
         "error[IM0641]: two telemetries set `access_log` for namespace `default` (p.toml:5:8) / take it out of one of them"
     );
     let tracing = "tracing = { open_telemetry = { host = \"a\" }, sampling_percent = 1 }";
-    // Other settings, and other levels, are no matter.
+    // Telemetries may share a level if they set different things, or differ in level.
     let mesh = two.replacen("name = \"b\"\n", "name = \"b\"\nscope = \"mesh\"\n", 1);
     specification(&mesh);
     specification(&two.replacen("\"b\"\naccess_log = {}", &format!("\"b\"\n{tracing}"), 1));
-    // Of the mesh from two namespaces they are of one level.
+    // Telemetries of the mesh conflict even if they are in different namespaces.
     let twice = format!(
         "{mesh}[[telemetry]]\nname = \"c\"\nnamespace = \"x\"\nscope = \"mesh\"\naccess_log = {{}}\n"
     );

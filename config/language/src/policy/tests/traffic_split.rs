@@ -1,3 +1,5 @@
+//! `[[traffic_split]]`.
+
 use super::*;
 
 /// A split of `a` with these backends, and services `a`, `b` and `c`.
@@ -138,7 +140,7 @@ fn missing_backend_is_a_warning_and_keeps_its_share() {
     let specification = loaded.specification.unwrap();
     assert_eq!(specification.traffic_splits.values().next().unwrap().backends.len(), 2);
     assert_eq!(findings(&with_service("d", &text)), [""; 0]);
-    // What the split names itself was surely not meant.
+    // The help suggests no backend that the split already has.
     let text = split(
         "{ service = \"b\", weight = 1 }, { service = \"c\", weight = 1 }, { service = \"d\", weight = 3 }",
     );
@@ -199,7 +201,7 @@ fn too_many_split_routes_are_reported_at_the_causing_service() {
 
 #[test]
 fn paths_that_envoy_cannot_compare_together_are_an_error() {
-    // Each expression is accepted by itself, but is too large with the part that excludes the query.
+    // Each expression is accepted by itself, but not with the part that excludes the query.
     let group = |name: &str, path: &str| {
         format!(
             "[[http_route_group]]\nname = \"{name}\"\nmatches = [{{ name = \"m\", path_regex = '{path}' }}]\n"
@@ -222,7 +224,8 @@ fn paths_that_envoy_cannot_compare_together_are_an_error() {
     specification(&(text + &group("h", "/x[^/]{1,100}")));
 }
 
-/// A split of `store` to `v1` and `v2`, of which callers may call the first, and `more`.
+/// The findings of a split of `store` to `v1` and `v2`, of which callers may call only `v1`, with
+/// `more` policy.
 fn canary(more: &str) -> Vec<String> {
     let services = ["store", "v1", "v2", "v3", "buyer"];
     let text = services.iter().fold(String::new(), |text, name| with_service(name, &text));
@@ -255,7 +258,7 @@ fn uncallable_backend_beside_a_callable_one_is_a_warning() {
         ) && reported[0].ends_with("or give the service `service_account = \"v1\"`, as `v1` has"),
         "{reported:#?}"
     );
-    // A split of its own passes its calls on, to a service that has no caller either.
+    // The split of the backend leads its calls to another service, which has no caller either.
     let handed_on = |to: &str| {
         format!(
             "[[traffic_split]]\nname = \"v2\"\nservice = \"v2\"\n\
@@ -263,7 +266,7 @@ fn uncallable_backend_beside_a_callable_one_is_a_warning() {
         )
     };
     assert_eq!(canary(&handed_on("v1")), [""; 0]);
-    assert_eq!(canary(&handed_on("v2")).len(), 2, "where it is named");
+    assert_eq!(canary(&handed_on("v2")).len(), 2, "one finding at each split that names it");
     assert!(canary(&handed_on("v3"))[0].contains("no caller may call backend `v3`"));
     // A split without any callable backend is not in use.
     assert_eq!(
@@ -276,7 +279,7 @@ fn uncallable_backend_beside_a_callable_one_is_a_warning() {
 fn backend_without_a_port_of_the_apex_is_a_warning() {
     let loaded =
         load_one(&split("{ service = \"b\", weight = 1 }").replacen("port = 80", "port = 81", 2));
-    // Both the apex and the backend now have 81.
+    // Both the apex and the backend have port 81 now.
     assert!(loaded.findings.is_empty());
     let loaded =
         load_one(&split("{ service = \"b\", weight = 1 }").replacen("port = 80", "port = 81", 1));
@@ -299,7 +302,7 @@ fn split_has_at_most_a_thousand_backends() {
         reported.starts_with("error[IM0113]: a traffic split has at most 1000 backends"),
         "{reported}"
     );
-    // The rest is nothing but warnings: none of them is there.
+    // A thousand backends are accepted, with warnings that they do not exist.
     assert!(findings(&many(1000)).iter().all(|reported| reported.starts_with("warning")));
 }
 

@@ -1,8 +1,11 @@
+//! `[[traffic_target]]`.
+
 use ironmesh_catalog::{RouteRule, ServiceName, Subject};
 
 use super::*;
 
-/// A target with `rest` instead of the keys that it names, and all that it refers to.
+/// Policy with a target in which `rest` replaces the default keys, and with all objects that it
+/// refers to.
 fn with(rest: &[(&str, &str)]) -> String {
     let mut keys = vec![
         ("destination", "{ name = \"store\" }"),

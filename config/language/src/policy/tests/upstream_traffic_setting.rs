@@ -1,10 +1,12 @@
+//! `[[upstream_traffic_setting]]`.
+
 use std::time::Duration;
 
 use ironmesh_catalog::{RetryLimit, UpstreamSettings};
 
 use super::*;
 
-/// Settings beside a service `store`, with HTTP and TCP, and a client without ports.
+/// Policy with these settings, a service `store` with an HTTP and a TCP port, and a client.
 fn with(settings: &str) -> String {
     format!(
         "[[service]]\nname = \"store\"\nports = [{{ name = \"web\", port = 80, protocol = \"http\" }}, \
@@ -13,7 +15,7 @@ fn with(settings: &str) -> String {
     )
 }
 
-/// A setting of the store with these keys.
+/// Policy with an upstream traffic setting of the store that has these keys.
 fn of_the_store(text: &str) -> String {
     with(&format!("[[upstream_traffic_setting]]\nname = \"s\"\nservice = \"store\"\n{text}\n"))
 }
@@ -191,7 +193,7 @@ fn invalid_localities_are_reported() {
         let found = finding(&of_the_store(&text));
         assert!(found.contains(reported), "{text}: {found}");
     }
-    // First a part of it, and then the rest.
+    // The order prefers one region part, and then the rest of the region.
     let ordered = failover("{ to = [\"us/1\", \"us\"] }, { from = \"eu/1\", to = [\"eu\"] }");
     assert_eq!(findings(&of_the_store(&ordered)), [""; 0]);
 }
