@@ -423,10 +423,10 @@ mod tests {
                 state.borrow().view.revision,
                 source.source_revision.as_ref().map(ToString::to_string)
             );
-            assert_eq!(kept().as_deref(), Some("# 0"), "the disk is not written for each of them");
+            assert_eq!(kept().as_deref(), Some("# 0"), "the store is not written for each change");
             assert!(source.keeper.due().is_some());
         }
-        // From now on the folder no longer has it.
+        // The folder no longer has the active policy, so the keeper stores it at once.
         write("[[");
         source.apply_reading(read());
         assert_eq!(kept().as_deref(), Some("# 9"));

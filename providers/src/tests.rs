@@ -25,7 +25,7 @@ fn unreported_service_is_unknown_and_empty_report_is_known() {
     assert_eq!(discover(&GuardedEndpoints::default()), None);
     assert_eq!(discover(&guarded(&[])), Some(0));
     assert_eq!(discover(&guarded(&[1, 2])), Some(2));
-    assert_eq!(discover(&GuardedEndpoints::default()), Some(2), "what was known stays");
+    assert_eq!(discover(&GuardedEndpoints::default()), Some(2), "endpoints are kept");
 }
 
 #[test]

@@ -107,9 +107,9 @@ async fn machine_missing_on_shifted_pages_is_checked_again() {
     let known = |poll: &Poll| poll.lists.machines(&list).unwrap().good.len();
     // Two machines vanish, and one is back in the repeated answer.
     poll.take(&list, answer(machines([0, 3])), false, Timestamp::UNIX_EPOCH);
-    assert_eq!(known(&poll), 4, "it is incomplete");
+    assert_eq!(known(&poll), 4, "an incomplete answer removes no machine");
     poll.take(&list, answer(machines([0, 1])), false, Timestamp::UNIX_EPOCH);
-    assert_eq!(known(&poll), 3, "one is missing in both");
+    assert_eq!(known(&poll), 3, "only the machine that both answers lack is removed");
     poll.take(&list, answer(machines(0..6)), false, Timestamp::UNIX_EPOCH);
     assert_eq!(known(&poll), 6, "new machines count at once");
 }

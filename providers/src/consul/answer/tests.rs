@@ -1,3 +1,5 @@
+//! Answers of Consul: which endpoints and problems are read from them.
+
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -13,7 +15,7 @@ fn read(body: &Value) -> (Vec<Endpoint>, Vec<Problem>) {
     read_after(&[], body)
 }
 
-/// An entry as Consul 1.8.7 answers it.
+/// An entry in the form that Consul 1.8.7 returns.
 fn entry(id: &str, address: &str, port: u16) -> Value {
     json!({
         "Node": {

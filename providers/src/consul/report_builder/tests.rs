@@ -1,3 +1,5 @@
+//! Reports built from answers of Consul: what they include, and when they are authoritative.
+
 use std::net::IpAddr;
 
 use ironmesh_catalog::{Endpoint, Health, Provider};
@@ -83,7 +85,7 @@ fn report_combines_queries_once_each_has_an_outcome() {
     let mut builder = ReportBuilder::default();
     builder.set_queries([service_queries("web", Some("web"), &["tagged"])].into(), true, at(1));
     take(&mut builder, "web", found(&[1, 2], 3), 3);
-    assert_eq!(service_report(&builder, "web"), None, "half of it would look like a loss");
+    assert_eq!(service_report(&builder, "web"), None, "half a report would look like a loss");
     take(&mut builder, "tagged", found(&[2, 3], 4), 4);
     assert_eq!(hosts(&builder, "web"), ["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
     let known = service_report(&builder, "web").unwrap();

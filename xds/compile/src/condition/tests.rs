@@ -1,3 +1,5 @@
+//! Route matches of conditions: paths, methods and headers that must all hold.
+
 use ironmesh_catalog::{Name, Spot};
 use ironmesh_xds_wire::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 
@@ -73,8 +75,8 @@ fn second_path_is_matched_without_the_query() {
     let disguised = format!(":path!~{}", PathRegex::DISGUISED_BEFORE_QUERY);
     let expected_headers =
         [":method=GET", ":method~GET|PUT", &disguised, ":path~(?:/a[^?])(?s:.*)"];
-    // The path that must be compared without the header is, whatever its position; and a repeated
-    // path once.
+    // The path without a `before_query` form becomes the path match, whatever its position. Other
+    // paths become conditions on the `:path` header, each once.
     let (path, headers) = written(&[small.clone(), large, small]);
     assert_eq!(path, "(?:/b)(?s:.*)");
     assert_eq!(headers.len(), 5);

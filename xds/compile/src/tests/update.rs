@@ -197,7 +197,7 @@ fn fleet(callers: usize, participates: bool) -> (Inputs, Vec<Proxy>) {
 
 #[test]
 fn endpoint_change_encodes_one_resource_for_any_fleet_size() {
-    // Even if policy is loaded again, as when it lists the endpoints.
+    // The cost is the same if policy is loaded again, as for a change of static endpoints.
     for (callers, is_read_again) in [(3, false), (30, false), (300, false), (3, true), (300, true)]
     {
         let (inputs, proxies) = fleet(callers, false);
@@ -229,10 +229,10 @@ fn endpoint_change_encodes_one_resource_for_any_fleet_size() {
             reached += names.len();
             if let Some(name) = names.first() {
                 let held = &after.resources.of(ResourceType::Endpoint)[name];
-                assert!(Arc::ptr_eq(held, resource), "what proxies share is held once");
+                assert!(Arc::ptr_eq(held, resource), "proxies share one resource");
             }
         }
-        assert_eq!(reached, callers, "only the callers");
+        assert_eq!(reached, callers, "only callers get the endpoint");
     }
 }
 

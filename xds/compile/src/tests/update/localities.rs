@@ -41,10 +41,10 @@ fn endpoint_change_encodes_one_resource_per_caller_locality() {
             for name in &names {
                 let own = &after.resources.of(ResourceType::Endpoint)[name];
                 let first = held.entry(&proxy.record.locality).or_insert_with(|| Arc::clone(own));
-                assert!(Arc::ptr_eq(own, first), "what those in one place share is held once");
+                assert!(Arc::ptr_eq(own, first), "callers in one locality share a resource");
             }
         }
-        assert_eq!((reached, held.len()), (callers, 3), "only the callers");
+        assert_eq!((reached, held.len()), (callers, 3), "only callers change, in three localities");
     }
 }
 
@@ -57,7 +57,7 @@ fn localities_without_callers_are_forgotten() {
     let mut compiler = Compiler::new(Arc::new(snapshot.clone()));
     let before: Vec<_> =
         proxies.iter().map(|proxy| (proxy.clone(), compiler.compile(proxy))).collect();
-    // The callers of one zone go, and then the endpoints change.
+    // The callers in one zone are removed, and then the endpoints change.
     let stays = |proxy: &Proxy| proxy.record.locality != place(2);
     let rest: Vec<_> = proxies.iter().filter(|proxy| stays(proxy)).cloned().collect();
     assert!(rest.len() < proxies.len());
@@ -77,7 +77,7 @@ fn localities_without_callers_are_forgotten() {
         compiled = follow(&mut compiler, &changes, &by_id(&compiled), &rest);
         assert_eq!(versions(&compiled), versions(&compile(snapshot.clone(), &rest)));
     }
-    assert_eq!(encoded, [0, 2, 2], "for one zone, and for those who are nowhere that is known");
+    assert_eq!(encoded, [0, 2, 2], "one for the other zone, one for the unknown locality");
     // A caller that returns gets the current endpoints.
     snapshot = snapshot.revise(inputs_of(true).0);
     let changes = compiler.update(Arc::new(snapshot.clone()));
