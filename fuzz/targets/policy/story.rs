@@ -74,7 +74,7 @@ impl Story {
         assert_eq!(again.findings, anew.findings, "incremental and full load differ");
         assert_eq!(again.revision, anew.revision);
         assert_eq!(again.documents, anew.documents);
-        // Equality ignores the spots of objects, and the debug output includes them.
+        // Equal objects may have different spots; the debug output includes the spots.
         assert_eq!(format!("{:#?}", again.specification), format!("{:#?}", anew.specification));
         check_findings(&again);
         if let Some(specification) = again.specification {

@@ -138,7 +138,7 @@ proptest! {
             files.edit(edit);
             let (again, fresh) = (files.load(&mut loader), files.load(&mut Loader::default()));
             prop_assert_eq!(&again.findings, &fresh.findings);
-            // Equality ignores the spots of objects, and the debug output includes them.
+            // Equal objects may have different spots; the debug output includes the spots.
             let shown = |loaded: &Loaded| format!("{:#?}", loaded.specification);
             prop_assert_eq!(shown(&again), shown(&fresh));
             prop_assert_eq!(&again.revision, &fresh.revision);
