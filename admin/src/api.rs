@@ -79,8 +79,8 @@ pub struct PolicyView {
     pub revision: Option<String>,
     /// The facts about that revision: since when it is active or when it was pushed, by whom and
     /// why, and its git commit.
-    #[serde(default)]
-    pub in_force: Option<PolicyRecord>,
+    #[serde(rename = "in_force", default)]
+    pub active_record: Option<PolicyRecord>,
     /// Since when the source has held a policy that is not active, or could not be read.
     pub stale_since: Option<Timestamp>,
     /// Why the last reading of the source failed.
@@ -95,7 +95,8 @@ pub struct PolicyView {
     /// The findings about the policy that the source holds now.
     pub findings: Vec<FindingView>,
     /// The findings rendered as text: messages, locations and help, without lines of policy.
-    pub drawn: String,
+    #[serde(rename = "drawn")]
+    pub rendered: String,
     /// The findings rendered with the lines of policy. Only the admin socket has them: every user of the machine reads
     /// the TCP listener, and not every user may read policy.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -30,7 +30,8 @@ pub struct JoinRecordView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Uuid>,
     /// The time of its enrollment.
-    pub joined_at: Timestamp,
+    #[serde(rename = "joined_at")]
+    pub enrolled_at: Timestamp,
     /// The time at which its certificate expires.
     pub certificate_expires_at: Timestamp,
     /// The time of its first accepted xDS connection.
@@ -44,14 +45,14 @@ pub struct JoinRecordView {
     /// The service ports in which it participates.
     pub participation: BTreeSet<(ServiceName, u16)>,
     /// The ports without a backend: no provider reports an application behind them.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub vacant: BTreeSet<(ServiceName, u16)>,
+    #[serde(rename = "vacant", default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub ports_without_backend: BTreeSet<(ServiceName, u16)>,
     /// The revocation of its identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<RevocationView>,
     /// Since when it is unreachable.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub suspect_since: Option<Timestamp>,
+    #[serde(rename = "suspect_since", default, skip_serializing_if = "Option::is_none")]
+    pub unreachable_since: Option<Timestamp>,
 }
 
 /// The revocation of a proxy, on the wire.
@@ -73,15 +74,15 @@ impl From<&JoinRecord> for JoinRecordView {
             mesh_address,
             addresses,
             machine,
-            joined_at,
+            enrolled_at,
             certificate_expires_at,
             claimed_at,
             labels,
             locality,
             participation: Participation(participation),
-            ports_without_backend: Participation(vacant),
+            ports_without_backend: Participation(ports_without_backend),
             revoked,
-            unreachable_since: suspect_since,
+            unreachable_since,
         } = record.clone();
         Self {
             id,
@@ -89,15 +90,15 @@ impl From<&JoinRecord> for JoinRecordView {
             mesh_address,
             addresses,
             machine,
-            joined_at,
+            enrolled_at,
             certificate_expires_at,
             claimed_at,
             labels,
             locality,
             participation,
-            vacant,
+            ports_without_backend,
             revoked: revoked.map(RevocationView::from),
-            suspect_since,
+            unreachable_since,
         }
     }
 }

@@ -381,8 +381,8 @@ async fn policy_wait(
     loop {
         // Before the look: a change after it ends the pause.
         let change = control_plane.next_change();
-        let (asked, state) = (request.clone(), Arc::clone(&control_plane));
-        let answer = blocking(move || state.policy_wait(&asked)).await?;
+        let (query, state) = (request.clone(), Arc::clone(&control_plane));
+        let answer = blocking(move || state.policy_wait(&query)).await?;
         let is_decided = matches!(answer.outcome, WaitOutcome::Synced | WaitOutcome::Superseded);
         if is_decided || timeout_at(deadline, change).await.is_err() {
             return blocking(move || JsonBody::encode(&answer)).await;

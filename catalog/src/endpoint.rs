@@ -46,8 +46,8 @@ pub struct Endpoint {
     pub instance: Option<Arc<str>>,
     /// Whether the instance itself selected its service, by a tag in Consul. Its labels select nothing in
     /// identity bindings.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub joined_by_tag: bool,
+    #[serde(rename = "joined_by_tag", default, skip_serializing_if = "is_false")]
+    pub selected_by_tag: bool,
     /// The labels that later providers report for the same address and port. They have no effect on
     /// traffic; an identity binding that trusts one of these providers selects by them.
     #[serde(skip)]
@@ -85,7 +85,7 @@ impl Endpoint {
             locality: Locality::default(),
             provider,
             instance: None,
-            joined_by_tag: false,
+            selected_by_tag: false,
             other_labels: Arc::default(),
             exclusion: None,
         }

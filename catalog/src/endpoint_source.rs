@@ -72,8 +72,8 @@ pub struct Providers {
 }
 
 impl Providers {
-    /// Whether policy queries this provider.
-    pub fn ask(&self, provider: Provider) -> bool {
+    /// Whether this provider is one of them.
+    pub fn include(&self, provider: Provider) -> bool {
         match provider {
             Provider::Static => !self.fixed.is_empty(),
             Provider::Consul => self.consul.is_some(),

@@ -72,7 +72,8 @@ pub struct JoinRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Uuid>,
     /// When it was enrolled.
-    pub joined_at: Timestamp,
+    #[serde(rename = "joined_at")]
+    pub enrolled_at: Timestamp,
     /// When its certificate expires.
     pub certificate_expires_at: Timestamp,
     /// When its first xDS connection was accepted. Since then its certificate is claimed.
@@ -141,7 +142,7 @@ impl JoinRecord {
         id: ProxyId,
         services: Vec<ServiceName>,
         mesh_address: SocketAddr,
-        joined_at: Timestamp,
+        enrolled_at: Timestamp,
         certificate_expires_at: Timestamp,
     ) -> Self {
         Self {
@@ -150,7 +151,7 @@ impl JoinRecord {
             mesh_address,
             addresses: Vec::new(),
             machine: None,
-            joined_at,
+            enrolled_at,
             certificate_expires_at,
             claimed_at: None,
             labels: Labels::default(),
@@ -173,7 +174,7 @@ impl JoinRecord {
             _ if self.revoked.is_some() => CertificateState::Revoked,
             _ if self.certificate_expires_at <= now => CertificateState::Expired,
             Some(_) => CertificateState::Claimed,
-            None if now.duration_since(self.joined_at) > Self::UNCLAIMED => {
+            None if now.duration_since(self.enrolled_at) > Self::UNCLAIMED => {
                 CertificateState::EnrollmentExpired
             }
             None => CertificateState::Unclaimed,

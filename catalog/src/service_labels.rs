@@ -28,7 +28,7 @@ struct EndpointLabels {
 pub(crate) struct ReportedLabels {
     pub(crate) provider: Provider,
     /// Whether a tag added the endpoint: then no binding can trust its labels.
-    pub(crate) joined_by_tag: bool,
+    pub(crate) selected_by_tag: bool,
     pub(crate) labels: Labels,
 }
 
@@ -87,12 +87,12 @@ impl EndpointLabels {
     fn of(endpoint: &Endpoint) -> Self {
         let own = ReportedLabels {
             provider: endpoint.provider,
-            joined_by_tag: endpoint.joined_by_tag,
+            selected_by_tag: endpoint.selected_by_tag,
             labels: endpoint.labels.clone(),
         };
         let others = endpoint.other_labels.iter().map(|(provider, labels)| ReportedLabels {
             provider: *provider,
-            joined_by_tag: false,
+            selected_by_tag: false,
             labels: labels.clone(),
         });
         Self { reports: [own].into_iter().chain(others).collect() }
@@ -111,7 +111,7 @@ impl ReportedLabels {
             Provider::Static => true,
             // Join records state these labels themselves.
             Provider::Registered => false,
-            external => !self.joined_by_tag && trusted.contains(&external),
+            external => !self.selected_by_tag && trusted.contains(&external),
         }
     }
 }

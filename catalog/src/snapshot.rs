@@ -370,7 +370,7 @@ impl Snapshot {
         let whole = self.service(served);
         let queried = whole.and_then(|whole| whole.endpoints.providers());
         let is_queried =
-            |provider: &Provider| queried.is_some_and(|queried| queried.ask(*provider));
+            |provider: &Provider| queried.is_some_and(|queried| queried.include(*provider));
         EndpointClassifier {
             service,
             is_drained: service.drained || whole.is_some_and(|whole| whole.drained),

@@ -80,7 +80,7 @@ impl Admission for ProxyAdmission {
             (CertificateState::EnrollmentExpired, _) => {
                 return reject(format!(
                     "the enrollment of proxy {id} expired: its certificate was not used within 24 hours of {}; enroll it again",
-                    record.joined_at
+                    record.enrolled_at
                 ));
             }
             // The TLS handshake rejects an expired certificate.

@@ -125,14 +125,14 @@ impl ControlPlane for RunningControlPlane {
 
     fn policy_revisions(&self) -> Result<RevisionList, ApiError> {
         let mut kept = self.store.policies().map_err(|error| ApiError::Internal(chain(&error)))?;
-        let PolicyView { in_force, rolled_back, .. } = self.policy.borrow().view.clone();
-        if let Some(in_force) = &in_force
-            && kept.iter().all(|record| record.revision != in_force.revision)
+        let PolicyView { active_record, rolled_back, .. } = self.policy.borrow().view.clone();
+        if let Some(active_record) = &active_record
+            && kept.iter().all(|record| record.revision != active_record.revision)
         {
             // It became active a moment ago, and will be stored.
-            kept.insert(0, in_force.clone());
+            kept.insert(0, active_record.clone());
         }
-        let current = in_force.map(|record| record.revision);
+        let current = active_record.map(|record| record.revision);
         let view = |record: PolicyRecord| {
             let current = current.as_ref() == Some(&record.revision);
             RevisionView { record, current }
@@ -211,7 +211,7 @@ fn snapshot_wait_reason(policy: &PolicyState) -> String {
     }
     // Without findings, the source cannot be read at all.
     let view = &policy.view;
-    let why = if view.findings.is_empty() { view.drawn.trim_end() } else { "" };
+    let why = if view.findings.is_empty() { view.rendered.trim_end() } else { "" };
     let colon = if why.is_empty() { "" } else { ": " };
     format!("a policy without errors in `{}`{colon}{why}", view.source)
 }
@@ -257,7 +257,7 @@ mod tests {
         let mut state = PolicyState::default();
         state.view.source = "policy".to_owned();
         assert_eq!(snapshot_wait_reason(&state), "a policy without errors in `policy`");
-        state.view.drawn = "it is away\n".to_owned();
+        state.view.rendered = "it is away\n".to_owned();
         assert_eq!(snapshot_wait_reason(&state), "a policy without errors in `policy`: it is away");
         state.specification = Some(Arc::default());
         assert_eq!(snapshot_wait_reason(&state), "the first snapshot of the mesh");

@@ -209,7 +209,7 @@ fn denied_of<'a>(
     match policy.audited(pair) {
         // The proxy's shadow rules decided.
         Some((_, port)) if port.protocol.is_http() => calls.retain(|call| call.request.is_some()),
-        Some(_) if policy.allowed_traffic(pair).is_some_and(|ways| ways.is_empty()) => {
+        Some(_) if policy.allowed_traffic(pair).is_some_and(|traffic| traffic.is_empty()) => {
             calls.retain(|call| call.request.is_none());
         }
         _ => calls.clear(),

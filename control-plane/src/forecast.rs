@@ -70,8 +70,8 @@ pub fn forecast(
     let mut compiler = Compiler::new(Arc::new(before.revise(inputs.clone())));
     let mut new = compiled(&mut compiler)?;
     if let Some(records) = settled(compiler.snapshot(), proxies, &old, &new) {
-        let believed = GuardedEndpoints::of(&inputs.discovered);
-        let discovered = discover(specification, &records, &believed);
+        let guarded = GuardedEndpoints::of(&inputs.discovered);
+        let discovered = discover(specification, &records, &guarded);
         let settled = compiler.snapshot().revise(Inputs { records, discovered, ..inputs });
         compiler.update(Arc::new(settled));
         new = compiled(&mut compiler)?;

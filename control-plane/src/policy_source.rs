@@ -234,7 +234,7 @@ impl PolicySource {
         self.active_findings = loaded.findings.iter().map(FindingView::from).collect();
         self.state.send_modify(|state| {
             state.view.revision = Some(specification.revision.to_string());
-            state.view.in_force = record;
+            state.view.active_record = record;
             state.specification = Some(specification);
         });
     }
@@ -273,7 +273,7 @@ impl PolicySource {
         self.state.send_modify(|state| {
             state.specification = Some(Arc::clone(specification));
             state.view.revision = Some(specification.revision.to_string());
-            state.view.in_force = Some(record.clone());
+            state.view.active_record = Some(record.clone());
             state.view.stale_since = None;
             state.view.held = None;
             show(&mut state.view, findings, documents);
@@ -286,17 +286,17 @@ impl PolicySource {
     /// Shows the newest push of the active revision, if the same revision was pushed again.
     fn show_push(&mut self, pushed: Option<PolicyRecord>) {
         let Some(pushed) = pushed else { return };
-        let in_force = self.state.borrow().view.in_force.clone();
-        if in_force.is_some_and(|old| old.revision == pushed.revision && old != pushed) {
+        let active_record = self.state.borrow().view.active_record.clone();
+        if active_record.is_some_and(|old| old.revision == pushed.revision && old != pushed) {
             self.keeper.put(pushed.clone(), Arc::clone(&self.documents));
-            self.state.send_modify(|state| state.view.in_force = Some(pushed));
+            self.state.send_modify(|state| state.view.active_record = Some(pushed));
         }
     }
 
     /// Shows the commit of the active policy, if the folder still holds that policy.
     fn show_commit(&mut self, revision: &PolicyRevision, commit: Option<String>) {
-        let in_force = self.state.borrow().view.in_force.clone();
-        let Some(mut record) = in_force.filter(|record| record.revision == *revision) else {
+        let active_record = self.state.borrow().view.active_record.clone();
+        let Some(mut record) = active_record.filter(|record| record.revision == *revision) else {
             return;
         };
         if record.commit == commit || self.source_revision.as_ref() != Some(revision) {
@@ -305,7 +305,7 @@ impl PolicySource {
         tracing::info!(%revision, commit, "commit of the active policy found");
         record.commit = commit;
         self.keeper.put(record.clone(), Arc::clone(&self.documents));
-        self.state.send_modify(|state| state.view.in_force = Some(record));
+        self.state.send_modify(|state| state.view.active_record = Some(record));
     }
 
     /// Rejects a policy with errors: the previous one stays active.
@@ -329,7 +329,7 @@ impl PolicySource {
     }
 
     fn report_unreadable(&mut self, problem: &str) {
-        let is_news = self.state.borrow().view.drawn != problem;
+        let is_news = self.state.borrow().view.rendered != problem;
         if !is_news {
             return;
         }
@@ -341,7 +341,7 @@ impl PolicySource {
             state.view.stale_since.get_or_insert_with(Timestamp::now);
             state.view.findings = Vec::new();
             state.view.unreadable = Some(problem.to_owned());
-            problem.clone_into(&mut state.view.drawn);
+            problem.clone_into(&mut state.view.rendered);
             state.view.annotated.clear();
         });
     }
@@ -350,7 +350,7 @@ impl PolicySource {
 /// Shows findings: without lines of policy for everyone, and annotated with them for those who may read policy.
 fn show(view: &mut PolicyView, findings: &[Finding], documents: &[Document]) {
     view.findings = findings.iter().map(FindingView::from).collect();
-    view.drawn = render(findings, &[], false);
+    view.rendered = render(findings, &[], false);
     view.annotated = render(findings, documents, false);
 }
 

@@ -80,11 +80,12 @@ impl Progress<'_> {
         }
         // Only a port without a backend waits for its local cluster: a changed application never withdraws the port.
         let still = record.ports_without_backend.0.intersection(&self.without_local_cluster.0);
-        let vacant = still.chain(&self.without_backend.0);
-        let vacant = vacant.filter(|port| participation.0.contains(port)).cloned();
-        let vacant = Participation(vacant.collect());
-        ((&participation, &vacant) != (&record.participation, &record.ports_without_backend))
-            .then(|| JoinRecord { participation, ports_without_backend: vacant, ..record.clone() })
+        let ports = still.chain(&self.without_backend.0);
+        let ports = ports.filter(|port| participation.0.contains(port)).cloned();
+        let ports_without_backend = Participation(ports.collect());
+        ((&participation, &ports_without_backend)
+            != (&record.participation, &record.ports_without_backend))
+            .then(|| JoinRecord { participation, ports_without_backend, ..record.clone() })
     }
 }
 
@@ -122,15 +123,17 @@ impl RecordIndex {
     /// The records that have been past their retention at each look for [`CLOCK_CONFIRMATION`].
     fn overdue(&mut self, now: Timestamp, instant: Instant) -> Vec<ProxyId> {
         let is_over = |record: &JoinRecord| match record.certificate_state(now) {
-            CertificateState::EnrollmentExpired => now.duration_since(record.joined_at) > RETENTION,
+            CertificateState::EnrollmentExpired => {
+                now.duration_since(record.enrolled_at) > RETENTION
+            }
             _ => now.duration_since(record.certificate_expires_at) > RETENTION,
         };
         let over = self.all.values().filter(|record| is_over(record)).map(|record| {
             (record.id, self.overdue_since.get(&record.id).copied().unwrap_or(instant))
         });
         self.overdue_since = over.collect();
-        let is_confirmed = |since: Instant| instant - since >= CLOCK_CONFIRMATION;
-        let confirmed = self.overdue_since.iter().filter(|(_, since)| is_confirmed(**since));
+        let is_long_overdue = |since: Instant| instant - since >= CLOCK_CONFIRMATION;
+        let confirmed = self.overdue_since.iter().filter(|(_, since)| is_long_overdue(**since));
         confirmed.map(|(id, _)| *id).collect()
     }
 

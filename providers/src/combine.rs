@@ -59,13 +59,13 @@ pub(crate) fn combine(
                 let Some(first) = used.get_mut(*index) else { continue };
                 // The labels of a static list always have precedence.
                 let is_listed = first.provider == Provider::Static;
-                if !is_listed && !endpoint.joined_by_tag && first.provider != endpoint.provider {
+                if !is_listed && !endpoint.selected_by_tag && first.provider != endpoint.provider {
                     let report = (endpoint.provider, endpoint.labels.clone());
                     first.other_labels =
                         first.other_labels.iter().cloned().chain([report]).collect();
                 }
                 let is_same_source = first.provider == endpoint.provider
-                    && first.joined_by_tag == endpoint.joined_by_tag;
+                    && first.selected_by_tag == endpoint.selected_by_tag;
                 if !is_same_source && !agree(first, &endpoint) {
                     conflicts.push(Conflict { used: first.clone(), ignored: endpoint });
                 }
@@ -197,7 +197,7 @@ mod tests {
     fn combined_endpoint_keeps_all_labels_but_tag_registered_ones() {
         let labels = |word: &str| Labels::from_iter([("role", word)]);
         let by = |provider, role| Endpoint { labels: labels(role), ..endpoint(provider, 1, None) };
-        let tagged = Endpoint { joined_by_tag: true, ..by(Provider::Consul, "thief") };
+        let tagged = Endpoint { selected_by_tag: true, ..by(Provider::Consul, "thief") };
         let found = [by(Provider::Consul, "web"), by(Provider::Azure, "batch"), tagged];
         let (used, conflicts) = combine(found, None);
         assert_eq!((used.len(), conflicts.len()), (1, 2));

@@ -197,13 +197,13 @@ impl Collector {
             let Some(providers) = service.endpoints.providers() else { continue };
             let own = providers.consul.as_ref().map(|query| self.with_defaults(query));
             // Instances cannot register for a service outside of the mesh.
-            let may_be_joined = service.external.is_none() && self.shared.options.join_by_tag;
-            let tags = tags.as_ref().filter(|_| may_be_joined);
+            let may_be_tagged = service.external.is_none() && self.shared.options.join_by_tag;
+            let tags = tags.as_ref().filter(|_| may_be_tagged);
             let tagged = tags.and_then(|tags| tags.queries.get(name)).cloned();
             // Once the tags are known, a service without a tagged instance has an answer, too.
             if own.is_some() || tags.is_some() {
                 let is_all_tagged =
-                    !may_be_joined || tags.is_some_and(|tags| tags.is_authoritative);
+                    !may_be_tagged || tags.is_some_and(|tags| tags.is_authoritative);
                 let tagged = tagged.unwrap_or_default();
                 by_service.insert(name.clone(), ServiceQueries { own, tagged, is_all_tagged });
             }

@@ -376,7 +376,7 @@ impl ProviderGuards {
 
 fn queries_provider(service: &Service, provider: Provider) -> bool {
     let providers = service.endpoints.providers();
-    providers.is_some_and(|providers| provider.is_external() && providers.ask(provider))
+    providers.is_some_and(|providers| provider.is_external() && providers.include(provider))
 }
 
 /// The report that a service has no endpoints.

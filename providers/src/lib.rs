@@ -151,10 +151,10 @@ impl Discovery {
                 // endpoint.
                 Some(_) if service.external.is_some() && provider == Provider::Consul => {}
                 Some(guarded) => found.extend(guarded.iter().cloned()),
-                None => is_unknown |= providers.ask(provider),
+                None => is_unknown |= providers.include(provider),
             }
         }
-        found.sort_by_key(|endpoint| endpoint.joined_by_tag);
+        found.sort_by_key(|endpoint| endpoint.selected_by_tag);
         for endpoint in &mut found {
             // A plan repeats discovery on its own result: a local address that was excluded stays
             // excluded.

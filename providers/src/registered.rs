@@ -113,7 +113,7 @@ mod tests {
         let mut registered = Registered::default();
         let (mut here, there) = (record("10.0.0.1:15003"), record("10.0.0.2:15003"));
         registered.follow(&records(std::slice::from_ref(&here)));
-        here.claimed_at = Some(here.joined_at);
+        here.claimed_at = Some(here.enrolled_at);
         assert!(registered.follow(&records(std::slice::from_ref(&here))).is_empty());
         assert_eq!(registered.follow(&records(std::slice::from_ref(&there))).len(), 2);
         let service = &there.services[0];

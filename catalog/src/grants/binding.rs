@@ -85,7 +85,7 @@ fn untrusted(
     ignored: &[&ReportedLabels],
 ) -> Option<Finding> {
     let first = ignored.first()?;
-    let from = if ignored.iter().all(|one| one.joined_by_tag) {
+    let from = if ignored.iter().all(|one| one.selected_by_tag) {
         "instances added by a tag"
     } else {
         "untrusted providers"
@@ -98,13 +98,13 @@ fn untrusted(
         ignored.len(),
         if ignored.len() == 1 { "" } else { "s" }
     );
-    let label = if first.joined_by_tag {
+    let label = if first.selected_by_tag {
         format!("labels of {} endpoints added by a tag never count", first.provider)
     } else {
         format!("{} is not trusted", first.provider)
     };
     let by_record = "enroll its proxies with the labels (`ironmesh proxy bootstrap --label …`)";
-    let by_provider = ignored.iter().find(|one| !one.joined_by_tag).map(|one| {
+    let by_provider = ignored.iter().find(|one| !one.selected_by_tag).map(|one| {
         format!(
             "; or, if everyone who may write to {0} may receive what this binding grants: \
              `trusted_providers = [\"{0}\"]`",

@@ -263,7 +263,7 @@ fn labels_of_consul_tag_endpoints_never_count_in_a_binding() {
     place.binding.trusted_providers = BTreeSet::from([Provider::Consul, Provider::Azure]);
     let tagged = |last, words: &[_]| {
         let endpoint = found_by(Provider::Consul, last, words);
-        ("shop/v1", Endpoint { joined_by_tag: true, ..endpoint })
+        ("shop/v1", Endpoint { selected_by_tag: true, ..endpoint })
     };
     place.records = vec![record(1, "shop/v1", &[])];
     place.endpoints = vec![tagged(1, &BATCH)];

@@ -100,7 +100,7 @@ impl EndpointClassifier<'_> {
         let key = (self.served_as().clone(), port.number);
         let participants =
             records.iter().filter(|one| self.participates(endpoint, one, port.number));
-        let newest = participants.max_by_key(|record| record.joined_at);
+        let newest = participants.max_by_key(|record| record.enrolled_at);
         self.target(endpoint, port) == port.target
             || newest.is_some_and(|record| !record.ports_without_backend.0.contains(&key))
     }
@@ -231,7 +231,7 @@ impl EndpointClassifier<'_> {
             let ports = self.service.ports.iter();
             ports.filter(|port| self.participates(endpoint, record, port.number)).count()
         };
-        let most_advanced = records.iter().max_by_key(|record| (ports(record), record.joined_at));
+        let most_advanced = records.iter().max_by_key(|record| (ports(record), record.enrolled_at));
         most_advanced.map(|record| &**record)
     }
 }

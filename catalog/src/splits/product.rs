@@ -68,7 +68,7 @@ fn bounded(paths: usize) -> Result<(), TooManyPaths> {
 pub(crate) fn both<'a>(some: &[&'a HttpMatch], others: &[&'a HttpMatch]) -> Vec<&'a HttpMatch> {
     let mut conditions: Vec<&HttpMatch> = Vec::with_capacity(some.len() + others.len());
     for condition in some.iter().chain(others) {
-        let is_known = conditions.iter().any(|known| says_the_same(known, condition));
+        let is_known = conditions.iter().any(|known| is_same_condition(known, condition));
         if !is_known && !matches_all(condition) {
             conditions.push(condition);
         }
@@ -82,11 +82,11 @@ pub(crate) fn is_unreachable<'a, 'b: 'a>(
     mut before: impl Iterator<Item = &'a Vec<&'b HttpMatch>>,
 ) -> bool {
     before.any(|own| {
-        own.iter().all(|own| conditions.iter().any(|condition| says_the_same(own, condition)))
+        own.iter().all(|own| conditions.iter().any(|condition| is_same_condition(own, condition)))
     })
 }
 
-fn says_the_same(one: &HttpMatch, other: &HttpMatch) -> bool {
+fn is_same_condition(one: &HttpMatch, other: &HttpMatch) -> bool {
     std::ptr::eq(one, other)
         || (&one.path, &one.methods, &one.headers) == (&other.path, &other.methods, &other.headers)
 }

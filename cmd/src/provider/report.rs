@@ -65,8 +65,8 @@ impl AzureTestReport {
         let report = &found.report;
         let service = |(name, queries): (&ServiceName, &Vec<AzureQuery>)| {
             let service_report = report.services.get(name);
-            let of_sighting = service_report.and_then(|one| one.stale.as_ref());
-            let stale = of_sighting.or_else(|| report.troubles.get(name));
+            let stale_service = service_report.and_then(|one| one.stale.as_ref());
+            let stale = stale_service.or_else(|| report.troubles.get(name));
             let unanswered = || service_report.is_none().then(|| "no answer".to_owned());
             let problem = |Problem { instance, reason }: &Problem| UnusableInstance {
                 instance: instance.clone(),

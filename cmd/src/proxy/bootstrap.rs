@@ -131,7 +131,7 @@ async fn enroll_batch(
     folder: &NewFolder,
     batch: &[NewProxy],
 ) -> anyhow::Result<(Vec<WrittenProxy>, Vec<String>)> {
-    let newcomers = tokio::task::block_in_place(|| on_all_cores(batch, |p| create_key(folder, p)))?;
+    let created = tokio::task::block_in_place(|| on_all_cores(batch, |p| create_key(folder, p)))?;
     let request = BootstrapRequest {
         services: arguments.services.clone(),
         labels: arguments.labels.iter().map(|(name, word)| (&**name, &**word)).collect(),
@@ -140,7 +140,7 @@ async fn enroll_batch(
         machine: arguments.azure_vm_id,
         upstreams: split_upstreams(arguments).0,
         new_authority: arguments.new_authority,
-        proxies: newcomers,
+        proxies: created,
     };
     let mut response = client.bootstrap(&request).await?;
     let notes = std::mem::take(&mut response.notes);

@@ -61,7 +61,7 @@ fn proxy_text(detail: &ProxyDetail) -> String {
         line("account", &account.to_string());
     }
     line("mesh address", &record.mesh_address.to_string());
-    line("enrolled", &seconds(record.joined_at));
+    line("enrolled", &seconds(record.enrolled_at));
     let claimed = record
         .claimed_at
         .map_or_else(|| "unclaimed".to_owned(), |claimed| format!("claimed {}", seconds(claimed)));

@@ -165,7 +165,7 @@ impl PolicySource {
         }
         let by = request.by.clone();
         let removals = self.activate_held(by.clone());
-        let policy = self.state.borrow().view.in_force.clone();
+        let policy = self.state.borrow().view.active_record.clone();
         let (Some(removals), Some(policy)) = (removals, policy) else {
             return Err(ApiError::Internal("the removal could not be activated".to_owned()));
         };

@@ -83,13 +83,13 @@ impl PolicySource {
              is replaced by a different one that passes{or}\n",
             self.source.name(),
         );
-        if self.state.borrow().view.drawn != words {
+        if self.state.borrow().view.rendered != words {
             tracing::warn!("{}", words.trim_end());
         }
         self.state.send_modify(|state| {
             state.view.stale_since = Some(*at);
             state.view.rolled_back = Some(pin.clone());
-            state.view.drawn = words;
+            state.view.rendered = words;
             state.view.annotated.clear();
         });
     }
@@ -187,8 +187,8 @@ mod tests {
         machine.pin(one.clone(), Some(revision("# two")));
         let state = machine.start().await;
         assert_eq!(active_revision(&state), (Some(revision("# one")), true));
-        assert_eq!(state.view.in_force, Some(one));
-        assert!(state.view.drawn.contains("anna rolled back to"), "{}", state.view.drawn);
+        assert_eq!(state.view.active_record, Some(one));
+        assert!(state.view.rendered.contains("anna rolled back to"), "{}", state.view.rendered);
         assert_eq!(state.view.stale_since, Some(Timestamp::UNIX_EPOCH));
     }
 
@@ -249,7 +249,11 @@ mod tests {
         fs::remove_dir_all(machine.folder()).unwrap();
         let state = machine.start().await;
         assert_eq!(active_revision(&state), (Some(revision("# one")), true));
-        assert!(state.view.drawn.contains("there is no policy folder"), "{}", state.view.drawn);
+        assert!(
+            state.view.rendered.contains("there is no policy folder"),
+            "{}",
+            state.view.rendered
+        );
         fs::create_dir(machine.folder()).unwrap();
         machine.write("# two");
         assert_eq!(active_revision(&machine.start().await), (Some(revision("# one")), true));

@@ -73,14 +73,14 @@ impl PolicySource {
         let loaded = self.load_kept(&kept.revision).map_err(failure)?;
         let loaded = loaded.ok_or_else(|| unknown(&kept.revision.0))?;
         let Some(specification) = &loaded.specification else {
-            let drawn = render(&loaded.findings, &loaded.documents, false);
-            let words = format!("{} is no longer valid:\n{}", kept.revision, drawn.trim_end());
+            let rendered = render(&loaded.findings, &loaded.documents, false);
+            let words = format!("{} is no longer valid:\n{}", kept.revision, rendered.trim_end());
             return Err(ApiError::BadRequest(words));
         };
         let active = self.state.borrow().specification.clone();
         let removals = active.map(|active| Removals::between(&active, specification));
-        let in_force = self.state.borrow().view.revision.clone();
-        let is_old = in_force.is_some_and(|revision| *revision == *kept.revision.0);
+        let active_revision = self.state.borrow().view.revision.clone();
+        let is_old = active_revision.is_some_and(|revision| *revision == *kept.revision.0);
         let record = PolicyRecord {
             revision: kept.revision,
             at: Timestamp::now(),

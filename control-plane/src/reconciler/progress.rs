@@ -102,12 +102,12 @@ impl<'a> ProgressContext<'a> {
         for served in &serves.0 {
             let service_port = ServicePort::new(served.0.clone(), served.1);
             // Only a port without a backend can newly get one; all others have led to one all the time.
-            let is_vacant =
+            let had_no_backend =
                 || record.is_some_and(|record| record.ports_without_backend.0.contains(served));
             let missing = if !self.has_backend(config.proxy.record.id, &service_port) {
                 &mut without_backend
             } else if !is_acked
-                && is_vacant()
+                && had_no_backend()
                 && !self.has_acked_local_cluster(client, config, &service_port)
             {
                 &mut without_local_cluster

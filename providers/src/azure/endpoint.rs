@@ -47,7 +47,7 @@ pub(super) fn read(
     query: &AzureQuery,
     of_set: &Tags,
 ) -> Reading {
-    let health = match standing(state) {
+    let health = match machine_state(state) {
         MachineState::Is(health) => health,
         MachineState::IsOff => return Reading::Nothing,
         MachineState::Unknown(reason) => return Reading::Unusable(reason),
@@ -74,7 +74,7 @@ pub(super) fn read(
 }
 
 /// The table of states in docs/decisions/0040.
-fn standing(state: Option<&State>) -> MachineState {
+fn machine_state(state: Option<&State>) -> MachineState {
     let Some(state) = state else {
         return MachineState::Unknown("Azure does not report whether it runs".to_owned());
     };
@@ -205,7 +205,7 @@ mod tests {
             ("succeeded", "deallocated", "", MachineState::IsOff),
         ] {
             assert_eq!(
-                standing(Some(&state(provisioning, power, health))),
+                machine_state(Some(&state(provisioning, power, health))),
                 wanted,
                 "{provisioning} {power}"
             );
@@ -213,7 +213,7 @@ mod tests {
         for unknown in
             [None, Some(&state("succeeded", "", "")), Some(&state("succeeded", "aaaa", ""))]
         {
-            assert!(matches!(standing(unknown), MachineState::Unknown(_)), "{unknown:?}");
+            assert!(matches!(machine_state(unknown), MachineState::Unknown(_)), "{unknown:?}");
         }
     }
 

@@ -116,7 +116,7 @@ impl Poll {
         let now = Instant::now();
         for plan in self.plans.values_mut() {
             plan.is_running = false;
-            plan.ask_anew(now);
+            plan.reset(now);
         }
     }
 
@@ -133,7 +133,7 @@ impl Poll {
             if !self.lists.0.contains_key(list) {
                 self.lists.0.insert(list.clone(), Held::default());
                 if let Some(plan) = self.plans.get_mut(list) {
-                    plan.ask_anew(now);
+                    plan.reset(now);
                 }
             }
             self.plans.entry(list.clone()).or_insert_with(|| Plan {
@@ -430,8 +430,8 @@ struct Periods {
 }
 
 impl Plan {
-    /// Forgets the last answer.
-    fn ask_anew(&mut self, now: Instant) {
+    /// Forgets the last answer: the list is due now.
+    fn reset(&mut self, now: Instant) {
         self.due = now;
         self.is_stale = false;
         self.incomplete = None;

@@ -88,20 +88,22 @@ impl ReportBuilder {
     pub(super) fn adopt(&mut self, shared: &SharedReport) {
         let SharedReport { report, queries } = shared;
         let ours = Arc::clone(&self.fingerprints);
-        let is_asked =
+        let has_same_queries =
             |name: &ServiceName| ours.get(name).is_some_and(|ours| queries.get(name) == Some(ours));
-        for (name, service_report) in report.services.iter().filter(|(name, _)| is_asked(name)) {
+        for (name, service_report) in
+            report.services.iter().filter(|(name, _)| has_same_queries(name))
+        {
             self.report.services.insert(name.clone(), Arc::clone(service_report));
         }
         // Without the set of services, an absence means nothing.
         if report.has_discovered_services {
             let known = self.report.services.keys();
-            let left: Vec<_> = known.filter(|name| !is_asked(name)).cloned().collect();
+            let left: Vec<_> = known.filter(|name| !has_same_queries(name)).cloned().collect();
             for name in left {
                 self.report.services.remove(&name);
             }
         }
-        let troubles = report.troubles.iter().filter(|(name, _)| is_asked(name));
+        let troubles = report.troubles.iter().filter(|(name, _)| has_same_queries(name));
         self.report.troubles =
             troubles.map(|(name, stale)| (name.clone(), stale.clone())).collect();
         self.report.stale.clone_from(&report.stale);

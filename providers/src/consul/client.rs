@@ -107,8 +107,8 @@ impl Clients {
     /// Returns a client that can take one more query.
     pub(super) fn lane(&self) -> Result<Lane, ConsulError> {
         let mut state = self.0.lock();
-        let has_room = |lane: &&Lane| Arc::strong_count(&lane.0) <= QUERIES_PER_CONNECTION;
-        if let Some(lane) = state.lanes.iter().find(has_room) {
+        let is_available = |lane: &&Lane| Arc::strong_count(&lane.0) <= QUERIES_PER_CONNECTION;
+        if let Some(lane) = state.lanes.iter().find(is_available) {
             return Ok(lane.clone());
         }
         let lane = Lane(Arc::new(Mutex::new(client(&state.tls)?)), self.1.clone());

@@ -39,10 +39,10 @@ impl Index {
             std::cmp::Ordering::Equal => Step::Same,
             std::cmp::Ordering::Greater => Step::Forward,
         };
-        let was_asked_with = self.next.is_some();
+        let had_index = self.next.is_some();
         self.last = index;
         // The answer to a query without an index is complete, so there is no need to restart.
-        self.next = (step != Step::Backward || !was_asked_with).then_some(index);
+        self.next = (step != Step::Backward || !had_index).then_some(index);
         step
     }
 }

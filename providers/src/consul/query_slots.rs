@@ -35,26 +35,26 @@ pub(super) struct QuerySlot<'a> {
 impl QuerySlots {
     pub(super) fn new(options: &ConsulOptions, shares_connections: bool) -> Self {
         // One connection belongs to the agent selector.
-        let room = options.max_connections.saturating_sub(1).clamp(1, Semaphore::MAX_PERMITS);
-        let connections = (!shares_connections).then(|| (Semaphore::new(room), room));
+        let limit = options.max_connections.saturating_sub(1).clamp(1, Semaphore::MAX_PERMITS);
+        let connections = (!shares_connections).then(|| (Semaphore::new(limit), limit));
         Self { connections, longest: options.wait, wait: watch::Sender::new(options.wait) }
     }
 
     /// Sets the number of queries.
     pub(super) fn share(&self, queries: usize) {
-        let Some((_, room)) = &self.connections else { return };
-        let wait = if queries <= *room {
+        let Some((_, limit)) = &self.connections else { return };
+        let wait = if queries <= *limit {
             self.longest
         } else {
-            let [room, queries] = [*room, queries].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-            (ROUND * room / queries).max(SHORTEST).min(self.longest)
+            let [limit, queries] = [*limit, queries].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+            (ROUND * limit / queries).max(SHORTEST).min(self.longest)
         };
         self.wait.send_if_modified(|now| {
             let before = std::mem::replace(now, wait);
             if before == self.longest && wait < self.longest {
                 tracing::warn!(
                     queries,
-                    connections = room,
+                    connections = limit,
                     action = "raise `max_connections`, and `http_max_conns_per_client` of the agents \
                               above it, or use HTTPS",
                     "consul queries share too few connections: changes may arrive up to 2 s later"

@@ -206,7 +206,7 @@ fn own_first<'a>(
     let names: BTreeSet<_> = own.iter().filter_map(|found| found.instance.as_ref()).collect();
     let of_others =
         |found: &&Endpoint| found.instance.as_ref().is_none_or(|of| !names.contains(of));
-    let tagged = all.filter(of_others).map(|one| Endpoint { joined_by_tag: true, ..one.clone() });
+    let tagged = all.filter(of_others).map(|one| Endpoint { selected_by_tag: true, ..one.clone() });
     own.iter().cloned().chain(tagged).collect()
 }
 

@@ -73,9 +73,9 @@ pub(crate) fn per_route(
             ..besides(open())
         },
     };
-    let joined = repeated::joined(&rbac);
+    let to_join = repeated::headers_to_join(&rbac);
     let per_route = RbacPerRoute { rbac: Some(rbac) };
-    [(RBAC_FILTER.to_owned(), any(&per_route))].into_iter().chain(joined).collect()
+    [(RBAC_FILTER.to_owned(), any(&per_route))].into_iter().chain(to_join).collect()
 }
 
 /// Allows everything to every service account of the mesh, or of the service's namespace if it is

@@ -284,7 +284,7 @@ impl Compiler {
         for declared in &proxy.statement.upstreams {
             if !used_ports.insert(declared.local_port) {
                 let (service, port) = (declared.service.to_string(), declared.local_port);
-                compiled.findings.push(upstream::port_taken(proxy, &service, port));
+                compiled.findings.push(upstream::port_in_use(proxy, &service, port));
                 continue;
             }
             let (service, port) = match upstream::service_port(&snapshot, proxy, declared) {
@@ -339,7 +339,7 @@ impl Compiler {
         for declared in &proxy.statement.hosts {
             if !used_ports.insert(declared.local_port) {
                 let port = declared.local_port;
-                compiled.findings.push(upstream::port_taken(proxy, &declared.authority(), port));
+                compiled.findings.push(upstream::port_in_use(proxy, &declared.authority(), port));
                 continue;
             }
             let egress_scope = self.shared.egress_scope(account);

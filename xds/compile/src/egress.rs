@@ -118,7 +118,7 @@ impl<'a> EgressScope<'a> {
             let outside = hosts::outside(external, &port, true);
             domains.extend(outside.into_iter().filter(|host| used_domains.insert(host.clone())));
         }
-        let routes = vec![connect(self.refuses_to_connect()), every_request(self.is_unknown())];
+        let routes = vec![connect(self.connect_denied()), every_request(self.is_unknown())];
         let name = "closed".to_owned();
         let closed = VirtualHost { name, domains, routes, ..VirtualHost::default() };
         (!closed.domains.is_empty()).then_some(closed)
@@ -128,7 +128,7 @@ impl<'a> EgressScope<'a> {
     fn routes(&self, host: &Hostname, port: u16, exit: &EgressRulesByHost<'_>) -> Vec<Route> {
         let connections = exit.connections.iter().map(|(egress, _)| &*egress.ip_addresses);
         let connect = match limit(connections) {
-            None => connect(self.refuses_to_connect()),
+            None => connect(self.connect_denied()),
             Some(limit) => Route { typed_per_filter_config: limit, ..connect(to_be_bytes()) },
         };
         let requests = self.requests(exit);
@@ -170,13 +170,13 @@ impl<'a> EgressScope<'a> {
         if self.passes_through {
             for of_the_mesh in regex::of_the_mesh(self.snapshot) {
                 let matcher = authority(of_the_mesh);
-                routes.push(with(&matcher, connect(self.refuses_to_connect())));
+                routes.push(with(&matcher, connect(self.connect_denied())));
                 routes.push(with(&matcher, every_request(self.is_unknown())));
             }
             routes.extend([connect(to_be_bytes()), reject_escaped_slashes()]);
             routes.push(every_request(to_host()));
         } else {
-            routes.extend([connect(self.refuses_to_connect()), every_request(self.is_unknown())]);
+            routes.extend([connect(self.connect_denied()), every_request(self.is_unknown())]);
         }
         routes
     }
@@ -185,7 +185,7 @@ impl<'a> EgressScope<'a> {
         self.snapshot.mesh.trust_domain.workload(self.caller).to_string()
     }
 
-    fn refuses_to_connect(&self) -> route::Action {
+    fn connect_denied(&self) -> route::Action {
         answer(403, format!("ironmesh: no egress lets {} connect to this\n", self.who()))
     }
 

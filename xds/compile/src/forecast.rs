@@ -51,8 +51,8 @@ impl ResourceDifference {
         };
         let drained = chains.iter().filter(|chain| !stays(chain));
         let name = |chain: &FilterChain| {
-            let says_port = chain.name.contains('|');
-            if says_port { chain.name.clone() } else { before.name.clone() }
+            let has_service_port = chain.name.contains('|');
+            if has_service_port { chain.name.clone() } else { before.name.clone() }
         };
         let names: BTreeSet<_> = drained.map(name).collect();
         names.into_iter().collect()

@@ -69,10 +69,10 @@ impl SplitIndex {
         &'a self,
         services: impl IntoIterator<Item = &'a ServiceName>,
     ) -> BTreeSet<&'a ServiceName> {
-        let in_front = reached(services, &self.apexes_of);
+        let with_apexes = reached(services, &self.apexes_of);
         // The loader rejects circles. All splits together decide where a circle is cut.
         let all = self.backends_of.keys().filter(|_| self.has_circles);
-        reached(in_front.into_iter().chain(all), &self.backends_of)
+        reached(with_apexes.into_iter().chain(all), &self.backends_of)
     }
 
     /// The destination of calls to a service port: itself, if it has no split.

@@ -20,7 +20,7 @@ use crate::{egress, tcp};
 const UPSTREAM_UNKNOWN: Code = Code(401);
 
 /// An upstream whose local port another upstream or the proxy itself uses.
-const UPSTREAM_PORT_TAKEN: Code = Code(402);
+const UPSTREAM_PORT_IN_USE: Code = Code(402);
 
 /// A TCP upstream without a destination.
 pub(crate) const UPSTREAM_CLOSED: Code = Code(407);
@@ -81,11 +81,11 @@ pub(crate) fn own_ports(proxy: &Proxy) -> BTreeSet<u16> {
 }
 
 /// The finding about an upstream whose port is in use, which is omitted.
-pub(crate) fn port_taken(proxy: &Proxy, upstream: &str, port: u16) -> Finding {
+pub(crate) fn port_in_use(proxy: &Proxy, upstream: &str, port: u16) -> Finding {
     let id = proxy.record.id;
     let message = format!("upstream `{upstream}` of proxy {id} cannot have the local port {port}");
     let own: Vec<_> = own_ports(proxy).iter().map(u16::to_string).collect();
-    Finding::error(UPSTREAM_PORT_TAKEN, None, message).help(format!(
+    Finding::error(UPSTREAM_PORT_IN_USE, None, message).help(format!(
         "give each upstream a port of its own, and none of the proxy's: {}",
         own.join(", ")
     ))

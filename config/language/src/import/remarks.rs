@@ -66,9 +66,9 @@ impl Remarks {
             return;
         }
         // A resource with a warning is in the policy nevertheless.
-        let (errors, doubts): (Vec<_>, Vec<_>) =
+        let (errors, warnings): (Vec<_>, Vec<_>) =
             findings.iter().partition(|finding| finding.is_error());
-        let changes = outcome.changes.iter().cloned().chain(doubts.into_iter().map(sentence));
+        let changes = outcome.changes.iter().cloned().chain(warnings.into_iter().map(sentence));
         let (changes, errors): (Vec<_>, Vec<_>) =
             (changes.collect(), errors.into_iter().map(sentence).collect());
         self.changed.extend(changes.iter().cloned().map(remark));

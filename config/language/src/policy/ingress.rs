@@ -146,7 +146,7 @@ fn found_by_a_provider(draft: &Draft<'_>, object: &IngressBackend) -> Vec<Findin
         let IngressSource::Service(name) = source else { return None };
         let service = find(draft, name)?;
         let providers = service.endpoints.providers()?;
-        let by = Provider::external().find(|one| providers.ask(*one))?;
+        let by = Provider::external().find(|one| providers.include(*one))?;
         let message = format!(
             "source `{}` does not include the endpoints that {by} finds: only those that policy lists, and proxies enrolled for the service",
             name.name

@@ -47,7 +47,7 @@ struct Called<'a> {
     /// Whether a target may match any account, because it selects by the labels of endpoints.
     namespaces: BTreeSet<&'a Name>,
     /// The services that callers outside of the mesh may call.
-    let_in: BTreeSet<&'a ServiceName>,
+    ingress_services: BTreeSet<&'a ServiceName>,
     /// The backends of each service that is split.
     backends: BTreeMap<&'a ServiceName, Vec<&'a Service>>,
 }
@@ -71,9 +71,9 @@ impl<'a> Called<'a> {
             });
             backends.entry(&split.service).or_default().extend(services);
         }
-        let let_in = draft.ingress_backends.iter().flat_map(|policy| &policy.backends);
-        let let_in = let_in.map(|backend| &backend.port.service).collect();
-        Self { accounts, namespaces, let_in, backends }
+        let ingress_services = draft.ingress_backends.iter().flat_map(|policy| &policy.backends);
+        let ingress_services = ingress_services.map(|backend| &backend.port.service).collect();
+        Self { accounts, namespaces, ingress_services, backends }
     }
 
     /// The backends of services that have callers.
@@ -89,7 +89,7 @@ impl<'a> Called<'a> {
         let mut seen = BTreeSet::new();
         let mut open = vec![service];
         while let Some(service) = open.pop() {
-            let is_granted = self.let_in.contains(&service.name)
+            let is_granted = self.ingress_services.contains(&service.name)
                 || self.accounts.contains(&service.account)
                 || self.namespaces.contains(&service.account.namespace);
             if is_granted {

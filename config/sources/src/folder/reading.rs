@@ -102,7 +102,7 @@ fn read_listing(root: &Root, listing: &Listing) -> Folder {
 /// The error of a symbolic link that leads out of the folder. It does not reveal the target's content or
 /// existence.
 fn outside(relative: &Path) -> Finding {
-    let path = joined(relative);
+    let path = document_path(relative);
     let message = format!("`{path}` is a symbolic link that leads out of the policy folder");
     let spot = Spot::new(&path.into(), "", 0..0);
     let finding = Finding::error(codes::LINK_OUTSIDE, Some(spot), message);
@@ -164,7 +164,7 @@ impl Folder {
         for (relative, file) in &listing.documents {
             let now = after.documents.get(relative).map(|now| now.stamp);
             if now.is_some_and(|now| now.id == file.stamp.id && now != file.stamp) {
-                let path = joined(relative);
+                let path = document_path(relative);
                 self.documents.retain(|document| *document.path != *path);
                 let message = format!("`{path}` changes while it is read");
                 let spot = Spot::new(&path.into(), "", 0..0);
@@ -177,7 +177,7 @@ impl Folder {
     }
 
     fn add(&mut self, relative: &Path, text: Result<String, String>) {
-        let path = joined(relative);
+        let path = document_path(relative);
         match text {
             Ok(text) => self.documents.push(Document::new(path, text)),
             Err(problem) => {
@@ -191,7 +191,7 @@ impl Folder {
 }
 
 /// A path in the form of [`Document::path`].
-fn joined(relative: &Path) -> String {
+fn document_path(relative: &Path) -> String {
     let parts: Vec<_> = relative.iter().map(|part| part.to_string_lossy()).collect();
     parts.join("/")
 }

@@ -20,8 +20,8 @@ pub(in crate::consul) fn distinct(
     // the order makes the result deterministic.
     found.sort_by(|one, other| {
         let order = |endpoint: &Endpoint| {
-            let Endpoint { joined_by_tag, health, instance, address, port, .. } = endpoint;
-            (*joined_by_tag, *health, instance.clone(), *address, *port)
+            let Endpoint { selected_by_tag, health, instance, address, port, .. } = endpoint;
+            (*selected_by_tag, *health, instance.clone(), *address, *port)
         };
         order(one).cmp(&order(other))
     });

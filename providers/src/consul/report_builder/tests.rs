@@ -250,7 +250,7 @@ fn board_marks_exactly_the_instances_registered_by_tag() {
     take(&mut builder, "canary", found(&[2, 3], 3), 2);
     let tagged = |builder: &ReportBuilder| -> Vec<_> {
         let service_report = service_report(builder, "web").unwrap();
-        service_report.endpoints.iter().map(|one| one.joined_by_tag).collect()
+        service_report.endpoints.iter().map(|one| one.selected_by_tag).collect()
     };
     assert_eq!((hosts(&builder, "web").len(), tagged(&builder)), (3, vec![false, false, true]));
     builder.set_queries([service_queries("web", None, &["canary"])].into(), true, at(4));
@@ -259,10 +259,10 @@ fn board_marks_exactly_the_instances_registered_by_tag() {
 
 #[test]
 fn tag_registered_instance_does_not_displace_unhealthy_one() {
-    let place = |name: &str, health, joined_by_tag| Endpoint {
+    let place = |name: &str, health, selected_by_tag| Endpoint {
         port: Some(80),
         health,
-        joined_by_tag,
+        selected_by_tag,
         instance: Some(name.into()),
         ..Endpoint::new(Provider::Consul, IpAddr::from([10, 0, 0, 1]))
     };

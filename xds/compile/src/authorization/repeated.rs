@@ -25,7 +25,7 @@ use ironmesh_xds_wire::pb::google::protobuf::Any;
 
 use crate::http::http_filter;
 
-/// The filter that joins repeated headers, if a route configuration names them ([`joined`]).
+/// The filter that joins repeated headers, if a route configuration names them ([`headers_to_join`]).
 const JOIN: &str = "ironmesh.headers.join";
 
 /// The filter of the listener. It comes before authorization, and joins nothing by itself.
@@ -36,7 +36,7 @@ pub(crate) fn join_repeated() -> HttpFilter {
 
 /// The headers that the rules compare, as the filter's per-route configuration; `None` if there are
 /// none.
-pub(super) fn joined(rbac: &Rbac) -> Option<(String, Any)> {
+pub(super) fn headers_to_join(rbac: &Rbac) -> Option<(String, Any)> {
     let mut names = BTreeSet::new();
     for rules in [&rbac.rules, &rbac.shadow_rules].into_iter().flatten() {
         note_names_in_rules(rules, &mut names);

@@ -48,7 +48,7 @@ pub(super) fn connection_log(written: &Written<'_>) -> pb::AccessLog {
     let is_end = FilterSpecifier::LogTypeFilter(LogTypeFilter { types, exclude: false });
     let filters = [Some(is_end), written.log.filter.as_ref().and_then(filter)];
     let filters = filters.into_iter().flatten().map(of).collect();
-    let both = joined(filters, |filters| FilterSpecifier::AndFilter(AndFilter { filters }));
+    let both = combined(filters, |filters| FilterSpecifier::AndFilter(AndFilter { filters }));
     logger(written, both)
 }
 
@@ -110,11 +110,11 @@ fn filter(filter: &LogFilter) -> Option<FilterSpecifier> {
         FilterSpecifier::DurationFilter(DurationFilter { comparison })
     });
     let filters = status.into_iter().chain(slow).map(of).collect();
-    joined(filters, |filters| FilterSpecifier::OrFilter(OrFilter { filters }))
+    combined(filters, |filters| FilterSpecifier::OrFilter(OrFilter { filters }))
 }
 
 /// The only filter of a list, or several combined by `join`. (Envoy rejects a combination of one.)
-fn joined(
+fn combined(
     mut filters: Vec<AccessLogFilter>,
     join: impl Fn(Vec<AccessLogFilter>) -> FilterSpecifier,
 ) -> Option<FilterSpecifier> {

@@ -377,8 +377,8 @@ fn client_with_bisected_listener<V: Dialect>(is_urgent: bool) -> Client<V> {
 /// world it cannot omit the listener either.
 fn bisected_listener_waits_for_referenced_cluster<V: Dialect>() {
     let mut client = client_with_bisected_listener::<V>(false);
-    let doubt = "LDS bisecting: bad l (in part)";
-    assert_eq!(client.take_pushes(), V::either(&[doubt, "LDS +bad"][..], &[doubt]));
+    let half = "LDS bisecting: bad l (in part)";
+    assert_eq!(client.take_pushes(), V::either(&[half, "LDS +bad"][..], &[half]));
     client.ack(Cluster);
     assert_eq!(client.take_pushes(), V::either(&[][..], &["LDS +bad +l"]));
     client.nack(Listener, "no");

@@ -144,8 +144,8 @@ impl<V: Dialect> Envoy<V> {
             changed.iter().filter(|name| self.subscribed.insert(Arc::clone(name))).collect();
         // A client that sends all its names each time requests again even if only the content of
         // clusters has changed (R15).
-        let says_so = !new.is_empty() || !gone.is_empty();
-        if says_so || V::either(false, !changed.is_empty()) {
+        let has_changed_names = !new.is_empty() || !gone.is_empty();
+        if has_changed_names || V::either(false, !changed.is_empty()) {
             let new: Vec<_> = new.into_iter().map(|name| &**name).collect();
             let gone: Vec<_> = gone.iter().map(|name| &**name).collect();
             self.client.change(Endpoint, &new, &gone);

@@ -29,7 +29,7 @@ pub(super) fn read(
     let source = endpoints.as_ref().map_err(|reported| *reported)?.as_ref();
     let is_listed = source.is_some();
     let is_found = |providers: &Providers| {
-        Provider::external().chain([Provider::Registered]).any(|one| providers.ask(one))
+        Provider::external().chain([Provider::Registered]).any(|one| providers.include(one))
     };
     if source.and_then(EndpointSource::providers).is_some_and(is_found)
         && let Some(value) = table.get("endpoints")

@@ -34,12 +34,12 @@ pub(super) fn check(
             let service = splits.service(name)?;
             gate(draft, &targets, service, service.port(port.port)?)
         };
-        let (let_in, others): (Vec<_>, Vec<_>) = answering
+        let (admitted, others): (Vec<_>, Vec<_>) = answering
             .into_iter()
             .map(|name| (name, gate(name)))
             .partition(|(_, gate)| gate.is_some());
-        called.extend(let_in.iter().map(|(name, _)| *name));
-        if let Some((sibling, Some(gate))) = let_in.first() {
+        called.extend(admitted.iter().map(|(name, _)| *name));
+        if let Some((sibling, Some(gate))) = admitted.first() {
             beside.extend(others.into_iter().map(|(name, _)| (name, (*sibling, *gate))));
         }
     }
@@ -102,9 +102,9 @@ fn gate<'a>(
     }
     let of_account = targets.by_account.get(&service.account).into_iter().flatten();
     let mut targets = of_account.chain(&targets.by_labels).copied();
-    let lets_in =
+    let allows_port =
         |target: &&TrafficTarget| target.rules.iter().any(|rule| covers(draft, target, rule, port));
-    targets.find(lets_in).map(Gate::Target)
+    targets.find(allows_port).map(Gate::Target)
 }
 
 fn uncalled(

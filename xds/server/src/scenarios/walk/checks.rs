@@ -141,7 +141,7 @@ impl<V: Dialect> Walk<V> {
             assert!(may_keep || self.published.contains(*of, name), "it still has {of} {name}");
         }
         // In the state of the world, the absence of endpoints cannot be expressed.
-        let can_be_told =
+        let is_expressible =
             |name: &Arc<str>| V::either(true, self.published.contains(Endpoint, name));
         let waits = |name: &&Arc<str>| {
             let key = (Endpoint, Arc::clone(name));
@@ -149,7 +149,7 @@ impl<V: Dialect> Walk<V> {
             // A resource that was NACKed once may still count as NACKed at a server that learned
             // too late of another version.
             let may_lack = wanted.is_some_and(|version| V::may_lack(client, &key, version));
-            !client.nacked.contains_key(&key) && !may_lack && can_be_told(name)
+            !client.nacked.contains_key(&key) && !may_lack && is_expressible(name)
         };
         assert_eq!(
             self.awaiting_endpoints.iter().find(waits),
