@@ -10,6 +10,7 @@ mod conformance;
 mod edges;
 mod files;
 mod glossary;
+mod identifiers;
 mod links;
 mod modules;
 mod smi;
