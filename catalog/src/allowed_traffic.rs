@@ -1,8 +1,8 @@
 //! The traffic that policy allows on a service port: the one definition of the meaning of rules in traffic
 //! targets.
 //!
-//! The compiler, verdicts, differences and findings all use it, so that they agree. [`crate::grants`] resolves
-//! the accounts of a target.
+//! The compiler, verdicts, differences, findings and the checks of the policy language all use it, so that they
+//! agree. [`crate::grants`] resolves the accounts of a target.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -120,37 +120,76 @@ impl<'a> AllowingRule<'a> {
     }
 }
 
+/// The rules of one traffic target that apply to a port, as far as the target itself determines them.
+///
+/// It needs no route group and no TCP route, so it also serves drafts of policy in which some are missing.
+#[derive(Debug, Clone, Copy)]
+pub struct ApplicableRules {
+    tcp_routes_allow_requests: bool,
+}
+
+impl ApplicableRules {
+    /// The rules of `target` that apply to ports.
+    pub fn new(target: &TrafficTarget) -> Self {
+        let mut rules = target.rules.iter();
+        Self { tcp_routes_allow_requests: rules.all(|rule| matches!(rule, RouteRule::Tcp { .. })) }
+    }
+
+    /// Whether TCP routes of the target apply to HTTP ports too, where they allow every request.
+    ///
+    /// Only those of a target without HTTP rules do (SMI leaves that open; OSM answers 404).
+    pub fn tcp_routes_allow_requests(self) -> bool {
+        self.tcp_routes_allow_requests
+    }
+
+    /// Whether `rule` of the target applies to a port. `route_covers` looks up whether the TCP route of a name
+    /// covers the port; it also decides about a route that is missing.
+    pub fn include(
+        self,
+        rule: &RouteRule,
+        is_http: bool,
+        route_covers: impl FnOnce(&Name) -> bool,
+    ) -> bool {
+        self.include_kind(rule, is_http)
+            && match rule {
+                RouteRule::Http { .. } => true,
+                RouteRule::Tcp { route, .. } => route_covers(route),
+            }
+    }
+
+    /// Whether `rule` applies to HTTP ports or, unless `is_http`, to TCP ports.
+    fn include_kind(self, rule: &RouteRule, is_http: bool) -> bool {
+        match rule {
+            RouteRule::Http { .. } => is_http,
+            RouteRule::Tcp { .. } => !is_http || self.tcp_routes_allow_requests,
+        }
+    }
+}
+
 impl MeshSpecification {
     /// The rules of `target` that allow traffic on `port` of its destinations, in their order in policy.
     ///
-    /// On an HTTP port these are the matches that its HTTP rules name. TCP routes count there only in a
-    /// target without HTTP rules: then one that covers the port allows every request (SMI leaves that open;
-    /// OSM answers 404). On a TCP port these are the TCP routes that cover it.
+    /// On an HTTP port these are the matches that its HTTP rules name, or else the TCP routes that cover it, as
+    /// [`ApplicableRules`] decides. On a TCP port these are the TCP routes that cover it.
     pub fn allowing_rules<'a>(
         &'a self,
         target: &'a TrafficTarget,
         port: &Port,
     ) -> impl Iterator<Item = AllowingRule<'a>> {
         let (number, is_http) = (port.number, port.protocol.is_http());
-        let counts_tcp = !is_http || !has_http_rules(target);
-        target.rules.iter().flat_map(move |rule| {
+        let applicable = ApplicableRules::new(target);
+        let rules = target.rules.iter().filter(move |rule| applicable.include_kind(rule, is_http));
+        rules.flat_map(move |rule| {
             let (group, names, route) = match rule {
-                RouteRule::Http { group, matches, .. } if is_http => {
+                RouteRule::Http { group, matches, .. } => {
                     let key = (target.namespace.clone(), group.clone());
-                    (self.http_route_groups.get(&key), matches.as_ref(), None)
+                    (self.http_route_groups.get(&key), matches.as_deref(), None)
                 }
-                RouteRule::Tcp { route, .. } if counts_tcp => {
-                    (None, None, self.tcp_route(target, route))
-                }
-                RouteRule::Http { .. } | RouteRule::Tcp { .. } => (None, None, None),
+                RouteRule::Tcp { route, .. } => (None, None, self.tcp_route(target, route)),
             };
-            let matches = group.into_iter().flat_map(|group| {
-                group.matches.iter().map(move |one| AllowingRule::Match(group, one))
+            let matches = group.into_iter().flat_map(move |group| {
+                group.named_matches(names).map(|one| AllowingRule::Match(group, one))
             });
-            let is_named = move |rule: &AllowingRule<'_>| {
-                let name = rule.condition().map(|one| &one.name);
-                names.zip(name).is_none_or(|(names, name)| names.contains(name))
-            };
             let route = route.filter(|route| route.covers(number)).map(|route| {
                 if is_http {
                     AllowingRule::EveryRequest(route)
@@ -158,7 +197,7 @@ impl MeshSpecification {
                     AllowingRule::Connections(route)
                 }
             });
-            matches.filter(is_named).chain(route)
+            matches.chain(route)
         })
     }
 
@@ -168,13 +207,11 @@ impl MeshSpecification {
     /// validated specification every rule names a match, so the result equals whether there are any
     /// [`allowing_rules`](Self::allowing_rules).
     pub fn has_rule_about(&self, target: &TrafficTarget, port: &Port) -> bool {
-        (port.protocol.is_http() && has_http_rules(target))
-            || target.rules.iter().any(|rule| match rule {
-                RouteRule::Http { .. } => false,
-                RouteRule::Tcp { route, .. } => {
-                    self.tcp_route(target, route).is_some_and(|route| route.covers(port.number))
-                }
-            })
+        let applicable = ApplicableRules::new(target);
+        let covers = |route: &Name| {
+            self.tcp_route(target, route).is_some_and(|route| route.covers(port.number))
+        };
+        target.rules.iter().any(|rule| applicable.include(rule, port.protocol.is_http(), covers))
     }
 
     /// The TCP route that a rule of `target` names.
@@ -182,10 +219,6 @@ impl MeshSpecification {
         let key = (target.namespace.clone(), route.clone());
         self.tcp_routes.get(&key).map(|route| &**route)
     }
-}
-
-fn has_http_rules(target: &TrafficTarget) -> bool {
-    target.rules.iter().any(|rule| matches!(rule, RouteRule::Http { .. }))
 }
 
 #[cfg(test)]

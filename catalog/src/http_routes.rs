@@ -88,11 +88,9 @@ impl HttpRoutes {
                 Reach::Requests(service, named) => {
                     let matches = |named: &SplitMatch| {
                         let group = group(&route.namespace, &named.group);
-                        let all = group.into_iter().flat_map(|group| &group.matches);
-                        let is_named = |one: &&HttpMatch| {
-                            named.matches.as_ref().is_none_or(|names| names.contains(&one.name))
-                        };
-                        all.filter(is_named).cloned().collect::<Vec<_>>()
+                        let names = named.matches.as_deref();
+                        let matches = group.map(|group| group.named_matches(names).cloned());
+                        matches.into_iter().flatten().collect::<Vec<_>>()
                     };
                     let matches = named.iter().flat_map(matches).collect();
                     all.of_requests

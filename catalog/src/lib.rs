@@ -46,7 +46,7 @@ pub mod text;
 pub mod upstream_settings;
 
 pub use access::{Callers, TcpAccess, TcpAccesses};
-pub use allowed_traffic::{AllowedTraffic, AllowingRule};
+pub use allowed_traffic::{AllowedTraffic, AllowingRule, ApplicableRules};
 pub use certificate::{CertificateStore, Secret, ServiceCertificate, StoreError, TrustBundle};
 pub use cited::Cited;
 pub use egress_rules::{EgressRuleByAddress, EgressRules, EgressRulesByHost};

@@ -163,6 +163,16 @@ pub struct HttpRouteGroup {
     pub spot: Spot,
 }
 
+impl HttpRouteGroup {
+    /// Its matches with these names, in the order of the group. Default: all of them.
+    pub fn named_matches<'a>(
+        &'a self,
+        names: Option<&'a [Name]>,
+    ) -> impl Iterator<Item = &'a HttpMatch> {
+        self.matches.iter().filter(move |one| names.is_none_or(|names| names.contains(&one.name)))
+    }
+}
+
 /// A match of requests: all of its conditions must hold.
 #[derive(Debug, Clone, Eq)]
 pub struct HttpMatch {

@@ -71,12 +71,10 @@ impl MeshSpecification {
     ) -> impl Iterator<Item = (&'a HttpRouteGroup, &'a HttpMatch)> {
         named.iter().flat_map(|named| {
             let group = self.http_route_groups.get(&(namespace.clone(), named.group.clone()));
-            let all = group
+            let names = named.matches.as_deref();
+            group
                 .into_iter()
-                .flat_map(|group| group.matches.iter().map(move |one| (&**group, one)));
-            all.filter(|(_, one)| {
-                named.matches.as_ref().is_none_or(|names| names.contains(&one.name))
-            })
+                .flat_map(move |group| group.named_matches(names).map(move |one| (&**group, one)))
         })
     }
 

@@ -228,8 +228,7 @@ impl<'a> Splits<'a> {
     fn matches(&self, split: &'a TrafficSplit) -> impl Iterator<Item = &'a HttpMatch> {
         split.matches.iter().flat_map(|named| {
             let group = self.groups.get(&(&split.namespace, &named.group));
-            let all = group.into_iter().flat_map(|group| &group.matches);
-            all.filter(|one| named.matches.as_ref().is_none_or(|names| names.contains(&one.name)))
+            group.into_iter().flat_map(|group| group.named_matches(named.matches.as_deref()))
         })
     }
 

@@ -3,86 +3,57 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ironmesh_catalog::{
-    Finding, Port, RouteRule, Service, ServiceAccount, TcpRoute, TrafficTarget,
+    ApplicableRules, Finding, Name, Port, RouteRule, Service, ServiceAccount, TcpRoute,
+    TrafficTarget,
 };
 
 use super::draft::Draft;
 use crate::codes;
 
-/// The ports of all services that run as one account.
-#[derive(Debug, Default)]
-struct Ports {
-    http: BTreeSet<u16>,
-    tcp: BTreeSet<u16>,
-}
-
-impl Ports {
-    fn of_all<'a>(several: impl Iterator<Item = &'a Self>) -> Self {
-        several.fold(Self::default(), |mut all, one| {
-            all.http.extend(&one.http);
-            all.tcp.extend(&one.tcp);
-            all
-        })
-    }
-}
+/// Ports by their number, and whether each is an HTTP port.
+type Ports = BTreeSet<(u16, bool)>;
 
 /// Reports the rules of `draft` that match no port of the services that their target selects.
 pub(super) fn check(draft: &mut Draft<'_>) {
     let mut ports: BTreeMap<&ServiceAccount, Ports> = BTreeMap::new();
     for Service { account, ports: own, .. } in draft.services.iter() {
-        let ports = ports.entry(account).or_default();
-        for Port { number, protocol, .. } in own {
-            let numbers = if protocol.is_http() { &mut ports.http } else { &mut ports.tcp };
-            numbers.insert(*number);
-        }
+        let own = own.iter().map(|port| (port.number, port.protocol.is_http()));
+        ports.entry(account).or_default().extend(own);
     }
     let mut findings = Vec::new();
     // An unreadable object may have the port that seems to be missing.
     let is_whole = draft.may_be_defined.is_empty() && !draft.anything_may_be_defined;
     for target in draft.traffic_targets.iter().filter(|_| is_whole) {
         let Some(accounts) = draft.accounts_of(&target.destination) else { continue };
-        let ports = Ports::of_all(accounts.iter().filter_map(|account| ports.get(account)));
+        let ports = accounts.iter().filter_map(|account| ports.get(account));
+        let ports: Ports = ports.flatten().copied().collect();
         // Services without any ports may be incomplete.
-        if ports.http.is_empty() && ports.tcp.is_empty() {
+        if ports.is_empty() {
             continue;
         }
-        // TCP routes apply to HTTP ports too, if a target has no other rules.
-        let is_tcp_only = target.rules.iter().all(|one| matches!(one, RouteRule::Tcp { .. }));
-        let is_idle = |rule: &&RouteRule| match rule {
-            RouteRule::Http { .. } => ports.http.is_empty(),
-            RouteRule::Tcp { route, .. } => {
-                let key = (target.namespace.clone(), route.clone());
-                // A missing or unreadable object is reported already.
-                let listed = draft.tcp_routes.get(&key).and_then(|route| route.ports.as_ref());
-                let is_about = |ports: &BTreeSet<u16>| match listed {
-                    Some(listed) => listed.iter().any(|port| ports.contains(port)),
-                    None => !ports.is_empty(),
-                };
-                !(is_about(&ports.tcp) || is_tcp_only && is_about(&ports.http))
-            }
+        let applicable = ApplicableRules::new(target);
+        let is_idle = |rule: &&RouteRule| {
+            !ports.iter().any(|(number, is_http)| {
+                applicable.include(rule, *is_http, |route| covers(draft, target, route, *number))
+            })
         };
         findings.extend(target.rules.iter().filter(is_idle).map(|rule| idle(draft, target, rule)));
     }
     draft.findings.extend(findings);
 }
 
-/// Whether the rule applies to the port. TCP routes apply to HTTP ports too, if a target has no other rules.
-pub(super) fn covers(
-    draft: &Draft<'_>,
-    target: &TrafficTarget,
-    rule: &RouteRule,
-    port: &Port,
-) -> bool {
-    match rule {
-        RouteRule::Http { .. } => port.protocol.is_http(),
-        RouteRule::Tcp { route, .. } => {
-            let is_tcp_only = target.rules.iter().all(|one| matches!(one, RouteRule::Tcp { .. }));
-            let route = draft.tcp_routes.get(&(target.namespace.clone(), route.clone()));
-            // A missing or unreadable object is reported already.
-            (!port.protocol.is_http() || is_tcp_only)
-                && route.is_none_or(|route: &TcpRoute| route.covers(port.number))
-        }
-    }
+/// Whether a rule of `target` applies to `port`.
+pub(super) fn has_rule_about(draft: &Draft<'_>, target: &TrafficTarget, port: &Port) -> bool {
+    let applicable = ApplicableRules::new(target);
+    let covers = |route: &Name| covers(draft, target, route, port.number);
+    target.rules.iter().any(|rule| applicable.include(rule, port.protocol.is_http(), covers))
+}
+
+/// Whether the TCP route that a rule of `target` names covers the port `number`.
+fn covers(draft: &Draft<'_>, target: &TrafficTarget, route: &Name, number: u16) -> bool {
+    let route = draft.tcp_routes.get(&(target.namespace.clone(), route.clone()));
+    // A missing or unreadable object is reported already.
+    route.is_none_or(|route: &TcpRoute| route.covers(number))
 }
 
 fn idle(draft: &Draft<'_>, target: &TrafficTarget, rule: &RouteRule) -> Finding {

@@ -7,7 +7,9 @@ mod cover;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ironmesh_catalog::{Finding, HttpMatch, RouteRule, ServiceAccount, Subject, TrafficTarget};
+use ironmesh_catalog::{
+    ApplicableRules, Finding, RouteRule, ServiceAccount, Subject, TrafficTarget,
+};
 
 use self::cover::MatchPattern;
 use super::draft::Draft;
@@ -91,7 +93,7 @@ struct Grant<'a> {
 enum Granted<'a> {
     /// Requests, each of which matches one of these.
     Http(Vec<MatchPattern<'a>>),
-    /// Connections to these ports, or to all; and, where the target has no other rules, requests too.
+    /// Connections to these ports, or to all; and, as [`ApplicableRules`] decides, requests too.
     Tcp { ports: Option<&'a [u16]>, and_requests: bool },
 }
 
@@ -109,16 +111,13 @@ impl<'a> Grant<'a> {
                 if group.matches.len() > MOST_MATCHES {
                     return None;
                 }
-                let is_meant = |one: &&HttpMatch| {
-                    matches.as_ref().is_none_or(|names| names.contains(&one.name))
-                };
-                Granted::Http(
-                    group.matches.iter().filter(is_meant).map(MatchPattern::new).collect(),
-                )
+                let named = group.named_matches(matches.as_deref());
+                Granted::Http(named.map(MatchPattern::new).collect())
             }
             RouteRule::Tcp { route, .. } => {
                 let route = draft.tcp_routes.get(&(target.namespace.clone(), route.clone()))?;
-                Granted::Tcp { ports: route.ports.as_deref(), and_requests: of_http == 0 }
+                let and_requests = ApplicableRules::new(target).tcp_routes_allow_requests();
+                Granted::Tcp { ports: route.ports.as_deref(), and_requests }
             }
         };
         Some(Self {

@@ -9,7 +9,7 @@ use ironmesh_catalog::{
     TrafficTarget,
 };
 
-use super::super::coverage::covers;
+use super::super::coverage::has_rule_about;
 use crate::codes;
 use crate::policy::draft::Draft;
 
@@ -102,9 +102,7 @@ fn gate<'a>(
     }
     let of_account = targets.by_account.get(&service.account).into_iter().flatten();
     let mut targets = of_account.chain(&targets.by_labels).copied();
-    let allows_port =
-        |target: &&TrafficTarget| target.rules.iter().any(|rule| covers(draft, target, rule, port));
-    targets.find(allows_port).map(Gate::Target)
+    targets.find(|target| has_rule_about(draft, target, port)).map(Gate::Target)
 }
 
 fn uncalled(

@@ -8,7 +8,7 @@ use ironmesh_catalog::{
 };
 
 use crate::codes;
-use crate::policy::coverage::covers;
+use crate::policy::coverage::has_rule_about;
 use crate::policy::draft::Draft;
 
 /// Reports mirrors without a usable destination, and mirrors to a service that gets the calls already.
@@ -228,8 +228,7 @@ fn callers(draft: &Draft<'_>, to: &Service) -> Option<BTreeSet<ServiceAccount>> 
     let mut callers = BTreeSet::new();
     for target in draft.traffic_targets.iter() {
         let destinations = draft.accounts_of(&target.destination)?;
-        let is_about =
-            |port: &&Port| target.rules.iter().any(|rule| covers(draft, target, rule, port));
+        let is_about = |port: &&Port| has_rule_about(draft, target, port);
         if destinations.contains(&to.account) && ports.iter().any(is_about) {
             for source in &target.sources {
                 callers.extend(draft.accounts_of(source)?);

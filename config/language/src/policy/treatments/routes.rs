@@ -72,10 +72,8 @@ fn allowed<'a>(draft: &Draft<'a>, service: &Service) -> Vec<Vec<Vec<&'a HttpMatc
         for rule in &target.rules {
             let RouteRule::Http { group, matches, .. } = rule else { continue };
             let group = draft.http_route_groups.get(&(target.namespace.clone(), group.clone()));
-            let all = group.into_iter().flat_map(|group| &group.matches);
-            let is_named =
-                |one: &&HttpMatch| matches.as_ref().is_none_or(|names| names.contains(&one.name));
-            allowed.extend(all.filter(is_named).map(|one| vec![one]));
+            let named = group.into_iter().flat_map(|group| group.named_matches(matches.as_deref()));
+            allowed.extend(named.map(|one| vec![one]));
         }
     }
     vec![allowed]
