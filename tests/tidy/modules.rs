@@ -1,4 +1,4 @@
-//! The modules of a crate: none of the top-level ones uses another in a circle.
+//! The modules of a crate or of one of its modules: none of the top-level ones uses another in a circle.
 //!
 //! The graph is read from `use crate::…`, `crate::…` and `super::…` in the text of each file, as rustfmt writes
 //! it. Test code does not count.
@@ -11,8 +11,8 @@ use fs_err as fs;
 use crate::files::rust_files;
 use crate::workspace::root;
 
-/// The source folders whose modules must not form a cycle.
-const CRATES: &[&str] = &["catalog/src", "catalog/analysis/src"];
+/// The source folders whose modules must not form a cycle: of a crate, or of a module below its `src`.
+const FOLDERS: &[&str] = &["catalog/src", "catalog/analysis/src", "config/language/src/policy"];
 
 /// For each top-level module those that it uses, each with one place that does.
 type Graph = BTreeMap<String, BTreeMap<String, String>>;
@@ -20,8 +20,11 @@ type Graph = BTreeMap<String, BTreeMap<String, String>>;
 #[test]
 fn top_level_modules_have_no_cycle() {
     let mut cycles = Vec::new();
-    for folder in CRATES {
-        let graph = graph(&sources(&root().join(folder)));
+    for folder in FOLDERS {
+        let (source, parent) = folder.split_once("/src").unwrap();
+        let parent: Vec<_> =
+            parent.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+        let graph = graph(&parent, &sources(&root().join(source).join("src")));
         assert!(graph.len() > 2, "{folder}: {graph:?}");
         let cycle = cycle(&graph).map(|cycle| format!("{folder}:\n  {}", cycle.join("\n  ")));
         cycles.extend(cycle);
@@ -40,28 +43,35 @@ fn sources(folder: &Path) -> Vec<(Vec<String>, String)> {
     files.map(|(module, file)| (module, fs::read_to_string(file).unwrap())).collect()
 }
 
-fn graph(sources: &[(Vec<String>, String)]) -> Graph {
+/// The graph of the modules directly below `parent`, which is empty for a whole crate.
+fn graph(parent: &[String], sources: &[(Vec<String>, String)]) -> Graph {
     let (mut graph, mut exported, mut tests) = (Graph::new(), BTreeMap::new(), BTreeSet::new());
     let mut texts = Vec::new();
     for (module, text) in sources {
         let (text, test_modules) = without_tests(text);
         let is_root = matches!(module.as_slice(), [root] if root == "lib" || root == "main");
         let module = if is_root { Vec::new() } else { module.clone() };
+        let Some(below) = module.strip_prefix(parent) else { continue };
         tests.extend(test_modules.into_iter().map(|name| [module.clone(), vec![name]].concat()));
-        match module.first() {
+        match below.first() {
             Some(top) => _ = graph.entry(top.clone()).or_default(),
             // `crate::Service` is `crate::service::Service`, if the root re-exports that.
             None => exported.extend(imports(&text).into_iter().filter_map(|path| {
-                Some((path.last()?.clone(), path.iter().find(|part| *part != "crate")?.clone()))
+                let from = match path.first()?.as_str() {
+                    "crate" => in_parent(parent, &module, &path)?,
+                    own => own.to_owned(),
+                };
+                Some((path.last()?.clone(), from))
             })),
         }
         texts.push((module, text));
     }
     for (module, text) in texts {
         let is_test = tests.iter().any(|test| module.starts_with(test));
-        let Some(top) = module.first().filter(|_| !is_test) else { continue };
+        let top = module.strip_prefix(parent).and_then(<[String]>::first);
+        let Some(top) = top.filter(|_| !is_test) else { continue };
         for path in imports(&text).into_iter().chain(inline_paths(&text)) {
-            let Some(named) = in_crate(&module, &path) else { continue };
+            let Some(named) = in_parent(parent, &module, &path) else { continue };
             let used = if graph.contains_key(&named) { Some(&named) } else { exported.get(&named) };
             let Some(used) = used.filter(|used| *used != top && graph.contains_key(*used)) else {
                 continue;
@@ -73,15 +83,15 @@ fn graph(sources: &[(Vec<String>, String)]) -> Graph {
     graph
 }
 
-/// The first name behind the crate's root of a path in `module`, if it is one of this crate.
-fn in_crate(module: &[String], path: &[String]) -> Option<String> {
+/// The first name below `parent` of a path in `module`, if it is one of `parent`.
+fn in_parent(parent: &[String], module: &[String], path: &[String]) -> Option<String> {
     let ups = path.iter().take_while(|part| *part == "super").count();
-    let first = match path.first()?.as_str() {
-        "crate" => path.get(1),
-        "super" => module.get(..module.len().checked_sub(ups)?)?.first().or_else(|| path.get(ups)),
-        _ => None,
+    let absolute = match path.first()?.as_str() {
+        "crate" => path.get(1..)?.to_vec(),
+        "super" => [module.get(..module.len().checked_sub(ups)?)?, path.get(ups..)?].concat(),
+        _ => return None,
     };
-    first.cloned()
+    absolute.strip_prefix(parent)?.first().cloned()
 }
 
 /// The text without comments and without what follows `#[cfg(test)]`; and the names of its test modules that
@@ -182,14 +192,17 @@ fn cycles_are_found_through_re_exports_and_super() {
     let inner = "fn f() -> super::super::a::A {}\n";
     let tests = "#[cfg(test)]\nmod tests;\n";
     let with = |a: &str| {
-        graph(&[
-            file("lib", lib),
-            file("a", a),
-            file("b", tests),
-            file("b/inner", inner),
-            file("b/tests", "use crate::c::C;\n"),
-            file("c", "use crate::{\n    a::A,\n    Deep,\n};\n"),
-        ])
+        graph(
+            &[],
+            &[
+                file("lib", lib),
+                file("a", a),
+                file("b", tests),
+                file("b/inner", inner),
+                file("b/tests", "use crate::c::C;\n"),
+                file("c", "use crate::{\n    a::A,\n    Deep,\n};\n"),
+            ],
+        )
     };
     assert_eq!(cycle(&with("")), None);
     assert_eq!(
@@ -199,4 +212,24 @@ fn cycles_are_found_through_re_exports_and_super() {
     let expected =
         vec!["a names crate::Thing".to_owned(), "b/inner names super::super::a::A".into()];
     assert_eq!(cycle(&with("use crate::Thing;\n")), Some(expected));
+}
+
+#[test]
+fn cycles_are_found_below_a_module() {
+    let path = |module: &str| module.split('/').map(str::to_owned).collect::<Vec<_>>();
+    let with = |b: &str| {
+        let files = [
+            ("lib", "mod p;\nmod a;\n"),
+            ("p", "mod a;\nmod b;\npub use b::Thing;\n#[cfg(test)]\nmod tests;\n"),
+            ("p/a", "use super::Thing;\n"),
+            ("p/b", b),
+            ("p/tests", "use super::a::A;\n"),
+            ("a", "use crate::p::b;\n"),
+        ];
+        graph(&path("p"), &files.map(|(module, text)| (path(module), text.to_owned())))
+    };
+    // `crate::a` is a module of the same name that is elsewhere.
+    assert_eq!(cycle(&with("use crate::a::A;\n")), None);
+    let expected = vec!["p/a names super::Thing".to_owned(), "p/b names crate::p::a::A".into()];
+    assert_eq!(cycle(&with("use crate::p::a::A;\n")), Some(expected));
 }
