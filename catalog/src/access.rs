@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::grants::{Grant, Grants};
 use crate::name::{Name, ServiceAccount, ServicePort};
-use crate::service::{Mode, Port, Service, Visibility};
+use crate::service::{Mode, OpenCallers, Port, Service};
 use crate::specification::MeshSpecification;
 
 /// The callers of each TCP service port, and the number of withdrawals in the mesh.
@@ -90,12 +90,10 @@ pub(crate) fn tcp_accesses(
             if port.protocol.is_http() {
                 continue;
             }
-            let callers = match specification.mode_of(service, mesh_mode) {
-                Mode::Permissive | Mode::Audit => match service.visibility {
-                    Visibility::Public => Callers::Anyone,
-                    Visibility::Private => Callers::AnyoneIn(service.name.namespace.clone()),
-                },
-                Mode::Strict => strict_callers(specification, grants, service, port),
+            let callers = match service.open_callers(specification.mode_of(service, mesh_mode)) {
+                Some(OpenCallers::All) => Callers::Anyone,
+                Some(OpenCallers::Namespace(namespace)) => Callers::AnyoneIn(namespace.clone()),
+                None => strict_callers(specification, grants, service, port),
             };
             // A new port gets its number below, when all withdrawals are counted.
             let mut withdrawals = u64::MAX;

@@ -88,7 +88,7 @@ pub use proxy::{
 };
 pub use removals::{PolicyObject, Removals};
 pub use service::{
-    EscapedSlashes, External, Mode, Port, Protocol, Resolution, Service, Visibility,
+    EscapedSlashes, External, Mode, OpenCallers, Port, Protocol, Resolution, Service, Visibility,
 };
 pub use snapshot::{
     EndpointState, EndpointStatus, ExclusionReason, Inputs, Mesh, Records, Snapshot,

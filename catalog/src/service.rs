@@ -76,10 +76,27 @@ impl Service {
         self.visibility == Visibility::Public || self.name.namespace == *namespace
     }
 
+    /// The accounts that may call it in `mode` without a traffic target; `None` if the mode requires one.
+    pub fn open_callers(&self, mode: Mode) -> Option<OpenCallers<'_>> {
+        mode.allows_all().then_some(match self.visibility {
+            Visibility::Public => OpenCallers::All,
+            Visibility::Private => OpenCallers::Namespace(&self.name.namespace),
+        })
+    }
+
     /// Its ports with their full names.
     pub fn service_ports(&self) -> impl Iterator<Item = (ServicePort, &Port)> {
         self.ports.iter().map(|port| (ServicePort::new(self.name.clone(), port.number), port))
     }
+}
+
+/// The accounts that may call a service without a traffic target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenCallers<'a> {
+    /// Every account of the mesh.
+    All,
+    /// Every account of a namespace, since the service is private.
+    Namespace(&'a Name),
 }
 
 /// The handling of calls that no policy allows.

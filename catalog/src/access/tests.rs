@@ -5,7 +5,7 @@ use crate::endpoint_source::EndpointSource;
 use crate::finding::Spot;
 use crate::name::{Name, ServiceName};
 use crate::policy::{RouteRule, Subject, TcpRoute, TrafficTarget};
-use crate::service::{EscapedSlashes, Port, Protocol, Service};
+use crate::service::{EscapedSlashes, Port, Protocol, Service, Visibility};
 
 const LEDGER: u16 = 3306;
 

@@ -14,7 +14,7 @@ mod repeated;
 use std::collections::HashMap;
 
 use ironmesh_catalog::{
-    Grant, HttpMatch, Mode, PathRegex, Service, ServicePort, Snapshot, TrustDomain, Visibility,
+    Grant, HttpMatch, Mode, OpenCallers, PathRegex, Service, ServicePort, Snapshot, TrustDomain,
 };
 use ironmesh_xds_wire::any;
 use ironmesh_xds_wire::pb::envoy::config::rbac::v3::{
@@ -53,7 +53,10 @@ pub(crate) fn per_route(
 ) -> HashMap<String, Any> {
     let trust_domain = &snapshot.mesh.trust_domain;
     // No target can have this name: target names start with a namespace.
-    let open = || HashMap::from([("permissive".to_owned(), permissive(trust_domain, service))]);
+    let open = || -> HashMap<_, _> {
+        let callers = service.open_callers(snapshot.mode_of(service)).into_iter();
+        callers.map(|one| ("permissive".to_owned(), permissive(trust_domain, one))).collect()
+    };
     let granted = || -> HashMap<_, _> {
         let grants = index.grants_on(&service.account).iter().filter_map(|grant| {
             let policy = policy(index, trust_domain, service, grant, port)?;
@@ -78,12 +81,11 @@ pub(crate) fn per_route(
     [(RBAC_FILTER.to_owned(), any(&per_route))].into_iter().chain(to_join).collect()
 }
 
-/// Allows everything to every service account of the mesh, or of the service's namespace if it is
-/// private.
-fn permissive(trust_domain: &TrustDomain, service: &Service) -> Policy {
-    let workloads = match service.visibility {
-        Visibility::Public => workload_prefix(trust_domain),
-        Visibility::Private => namespace_prefix(trust_domain, &service.name.namespace),
+/// Allows everything to all of these service accounts.
+fn permissive(trust_domain: &TrustDomain, callers: OpenCallers<'_>) -> Policy {
+    let workloads = match callers {
+        OpenCallers::All => workload_prefix(trust_domain),
+        OpenCallers::Namespace(namespace) => namespace_prefix(trust_domain, namespace),
     };
     let principals = vec![authenticated(workloads)];
     Policy { permissions: vec![everything()], principals, ..Policy::default() }

@@ -9,7 +9,7 @@ use ironmesh_catalog::allowed_traffic::AllowedTraffic;
 use ironmesh_catalog::cited::Cited;
 use ironmesh_catalog::grants::Grant;
 use ironmesh_catalog::name::{Name, ServiceAccount, ServicePort};
-use ironmesh_catalog::service::{Mode, Port, Service, Visibility};
+use ironmesh_catalog::service::{OpenCallers, Port, Service};
 use ironmesh_catalog::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 
@@ -220,27 +220,28 @@ fn all(snapshot: &Snapshot) -> BTreeMap<ServicePort, Accesses> {
     for service in snapshot.specification.services.values() {
         for (service_port, port) in service.service_ports() {
             let mut accesses = Accesses::new();
-            match snapshot.mode_of(service) {
-                Mode::Permissive | Mode::Audit => {
+            let mode = snapshot.mode_of(service);
+            match service.open_callers(mode) {
+                Some(callers) => {
                     let is_http = port.protocol.is_http();
                     let traffic = if is_http {
                         AllowedTraffic::EveryRequest
                     } else {
                         AllowedTraffic::Connections
                     };
-                    let callers = match service.visibility {
-                        Visibility::Public => CallerGroup::All,
-                        Visibility::Private => {
-                            CallerGroup::Namespace(service.name.namespace.clone())
+                    let callers = match callers {
+                        OpenCallers::All => CallerGroup::All,
+                        OpenCallers::Namespace(namespace) => {
+                            CallerGroup::Namespace(namespace.clone())
                         }
                     };
-                    let mode = Some(snapshot.mode_of(service).to_string());
+                    let mode = Some(mode.to_string());
                     accesses
                         .entry(callers)
                         .or_default()
                         .insert(traffic, GrantedBy { mode, ..GrantedBy::default() });
                 }
-                Mode::Strict => {
+                None => {
                     for grant in snapshot.grants.on(&service.account) {
                         add(snapshot, grant, service, port, &mut accesses);
                     }

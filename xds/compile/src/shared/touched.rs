@@ -11,9 +11,8 @@ use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use ironmesh_catalog::telemetries::Telemetries;
 use ironmesh_catalog::{
-    HttpRoute, IngressBackend, Level, MeshSpecification, Name, Reach, RouteRule, Service,
-    ServiceAccount, ServiceName, Snapshot, SplitMatch, TrafficSplit, TrafficTarget, Visibility,
-    hosts,
+    HttpRoute, IngressBackend, Level, MeshSpecification, Name, OpenCallers, Reach, RouteRule,
+    Service, ServiceAccount, ServiceName, Snapshot, SplitMatch, TrafficSplit, TrafficTarget, hosts,
 };
 
 use crate::index::PolicyIndex;
@@ -136,14 +135,12 @@ impl Differences {
         for service in linked.into_iter().filter_map(|name| snapshot.service(name)) {
             let grants = index.grants_on(&service.account).iter();
             touched.callers.extend(grants.flat_map(|grant| &grant.sources).cloned());
-            if !snapshot.mode_of(service).allows_all() {
-                continue;
-            }
-            match service.visibility {
-                Visibility::Public => touched.all_callers = true,
-                Visibility::Private => {
-                    touched.namespaces.insert(service.name.namespace.clone());
+            match service.open_callers(snapshot.mode_of(service)) {
+                Some(OpenCallers::All) => touched.all_callers = true,
+                Some(OpenCallers::Namespace(namespace)) => {
+                    touched.namespaces.insert(namespace.clone());
                 }
+                None => {}
             }
         }
     }
