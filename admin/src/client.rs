@@ -47,6 +47,8 @@ pub struct Client {
     socket: PathBuf,
     /// The admin port to use in place of the socket.
     port: Option<SocketAddr>,
+    /// The admin port that tells whether a control plane runs whose socket is gone.
+    expected_port: Option<SocketAddr>,
 }
 
 /// A connection to the socket or to the port.
@@ -58,16 +60,24 @@ impl<C: AsyncRead + AsyncWrite + Unpin + Send> Connection for C {}
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nothing listens, or this user may not connect.
-    #[error(
-        "cannot reach the control plane at `{}`: is `ironmesh serve` running with this state folder, and as this user?",
-        socket.display()
-    )]
+    #[error("cannot reach the control plane at `{}`: {}", socket.display(), advice(source))]
     Unreachable {
         /// The socket.
         socket: PathBuf,
         /// The error of the system.
         #[source]
         source: io::Error,
+    },
+    /// The socket is gone, and a control plane answers at the admin port.
+    #[error(
+        "the admin socket `{}` is missing, but a control plane answers at {port}: if it uses this state folder, the folder was removed while it was running. Do NOT restart it, which would lose its certificate authority: see `ironmesh explain IM0702`",
+        socket.display()
+    )]
+    SocketGone {
+        /// The socket.
+        socket: PathBuf,
+        /// The port.
+        port: SocketAddr,
     },
     /// The path of the socket is longer than the system allows.
     #[error(transparent)]
@@ -118,7 +128,13 @@ impl ClientError {
 impl Client {
     /// A client of the socket at `socket`.
     pub fn new(socket: &Path) -> Self {
-        Self { socket: socket.to_owned(), port: None }
+        Self { socket: socket.to_owned(), port: None, expected_port: None }
+    }
+
+    /// The same, which tells a control plane whose socket was removed from one that does not run, by its admin port.
+    #[must_use]
+    pub fn expecting(self, port: SocketAddr) -> Self {
+        Self { expected_port: Some(port), ..self }
     }
 
     /// The client of the same control plane by its admin port, which only reads: for when the socket is gone.
@@ -301,6 +317,25 @@ impl Client {
         answered.map_err(silent)?.map(|_| ())
     }
 
+    /// Whether a control plane answers.
+    async fn is_healthy(self) -> bool {
+        let answer = timeout(LIMIT, self.send::<()>(Method::GET, "/healthz", None)).await;
+        matches!(answer, Ok(Ok((status, _))) if status.is_success())
+    }
+
+    /// The error of a failed connection.
+    async fn unreachable(&self, source: io::Error) -> ClientError {
+        let socket = self.socket.clone();
+        if source.kind() == io::ErrorKind::NotFound
+            && self.port.is_none()
+            && let Some(port) = self.expected_port
+            && Box::pin(self.clone().via_port(port).is_healthy()).await
+        {
+            return ClientError::SocketGone { socket, port };
+        }
+        ClientError::Unreachable { socket, source }
+    }
+
     /// Sends one request on its own connection.
     async fn send<B: Serialize>(
         &self,
@@ -311,10 +346,10 @@ impl Client {
         if self.port.is_none() {
             check_socket_path(&self.socket)?;
         }
-        let stream = self
-            .connect()
-            .await
-            .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
+        let stream = match self.connect().await {
+            Ok(stream) => stream,
+            Err(source) => return Err(self.unreachable(source).await),
+        };
         let body = body.map(serde_json::to_vec).transpose().map_err(broken)?.unwrap_or_default();
         let request = Request::builder()
             .method(method)
@@ -336,6 +371,19 @@ impl Client {
         };
         // Either may end first; the response is read to its end.
         tokio::join!(exchange, connection).0.map_err(broken)
+    }
+}
+
+/// What the error of a connection to the socket means.
+fn advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "this user may not use it: run this command as the owner of the state folder"
+        }
+        io::ErrorKind::ConnectionRefused => {
+            "nothing listens there: `ironmesh serve` has stopped; see its log. Traffic goes on meanwhile"
+        }
+        _ => "is `ironmesh serve` running with this state folder? (`--config` names its settings)",
     }
 }
 

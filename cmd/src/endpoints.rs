@@ -4,7 +4,7 @@ mod changes;
 mod table;
 mod watch;
 
-use ironmesh_admin::{AcceptedEndpoints, Client};
+use ironmesh_admin::AcceptedEndpoints;
 use jiff::Timestamp;
 
 use crate::cli::{AcceptArguments, EndpointsArguments, EndpointsCommand, Output};
@@ -17,7 +17,7 @@ pub(crate) async fn endpoints(arguments: EndpointsArguments, output: Output) -> 
     if let Some(EndpointsCommand::Accept(arguments)) = command {
         return accept(&arguments, output).await;
     }
-    let client = Client::new(&ResolvedSettings::load(&config)?.admin_socket());
+    let client = ResolvedSettings::load(&config)?.client();
     if watch {
         return watch::watch(&client, service.as_ref(), output).await;
     }
@@ -31,7 +31,7 @@ pub(crate) async fn endpoints(arguments: EndpointsArguments, output: Output) -> 
 
 /// Accepts a held-back endpoint removal of a service.
 async fn accept(arguments: &AcceptArguments, output: Output) -> anyhow::Result<()> {
-    let client = Client::new(&ResolvedSettings::load(&arguments.config)?.admin_socket());
+    let client = ResolvedSettings::load(&arguments.config)?.client();
     let accepted = client.accept_endpoints(&arguments.service).await?;
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&accepted)?)?,

@@ -60,6 +60,7 @@ pub(crate) fn number(error: &anyhow::Error) -> u8 {
             _,
             Some(
                 ClientError::Unreachable { .. }
+                | ClientError::SocketGone { .. }
                 | ClientError::Silent { .. }
                 | ClientError::Slow { .. },
             ),

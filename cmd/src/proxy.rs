@@ -6,7 +6,7 @@ mod show;
 
 use std::fmt::Write as _;
 
-use ironmesh_admin::{Client, JoinRecordView, NackView, OriginView, ProxyView};
+use ironmesh_admin::{JoinRecordView, NackView, OriginView, ProxyView};
 use ironmesh_catalog::text::escape_line;
 
 pub(crate) use self::bootstrap::bootstrap;
@@ -19,7 +19,7 @@ use crate::stdout::{out, outln};
 /// Lists the enrolled proxies.
 pub(crate) async fn list(arguments: &ListArguments, output: Output) -> anyhow::Result<()> {
     let resolved = ResolvedSettings::load(&arguments.config)?;
-    let proxies = Client::new(&resolved.admin_socket()).proxies().await?;
+    let proxies = resolved.client().proxies().await?;
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&proxies)?)?,
         Output::Text => {

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use ironmesh_admin::Client;
 use ironmesh_config_language::{Document, render};
 use ironmesh_config_settings::{
     AzureCloudSetting, AzureCredentialSetting, AzureSettings, ConsulSettings, EtcdSettings,
@@ -87,6 +88,11 @@ impl ResolvedSettings {
             key_encryption_key: self.key_encryption_key,
             without: without.iter().map(|provider| provider.provider()).collect(),
         }
+    }
+
+    /// A client of the control plane with these settings.
+    pub(crate) fn client(&self) -> Client {
+        Client::new(&self.admin_socket()).expecting(self.settings.listen.admin)
     }
 
     /// The path of the admin socket.

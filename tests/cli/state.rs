@@ -86,6 +86,15 @@ async fn removed_state_folder_and_new_authority_are_reported() {
     let Some((server, mut child)) = ready().await else { return };
     fs::remove_dir_all(server.state()).unwrap();
     let run = status(&server, 1, "wrong: error[IM0702]: the state file `").await;
+    // A restart would make the loss permanent, so no command says that the control plane does not run.
+    for command in [&["proxy", "list"][..], &["endpoints"], &["policy", "wait"]] {
+        let run = server.run(command);
+        assert_eq!(run.code, 4, "{run:?}");
+        assert!(
+            run.stderr.contains("Do NOT restart it") && run.stderr.contains("IM0702"),
+            "{run:?}"
+        );
+    }
     assert!(run.stdout.contains("wrong: the admin socket"), "{run:?}");
     assert_eq!(codes(&server).await, ["IM0702"]);
     assert!(child.terminate().await.success());

@@ -1,6 +1,6 @@
 //! `ironmesh policy accept`: activates a held-back removal from the policy folder.
 
-use ironmesh_admin::{AcceptRemovalRequest, AcceptedRemoval, Client};
+use ironmesh_admin::{AcceptRemovalRequest, AcceptedRemoval};
 
 use super::current_user;
 use crate::cli::{AcceptRemovalArguments, Output};
@@ -12,7 +12,7 @@ pub(super) async fn accept(
     arguments: AcceptRemovalArguments,
     output: Output,
 ) -> anyhow::Result<()> {
-    let client = Client::new(&ResolvedSettings::load(&arguments.config)?.admin_socket());
+    let client = ResolvedSettings::load(&arguments.config)?.client();
     let request = AcceptRemovalRequest { revision: arguments.revision, by: Some(current_user()) };
     let accepted = client.accept_removal(&request).await?;
     match output {

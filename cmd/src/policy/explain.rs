@@ -51,7 +51,7 @@ async fn answer(
     let folder = arguments.offline.clone();
     let question = question(arguments)?;
     let evaluator = match &folder {
-        None => Evaluator::ControlPlane(Client::new(&resolved.admin_socket())),
+        None => Evaluator::ControlPlane(resolved.client()),
         Some(folder) => {
             let (_, specification) = offline::load(folder, output)?;
             let snapshot = snapshot(&resolved.settings, &specification, Records::default());

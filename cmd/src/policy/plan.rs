@@ -4,7 +4,7 @@ mod text;
 
 use std::sync::Arc;
 
-use ironmesh_admin::{Client, PlanRequest};
+use ironmesh_admin::PlanRequest;
 use ironmesh_analysis::verdict::VerdictBasis;
 use ironmesh_config_language::Loaded;
 use ironmesh_control_plane::forecast::offline::{one_proxy_each, records, snapshot};
@@ -45,7 +45,7 @@ pub(crate) async fn plan(arguments: &PlanArguments, output: Output) -> anyhow::R
         let documents = documents.map(|one| (one.path.to_string(), one.text.to_string()));
         let request =
             PlanRequest { documents: documents.collect(), resources: arguments.resources };
-        Client::new(&resolved.admin_socket()).plan(&request).await?
+        resolved.client().plan(&request).await?
     };
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&plan)?)?,

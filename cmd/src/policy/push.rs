@@ -1,6 +1,5 @@
 //! `ironmesh policy push`: pushes a policy folder to etcd, if the policy is accepted.
 
-use ironmesh_admin::Client;
 use ironmesh_catalog::{PolicyRecord, Removals};
 use ironmesh_config_language::{Loaded, load_documents};
 use ironmesh_config_sources::{EtcdPolicy, PolicyError, commit_of, load_folder};
@@ -16,7 +15,7 @@ use crate::stdout::{StdoutError, outln};
 /// Pushes a policy folder.
 #[expect(clippy::print_stderr, reason = "a notice beside the result")]
 pub(crate) async fn push(arguments: PushArguments, output: Output) -> anyhow::Result<()> {
-    let client = Client::new(&ResolvedSettings::load(&arguments.config)?.admin_socket());
+    let client = ResolvedSettings::load(&arguments.config)?.client();
     let mut etcd = in_etcd(&arguments.config)?;
     let loaded = load_folder(&arguments.path)?;
     let what = format!("`{}`", arguments.path.display());

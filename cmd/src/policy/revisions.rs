@@ -1,6 +1,6 @@
 //! `ironmesh policy revisions`: the revisions that a rollback can activate.
 
-use ironmesh_admin::{Client, RevisionList, RevisionView};
+use ironmesh_admin::{RevisionList, RevisionView};
 use ironmesh_catalog::PolicyPin;
 use ironmesh_config_settings::PolicyLocation;
 use ironmesh_config_sources::EtcdPolicy;
@@ -15,7 +15,7 @@ pub(crate) async fn revisions(
     output: Output,
 ) -> anyhow::Result<()> {
     let resolved = ResolvedSettings::load(&arguments.config)?;
-    let client = Client::new(&resolved.admin_socket());
+    let client = resolved.client();
     let list = match resolved.policy {
         PolicyLocation::Folder(_) => client.policy_revisions().await?,
         PolicyLocation::Etcd(etcd) => in_etcd(&mut EtcdPolicy::open(etcd)?).await?,

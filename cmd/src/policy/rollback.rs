@@ -19,7 +19,7 @@ use crate::stdout::outln;
 /// the control plane.
 pub(crate) async fn rollback(arguments: RollbackArguments, output: Output) -> anyhow::Result<()> {
     let resolved = ResolvedSettings::load(&arguments.config)?;
-    let client = Client::new(&resolved.admin_socket());
+    let client = resolved.client();
     match resolved.policy {
         PolicyLocation::Folder(_) => of_folder(&client, arguments, output).await,
         PolicyLocation::Etcd(etcd) => {

@@ -22,7 +22,7 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
 /// Waits for a revision.
 pub(super) async fn wait(arguments: WaitArguments, output: Output) -> anyhow::Result<()> {
     let resolved = ResolvedSettings::load(&arguments.config)?;
-    let client = Client::new(&resolved.admin_socket());
+    let client = resolved.client();
     let is_to_come = arguments.revision.as_deref().is_some_and(|one| is_in_folder(&resolved, one));
     let answer = until_synced(&client, arguments.revision, is_to_come, arguments.limits).await?;
     match output {

@@ -28,7 +28,7 @@ use crate::stdout::{StdoutError, outln};
 pub(crate) async fn bootstrap(arguments: BootstrapArguments, output: Output) -> anyhow::Result<()> {
     check_local_ports(&arguments.upstreams)?;
     let resolved = ResolvedSettings::load(&arguments.config)?;
-    let client = Client::new(&resolved.admin_socket());
+    let client = resolved.client();
     let proxies = new_proxies(arguments.address, arguments.count)?;
     let folder = NewFolder::create(&arguments.out, 0o700)?;
     if admin(&arguments) == Admin::Socket {

@@ -1,6 +1,6 @@
 //! `ironmesh proxy revoke`: withdraws the identity of a proxy for good.
 
-use ironmesh_admin::{Client, RevokeRequest, Revoked};
+use ironmesh_admin::{RevokeRequest, Revoked};
 
 use crate::cli::{Output, RevokeArguments};
 use crate::resolved_settings::ResolvedSettings;
@@ -8,7 +8,7 @@ use crate::stdout::outln;
 
 /// Revokes a proxy. A second revocation changes nothing and succeeds.
 pub(crate) async fn revoke(arguments: RevokeArguments, output: Output) -> anyhow::Result<()> {
-    let client = Client::new(&ResolvedSettings::load(&arguments.config)?.admin_socket());
+    let client = ResolvedSettings::load(&arguments.config)?.client();
     let request = RevokeRequest { reason: arguments.reason };
     let revoked = client.revoke(&arguments.id, &request).await?;
     match output {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use ironmesh_admin::{ApplicationView, Client, EndpointView, ProxyDetail, ReportedHealth};
+use ironmesh_admin::{ApplicationView, EndpointView, ProxyDetail, ReportedHealth};
 use ironmesh_catalog::text::escape_line;
 use jiff::Timestamp;
 
@@ -13,7 +13,7 @@ use crate::stdout::{out, outln};
 
 /// Prints the details of a proxy, or all its resources.
 pub(crate) async fn show(arguments: &ShowArguments, output: Output) -> anyhow::Result<()> {
-    let client = Client::new(&ResolvedSettings::load(&arguments.config)?.admin_socket());
+    let client = ResolvedSettings::load(&arguments.config)?.client();
     if arguments.resources {
         let config = client.proxy_config(&arguments.id).await?;
         outln!("{}", serde_json::to_string_pretty(&config)?)?;
