@@ -318,7 +318,7 @@ impl Client {
     }
 
     /// Whether a control plane answers.
-    async fn is_healthy(self) -> bool {
+    async fn is_healthy(&self) -> bool {
         let answer = timeout(LIMIT, self.send::<()>(Method::GET, "/healthz", None)).await;
         matches!(answer, Ok(Ok((status, _))) if status.is_success())
     }
@@ -329,9 +329,11 @@ impl Client {
         if source.kind() == io::ErrorKind::NotFound
             && self.port.is_none()
             && let Some(port) = self.expected_port
-            && Box::pin(self.clone().via_port(port).is_healthy()).await
         {
-            return ClientError::SocketGone { socket, port };
+            let by_port = self.clone().via_port(port);
+            if Box::pin(by_port.is_healthy()).await {
+                return ClientError::SocketGone { socket, port };
+            }
         }
         ClientError::Unreachable { socket, source }
     }
