@@ -78,7 +78,8 @@ pub struct WaitRequest {
     /// Whether to wait for disconnected proxies, too.
     #[serde(default)]
     pub include_disconnected: bool,
-    /// Whether the revision may still become active. Otherwise an unknown revision is an error.
+    /// Whether the revision may still become active, also again. Otherwise an unknown revision is an error, and an
+    /// earlier one is superseded.
     #[serde(default)]
     pub may_become_active: bool,
     /// The longest wait in milliseconds, at most [`MAX_WAIT`].
@@ -107,7 +108,7 @@ pub struct WaitAnswer {
     pub outcome: WaitOutcome,
     /// The revision that was waited for.
     pub revision: String,
-    /// The active revision, if that is another one.
+    /// The active revision, if it supersedes the one that was waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded_by: Option<String>,
     /// The count of proxies that have not ACKed the revision.

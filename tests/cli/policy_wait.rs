@@ -53,12 +53,21 @@ async fn policy_wait_follows_the_folder_to_a_revision_that_it_holds() {
     server.workspace.write("policy/a.toml", &policy("/a"));
     let _child = server.start().await;
     server.ready().await;
+    let first = active_revision(&server).await;
     server.workspace.write("policy/a.toml", &policy("/b"));
     let revision = server.json(&["policy", "check", "policy"])["revision"].clone();
     let revision = revision.as_str().unwrap();
     let run = server.run(&["policy", "wait", "--revision", revision]);
     assert_eq!(run.code, 0, "{run:?}");
     assert_eq!(active_revision(&server).await, revision);
+    // Also back to a revision that was active before.
+    server.workspace.write("policy/a.toml", &policy("/a"));
+    let run = server.run(&["policy", "wait", "--revision", &first]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(active_revision(&server).await, first);
+    let run = server.run(&["policy", "wait", "--revision", revision]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains(&format!("{revision} is superseded")), "{run:?}");
 }
 
 #[tokio::test]

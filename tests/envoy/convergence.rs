@@ -79,8 +79,10 @@ async fn policy_wait_survives_a_control_plane_restart() {
     let revision = activate(&setup.store.mesh, &auditors(SMALL_REGEX)).await;
     let mut waiting = setup.store.mesh.spawn(&["policy", "wait", "--timeout", "30s"]);
     let notice = BufReader::new(waiting.stderr.as_mut().unwrap()).lines().next_line().await;
-    let expected = format!("ironmesh: waiting for 1 proxy to ACK revision {revision}");
-    assert_eq!(notice.unwrap(), Some(expected));
+    // Perhaps for others, too, which have not ACKed it yet.
+    let notice = notice.unwrap().unwrap();
+    let is_of_wait = notice.starts_with("ironmesh: waiting for ");
+    assert!(is_of_wait && notice.ends_with(&format!("to ACK revision {revision}")), "{notice}");
     setup.store.mesh.restart_control_plane().await;
     assert!(waiting.try_wait().unwrap().is_none(), "the frozen proxy has ACKed nothing");
     setup.store.v1.thaw();

@@ -99,8 +99,8 @@ async fn until_synced(
                     announce(&answer);
                 }
                 has_answered = true;
-                // After a restart it may take a moment until this revision is active again.
-                request.may_become_active = true;
+                // Once it was active, another active revision supersedes it.
+                request.may_become_active = answer.outcome == WaitOutcome::NotActive;
                 if !answer.revision.is_empty() {
                     request.revision = Some(answer.revision);
                 }
@@ -108,7 +108,11 @@ async fn until_synced(
             Err(error) if !has_answered || is_over() || !error.is_unreachable() => {
                 return Err(error);
             }
-            Err(_) => sleep(RECONNECT_PAUSE).await,
+            Err(_) => {
+                // After a restart it may take a moment until this revision is active again.
+                request.may_become_active = true;
+                sleep(RECONNECT_PAUSE).await;
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use ironmesh_admin::{
     ApiError, ConvergenceView, LaggardView, MAX_LAGGARDS, SyncState, WaitAnswer, WaitOutcome,
     WaitRequest,
 };
-use ironmesh_catalog::{CertificateState, JoinRecord, ProxyId};
+use ironmesh_catalog::{CertificateState, JoinRecord, PolicyRevision, ProxyId};
 use jiff::Timestamp;
 
 use super::RunningControlPlane;
@@ -30,26 +30,24 @@ impl RunningControlPlane {
     }
 
     pub(super) fn wait_answer(&self, request: &WaitRequest) -> Result<WaitAnswer, ApiError> {
+        // Before convergence, which may not have reached a revision that has just become active.
+        let specification = self.policy.borrow().specification.clone();
+        let newest = specification.map(|specification| specification.revision.to_string());
         let convergence = self.feeds.convergence.borrow().clone();
-        let Some(active) = convergence.revision() else {
-            return not_active(request, "no policy is active yet");
+        let is_to_come = request.may_become_active || request.revision.is_none();
+        let Some(revision) = request.revision.clone().or(newest) else {
+            return Ok(answer(WaitOutcome::NotActive, String::new()));
         };
-        let target = match &request.revision {
-            None => Target::Active(convergence.generations().policy),
-            Some(revision) => convergence.find(revision),
-        };
-        let policy = match target {
-            Target::Active(policy) => policy,
-            Target::Superseded(by) => {
-                let revision = request.revision.clone().unwrap_or_default();
+        let (policy, active) = match (convergence.find(&revision), convergence.revision()) {
+            (Target::Active(policy), Some(active)) => (policy, active),
+            _ if is_to_come => return Ok(answer(WaitOutcome::NotActive, revision)),
+            (Target::Superseded(by), _) => {
                 return Ok(WaitAnswer {
                     superseded_by: Some(by.to_string()),
                     ..answer(WaitOutcome::Superseded, revision)
                 });
             }
-            Target::Unknown => {
-                return not_active(request, &format!("the active revision is `{active}`"));
-            }
+            (_, active) => return Err(unknown(&revision, active)),
         };
         let mut pending = self.pending(&convergence, policy, request.include_disconnected);
         let is_synced = pending.is_empty() && *self.feeds.ready.borrow();
@@ -161,13 +159,13 @@ fn answer(outcome: WaitOutcome, revision: String) -> WaitAnswer {
     WaitAnswer { outcome, revision, superseded_by: None, pending: 0, proxies: Vec::new() }
 }
 
-/// The answer for a revision that was never active here.
-fn not_active(request: &WaitRequest, active: &str) -> Result<WaitAnswer, ApiError> {
-    let revision = request.revision.clone().unwrap_or_default();
-    if request.may_become_active || revision.is_empty() {
-        return Ok(answer(WaitOutcome::NotActive, revision));
-    }
-    Err(ApiError::NotFound(format!(
+/// The error for a revision that was never active here.
+fn unknown(revision: &str, active: Option<&PolicyRevision>) -> ApiError {
+    let active = active.map_or_else(
+        || "no policy is active yet".to_owned(),
+        |active| format!("the active revision is `{active}`"),
+    );
+    ApiError::NotFound(format!(
         "there is no revision `{revision}`: {active}; `ironmesh policy revisions` lists the stored ones"
-    )))
+    ))
 }

@@ -168,7 +168,8 @@ impl Reconciler {
             is_news |= self.convergence.examine(id, effect, lag, now);
         }
         self.convergence.end_pass();
-        if is_news || std::mem::take(&mut self.is_convergence_news) {
+        is_news |= std::mem::take(&mut self.is_convergence_news);
+        if is_news {
             self.convergence_view.send_replace(self.convergence.clone());
         }
     }
