@@ -119,6 +119,7 @@ pub(crate) struct Convergence {
 
 impl Convergence {
     /// The numbers of the newest changes.
+    #[cfg(test)]
     pub(crate) fn generations(&self) -> Generations {
         self.generations
     }
