@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_catalog::{
     Application, Finding, Labels, Locality, PolicyPin, PolicyRecord, PolicyRevision, ProxyId,
-    Removals, ServiceAccount, ServiceName, Spot, Upstream,
+    ProxyName, Removals, ServiceAccount, ServiceName, Spot, Upstream,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use crate::endpoints::ReportedHealth;
 use crate::join_record::{JoinRecordView, RevocationView};
+use crate::proxies::{ExchangeView, SyncView};
 use crate::removals::HeldRemoval;
 
 /// The answer of `/readyz`: whether the control plane is ready, and the state of policy and mesh.
@@ -237,6 +238,15 @@ pub struct ProxyView {
     /// When its last xDS stream was lost, if it is away.
     #[serde(default)]
     pub away_since: Option<Timestamp>,
+    /// The version of its Envoy, if it has reported one since the control plane started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub envoy_version: Option<String>,
+    /// Since when it has been connected, by its newest xDS stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connected_since: Option<Timestamp>,
+    /// How far it has ACKed its resources; absent if it is neither connected nor expected to reconnect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<SyncView>,
     /// Whether callers connect to it on any of its service ports.
     #[serde(default)]
     pub called: bool,
@@ -297,6 +307,9 @@ pub struct ProxyDetail {
     pub node: Option<NodeView>,
     /// The service ports that it may serve.
     pub endpoints: Vec<EndpointView>,
+    /// What was pushed to it, ACKed and NACKed, by resource type.
+    #[serde(default)]
+    pub exchanges: Vec<ExchangeView>,
     /// How many of its resources have which sync status, such as `taken`, `refused` or `behind`.
     pub resources: BTreeMap<String, usize>,
 }
@@ -460,6 +473,8 @@ pub const MAX_REASON: usize = 500;
 pub struct Revoked {
     /// The proxy.
     pub id: ProxyId,
+    /// Its name.
+    pub name: ProxyName,
     /// The time and reason of the first revocation.
     pub revocation: RevocationView,
     /// Whether it was revoked before.
@@ -492,6 +507,9 @@ pub struct BootstrapRequest {
     pub machine: Option<Uuid>,
     /// The services that their applications call by local ports, to be checked.
     pub upstreams: Vec<Upstream>,
+    /// The name of the proxy; none for several proxies, and for a default name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<ProxyName>,
     /// Whether the authority is known to be new. Otherwise no proxy is enrolled while all clients reject it.
     #[serde(default)]
     pub new_authority: bool,
@@ -513,6 +531,8 @@ pub struct EnrollmentRequest {
 pub struct EnrolledProxy {
     /// The proxy.
     pub id: ProxyId,
+    /// Its name.
+    pub name: ProxyName,
     /// The certificate and its issuers, in PEM.
     pub certificate: String,
     /// When the certificate expires.

@@ -19,12 +19,13 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::api::{
-    AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
-    Readiness, RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
+    AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, Readiness,
+    RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
 use crate::convergence::{ConvergenceView, WaitAnswer, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
 use crate::plan::{Plan, PlanRequest};
+use crate::proxies::{MAX_PROXY_PAGE, ProxyPage, ProxyQuery};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 use crate::socket_path::{SocketPathTooLong, check_socket_path};
 
@@ -155,17 +156,33 @@ impl Client {
         self.call::<(), _>(Method::GET, "/v1/audit", None).await
     }
 
-    /// All enrolled proxies.
-    pub async fn proxies(&self) -> Result<Vec<ProxyView>, ClientError> {
-        self.call::<(), _>(Method::GET, "/v1/proxies", None).await
+    /// A page of the enrolled proxies.
+    pub async fn proxy_page(&self, query: &ProxyQuery) -> Result<ProxyPage, ClientError> {
+        let query = serde_urlencoded::to_string(query).map_err(broken)?;
+        self.call::<(), _>(Method::GET, &format!("/v1/proxies?{query}"), None).await
     }
 
-    /// The details of the proxy whose UUID is or begins with `id`.
+    /// The enrolled proxies that match the query, from as many pages as its limit needs; all of them without a limit.
+    pub async fn proxies(&self, mut query: ProxyQuery) -> Result<ProxyPage, ClientError> {
+        let limit = query.limit.unwrap_or(usize::MAX);
+        query.limit = Some(limit.min(MAX_PROXY_PAGE));
+        let mut all = self.proxy_page(&query).await?;
+        while let Some(next) = all.next.take().filter(|_| all.proxies.len() < limit) {
+            query.limit = Some((limit - all.proxies.len()).min(MAX_PROXY_PAGE));
+            query.after = Some(next);
+            let page = self.proxy_page(&query).await?;
+            all.proxies.extend(page.proxies);
+            all.next = page.next;
+        }
+        Ok(all)
+    }
+
+    /// The details of the proxy with this name, or whose UUID is or begins with `id`.
     pub async fn proxy(&self, id: &str) -> Result<ProxyDetail, ClientError> {
         self.call::<(), _>(Method::GET, &format!("/v1/proxies/{id}"), None).await
     }
 
-    /// All resources of the proxy whose UUID is or begins with `id`.
+    /// All resources of the proxy with this name, or whose UUID is or begins with `id`.
     pub async fn proxy_config(&self, id: &str) -> Result<ProxyConfig, ClientError> {
         self.call::<(), _>(Method::GET, &format!("/v1/proxies/{id}/config"), None).await
     }
@@ -458,7 +475,7 @@ mod tests {
         let begun = Instant::now();
         let explained = client.explain(&question()).await.map(|_| ());
         let planned = client.plan(&plan_request()).await.map(|_| ());
-        let listed = client.proxies().await.map(|_| ());
+        let listed = client.proxies(ProxyQuery::default()).await.map(|_| ());
         for result in [explained, planned, listed] {
             assert!(matches!(result, Err(ClientError::Silent { .. })), "{result:?}");
         }
@@ -473,7 +490,7 @@ mod tests {
         let begun = Instant::now();
         let results = [
             client.readiness().await.map(|_| ()),
-            client.proxies().await.map(|_| ()),
+            client.proxies(ProxyQuery::default()).await.map(|_| ()),
             client.endpoints(None).await.map(|_| ()),
             client.accept_removal(&accept).await.map(|_| ()),
         ];

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ironmesh_catalog::{ProxyId, ServiceName};
+use ironmesh_catalog::{ProxyId, ProxyName, ServiceName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -15,10 +15,12 @@ pub const MAX_LAGGARDS: usize = 100;
 /// The longest time for which one request waits. A client that waits longer asks again.
 pub const MAX_WAIT: Duration = Duration::from_secs(20);
 
-/// The state of a proxy that has not ACKed everything.
+/// How far a proxy has ACKed its resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SyncState {
+    /// It has ACKed everything.
+    Synced,
     /// It has not ACKed all of its set yet.
     Updating,
     /// It NACKs a resource, or others do so that it is withheld: a fallback is active.
@@ -36,6 +38,8 @@ pub enum SyncState {
 pub struct LaggardView {
     /// The proxy.
     pub proxy: ProxyId,
+    /// Its name.
+    pub name: ProxyName,
     /// The services that it serves.
     pub services: Vec<ServiceName>,
     /// Its mesh address.

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use ironmesh_catalog::{Health, Labels, Locality, Provider, ProxyId, ServiceName};
+use ironmesh_catalog::{Health, Labels, Locality, Provider, ProxyId, ProxyName, ServiceName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -116,6 +116,9 @@ pub struct EndpointRow {
     pub labels: Labels,
     /// The proxy that serves it, if it is known.
     pub proxy: Option<ProxyId>,
+    /// The name of that proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_name: Option<ProxyName>,
     /// The address to which callers connect while it is healthy; none if they do not.
     pub dialled_at: Option<SocketAddr>,
     /// The endpoint status: `participant`, `plaintext` or `outside`; or the exclusion reason: `drained`, `excluded`,
@@ -186,6 +189,8 @@ pub struct ConflictView {
 pub struct ProxyWithoutEndpoint {
     /// The proxy.
     pub id: ProxyId,
+    /// Its name.
+    pub name: ProxyName,
     /// The address to which callers would connect.
     pub mesh_address: SocketAddr,
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use ironmesh_catalog::{
-    JoinRecord, Labels, Locality, Participation, ProxyId, Revocation, ServiceName,
+    JoinRecord, Labels, Locality, Participation, ProxyId, ProxyName, Revocation, ServiceName,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,8 @@ use uuid::Uuid;
 pub struct JoinRecordView {
     /// The proxy.
     pub id: ProxyId,
+    /// Its name, for people: its id if an earlier version enrolled it.
+    pub name: ProxyName,
     /// The services that it may serve, its first one first.
     pub services: Vec<ServiceName>,
     /// The mesh address, to which callers connect.
@@ -70,6 +72,7 @@ impl From<&JoinRecord> for JoinRecordView {
         // A new field of the record must be included or excluded here.
         let JoinRecord {
             id,
+            name: _,
             services,
             mesh_address,
             addresses,
@@ -86,6 +89,7 @@ impl From<&JoinRecord> for JoinRecordView {
         } = record.clone();
         Self {
             id,
+            name: record.display_name(),
             services,
             mesh_address,
             addresses,
@@ -134,6 +138,7 @@ mod tests {
         let port = ("shop/bookstore".parse().unwrap(), 14001);
         let at = "2026-01-02T00:00:00Z".parse().unwrap();
         let full = JoinRecord {
+            name: Some("bookstore-1".parse().unwrap()),
             addresses: vec!["192.0.2.1".parse().unwrap()],
             machine: Some(Uuid::nil()),
             claimed_at: Some(at),
@@ -145,8 +150,8 @@ mod tests {
             unreachable_since: Some(at),
             ..record()
         };
-        let least = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","joined_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":null,"participation":[]}"#;
-        let most = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","addresses":["192.0.2.1"],"machine":"00000000-0000-0000-0000-000000000000","joined_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":"2026-01-02T00:00:00Z","labels":{"version":"v1"},"locality":{"region":"eu","zone":"1"},"participation":[["shop/bookstore",14001]],"vacant":[["shop/bookstore",14001]],"revoked":{"at":"2026-01-02T00:00:00Z","reason":"stolen"},"suspect_since":"2026-01-02T00:00:00Z"}"#;
+        let least = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","name":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","joined_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":null,"participation":[]}"#;
+        let most = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","name":"bookstore-1","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","addresses":["192.0.2.1"],"machine":"00000000-0000-0000-0000-000000000000","joined_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":"2026-01-02T00:00:00Z","labels":{"version":"v1"},"locality":{"region":"eu","zone":"1"},"participation":[["shop/bookstore",14001]],"vacant":[["shop/bookstore",14001]],"revoked":{"at":"2026-01-02T00:00:00Z","reason":"stolen"},"suspect_since":"2026-01-02T00:00:00Z"}"#;
         for (record, json) in [(record(), least), (full, most)] {
             let view = JoinRecordView::from(&record);
             assert_eq!(serde_json::to_string(&view).unwrap(), json);

@@ -10,6 +10,7 @@ mod convergence;
 mod endpoints;
 mod join_record;
 mod plan;
+mod proxies;
 mod removals;
 mod server;
 mod socket_path;
@@ -35,6 +36,7 @@ pub use join_record::{JoinRecordView, RevocationView};
 pub use plan::{
     FieldChange, MAX_PLAN, Plan, PlanRequest, PlannedProxy, ProxyGroup, ResourceChange,
 };
+pub use proxies::{ExchangeView, MAX_PROXY_PAGE, ProxyFilter, ProxyPage, ProxyQuery, SyncView};
 pub use removals::{AcceptRemovalRequest, AcceptedRemoval, HeldRemoval};
 pub use server::{
     ApiError, BindError, Cancellation, ControlPlane, NextChange, bind_socket, serve_reads,

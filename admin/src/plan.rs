@@ -1,7 +1,7 @@
 //! The JSON types of plans.
 
 use ironmesh_analysis::Difference;
-use ironmesh_catalog::{ProxyId, Removals, ServiceName};
+use ironmesh_catalog::{ProxyId, ProxyName, Removals, ServiceName};
 use serde::{Deserialize, Serialize};
 
 use crate::api::FindingView;
@@ -60,6 +60,9 @@ pub struct ProxyGroup {
 pub struct PlannedProxy {
     /// Its id; none if the plan is made without a control plane.
     pub id: Option<ProxyId>,
+    /// Its name; none if the plan is made without a control plane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<ProxyName>,
     /// The services that it serves.
     pub services: Vec<ServiceName>,
     /// Whether it is connected. A disconnected proxy would get the update when it reconnects.

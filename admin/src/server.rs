@@ -28,12 +28,13 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{Instrument, Span};
 
 use crate::api::{
-    AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, ProxyView,
-    Readiness, RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
+    AuditView, BootstrapRequest, BootstrapResponse, ErrorBody, ProxyConfig, ProxyDetail, Readiness,
+    RevisionList, RevokeRequest, Revoked, RollbackRequest, RolledBack,
 };
 use crate::convergence::{ConvergenceView, MAX_WAIT, WaitAnswer, WaitOutcome, WaitRequest};
 use crate::endpoints::{AcceptedEndpoints, EndpointList};
 use crate::plan::{MAX_PLAN, Plan, PlanRequest};
+use crate::proxies::{ProxyPage, ProxyQuery};
 use crate::removals::{AcceptRemovalRequest, AcceptedRemoval};
 
 /// The interface of a running control plane for the admin API.
@@ -41,13 +42,13 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Whether the control plane is ready, and the state of policy and mesh.
     fn readiness(&self) -> Readiness;
 
-    /// All enrolled proxies.
-    fn proxies(&self) -> Vec<ProxyView>;
+    /// A page of the enrolled proxies.
+    fn proxies(&self, query: &ProxyQuery) -> Result<ProxyPage, ApiError>;
 
-    /// The details of the proxy whose UUID is or begins with `id`. Takes as long as examining all its resources.
+    /// The details of the proxy with this name, or whose UUID is or begins with `id`. Takes as long as examining all its resources.
     fn proxy(&self, id: &str) -> Result<ProxyDetail, ApiError>;
 
-    /// All resources of the proxy whose UUID is or begins with `id`. Takes as long as encoding them.
+    /// All resources of the proxy with this name, or whose UUID is or begins with `id`. Takes as long as encoding them.
     fn proxy_config(&self, id: &str) -> Result<ProxyConfig, ApiError>;
 
     /// Revokes the proxy whose UUID is or begins with `id`, for good. May block on the store.
@@ -393,8 +394,9 @@ async fn policy_wait(
 async fn proxies(
     State(control_plane): State<Shared>,
     Extension(queue): Extension<ReadQueue>,
+    Query(query): Query<ProxyQuery>,
 ) -> Result<JsonBody, ApiError> {
-    queue.answer(move || Ok(control_plane.proxies())).await
+    queue.answer(move || control_plane.proxies(&query)).await
 }
 
 async fn policy_revisions(

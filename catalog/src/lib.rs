@@ -33,6 +33,7 @@ pub mod policy_record;
 pub mod port_range;
 pub mod proxy;
 mod proxy_index;
+mod proxy_name;
 pub mod removals;
 pub mod reserved_headers;
 pub mod reserved_ports;
@@ -86,6 +87,7 @@ pub use proxy::{
     CertificateState, HostUpstream, JoinRecord, LogFolder, OutsideAuthority, OutsideHost,
     Participation, Proxy, ProxyId, ProxyStatement, Revocation, Upstream,
 };
+pub use proxy_name::ProxyName;
 pub use removals::{PolicyObject, Removals};
 pub use service::{
     EscapedSlashes, External, Mode, OpenCallers, Port, Protocol, Resolution, Service, Visibility,

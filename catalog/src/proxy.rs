@@ -17,6 +17,7 @@ use uuid::Uuid;
 use crate::labels::Labels;
 use crate::locality::Locality;
 use crate::name::ServiceName;
+use crate::proxy_name::ProxyName;
 
 pub use outside::{HostUpstream, OutsideAuthority, OutsideHost};
 pub use statement::{LogFolder, ProxyStatement, Upstream};
@@ -60,6 +61,9 @@ impl FromStr for ProxyId {
 pub struct JoinRecord {
     /// The proxy.
     pub id: ProxyId,
+    /// Its name, for people; none in a record of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<ProxyName>,
     /// The services that it may serve, at least one. The first one names its certificate, and its account
     /// identifies the proxy when it calls others.
     pub services: Vec<ServiceName>,
@@ -147,6 +151,7 @@ impl JoinRecord {
     ) -> Self {
         Self {
             id,
+            name: None,
             services,
             mesh_address,
             addresses: Vec::new(),
@@ -161,6 +166,11 @@ impl JoinRecord {
             revoked: None,
             unreachable_since: None,
         }
+    }
+
+    /// The name that outputs show: its own, or its id in a record of an earlier version.
+    pub fn display_name(&self) -> ProxyName {
+        self.name.clone().unwrap_or_else(|| self.id.into())
     }
 
     /// All addresses at which providers may report its machine, each once.

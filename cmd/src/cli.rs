@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use ironmesh_admin::MAX_REASON;
 use ironmesh_catalog::{OutsideAuthority, Provider, ServiceAccount, ServiceName};
@@ -22,9 +22,9 @@ pub(crate) use proxy::{
 #[derive(Debug, Parser)]
 #[command(name = "ironmesh", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
-    /// Print results as text or JSON
-    #[arg(long, global = true, value_enum, default_value_t = Output::Text)]
-    pub(crate) output: Output,
+    /// Print results as text or JSON; `proxy list` also as a wide table
+    #[arg(short, long, global = true, value_enum, default_value_t = OutputFormat::Text)]
+    pub(crate) output: OutputFormat,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -32,7 +32,13 @@ pub(crate) struct Cli {
 impl Cli {
     /// Parses the command line. Ends the process if it requests help or is invalid.
     pub(crate) fn read() -> Self {
-        Self::try_parse().unwrap_or_else(|error| without_hidden(error).exit())
+        let cli = Self::try_parse().unwrap_or_else(|error| without_hidden(error).exit());
+        let is_list = matches!(cli.command, Command::Proxy(ProxyCommand::List(_)));
+        if cli.output == OutputFormat::Wide && !is_list {
+            let problem = "only `ironmesh proxy list` has `--output wide`";
+            Self::command().error(ErrorKind::InvalidValue, problem).exit();
+        }
+        cli
     }
 }
 
@@ -54,13 +60,33 @@ fn without_hidden(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// The format of results.
+/// The format of results, as the command line names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Output {
+pub(crate) enum OutputFormat {
     /// Tables and lines for people
     Text,
+    /// Tables with all columns, wider than 80 characters
+    Wide,
     /// JSON for scripts
     Json,
+}
+
+/// The format of results, for commands without wide tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// Tables and lines for people.
+    Text,
+    /// JSON for scripts.
+    Json,
+}
+
+impl From<OutputFormat> for Output {
+    fn from(format: OutputFormat) -> Self {
+        match format {
+            OutputFormat::Text | OutputFormat::Wide => Self::Text,
+            OutputFormat::Json => Self::Json,
+        }
+    }
 }
 
 /// A top-level command.

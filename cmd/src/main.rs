@@ -17,6 +17,7 @@ mod resolved_settings;
 mod serve;
 mod status;
 mod stdout;
+mod table;
 
 use std::process::ExitCode;
 
@@ -32,32 +33,31 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> anyhow::Result<()> {
+    let output = cli.output.into();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = match cli.command {
-        Command::Serve(arguments) => runtime.block_on(serve::serve(&arguments, cli.output)),
-        Command::Status(arguments) => runtime.block_on(status::status(&arguments, cli.output)),
-        Command::Demo(arguments) => runtime.block_on(demo::demo(&arguments, cli.output)),
+        Command::Serve(arguments) => runtime.block_on(serve::serve(&arguments, output)),
+        Command::Status(arguments) => runtime.block_on(status::status(&arguments, output)),
+        Command::Demo(arguments) => runtime.block_on(demo::demo(&arguments, output)),
         Command::DemoChild(arguments) => demo::child(arguments),
         Command::DemoCaretaker(arguments) => demo::caretaker(&arguments),
-        Command::Policy(command) => runtime.block_on(policy::run(command, cli.output)),
+        Command::Policy(command) => runtime.block_on(policy::run(command, output)),
         Command::Provider(ProviderCommand::Azure(AzureCommand::Test(arguments))) => {
-            runtime.block_on(provider::test_azure(&arguments, cli.output))
+            runtime.block_on(provider::test_azure(&arguments, output))
         }
-        Command::Endpoints(arguments) => {
-            runtime.block_on(endpoints::endpoints(arguments, cli.output))
-        }
-        Command::Explain(arguments) => Ok(explain::explain(&arguments, cli.output)?),
+        Command::Endpoints(arguments) => runtime.block_on(endpoints::endpoints(arguments, output)),
+        Command::Explain(arguments) => Ok(explain::explain(&arguments, output)?),
         Command::Proxy(ProxyCommand::Bootstrap(arguments)) => {
-            runtime.block_on(proxy::bootstrap(*arguments, cli.output))
+            runtime.block_on(proxy::bootstrap(*arguments, output))
         }
         Command::Proxy(ProxyCommand::List(arguments)) => {
             runtime.block_on(proxy::list(&arguments, cli.output))
         }
         Command::Proxy(ProxyCommand::Show(arguments)) => {
-            runtime.block_on(proxy::show(&arguments, cli.output))
+            runtime.block_on(proxy::show(&arguments, output))
         }
         Command::Proxy(ProxyCommand::Revoke(arguments)) => {
-            runtime.block_on(proxy::revoke(arguments, cli.output))
+            runtime.block_on(proxy::revoke(arguments, output))
         }
     };
     // A blocked call, for example on a network file system, must not delay the exit.

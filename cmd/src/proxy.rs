@@ -1,6 +1,7 @@
-//! `ironmesh proxy`: lists proxies, and formats what all proxy commands show.
+//! `ironmesh proxy`: what several of its commands show.
 
 mod bootstrap;
+mod list;
 mod revoke;
 mod show;
 
@@ -10,38 +11,9 @@ use ironmesh_admin::{JoinRecordView, NackView, OriginView, ProxyView};
 use ironmesh_catalog::text::escape_line;
 
 pub(crate) use self::bootstrap::bootstrap;
+pub(crate) use self::list::list;
 pub(crate) use self::revoke::revoke;
 pub(crate) use self::show::show;
-use crate::cli::{ListArguments, Output};
-use crate::resolved_settings::ResolvedSettings;
-use crate::stdout::{out, outln};
-
-/// Lists the enrolled proxies.
-pub(crate) async fn list(arguments: &ListArguments, output: Output) -> anyhow::Result<()> {
-    let resolved = ResolvedSettings::load(&arguments.config)?;
-    let proxies = resolved.client().proxies().await?;
-    match output {
-        Output::Json => outln!("{}", serde_json::to_string_pretty(&proxies)?)?,
-        Output::Text => {
-            outln!("{:<36}  {:<21}  {:<18}  SERVICES", "PROXY", "ADDRESS", "STATE")?;
-            for proxy in &proxies {
-                out!("{}", row(proxy))?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The row of a proxy, followed by its revocation, NACKs and findings.
-fn row(proxy: &ProxyView) -> String {
-    let record = &proxy.record;
-    let services: Vec<_> = record.services.iter().map(ToString::to_string).collect();
-    let (id, address, state) = (record.id, record.mesh_address, state_text(&proxy.state));
-    let mut text = format!("{id:<36}  {address:<21}  {state:<18}  {}\n", services.join(", "));
-    write_revocation(&mut text, record);
-    write_problems(&mut text, proxy);
-    text
-}
 
 /// The state of a proxy for people, by its JSON value.
 pub(crate) fn state_text(state: &str) -> &str {

@@ -7,7 +7,9 @@ mod policy;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use ironmesh_admin::{AuditView, DeniedView, FindingView, OthersView, ProxyView, Readiness};
+use ironmesh_admin::{
+    AuditView, DeniedView, FindingView, OthersView, ProxyQuery, ProxyView, Readiness,
+};
 use ironmesh_catalog::codes;
 use serde_json::json;
 
@@ -23,7 +25,8 @@ const NAMED: usize = 5;
 pub(crate) async fn status(arguments: &StatusArguments, output: Output) -> anyhow::Result<()> {
     let resolved = ResolvedSettings::load(&arguments.config)?;
     let (client, readiness, socket_gone) = connection::open(&resolved).await?;
-    let (proxies, audit) = (client.proxies().await?, client.audit().await?);
+    let proxies = client.proxies(ProxyQuery::default()).await?.proxies;
+    let audit = client.audit().await?;
     let mut wrong = wrong(&readiness, &proxies, &audit);
     wrong.extend(socket_gone);
     let (cut_off, failed) = handshakes::failed(&readiness.handshakes, &proxies);
@@ -73,7 +76,7 @@ fn wrong(readiness: &Readiness, proxies: &[ProxyView], audit: &AuditView) -> Vec
     for proxy in proxies.iter().filter(|proxy| !proxy.nacks.is_empty()) {
         wrong.push(format!(
             "proxy {} NACKs {}\n`ironmesh proxy list` shows each NACK with its reason",
-            proxy.record.id,
+            proxy.record.name,
             counted(length(&proxy.nacks), "resource", "resources")
         ));
     }
@@ -143,8 +146,8 @@ fn proxies_away(away: &[&ProxyView]) -> String {
     let mut text = counted(length(away), "proxy is away", "proxies are away");
     for proxy in away.iter().take(NAMED) {
         let services: Vec<_> = proxy.record.services.iter().map(ToString::to_string).collect();
-        let (id, address) = (proxy.record.id, proxy.record.mesh_address);
-        let _ = write!(text, "\n{id} ({}) at {address}", services.join(", "));
+        let (name, address) = (&proxy.record.name, proxy.record.mesh_address);
+        let _ = write!(text, "\n{name} ({}) at {address}", services.join(", "));
         if let Some(since) = proxy.away_since {
             let _ = write!(text, " since {since:.0}");
         }

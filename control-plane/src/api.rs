@@ -5,6 +5,7 @@ mod endpoints;
 mod enrollment;
 mod plan;
 mod proxies;
+mod proxy_list;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use ironmesh_admin::{
     AcceptRemovalRequest, AcceptedEndpoints, AcceptedRemoval, ApiError, AuditView,
     BootstrapRequest, BootstrapResponse, Cancellation, ControlPlane, ConvergenceView, EndpointList,
     FindingView, HandshakesView, MAX_REASON, NextChange, Plan, PlanRequest, PolicyView,
-    ProxyConfig, ProxyDetail, ProxyView, Readiness, RejectedAddress, RejectedHandshake,
+    ProxyConfig, ProxyDetail, ProxyPage, ProxyQuery, Readiness, RejectedAddress, RejectedHandshake,
     RevisionList, RevisionView, RevokeRequest, Revoked, RollbackRequest, RolledBack, WaitAnswer,
     WaitRequest,
 };
@@ -83,8 +84,8 @@ impl ControlPlane for RunningControlPlane {
         Readiness { ready, waiting_for, policy: state.view, findings, handshakes }
     }
 
-    fn proxies(&self) -> Vec<ProxyView> {
-        self.register.all_records().values().map(|record| self.view(record)).collect()
+    fn proxies(&self, query: &ProxyQuery) -> Result<ProxyPage, ApiError> {
+        self.proxy_page(query)
     }
 
     fn proxy(&self, id: &str) -> Result<ProxyDetail, ApiError> {
@@ -203,6 +204,12 @@ impl ControlPlane for RunningControlPlane {
     }
 }
 
+/// The wall-clock time of an instant in the past.
+fn wall_time(at: Instant) -> Timestamp {
+    let age = SignedDuration::try_from(at.elapsed()).unwrap_or(SignedDuration::MAX);
+    Timestamp::now().saturating_sub(age).unwrap_or(Timestamp::MIN)
+}
+
 /// What readiness waits for as long as there is no snapshot.
 fn snapshot_wait_reason(policy: &PolicyState) -> String {
     if policy.specification.is_some() {
@@ -225,21 +232,17 @@ impl RunningControlPlane {
             ConnectionRejection::Displaced,
         ];
         let counters = self.hub.counters();
-        let time = |at: Instant| {
-            let age = SignedDuration::try_from(at.elapsed()).unwrap_or(SignedDuration::MAX);
-            Timestamp::now().saturating_sub(age).unwrap_or(Timestamp::MIN)
-        };
         let rejections = self.hub.rejections();
         let last = rejections.last().map(|last| RejectedHandshake {
             address: last.address,
-            at: time(last.at),
+            at: wall_time(last.at),
             reason: last.reason,
         });
         let recent = rejections.recent(Instant::now()).into_iter();
         let recent = recent.map(|(last, count)| RejectedAddress {
             address: last.address.ip().to_canonical(),
             count,
-            at: time(last.at),
+            at: wall_time(last.at),
             reason: last.reason,
         });
         let recent = recent.collect();

@@ -210,6 +210,7 @@ fn groups(
         let record = &known.proxy.record;
         group.proxies.push(PlannedProxy {
             id: (basis == VerdictBasis::Mesh).then_some(record.id),
+            name: (basis == VerdictBasis::Mesh).then(|| record.display_name()),
             services: record.services.clone(),
             connected: known.connected,
         });

@@ -230,9 +230,17 @@ impl Register {
         self.add_all(vec![record])
     }
 
-    /// Adds the records of newly enrolled proxies: all of them, or none.
+    #[cfg(test)]
     pub(crate) fn add_all(&self, enrolled: Vec<JoinRecord>) -> Result<(), StoreError> {
         self.change(|_| enrolled)
+    }
+
+    /// Adds the records of newly enrolled proxies, which `enroll` makes for the present ones: all of them, or none.
+    pub(crate) fn enroll<E: From<StoreError>>(
+        &self,
+        enroll: impl FnOnce(&Records) -> Result<Vec<JoinRecord>, E>,
+    ) -> Result<(), E> {
+        self.try_change(enroll)
     }
 
     /// Claims a proxy's certificate, at its first accepted connection.
@@ -310,8 +318,16 @@ impl Register {
 
     /// Stores the records that `change` returns for the present ones, and then shows them.
     fn change(&self, change: impl FnOnce(&Records) -> Vec<JoinRecord>) -> Result<(), StoreError> {
+        self.try_change(|records| Ok(change(records)))
+    }
+
+    /// The same, unless `change` fails.
+    fn try_change<E: From<StoreError>>(
+        &self,
+        change: impl FnOnce(&Records) -> Result<Vec<JoinRecord>, E>,
+    ) -> Result<(), E> {
         let _changing = self.changing.lock();
-        let changed = change(&self.all_records());
+        let changed = change(&self.all_records())?;
         if changed.is_empty() {
             return Ok(());
         }

@@ -51,6 +51,12 @@ pub(crate) struct FindingView {
     pub(crate) line: Option<u32>,
 }
 
+/// A page of the list at `/v1/proxies`. A demo has far fewer proxies than a page holds.
+#[derive(Debug, Clone, Deserialize)]
+struct ProxyPage {
+    proxies: Vec<ProxyView>,
+}
+
 /// A proxy in the list at `/v1/proxies`.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct ProxyView {
@@ -67,7 +73,8 @@ pub(crate) async fn readiness(admin: SocketAddr) -> Result<Readiness, Problem> {
 
 /// All enrolled proxies.
 pub(crate) async fn proxies(admin: SocketAddr) -> Result<Vec<ProxyView>, Problem> {
-    get(admin, "/v1/proxies").await
+    let page: ProxyPage = get(admin, "/v1/proxies").await?;
+    Ok(page.proxies)
 }
 
 async fn get<T: DeserializeOwned>(admin: SocketAddr, path: &str) -> Result<T, Problem> {

@@ -35,6 +35,7 @@ mod plan;
 mod policy_explain;
 mod policy_wait;
 mod proxies;
+mod proxy_list;
 mod rollback;
 mod serve;
 mod server;

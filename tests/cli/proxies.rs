@@ -53,7 +53,8 @@ async fn proxy_show_describes_an_unclaimed_proxy() {
     let run = server.run(&["proxy", "show", id]);
     assert_eq!(run.code, 0, "{run:?}");
     for part in [
-        format!("proxy         {id}\n"),
+        "proxy         store-1\n".to_owned(),
+        format!("id            {id}\n"),
         "state         unclaimed: the proxy has never connected\n".to_owned(),
         "services      default/store\n".to_owned(),
         "mesh address  127.1.0.1:15003\n".to_owned(),
@@ -140,11 +141,9 @@ async fn revocation_is_shown_and_survives_a_restart() {
             (&true.into(), &"stolen".into())
         );
         let run = server.run(&["proxy", "list"]);
-        assert!(
-            run.stdout.contains(&format!("revoked             default/store\n  {words}\n")),
-            "{}",
-            run.stdout
-        );
+        let row = run.stdout.lines().zip(run.stdout.lines().skip(1));
+        let revoked: Vec<_> = row.filter(|(row, _)| row.contains(" revoked ")).collect();
+        assert!(matches!(revoked[..], [(_, below)] if below.contains(words)), "{}", run.stdout);
         let run = server.run(&["proxy", "show", id]);
         assert!(run.stdout.contains("state         revoked\n"), "{}", run.stdout);
         assert!(run.stdout.contains(words), "{}", run.stdout);
@@ -223,7 +222,10 @@ async fn revoke_accepts_a_uuid_prefix_and_prints_the_full_uuid() {
     let Some((server, _child, ids)) = open(2).await else { return };
     let run = server.run(&["proxy", "revoke", &ids[0][..8].to_uppercase()]);
     assert_eq!(run.code, 0, "{run:?}");
-    assert!(run.stdout.starts_with(&format!("proxy {} was revoked on 2", ids[0])), "{run:?}");
+    let name = list(&server).into_iter().find(|proxy| proxy["id"] == ids[0].as_str());
+    let name = name.unwrap()["name"].as_str().unwrap().to_owned();
+    let expected = format!("proxy {name} ({}) was revoked on 2", ids[0]);
+    assert!(run.stdout.starts_with(&expected), "{run:?}");
     for proxy in list(&server) {
         assert_eq!(proxy["state"] == "revoked", proxy["id"] == ids[0].as_str(), "{proxy:#}");
     }

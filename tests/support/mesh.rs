@@ -175,7 +175,7 @@ impl Mesh {
 
     /// The proxies that the control plane lists.
     pub async fn proxies(&self) -> Value {
-        self.admin_get("/v1/proxies").await
+        self.admin_get("/v1/proxies").await["proxies"].take()
     }
 
     /// Sends `GET path` to the control plane's admin port; the answer as JSON.

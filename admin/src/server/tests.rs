@@ -73,7 +73,7 @@ impl ControlPlane for Slow {
         unreachable!()
     }
 
-    fn proxies(&self) -> Vec<ProxyView> {
+    fn proxies(&self, _: &ProxyQuery) -> Result<ProxyPage, ApiError> {
         unreachable!()
     }
 

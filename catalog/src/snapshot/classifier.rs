@@ -165,6 +165,7 @@ impl EndpointClassifier<'_> {
         EndpointStatus {
             endpoint: Some(endpoint),
             proxy: proxy.map(|record| record.id),
+            proxy_name: proxy.map(JoinRecord::display_name),
             mesh_address: proxy.map(|record| record.mesh_address),
             state,
         }

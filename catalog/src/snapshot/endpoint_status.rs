@@ -14,6 +14,7 @@ use crate::endpoint::Exclusion;
 use crate::name::ServiceName;
 use crate::proxy::{JoinRecord, ProxyId};
 use crate::proxy_index::ProxyIndex;
+use crate::proxy_name::ProxyName;
 
 /// The status of an endpoint of a service, or of an enrolled proxy without an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +25,9 @@ pub struct EndpointStatus {
     /// The proxy of the endpoint, now or before, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<ProxyId>,
+    /// The name of that proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_name: Option<ProxyName>,
     /// The address at which callers dial that proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mesh_address: Option<SocketAddr>,
@@ -153,6 +157,7 @@ impl Snapshot {
         let without_endpoint = proxies.into_iter().map(|record| EndpointStatus {
             endpoint: None,
             proxy: Some(record.id),
+            proxy_name: Some(record.display_name()),
             mesh_address: Some(record.mesh_address),
             state: EndpointState::Excluded(ExclusionReason::NoEndpoint),
         });

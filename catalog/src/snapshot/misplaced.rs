@@ -118,8 +118,8 @@ impl EndpointClassifier<'_> {
         let (address, name) = (endpoint.address, &self.service.name);
         let message = format!("endpoint {address} of service `{name}` {what}:");
         let of_proxy = |what: &str| {
-            let id = status.proxy.map(|id| id.to_string()).unwrap_or_default();
-            format!("{message} proxy {id} {what}")
+            let proxy = status.proxy_name.as_ref().map(ToString::to_string).unwrap_or_default();
+            format!("{message} proxy {proxy} {what}")
         };
         let machine = endpoint.machine.map(|machine| format!(" --azure-vm-id {machine}"));
         let machine = machine.unwrap_or_default();
@@ -170,7 +170,7 @@ impl EndpointClassifier<'_> {
         let unreachable = self.proxies.all().filter(|record| record.unreachable_since.is_some());
         let unreachable = unreachable.filter(|record| !is_replaced(record));
         let finding = |record: &JoinRecord| {
-            let (id, name) = (record.id, &self.service.name);
+            let (id, proxy, name) = (record.id, record.display_name(), &self.service.name);
             let since = record.unreachable_since?;
             let is_withdrawn = endpoint_statuses.iter().any(|one| {
                 one.proxy == Some(id)
@@ -185,11 +185,11 @@ impl EndpointClassifier<'_> {
                 "callers use it while the provider of its endpoint reports that endpoint"
             };
             let message = format!(
-                "proxy {id} at {} of service `{name}` is unreachable: it has had no xDS stream since {since:.0}; {what}",
+                "proxy {proxy} at {} of service `{name}` is unreachable: it has had no xDS stream since {since:.0}; {what}",
                 record.mesh_address
             );
             let help = format!(
-                "start its machine and its Envoy, or fix the network between it and the control plane; if it is gone for good: `ironmesh proxy revoke {id}`"
+                "start its machine and its Envoy, or fix the network between it and the control plane; if it is gone for good: `ironmesh proxy revoke {proxy}`"
             );
             Some(Finding::warning(PROXY_UNREACHABLE, None, message).help(help))
         };
@@ -197,12 +197,12 @@ impl EndpointClassifier<'_> {
     }
 
     fn proxy_without_endpoint(&self, record: &JoinRecord) -> Finding {
-        let (id, name) = (record.id, &self.service.name);
+        let (proxy, name) = (record.display_name(), &self.service.name);
         let addresses: Vec<_> = record.known_as().iter().map(ToString::to_string).collect();
         let machine = record.machine.map(|machine| format!(", nor on machine {machine}"));
         let addresses = format!("{}{}", addresses.join(" and "), machine.unwrap_or_default());
         let message = format!(
-            "proxy {id} of service `{name}` is not called: no provider reports an endpoint at {addresses}"
+            "proxy {proxy} of service `{name}` is not called: no provider reports an endpoint at {addresses}"
         );
         let spot = Some(self.service.spot.clone());
         Finding::warning(PROXY_WITHOUT_ENDPOINT, spot, message).help(format!(

@@ -4,8 +4,10 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, value_parser};
-use ironmesh_catalog::{HostUpstream, Locality, LogFolder, ServiceName, Upstream};
+use ironmesh_admin::ProxyFilter;
+use ironmesh_catalog::{HostUpstream, Locality, LogFolder, ProxyName, ServiceName, Upstream};
 use uuid::Uuid;
 
 use super::ConfigArgument;
@@ -31,6 +33,9 @@ pub(crate) struct BootstrapArguments {
     /// Serve this service; may be repeated. The proxy calls as the account of the first
     #[arg(long = "service", value_name = "NS/NAME", required = true)]
     pub(crate) services: Vec<ServiceName>,
+    /// Name the proxy, for people, such as by its hostname [default: SERVICE-N, with the lowest free number]
+    #[arg(long, value_name = "NAME", conflicts_with = "count")]
+    pub(crate) name: Option<ProxyName>,
     /// Receive mesh traffic at this address; with --count, the first address of consecutive ones
     #[arg(long, value_name = "IP")]
     pub(crate) address: IpAddr,
@@ -82,6 +87,15 @@ const MAX_COUNT: i64 = 20_000;
 pub(crate) struct ListArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
+    /// List only the proxies that serve this service
+    #[arg(long, value_name = "NS/NAME")]
+    pub(crate) service: Option<ServiceName>,
+    /// List only the proxies in this state
+    #[arg(long, value_parser = proxy_states())]
+    pub(crate) state: Option<ProxyFilter>,
+    /// List at most this many proxies
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    pub(crate) limit: Option<u32>,
 }
 
 /// The arguments of `ironmesh proxy show`.
@@ -89,8 +103,8 @@ pub(crate) struct ListArguments {
 pub(crate) struct ShowArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// Show the proxy with this UUID, given in full or by at least 4 unique first characters
-    #[arg(value_name = "UUID", value_parser = uuid_or_prefix)]
+    /// Show the proxy with this name, or with this UUID, given in full or by at least 4 unique first characters
+    #[arg(value_name = "PROXY", value_parser = name_or_uuid)]
     pub(crate) id: String,
     /// Print all resources of the proxy and their sync state as JSON, without private keys
     #[arg(long)]
@@ -102,21 +116,28 @@ pub(crate) struct ShowArguments {
 pub(crate) struct RevokeArguments {
     #[command(flatten)]
     pub(crate) config: ConfigArgument,
-    /// Revoke the proxy with this UUID, given in full or by at least 8 unique first characters
-    #[arg(value_name = "UUID", value_parser = uuid_or_prefix)]
+    /// Revoke the proxy with this name, or with this UUID, given in full or by at least 8 unique first characters
+    #[arg(value_name = "PROXY", value_parser = name_or_uuid)]
     pub(crate) id: String,
     /// Store this reason, and return it to the proxy
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
 }
 
-/// Parses a UUID or a part of one.
-fn uuid_or_prefix(text: &str) -> Result<String, String> {
-    let is_part = |c: char| c.is_ascii_hexdigit() || c == '-';
-    if text.is_empty() || !text.chars().all(is_part) {
-        return Err("a UUID has the digits 0 to 9 and a to f, and hyphens".to_owned());
-    }
-    Ok(text.to_ascii_lowercase())
+/// Parses a state of proxies. `--help` lists all of them.
+fn proxy_states() -> impl TypedValueParser<Value = ProxyFilter> {
+    PossibleValuesParser::new(ProxyFilter::ALL.map(ProxyFilter::as_str)).try_map(|text| {
+        let mut all = ProxyFilter::ALL.into_iter();
+        all.find(|state| state.as_str() == text).ok_or("an unknown state")
+    })
+}
+
+/// Parses a name, or a UUID or a part of one.
+fn name_or_uuid(text: &str) -> Result<String, String> {
+    // A part of a UUID may end with a hyphen.
+    let text = text.to_ascii_lowercase();
+    let name = text.trim_end_matches('-').parse::<ProxyName>();
+    name.map(|_| text).map_err(|error| format!("neither a name nor a UUID: {error}"))
 }
 
 /// Parses `NAME=WORD` of a label. The word may be empty.

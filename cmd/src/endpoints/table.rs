@@ -8,7 +8,9 @@ use ironmesh_admin::{
 };
 use ironmesh_catalog::ServiceName;
 use ironmesh_catalog::text::escape_line;
-use jiff::{Timestamp, Unit};
+use jiff::Timestamp;
+
+use crate::table::{age, aligned};
 
 const HEADINGS: [&str; 7] =
     ["ADDRESS", "PROVIDER", "HEALTH", "LOCALITY", "WEIGHT", "AGE", "STATUS"];
@@ -53,7 +55,7 @@ fn of_service(service: &ServiceEndpoints, now: Timestamp) -> Vec<String> {
         service
             .without_endpoint
             .iter()
-            .map(|proxy| format!("proxy {} at {} has no endpoint", proxy.id, proxy.mesh_address)),
+            .map(|proxy| format!("proxy {} at {} has no endpoint", proxy.name, proxy.mesh_address)),
     );
     below.extend(service.conflicts.iter().map(|conflict| {
         let ConflictView { address, port, used, ignored } = conflict;
@@ -134,29 +136,6 @@ pub(super) fn endpoint_status(row: &EndpointRow) -> String {
     let at = row.dialled_at.map(|address| format!(" at {address}")).unwrap_or_default();
     let reason = row.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
     format!("{word}{at}{reason}")
-}
-
-/// The time since `since`, in its largest unit: `3d`, `2h`, `59s`.
-fn age(since: Timestamp, now: Timestamp) -> String {
-    // A clock that was set back must not make an age negative.
-    let seconds = (now - since).total(Unit::Second).unwrap_or_default().max(0.0);
-    let units = [(86_400.0, "d"), (3_600.0, "h"), (60.0, "m")];
-    let (size, unit) = units.into_iter().find(|(size, _)| seconds >= *size).unwrap_or((1.0, "s"));
-    format!("{:.0}{unit}", (seconds / size).floor())
-}
-
-/// Rows padded to the widest cell of each column, without trailing spaces.
-fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<_> = (0..N).map(width).collect();
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
 }
 
 #[cfg(test)]

@@ -142,7 +142,7 @@ fn print_answer(answer: &WaitAnswer) -> anyhow::Result<()> {
     if proxies.is_empty() {
         return Ok(());
     }
-    outln!("{:<36}  {:<12}  {:<20}  SERVICES", "PROXY", "STATE", "SINCE")?;
+    outln!("{:<24}  {:<12}  {:<20}  SERVICES", "NAME", "STATE", "SINCE")?;
     for proxy in proxies {
         out!("{}", row(proxy))?;
     }
@@ -185,6 +185,7 @@ fn proxies(count: usize) -> String {
 fn row(proxy: &LaggardView) -> String {
     let services: Vec<_> = proxy.services.iter().map(ToString::to_string).collect();
     let state = match proxy.state {
+        SyncState::Synced => "synced",
         SyncState::Updating => "updating",
         SyncState::Nacked => "NACK",
         SyncState::Held => "held",
@@ -192,7 +193,7 @@ fn row(proxy: &LaggardView) -> String {
         SyncState::Reconnecting => "reconnecting",
     };
     let since = proxy.since.map_or_else(|| "-".to_owned(), |since| format!("{since:.0}"));
-    let (id, services) = (proxy.proxy, services.join(", "));
-    let row = format!("{id:<36}  {state:<12}  {since:<20}  {services}\n");
+    let name = &proxy.name;
+    let row = format!("{name:<24}  {state:<12}  {since:<20}  {}\n", services.join(", "));
     proxy.nacks.iter().map(nacked).fold(row, |text, lines| text + &lines)
 }

@@ -139,6 +139,7 @@ async fn enroll_batch(
         known_as: arguments.known_as.clone(),
         machine: arguments.azure_vm_id,
         upstreams: split_upstreams(arguments).0,
+        name: arguments.name.clone(),
         new_authority: arguments.new_authority,
         proxies: created,
     };
@@ -257,6 +258,7 @@ fn print_one(
             "{:#}",
             json!({
                 "id": enrollment.id,
+                "name": enrollment.name,
                 "folder": out,
                 "expires_at": enrollment.expires_at,
                 "command": command,
@@ -265,7 +267,8 @@ fn print_one(
         )?,
         Output::Text => {
             outln!(
-                "proxy {} is enrolled as {service}; its certificate expires at {}",
+                "proxy {} ({}) is enrolled as {service}; its certificate expires at {}",
+                enrollment.name,
                 enrollment.id,
                 enrollment.expires_at
             )?;
@@ -297,6 +300,7 @@ fn print_batch(
             let proxy = |enrolled: &WrittenProxy| {
                 json!({
                     "id": enrolled.enrollment.id,
+                    "name": enrolled.enrollment.name,
                     "address": enrolled.address,
                     "folder": enrolled.folder,
                     "expires_at": enrolled.enrollment.expires_at,
@@ -308,8 +312,10 @@ fn print_batch(
         }
         Output::Text => {
             outln!(
-                "{} proxies are enrolled as {service}, at {} to {}; their certificates expire at {}",
+                "{} proxies are enrolled as {service}, {} to {} at {} to {}; their certificates expire at {}",
                 all.len(),
+                first.enrollment.name,
+                last.enrollment.name,
                 first.address,
                 last.address,
                 first.enrollment.expires_at

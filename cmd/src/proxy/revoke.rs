@@ -14,9 +14,9 @@ pub(crate) async fn revoke(arguments: RevokeArguments, output: Output) -> anyhow
     match output {
         Output::Json => outln!("{}", serde_json::to_string_pretty(&revoked)?)?,
         Output::Text => {
-            let Revoked { id, revocation, is_old } = revoked;
+            let Revoked { id, name, revocation, is_old } = revoked;
             let old = if is_old { " already" } else { "" };
-            outln!("proxy {id} was{old} {revocation}")?;
+            outln!("proxy {name} ({id}) was{old} {revocation}")?;
         }
     }
     Ok(())

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use ironmesh_admin::{ApplicationView, EndpointView, ProxyDetail, ReportedHealth};
+use ironmesh_admin::{
+    ApplicationView, EndpointView, ExchangeView, ProxyDetail, ReportedHealth, SyncState, SyncView,
+};
 use ironmesh_catalog::text::escape_line;
 use jiff::Timestamp;
 
@@ -10,6 +12,7 @@ use super::{write_problems, write_revocation};
 use crate::cli::{Output, ShowArguments};
 use crate::resolved_settings::ResolvedSettings;
 use crate::stdout::{out, outln};
+use crate::table::{age, aligned};
 
 /// Prints the details of a proxy, or all its resources.
 pub(crate) async fn show(arguments: &ShowArguments, output: Output) -> anyhow::Result<()> {
@@ -35,11 +38,15 @@ fn proxy_text(detail: &ProxyDetail) -> String {
         // (Writing to a string does not fail.)
         let _ = writeln!(text, "{label:<13} {}", escape_line(value));
     };
-    line("proxy", &record.id.to_string());
+    line("proxy", record.name.as_str());
+    line("id", &record.id.to_string());
     line("state", &state(detail));
     if !proxy.stream_addresses.is_empty() {
         let addresses: Vec<_> = proxy.stream_addresses.iter().map(ToString::to_string).collect();
         line("streams from", &addresses.join(", "));
+    }
+    if let Some(sync) = &proxy.sync {
+        line("sync", &sync_text(sync));
     }
     line("identity", &detail.identity);
     let services: Vec<_> = record.services.iter().map(ToString::to_string).collect();
@@ -86,7 +93,56 @@ fn proxy_text(detail: &ProxyDetail) -> String {
     }
     write_revocation(&mut text, record);
     write_problems(&mut text, proxy);
+    write_exchanges(&mut text, &detail.exchanges);
     text
+}
+
+/// How far the proxy has ACKed its resources.
+fn sync_text(sync: &SyncView) -> String {
+    let state = match sync.state {
+        SyncState::Synced => "SYNCED",
+        SyncState::Updating => "STALE",
+        SyncState::Nacked => "NACK, a fallback is active",
+        SyncState::Held => "HELD, a part waits for other proxies",
+        SyncState::Disconnected => "disconnected",
+        SyncState::Reconnecting => "expected to reconnect",
+    };
+    let since = sync.since.map(|since| format!(", since {}", seconds(since))).unwrap_or_default();
+    let revision = sync.revision.as_ref();
+    let revision = revision.map(|revision| format!(", ACKed revision {revision}"));
+    format!("{state}{since}{}", revision.unwrap_or_default())
+}
+
+/// Appends the table of what was pushed, ACKed and NACKed, by type.
+fn write_exchanges(text: &mut String, exchanges: &[ExchangeView]) {
+    if exchanges.is_empty() {
+        return;
+    }
+    let now = Timestamp::now();
+    let time = |time: Option<Timestamp>| {
+        time.map_or_else(|| "-".to_owned(), |time| format!("{} ago", age(time, now)))
+    };
+    let mut rows = vec![
+        ["TYPE", "PUSHES", "BYTES", "LAST PUSH", "ACKS", "LAST ACK", "NACKS", "LAST NACK"]
+            .map(str::to_owned),
+    ];
+    rows.extend(exchanges.iter().map(|one| {
+        [
+            one.resource_type.clone(),
+            one.pushes.to_string(),
+            one.bytes.to_string(),
+            time(one.last_push),
+            one.acks.to_string(),
+            time(one.last_ack),
+            one.nacks.to_string(),
+            time(one.last_nack),
+        ]
+    }));
+    text.push('\n');
+    for line in aligned(&rows) {
+        text.push_str(&line);
+        text.push('\n');
+    }
 }
 
 /// The sync status of a resource for people, by its JSON value. The words are those of `istioctl proxy-status`.

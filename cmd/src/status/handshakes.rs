@@ -30,7 +30,7 @@ pub(super) fn failed(
             Some(proxy) if *count > 1 => wrong.push(format!(
                 "{text}\nproxy {} is enrolled at this address, in state {}; the log of its Envoy has the error of its \
                  xDS connection",
-                proxy.record.id, state_text(&proxy.state)
+                proxy.record.name, state_text(&proxy.state)
             )),
             _ => notes.push(text),
         }

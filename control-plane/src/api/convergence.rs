@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use super::RunningControlPlane;
 use super::proxies::nack_view;
-use crate::reconciler::convergence::{Convergence, Generations, Lag, Laggard, Target};
+use crate::reconciler::convergence::{Convergence, Generations, Laggard, Target};
 
 impl RunningControlPlane {
     pub(super) fn convergence_view(&self) -> ConvergenceView {
@@ -111,11 +111,7 @@ impl RunningControlPlane {
         let nacks =
             inactive.get(&id).into_iter().flat_map(|one| one.nacked.iter().chain(&one.withheld));
         Some(LaggardView {
-            state: match laggard.lag {
-                Lag::Updating => SyncState::Updating,
-                Lag::Nacked => SyncState::Nacked,
-                Lag::Held => SyncState::Held,
-            },
+            state: laggard.lag.into(),
             since: Some(laggard.since),
             acked_revision: acked_revision(convergence, laggard.acked),
             nacks: nacks.map(nack_view).collect(),
@@ -142,6 +138,7 @@ fn absent_view(convergence: &Convergence, record: &JoinRecord, state: SyncState)
 fn view(record: &JoinRecord, state: SyncState) -> LaggardView {
     LaggardView {
         proxy: record.id,
+        name: record.display_name(),
         services: record.services.clone(),
         mesh_address: record.mesh_address,
         state,
@@ -151,7 +148,7 @@ fn view(record: &JoinRecord, state: SyncState) -> LaggardView {
     }
 }
 
-fn acked_revision(convergence: &Convergence, acked: Generations) -> Option<String> {
+pub(super) fn acked_revision(convergence: &Convergence, acked: Generations) -> Option<String> {
     convergence.revision_of(acked.policy).map(ToString::to_string)
 }
 

@@ -89,7 +89,8 @@ fn of_service(
     let endpoint_statuses = snapshot.endpoint_statuses(&service.name, past);
     let without = |one: &EndpointStatus| {
         let id = one.proxy.filter(|_| one.endpoint.is_none())?;
-        Some(ProxyWithoutEndpoint { id, mesh_address: one.mesh_address? })
+        let name = one.proxy_name.clone().unwrap_or_else(|| id.into());
+        Some(ProxyWithoutEndpoint { id, name, mesh_address: one.mesh_address? })
     };
     let conflicts = found.conflicts.get(whole).into_iter().flat_map(|all| all.iter());
     ServiceEndpoints {
@@ -191,6 +192,7 @@ fn row(
         weight: endpoint.weight,
         labels: endpoint.labels,
         proxy: status.proxy,
+        proxy_name: status.proxy_name,
         status: word.to_owned(),
         reason,
     })

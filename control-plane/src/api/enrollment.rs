@@ -9,7 +9,9 @@ use ironmesh_admin::{
     ApiError, BootstrapRequest, BootstrapResponse, EnrolledProxy, MAX_ENROLLMENTS, MAX_KNOWN_AS,
 };
 use ironmesh_catalog::text::chain;
-use ironmesh_catalog::{Finding, JoinRecord, ProxyId, reserved_ports};
+use ironmesh_catalog::{
+    Finding, JoinRecord, ProxyId, ProxyName, Records, StoreError, reserved_ports,
+};
 use ironmesh_cert::PROXY_LIFETIME;
 use ironmesh_config_language::closest;
 use jiff::Timestamp;
@@ -34,7 +36,7 @@ impl RunningControlPlane {
                 notes.extend(serves_too.then(|| {
                     format!(
                         "proxy {} is enrolled for the same machine, at {}: until one of the two is revoked, the control plane cannot determine which of them serves the endpoints there",
-                        record.id, record.mesh_address
+                        record.display_name(), record.mesh_address
                     )
                 }));
             }
@@ -66,7 +68,7 @@ impl RunningControlPlane {
                 )
             });
             let expires_at = certificate.not_after;
-            enrolled.push(EnrolledProxy { id, certificate: certificate.chain, expires_at });
+            enrolled.push((id, certificate.chain, expires_at));
             let (control_plane_addresses, note) = self.control_plane_addresses(enrollment.address);
             control_plane = control_plane_addresses;
             notes.extend(note);
@@ -80,14 +82,46 @@ impl RunningControlPlane {
             }));
         }
         let roots = self.authority.lock().trust_bundle().roots;
-        self.register.add_all(records).map_err(|error| ApiError::Internal(chain(&error)))?;
+        let names = self.add_records(request, records, now)?;
+        let proxies =
+            enrolled.into_iter().zip(names).map(|((id, certificate, expires_at), name)| {
+                EnrolledProxy { id, name, certificate, expires_at }
+            });
         Ok(BootstrapResponse {
-            proxies: enrolled,
+            proxies: proxies.collect(),
             roots,
             control_plane,
             control_plane_id: self.mesh.trust_domain.control_plane().0.to_string(),
             notes: notes.into_iter().collect(),
         })
+    }
+
+    /// Stores the records of new proxies with the name of the request, or with default names; returns the names.
+    fn add_records(
+        &self,
+        request: &BootstrapRequest,
+        records: Vec<JoinRecord>,
+        now: Timestamp,
+    ) -> Result<Vec<ProxyName>, ApiError> {
+        let Some(first) = request.services.first() else { return Ok(Vec::new()) };
+        let mut names = Vec::new();
+        // Under the register's lock: two requests at once never get one name.
+        let added = self.register.enroll(|present| {
+            names = match &request.name {
+                Some(name) => vec![free_name(name, present, now)?],
+                None => {
+                    let present = present.values().map(|record| &**record);
+                    ProxyName::defaults(first, records.len(), present)
+                }
+            };
+            let named = records.into_iter().zip(names.iter().cloned());
+            Ok(named.map(|(record, name)| JoinRecord { name: Some(name), ..record }).collect())
+        });
+        added.map_err(|error| match error {
+            EnrollError::Name(reason) => ApiError::BadRequest(reason),
+            EnrollError::Store(error) => ApiError::Internal(chain(&error)),
+        })?;
+        Ok(names)
     }
 
     /// Rejects an enrollment after a loss of the state, which it would make permanent, proxy by proxy.
@@ -135,6 +169,9 @@ impl RunningControlPlane {
         }
         if request.proxies.len() > 1 && request.machine.is_some() {
             return reject("several proxies cannot be known by the same machine".to_owned());
+        }
+        if request.proxies.len() > 1 && request.name.is_some() {
+            return reject("several proxies cannot have one name".to_owned());
         }
         if !(1..=MAX_ENROLLMENTS).contains(&request.proxies.len()) {
             return reject(format!("a request enrolls 1 to {MAX_ENROLLMENTS} proxies"));
@@ -191,5 +228,39 @@ impl RunningControlPlane {
         );
         let is_elsewhere = host.is_loopback() && !address.is_loopback();
         (vec![(host.to_string(), port)], is_elsewhere.then_some(note))
+    }
+}
+
+/// Why new proxies are not added.
+enum EnrollError {
+    /// The requested name is in use, or no name.
+    Name(String),
+    Store(StoreError),
+}
+
+impl From<StoreError> for EnrollError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// The name, unless a proxy in use has it.
+fn free_name(
+    name: &ProxyName,
+    present: &Records,
+    now: Timestamp,
+) -> Result<ProxyName, EnrollError> {
+    if name.as_str().parse::<ProxyId>().is_ok() {
+        return Err(EnrollError::Name(format!(
+            "the name `{name}` is a UUID, which could be mistaken for the id of a proxy: choose a different name"
+        )));
+    }
+    let mut in_use = present.values().filter(|record| record.is_in_use(now));
+    match in_use.find(|record| record.name.as_ref() == Some(name)) {
+        None => Ok(name.clone()),
+        Some(other) => Err(EnrollError::Name(format!(
+            "the name `{name}` belongs to the proxy {} at {}: choose a different name, or revoke that proxy first",
+            other.id, other.mesh_address
+        ))),
     }
 }

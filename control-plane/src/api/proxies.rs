@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ironmesh_admin::{
-    ApiError, ApplicationView, EndpointView, FindingView, JoinRecordView, MAX_REASON, NackView,
-    NackedVersion, NodeView, OriginView, ProxyConfig, ProxyDetail, ProxyView, ResourceView,
-    RevokeRequest, Revoked,
+    ApiError, ApplicationView, EndpointView, ExchangeView, FindingView, JoinRecordView, MAX_REASON,
+    NackView, NackedVersion, NodeView, OriginView, ProxyConfig, ProxyDetail, ProxyView,
+    ResourceView, RevokeRequest, Revoked,
 };
-use ironmesh_catalog::{CertificateState, JoinRecord, ProxyId, Revocation, ServicePort};
+use ironmesh_catalog::{CertificateState, JoinRecord, ProxyId, Records, Revocation, ServicePort};
 use ironmesh_xds_compile::origin::Origin;
-use ironmesh_xds_server::ResourceStatus;
-use ironmesh_xds_wire::Node;
+use ironmesh_xds_server::{Exchange, ResourceStatus};
+use ironmesh_xds_wire::{Node, ResourceType};
 use jiff::Timestamp;
 
-use super::RunningControlPlane;
+use super::{RunningControlPlane, wall_time};
 use crate::reconciler::{self, InactiveResources};
 use ironmesh_catalog::text::chain;
 
@@ -28,9 +28,12 @@ const SHORTEST_TO_REVOKE: usize = 8;
 const NAMED: usize = 5;
 
 impl RunningControlPlane {
-    /// The proxy whose UUID is or begins with `id`.
+    /// The proxy with this name, or whose UUID is or begins with `id`.
     pub(super) fn find(&self, id: &str) -> Result<Arc<JoinRecord>, ApiError> {
         let records = self.register.all_records();
+        if let Some(named) = by_name(&records, id) {
+            return Ok(Arc::clone(named));
+        }
         let id = identify(id, SHORTEST, records.keys().copied())?;
         records.get(&id).cloned().ok_or_else(|| unknown(&id))
     }
@@ -53,9 +56,16 @@ impl RunningControlPlane {
         let was_here = |started: Timestamp| record.claimed_at.is_some_and(|at| at <= started);
         let is_expected = lost.is_none() && away.grace.is_some_and(was_here);
         let state = state(record, streams, is_expected, Timestamp::now());
+        let node = self.hub.node(&record.id.to_string());
+        let newest = live.iter().map(|stream| stream.since).max();
+        let convergence = self.feeds.convergence.borrow();
         ProxyView {
             state: state.to_owned(),
             away_since: lost.filter(|_| state == "away"),
+            envoy_version: node
+                .and_then(|node| node.envoy_version.map(|version| version.to_string())),
+            connected_since: newest.map(wall_time),
+            sync: self.sync_view(record, &convergence, is_expected),
             called: self.is_called(record),
             streams,
             stream_addresses: addresses.into_iter().collect(),
@@ -83,6 +93,7 @@ impl RunningControlPlane {
     /// The view of a proxy with all its details.
     pub(super) fn detail(&self, record: &Arc<JoinRecord>) -> ProxyDetail {
         let report = self.hub.report(&record.id.to_string());
+        let exchanges = self.hub.exchanges(&record.id.to_string());
         let mut resources: BTreeMap<_, usize> = BTreeMap::new();
         for resource in report.iter().flat_map(|report| &report.resources) {
             *resources.entry(resource.state().word().to_owned()).or_default() += 1;
@@ -120,6 +131,7 @@ impl RunningControlPlane {
             account: first.and_then(service).map(|service| service.account.clone()),
             node: report.map(|report| node_view(&report.node)),
             endpoints: ports.map(endpoint).collect(),
+            exchanges: exchanges.into_iter().map(exchange_view).collect(),
             resources,
         }
     }
@@ -139,9 +151,15 @@ impl RunningControlPlane {
         id: &str,
         request: &RevokeRequest,
     ) -> Result<Revoked, ApiError> {
-        let mut ids: BTreeSet<_> = self.register.all_records().keys().copied().collect();
-        ids.extend(self.register.quarantined());
-        let id = identify(id, SHORTEST_TO_REVOKE, ids.into_iter())?;
+        let records = self.register.all_records();
+        let id = match by_name(&records, id) {
+            Some(named) => named.id,
+            None => {
+                let ids: BTreeSet<_> =
+                    records.keys().copied().chain(self.register.quarantined()).collect();
+                identify(id, SHORTEST_TO_REVOKE, ids.into_iter())?
+            }
+        };
         let reason = request.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
         if let Some(reason) = reason {
             check_reason(reason)?;
@@ -160,7 +178,7 @@ impl RunningControlPlane {
         if !is_old {
             tracing::warn!(proxy = %id, reason = revocation.reason, "proxy revoked");
         }
-        Ok(Revoked { id, revocation: revocation.into(), is_old })
+        Ok(Revoked { id, name: before.display_name(), revocation: revocation.into(), is_old })
     }
 }
 
@@ -172,7 +190,7 @@ impl RunningControlPlane {
             return Err(unknown(&id));
         }
         tracing::warn!(proxy = %id, reason = revocation.reason, "quarantined join record removed");
-        Ok(Revoked { id, revocation: revocation.into(), is_old: false })
+        Ok(Revoked { id, name: id.into(), revocation: revocation.into(), is_old: false })
     }
 }
 
@@ -187,6 +205,18 @@ fn check_reason(reason: &str) -> Result<(), ApiError> {
     let words =
         format!("a reason must be one line of at most {MAX_REASON} bytes, and this one {but}");
     Err(ApiError::BadRequest(words))
+}
+
+/// The proxy with this name: the one in use, or else the newest.
+fn by_name<'a>(records: &'a Records, name: &str) -> Option<&'a Arc<JoinRecord>> {
+    let is_named = |record: &&Arc<JoinRecord>| {
+        record.name.as_ref().is_some_and(|known| known.as_str() == name)
+    };
+    let now = Timestamp::now();
+    records
+        .values()
+        .filter(is_named)
+        .max_by_key(|record| (record.is_in_use(now), record.enrolled_at))
 }
 
 /// The one of `ids` that `text` is or begins; a whole UUID needs no match.
@@ -240,6 +270,20 @@ fn state(record: &JoinRecord, streams: usize, is_expected: bool, now: Timestamp)
         CertificateState::Unclaimed => "unclaimed",
         CertificateState::Claimed if is_expected => "reconnecting",
         CertificateState::Claimed => "away",
+    }
+}
+
+fn exchange_view((of, exchange): (ResourceType, Exchange)) -> ExchangeView {
+    let Exchange { pushes, bytes, acks, nacks } = exchange;
+    ExchangeView {
+        resource_type: of.to_string(),
+        pushes: pushes.count,
+        bytes,
+        last_push: pushes.last.map(wall_time),
+        acks: acks.count,
+        last_ack: acks.last.map(wall_time),
+        nacks: nacks.count,
+        last_nack: nacks.last.map(wall_time),
     }
 }
 

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ironmesh_catalog::codes::DUPLICATE_IDENTITY;
-use ironmesh_catalog::{Finding, ProxyId};
+use ironmesh_catalog::{Finding, ProxyId, ProxyName};
 use ironmesh_xds_server::{ClientChange, ClientKey, LiveStream, SILENCE_LIMIT};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
@@ -59,6 +59,7 @@ impl Duplicates {
     pub(super) fn examine(
         &mut self,
         proxy: ProxyId,
+        name: &ProxyName,
         mut streams: Vec<LiveStream>,
         now: Instant,
         wall: Timestamp,
@@ -80,7 +81,7 @@ impl Duplicates {
         if self.alarms.get(&proxy).is_some_and(|alarm| alarm.streams == streams) {
             return false;
         }
-        let finding = finding(proxy, &verdict, &streams, now, wall);
+        let finding = finding(name, &verdict, &streams, now, wall);
         tracing::error!(%proxy, "{finding}");
         self.alarms.insert(proxy, Alarm { streams, finding });
         true
@@ -126,7 +127,7 @@ fn are_two_machines(one: IpAddr, other: IpAddr) -> bool {
 }
 
 fn finding(
-    proxy: ProxyId,
+    proxy: &ProxyName,
     verdict: &Verdict,
     streams: &[LiveStream],
     now: Instant,
@@ -170,7 +171,9 @@ impl Reconciler {
         let mut is_news = false;
         for proxy in concerned {
             let streams = self.hub.live_streams(&proxy.to_string());
-            is_news |= self.duplicates.examine(proxy, streams, now, wall);
+            let record = self.register.get(proxy);
+            let name = record.map_or_else(|| proxy.into(), |record| record.display_name());
+            is_news |= self.duplicates.examine(proxy, &name, streams, now, wall);
         }
         if is_news {
             self.duplicate_findings.send_replace(self.duplicates.findings());
@@ -223,10 +226,16 @@ mod tests {
             stream("10.0.0.2:6", now - DEAD_STREAM),
         ];
         let early = now - SECOND;
-        assert!(!duplicates.examine(proxy, both.clone(), early, wall), "the older may be dead");
+        assert!(
+            !duplicates.examine(proxy, &proxy.into(), both.clone(), early, wall),
+            "the older may be dead"
+        );
         assert_eq!(duplicates.deadline(), Some(now));
-        assert!(duplicates.examine(proxy, both.clone(), now, wall));
-        assert!(!duplicates.examine(proxy, both.clone(), now + SECOND, wall + SECOND), "no news");
+        assert!(duplicates.examine(proxy, &proxy.into(), both.clone(), now, wall));
+        assert!(
+            !duplicates.examine(proxy, &proxy.into(), both.clone(), now + SECOND, wall + SECOND),
+            "no news"
+        );
         let finding = &duplicates.findings()[&proxy];
         let words = format!("{finding} {}", finding.help.as_deref().unwrap_or_default());
         for part in [
@@ -238,7 +247,7 @@ mod tests {
         ] {
             assert!(words.contains(part), "{words}");
         }
-        assert!(duplicates.examine(proxy, both[1..].to_vec(), now, wall));
+        assert!(duplicates.examine(proxy, &proxy.into(), both[1..].to_vec(), now, wall));
         assert!(duplicates.findings().is_empty() && duplicates.deadline().is_none());
     }
 
@@ -249,6 +258,7 @@ mod tests {
         let streams = vec![stream("10.0.0.1:5", now), separate];
         assert!(!duplicates.examine(
             ProxyId(Uuid::from_u128(1)),
+            &ProxyId(Uuid::from_u128(1)).into(),
             streams,
             now,
             Timestamp::UNIX_EPOCH

@@ -63,15 +63,16 @@ fn is_due(record: &JoinRecord, now: Timestamp) -> bool {
 fn about(records: &[&JoinRecord], finding: impl Fn(String) -> Finding) -> Vec<Finding> {
     let name = |record: &&JoinRecord| {
         let services: Vec<_> = record.services.iter().map(|name| format!("`{name}`")).collect();
-        let (id, address, end) = (record.id, record.mesh_address, record.certificate_expires_at);
-        format!("proxy {id} at {address} of {}, ends {end:.0}", services.join(", "))
+        let (proxy, address) = (record.display_name(), record.mesh_address);
+        let end = record.certificate_expires_at;
+        format!("proxy {proxy} at {address} of {}, ends {end:.0}", services.join(", "))
     };
     let [first, ..] = records else { return Vec::new() };
     let service = first.services.first().map(ToString::to_string).unwrap_or_default();
     let help = format!(
         "enroll it again: `ironmesh proxy bootstrap --service {service} --address {} --out DIR`, start its Envoy with that bootstrap, then `ironmesh proxy revoke {}`",
         first.mesh_address.ip(),
-        first.id
+        first.display_name()
     );
     if records.len() <= NAMED {
         return records.iter().map(|record| finding(name(record)).help(help.clone())).collect();

@@ -53,10 +53,10 @@ impl WithoutListener {
 }
 
 fn finding(message: &str, record: &JoinRecord, snapshot: &Snapshot) -> Finding {
-    let (id, address) = (record.id, record.mesh_address);
+    let (proxy, address) = (record.display_name(), record.mesh_address);
     let services: Vec<_> = record.services.iter().map(|name| format!("`{name}`")).collect();
     let text = format!(
-        "proxy {id} at {address} serves nothing of {}: it NACKed its inbound listener and has no earlier one: {message}",
+        "proxy {proxy} at {address} serves nothing of {}: it NACKed its inbound listener and has no earlier one: {message}",
         services.join(", ")
     );
     let help = if is_local(message) {
@@ -66,7 +66,7 @@ fn finding(message: &str, record: &JoinRecord, snapshot: &Snapshot) -> Finding {
         )
     } else {
         format!(
-            "`ironmesh proxy list` names the policy objects that caused it; details: `ironmesh proxy show {id}`"
+            "`ironmesh proxy list` names the policy objects that caused it; details: `ironmesh proxy show {proxy}`"
         )
     };
     let spot = record.services.iter().find_map(|name| snapshot.service(name));

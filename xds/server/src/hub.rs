@@ -18,11 +18,14 @@ use crate::report::Report;
 use crate::sotw::AckedState;
 use crate::stream::{Acked, Nacked};
 
+mod exchanges;
 mod live;
 mod retries;
 mod status;
 mod sync;
 
+use exchanges::Exchanges;
+pub use exchanges::{Exchange, Occurrences};
 pub use live::LiveStream;
 use retries::Retries;
 pub use status::{ClientChange, ClientStatus, Nack};
@@ -77,6 +80,7 @@ struct Client {
     unanswered: (u64, BTreeSet<Arc<str>>),
     /// The approximate memory for the names on its streams.
     names: Arc<AtomicUsize>,
+    exchanges: Arc<Exchanges>,
     /// Its open streams, by number.
     live: BTreeMap<u64, LiveStream>,
     /// The latest reason for which its streams were disconnected.
@@ -171,6 +175,11 @@ impl Hub {
     /// The number of open streams of a client.
     pub fn streams(&self, client: &str) -> usize {
         self.clients.lock().by_key.get(client).map_or(0, |client| client.status.streams)
+    }
+
+    /// The node of the latest stream of a client, if it ever connected.
+    pub fn node(&self, client: &str) -> Option<Arc<Node>> {
+        self.clients.lock().by_key.get(client).map(|client| Arc::clone(&client.status.node))
     }
 
     /// The published set of a client with the sync status of each resource, if the client ever
@@ -343,6 +352,7 @@ impl Hub {
             acked_states: BTreeMap::new(),
             unanswered: Default::default(),
             names: Arc::default(),
+            exchanges: Arc::default(),
             live: BTreeMap::new(),
             disconnects: watch::Sender::new(Arc::default()),
             retries: watch::Sender::default(),
@@ -378,6 +388,7 @@ impl Hub {
         }
         let (disconnects, retries) = (entry.disconnects.subscribe(), entry.retries.subscribe());
         let names = SizeShare { all: Arc::clone(&entry.names), own: 0 };
+        let exchanges = Arc::clone(&entry.exchanges);
         drop(clients);
         self.notify(is_first);
         let hub = Arc::clone(self);
@@ -390,6 +401,7 @@ impl Hub {
             unreported_clusters: reconnect == Reconnect::ResumedWithClusters,
             acked_states,
             names,
+            exchanges,
             disconnects,
             retries,
         })
@@ -428,6 +440,7 @@ pub(crate) struct Connection {
     pub(crate) acked_states: BTreeMap<ResourceType, AckedState>,
     /// This stream's share of the memory for names on all streams of the client.
     pub(crate) names: SizeShare,
+    exchanges: Arc<Exchanges>,
     /// Changes to the reason when the stream must end.
     pub(crate) disconnects: watch::Receiver<Arc<str>>,
     /// Changes to the NACKed resources that must be sent again.

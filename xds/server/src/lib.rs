@@ -123,7 +123,9 @@ mod variant;
 
 pub use connection::SILENCE_LIMIT;
 pub use counters::{CloseReason, ConnectionRejection, Counters};
-pub use hub::{ClientChange, ClientKey, ClientStatus, Hub, LiveStream, Nack};
+pub use hub::{
+    ClientChange, ClientKey, ClientStatus, Exchange, Hub, LiveStream, Nack, Occurrences,
+};
 /// The resources, sets and messages of the engine's inputs and outputs.
 pub use ironmesh_xds_wire as wire;
 pub use limits::Limits;

@@ -18,6 +18,7 @@ fn row(address: &str, provider: Provider, status: &str) -> EndpointRow {
         weight: 1,
         labels: Labels::default(),
         proxy: None,
+        proxy_name: None,
         dialled_at: None,
         status: status.to_owned(),
         reason: None,
@@ -83,6 +84,7 @@ pub(in crate::endpoints) fn list() -> EndpointList {
                 }],
                 without_endpoint: vec![ProxyWithoutEndpoint {
                     id,
+                    name: "store-1".parse().unwrap(),
                     mesh_address: "10.0.0.9:15003".parse().unwrap(),
                 }],
             },
@@ -112,7 +114,7 @@ shop/till
   10.0.0.5:8080   consul    healthy   eu/a      2       2h   participant at 10.0.0.5:15003
   [fd00::6]:8080  consul    flapping  -         1       -    not ACKed: its proxy has not ACKed port 80 yet
   10.0.0.7        static    healthy   -         1       -    no proxy
-  proxy 6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f at 10.0.0.9:15003 has no endpoint
+  proxy store-1 at 10.0.0.9:15003 has no endpoint
   10.0.0.7: static and consul contradict each other; static is used
 
 default/vault, drained: its endpoints get no traffic

@@ -225,8 +225,8 @@ fn group(text: &mut String, group: &ProxyGroup) {
             let services: Vec<_> = proxy.services.iter().map(ToString::to_string).collect();
             let services = services.join(", ");
             let away = if proxy.connected { "" } else { ", not connected" };
-            match &proxy.id {
-                Some(id) => format!("{id} ({services}{away})"),
+            match &proxy.name {
+                Some(name) => format!("{name} ({services}{away})"),
                 None => format!("each of {services}"),
             }
         })

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use ironmesh_xds_wire::{Node, ResourceType};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -306,11 +307,12 @@ async fn deliver<V: Variant>(
         match output {
             StreamOutput::Send(response) => {
                 tracing::debug!(%client, ?response, "pushed");
+                let frame = V::frame(&response);
                 if let Some(resource_type) = V::response_type(&response) {
                     connection.counters().pushed(resource_type);
+                    connection.record_push(resource_type, frame.iter().map(Bytes::len).sum());
                     save_for_next_stream(stream, resource_type, connection);
                 }
-                let frame = V::frame(&response);
                 let sent = timeout(SLOW_READER_DEADLINE, responses.send(frame)).await;
                 match sent {
                     Ok(Ok(())) => {}
@@ -323,11 +325,13 @@ async fn deliver<V: Variant>(
             }
             StreamOutput::Acked(ack) => {
                 connection.counters().acked(ack.resource_type);
+                connection.record_ack(ack.resource_type);
                 connection.acked(&ack, stream.acked(ack.resource_type));
                 save_for_next_stream(stream, ack.resource_type, connection);
             }
             StreamOutput::Nacked(nacked) => {
                 connection.counters().nacked(nacked.resource_type);
+                connection.record_nack(nacked.resource_type);
                 let is_new = connection.nacked(&nacked);
                 save_for_next_stream(stream, nacked.resource_type, connection);
                 log_nack(client, &nacked, is_new);

@@ -1,0 +1,70 @@
+//! Text tables: columns, widths and ages.
+
+use jiff::{Timestamp, Unit};
+
+/// The width of a table that must fit a terminal, in characters.
+pub(crate) const TERMINAL_WIDTH: usize = 80;
+
+/// The characters between two columns.
+const GAP: usize = 2;
+
+/// The time since `since`, in its largest unit: `3d`, `2h`, `59s`.
+pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
+    // A clock that was set back must not make an age negative.
+    let seconds = (now - since).total(Unit::Second).unwrap_or_default().max(0.0);
+    let units = [(86_400.0, "d"), (3_600.0, "h"), (60.0, "m")];
+    let (size, unit) = units.into_iter().find(|(size, _)| seconds >= *size).unwrap_or((1.0, "s"));
+    format!("{:.0}{unit}", (seconds / size).floor())
+}
+
+/// Rows padded to the widest cell of each column, without trailing spaces.
+pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+    let widths = widths(rows);
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Cuts cells of the given columns, each down to its least width, in turn, until a row has at most `width` characters.
+pub(crate) fn fit<const N: usize>(rows: &mut [[String; N]], width: usize, cut: &[(usize, usize)]) {
+    for (column, least) in cut {
+        let widths = widths(rows);
+        let all = widths.iter().sum::<usize>() + GAP * N.saturating_sub(1);
+        let Some(current) = widths.get(*column) else { continue };
+        let Some(excess) = all.checked_sub(width).filter(|excess| *excess > 0) else { return };
+        let limit = current.saturating_sub(excess).max(*least);
+        for cell in rows.iter_mut().filter_map(|row| row.get_mut(*column)) {
+            if cell.chars().count() > limit {
+                *cell = cell.chars().take(limit.saturating_sub(1)).chain(['…']).collect();
+            }
+        }
+    }
+}
+
+/// The widest cell of each column, in characters.
+fn widths<const N: usize>(rows: &[[String; N]]) -> Vec<usize> {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    (0..N).map(width).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_cut_in_turn_down_to_their_least_width() {
+        let row = |one: &str, other: &str| [one.to_owned(), other.to_owned()];
+        let mut rows = [row("NAME", "SERVICES"), row("a-long-name", "a-long-service")];
+        fit(&mut rows, 80, &[(1, 8), (0, 6)]);
+        assert_eq!(rows[1], row("a-long-name", "a-long-service"));
+        fit(&mut rows, 20, &[(1, 8), (0, 6)]);
+        assert_eq!(rows[1], row("a-long-na…", "a-long-…"));
+        let lines = aligned(&rows);
+        assert_eq!(lines, ["NAME        SERVICES", "a-long-na…  a-long-…"]);
+    }
+}

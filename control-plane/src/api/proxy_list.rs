@@ -1,0 +1,146 @@
+//! The list of proxies for the admin API: its filter, its order and its pages.
+
+use std::sync::Arc;
+
+use ironmesh_admin::{
+    ApiError, MAX_PROXY_PAGE, ProxyFilter, ProxyPage, ProxyQuery, SyncState, SyncView,
+};
+use ironmesh_catalog::{CertificateState, JoinRecord, ProxyId, ProxyName};
+use jiff::Timestamp;
+
+use super::RunningControlPlane;
+use super::convergence::acked_revision;
+use crate::reconciler::convergence::{Convergence, Lag};
+
+impl RunningControlPlane {
+    /// A page of the enrolled proxies, by name. Its cost is that of the filter for all of them, and of the views of one
+    /// page.
+    pub(super) fn proxy_page(&self, query: &ProxyQuery) -> Result<ProxyPage, ApiError> {
+        let after = query.after.as_deref().map(parse_position).transpose()?;
+        let limit = query.limit.unwrap_or(MAX_PROXY_PAGE).clamp(1, MAX_PROXY_PAGE);
+        let records = self.register.all_records();
+        let convergence = self.feeds.convergence.borrow().clone();
+        let now = Timestamp::now();
+        let matches = |record: &&Arc<JoinRecord>| {
+            query.service.as_ref().is_none_or(|service| record.services.contains(service))
+                && query.state.is_none_or(|state| self.is_in(record, state, &convergence, now))
+        };
+        let mut matching: Vec<_> = records
+            .values()
+            .filter(matches)
+            .map(|record| ((record.display_name(), record.id), record))
+            .collect();
+        matching.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        let start = after.map_or(0, |after| matching.partition_point(|(one, _)| *one <= after));
+        let page = matching.get(start..).unwrap_or_default();
+        let has_more = page.len() > limit;
+        let page = page.get(..limit).unwrap_or(page);
+        let next = page.last().filter(|_| has_more);
+        Ok(ProxyPage {
+            next: next.map(|((name, id), _)| format!("{name}/{id}")),
+            matching: matching.len(),
+            proxies: page.iter().map(|(_, record)| self.view(record)).collect(),
+        })
+    }
+
+    /// How far a proxy has ACKed its resources; none if it is neither connected nor was.
+    pub(super) fn sync_view(
+        &self,
+        record: &JoinRecord,
+        convergence: &Convergence,
+        is_expected: bool,
+    ) -> Option<SyncView> {
+        let client = record.id.to_string();
+        if self.hub.streams(&client) == 0 {
+            if record.certificate_state(Timestamp::now()) != CertificateState::Claimed {
+                return None;
+            }
+            let departed = convergence.departed().get(&record.id);
+            return Some(SyncView {
+                state: if is_expected { SyncState::Reconnecting } else { SyncState::Disconnected },
+                since: departed.map(|departed| departed.since).or(record.unreachable_since),
+                revision: departed.and_then(|one| acked_revision(convergence, one.acked)),
+            });
+        }
+        if let Some(laggard) = convergence.laggards().get(&record.id) {
+            return Some(SyncView {
+                state: laggard.lag.into(),
+                since: Some(laggard.since),
+                revision: acked_revision(convergence, laggard.acked),
+            });
+        }
+        // Before the reconciler has examined a new connection, the proxy is no laggard yet.
+        Some(if self.hub.is_synced(&client) {
+            let revision = convergence.revision().map(ToString::to_string);
+            SyncView { state: SyncState::Synced, since: None, revision }
+        } else {
+            SyncView { state: SyncState::Updating, since: None, revision: None }
+        })
+    }
+
+    fn is_in(
+        &self,
+        record: &JoinRecord,
+        state: ProxyFilter,
+        convergence: &Convergence,
+        now: Timestamp,
+    ) -> bool {
+        let is_connected = self.hub.streams(&record.id.to_string()) > 0;
+        let certificate = record.certificate_state(now);
+        let sync = || self.sync_view(record, convergence, false).map(|sync| sync.state);
+        match state {
+            ProxyFilter::Connected => is_connected,
+            ProxyFilter::Disconnected => !is_connected && certificate == CertificateState::Claimed,
+            ProxyFilter::Unclaimed => !is_connected && certificate == CertificateState::Unclaimed,
+            ProxyFilter::Expired => matches!(
+                certificate,
+                CertificateState::Expired | CertificateState::EnrollmentExpired
+            ),
+            ProxyFilter::Revoked => certificate == CertificateState::Revoked,
+            ProxyFilter::Synced => is_connected && sync() == Some(SyncState::Synced),
+            ProxyFilter::Stale => {
+                is_connected && matches!(sync(), Some(SyncState::Updating | SyncState::Held))
+            }
+            ProxyFilter::Nacked => is_connected && sync() == Some(SyncState::Nacked),
+        }
+    }
+}
+
+impl From<Lag> for SyncState {
+    fn from(lag: Lag) -> Self {
+        match lag {
+            Lag::Updating => Self::Updating,
+            Lag::Nacked => Self::Nacked,
+            Lag::Held => Self::Held,
+        }
+    }
+}
+
+/// The position in the list that a page ended at: name and id, since proxies that are not in use may share a name.
+fn parse_position(text: &str) -> Result<(ProxyName, ProxyId), ApiError> {
+    let parse = || {
+        let (name, id) = text.split_once('/')?;
+        Some((name.parse().ok()?, id.parse().ok()?))
+    };
+    parse().ok_or_else(|| {
+        ApiError::BadRequest(format!(
+            "`after` is `{text}`: it must be the `next` of an earlier page"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn position_of_a_page_parses_and_other_text_is_rejected() {
+        let id = "11112222-0000-4000-8000-000000000001";
+        let (name, parsed) = parse_position(&format!("web-1/{id}")).unwrap();
+        assert_eq!((name.as_str(), parsed.to_string().as_str()), ("web-1", id));
+        for bad in ["", "web-1", "web-1/", "/x", "web 1/x"] {
+            let error = parse_position(bad).unwrap_err().to_string();
+            assert!(error.contains("`next` of an earlier page"), "{error}");
+        }
+    }
+}
