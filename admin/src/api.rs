@@ -80,7 +80,7 @@ pub struct PolicyView {
     pub revision: Option<String>,
     /// The facts about that revision: since when it is active or when it was pushed, by whom and
     /// why, and its git commit.
-    #[serde(rename = "in_force", default)]
+    #[serde(rename = "active", default)]
     pub active_record: Option<PolicyRecord>,
     /// Since when the source has held a policy that is not active, or could not be read.
     pub stale_since: Option<Timestamp>,
@@ -96,7 +96,6 @@ pub struct PolicyView {
     /// The findings about the policy that the source holds now.
     pub findings: Vec<FindingView>,
     /// The findings rendered as text: messages, locations and help, without lines of policy.
-    #[serde(rename = "drawn")]
     pub rendered: String,
     /// The findings rendered with the lines of policy. Only the admin socket has them: every user of the machine reads
     /// the TCP listener, and not every user may read policy.
@@ -232,12 +231,12 @@ pub struct ProxyView {
     /// The join record.
     #[serde(flatten)]
     pub record: JoinRecordView,
-    /// `connected`, or why it is not: `away`, `unclaimed` (it never connected), `forfeit` (its enrollment expired),
+    /// `connected`, or why it is not: `disconnected`, `unclaimed` (it never connected), `enrollment_expired`,
     /// `expired` or `revoked`; `reconnecting` in the first minute after a start of the control plane.
     pub state: String,
-    /// When its last xDS stream was lost, if it is away.
+    /// When its last xDS stream was lost, if it is disconnected.
     #[serde(default)]
-    pub away_since: Option<Timestamp>,
+    pub disconnected_since: Option<Timestamp>,
     /// The version of its Envoy, if it has reported one since the control plane started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub envoy_version: Option<String>,
@@ -273,9 +272,9 @@ pub struct NackView {
     pub version: String,
     /// The message of the NACK.
     pub message: String,
-    /// The fallback that is active instead: `last_good`, the version before, if any; for a resource with
-    /// authorization, `narrowed` to what was also allowed before, or `closed`.
-    pub instead: String,
+    /// The active fallback: `last_good`, the version before, if any; for a resource with authorization, `narrowed` to
+    /// what was also allowed before, or `closed`.
+    pub fallback: String,
     /// The policy objects from which it was compiled, the likeliest first.
     pub policy: Vec<OriginView>,
 }
@@ -310,7 +309,7 @@ pub struct ProxyDetail {
     /// What was pushed to it, ACKed and NACKed, by resource type.
     #[serde(default)]
     pub exchanges: Vec<ExchangeView>,
-    /// How many of its resources have which sync status, such as `taken`, `refused` or `behind`.
+    /// How many of its resources have which sync status, such as `acked`, `nacked` or `stale`.
     pub resources: BTreeMap<String, usize>,
 }
 
@@ -374,16 +373,14 @@ pub struct ResourceView {
     pub resource_type: String,
     /// The name of the resource.
     pub name: String,
-    /// The sync status: `taken` (ACKed), `refused` (NACKed), `behind` (the proxy has a different version), `not_taken`
-    /// (not ACKed yet), or `leaving` (the proxy should drop it).
+    /// The sync status: `acked`, `nacked`, `stale` (the proxy has a different version), `not_sent` (the proxy has no
+    /// version), or `removing` (the proxy should drop it).
     pub state: String,
     /// The version that the proxy should have.
     pub version: Option<String>,
     /// The version that the proxy ACKed last.
-    #[serde(rename = "taken")]
     pub acked: Option<String>,
     /// The version that the proxy NACKs: the wanted one, or one that a fallback replaces.
-    #[serde(rename = "refused")]
     pub nacked: Option<NackedVersion>,
     /// The content of the resource.
     pub content: Option<serde_json::Value>,

@@ -64,7 +64,7 @@ pub struct SourceView {
     /// The provider's own index of its state; none while the stored endpoints are used.
     pub index: Option<u64>,
     /// Whether the report is authoritative.
-    pub confirmed: bool,
+    pub authoritative: bool,
     /// Since when and why there is no newer report; none where there is.
     pub stale: Option<StaleView>,
     /// The endpoint removal that is held back.
@@ -121,9 +121,9 @@ pub struct EndpointRow {
     pub proxy_name: Option<ProxyName>,
     /// The address to which callers connect while it is healthy; none if they do not.
     pub dialled_at: Option<SocketAddr>,
-    /// The endpoint status: `participant`, `plaintext` or `outside`; or the exclusion reason: `drained`, `excluded`,
-    /// `no_proxy`, `several_proxies`, `unclaimed`, `not_taken`, `unheard`, `suspect`, `revoked` or `expired`.
-    #[serde(rename = "standing")]
+    /// The endpoint status: `participant`, `plaintext` or `external`; or the exclusion reason: `drained`, `excluded`,
+    /// `no_proxy`, `several_proxies`, `unclaimed`, `not_acked`, `not_configured`, `unreachable`, `revoked` or
+    /// `expired`.
     pub status: String,
     /// The reason in words, if there is one.
     pub reason: Option<String>,
@@ -178,7 +178,6 @@ pub struct ConflictView {
     /// The port.
     pub port: Option<u16>,
     /// The provider whose report is used.
-    #[serde(rename = "taken")]
     pub used: Provider,
     /// The provider whose report is ignored.
     pub ignored: Provider,

@@ -32,7 +32,6 @@ pub struct JoinRecordView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Uuid>,
     /// The time of its enrollment.
-    #[serde(rename = "joined_at")]
     pub enrolled_at: Timestamp,
     /// The time at which its certificate expires.
     pub certificate_expires_at: Timestamp,
@@ -47,13 +46,13 @@ pub struct JoinRecordView {
     /// The service ports in which it participates.
     pub participation: BTreeSet<(ServiceName, u16)>,
     /// The ports without a backend: no provider reports an application behind them.
-    #[serde(rename = "vacant", default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub ports_without_backend: BTreeSet<(ServiceName, u16)>,
     /// The revocation of its identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<RevocationView>,
     /// Since when it is unreachable.
-    #[serde(rename = "suspect_since", default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreachable_since: Option<Timestamp>,
 }
 
@@ -150,8 +149,8 @@ mod tests {
             unreachable_since: Some(at),
             ..record()
         };
-        let least = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","name":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","joined_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":null,"participation":[]}"#;
-        let most = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","name":"bookstore-1","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","addresses":["192.0.2.1"],"machine":"00000000-0000-0000-0000-000000000000","joined_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":"2026-01-02T00:00:00Z","labels":{"version":"v1"},"locality":{"region":"eu","zone":"1"},"participation":[["shop/bookstore",14001]],"vacant":[["shop/bookstore",14001]],"revoked":{"at":"2026-01-02T00:00:00Z","reason":"stolen"},"suspect_since":"2026-01-02T00:00:00Z"}"#;
+        let least = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","name":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","enrolled_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":null,"participation":[]}"#;
+        let most = r#"{"id":"6f1c3f2e-0b5e-4a64-9d0e-0a5f7c1d2e3f","name":"bookstore-1","services":["shop/bookstore"],"mesh_address":"10.0.0.1:15003","addresses":["192.0.2.1"],"machine":"00000000-0000-0000-0000-000000000000","enrolled_at":"2026-01-01T00:00:00Z","certificate_expires_at":"2027-01-01T00:00:00Z","claimed_at":"2026-01-02T00:00:00Z","labels":{"version":"v1"},"locality":{"region":"eu","zone":"1"},"participation":[["shop/bookstore",14001]],"ports_without_backend":[["shop/bookstore",14001]],"revoked":{"at":"2026-01-02T00:00:00Z","reason":"stolen"},"unreachable_since":"2026-01-02T00:00:00Z"}"#;
         for (record, json) in [(record(), least), (full, most)] {
             let view = JoinRecordView::from(&record);
             assert_eq!(serde_json::to_string(&view).unwrap(), json);

@@ -18,10 +18,8 @@ pub struct Report {
     /// ratios are valid.
     pub counts: bool,
     /// The reasons why absolute figures are not valid.
-    #[serde(rename = "doubts")]
     pub warnings: Vec<String>,
     /// The skipped parts, with reasons.
-    #[serde(rename = "left_out")]
     pub skipped: Vec<String>,
     /// The figures.
     pub rows: Vec<Row>,

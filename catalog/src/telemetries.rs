@@ -23,7 +23,6 @@ pub struct ServiceTelemetry {
     /// The service.
     pub service: ServiceName,
     /// The format and the destination, in words.
-    #[serde(rename = "what")]
     pub description: String,
     /// The telemetry object that sets it.
     pub by: Cited,

@@ -18,7 +18,7 @@ pub(crate) use self::show::show;
 /// The state of a proxy for people, by its JSON value.
 pub(crate) fn state_text(state: &str) -> &str {
     match state {
-        "forfeit" => "enrollment expired",
+        "enrollment_expired" => "enrollment expired",
         other => other,
     }
 }
@@ -63,7 +63,7 @@ fn withheld(nack: &NackView) -> String {
 
 /// What the proxy has instead of a NACKed resource, and the policy behind that resource.
 fn fallback(nack: &NackView) -> String {
-    let mut text = match &*nack.instead {
+    let mut text = match &*nack.fallback {
         "closed" => "    until policy changes, the proxy denies all calls there\n",
         "narrowed" => {
             "    until policy changes, the proxy allows there only what the earlier policy allowed, too\n"
@@ -90,7 +90,7 @@ mod tests {
             name: hostile.to_owned(),
             version: "1".to_owned(),
             message: hostile.to_owned(),
-            instead: "last_good".to_owned(),
+            fallback: "last_good".to_owned(),
             policy: vec![OriginView {
                 object: "service `a`".to_owned(),
                 file: hostile.to_owned(),

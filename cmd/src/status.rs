@@ -69,9 +69,10 @@ fn wrong(readiness: &Readiness, proxies: &[ProxyView], audit: &AuditView) -> Vec
     wrong.extend(policy::wrong(policy));
     let of_mesh = readiness.findings.iter().chain(&policy.findings);
     wrong.extend(of_mesh.filter(|finding| is_wrong(finding)).map(finding_text));
-    let away: Vec<_> = proxies.iter().filter(|proxy| proxy.state == "away").collect();
-    if !away.is_empty() {
-        wrong.push(proxies_away(&away));
+    let is_disconnected = |proxy: &&ProxyView| proxy.state == "disconnected";
+    let disconnected: Vec<_> = proxies.iter().filter(is_disconnected).collect();
+    if !disconnected.is_empty() {
+        wrong.push(disconnected_proxies(&disconnected));
     }
     for proxy in proxies.iter().filter(|proxy| !proxy.nacks.is_empty()) {
         wrong.push(format!(
@@ -142,19 +143,19 @@ fn would_be_denied(denied: &DeniedView) -> String {
 
 /// The problem text for proxies without an xDS stream: address, time of the loss, and whether callers still use
 /// them.
-fn proxies_away(away: &[&ProxyView]) -> String {
-    let mut text = counted(length(away), "proxy is away", "proxies are away");
-    for proxy in away.iter().take(NAMED) {
+fn disconnected_proxies(proxies: &[&ProxyView]) -> String {
+    let mut text = counted(length(proxies), "proxy is disconnected", "proxies are disconnected");
+    for proxy in proxies.iter().take(NAMED) {
         let services: Vec<_> = proxy.record.services.iter().map(ToString::to_string).collect();
         let (name, address) = (&proxy.record.name, proxy.record.mesh_address);
         let _ = write!(text, "\n{name} ({}) at {address}", services.join(", "));
-        if let Some(since) = proxy.away_since {
+        if let Some(since) = proxy.disconnected_since {
             let _ = write!(text, " since {since:.0}");
         }
         text.push_str(if proxy.called { ": still receives calls" } else { ": receives no calls" });
     }
-    if away.len() > NAMED {
-        let _ = write!(text, "\nand {} more", away.len() - NAMED);
+    if proxies.len() > NAMED {
+        let _ = write!(text, "\nand {} more", proxies.len() - NAMED);
     }
     text.push_str(
         "\ncheck its machine and its Envoy; revoke a proxy that will not return (`ironmesh proxy revoke`)",

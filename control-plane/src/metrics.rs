@@ -59,7 +59,7 @@ impl Collector for Sources {
         let proxy_findings: usize = self.feeds.findings.borrow().values().map(Vec::len).sum();
         let gauges = [
             ("ready", "Whether xDS is served", usize::from(*self.feeds.ready.borrow())),
-            ("proxies_joined", "Enrolled proxies that are in use", enrolled),
+            ("proxies_enrolled", "Enrolled proxies that are in use", enrolled),
             ("proxies_connected", "Proxies with a stream", connected),
             ("xds_streams", "Open xDS streams", streams),
             (
@@ -67,7 +67,7 @@ impl Collector for Sources {
                 "Whether the policy source holds a revision that is not active",
                 usize::from(is_stale),
             ),
-            ("resources_refused", "Resources that proxies NACK", nacked),
+            ("resources_nacked", "Resources that proxies NACK", nacked),
             (
                 "resources_withheld",
                 "Resources withheld from proxies because others NACK them",
@@ -103,7 +103,7 @@ impl Collector for Sources {
         let turned =
             ConnectionRejection::ALL.map(|why| (why.word(), counts.connections_rejected(why)));
         let help = "Connections rejected, by reason";
-        by_reason(&mut encoder, "xds_connections_refused", help, &turned)?;
+        by_reason(&mut encoder, "xds_connections_rejected", help, &turned)?;
         let closed = CloseReason::ALL.map(|why| (why.word(), counts.streams_closed(why)));
         let help = "Streams closed by the control plane, by reason";
         by_reason(&mut encoder, "xds_streams_closed", help, &closed)?;

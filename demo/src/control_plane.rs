@@ -23,7 +23,7 @@ pub(crate) struct PolicyView {
     #[serde(default)]
     pub(crate) findings: Vec<FindingView>,
     /// The findings rendered for people, or the reason why the folder is unreadable.
-    #[serde(default, rename = "drawn")]
+    #[serde(default)]
     pub(crate) rendered: String,
     /// The time since which the folder's content is not active.
     pub(crate) stale_since: Option<String>,

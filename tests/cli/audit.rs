@@ -126,9 +126,13 @@ async fn audit_counts_only_own_services_and_mesh_callers() {
     let (outages, others): (Vec<_>, Vec<_>) =
         wrong.into_iter().partition(|one| one.starts_with("error[IM0732]"));
     assert!(!outages.is_empty(), "{reported:#}");
-    let [away, denied] = others[..] else { panic!("{reported:#}") };
-    assert!(away.starts_with("1 proxy is away\n") && away.contains("proxy revoke"), "{reported:#}");
-    assert!(away.contains(" at 127.1.0.1:15003: receives no calls"), "{reported:#}");
+    let [disconnected, denied] = others[..] else { panic!("{reported:#}") };
+    assert!(
+        disconnected.starts_with("1 proxy is disconnected\n")
+            && disconnected.contains("proxy revoke"),
+        "{reported:#}"
+    );
+    assert!(disconnected.contains(" at 127.1.0.1:15003: receives no calls"), "{reported:#}");
     assert!(denied.contains("`office/clerk`"), "{reported:#}");
 }
 

@@ -60,24 +60,24 @@ async fn endpoints_are_listed_with_status_as_text_and_json() {
     let names: Vec<_> =
         list["services"].as_array().unwrap().iter().map(|s| &s["service"]).collect();
     assert_eq!(names, ["default/open", "shop/till", "shop/vault"]);
-    let standings = |service: usize| -> Vec<String> {
+    let statuses = |service: usize| -> Vec<String> {
         let rows = list["services"][service]["endpoints"].as_array().unwrap();
         let row = |row: &Value| {
             let text = |key: &str| row[key].as_str().unwrap_or("-").to_owned();
-            [text("address"), text("provider"), text("standing"), text("dialled_at")].join(" ")
+            [text("address"), text("provider"), text("status"), text("dialled_at")].join(" ")
         };
         rows.iter().map(row).collect()
     };
-    assert_eq!(standings(0), ["10.0.0.8 static plaintext 10.0.0.8:80"]);
+    assert_eq!(statuses(0), ["10.0.0.8 static plaintext 10.0.0.8:80"]);
     assert_eq!(
-        standings(1),
+        statuses(1),
         [
             "10.0.0.5 static no_proxy -",
             "10.0.0.6 static no_proxy -",
             "10.0.0.9 registered unclaimed -"
         ]
     );
-    assert_eq!(standings(2), ["10.0.0.7 static drained -"]);
+    assert_eq!(statuses(2), ["10.0.0.7 static drained -"]);
     assert_eq!(list["services"][1]["endpoints"][0]["labels"]["v"], "1");
 
     let of_one = server.json(&["endpoints", "shop/till"]);

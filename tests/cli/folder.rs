@@ -42,9 +42,9 @@ async fn policy_source_lines_appear_only_on_the_admin_socket() {
     let _child = server.start().await;
     let answer = server.readyz().await;
     assert!(!answer.text().contains("do not tell"), "{}", answer.text());
-    let drawn = answer.json()["policy"]["drawn"].as_str().unwrap().to_owned();
+    let rendered = answer.json()["policy"]["rendered"].as_str().unwrap().to_owned();
     for part in ["error[IM0102]", "a.toml:3:1", "did you mean `ports`"] {
-        assert!(drawn.contains(part), "no {part:?} in {drawn}");
+        assert!(rendered.contains(part), "no {part:?} in {rendered}");
     }
     let by_socket = readyz_by_socket(&server.state().join("admin.sock")).await.unwrap().json();
     let annotated = by_socket["policy"]["annotated"].as_str().unwrap();

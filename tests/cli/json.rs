@@ -117,7 +117,7 @@ fn json_keys_of_verdict_and_plan_match_the_docs() {
     for gone in [
         "answer",
         "reason",
-        "judgement",
+        "port_verdict",
         "mismatches",
         "shares",
         "conditions",

@@ -45,14 +45,14 @@ const FAMILIES: [(&str, &str); 24] = [
     ("ironmesh_policy_stale", "gauge"),
     ("ironmesh_provider_stale", "gauge"),
     ("ironmesh_proxies_connected", "gauge"),
-    ("ironmesh_proxies_joined", "gauge"),
+    ("ironmesh_proxies_enrolled", "gauge"),
     ("ironmesh_proxies_sync", "gauge"),
     ("ironmesh_proxy_findings", "gauge"),
     ("ironmesh_ready", "gauge"),
-    ("ironmesh_resources_refused", "gauge"),
+    ("ironmesh_resources_nacked", "gauge"),
     ("ironmesh_resources_withheld", "gauge"),
     ("ironmesh_xds_acks", "counter"),
-    ("ironmesh_xds_connections_refused", "counter"),
+    ("ironmesh_xds_connections_rejected", "counter"),
     ("ironmesh_xds_late_answers", "counter"),
     ("ironmesh_xds_nacks", "counter"),
     ("ironmesh_xds_pushes", "counter"),
@@ -117,7 +117,7 @@ async fn every_metric_family_has_help_type_and_all_labels() {
         labelled(&format!("ironmesh_xds_{family}"), "type", types.clone().into());
     }
     let turned = ConnectionRejection::ALL.map(|why| why.word().to_owned());
-    labelled("ironmesh_xds_connections_refused", "reason", turned.into());
+    labelled("ironmesh_xds_connections_rejected", "reason", turned.into());
     let closed = CloseReason::ALL.map(|why| why.word().to_owned());
     labelled("ironmesh_xds_streams_closed", "reason", closed.into());
     // No service of this policy uses a provider.
@@ -134,7 +134,7 @@ async fn events_update_their_own_metrics() {
     let (admin, xds) = (server.loopback.socket(1, 15014), server.loopback.socket(1, 15128));
     let now = async |name: &str| samples(admin).await[name];
     let gauges =
-        [("ironmesh_ready", 1), ("ironmesh_proxies_joined", 0), ("ironmesh_policy_stale", 0)];
+        [("ironmesh_ready", 1), ("ironmesh_proxies_enrolled", 0), ("ironmesh_policy_stale", 0)];
     for (name, value) in gauges {
         assert_eq!(now(name).await, value, "{name}");
     }
@@ -151,13 +151,13 @@ async fn events_update_their_own_metrics() {
         "one",
     ]);
     assert_eq!(run.code, 0, "{run:?}");
-    assert_eq!(now("ironmesh_proxies_joined").await, 1);
+    assert_eq!(now("ironmesh_proxies_enrolled").await, 1);
 
     // A connection without TLS.
     let mut garbage = TcpStream::connect(xds).await.unwrap();
     garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let _ = timeout(patience(), garbage.read_to_end(&mut Vec::new())).await.expect("an end");
-    wait_for_sample(admin, "ironmesh_xds_connections_refused_total{reason=\"bad_handshake\"}", 1)
+    wait_for_sample(admin, "ironmesh_xds_connections_rejected_total{reason=\"bad_handshake\"}", 1)
         .await;
 
     // A stream with the node id of another proxy.
@@ -165,7 +165,7 @@ async fn events_update_their_own_metrics() {
     let other = Node { id: uuid::Uuid::nil().to_string(), ..Node::default() };
     let rejected = one.request_secret(other, "roots").await.unwrap_err();
     assert_eq!(rejected.code(), Code::PermissionDenied, "{rejected}");
-    wait_for_sample(admin, "ironmesh_xds_streams_closed_total{reason=\"refused\"}", 1).await;
+    wait_for_sample(admin, "ironmesh_xds_streams_closed_total{reason=\"rejected\"}", 1).await;
     assert_eq!(now("ironmesh_xds_streams").await, 0);
 
     // A stream that ACKs clusters and NACKs a secret.
@@ -205,7 +205,7 @@ async fn events_update_their_own_metrics() {
     assert_eq!(now("ironmesh_xds_nacks_total{type=\"secret\"}").await, 0);
     requests.send(answer(push.nonce, push.type_url, Some("no"))).await.unwrap();
     wait_for_sample(admin, "ironmesh_xds_nacks_total{type=\"secret\"}", 1).await;
-    wait_for_sample(admin, "ironmesh_resources_refused", 1).await;
+    wait_for_sample(admin, "ironmesh_resources_nacked", 1).await;
 
     // A rejected policy.
     server.workspace.write("policy/more.toml", "[[serivce]]\n");
@@ -223,6 +223,6 @@ async fn events_update_their_own_metrics() {
     assert_eq!(end.code(), Code::PermissionDenied, "{end}");
     wait_for_sample(admin, "ironmesh_xds_streams_closed_total{reason=\"disconnected\"}", 1).await;
     wait_for_sample(admin, "ironmesh_xds_streams", 0).await;
-    wait_for_sample(admin, "ironmesh_resources_refused", 0).await;
-    assert_eq!(now("ironmesh_proxies_joined").await, 0);
+    wait_for_sample(admin, "ironmesh_resources_nacked", 0).await;
+    assert_eq!(now("ironmesh_proxies_enrolled").await, 0);
 }

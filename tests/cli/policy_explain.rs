@@ -282,7 +282,7 @@ fn explain_prints_the_verdict_as_json() {
     let run = explain(&workspace, &["--from", "buyer", "--to", "store-v1", "--output", "json"]);
     let json: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(json["answer"], "allowed");
-    let permit = &json["destinations"][0]["judgement"]["by"][0];
+    let permit = &json["destinations"][0]["port_verdict"]["by"][0];
     assert_eq!(
         (&permit["target"]["spot"]["file"], &permit["target"]["spot"]["line"]),
         (&"a.toml".into(), &40.into())

@@ -58,7 +58,7 @@ async fn rollback_survives_a_restart_until_the_folder_changes() {
             && policy["rolled_back"]["message"] == "two is slow"
             && policy["rolled_back"]["by"].is_string()
             && policy["stale_since"] == policy["rolled_back"]["at"]
-            && policy["drawn"].as_str().unwrap().contains("is not active until it is replaced")
+            && policy["rendered"].as_str().unwrap().contains("is not active until it is replaced")
     };
     let policy = server.readyz().await.json()["policy"].clone();
     assert!(is_pinned(&policy), "it is so when the command has ended: {policy:#}");
@@ -81,7 +81,7 @@ async fn rollback_survives_a_restart_until_the_folder_changes() {
     let third = publish(&server, "three").await;
     let policy = server.readyz().await.json()["policy"].clone();
     assert_eq!(
-        (&policy["rolled_back"], &policy["drawn"]),
+        (&policy["rolled_back"], &policy["rendered"]),
         (&Value::Null, &"".into()),
         "{policy:#}"
     );
@@ -161,7 +161,7 @@ async fn git_commit_of_the_policy_folder_is_shown() {
     let commit = git(&["rev-parse", "--short=12", "HEAD"]);
     let mut child = server.start().await;
     let shows = async |expected: &str| {
-        server.wait_for_policy(expected, |policy| policy["in_force"]["commit"] == expected).await;
+        server.wait_for_policy(expected, |policy| policy["active"]["commit"] == expected).await;
     };
     shows(&commit).await;
     publish(&server, "two").await;

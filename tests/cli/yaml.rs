@@ -63,7 +63,7 @@ async fn valid_yaml_edit_is_applied_and_invalid_one_is_rejected() {
             .await;
         assert_eq!(policy["findings"][0]["file"], "smi.yaml", "{policy:#}");
         assert!(policy["findings"][0]["message"].as_str().unwrap().contains(message), "{policy:#}");
-        assert!(policy["drawn"].as_str().unwrap().contains(&format!("smi.yaml:{line}:")));
+        assert!(policy["rendered"].as_str().unwrap().contains(&format!("smi.yaml:{line}:")));
         assert_eq!(policy["revision"], second["revision"], "what was good last stays: {policy:#}");
         assert!(!policy["stale_since"].is_null(), "{policy:#}");
         open_at(&server, "81").await;

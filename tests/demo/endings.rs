@@ -96,12 +96,12 @@ async fn demo_under_nohup_survives_sighup() {
     let Some(workspace) = Workspace::open().await else { return };
     let mut demo = workspace.start_through(&["nohup"], &JSON);
     let started = demo.started().await;
-    let in_force = |text: &str| text.matches(r#""event":"policy_in_force""#).count();
-    let before = in_force(&demo.text());
+    let active = |text: &str| text.matches(r#""event":"policy_active""#).count();
+    let before = active(&demo.text());
     demo.child.signal(Signal::HUP);
     // The demo lives, and goes on.
     fs::remove_file(started.policy_folder.join("thieves.toml")).unwrap();
-    demo.wait_for("another policy", |text| (in_force(text) > before).then_some(())).await;
+    demo.wait_for("another policy", |text| (active(text) > before).then_some(())).await;
     demo.stop_with(Signal::TERM).await;
     workspace.assert_nothing_left();
 }

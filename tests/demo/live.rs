@@ -206,7 +206,7 @@ async fn missing_policy_folder_and_its_return_are_reported() {
     let problem = demo.event("policy_unreadable").await["problem"].clone();
     assert!(problem.as_str().unwrap().contains("there is no policy folder at"), "{problem}");
     fs::rename(&aside, &folder).unwrap();
-    demo.event("policy_mended").await;
+    demo.event("policy_restored").await;
     demo.stop_with(Signal::INT).await;
     workspace.assert_nothing_left();
 }

@@ -58,11 +58,11 @@ impl Bookstore {
     }
 
     /// Waits until that proxy NACKs a resource and has this fallback.
-    async fn wait_for_nack(&self, envoy: &Envoy, instead: &str) -> Value {
+    async fn wait_for_nack(&self, envoy: &Envoy, fallback: &str) -> Value {
         eventually("a NACK", async || {
             let proxy = self.proxy(envoy).await;
             let nack = proxy.pointer("/nacks/0");
-            let nack = nack.filter(|nack| nack.get("instead") == Some(&instead.into()));
+            let nack = nack.filter(|nack| nack.get("fallback") == Some(&fallback.into()));
             nack.cloned().ok_or_else(|| proxy.to_string())
         })
         .await
@@ -135,7 +135,7 @@ async fn nacked_grant_keeps_other_grants_and_names_its_policy() {
     let metrics = get_once(store.mesh.admin(), "/metrics", &[]).await.unwrap().text();
     for line in [
         "ironmesh_ready 1",
-        "ironmesh_resources_refused 1",
+        "ironmesh_resources_nacked 1",
         "ironmesh_xds_nacks_total{type=\"route_configuration\"} 1",
         "ironmesh_policy_stale 0",
     ] {
@@ -234,7 +234,7 @@ async fn version_is_quarantined_after_three_nacks_and_not_after_two() {
     let proxy = store.proxy(&spared).await;
     assert_eq!(proxy["nacks"], serde_json::json!([]), "it was not sent it");
     assert_eq!(proxy["withheld"][0]["name"], "inbound|default/small|14001", "{proxy:#}");
-    assert_eq!(proxy["withheld"][0]["instead"], "narrowed", "{proxy:#}");
+    assert_eq!(proxy["withheld"][0]["fallback"], "narrowed", "{proxy:#}");
     assert_eq!(proxy["withheld"][0]["policy"][0]["file"], "auditors.toml", "{proxy:#}");
     let listed = store.mesh.run(&["proxy", "list"]).await.stdout;
     let listed = String::from_utf8_lossy(&listed);

@@ -73,7 +73,7 @@ async fn status_is_an_error_exactly_while_callers_get_503() {
     let address = server.address();
     server.stop().await;
     let text = eventually("the lost proxy", async || match status().await {
-        (Some(1), text) if text.contains("1 proxy is away") => Ok(text),
+        (Some(1), text) if text.contains("1 proxy is disconnected") => Ok(text),
         other => Err(format!("{other:?}")),
     })
     .await;

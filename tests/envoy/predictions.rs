@@ -100,9 +100,9 @@ impl PredictionMesh {
             for one in config.get("resources").unwrap().as_array().unwrap() {
                 let text = |name: &str| one[name].as_str().unwrap_or_default().to_owned();
                 match &*text("state") {
-                    "taken" | "not_taken" => {}
+                    "acked" | "not_sent" => {}
                     // Envoy may keep it while connections drain.
-                    "leaving" => continue,
+                    "removing" => continue,
                     _ => return Err(format!("{id}: {one}")),
                 }
                 of_proxy.insert((text("resource_type"), text("name")), text("version"));

@@ -81,7 +81,7 @@ async fn invalid_policy_file_changes_nothing_and_is_reported() {
     assert_eq!(finding["code"], "IM0102");
     assert_eq!(finding["file"], "mistake.toml");
     assert_eq!((&finding["line"], &finding["column"]), (&3.into(), &1.into()));
-    assert!(policy["drawn"].as_str().unwrap().contains("did you mean `ports`"), "{policy:#}");
+    assert!(policy["rendered"].as_str().unwrap().contains("did you mean `ports`"), "{policy:#}");
     assert_eq!(policy["revision"], good);
     assert_ne!(policy["stale_since"], Value::Null);
     let log = store.mesh.log();

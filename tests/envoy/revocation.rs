@@ -110,7 +110,7 @@ async fn revoked_proxy_is_disconnected_and_callers_use_the_other() {
     }
     eventually("the stream to be rejected", async || {
         let metrics = get_once(mesh.admin(), "/metrics", &[]).await?.text();
-        let rejected = "ironmesh_xds_streams_closed_total{reason=\"refused\"} ";
+        let rejected = "ironmesh_xds_streams_closed_total{reason=\"rejected\"} ";
         let count = metrics.lines().find_map(|line| line.strip_prefix(rejected));
         anyhow::ensure!(count.is_some_and(|count| count != "0"), "{metrics}");
         Ok(())

@@ -96,14 +96,14 @@ async fn proxy_show_lists_resources_without_private_keys() {
         let dump = run(mesh, &["proxy", "show", &id, "--resources"]).await;
         let config: Value = serde_json::from_slice(&dump)?;
         let states = states(&config);
-        anyhow::ensure!(states.len() == 1 && states["taken"] > 5, "{states:?}");
+        anyhow::ensure!(states.len() == 1 && states["acked"] > 5, "{states:?}");
         Ok(dump)
     })
     .await;
     let config: Value = serde_json::from_slice(&dump).unwrap();
     let resources = config["resources"].as_array().unwrap();
     assert!(
-        resources.iter().all(|one| one["version"] == one["taken"] && one["content"].is_object())
+        resources.iter().all(|one| one["version"] == one["acked"] && one["content"].is_object())
     );
     let secret = resources.iter().find(|one| one["name"] == "service-cert:default/bookstore");
     let secret = secret.expect("its certificate").to_string();

@@ -23,15 +23,15 @@ async fn running_control_plane_applies_a_push() {
     let readyz = workspace
         .wait_for_readyz("the second", |readyz| readyz["policy"]["revision"] != first)
         .await;
-    let in_force = &readyz["policy"]["in_force"];
-    assert!(pushed.contains(in_force["revision"].as_str().unwrap()), "{pushed}");
-    assert_eq!(in_force["message"], "b too");
-    assert!(in_force["by"].as_str().unwrap().starts_with("anna@"), "{readyz:#}");
+    let active = &readyz["policy"]["active"];
+    assert!(pushed.contains(active["revision"].as_str().unwrap()), "{pushed}");
+    assert_eq!(active["message"], "b too");
+    assert!(active["by"].as_str().unwrap().starts_with("anna@"), "{readyz:#}");
 
     workspace.policy(&["rollback", &first]).await.assert_success();
     let readyz = workspace.wait_until_active(&first).await;
     let message = format!("rollback to {first}");
-    assert_eq!(readyz["policy"]["in_force"]["message"], message);
+    assert_eq!(readyz["policy"]["active"]["message"], message);
     // What a second push would write exists already.
     workspace.policy(&["rollback", &first]).await.assert_success();
     assert!(serve.terminate().await.success());
@@ -82,7 +82,7 @@ async fn manual_etcd_edit_is_reported_and_the_last_good_stays_active() {
     etcd.ctl(&["del", "--prefix", "/ironmesh/"]).await;
     let readyz = workspace
         .wait_for_readyz("that nothing is there", |readyz| {
-            readyz["policy"]["drawn"].as_str().unwrap().contains("nothing has been pushed")
+            readyz["policy"]["rendered"].as_str().unwrap().contains("nothing has been pushed")
         })
         .await;
     assert_eq!(
@@ -127,8 +127,8 @@ async fn start_without_etcd_uses_the_last_good_policy() {
     let policy = &readyz["policy"];
     assert_eq!(policy["revision"], good);
     assert!(!policy["stale_since"].is_null(), "{readyz:#}");
-    assert!(policy["drawn"].as_str().unwrap().contains("cannot be used"), "{readyz:#}");
-    assert!(policy["in_force"]["by"].as_str().unwrap().starts_with("anna@"), "{readyz:#}");
+    assert!(policy["rendered"].as_str().unwrap().contains("cannot be used"), "{readyz:#}");
+    assert!(policy["active"]["by"].as_str().unwrap().starts_with("anna@"), "{readyz:#}");
     let run = workspace.policy(&["push", "policy"]).await;
     assert!(run.code == 1 && run.stderr.contains("Connection refused"), "{run:?}");
 

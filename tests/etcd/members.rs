@@ -29,10 +29,10 @@ async fn member_failures_have_no_effect_until_quorum_is_lost() {
     let policy = &readyz["policy"];
     assert_eq!((&readyz["ready"], &policy["revision"]), (&true.into(), &second.as_str().into()));
     assert_eq!(policy["findings"], serde_json::json!([]));
-    let drawn = policy["drawn"].as_str().unwrap();
-    assert!(drawn.contains("none of the etcd endpoints can be used"), "{drawn}");
+    let rendered = policy["rendered"].as_str().unwrap();
+    assert!(rendered.contains("none of the etcd endpoints can be used"), "{rendered}");
     for member in 0..3 {
-        assert!(drawn.contains(&etcd.endpoint(member)), "{drawn}");
+        assert!(rendered.contains(&etcd.endpoint(member)), "{rendered}");
     }
     let status = workspace.status().await;
     let wrong = "wrong: the policy in `/ironmesh/default/policy in etcd at ";

@@ -46,7 +46,7 @@ async fn service_without_any_live_envoy_is_an_error() {
 async fn killed_caller_envoy_is_reported() {
     let Some(mut setup) = FaultMesh::open().await else { return };
     setup.buyer.kill().await;
-    setup.wait_for_status(1, &["away"]).await;
+    setup.wait_for_status(1, &["disconnected"]).await;
     assert!(setup.row("the caller's own Envoy is killed").await > 0);
     setup.close().await;
 }

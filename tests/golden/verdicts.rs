@@ -323,7 +323,7 @@ fn by_host(verdict: &Verdict) -> BTreeSet<u16> {
         Answer::Rejected(_) => [400].into(),
         _ if verdict.only_at_upstream => [404].into(),
         _ if !verdict.in_scope => [404].into(),
-        Answer::Nowhere => [503].into(),
+        Answer::NoBackend => [503].into(),
         Answer::Redirected(_) => [308].into(),
         _ => {
             let gets = verdict.destinations.iter().map(|one| match one.result {

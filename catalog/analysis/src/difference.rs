@@ -37,7 +37,7 @@ pub struct Difference {
     /// Added, removed and changed telemetry.
     pub telemetries: Vec<TelemetryChange>,
     /// Gained and lost access to destinations outside the mesh.
-    #[serde(default, rename = "exits")]
+    #[serde(default)]
     pub egress: Vec<EgressChange>,
 }
 

@@ -29,7 +29,6 @@ pub struct MatchCondition {
     /// The match that sets it.
     pub by: Cited,
     /// The requests that meet it.
-    #[serde(rename = "way")]
     pub traffic: AllowedTraffic,
 }
 

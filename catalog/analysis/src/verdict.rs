@@ -65,7 +65,6 @@ pub struct Verdict {
     /// Whether a service of policy runs as the caller. Otherwise no proxy calls as this account.
     pub caller_runs: bool,
     /// The service port that it calls.
-    #[serde(rename = "asked")]
     pub service_port: ServicePort,
     /// The protocol of the port.
     pub protocol: String,
@@ -84,7 +83,6 @@ pub struct Verdict {
     #[serde(flatten)]
     pub answer: Answer,
     /// Whether the service port is in the scope of the caller's proxies.
-    #[serde(rename = "known")]
     pub in_scope: bool,
     /// The namespace of a private service, if the caller belongs to a different one.
     pub private_to: Option<Name>,
@@ -123,7 +121,7 @@ pub enum Answer {
     /// No destination allows it.
     Denied,
     /// The split has no destination.
-    Nowhere,
+    NoBackend,
     /// The sidecar answers 400 before authorization, for this reason.
     Rejected(String),
     /// The caller's own sidecar redirects it, as this text describes, whatever traffic targets allow.
@@ -138,14 +136,12 @@ pub struct Destination {
     /// The service of which it is a subset, if it is one.
     pub part_of: Option<ServiceName>,
     /// Its hostname and resolution outside the mesh; none for a service of the mesh.
-    #[serde(rename = "outside")]
     pub external: Option<ExternalDestination>,
     /// The account as which it runs, which traffic targets name.
     pub account: ServiceAccount,
     /// Its mode.
     pub mode: String,
     /// The verdict of its port on the call.
-    #[serde(rename = "judgement")]
     pub port_verdict: PortVerdict,
     /// Its endpoints by address; none if they are unknown, or if the caller's proxy resolves them.
     pub endpoints: Option<Vec<MeshEndpoint>>,
@@ -154,7 +150,6 @@ pub struct Destination {
     /// Whether and where the verdict is enforced.
     pub enforcement: Enforcement,
     /// The result that the caller gets.
-    #[serde(rename = "gets")]
     pub result: CallResult,
     /// Its effective upstream traffic settings.
     pub settings: Vec<EffectiveSetting>,
@@ -195,13 +190,11 @@ pub enum CallResult {
     /// 400 from the server's sidecar: the path has an escaped slash.
     Rejected,
     /// 403 from the caller's own sidecar, which authorizes calls of external services.
-    #[serde(rename = "forbidden_by_its_own")]
     ForbiddenByCaller,
     /// The caller's own sidecar does not have the port: 403 at a declared upstream, 404 by `Host`, or 400 if the
     /// path has an escaped slash and no service in scope keeps these; on TCP there is no listener.
     Unknown,
     /// A failed TLS handshake: the connection ends before the application sees it.
-    #[serde(rename = "handshake")]
     HandshakeFailed,
     /// No available endpoint: 503, or on TCP a connection that ends at once.
     NoEndpoint,
@@ -231,7 +224,7 @@ pub fn verdict(
         only_at_upstream: question.request.as_ref().is_some_and(|request| {
             host::is_foreign(snapshot, &question.caller, service, port, request)
         }),
-        answer: Answer::Nowhere,
+        answer: Answer::NoBackend,
         splits: routing.splits_of(&service_port),
         branches: Vec::new(),
         left_out: BTreeSet::new(),
@@ -361,7 +354,7 @@ impl Verdict {
         let all = self.destinations.len();
         match allowed {
             _ if !self.in_scope => Answer::Denied,
-            0 if all == 0 => Answer::Nowhere,
+            0 if all == 0 => Answer::NoBackend,
             0 => Answer::Denied,
             some if some == all && !ends_nowhere => Answer::Allowed,
             _ => Answer::InPart,

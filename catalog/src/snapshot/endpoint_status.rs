@@ -44,10 +44,8 @@ pub enum EndpointState {
     /// Callers dial it in plaintext: its service is permissive, and it is not a participant on all ports.
     Plaintext(ExclusionReason),
     /// Callers dial it directly: its service is external.
-    #[serde(rename = "outside")]
     External,
     /// Callers do not use it, or not on all ports.
-    #[serde(rename = "out")]
     Excluded(ExclusionReason),
 }
 
@@ -72,19 +70,16 @@ pub enum ExclusionReason {
     /// Its proxy has never connected.
     Unclaimed,
     /// Its proxy has not ACKed all ports of the service.
-    #[serde(rename = "not_taken")]
     NotAcked {
         /// The ports without an ACK.
         ports: Vec<u16>,
     },
     /// Its proxy has ACKed the ports, but is not yet configured with the target port of this endpoint.
-    #[serde(rename = "unheard")]
     NotConfigured {
         /// The ports of the service.
         ports: Vec<u16>,
     },
     /// Its proxy is unreachable, and no external provider reports the endpoint.
-    #[serde(rename = "suspect")]
     Unreachable {
         /// When the proxy became unreachable.
         since: Timestamp,

@@ -127,10 +127,7 @@ pub(super) fn health(row: &EndpointRow) -> String {
 /// The endpoint status in words, with the address that callers use, or the reason for exclusion.
 pub(super) fn endpoint_status(row: &EndpointRow) -> String {
     let word = match &*row.status {
-        "not_taken" => "not ACKed".to_owned(),
-        "outside" => "external".to_owned(),
-        "suspect" => "unreachable".to_owned(),
-        "unheard" => "not configured".to_owned(),
+        "not_acked" => "not ACKed".to_owned(),
         other => other.replace('_', " "),
     };
     let at = row.dialled_at.map(|address| format!(" at {address}")).unwrap_or_default();

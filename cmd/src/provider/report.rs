@@ -38,10 +38,9 @@ struct CallResult {
 struct ServiceResult {
     service: ServiceName,
     /// The queries, in words.
-    #[serde(rename = "asks")]
     queries: Vec<String>,
     /// Why there is no answer; `None` if there is one.
-    trouble: Option<String>,
+    error: Option<String>,
     endpoints: Vec<Endpoint>,
     problems: Vec<UnusableInstance>,
 }
@@ -76,7 +75,7 @@ impl AzureTestReport {
             ServiceResult {
                 service: name.clone(),
                 queries: queries.iter().map(ToString::to_string).collect(),
-                trouble: stale.map(|stale| stale.reason.clone()).or_else(unanswered),
+                error: stale.map(|stale| stale.reason.clone()).or_else(unanswered),
                 endpoints: service_report.map(|one| one.endpoints.to_vec()).unwrap_or_default(),
                 problems: problems.map(problem).collect(),
             }
@@ -85,7 +84,7 @@ impl AzureTestReport {
         let missing = found.calls.iter().filter_map(|call| call.missing.as_ref());
         let stale = report.stale.as_ref().map(|stale| stale.reason.clone());
         Self {
-            is_good: stale.is_none() && services.iter().all(|one| one.trouble.is_none()),
+            is_good: stale.is_none() && services.iter().all(|one| one.error.is_none()),
             stale,
             calls: found.calls.iter().map(CallResult::new).collect(),
             services,
@@ -109,8 +108,8 @@ impl AzureTestReport {
         }
         for service in &self.services {
             let _ = writeln!(text, "\n{}, {}", service.service, service.queries.join("; and "));
-            if let Some(trouble) = &service.trouble {
-                let _ = writeln!(text, "  no answer: {trouble}");
+            if let Some(error) = &service.error {
+                let _ = writeln!(text, "  no answer: {error}");
             } else if service.endpoints.is_empty() {
                 let _ = writeln!(text, "  no endpoints");
             }

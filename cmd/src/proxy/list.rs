@@ -129,12 +129,12 @@ fn envoy_version(proxy: &ProxyView) -> String {
 
 /// How long the proxy has been connected, or why it is not.
 fn connected(proxy: &ProxyView, now: Timestamp) -> String {
-    match (&*proxy.state, proxy.connected_since, proxy.away_since) {
+    match (&*proxy.state, proxy.connected_since, proxy.disconnected_since) {
         ("connected", Some(since), _) => age(since, now),
         ("connected", None, _) => "yes".to_owned(),
-        ("away", _, Some(since)) => format!("no, {}", age(since, now)),
-        ("away", ..) => "no".to_owned(),
-        ("forfeit", ..) => "expired".to_owned(),
+        ("disconnected", _, Some(since)) => format!("no, {}", age(since, now)),
+        ("disconnected", ..) => "no".to_owned(),
+        ("enrollment_expired", ..) => "expired".to_owned(),
         (state, ..) => state.to_owned(),
     }
 }

@@ -148,11 +148,11 @@ fn write_exchanges(text: &mut String, exchanges: &[ExchangeView]) {
 /// The sync status of a resource for people, by its JSON value. The words are those of `istioctl proxy-status`.
 fn sync_status(state: &str) -> &str {
     match state {
-        "taken" => "SYNCED",
-        "behind" => "STALE",
-        "refused" => "NACK",
-        "not_taken" => "NOT SENT",
-        "leaving" => "REMOVING",
+        "acked" => "SYNCED",
+        "stale" => "STALE",
+        "nacked" => "NACK",
+        "not_sent" => "NOT SENT",
+        "removing" => "REMOVING",
         other => other,
     }
 }
@@ -163,7 +163,7 @@ fn state(detail: &ProxyDetail) -> String {
         ("connected", 1) => "connected, by one xDS stream".to_owned(),
         ("connected", many) => format!("connected, by {many} xDS streams"),
         ("unclaimed", _) => "unclaimed: the proxy has never connected".to_owned(),
-        ("forfeit", _) => {
+        ("enrollment_expired", _) => {
             "enrollment expired: the proxy did not connect within 24 hours; enroll it again"
                 .to_owned()
         }

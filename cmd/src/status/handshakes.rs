@@ -24,7 +24,11 @@ pub(super) fn failed(
             let record = &proxy.record;
             let is_at_address =
                 record.mesh_address.ip() == *address || record.addresses.contains(address);
-            is_at_address && matches!(&*proxy.state, "away" | "unclaimed" | "expired" | "forfeit")
+            is_at_address
+                && matches!(
+                    &*proxy.state,
+                    "disconnected" | "unclaimed" | "expired" | "enrollment_expired"
+                )
         };
         match proxies.iter().find(is_cut_off) {
             Some(proxy) if *count > 1 => wrong.push(format!(

@@ -117,7 +117,7 @@ fn source(provider: Provider, guard: &GuardStatus) -> SourceView {
         provider,
         learned_at: Some(guard.learned_at),
         index: report.map(|report| report.index),
-        confirmed: report.is_some_and(|report| report.is_authoritative),
+        authoritative: report.is_some_and(|report| report.is_authoritative),
         stale: report.and_then(|report| report.stale.as_ref()).map(stale_view),
         held: guard.held.map(|Held { since, until, before, left }| HeldView {
             since,
@@ -135,7 +135,7 @@ fn never_answered(provider: Provider, trouble: &Stale) -> SourceView {
         provider,
         learned_at: None,
         index: None,
-        confirmed: false,
+        authoritative: false,
         stale: Some(stale_view(trouble)),
         held: None,
         problems: Vec::new(),
@@ -202,7 +202,7 @@ fn row(
 fn words(state: &EndpointState) -> (&'static str, Option<String>) {
     match state {
         EndpointState::Participant => ("participant", None),
-        EndpointState::External => ("outside", None),
+        EndpointState::External => ("external", None),
         EndpointState::Plaintext(reason) => ("plaintext", Some(reason.to_string())),
         EndpointState::Excluded(reason) => (word(reason), Some(reason.to_string())),
     }
@@ -215,9 +215,9 @@ fn word(reason: &ExclusionReason) -> &'static str {
         ExclusionReason::NoProxy => "no_proxy",
         ExclusionReason::SeveralProxies { .. } => "several_proxies",
         ExclusionReason::Unclaimed => "unclaimed",
-        ExclusionReason::NotAcked { .. } => "not_taken",
-        ExclusionReason::NotConfigured { .. } => "unheard",
-        ExclusionReason::Unreachable { .. } => "suspect",
+        ExclusionReason::NotAcked { .. } => "not_acked",
+        ExclusionReason::NotConfigured { .. } => "not_configured",
+        ExclusionReason::Unreachable { .. } => "unreachable",
         ExclusionReason::Revoked => "revoked",
         ExclusionReason::Expired => "expired",
         ExclusionReason::NoEndpoint => "no_endpoint",

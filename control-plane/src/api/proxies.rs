@@ -51,17 +51,17 @@ impl RunningControlPlane {
         let findings = duplicates.get(&record.id).into_iter().chain(findings);
         let live = self.hub.live_streams(&record.id.to_string());
         let addresses: BTreeSet<_> = live.iter().map(|stream| stream.address).collect();
-        let away = self.feeds.disconnected.borrow();
-        let lost = record.unreachable_since.or_else(|| away.since.get(&record.id).copied());
+        let disconnected = self.feeds.disconnected.borrow();
+        let lost = record.unreachable_since.or_else(|| disconnected.since.get(&record.id).copied());
         let was_here = |started: Timestamp| record.claimed_at.is_some_and(|at| at <= started);
-        let is_expected = lost.is_none() && away.grace.is_some_and(was_here);
+        let is_expected = lost.is_none() && disconnected.grace.is_some_and(was_here);
         let state = state(record, streams, is_expected, Timestamp::now());
         let node = self.hub.node(&record.id.to_string());
         let newest = live.iter().map(|stream| stream.since).max();
         let convergence = self.feeds.convergence.borrow();
         ProxyView {
             state: state.to_owned(),
-            away_since: lost.filter(|_| state == "away"),
+            disconnected_since: lost.filter(|_| state == "disconnected"),
             envoy_version: node
                 .and_then(|node| node.envoy_version.map(|version| version.to_string())),
             connected_since: newest.map(wall_time),
@@ -266,10 +266,10 @@ fn state(record: &JoinRecord, streams: usize, is_expected: bool, now: Timestamp)
         CertificateState::Revoked => "revoked",
         _ if streams > 0 => "connected",
         CertificateState::Expired => "expired",
-        CertificateState::EnrollmentExpired => "forfeit",
+        CertificateState::EnrollmentExpired => "enrollment_expired",
         CertificateState::Unclaimed => "unclaimed",
         CertificateState::Claimed if is_expected => "reconnecting",
-        CertificateState::Claimed => "away",
+        CertificateState::Claimed => "disconnected",
     }
 }
 
@@ -321,7 +321,7 @@ pub(super) fn nack_view(nack: &reconciler::NackReport) -> NackView {
         name: nack.name.to_string(),
         version: nack.version.to_string(),
         message: nack.message.clone(),
-        instead: nack.instead.to_string(),
+        fallback: nack.instead.to_string(),
         policy: nack.origins.iter().map(origin).collect(),
     }
 }

@@ -36,17 +36,15 @@ pub(super) fn event(event: &Event) -> String {
                 "after": after.to_string(),
             }),
         ),
-        EventKind::PolicyActive { revision } => {
-            ("policy_in_force", json!({ "revision": revision }))
-        }
+        EventKind::PolicyActive { revision } => ("policy_active", json!({ "revision": revision })),
         EventKind::PolicyRejected { findings, rendered } => {
-            ("policy_refused", json!({ "findings": findings, "drawn": rendered }))
+            ("policy_rejected", json!({ "findings": findings, "rendered": rendered }))
         }
         EventKind::PolicyUnreadable { problem } => {
             ("policy_unreadable", json!({ "problem": problem }))
         }
         EventKind::PolicyRestored { revision } => {
-            ("policy_mended", json!({ "revision": revision }))
+            ("policy_restored", json!({ "revision": revision }))
         }
         EventKind::ControlPlaneSilent { seconds } => {
             ("control_plane_silent", json!({ "seconds": seconds }))

@@ -139,7 +139,7 @@ impl UpstreamMesh {
                     let state = value_at(one, "/state");
                     // A certificate that nothing refers to yet is not requested.
                     let is_secret = value_at(one, "/resource_type") == "secret";
-                    let condition = state == "taken" || is_secret && state == "not_taken";
+                    let condition = state == "acked" || is_secret && state == "not_sent";
                     anyhow::ensure!(condition, "{state}: {}", value_at(one, "/name"));
                 }
             }

@@ -83,11 +83,11 @@ impl CloseReason {
     /// The value of the metric's label.
     pub fn word(self) -> &'static str {
         match self {
-            Self::Rejected => "refused",
+            Self::Rejected => "rejected",
             Self::TooManyStreams => "too_many_streams",
             Self::TooManyNames => "too_many_names",
             Self::Flood => "flood",
-            Self::QuotaExceeded => "no_room",
+            Self::QuotaExceeded => "quota_exceeded",
             Self::SlowReader => "slow_reader",
             Self::Disconnected => "disconnected",
             Self::Expired => "expired",

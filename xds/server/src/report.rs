@@ -53,11 +53,11 @@ impl ResourceState {
     /// The value in JSON.
     pub fn word(self) -> &'static str {
         match self {
-            Self::Acked => "taken",
-            Self::Nacked => "refused",
-            Self::Stale => "behind",
-            Self::NotAcked => "not_taken",
-            Self::PendingRemoval => "leaving",
+            Self::Acked => "acked",
+            Self::Nacked => "nacked",
+            Self::Stale => "stale",
+            Self::NotAcked => "not_sent",
+            Self::PendingRemoval => "removing",
         }
     }
 }

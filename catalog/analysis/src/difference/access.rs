@@ -26,7 +26,6 @@ pub struct AccessChange {
     #[serde(rename = "change")]
     pub delta: AccessDelta,
     /// The traffic that is allowed.
-    #[serde(rename = "way")]
     pub traffic: AllowedTraffic,
     /// The traffic targets that grant it, or granted it; none if the mode does.
     pub by: Vec<Cited>,
@@ -51,7 +50,6 @@ pub enum AccessDelta {
 #[serde(rename_all = "snake_case")]
 pub enum CallerGroup {
     /// Every account of the mesh: permissive and audit mode.
-    #[serde(rename = "everybody")]
     All,
     /// Every account of a namespace: permissive and audit mode of a private service.
     Namespace(Name),

@@ -22,7 +22,6 @@ pub struct EgressChange {
     #[serde(rename = "change")]
     pub delta: AccessDelta,
     /// The traffic that is allowed.
-    #[serde(rename = "way")]
     pub traffic: AllowedTraffic,
     /// The egresses that grant it, or granted it; none for `passthrough`.
     pub by: Vec<Cited>,

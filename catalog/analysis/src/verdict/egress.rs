@@ -51,15 +51,12 @@ pub struct EgressVerdict {
     #[serde(flatten)]
     pub answer: Answer,
     /// Why proxies block the destination, whatever policy allows.
-    #[serde(rename = "never")]
     pub blocked_reason: Option<String>,
     /// Whether egress is `passthrough` for the caller: no egress object is needed.
     pub passes_through: bool,
     /// The host of policy that covers it, if its name differs, such as `*.example.com`.
-    #[serde(rename = "known_as")]
     pub matched_host: Option<String>,
     /// The verdict of each egress with the host or address on this port.
-    #[serde(rename = "ways")]
     pub rules: Vec<EgressRuleVerdict>,
 }
 
@@ -73,7 +70,6 @@ pub struct EgressRuleVerdict {
     /// The match that the egress names, if any.
     pub rule: Option<Cited>,
     /// The traffic that it allows.
-    #[serde(rename = "way")]
     pub traffic: AllowedTraffic,
     /// The address ranges in which the host must be; empty if any address will do.
     pub addresses: Vec<String>,

@@ -38,7 +38,6 @@ pub struct IngressQuestion {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IngressVerdict {
     /// The service port that is called.
-    #[serde(rename = "asked")]
     pub service_port: ServicePort,
     /// The protocol of the port.
     pub protocol: String,
@@ -54,7 +53,6 @@ pub struct IngressVerdict {
     #[serde(flatten)]
     pub answer: Answer,
     /// The verdict of each ingress backend of the service port, in the order of their names.
-    #[serde(rename = "ways")]
     pub rules: Vec<IngressRuleVerdict>,
 }
 
@@ -66,10 +64,8 @@ pub struct IngressRuleVerdict {
     /// The listener of the proxies, in words.
     pub entry: String,
     /// Whether it allows the call.
-    #[serde(rename = "lets_in")]
     pub allows: bool,
     /// What the caller does not fulfil; empty if the ingress backend accepts the caller.
-    #[serde(rename = "lacking")]
     pub caller_mismatches: Vec<CallerMismatch>,
     /// The requests that it allows; every request if empty.
     pub rules: Vec<IngressRequestRule>,
@@ -91,7 +87,6 @@ pub struct IngressRequestRule {
     /// The match.
     pub rule: Cited,
     /// The traffic that it allows.
-    #[serde(rename = "way")]
     pub traffic: AllowedTraffic,
     /// The conditions that the request does not meet.
     pub mismatches: Vec<Mismatch>,

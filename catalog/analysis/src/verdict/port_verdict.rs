@@ -47,7 +47,6 @@ pub struct GrantingRule {
     /// The match or the TCP route that the rule names.
     pub rule: Cited,
     /// The traffic that it allows.
-    #[serde(rename = "way")]
     pub traffic: AllowedTraffic,
 }
 
@@ -59,7 +58,6 @@ pub struct UnmetRule {
     /// The match or the TCP route; none if no rule of the target applies to the port.
     pub rule: Option<Cited>,
     /// The traffic that it allows.
-    #[serde(rename = "way")]
     pub traffic: Option<AllowedTraffic>,
     /// The callers that the target names, if the caller is not among them.
     pub other_callers: Option<BTreeSet<ServiceAccount>>,

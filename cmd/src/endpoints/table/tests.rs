@@ -35,7 +35,7 @@ pub(in crate::endpoints) fn list() -> EndpointList {
         provider: Provider::Consul,
         learned_at: Some(then()),
         index: Some(7),
-        confirmed: true,
+        authoritative: true,
         stale: None,
         held: Some(HeldView { since: then(), until, before: 4, left: 1 }),
         problems: vec![ProblemView {
@@ -59,7 +59,7 @@ pub(in crate::endpoints) fn list() -> EndpointList {
         health: ReportedHealth::Unhealthy,
         flapping: true,
         reason: Some("its proxy has not ACKed port 80 yet".to_owned()),
-        ..row("fd00::6", Provider::Consul, "not_taken")
+        ..row("fd00::6", Provider::Consul, "not_acked")
     };
     EndpointList {
         providers: vec![

@@ -170,7 +170,7 @@ fn headline(who: &str, what: &str, answer: &Answer) -> String {
     match answer {
         Answer::Allowed | Answer::InPart => format!("allowed: {who} may {what}\n"),
         // (HTTP routes, which can redirect, apply only to calls within the mesh.)
-        Answer::Denied | Answer::Nowhere | Answer::Redirected(_) => {
+        Answer::Denied | Answer::NoBackend | Answer::Redirected(_) => {
             format!("denied: {who} may not {what}\n")
         }
         Answer::Rejected(reason) => format!("denied: {who} may not {what}: {reason}: 400\n"),

@@ -79,9 +79,10 @@ fn compared_host(verdict: &Verdict, compared: &ComparedHost) -> String {
             let answer = match answer {
                 Answer::Allowed => "allowed",
                 Answer::InPart => "allowed in part",
-                Answer::Denied | Answer::Nowhere | Answer::Rejected(_) | Answer::Redirected(_) => {
-                    "denied"
-                }
+                Answer::Denied
+                | Answer::NoBackend
+                | Answer::Rejected(_)
+                | Answer::Redirected(_) => "denied",
             };
             format!(
                 "the host is compared as `{host}`, by `Host`; at a declared upstream it is `{other}`: {answer}"
@@ -179,7 +180,7 @@ fn headline(verdict: &Verdict) -> String {
             format!("allowed in part: {caller} may {to}, but not at every destination\n")
         }
         Answer::Denied => format!("denied: {caller} may not {to}\n"),
-        Answer::Nowhere => {
+        Answer::NoBackend => {
             let gets = if *is_http { "503" } else { "no listener" };
             format!(
                 "denied: {caller} may not {to}: no backend of the split has a weight, has the port and is visible to the caller: {gets}\n"
