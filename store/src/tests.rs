@@ -19,7 +19,7 @@ use crate::database::{AUTHORITY, META, SERVICE_CERTIFICATES};
 
 const PEM: &str = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49\n-----END PRIVATE KEY-----\n";
 
-/// A state folder that does not exist yet, and goes with the test.
+/// A state folder that does not exist yet; the test removes it at its end.
 struct State(TempDir);
 
 impl State {
@@ -265,7 +265,7 @@ fn sealed_value_does_not_open_in_a_different_place() {
     assert!(store.authority().is_err());
     store.put_raw(AUTHORITY, "current", b"short").unwrap();
     assert!(store.authority().is_err());
-    // The same plain text twice is not the same sealed.
+    // Sealing the same plaintext twice gives different bytes.
     store.put_authority(b"m").unwrap();
     let first = store.get_raw(AUTHORITY, "current").unwrap();
     store.put_authority(b"m").unwrap();
@@ -299,7 +299,7 @@ fn foreign_database_file_is_rejected_unchanged() {
 
 #[test]
 fn uncreatable_folder_error_names_the_path() {
-    // Below a regular file, which stops root as well.
+    // A path below a regular file fails for root, too.
     let state = State::new();
     let key = state.key().unwrap();
     let folder = state.kek().join("state");
@@ -318,7 +318,7 @@ fn concurrent_first_starts_agree_on_one_key_and_database() {
         Err(OpenError::InUse { .. }) => None,
         Err(other) => panic!("{other}: {:?}", std::error::Error::source(&other)),
     };
-    // What was opened is held until every start is over, so that only one can have it.
+    // Each thread holds its result until all starts have ended, so exactly one start succeeds.
     let opened: Vec<Store> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(start)).collect();
         threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
@@ -334,7 +334,10 @@ fn join_record_of_old_format_is_read_and_removals_persist() {
     let store = state.open().unwrap();
     let old = record(1);
     let mut json: serde_json::Value = serde_json::to_value(&old).unwrap();
-    assert!(json.as_object_mut().unwrap().remove("revoked").is_none(), "it is left out");
+    assert!(
+        json.as_object_mut().unwrap().remove("revoked").is_none(),
+        "JSON omits an empty `revoked`"
+    );
     store.put(database::JOIN_RECORDS, &old.id.to_string(), json.to_string().as_bytes()).unwrap();
     for id in [2, 3, 4] {
         store.put_join_record(&record(id)).unwrap();
@@ -352,7 +355,7 @@ fn join_record_machine_is_stored_and_missing_in_old_records() {
     newer.machine = Some(Uuid::from_u128(7));
     store.put_join_records(std::slice::from_ref(&newer)).unwrap();
     assert_eq!(store.join_records().unwrap(), std::slice::from_ref(&newer));
-    // As it was written before there were machines.
+    // The record as versions without machine addresses wrote it.
     let older = serde_json::to_value(record(1)).unwrap();
     assert_eq!(older.get("machine"), None);
     assert_eq!(serde_json::from_value::<JoinRecord>(older).unwrap(), record(1));

@@ -17,7 +17,7 @@ struct Slow {
     questions: Arc<HeldAnswers>,
 }
 
-/// Answers that are held until all are released.
+/// Responses that wait until the test releases all of them.
 #[derive(Default)]
 struct HeldAnswers {
     state: Mutex<HeldAnswersState>,
@@ -39,7 +39,7 @@ impl HeldAnswers {
         let (patience, waits) =
             (Duration::from_secs(30), |state: &mut HeldAnswersState| !state.are_let_go);
         let (mut state, waited) = self.changed.wait_timeout_while(state, patience, waits).unwrap();
-        assert!(!waited.timed_out(), "it waited in vain");
+        assert!(!waited.timed_out(), "the test did not release the response within 30 s");
         state.at_once -= 1;
     }
 
@@ -47,6 +47,11 @@ impl HeldAnswers {
         self.state.lock().unwrap().are_let_go = true;
         self.changed.notify_all();
     }
+}
+
+/// Fails the test: no test of this module sends the request of the calling method.
+fn not_requested<T>() -> T {
+    panic!("the test did not send this request")
 }
 
 impl ControlPlane for Slow {
@@ -58,43 +63,43 @@ impl ControlPlane for Slow {
     }
 
     fn readiness(&self) -> Readiness {
-        unreachable!()
+        not_requested()
     }
 
     fn convergence(&self) -> ConvergenceView {
-        unreachable!()
+        not_requested()
     }
 
     fn policy_wait(&self, _: &WaitRequest) -> Result<WaitAnswer, ApiError> {
-        unreachable!()
+        not_requested()
     }
 
     fn next_change(&self) -> NextChange {
-        unreachable!()
+        not_requested()
     }
 
     fn proxies(&self, _: &ProxyQuery) -> Result<ProxyPage, ApiError> {
-        unreachable!()
+        not_requested()
     }
 
     fn proxy_config(&self, _: &str) -> Result<ProxyConfig, ApiError> {
-        unreachable!()
+        not_requested()
     }
 
     fn revoke(&self, _: &str, _: &RevokeRequest) -> Result<Revoked, ApiError> {
-        unreachable!()
+        not_requested()
     }
 
     fn audit(&self) -> AuditView {
-        unreachable!()
+        not_requested()
     }
 
     fn endpoints(&self, _: Option<&ServiceName>) -> Result<EndpointList, ApiError> {
-        unreachable!()
+        not_requested()
     }
 
     fn accept_endpoints(&self, _: &ServiceName) -> Result<AcceptedEndpoints, ApiError> {
-        unreachable!()
+        not_requested()
     }
 
     fn explain(&self, _: &Question) -> Result<Verdict, ApiError> {
@@ -103,18 +108,21 @@ impl ControlPlane for Slow {
     }
 
     fn explain_outward(&self, _: &EgressQuestion) -> Result<EgressVerdict, ApiError> {
-        unreachable!()
+        not_requested()
     }
 
     fn explain_inward(&self, _: &IngressQuestion) -> Result<IngressVerdict, ApiError> {
-        unreachable!()
+        not_requested()
     }
 
     fn plan(&self, _: &PlanRequest, cancellation: &Cancellation) -> Result<Plan, ApiError> {
         self.has_begun.notify_one();
         let deadline = Instant::now() + Duration::from_secs(30);
         while !cancellation.is_cancelled() {
-            assert!(Instant::now() < deadline, "the handler does not see that the client has gone");
+            assert!(
+                Instant::now() < deadline,
+                "the handler does not notice that the client disconnected"
+            );
             std::thread::yield_now();
         }
         self.has_begun.notify_one();
@@ -122,27 +130,27 @@ impl ControlPlane for Slow {
     }
 
     fn policy_revisions(&self) -> Result<RevisionList, ApiError> {
-        unreachable!()
+        not_requested()
     }
 
     fn roll_back(&self, _: RollbackRequest) -> Result<RolledBack, ApiError> {
-        unreachable!()
+        not_requested()
     }
 
     fn accept_removal(&self, _: AcceptRemovalRequest) -> Result<AcceptedRemoval, ApiError> {
-        unreachable!()
+        not_requested()
     }
 
     fn metrics(&self) -> String {
-        unreachable!()
+        not_requested()
     }
 
     fn bootstrap(&self, _: &BootstrapRequest) -> Result<BootstrapResponse, ApiError> {
-        unreachable!()
+        not_requested()
     }
 }
 
-// All runs on one thread here.
+// The runtime has one thread.
 #[tokio::test]
 async fn slow_proxy_request_does_not_delay_others() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -163,7 +171,7 @@ async fn slow_proxy_request_does_not_delay_others() {
     };
     let (slow, healthy) = tokio::join!(get("/v1/proxies/x"), others);
     assert!(healthy.starts_with("HTTP/1.1 200"), "{healthy}");
-    assert!(slow.starts_with("HTTP/1.1 404"), "it did not wait in vain: {slow}");
+    assert!(slow.starts_with("HTTP/1.1 404"), "the test released the slow request: {slow}");
 }
 
 async fn get(address: SocketAddr, path: &str) -> String {
@@ -260,6 +268,6 @@ async fn plan_is_cancelled_when_its_client_disconnects() {
         planned = client.plan(&request) => panic!("it is not given up yet: {planned:?}"),
         () = has_begun.notified() => {}
     }
-    // This drops the client.
+    // `select!` dropped the request, which disconnects the client.
     has_begun.notified().await;
 }

@@ -71,11 +71,11 @@ fn specification(mode: Option<Mode>, callers: &[&str], ports: Option<&[u16]>) ->
     }
 }
 
-/// What its target comes to.
+/// The grants of the specification's traffic targets.
 fn grants(specification: &MeshSpecification) -> Grants {
     let account = |subject: &Subject| match subject {
         Subject::Account(account) => account.clone(),
-        Subject::Binding(..) => unreachable!("none here"),
+        Subject::Binding(..) => panic!("the specification has no identity bindings"),
     };
     let grant = |target: &Arc<TrafficTarget>| Grant {
         target: Arc::clone(target),
@@ -110,7 +110,7 @@ fn tcp_access_requires_a_tcp_route_that_covers_the_port() {
     let callers = |specification: &MeshSpecification| {
         let all = accesses_of(specification, Mode::Strict, &TcpAccesses::default()).ports;
         let service: ServiceName = "warehouse".parse().unwrap();
-        assert_eq!(all.len(), 1, "an HTTP port is judged per request: {all:?}");
+        assert_eq!(all.len(), 1, "Envoy authorizes an HTTP port per request: {all:?}");
         all[&ServicePort::new(service, LEDGER)].callers.clone()
     };
     assert_eq!(callers(&specification(None, &["a", "b"], None)), these(&["a", "b"]));
@@ -118,7 +118,7 @@ fn tcp_access_requires_a_tcp_route_that_covers_the_port() {
     assert!(callers(&specification(None, &["a"], Some(&[80]))).is_empty());
     let mut other = specification(None, &["a"], None);
     other.tcp_routes.clear();
-    assert!(callers(&other).is_empty(), "a route that is not there allows nothing");
+    assert!(callers(&other).is_empty(), "a missing route allows nothing");
     assert_eq!(callers(&specification(Some(Mode::Permissive), &[], None)), Callers::Anyone);
 }
 
@@ -150,10 +150,10 @@ fn readded_port_has_a_new_withdrawal_count() {
     let first = step(&specification(None, &["a", "b"], None), &TcpAccesses::default());
     let gone = step(&MeshSpecification::default(), &first);
     assert!(gone.ports.is_empty());
-    // Meanwhile `b` may be connected to a proxy that has heard of nothing.
+    // Meanwhile `b` may be connected to a proxy that has received neither change.
     let back = step(&specification(None, &["a"], None), &gone);
     assert_ne!(back.ports[&port].withdrawals, first.ports[&port].withdrawals);
-    // One that nobody might call leaves nothing behind.
+    // A removed port without callers leaves no withdrawal behind.
     let closed = step(&specification(None, &[], None), &TcpAccesses::default());
     assert_eq!(step(&MeshSpecification::default(), &closed).withdrawals, 0);
 }

@@ -142,6 +142,9 @@ mod tests {
         // A fixed finding and a new one for a different name are two changes.
         let other = "no caller may call service `d/b`";
         assert_eq!(changes(&[(one, 1)], &[(other, 1)]).len(), 2);
-        assert_eq!(changes(&[(one, 1)], &[("nobody has services `d/a`, `d/b`", 1)]).len(), 2);
+        assert_eq!(
+            changes(&[(one, 1)], &[("no endpoint serves services `d/a`, `d/b`", 1)]).len(),
+            2
+        );
     }
 }

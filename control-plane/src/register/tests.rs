@@ -1,4 +1,4 @@
-//! What is kept of proxies, and for how long.
+//! Join records: how long the register keeps them, and how it stores claims.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -45,11 +45,11 @@ fn revocation_survives_restarts_and_keeps_its_first_reason() {
     let first = Revocation { at: now, reason: Some("stolen".to_owned()) };
     register.revoke(record(1, now).id, first.clone()).unwrap();
     let after = *register.generation().borrow();
-    assert_eq!(after.members, before.members + 1, "it is acted on as a change of a source");
+    assert_eq!(after.members, before.members + 1, "a revocation changes the members");
     let again = Revocation { at: now + SignedDuration::from_hours(1), reason: None };
     register.revoke(record(1, now).id, again).unwrap();
-    assert_eq!(*register.generation().borrow(), after, "the second time changes nothing");
-    // Its Envoy's last answer may come behind the revocation.
+    assert_eq!(*register.generation().borrow(), after, "a second revocation changes nothing");
+    // The proxy's last ACK may arrive after the revocation.
     let served = record(1, now).participation;
     register.record_progress([(record(1, now).id, AckedPorts::Exactly(&served).into())]).unwrap();
 
@@ -79,13 +79,17 @@ fn expired_record_is_retired_and_forgotten_a_month_later() {
         (ids(&register.records()), ids(&register.all_records()))
     };
     assert_eq!(look(0), (vec![1, 2], vec![1, 2, 3]));
-    assert_eq!(look(2), (vec![1], vec![1, 2, 3]), "who never came");
-    assert_eq!(look(31), (vec![1], vec![1, 2, 3]), "the clock may be wrong");
+    assert_eq!(look(2), (vec![1], vec![1, 2, 3]), "the unclaimed enrollment expired");
+    assert_eq!(look(31), (vec![1], vec![1, 2, 3]), "removal waits for the clock confirmation");
     assert_eq!(look(32), (vec![1], vec![1, 3]));
-    assert_eq!(look(365), (vec![], vec![1, 3]), "whose certificate has ended");
+    assert_eq!(look(365), (vec![], vec![1, 3]), "the claimed certificate expired");
     assert_eq!(look(394), (vec![], vec![1, 3]));
     assert_eq!(look(396), (vec![], vec![1, 3]));
-    assert_eq!(look(397), (vec![], vec![]), "nothing is needed any more");
+    assert_eq!(
+        look(397),
+        (vec![], vec![]),
+        "a month after expiry the register removes all records"
+    );
     assert_eq!(ids(&register.revoked()), [0_u128; 0]);
     drop(register);
     assert_eq!(ids(&Register::open(store(&folder), now).unwrap().all_records()), [0_u128; 0]);
@@ -105,7 +109,7 @@ fn clock_wrong_for_less_than_a_day_removes_no_record() {
     };
     assert_eq!(look(years_ahead, 0), [1, 2]);
     assert_eq!(look(years_ahead, 23), [1, 2]);
-    assert_eq!(look(now, 24), [1, 2], "it is right again, and what it said before is void");
+    assert_eq!(look(now, 24), [1, 2], "a corrected clock restarts the confirmation");
     assert_eq!(look(years_ahead, 25), [1, 2]);
     assert_eq!(look(years_ahead, 48), [1, 2]);
     assert_eq!(look(years_ahead, 49), [0_u128; 0]);
@@ -126,7 +130,7 @@ fn concurrent_claims_share_one_disk_write() {
         .unwrap();
     let before = register.generation().borrow().changes;
     std::thread::scope(|threads| {
-        // The disk is busy with something else.
+        // The lock on the records delays the first write, as a busy disk does.
         let records = register.records.lock();
         for number in 0..PROXIES {
             let register = &register;
@@ -134,7 +138,7 @@ fn concurrent_claims_share_one_disk_write() {
         }
         let deadline = Instant::now() + Duration::from_secs(30);
         while register.claims.lock().len() < usize::from(PROXIES) {
-            assert!(Instant::now() < deadline, "{} wait", register.claims.lock().len());
+            assert!(Instant::now() < deadline, "{} claims wait", register.claims.lock().len());
             std::thread::yield_now();
         }
         drop(records);

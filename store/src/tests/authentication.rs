@@ -15,7 +15,7 @@ fn quarantined(store: &Store) -> Vec<(String, String)> {
     records.map(|QuarantinedRecord { table, key }| (table, key)).collect()
 }
 
-/// Changes the last byte of what is stored at a place.
+/// Flips the last bit of one stored value.
 fn edit(store: &Store, table: Table, key: &str) {
     let mut stored = store.get_raw(table, key).unwrap().unwrap();
     *stored.last_mut().unwrap() ^= 1;
@@ -31,7 +31,7 @@ fn edited_join_record_is_quarantined_and_the_others_are_read() {
     let state = State::new();
     let store = state.open().unwrap();
     store.put_join_records(&[record(1), record(2)]).unwrap();
-    // The port that the audit flipped a byte of.
+    // The flipped byte belongs to a port of the record.
     let key = record(1).id.to_string();
     let mut stored = store.get_raw(JOIN_RECORDS, &key).unwrap().unwrap();
     let port = stored.windows(5).position(|window| window == b"15003").unwrap();
@@ -42,7 +42,7 @@ fn edited_join_record_is_quarantined_and_the_others_are_read() {
     let store = state.open().unwrap();
     assert_eq!(store.join_records().unwrap(), [record(2)]);
     assert_eq!(quarantined(&store), [at("join_records", &key)]);
-    // It stays until it is written again or removed.
+    // The record stays quarantined until it is written again or removed.
     store.remove_join_records(&[record(1).id]).unwrap();
     assert!(quarantined(&store).is_empty());
     assert_eq!(store.join_records().unwrap(), [record(2)]);
@@ -86,7 +86,7 @@ fn edited_values_of_other_tables_count_as_missing() {
     let expected =
         [at("policy", newest), at("policy", "tcp_accesses"), at("service_certificates", "shop/a")];
     assert_eq!(quarantined(&store), expected);
-    // What is written in their place is used.
+    // The store accepts new records in their place.
     store.put_policy(&policies::record("3"), [("a.toml", "# 3")]).unwrap();
     store.put_tcp_accesses(&TcpAccesses::default()).unwrap();
     store.put_service_certificate(&certificate("shop/a", "2")).unwrap();

@@ -1,4 +1,4 @@
-//! A disk that fails while the store is in use, and a file that goes away.
+//! Failures while the store is in use: a failing disk and a removed file.
 
 use ironmesh_catalog::CertificateStore;
 
@@ -22,7 +22,7 @@ fn failed_write_is_reported_until_the_store_recovers() {
     assert_eq!(store.health(), StoreHealth::default());
     drop(store);
     let store = store_after_failure(&state);
-    // The disk takes writes again, and nothing is done about it.
+    // The disk accepts writes again, but the store is not reopened.
     store.engine.file().faults.set_full(false);
     let error = store.put_join_record(&record(2)).unwrap_err();
     assert!(error.source.to_string().contains("the store is closed"), "{}", error.source);
@@ -36,7 +36,7 @@ fn failed_write_is_reported_until_the_store_recovers() {
     store.put_join_record(&record(3)).unwrap();
     drop(store);
     let store = state.open().unwrap();
-    assert_eq!(store.join_records().unwrap(), [record(3)], "and nothing of the failed writes");
+    assert_eq!(store.join_records().unwrap(), [record(3)], "no failed write is stored");
     assert!(store.all(crate::database::META).unwrap().is_empty(), "the probe is removed");
 }
 

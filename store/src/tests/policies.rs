@@ -29,7 +29,7 @@ fn text_of(store: &Store, revision: &str) -> Option<String> {
     Some(parts.join(" "))
 }
 
-/// How many texts are kept.
+/// The number of stored texts.
 fn texts(store: &Store) -> usize {
     store.all_within(POLICY, "text/").unwrap().len()
 }
@@ -38,19 +38,27 @@ fn texts(store: &Store) -> usize {
 fn stored_policy_writes_only_new_documents() {
     let store = State::new().open().unwrap();
     let kept = || store.last_good_policy().unwrap().unwrap();
-    assert_eq!(store.put_policy(&record("none"), []).unwrap(), 1, "that there is one");
+    assert_eq!(
+        store.put_policy(&record("none"), []).unwrap(),
+        1,
+        "only the policy record is written"
+    );
     assert!(kept().is_empty());
     let documents: Vec<_> = (0..100).map(|n| (format!("{n:02}.toml"), format!("# {n}"))).collect();
     let all = || documents.iter().map(|(path, text)| (path.as_str(), text.as_str()));
     assert_eq!(store.put_policy(&record("1"), all()).unwrap(), 101);
     assert_eq!(store.put_policy(&record("1"), all()).unwrap(), 0);
     let edited = all().map(|(path, text)| (path, if path == "07.toml" { "" } else { text }));
-    assert_eq!(store.put_policy(&record("2"), edited.skip(2)).unwrap(), 2, "it, and one text");
+    assert_eq!(
+        store.put_policy(&record("2"), edited.skip(2)).unwrap(),
+        2,
+        "the policy record and one text are written"
+    );
     let mut expected: Vec<_> = documents.iter().skip(2).cloned().collect();
     expected[5].1 = String::new();
     assert_eq!(kept(), expected);
     assert_eq!(store.policy(&PolicyRevision("1".into())).unwrap(), Some(documents.clone()));
-    // What else is kept beside it stays.
+    // Other values in the table stay.
     store.put_tcp_accesses(&TcpAccesses { withdrawals: 7, ..TcpAccesses::default() }).unwrap();
     store.put_policy(&record("3"), []).unwrap();
     assert_eq!(store.tcp_accesses().unwrap().withdrawals, 7);
@@ -75,7 +83,7 @@ fn recent_policies_are_kept_once_each_newest_first() {
     assert_eq!(store.policies().unwrap()[0].commit.as_deref(), Some("abc"));
     assert_eq!(text_of(&store, "7").as_deref(), Some("a.toml=# 7 b="));
     assert_eq!(text_of(&store, "4"), None);
-    assert_eq!(texts(&store), MOST_POLICIES + 1, "and none of those that are gone");
+    assert_eq!(texts(&store), MOST_POLICIES + 1, "texts of removed policies are removed");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::*;
 use crate::Loaded;
 
-/// A resource with what is said below `spec`, which is JSON, and so YAML too.
+/// A resource with the given `spec` as JSON, which is also YAML.
 fn resource(api_version: &str, kind: &str, (namespace, name): (&str, &str), spec: &str) -> String {
     let metadata = match namespace {
         "" => format!("{{ name: {name} }}"),
@@ -27,7 +27,7 @@ fn list(items: impl IntoIterator<Item = String>) -> String {
 
 const NAMES: [&str; 4] = ["store", "store", "buyer", "a"];
 const NAMESPACES: [&str; 3] = ["", "default", "shop"];
-/// Expressions with all that TOML and YAML have to quote.
+/// Expressions with every character that TOML and YAML must quote.
 const EXPRESSIONS: [&str; 8] = [
     "/books",
     "/books/[0-9]+$",
@@ -166,7 +166,7 @@ fn split() -> impl Strategy<Value = String> {
     )
 }
 
-/// Anything: most of it has something wrong.
+/// Arbitrary resources; most have an error.
 fn anything() -> impl Strategy<Value = String> {
     let resource = prop_oneof![
         4 => service(),
@@ -179,7 +179,7 @@ fn anything() -> impl Strategy<Value = String> {
     prop::collection::vec(resource, 0..10).prop_map(|resources| resources.concat())
 }
 
-/// Policy in which most of what is named is there, once.
+/// Policy in which most references resolve to exactly one object.
 fn sound() -> impl Strategy<Value = String> {
     let other =
         prop_oneof![1 => service(), 1 => group(), 1 => tcp_route(), 6 => target(), 2 => split()];
@@ -236,7 +236,7 @@ proptest! {
         } else {
             let reported = imported.left_out.len() + imported.missing.len()
                 + imported.findings.iter().filter(|finding| finding.is_error()).count();
-            // What is said twice, in the same words, is written once.
+            // The import writes equal objects once.
             let is_repeated = |finding: &Finding| finding.code == codes::DUPLICATE_NAME;
             let errors = || direct.findings.iter().filter(|finding| finding.is_error());
             prop_assert!(reported > 0 || errors().all(is_repeated), "{:#?}\n{text}\n{}", direct.findings, imported.toml);

@@ -58,7 +58,7 @@ fn folder_without_content_is_an_error_and_a_comment_is_not() {
     let nothing = folder(&[("notes.md", b"")]);
     assert_eq!(problems(nothing.path()), ["the policy folder holds no policy file"]);
     assert!(load_folder(nothing.path()).unwrap().specification.is_none());
-    // As a full disk leaves them.
+    // A full disk leaves empty files.
     let blank = folder(&[("a.toml", b""), ("b.yaml", b" \n")]);
     assert_eq!(problems(blank.path()), ["all 2 policy files are empty"]);
     assert_eq!(problems(&blank.path().join("a.toml")), ["the only policy file is empty"]);
@@ -135,7 +135,7 @@ fn single_yaml_file_is_a_valid_policy() {
 
 #[test]
 fn links_into_hidden_folders_are_followed() {
-    // As Kubernetes mounts a config map.
+    // Kubernetes mounts a config map in this layout.
     let folder = folder(&[("..2026/a.toml", b"# a")]);
     symlink("..2026", folder.path().join("..data")).unwrap();
     symlink("..data/a.toml", folder.path().join("a.toml")).unwrap();
@@ -156,11 +156,11 @@ fn links_out_of_the_folder_are_findings_and_not_read() {
     symlink(at("kek"), at("policy/deep/absolute.toml")).unwrap();
     symlink("../other", at("policy/folder")).unwrap();
     symlink("../policy-of-others/d.toml", at("policy/near.toml")).unwrap();
-    // It leads out of the folder by the way of another link.
+    // The link leaves the folder through a second link.
     symlink("folder/c.toml", at("policy/twice.toml")).unwrap();
-    // Whether there is something outside is not to be learned.
+    // The finding must not reveal whether the target exists.
     symlink("../none", at("policy/none.toml")).unwrap();
-    // No policy.
+    // Not a policy file.
     symlink("../kek", at("policy/README.md")).unwrap();
     let policy = at("policy");
     let read = read_folder(&policy).unwrap();
@@ -180,7 +180,7 @@ fn links_out_of_the_folder_are_findings_and_not_read() {
     assert!(!drawn.contains("0123") && loaded.specification.is_none(), "{drawn}");
 }
 
-// As deployment tools swap releases.
+// Deployment tools swap releases in this way.
 #[test]
 fn linked_folder_is_resolved_at_each_read() {
     let place = folder(&[("1/a.toml", b"# 1"), ("2/a.toml", b"# 2")]);
@@ -231,7 +231,7 @@ fn non_utf8_file_is_a_finding_and_other_files_are_read() {
     );
     let loaded = load_folder(folder.path()).unwrap();
     assert!(loaded.specification.is_none());
-    // What cannot be read makes another revision than what is not there.
+    // An unreadable file and a missing file give different revisions.
     fs::remove_file(folder.path().join("a.toml")).unwrap();
     assert_ne!(load_folder(folder.path()).unwrap().revision, loaded.revision);
 }
@@ -248,7 +248,7 @@ fn oversized_file_is_a_finding() {
 fn non_regular_file_is_a_finding_without_blocking() {
     let folder = folder(&[("a.toml", b"")]);
     let at = |name: &str| folder.path().join(name);
-    // Reading a pipe would wait for who writes to it; reading a device may never end.
+    // Reading a pipe waits for its writer; reading a device may never end.
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
     rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe.toml"), mode).unwrap();
     symlink("pipe.toml", at("link-to-pipe.toml")).unwrap();
@@ -261,7 +261,7 @@ fn non_regular_file_is_a_finding_without_blocking() {
     );
 }
 
-/// Each folder leads to the next by two links, so that there are 2 to the power of 30 paths.
+/// Two links lead from each folder to the next, which makes 2^30 paths.
 #[test]
 fn folders_multiplied_by_links_exceed_the_folder_limit() {
     let folder = folder(&[]);

@@ -111,13 +111,13 @@ async fn control_plane_is_not_ready_before_the_provider_answers() {
     assert_eq!(provider.followed.lock().len(), 1, "the provider has the services to look up");
     // A first start has no stored endpoints, so readiness waits for the provider without a limit.
     advance(Duration::from_secs(3600)).await;
-    let stale = Stale { since: Timestamp::now(), reason: "nobody answers at all".to_owned() };
+    let stale = Stale { since: Timestamp::now(), reason: "no agent answers".to_owned() };
     provider.reports.send_modify(|report| report.stale = Some(stale));
     harness.pass();
     assert!(!harness.is_ready());
     assert!(harness.reconciler.deadline() > Instant::now(), "no pass is due without a new report");
     let words = harness.waits_for();
-    for part in ["default/store", "consul", "nobody answers at all", "--without consul"] {
+    for part in ["default/store", "consul", "no agent answers", "--without consul"] {
         assert!(words.contains(part), "{part}: {words}");
     }
     provider.report(&[]);

@@ -51,8 +51,8 @@ fn calls(client: &SimulatedClient, port: &str) -> bool {
     client.set().contains(Cluster, port)
 }
 
-const NOBODY_SERVES: &str = "no proxy serves the port after 15 s";
-const SOMEBODY_CALLS: &str = "a caller has not ACKed the removal of the port";
+const PORT_NOT_SERVED: &str = "no proxy serves the port after 15 s";
+const REMOVAL_NOT_ACKED: &str = "a caller has not ACKed the removal of the port";
 
 // One edit removes one service from a proxy and adds another, and one client calls both. The client
 // waits until the proxy serves the new service; the proxy waits until no caller uses the old one.
@@ -81,7 +81,7 @@ async fn circular_rollout_wait_completes_without_a_timeout() {
     harness.pass();
     assert_eq!(served(&server), ["default/shop|80"]);
     assert!(!server.set().contains(Cluster, "default/stall|80|local"));
-    assert_eq!(log.count(NOBODY_SERVES) + log.count(SOMEBODY_CALLS), 0);
+    assert_eq!(log.count(PORT_NOT_SERVED) + log.count(REMOVAL_NOT_ACKED), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,14 +96,14 @@ async fn silent_caller_delays_removal_15_seconds_and_is_logged_once() {
     advance(Duration::from_secs(14)).await;
     harness.pass();
     assert_eq!(served(&server), ["default/shop|80", "default/stall|80"]);
-    assert_eq!(log.count(SOMEBODY_CALLS), 0);
+    assert_eq!(log.count(REMOVAL_NOT_ACKED), 0);
     // The wait has ended, and does not begin again while the caller stays silent.
     for _ in 0..10 {
         advance(Duration::from_secs(14)).await;
         harness.pass();
         assert_eq!(served(&server), ["default/shop|80"]);
     }
-    assert_eq!(log.count(SOMEBODY_CALLS), 1);
+    assert_eq!(log.count(REMOVAL_NOT_ACKED), 1);
     // The next removal waits anew.
     harness.set_policy(&policy(&["stall", "shop"]));
     harness.settle(&mut [&mut server, &mut buyer]);
@@ -128,7 +128,7 @@ async fn silent_server_delays_callers_15_seconds_and_is_logged_once() {
         harness.pass();
         assert!(calls(&buyer, "default/shop|80"));
     }
-    assert_eq!(log.count(NOBODY_SERVES), 1);
+    assert_eq!(log.count(PORT_NOT_SERVED), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ fn identity(path: &Path) -> Option<Identity> {
     Layout::of(path).identity
 }
 
-/// A folder `one` with a document, and another `two`.
+/// Two folders, `one` and `two`, with a document each.
 fn two_folders() -> TempDir {
     let root = tempfile::tempdir().unwrap();
     for name in ["one", "two"] {
@@ -41,7 +41,7 @@ fn changed_target_of_an_ancestor_link_is_a_swap() {
     swap_link(&current, "two");
     let after = identity(&path);
     assert_eq!(decide(true, before.as_ref(), after.as_ref()), Decision::Now);
-    // Also when it was made in two steps, without a rename.
+    // A swap in two steps, without a rename, has the same effect.
     assert_eq!(decide(false, before.as_ref(), after.as_ref()), Decision::Now);
     assert_eq!(decide(false, None, after.as_ref()), Decision::Now);
 }
@@ -91,7 +91,7 @@ fn nearest_ancestor_of_a_missing_folder_is_watched() {
 }
 
 /// Watches `path`, makes a change, and waits for the signal after which the folder reads as
-/// expected. The deadline is below the 30 s after which it would be read in any case.
+/// expected. The deadline is below 30 s, the interval of the periodic read.
 async fn notices(path: &Path, expected: &[(&str, &str)], change: impl FnOnce()) {
     let wanted: PolicyRevision = {
         let documents = expected
@@ -147,7 +147,7 @@ async fn swapped_ancestor_link_and_later_edits_are_noticed() {
         fs::write(root.path().join("two/policy/a.toml"), "# edited").unwrap();
     })
     .await;
-    // The first watch has moved over as well.
+    // The first watch follows the link, too.
     timeout(patience, watch.changed()).await.unwrap();
 }
 
@@ -230,7 +230,7 @@ fn continuous_edits_are_debounced_up_to_a_maximum() {
     assert_eq!(late.until, began + SETTLE_AT_MOST);
 }
 
-/// As `scp` over a slow line writes it: half of the file is there, and its writer is silent.
+/// `scp` over a slow line: half of the file exists, and its writer pauses.
 #[tokio::test]
 async fn partial_file_is_not_read_before_its_writer_closes_it() {
     use std::io::Write as _;
@@ -239,9 +239,9 @@ async fn partial_file_is_not_read_before_its_writer_closes_it() {
     let mut watch = watch_folder(path.clone()).unwrap();
     let mut writer = fs::File::create(path.join("a.toml")).unwrap();
     writer.write_all(b"# half").unwrap();
-    // Edits would have settled long before that.
+    // Complete edits settle long before this deadline.
     let early = timeout(SETTLE * 10, watch.changed()).await;
-    assert!(early.is_err(), "half of the file was announced");
+    assert!(early.is_err(), "the watch reported an incomplete file");
     writer.write_all(b" and half").unwrap();
     drop(writer);
     timeout(Duration::from_secs(20), watch.changed()).await.unwrap();
