@@ -71,7 +71,7 @@ pub(super) fn read(value: Value<'_>, mesh: &Name) -> Result<PolicySettings, Find
         (Some(_), Some(_)) => {
             let message = "policy comes from a folder or from etcd, not from both";
             let help =
-                "take one of them out; `ironmesh policy push FOLDER` brings a folder into etcd";
+                "remove one of them; `ironmesh policy push FOLDER` brings a folder into etcd";
             let finding = value.error(codes::INVALID_VALUE, message).label("both").help(help);
             return Err(value.report(finding));
         }

@@ -103,9 +103,8 @@ impl Servers {
             return reject(format!("{key} with `https` need `ca`"), help);
         }
         if !is_tls && (tls.ca.is_some() || tls.identity.is_some()) {
-            let help = format!(
-                "write the {key} as `https://…`, or take `ca`, `certificate` and `key` out"
-            );
+            let help =
+                format!("write the {key} as `https://…`, or remove `ca`, `certificate` and `key`");
             return reject(format!("certificates are of no use with {key} of `http`"), help);
         }
         if !is_tls && has_secret && urls.iter().any(|url| !url.is_here) {

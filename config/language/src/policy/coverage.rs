@@ -74,5 +74,5 @@ fn idle(draft: &Draft<'_>, target: &TrafficTarget, rule: &RouteRule) -> Finding 
     let message = format!("this rule allows nothing: no service of `{account}` has {what}");
     Finding::warning(codes::IDLE_RULE, Some(spot.clone()), message)
         .label("matches no port")
-        .help("name the service port that callers use, not its `target_port`; or take the rule out")
+        .help("name the service port that callers use, not its `target_port`; or remove the rule")
 }

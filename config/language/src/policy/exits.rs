@@ -71,22 +71,22 @@ fn called_as(egress: &Egress, own: &Service, host: &Hostname) -> Finding {
     Finding::error(codes::DUPLICATE_NAME, Some(egress.spot.clone()), message)
         .label("outside of the mesh")
         .related(own.spot.clone(), "in the mesh")
-        .help("calls in the mesh are allowed by traffic targets; name the whole hostname of a host outside")
+        .help("traffic targets allow calls inside the mesh; an egress needs the full hostname of a host outside")
 }
 
 /// The finding for a host of two objects: a request to it could belong to either.
 fn external(egress: &Egress, service: &Service, host: &Hostname) -> Finding {
-    let message = format!("`{host}` is that of the external service `{}`", service.name);
+    let message = format!("`{host}` already belongs to the external service `{}`", service.name);
     Finding::error(codes::DUPLICATE_NAME, Some(egress.spot.clone()), message)
-        .label("the same over HTTP")
+        .label("names the same host over HTTP")
         .related(service.spot.clone(), "the service")
-        .help("name the service's account in traffic targets of all who may call it, or take the service out")
+        .help("allow the callers by a traffic target with the service's account, or remove the service")
 }
 
 fn needless(egress: &Egress) -> Finding {
     let message =
-        "this egress allows nothing more: the namespaces of all its sources pass all calls through";
+        "this egress has no effect: egress is `passthrough` in the namespaces of all its sources";
     Finding::warning(codes::NEEDLESS_EGRESS, Some(egress.spot.clone()), message)
         .label("of no effect")
-        .help("take `egress = \"passthrough\"` from the namespace, or this out")
+        .help("remove `egress = \"passthrough\"` from the namespace, or remove this egress")
 }

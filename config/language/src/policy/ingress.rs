@@ -139,7 +139,7 @@ fn without_addresses(draft: &Draft<'_>, object: &IngressBackend) -> Vec<Finding>
     object.sources.iter().filter_map(finding).collect()
 }
 
-/// The finding for a source service whose endpoints Consul or Azure discovers. Whoever may register endpoints
+/// The finding for a source service whose endpoints Consul or Azure discovers. A user who may register endpoints
 /// there could grant itself access, so ingress does not use their addresses.
 fn found_by_a_provider(draft: &Draft<'_>, object: &IngressBackend) -> Vec<Finding> {
     let finding = |source: &IngressSource| {

@@ -43,7 +43,7 @@ fn is_empty<'a>(namespace: &Namespace, others: impl Iterator<Item = &'a str>) ->
     let name = &namespace.name;
     let message = format!("there is no service in namespace `{name}`");
     let near = closest(name.as_str(), others).map(did_you_mean);
-    let help = "give services `namespace`, or take this out";
+    let help = "give services `namespace`, or remove it";
     Finding::warning(codes::EMPTY_NAMESPACE, Some(namespace.spot.clone()), message)
         .label("applies to nothing")
         .help(near.unwrap_or_else(|| help.to_owned()))

@@ -176,5 +176,5 @@ fn shadowed(grant: &Grant<'_>, by: &Grant<'_>) -> Finding {
     Finding::warning(codes::SHADOWED_RULE, Some(grant.spot().clone()), message)
         .label("needless")
         .related(by.spot().clone(), "the same callers may do all of that by this")
-        .help("take it out; or narrow the other, if this was to be the limit")
+        .help("remove it; or narrow the other, if this was to be the limit")
 }

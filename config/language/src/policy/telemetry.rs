@@ -133,7 +133,7 @@ fn duplicate(one: &Telemetry, first: &Telemetry, setting: &str) -> Finding {
     Finding::error(codes::DUPLICATE_TELEMETRY, Some(spot.clone()), message)
         .label("sets it again")
         .related(first.spot.clone(), "sets it first")
-        .help("take it out of one of them")
+        .help("remove it from one of them")
 }
 
 /// The finding for a telemetry of a subset, which has the sidecars of the whole service, or of an external

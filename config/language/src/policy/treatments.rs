@@ -78,7 +78,7 @@ fn duplicate_retries(draft: &Draft<'_>, findings: &mut Vec<Finding>) {
         for destination in &retry.destinations {
             let (source, service) = (&retry.source, &destination.service);
             if let Some(first) = known.get(&(source, service)) {
-                let message = format!("two retries are about calls of `{source}` to `{service}`");
+                let message = format!("two retries apply to calls of `{source}` to `{service}`");
                 findings.push(duplicate(&message, &destination.spot, &first.spot));
             } else {
                 known.insert((source, service), retry);

@@ -102,9 +102,9 @@ fn idle(setting: &UpstreamTrafficSetting, service: &Service) -> Option<Finding> 
         let help = "set it for `tcp`, or remove it";
         ("`connection_settings.http`", "it has no HTTP port", help)
     } else if setting.locality.is_some() && service.external.is_some() {
-        ("`locality`", "it is outside of the mesh, whose localities are unknown", "take it out")
+        ("`locality`", "it is outside of the mesh, whose localities are unknown", "remove it")
     } else if limits_rates && service.external.is_some() {
-        ("its rate limit", "it is outside of the mesh, where no sidecar counts", "take it out")
+        ("its rate limit", "it is outside of the mesh, where no sidecar counts", "remove it")
     } else if limits_rates && service.is_subset() {
         let help = "set it for the whole service";
         ("its rate limit", "it is a part of another, whose sidecars do not distinguish parts", help)
@@ -117,7 +117,7 @@ fn idle(setting: &UpstreamTrafficSetting, service: &Service) -> Option<Finding> 
             "set it for `http`, or remove it",
         )
     } else if setting.outlier_detection.is_some() && is_passed_through {
-        let help = "name hosts with `resolution = \"dns\"`, or take it out";
+        let help = "name hosts with `resolution = \"dns\"`, or remove it";
         ("`outlier_detection`", "each of its hosts is where its name leads", help)
     } else {
         return None;

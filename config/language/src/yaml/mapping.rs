@@ -355,7 +355,7 @@ fn meaning(resource: &Resource<'_>) -> Result<Meaning, FindingReported> {
     if resource.is_anything_else() {
         let message = "this is no resource: it has neither `apiVersion` nor `kind`";
         let finding = Finding::error(codes::UNKNOWN_RESOURCE, Some(resource.spot()), message);
-        let help = "take it out of the policy folder, if it is no policy";
+        let help = "remove it from the policy folder, if it is no policy";
         return Err(reader.report(finding.label("no resource").help(help)));
     }
     let mut table = resource.table("a resource");
@@ -381,14 +381,14 @@ fn meaning(resource: &Resource<'_>) -> Result<Meaning, FindingReported> {
             "{kind} of Open Service Mesh is not served by this version: the mesh ignores all its settings"
         );
         let finding = Finding::error(codes::NOT_SERVED, Some(resource.spot()), message);
-        return Err(reader.report(finding.label("not served").help("take it out of the policy")));
+        return Err(reader.report(finding.label("not served").help("remove it from the policy")));
     }
     let is_misspelt = closest(kind, kinds_of(group)).is_some();
     if INERT.contains(&group) && !is_misspelt {
         if !workload::is_one(group, kind) {
             let message = format!("{kind} is no policy: it is passed over");
             let finding = Finding::warning(codes::UNKNOWN_RESOURCE, Some(resource.spot()), message);
-            reader.report(finding.label("not read").help("take it out of the policy folder"));
+            reader.report(finding.label("not read").help("remove it from the policy folder"));
         }
         return Ok(Meaning::Inert);
     }

@@ -170,7 +170,7 @@ impl<'a> Builder<'a> {
                 Node::Value(value) => items.push(value),
                 Node::Null(at) => {
                     let finding = self.rejected(&at, "an item of a list has no value", "no value");
-                    self.report(finding.help("give it a value, or take it out"));
+                    self.report(finding.help("give it a value, or remove it"));
                     open.is_rejected = true;
                 }
                 Node::Rejected => {}
@@ -274,7 +274,7 @@ impl<'a> Builder<'a> {
     fn tag(&mut self, tag: &Tag, span: &Range<usize>) {
         let message = format!("YAML tags are not supported: `{tag}`");
         let finding = self.rejected(span, &message, "a tag");
-        self.report(finding.help("take it out; a string is put in quotes"));
+        self.report(finding.help("remove it; a string is put in quotes"));
     }
 
     fn rejected(&self, span: &Range<usize>, message: &str, label: &str) -> Finding {

@@ -55,8 +55,9 @@ fn read_endpoint(
 fn read_address(value: Value<'_>) -> Result<IpAddr, FindingReported> {
     let address: IpAddr = value.parsed("an IP address")?;
     if address.is_unspecified() || address.is_multicast() {
-        let message = format!("`address` must be that of one machine: `{address}`");
-        return Err(value.report(value.error(codes::INVALID_VALUE, message).label("nobody's")));
+        let message = format!("`address` must be the address of one machine: `{address}`");
+        let finding = value.error(codes::INVALID_VALUE, message).label("unspecified or multicast");
+        return Err(value.report(finding));
     }
     Ok(address)
 }

@@ -31,7 +31,7 @@ pub(super) fn check(table: &mut Table<'_>, settings: &CallSettings) -> Result<()
     let message = format!("`{}` has no effect beside `{}`: {why}", idle.key(), cause.key());
     let finding = idle.error(codes::CONTRADICTION, message).label("no effect");
     let finding = finding.related(cause.spot(), "the caller's sidecar answers them");
-    Err(idle.report(finding.help("take one of the two out")))
+    Err(idle.report(finding.help("remove one of the two")))
 }
 
 /// Whether a client that follows the redirect calls the same service again.

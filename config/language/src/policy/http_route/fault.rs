@@ -48,7 +48,7 @@ fn read_abort(value: Value<'_>) -> Result<Abort, FindingReported> {
             let message = "an abort has `status` or `grpc_status`, not both";
             let finding = grpc.error(codes::INVALID_VALUE, message).label("one too many");
             Err(value
-                .report(finding.related(status.spot(), "the status of HTTP").help("take one out")))
+                .report(finding.related(status.spot(), "the status of HTTP").help("remove one")))
         }
         (None, None) => Err(table.missing("status` or `grpc_status")),
         _ => Ok(()),

@@ -131,7 +131,7 @@ impl Names {
             let help = if *name == *"host" {
                 "`rewrite = { host = … }` changes it"
             } else {
-                "take it out"
+                "remove it"
             };
             return Err(value.report(finding.help(help)));
         }

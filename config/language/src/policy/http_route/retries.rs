@@ -118,9 +118,9 @@ impl On {
         if self.conditions.len() == before || !self.statuses.is_empty() {
             return Ok(self);
         }
-        let message = format!("`{}` is about no status", Retries::STATUSES);
-        let finding = value.error(codes::INVALID_VALUE, message).label("which ones?");
-        Err(value.report(finding.help("name statuses beside it, as in `\"503\"`")))
+        let message = format!("`{}` needs a status", Retries::STATUSES);
+        let finding = value.error(codes::INVALID_VALUE, message).label("no status in this list");
+        Err(value.report(finding.help("add the statuses to retry, as in `\"503\"`")))
     }
 }
 

@@ -53,7 +53,7 @@ fn one_path(table: &mut Table<'_>) -> Result<(), FindingReported> {
             let message = format!("a rewrite has `path_prefix` or `{}`, not both", other.key());
             let finding = other.error(codes::INVALID_VALUE, message).label("one too many");
             let finding = finding.related(prefix.spot(), "the path is changed here");
-            Err(other.report(finding.help("take one of them out")))
+            Err(other.report(finding.help("remove one of them")))
         }
         (None, Some(_), None) => Err(table.missing("substitution")),
         (None, None, Some(_)) => Err(table.missing("path_regex")),
@@ -92,7 +92,7 @@ pub(super) fn read_redirect(value: Value<'_>) -> Result<Redirect, FindingReporte
             let message = "a redirect has `path` or `path_prefix`, not both";
             let finding = prefix.error(codes::INVALID_VALUE, message).label("one too many");
             let finding = finding.related(path.spot(), "the whole path is another");
-            Err(prefix.report(finding.help("take one of them out")))
+            Err(prefix.report(finding.help("remove one of them")))
         }
         _ => Ok(()),
     };

@@ -163,14 +163,14 @@ fn not_own(port: &Port<'_>, entry: &IngressEntry) -> Result<(), FindingReported>
 fn not_of_http(value: Value<'_>) -> FindingReported {
     let message = "a backend over `http` has no `tls`";
     let finding = value.error(codes::INGRESS_CONTRADICTION, message).label("has no effect");
-    value.report(finding.help("write `protocol = \"https\"`, or take this out"))
+    value.report(finding.help("write `protocol = \"https\"`, or remove it"))
 }
 
 fn at_the_mesh_port(value: Value<'_>) -> FindingReported {
     let message = "a backend over `https` has no port of its own";
     let finding = value.error(codes::INGRESS_CONTRADICTION, message).label("has no effect");
     let help = format!(
-        "it is called at the mesh port of the proxies ({}), by `sni_hosts`: take this out",
+        "it is called at the mesh port of the proxies ({}), by `sni_hosts`: remove it",
         reserved_ports::MESH
     );
     value.report(finding.help(help))

@@ -74,7 +74,7 @@ fn read_principal(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
     let text = value.string()?;
     let invalid = |problem: &str, help: String| {
         let message = format!("`name` {problem}: `{text}`");
-        let finding = value.error(codes::INVALID_NAME, message).label("nobody's");
+        let finding = value.error(codes::INVALID_NAME, message).label("not a principal");
         Err(value.report(finding.help(help)))
     };
     if text.contains('/') {
@@ -85,7 +85,9 @@ fn read_principal(value: Value<'_>) -> Result<Arc<str>, FindingReported> {
         };
     }
     match Hostname::new(text) {
-        Ok(name) if name.is_wildcard() => invalid("may be that of many", example()),
+        Ok(name) if name.is_wildcard() => {
+            invalid("is a wildcard, which could match many callers", example())
+        }
         Ok(name) => Ok(name.as_str().into()),
         Err(problem) => invalid(problem.problem, example()),
     }
@@ -127,8 +129,8 @@ fn meant(text: &str) -> Option<IpRange> {
 
 fn not_of_a_service(value: Value<'_>) -> FindingReported {
     let message = "`namespace` applies only to kind `Service`";
-    let finding = value.error(codes::INVALID_VALUE, message).label("of no service");
-    value.report(finding.help("take it out"))
+    let finding = value.error(codes::INVALID_VALUE, message).label("not allowed with this kind");
+    value.report(finding.help("remove it"))
 }
 
 /// Reports the `sources`, written at `list`, that cannot take effect at `backend`, and missing sources: an
@@ -149,14 +151,14 @@ pub(super) fn fit(
             let help = "write `protocol = \"https\"`, or put backends over `http` into an ingress \
                         backend of their own";
             at(codes::INGRESS_CONTRADICTION, list.spot(), message)
-                .label(format!("`{principal}` is no caller there"))
+                .label(format!("`{principal}` needs a client certificate"))
                 .related(meaning.protocol.spot(), "this backend")
                 .help(help)
         }
         (IngressEntry::Https { .. }, None, None) => {
-            let message = format!("`{name}` requires certificates, and names no principal");
-            let help = "name who may call (`kind = \"AuthenticatedPrincipal\"`); or, where callers have \
-                        no certificate, say `skip_client_cert_validation = true`";
+            let message =
+                format!("`{name}` requires client certificates, but `sources` names no principal");
+            let help = "name the allowed callers (`kind = \"AuthenticatedPrincipal\"`); or, if callers have no certificate, set `skip_client_cert_validation = true`";
             at(codes::OPEN_INGRESS, list.spot(), message)
                 .label("no principal")
                 .related(meaning.protocol.spot(), "this backend")
@@ -168,7 +170,7 @@ pub(super) fn fit(
             at(codes::INGRESS_CONTRADICTION, skips.spot(), message)
                 .label("not required")
                 .related(list.spot(), "the sources")
-                .help("take `skip_client_cert_validation` out, or the principals")
+                .help("remove `skip_client_cert_validation`, or the principals")
         }
         // Sources without a certificate are named by address: there is at least one source.
         (IngressEntry::Http { .. }, None, _)

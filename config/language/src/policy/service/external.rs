@@ -54,7 +54,7 @@ pub(super) fn read(
         }
         Resolution::Dns | Resolution::Passthrough if is_listed => {
             let finding = wrong("an external service with a list of endpoints looks nothing up");
-            return Err(at(finding.label("not `static`").help("take the list out, or this")));
+            return Err(at(finding.label("not `static`").help("remove the list, or this")));
         }
         Resolution::Dns | Resolution::Passthrough if hostname.is_none() => {
             return Err(table.missing("hostname"));
@@ -84,32 +84,30 @@ pub(super) fn read(
 /// A service that is resolved by DNS has no endpoints in policy.
 pub(super) fn not_drained(value: Value<'_>) -> FindingReported {
     let finding = value.error(codes::INVALID_VALUE, "an external service cannot be drained");
-    let help = "take it out of the policy, or the traffic targets that let others call it";
+    let help = "remove the service, or the traffic targets that allow calls to it";
     value.report(finding.label("outside of the mesh").help(help))
 }
 
 pub(super) fn without_sidecar(value: Value<'_>) -> FindingReported {
     let message = format!("`{}` is for services of the mesh", value.key());
     let finding = value.error(codes::INVALID_VALUE, message).label("outside of the mesh");
-    value.report(
-        finding
-            .help("remove it: the sidecar of the service would end connections, and there is none"),
-    )
+    value.report(finding.help(
+        "remove it: the sidecar of the service enforces it, and an external service has no sidecar",
+    ))
 }
 
 fn listed_alone(value: Value<'_>) -> FindingReported {
     let message = "the endpoints of an external service are looked up by its hostname, or listed";
     let finding = value.error(codes::INVALID_VALUE, message).label("found by a provider");
     let help =
-        "list them (`static = [{ address = \"…\" }]`), or set its `hostname` and remove this";
+        "list them (`static = [{ address = \"…\" }]`), or set `hostname` and remove this provider";
     value.report(finding.help(help))
 }
 
 fn of_the_mesh(value: Value<'_>) -> FindingReported {
-    let message = format!("`{}` is that of an external service", value.key());
+    let message = format!("`{}` is only for external services", value.key());
     let finding = value.error(codes::INVALID_VALUE, message).label("a service of the mesh");
-    let help = "services of the mesh have the hostname `<service>.<namespace>.<domain>`; say \
-                `external = true` if this is none";
+    let help = "remove it, or set `external = true`: a service of the mesh has the hostname `<service>.<namespace>.<domain>`";
     value.report(finding.help(help))
 }
 

@@ -46,7 +46,7 @@ fn which<'a>(
         (Some((_, file)), Some(_), _) => {
             let message = "an access log goes to a file or to a collector, not to both";
             let finding = file.error(codes::INVALID_VALUE, message).label("and to a collector");
-            Err(file.report(finding.help("take `file` out, or `open_telemetry`")))
+            Err(file.report(finding.help("remove `file`, or `open_telemetry`")))
         }
         (Some(_), None, Some((_, attributes))) => {
             let message = "`attributes` are those of records that go to a collector";

@@ -150,7 +150,7 @@ fn egress_host_of_a_mesh_or_external_service_is_rejected() {
     for port in [80, 8080] {
         let reported = finding(&(text(&[]) + &external(port)));
         let expected =
-            "error[IM0202]: `api.example.com` is that of the external service `default/a`";
+            "error[IM0202]: `api.example.com` already belongs to the external service `default/a`";
         assert!(reported.starts_with(expected), "{reported}");
     }
     let https = [("ports", "[{ number = 443, protocol = \"https\" }]")];
@@ -161,7 +161,7 @@ fn egress_host_of_a_mesh_or_external_service_is_rejected() {
 fn namespace_egress_mode_overrides_the_default() {
     let says = |mode: &str| format!("[[namespace]]\nname = \"default\"\negress = \"{mode}\"\n");
     let reported = finding(&(text(&[]) + &says("passthrough")));
-    assert!(reported.starts_with("warning[IM0622]: this egress allows nothing more"), "{reported}");
+    assert!(reported.starts_with("warning[IM0622]: this egress has no effect"), "{reported}");
     let reported = finding(&(text(&[]) + &says("pass")));
     assert!(reported.starts_with("error[IM0105]: there is no mode of egress `pass`"), "{reported}");
     let known = specification(&(text(&[]) + &says("policy")));

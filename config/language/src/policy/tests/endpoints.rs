@@ -48,7 +48,10 @@ fn invalid_static_endpoint_is_reported() {
     for (list, expected) in [
         ("", "error[IM0304]: `static` is empty"),
         ("{ address = \"store.example.com\" }", "error[IM0105]: `address` must be an IP address"),
-        ("{ address = \"0.0.0.0\" }", "error[IM0105]: `address` must be that of one machine"),
+        (
+            "{ address = \"0.0.0.0\" }",
+            "error[IM0105]: `address` must be the address of one machine",
+        ),
         ("{ address = \"10.0.0.1\", weight = 0 }", "error[IM0301]: `weight` must be from 1"),
         ("{ port = 1 }", "error[IM0103]: an endpoint needs `address`"),
         (

@@ -103,7 +103,7 @@ fn invalid_external_service_is_reported() {
     }
     let reported = finding("[[service]]\nname = \"a\"\nhostname = \"a.example\"\n");
     assert!(
-        reported.starts_with("error[IM0105]: `hostname` is that of an external service"),
+        reported.starts_with("error[IM0105]: `hostname` is only for external services"),
         "{reported}"
     );
 }

@@ -108,7 +108,7 @@ fn invalid_http_route_settings_are_reported() {
         ),
         (
             "retries = { retry_on = [\"retriable-status-codes\"] }",
-            "error[IM0105]: `retriable-status-codes` is about no status",
+            "error[IM0105]: `retriable-status-codes` needs a status",
         ),
         (
             "retries = { backoff_max_interval = \"10ms\" }",
@@ -160,7 +160,7 @@ fn conflicting_http_routes_of_one_level_are_reported() {
         )
     };
     let reported = finding(&with_services(&(retry("o1") + &retry("o2"))));
-    assert!(reported.starts_with("error[IM0601]: two retries are about calls of"), "{reported}");
+    assert!(reported.starts_with("error[IM0601]: two retries apply to calls of"), "{reported}");
 }
 
 #[test]

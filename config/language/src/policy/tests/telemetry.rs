@@ -131,7 +131,7 @@ fn log_sink_is_stdout_file_or_collector() {
         ("{}", "error[IM0103]: a sink of an access log needs `file` (p.toml:3:19)"),
         (
             "{ file = \"a\", open_telemetry = { host = \"b\" } }",
-            "error[IM0105]: an access log goes to a file or to a collector, not to both (p.toml:3:28) / take `file` out, or `open_telemetry`",
+            "error[IM0105]: an access log goes to a file or to a collector, not to both (p.toml:3:28) / remove `file`, or `open_telemetry`",
         ),
         (
             "{ file = \"a\", attributes = { a = \"b\" } }",
@@ -266,7 +266,7 @@ fn conflicting_telemetries_of_one_level_are_reported() {
     let two = "[[telemetry]]\nname = \"a\"\naccess_log = {}\n[[telemetry]]\nname = \"b\"\naccess_log = {}\n";
     assert_eq!(
         finding(two),
-        "error[IM0641]: two telemetries set `access_log` for namespace `default` (p.toml:5:8) / take it out of one of them"
+        "error[IM0641]: two telemetries set `access_log` for namespace `default` (p.toml:5:8) / remove it from one of them"
     );
     let tracing = "tracing = { open_telemetry = { host = \"a\" }, sampling_percent = 1 }";
     // Telemetries may share a level if they set different things, or differ in level.

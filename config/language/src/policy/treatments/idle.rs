@@ -53,7 +53,7 @@ fn other_host(draft: &Draft<'_>, name: &ServiceName, route: &HttpRoute) -> Optio
         Finding::warning(codes::IDLE_ROUTE, Some(route.spot.clone()), message)
             .label("rewrites the host")
             .related(service.spot.clone(), "the service is defined here")
-            .help("take `host` out, or define a service of that hostname")
+            .help("remove `host`, or define a service of that hostname")
     })
 }
 
@@ -93,7 +93,7 @@ fn redirected(treatment: &Treatment<'_>) -> Option<([Spot; 2], Finding)> {
     let finding = Finding::warning(codes::IDLE_ROUTE, Some(idle.by.spot.clone()), message)
         .label("has no effect")
         .related(redirect.by.spot.clone(), "they are redirected by this")
-        .help("give the redirect `matches` that leave these requests out, or take it out");
+        .help("give the redirect `matches` that leave these requests out, or remove it");
     Some(([idle.by.spot.clone(), redirect.by.spot.clone()], finding))
 }
 

@@ -28,7 +28,7 @@ pub(super) fn read<'a>(
     {
         let message = "services of type `ExternalName` are not served";
         let finding = kind.error(codes::NOT_SERVED, message).label("outside of the mesh");
-        return Err(kind.report(finding.help("take it out of the policy")));
+        return Err(kind.report(finding.help("remove it from the policy")));
     }
     let selector = resource.below(&["spec", "selector"]).map(strings).unwrap_or_default();
     let namespace = resource.namespace();
@@ -88,7 +88,7 @@ fn port<'a>(
     {
         let message = format!("only ports of protocol TCP are served{}", which(&made));
         let finding = transport.error(codes::NOT_SERVED, message).label("not served");
-        transport.report(finding.help("take the port out"));
+        transport.report(finding.help("remove the port"));
         return Ok(None);
     }
     let Some((at, protocol)) = protocol(&made, &mut table, context) else { return Ok(None) };

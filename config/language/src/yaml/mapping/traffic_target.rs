@@ -112,7 +112,7 @@ fn read_rule<'a>(
         let name = item.string_below("name").unwrap_or("");
         let message = format!("rules of kind `UDPRoute` are not served: `{name}`");
         let finding = item.error(codes::NOT_SERVED, message).label("not served");
-        item.report(finding.help("take the rule out: the mesh carries HTTP and TCP"));
+        item.report(finding.help("remove the rule: the mesh carries HTTP and TCP"));
         return Ok(None);
     }
     let names_none = !rule.has("matches") || rule.is_empty_list("matches");

@@ -85,7 +85,7 @@ fn unknown_kind_or_version_is_reported_with_a_suggestion() {
         ),
         (
             of("config.openservicemesh.io/v1alpha2", "MeshConfig"),
-            "error[IM0108]: MeshConfig of Open Service Mesh is not served by this version: the mesh ignores all its settings (p.yaml:3:1) / take it out of the policy",
+            "error[IM0108]: MeshConfig of Open Service Mesh is not served by this version: the mesh ignores all its settings (p.yaml:3:1) / remove it from the policy",
         ),
         (
             of("specs.smi-spec.io/v1alpha4", "UDPRoute"),
@@ -98,7 +98,7 @@ fn unknown_kind_or_version_is_reported_with_a_suggestion() {
         ),
         (
             of("v1", "ServiceAccount"),
-            "warning[IM0112]: ServiceAccount is no policy: it is passed over (p.yaml:3:1) / take it out of \
+            "warning[IM0112]: ServiceAccount is no policy: it is passed over (p.yaml:3:1) / remove it from \
              the policy folder",
         ),
     ] {
@@ -151,7 +151,7 @@ fn key_without_value_never_means_all() {
     let text = format!("{SERVICES}{}{GROUP}", TARGET.replace("matches:\n    - buy\n", all));
     assert_eq!(
         finding(&text),
-        "error[IM0105]: `matches` has no value (p.yaml:33:5) / give it a value, or take it out: nothing \
+        "error[IM0105]: `matches` has no value (p.yaml:33:5) / give it a value, or remove it: nothing \
          is no list, and never all"
     );
     let text =
