@@ -1,4 +1,4 @@
-//! The built-in certification authority: a root, and the intermediate that signs.
+//! The built-in certificate authority: a root, and the intermediate that signs.
 //!
 //! It stores its material before it uses it, so that it never signs with a key that a crash can lose. The
 //! module `issue` owns the leaf certificates.
@@ -13,7 +13,7 @@ use crate::material::{Material, Signer};
 use crate::profile;
 use crate::validity::IssuerSpan;
 
-/// The certification authority of one mesh.
+/// The certificate authority of one mesh.
 #[derive(Debug)]
 pub struct Authority {
     trust_domain: TrustDomain,
@@ -146,13 +146,12 @@ pub enum AuthorityError {
     Store(#[from] StoreError),
     /// The stored material does not parse, or its parts do not belong together.
     #[error(
-        "certification authority in the store cannot be read: restore the state folder from your backup"
+        "certificate authority in the store cannot be read: restore the state folder from your backup"
     )]
     Damaged(#[source] Box<dyn Error + Send + Sync>),
     /// The authority is that of another mesh.
     #[error(
-        "certification authority in the store is of another trust domain than `{expected}`, and \
-         the trust domain is fixed at the first start: `{found}`"
+        "certificate authority in the store has the trust domain `{found}`, not `{expected}`: the first start fixes the trust domain"
     )]
     OtherTrustDomain {
         /// The trust domain of the authority, as a URI.
@@ -161,12 +160,12 @@ pub enum AuthorityError {
         expected: TrustDomain,
     },
     /// The root has expired.
-    #[error("root certificate of the certification authority has expired: `{at}`")]
+    #[error("root certificate of the certificate authority has expired: `{at}`")]
     Expired {
         /// The end of its validity.
         at: Timestamp,
     },
     /// New keys or certificates could not be created.
-    #[error("certification authority cannot make its certificates")]
+    #[error("certificate authority cannot issue its own certificates")]
     Make(#[source] Box<dyn Error + Send + Sync>),
 }

@@ -1,4 +1,4 @@
-//! The certificate manager: the built-in certification authority, the certificates that it issues, and the
+//! The certificate manager: the built-in certificate authority, the certificates that it issues, and the
 //! identities of peers.
 //!
 //! This crate owns the authority's keys in memory, the shape of every certificate of the mesh, the TLS

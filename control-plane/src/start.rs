@@ -85,8 +85,7 @@ pub async fn start(
     if is_new {
         tracing::warn!(
             state = %options.state.display(),
-            "a new certification authority was created: proxies that were enrolled with a different \
-             state folder reject it"
+            "created a new certificate authority: proxies enrolled with a different state folder reject it"
         );
     }
     let certificate_store: Arc<dyn CertificateStore> = Arc::<Store>::clone(&store);

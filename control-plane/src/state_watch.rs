@@ -155,7 +155,7 @@ fn of_store(health: &StoreHealth, path: &str, since: Timestamp) -> Vec<Finding> 
         };
         found.push(Finding::error(codes::STATE_FILE_LOST, None, words).help(
             "restore the state folder with its key-encryption key from your backup, then restart the \
-             control plane. A restart without them creates a new certification authority, which all \
+             control plane. A restart without them creates a new certificate authority, which all \
              enrolled proxies reject",
         ));
     }

@@ -17,12 +17,12 @@ impl CertificateStore for Store {
             let Some(sealed) = self.get_raw(AUTHORITY, CURRENT)? else { return Ok(None) };
             Ok(Some(self.unseal(AUTHORITY, CURRENT, &sealed)?.to_vec()))
         };
-        read().map_err(|e| StoreError::new("read the certification authority", e))
+        read().map_err(|e| StoreError::new("read the certificate authority", e))
     }
 
     fn put_authority(&self, material: &[u8]) -> Result<(), StoreError> {
         self.put_sealed(AUTHORITY, CURRENT, material)
-            .map_err(|e| StoreError::new("keep the certification authority", e))
+            .map_err(|e| StoreError::new("keep the certificate authority", e))
     }
 
     fn service_certificates(&self) -> Result<Vec<ServiceCertificate>, StoreError> {

@@ -38,7 +38,7 @@ pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
 /// The database's description of itself: its format, the canary, the mesh.
 pub(crate) const META: Table = TableDefinition::new("meta");
-/// The certification authority's material, sealed.
+/// The certificate authority's material, sealed.
 pub(crate) const AUTHORITY: Table = TableDefinition::new("authority");
 /// Service certificates by account, sealed.
 pub(crate) const SERVICE_CERTIFICATES: Table = TableDefinition::new("service_certificates");

@@ -79,8 +79,7 @@ impl fmt::Debug for KeyEncryptionKey {
 pub enum KeyError {
     /// A database exists, but not the key that sealed it.
     #[error(
-        "key-encryption key is missing, and the state that it sealed is there: restore it from \
-         your backup, since a new key cannot open what the old one sealed: `{}`", path.display()
+        "key-encryption key is missing, but the state that it sealed exists: restore the key from your backup, since a new key cannot unseal that state: `{}`", path.display()
     )]
     Missing {
         /// The path of the missing key.
@@ -104,7 +103,7 @@ pub enum KeyError {
         path: PathBuf,
     },
     /// The file cannot be read or created.
-    #[error("key-encryption key cannot be read or made: `{}`", path.display())]
+    #[error("cannot read or create the key-encryption key: `{}`", path.display())]
     Unusable {
         /// The file.
         path: PathBuf,
@@ -113,7 +112,7 @@ pub enum KeyError {
         source: io::Error,
     },
     /// The operating system gave no random bytes.
-    #[error("no random bytes for a key-encryption key")]
+    #[error("the operating system returned no random bytes for a key-encryption key")]
     Random,
 }
 

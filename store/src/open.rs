@@ -53,19 +53,21 @@ impl Store {
 
         let store = Self::new(engine, sealer, authenticator);
         let stated = store.format().map_err(damaged)?;
-        let stated = stated.ok_or_else(|| damaged("it does not say its format".into()))?;
+        let stated = stated.ok_or_else(|| damaged("the database has no format number".into()))?;
         if stated > FORMAT {
             return Err(OpenError::NewerFormat { path, found: stated, known: FORMAT });
         }
         let canary = store.get_raw(META, CANARY).map_err(damaged)?;
-        let canary = canary.ok_or_else(|| damaged("its canary is missing".into()))?;
+        let canary = canary.ok_or_else(|| damaged("the database has no canary record".into()))?;
         let Ok(canary) = store.unseal(META, CANARY, &canary) else {
             return Err(OpenError::WrongKey { path, key });
         };
         // The stated format can be edited, but the canary cannot. Without this check, forged records could
         // pass as those of a version without authentication.
         if canary.as_slice() != canary_of(stated) {
-            let words = format!("it states format {stated}, and its canary is that of another");
+            let words = format!(
+                "the database states format {stated}, but its canary record has a different one"
+            );
             return Err(damaged(words.into()));
         }
         store.make_tables().map_err(damaged)?;
@@ -86,8 +88,7 @@ impl Store {
 pub enum OpenError {
     /// The folder or its database cannot be created, read or written.
     #[error(
-        "state folder cannot be made, read or written: give it to the user that runs \
-         `ironmesh serve`, or choose another: `{}`", folder.display()
+        "cannot create, read or write the state folder: make the user of `ironmesh serve` its owner, or set `state` to a different folder: `{}`", folder.display()
     )]
     Unusable {
         /// The folder.
@@ -99,7 +100,7 @@ pub enum OpenError {
     /// Other users may read the folder, and it has other content, so its permissions are not changed.
     #[error(
         "state folder is open to others than its owner (mode {mode:04o}) and has other files in \
-         it: run `chmod 700 {}`, or choose another", folder.display()
+         it: run `chmod 700 {}`, or set `state` to a different folder", folder.display()
     )]
     OpenToOthers {
         /// The folder.
@@ -115,8 +116,7 @@ pub enum OpenError {
     },
     /// A newer version of this program wrote the database.
     #[error(
-        "state has format {found}, and this version knows formats up to {known}: run the version \
-         that wrote it, or a newer one: `{}`", path.display()
+        "state has format {found}, and this version supports formats up to {known}: run the version that wrote it, or a newer one: `{}`", path.display()
     )]
     NewerFormat {
         /// The database.
@@ -128,8 +128,7 @@ pub enum OpenError {
     },
     /// The key-encryption key is not the one that sealed the database.
     #[error(
-        "state in `{}` was sealed under another key than the key-encryption key in `{}`: restore \
-         the file that belongs to it; nothing was changed", path.display(), key.display()
+        "state in `{}` was not sealed by the key-encryption key in `{}`: restore the matching pair from your backup; nothing was changed", path.display(), key.display()
     )]
     WrongKey {
         /// The database.

@@ -102,7 +102,7 @@ async fn removed_state_folder_and_new_authority_are_reported() {
     let mut child = server.start().await;
     server.ready().await;
     let log = fs::read_to_string(server.workspace.path().join("serve.log")).unwrap();
-    assert!(log.contains("a new certification authority was created"), "{log}");
+    assert!(log.contains("created a new certificate authority"), "{log}");
     // Nothing is known before a proxy connects.
     status(&server, 0, "").await;
     // A proxy of the old authority does not trust the new one, and reconnects repeatedly.
