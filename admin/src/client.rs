@@ -106,7 +106,9 @@ pub enum ClientError {
         limit: Duration,
     },
     /// The connection broke.
-    #[error("the control plane did not answer")]
+    #[error(
+        "the control plane did not answer: it closed the connection or sent an invalid response; see its log"
+    )]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The control plane rejected the request.
     #[error("{0}")]

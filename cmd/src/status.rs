@@ -61,8 +61,8 @@ fn wrong(readiness: &Readiness, proxies: &[ProxyView], audit: &AuditView) -> Vec
     let mut wrong = Vec::new();
     if !readiness.ready {
         wrong.push(format!(
-            "the control plane is not ready: it waits for {}",
-            readiness.waiting_for.join(", ")
+            "the control plane is not ready and serves no xDS; it waits for:\n{}",
+            readiness.waiting_for.join("\n")
         ));
     }
     let policy = &readiness.policy;

@@ -1,4 +1,4 @@
-//! The limit of open files of this process: each connection of a proxy is one.
+//! The open-files limit of this process: each connection of a proxy is one.
 
 use ironmesh_xds_server::Limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -6,24 +6,24 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// The most open files besides the connections of proxies: the store, listeners, watches and readers of the admin API.
 const OTHERS: u64 = 256;
 
-/// Raises the soft limit of open files to the hard one. The soft limit is 1,024 on most systems, for programs that use
+/// Raises the soft open-files limit to the hard one. The soft limit is 1,024 on most systems, for programs that use
 /// `select`. Logs a warning if that is too low for the connection limit.
 pub(super) fn raise_limit(limits: &Limits) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum
         && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
     {
-        tracing::warn!(%error, "cannot raise the limit of open files to the hard limit");
+        tracing::warn!(%error, "cannot raise the open-files limit to the hard limit");
     }
     // (None is no limit.)
     let Some(may) = getrlimit(Resource::Nofile).current else { return };
     if let Some(connections) = too_low(may, limits) {
         tracing::warn!(
-            limit = may,
-            connections,
-            most = limits.connections,
-            action = "raise it (systemd: LimitNOFILE=, a shell: ulimit -Hn)",
-            "the limit of open files is too low for all connections"
+            open_files = may,
+            possible_connections = connections,
+            connection_limit = limits.connections,
+            action = "raise it: `LimitNOFILE=` in the systemd unit, or `ulimit -Hn` in a shell",
+            "the open-files limit is too low for the connection limit"
         );
     }
 }

@@ -31,7 +31,8 @@ pub fn findings(
                 "the endpoints provider {provider} is stale since {:.0}: {}",
                 stale.since, stale.reason
             );
-            let help = "the mesh keeps using the last known endpoints";
+            let help =
+                "the mesh keeps the last known endpoints, if any, until the provider answers";
             Some(Finding::warning(PROVIDER_STALE, None, message).help(help))
         })
         .collect();
@@ -69,7 +70,8 @@ fn of_service(
                 "the answer of {provider} for service `{service}` is stale since {:.0}: {}",
                 stale.since, stale.reason
             );
-            let help = "the mesh keeps using the last known endpoints";
+            let help =
+                "the mesh keeps the last known endpoints, if any, until the provider answers";
             findings.push(Finding::warning(PROVIDER_STALE, None, message).help(help));
         }
         let rest = report.problems.len().saturating_sub(FEW);

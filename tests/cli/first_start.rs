@@ -116,7 +116,11 @@ async fn first_start_with_broken_policy_waits_for_a_valid_one() {
         ["proxy", "bootstrap", "--service", "store", "--address", "127.0.0.1", "--out", "proxy"];
     let run = server.run(&arguments);
     assert_eq!(run.code, 1, "{run:?}");
-    assert!(run.stderr.contains("no policy is active yet; see /readyz"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("no policy is active yet: see `ironmesh status`"),
+        "{}",
+        run.stderr
+    );
     assert!(!out.exists());
     let run = server.run(&["proxy", "list", "--output", "json"]);
     assert_eq!((run.code, run.stdout.trim()), (0, "[]"), "{run:?}");

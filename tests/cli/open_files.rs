@@ -54,7 +54,9 @@ async fn open_files_limit_is_raised_and_reported_if_too_low() {
     let limits = fs_err::read_to_string(format!("/proc/{}/limits", child.id().unwrap())).unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     assert_eq!(line.split_whitespace().skip(3).take(2).collect::<Vec<_>>(), ["1000", "1000"]);
-    for part in ["limit=1000", "connections=744", "most=20000", "LimitNOFILE="] {
+    for part in
+        ["open_files=1000", "possible_connections=744", "connection_limit=20000", "LimitNOFILE="]
+    {
         assert_eq!(count_in_log(&server, part), 1, "{part}: {}", child.log_tail());
     }
     assert!(child.terminate().await.success());

@@ -52,7 +52,8 @@ impl RunningControlPlane {
     }
 
     fn snapshot(&self) -> Result<Arc<Snapshot>, ApiError> {
-        let none = || ApiError::Internal("no policy is active yet; see /readyz".to_owned());
+        let none =
+            || ApiError::Internal("no policy is active yet: see `ironmesh status`".to_owned());
         self.feeds.snapshot.borrow().clone().ok_or_else(none)
     }
 }

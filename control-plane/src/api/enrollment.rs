@@ -177,7 +177,7 @@ impl RunningControlPlane {
             return reject(format!("a request enrolls 1 to {MAX_ENROLLMENTS} proxies"));
         }
         let Some(specification) = self.policy.borrow().specification.clone() else {
-            return reject("no policy is active yet; see /readyz".to_owned());
+            return reject("no policy is active yet: see `ironmesh status`".to_owned());
         };
         let upstreams = request.upstreams.iter().map(|upstream| &upstream.service);
         let known = |name| specification.services.get(name);

@@ -28,7 +28,7 @@ impl Planning {
         let Some(running) = self.running.try_lock() else {
             let since = self.started_at.lock().map(|started_at| format!(", since {started_at:.0}"));
             return Err(ApiError::Busy(format!(
-                "another plan is being made{}: try again when it is done",
+                "a different plan is being computed{}: try again when it is complete",
                 since.unwrap_or_default()
             )));
         };
@@ -77,7 +77,7 @@ impl RunningControlPlane {
 
     fn newest_snapshot(&self) -> Result<Arc<Snapshot>, ApiError> {
         let snapshot = self.feeds.snapshot.borrow().clone();
-        let none = || ApiError::Busy("no policy is active yet; see /readyz".to_owned());
+        let none = || ApiError::Busy("no policy is active yet: see `ironmesh status`".to_owned());
         snapshot.ok_or_else(none)
     }
 

@@ -235,7 +235,7 @@ impl Group {
         }
     }
 
-    /// Ends the publishing of this control plane, because another one leads.
+    /// Ends the publishing of this control plane, because a different control plane leads.
     fn rest(&mut self) {
         (self.published, self.unpublished_since) = (None, None);
     }

@@ -118,7 +118,7 @@ fn address(
     let is_shown = |id: &&ResourceId| interfaces.iter().any(|one| one.id == **id);
     let hidden = named.iter().find(|id| !is_shown(id));
     let interface = match (interfaces, primary.next(), primary.next()) {
-        // A hidden interface may be the primary one, so another one is not used in its place.
+        // A hidden interface may be the primary one, so no other interface replaces it.
         (_, None, None) if let Some(hidden) = hidden => {
             return Err(format!(
                 "its network interface `{}` in resource group `{}` is not shown",

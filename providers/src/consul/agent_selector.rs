@@ -316,7 +316,7 @@ impl Watch {
                     }
                     AgentStatus::Unusable(reason) => tracing::warn!(
                         reason = &**reason,
-                        action = "the last known endpoints stay in use",
+                        action = "keeping stored endpoints, if any, and retrying",
                         "no consul agent is usable"
                     ),
                     AgentStatus::Unknown => {}

@@ -84,7 +84,7 @@ pub(super) enum RequestError {
 }
 
 impl RequestError {
-    /// Whether the agent may be the cause, so that another one may succeed.
+    /// Whether the agent may be the cause, so that a different agent may succeed.
     pub(super) fn is_of_agent(&self) -> bool {
         match self {
             Self::Http(error) => *error != HttpError::TooLarge,

@@ -1,6 +1,6 @@
 //! Names of resources (docs/reference/names.md): of which service port each is, and back.
 //!
-//! Dashboards and mixed versions depend on them. Nobody else puts such names together or takes them apart.
+//! Dashboards and mixed versions depend on them. Only this module builds and parses such names.
 
 use ironmesh_catalog::{Domain, ServicePort};
 

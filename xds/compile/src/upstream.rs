@@ -70,7 +70,7 @@ pub(crate) fn service_port<'a>(
 /// The local ports that no upstream can have, because the proxy itself listens there: Envoy would
 /// reject the listener.
 pub(crate) fn own_ports(proxy: &Proxy) -> BTreeSet<u16> {
-    // Port 0 would be an arbitrary port that nobody knows.
+    // Port 0 would be an arbitrary port that no caller knows.
     let own = [ports::ADMIN, ports::METRICS, ports::OUTBOUND_HTTP];
     let mut ports: BTreeSet<_> = [0].into_iter().chain(own).collect();
     let bind = proxy.bind();

@@ -5,7 +5,7 @@
 //! a share of its client's quota, and of its connection's own or else of the quota for all. Without
 //! a share it is rejected: to let it wait would delay harmless requests behind it.
 //!
-//! An answer about a client's status is as large as the client's resource set, and nobody else
+//! An answer about a client's status is as large as the client's resource set, and no other client
 //! shares its bytes. Each client has one at a time, until its last byte has left.
 //!
 //! Access logs have connections of their own, which xDS may need: so their number is limited, and

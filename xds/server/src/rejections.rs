@@ -88,7 +88,7 @@ impl Rejections {
     }
 
     pub(crate) fn note(&self, address: SocketAddr, error: &io::Error, now: Instant) {
-        let rejection = Rejection { address, reason: error.to_string(), at: now };
+        let rejection = Rejection { address, reason: reason(error), at: now };
         let mut state = self.0.lock();
         match received_alert(error) {
             // An authority of the same name with a different key makes a signature that does not verify.
@@ -126,6 +126,25 @@ impl Addresses {
         self.forget_quiet(now);
         let repeated = self.0.iter().filter(|(_, (_, count))| *count >= REPEATED);
         repeated.map(|(address, (_, count))| (*address, *count)).collect()
+    }
+}
+
+/// Why a handshake failed: what the client rejects, or the error of TLS.
+pub(crate) fn reason(error: &io::Error) -> String {
+    match received_alert(error) {
+        Some(alert @ (AlertDescription::UnknownCA | AlertDescription::DecryptError)) => {
+            format!(
+                "the client does not trust the control plane's certificate authority \
+                 (TLS alert {alert:?})"
+            )
+        }
+        Some(alert @ AlertDescription::CertificateExpired) => {
+            format!(
+                "the client rejects the control plane's certificate as expired or not yet valid \
+                 (TLS alert {alert:?})"
+            )
+        }
+        _ => error.to_string(),
     }
 }
 

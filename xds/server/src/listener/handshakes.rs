@@ -26,6 +26,7 @@ use crate::connection_limit::{Claim, ConnectionPermit};
 use crate::counters::ConnectionRejection;
 use crate::log_throttle::LogThrottle;
 use crate::peer::Peer;
+use crate::rejections;
 use crate::validity::Validity;
 
 /// The time until the ClientHello, and then the time for the handshake.
@@ -165,7 +166,7 @@ async fn handshake<IO: AsyncRead + AsyncWrite + Unpin>(
         |_| (ConnectionRejection::SlowHandshake, "the TLS handshake took too long".to_owned());
     let bad = |error: io::Error| {
         connections.rejections().note(address, &error, Instant::now());
-        (ConnectionRejection::BadHandshake, error.to_string())
+        (ConnectionRejection::BadHandshake, rejections::reason(&error))
     };
     let hello = LazyConfigAcceptor::new(Acceptor::default(), io);
     let hello = timeout(DEADLINE, hello).await.map_err(slow)?.map_err(bad)?;

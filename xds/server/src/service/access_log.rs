@@ -29,7 +29,7 @@ use crate::peer::Peer;
 /// The name of the service.
 pub(super) const NAME: &str = "envoy.service.accesslog.v3.AccessLogService";
 
-/// The time without a message after which a stream ends: the client opens another one when it has
+/// The time without a message after which a stream ends: the client opens a new stream when it has
 /// something to report.
 const SILENCE: Duration = Duration::from_secs(30);
 

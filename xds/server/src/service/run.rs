@@ -360,7 +360,7 @@ fn log_nack(client: &str, nacked: &Nacked, is_new: bool) {
     } else if !is_final {
         tracing::debug!(client, %resource_type, ?names, reason, action = "bisecting the push", "proxy NACKed resources");
     } else if is_new {
-        tracing::warn!(client, %resource_type, ?names, reason, action = "these versions are not sent to it again", "proxy NACKed resources");
+        tracing::warn!(client, %resource_type, ?names, reason, action = "not sending these versions to this proxy again", "proxy NACKed resources");
     } else {
         tracing::debug!(client, %resource_type, ?names, reason, "proxy NACKed resources again");
     }
