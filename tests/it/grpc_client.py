@@ -1,7 +1,7 @@
 """A gRPC client that finds its servers by xDS, and two servers to be found.
 
 usage: grpc_client.py PORT_A PORT_B
-It calls once for every line on stdin, and prints who answered, or why nobody did. For a line
+It calls once for every line on stdin, and prints who answered, or why the call failed. For a line
 `health SERVICE` it asks the xDS server itself, and prints its answer in hexadecimal.
 """
 import json

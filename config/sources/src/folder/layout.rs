@@ -22,7 +22,7 @@ pub(super) struct Layout {
     pub(super) exact: BTreeSet<PathBuf>,
 }
 
-/// Distinguishes a policy folder from another one at the same path.
+/// Distinguishes a policy folder from a different folder at the same path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
     /// The path with all links resolved.

@@ -42,7 +42,7 @@ pub(super) struct Listing {
     visits: usize,
 }
 
-/// Distinguishes a file from another one at the same path.
+/// Distinguishes a file from a different file at the same path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileId {
     device: u64,
