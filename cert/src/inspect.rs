@@ -106,7 +106,7 @@ pub(crate) fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, Fa
 pub(crate) fn parse(der: &[u8]) -> Result<X509Certificate<'_>, Failure> {
     match X509Certificate::from_der(der)? {
         (&[], certificate) => Ok(certificate),
-        _ => Err("something follows the certificate".into()),
+        _ => Err("data follows the certificate".into()),
     }
 }
 

@@ -36,10 +36,10 @@ pub enum PeerError {
     #[error("client certificate cannot be read")]
     Unreadable,
     /// It has no URI among its names.
-    #[error("client certificate has no URI name, and a proxy's has one")]
+    #[error("client certificate has no URI SAN, but a proxy certificate has exactly one")]
     NoUri,
     /// It has more than one URI among its names.
-    #[error("client certificate has {count} URI names, and a proxy's has one")]
+    #[error("client certificate has {count} URI SANs, but a proxy certificate has exactly one")]
     SeveralUris {
         /// The number of URIs.
         count: usize,

@@ -52,10 +52,12 @@ pub enum RequestError {
         length: usize,
     },
     /// It is not PEM of a PKCS#10 request.
-    #[error("certificate signing request is not one in PEM (`BEGIN CERTIFICATE REQUEST`)")]
+    #[error("certificate signing request is not PEM (`BEGIN CERTIFICATE REQUEST`)")]
     Unreadable,
     /// Its key has another type.
-    #[error("certificate signing request is for another kind of key: only ECDSA P-256 is accepted")]
+    #[error(
+        "certificate signing request has an unsupported key type: only ECDSA P-256 is accepted"
+    )]
     OtherKey,
     /// Its signature is not by its key.
     #[error("certificate signing request is not signed by the key that it is for")]

@@ -60,7 +60,9 @@ fn unreadable_policy_folder_is_named_and_creates_no_state() {
     ] {
         let Some(run) = server.workspace.run_unprivileged(arguments) else { return };
         assert_eq!(run.code, 1, "{run:?}");
-        for part in [policy.to_str().unwrap(), "may not be read", "Permission denied"] {
+        for part in
+            [policy.to_str().unwrap(), "may not read the policy folder", "Permission denied"]
+        {
             assert!(run.stderr.contains(part), "no {part:?} in {}", run.stderr);
         }
     }

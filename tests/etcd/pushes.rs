@@ -75,7 +75,10 @@ async fn pull_returns_the_pushed_files_unchanged() {
     assert_eq!(run.assert_success().json()["documents"], 2);
     assert_eq!(files(&workspace.path().join("old")), expected);
     let run = workspace.policy(&["pull", "none", "--revision", "nonsense"]).await;
-    assert!(run.code == 1 && run.stderr.contains("keeps no policy whose revision"), "{run:?}");
+    assert!(
+        run.code == 1 && run.stderr.contains("has no policy revision that begins with"),
+        "{run:?}"
+    );
     assert_ne!(second, revision);
 }
 
@@ -135,7 +138,7 @@ async fn last_twenty_revisions_are_kept_for_rollback() {
     assert_eq!(kept().await, pushed[..20]);
     assert_eq!(etcd.keys("/ironmesh/default/policy/revisions/").await.len(), 20);
     let run = workspace.policy(&["rollback", &pushed[20]]).await;
-    assert!(run.code == 1 && run.stderr.contains("keeps no policy"), "{run:?}");
+    assert!(run.code == 1 && run.stderr.contains("has no policy revision"), "{run:?}");
 
     let run = workspace
         .policy(&["rollback", &pushed[19], "--message", "too fast"])

@@ -271,7 +271,7 @@ fn read_url(value: Value<'_>) -> Result<String, FindingReported> {
     };
     if !url.is_tls && !url.is_here {
         let message = format!("`{}` must be `https`: `{text}`", value.key());
-        let finding = value.error(codes::INVALID_VALUE, message).label("in the clear");
+        let finding = value.error(codes::INVALID_VALUE, message).label("plaintext");
         let help =
             "tokens would go over the network in the clear; only on this machine it may be `http`";
         return Err(value.report(finding.help(help)));

@@ -42,7 +42,9 @@ pub fn load_folder(path: &Path) -> Result<Loaded, FolderError> {
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// Nothing exists at the path.
-    #[error("there is no policy folder at `{path}`: create it, or name another")]
+    #[error(
+        "there is no policy folder at `{path}`: create it, or set `policy` to a different folder"
+    )]
     Missing {
         /// The path.
         path: PathBuf,
@@ -54,7 +56,7 @@ pub enum FolderError {
         path: PathBuf,
     },
     /// The control plane may not read the folder.
-    #[error("the policy folder `{path}` may not be read: allow this user to read it")]
+    #[error("this user may not read the policy folder `{path}`: grant it read permission")]
     NoPermission {
         /// The path.
         path: PathBuf,

@@ -157,7 +157,7 @@ fn read_port(value: Value<'_>, of: &Of<'_>) -> Result<EgressPort, FindingReporte
 
 /// The finding for matches without HTTP: they could match nothing, and all calls would be allowed.
 fn no_requests(value: Value<'_>) -> FindingReported {
-    let message = "`matches` are about requests of HTTP, and no port of the egress is of `http`";
+    let message = "`matches` apply to HTTP requests, but no port of the egress is `http`";
     let finding = value.error(codes::INVALID_VALUE, message).label("match nothing");
     value.report(finding.help("remove them; requests inside TLS cannot be matched"))
 }

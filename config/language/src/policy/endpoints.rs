@@ -60,7 +60,8 @@ fn read_port(value: Value<'_>, ports: Option<&[Port]>) -> Result<u16, FindingRep
     let port = value.port()?;
     if ports.is_some_and(|ports| ports.len() > 1) {
         let message = "an endpoint of a service with several ports cannot have a `port`";
-        let finding = value.error(codes::INVALID_VALUE, message).label("for which of them?");
+        let finding =
+            value.error(codes::INVALID_VALUE, message).label("ambiguous with several ports");
         let help = "give each of the service's ports its `target_port`, and leave this out";
         return Err(value.report(finding.help(help)));
     }

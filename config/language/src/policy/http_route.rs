@@ -86,7 +86,7 @@ fn of_a_service(
     match (table.get("matches"), table.get("service")) {
         (Some(value), None) => {
             let message = "an HTTP route with `matches` needs `service`";
-            let finding = value.error(codes::MISSING_KEY, message).label("requests to whom?");
+            let finding = value.error(codes::MISSING_KEY, message).label("no service");
             Err(value.report(finding.help("name the service that these requests are to")))
         }
         _ => Ok(matches),

@@ -76,7 +76,7 @@ fn circle(circle: &SplitCycle<'_>) -> Finding {
     let message = format!("traffic splits form a cycle: {}", path.join(" → "));
     Finding::error(codes::SPLIT_SHAPE, Some(circle.back.spot.clone()), message)
         .label("leads back")
-        .help("let one of them name services that answer themselves")
+        .help("break the cycle: let one split name only services without a split")
 }
 
 /// A split with conditions of a service that has only TCP ports.
@@ -87,11 +87,11 @@ fn idle(splits: &Splits<'_>, split: &TrafficSplit) -> Option<Finding> {
         return None;
     }
     let name = &service.name.name;
-    let message = format!("this split does nothing: service `{name}` has no HTTP port");
+    let message = format!("this split has no effect: service `{name}` has no HTTP port");
     let finding = Finding::warning(codes::SPLIT_SHAPE, Some(split.spot.clone()), message);
     Some(
         finding
-            .label("asks for requests")
+            .label("matches requests")
             .related(service.spot.clone(), "the service is defined here")
             .help(
                 "remove `matches`, since plain TCP has no requests to match; or remove the split",

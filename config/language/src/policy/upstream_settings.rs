@@ -63,7 +63,7 @@ fn unused_descriptors(draft: &Draft<'_>, setting: &UpstreamTrafficSetting) -> Op
         return None;
     }
     let message = format!(
-        "the `descriptors` of route `{}` do nothing: no `rate_limit.global.http` names a rate limit service",
+        "the `descriptors` of route `{}` have no effect: no `rate_limit.global.http` names a rate limit service",
         route.path.text
     );
     let finding = Finding::warning(codes::IDLE_SETTING, Some(setting.spot.clone()), message);

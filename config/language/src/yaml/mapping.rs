@@ -386,7 +386,7 @@ fn meaning(resource: &Resource<'_>) -> Result<Meaning, FindingReported> {
     let is_misspelt = closest(kind, kinds_of(group)).is_some();
     if INERT.contains(&group) && !is_misspelt {
         if !workload::is_one(group, kind) {
-            let message = format!("{kind} is no policy: it is passed over");
+            let message = format!("{kind} is not policy: Ironmesh ignores it");
             let finding = Finding::warning(codes::UNKNOWN_RESOURCE, Some(resource.spot()), message);
             reader.report(finding.label("not read").help("remove it from the policy folder"));
         }

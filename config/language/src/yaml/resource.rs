@@ -153,7 +153,7 @@ impl<'a> Resource<'a> {
                 let message = format!("`{key}` has no value");
                 let spot = self.reader.spot(at.clone());
                 let finding = Finding::error(codes::INVALID_VALUE, Some(spot), message);
-                let help = "give it a value, or remove it: nothing is no list, and never all";
+                let help = "give it a value, or remove it: an empty value never means all";
                 result = Err(self.reader.report(finding.label("no value").help(help)));
             }
         }

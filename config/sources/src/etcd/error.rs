@@ -22,12 +22,10 @@ pub enum PolicyError {
     #[error(transparent)]
     Damaged(#[from] DamagedPush),
     /// The requested revision does not exist.
-    #[error(
-        "etcd keeps no policy whose revision is or begins with `{0}`: see `ironmesh policy revisions`"
-    )]
+    #[error("etcd has no policy revision that begins with `{0}`: see `ironmesh policy revisions`")]
     UnknownRevision(String),
     /// Several revisions begin with the requested prefix.
-    #[error("the revisions {0} begin so: give more of the one that you mean")]
+    #[error("several revisions begin so: {0}; give more characters")]
     SeveralRevisions(String),
 }
 

@@ -91,7 +91,7 @@ pub(super) fn read_redirect(value: Value<'_>) -> Result<Redirect, FindingReporte
         (Some(path), Some(prefix)) => {
             let message = "a redirect has `path` or `path_prefix`, not both";
             let finding = prefix.error(codes::INVALID_VALUE, message).label("one too many");
-            let finding = finding.related(path.spot(), "the whole path is another");
+            let finding = finding.related(path.spot(), "replaces the whole path");
             Err(prefix.report(finding.help("remove one of them")))
         }
         _ => Ok(()),

@@ -74,7 +74,8 @@ fn read_allowed(value: Value<'_>, several: bool) -> Result<Vec<PortRange>, Findi
     let ranges = value.at_least_one("leave it out to allow `target_port` alone", read_range)?;
     if several {
         let message = "a port of a service with several ports cannot have `allowed_target_ports`";
-        let finding = value.error(codes::INVALID_VALUE, message).label("for which of them?");
+        let finding =
+            value.error(codes::INVALID_VALUE, message).label("ambiguous with several ports");
         let help = "a provider reports one port of an instance: give each of the service's ports its \
                     `target_port`, and leave this out";
         return Err(value.report(finding.help(help)));

@@ -350,7 +350,9 @@ impl Parameter {
             Self::Header => format!(
                 "name a header as in `%{name}(USER-AGENT)%`, or two of which the second is used where the first is missing: `%{name}(X-NAME?USER-AGENT)%`"
             ),
-            Self::Key | Self::KeyAndLength => format!("name what is meant as in `%{name}(name)%`"),
+            Self::Key | Self::KeyAndLength => {
+                format!("write the parameter in brackets, as in `%{name}(name)%`")
+            }
         }
     }
 }

@@ -122,10 +122,7 @@ fn invalid_egress_is_reported() {
         ("ports", "[{ number = 443, protocol = \"https\" }]"),
         ("matches", "[{ kind = \"HTTPRouteGroup\", name = \"none\" }]"),
     ]));
-    assert!(
-        reported.starts_with("error[IM0105]: `matches` are about requests of HTTP"),
-        "{reported}"
-    );
+    assert!(reported.starts_with("error[IM0105]: `matches` apply to HTTP requests"), "{reported}");
     let hosts: Vec<_> = (0..1001).map(|n| format!("\"a{n}.example\"")).collect();
     let reported = finding(&text(&[("hosts", &format!("[{}]", hosts.join(", ")))]));
     assert!(

@@ -168,7 +168,7 @@ fn http_route_without_effect_is_a_warning() {
     let of_client = route("r", "service = \"buyer\"\ntimeout = \"1s\"");
     let reported = finding(&with_services(&of_client));
     assert!(
-        reported.starts_with("warning[IM0602]: this does nothing: service `buyer` has no"),
+        reported.starts_with("warning[IM0602]: this has no effect: service `buyer` has no"),
         "{reported}"
     );
     let tries = route("r1", "retries = { per_try_timeout = \"2s\" }")

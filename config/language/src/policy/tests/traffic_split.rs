@@ -111,7 +111,7 @@ fn conditional_split_of_a_tcp_service_is_a_warning() {
     let reported = finding(&text.replace("\"http\"", "\"tcp\""));
     assert!(
         reported
-            .starts_with("warning[IM0303]: this split does nothing: service `a` has no HTTP port"),
+            .starts_with("warning[IM0303]: this split has no effect: service `a` has no HTTP port"),
         "{reported}"
     );
 }

@@ -31,11 +31,11 @@ fn without_http(draft: &Draft<'_>, name: &ServiceName, spot: &Spot) -> Option<Fi
     if service.ports.iter().any(|port| port.protocol.is_http()) {
         return None;
     }
-    let message = format!("this does nothing: service `{}` has no HTTP port", name.name);
+    let message = format!("this has no effect: service `{}` has no HTTP port", name.name);
     let finding = Finding::warning(codes::IDLE_ROUTE, Some(spot.clone()), message);
     Some(
         finding
-            .label("is about requests")
+            .label("applies to requests")
             .related(service.spot.clone(), "the service is defined here")
             .help("name another service, or give this one an HTTP port"),
     )

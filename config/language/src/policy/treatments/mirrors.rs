@@ -75,7 +75,7 @@ fn split(draft: &Draft<'_>, mirror: &Mirror) -> Option<Finding> {
     );
     Some(
         error(mirror, message)
-            .label("others answer for it")
+            .label("its backends answer instead")
             .related(split.spot.clone(), "the split is defined here")
             .help("name one of its backends"),
     )

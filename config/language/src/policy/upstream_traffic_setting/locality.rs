@@ -111,7 +111,7 @@ fn read_failover(value: Value<'_>) -> Result<Failover, FindingReported> {
     if let Some((_, item)) = to.iter().find(|(place, _)| *place == from) {
         let message = format!("`{from}` fails over to itself");
         let finding = item.error(codes::INVALID_VALUE, message).label("the same place");
-        return Err(item.report(finding.help("name where else callers go, or remove it")));
+        return Err(item.report(finding.help("name a different locality, or remove it")));
     }
     Ok(Failover { from, to: to.into_iter().map(|(place, _)| place).collect() })
 }

@@ -114,7 +114,7 @@ type Header = (Arc<str>, Arc<str>);
 
 fn read_headers(value: Value<'_>) -> Result<Vec<Header>, FindingReported> {
     if value.items()?.len() > MOST_HEADERS {
-        let message = format!("an answer gets at most {MOST_HEADERS} headers");
+        let message = format!("a response gets at most {MOST_HEADERS} headers");
         return Err(value.report(value.error(codes::TOO_LARGE, message).label("too many")));
     }
     let mut seen = BTreeSet::new();
@@ -126,7 +126,7 @@ fn read_headers(value: Value<'_>) -> Result<Vec<Header>, FindingReported> {
             // Envoy sets these by itself.
             let is_rejected = ["host", "content-length", "transfer-encoding"].contains(&&*name);
             if is_rejected || !is_token(&name) {
-                let message = format!("`{name}` is no header that an answer can be given");
+                let message = format!("`{name}` cannot be set on a response");
                 let finding = value.error(codes::INVALID_VALUE, message).label("not a header");
                 return Err(value.report(finding.help("write a header as in `x-limited`")));
             }

@@ -104,7 +104,7 @@ fn service<'a>(
         ),
         (several, None) => format!("set it for each, in TOML: {}", list(several)),
     };
-    Err(selector.report(finding.label("of which services?").help(help)))
+    Err(selector.report(finding.label("no service").help(help)))
 }
 
 fn access_log<'a>(

@@ -98,7 +98,7 @@ fn unknown_kind_or_version_is_reported_with_a_suggestion() {
         ),
         (
             of("v1", "ServiceAccount"),
-            "warning[IM0112]: ServiceAccount is no policy: it is passed over (p.yaml:3:1) / remove it from \
+            "warning[IM0112]: ServiceAccount is not policy: Ironmesh ignores it (p.yaml:3:1) / remove it from \
              the policy folder",
         ),
     ] {
@@ -151,8 +151,7 @@ fn key_without_value_never_means_all() {
     let text = format!("{SERVICES}{}{GROUP}", TARGET.replace("matches:\n    - buy\n", all));
     assert_eq!(
         finding(&text),
-        "error[IM0105]: `matches` has no value (p.yaml:33:5) / give it a value, or remove it: nothing \
-         is no list, and never all"
+        "error[IM0105]: `matches` has no value (p.yaml:33:5) / give it a value, or remove it: an empty value never means all"
     );
     let text =
         format!("{SERVICES}{}{GROUP}", TARGET.replace("matches:\n    - buy\n", "matches: []\n"));
