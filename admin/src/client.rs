@@ -48,7 +48,7 @@ pub struct Client {
     socket: PathBuf,
     /// The admin port to use in place of the socket.
     port: Option<SocketAddr>,
-    /// The admin port that tells whether a control plane runs whose socket is gone.
+    /// The admin port, which answers if the control plane runs and its socket is missing.
     expected_port: Option<SocketAddr>,
 }
 
@@ -134,7 +134,7 @@ impl Client {
         Self { socket: socket.to_owned(), port: None, expected_port: None }
     }
 
-    /// The same, which tells a control plane whose socket was removed from one that does not run, by its admin port.
+    /// The same client with the admin port, which distinguishes a missing socket from a stopped control plane.
     #[must_use]
     pub fn expecting(self, port: SocketAddr) -> Self {
         Self { expected_port: Some(port), ..self }

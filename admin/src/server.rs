@@ -321,7 +321,7 @@ fn read_routes(readyz: MethodRouter<Shared>) -> Router<Shared> {
         .merge(questions)
 }
 
-/// Runs a request in a span, so that what it logs can be told from the rest.
+/// Runs a request in a span, which marks the lines that it logs.
 async fn in_span(request: Request, next: Next) -> Response {
     let (method, path) = (request.method(), request.uri().path());
     let span = tracing::debug_span!("request", %method, path);

@@ -14,7 +14,7 @@ pub fn closest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// The question that a finding asks about `candidate`.
+/// The suggestion of a finding.
 pub(crate) fn did_you_mean(candidate: &str) -> String {
     format!("did you mean `{candidate}`?")
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 pub(crate) use durations::Durations;
 
-/// The most earlier revisions that a wait is told to be superseded; older ones are unknown.
+/// The maximum number of earlier revisions that a wait reports as superseded; older ones are unknown.
 const REMEMBERED_REVISIONS: usize = 256;
 
 /// The numbers of the newest changes, by kind. The first change has number 1.

@@ -1,7 +1,7 @@
 //! The agent selector: one task that decides which agent is queried, with which token, and whether
 //! its answers are usable.
 //!
-//! Queries run on the [`ActiveAgent`]. A failing query asks the selector to check it: if an agent
+//! Queries run on the [`ActiveAgent`]. A failing query requests a check by the selector: if an agent
 //! dies, a thousand queries cause one check, and all continue on the next agent.
 //!
 //! It never reads an answer about a service.

@@ -298,7 +298,7 @@ impl Hub {
         changed.into_iter().filter_map(change).collect()
     }
 
-    /// Ends all xDS streams of a client and their connections, and tells the client the reason.
+    /// Ends all xDS streams of a client and their connections, and sends the client the reason.
     ///
     /// Call it after the [`Admission`](crate::Admission) has started to reject the client: then no
     /// stream is left, and none is opened. A stream of client status requests admission again, and

@@ -145,8 +145,8 @@ fn read_port(value: Value<'_>, of: &Of<'_>) -> Result<EgressPort, FindingReporte
     let protocol = table.required("protocol", |value| {
         let protocol = value.word("protocol of an egress", &EgressProtocol::ALL)?;
         if protocol == EgressProtocol::Http && of.is_by_address {
-            let message = "`http` selects requests by host, and the egress names no `hosts`";
-            let finding = value.error(codes::INVALID_VALUE, message).label("which of them?");
+            let message = "`http` selects requests by host, but the egress has no `hosts`";
+            let finding = value.error(codes::INVALID_VALUE, message).label("no host");
             return Err(value.report(finding.help("name `hosts`, or use `tcp`")));
         }
         Ok(protocol)

@@ -53,8 +53,8 @@ pub(super) fn read(
             return Err(at(finding.label("no list").help(help)));
         }
         Resolution::Dns | Resolution::Passthrough if is_listed => {
-            let finding = wrong("an external service with a list of endpoints looks nothing up");
-            return Err(at(finding.label("not `static`").help("remove the list, or this")));
+            let finding = wrong("an external service with a list of endpoints does not use DNS");
+            return Err(at(finding.label("not `static`").help("remove the list, or `resolution`")));
         }
         Resolution::Dns | Resolution::Passthrough if hostname.is_none() => {
             return Err(table.missing("hostname"));
@@ -62,7 +62,7 @@ pub(super) fn read(
         Resolution::Static | Resolution::Dns if is_wildcard => {
             let finding = wrong("a hostname with `*` can only be passed through");
             let help = "name one host, or set `resolution = \"passthrough\"`";
-            return Err(at(finding.label("which of them?").help(help)));
+            return Err(at(finding.label("needs one host").help(help)));
         }
         Resolution::Passthrough => {
             let bytes = ports.into_iter().flatten().find(|port| !port.protocol.is_http());

@@ -60,7 +60,7 @@ fn invalid_external_service_is_reported() {
         (
             "http",
             &format!("resolution = \"dns\"\n{list}"),
-            "error[IM0105]: an external service with a list of endpoints looks nothing up",
+            "error[IM0105]: an external service with a list of endpoints does not use DNS",
         ),
         (
             "http",
